@@ -1,0 +1,45 @@
+# Short names for the project's verbs. Each is one command that works without just, too.
+
+# List the verbs.
+default:
+    @just --list
+
+# Formatting, lints, documentation, licences, the repository's own rules.
+check:
+    cargo xtask check
+
+# Only the repository's own rules; takes a second.
+tidy:
+    cargo xtask tidy
+
+# Every unit, property, fault, race and mount test.
+test *arguments:
+    cargo test --workspace {{arguments}}
+
+# The loom models of uvfs-concurrent.
+model:
+    cargo xtask model
+
+# The fuzz targets, e.g. `just fuzz --seconds 600 walk`; needs nightly and cargo-fuzz.
+fuzz *arguments:
+    cargo xtask fuzz {{arguments}}
+
+# The unit tests under the address and the thread sanitizer; needs nightly.
+safety:
+    cargo xtask safety
+
+# Print the lock classes into docs/locking.md.
+locks:
+    cargo xtask locks
+
+# The suites on real mounts, e.g. `just conformance --backend dir --suite posix`.
+conformance *arguments:
+    cargo xtask conformance {{arguments}}
+
+# Measurements, e.g. `just bench mount --quick`.
+bench *arguments:
+    cargo run --release -p uvfs-bench -- {{arguments}}
+
+# Everything the gate runs.
+all:
+    .ci/run
