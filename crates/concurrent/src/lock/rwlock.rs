@@ -1,0 +1,79 @@
+//! Reader-writer lock with a lock class.
+
+use super::order::{self, LockClass};
+use crate::primitive::raw;
+use std::ops::{Deref, DerefMut};
+
+/// A reader-writer lock of a [`LockClass`]. Blocks; never poisons. Not recursive, also for readers.
+#[derive(Debug)]
+pub struct RwLock<T> {
+    class: &'static LockClass,
+    raw: raw::RwLock<T>,
+}
+
+impl<T> RwLock<T> {
+    /// Protects `value` under `class`.
+    pub fn new(class: &'static LockClass, value: T) -> Self {
+        Self { class, raw: raw::RwLock::new(value) }
+    }
+
+    /// Takes the lock shared, waiting for a writer if need be.
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        order::entering(self.class);
+        RwLockReadGuard { raw: Some(self.raw.read()), class: self.class }
+    }
+
+    /// Takes the lock alone, waiting for readers and writers if need be.
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        order::entering(self.class);
+        RwLockWriteGuard { raw: Some(self.raw.write()), class: self.class }
+    }
+}
+
+/// Proof that a [`RwLock`] is held shared.
+#[derive(Debug)]
+pub struct RwLockReadGuard<'a, T> {
+    raw: Option<raw::RwLockReadGuard<'a, T>>,
+    class: &'static LockClass,
+}
+
+impl<T> Deref for RwLockReadGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.raw.as_ref().expect("held until dropped")
+    }
+}
+
+impl<T> Drop for RwLockReadGuard<'_, T> {
+    fn drop(&mut self) {
+        self.raw.take();
+        order::leaving(self.class);
+    }
+}
+
+/// Proof that a [`RwLock`] is held alone.
+#[derive(Debug)]
+pub struct RwLockWriteGuard<'a, T> {
+    raw: Option<raw::RwLockWriteGuard<'a, T>>,
+    class: &'static LockClass,
+}
+
+impl<T> Deref for RwLockWriteGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.raw.as_ref().expect("held until dropped")
+    }
+}
+
+impl<T> DerefMut for RwLockWriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.raw.as_mut().expect("held until dropped")
+    }
+}
+
+impl<T> Drop for RwLockWriteGuard<'_, T> {
+    fn drop(&mut self) {
+        self.raw.take();
+        order::leaving(self.class);
+    }
+}

@@ -1,0 +1,67 @@
+//! One structure, split by key into lock-protected shards.
+//!
+//! # Boundary
+//! Chooses the shard and hands out its lock. What a shard holds, and how it is bounded, is the
+//! caller's business.
+//!
+//! # Why
+//! The plain beginning: a lock per shard, so that two threads meet only on keys of one shard.
+//! Bad at: scans over everything (they lock each shard in turn and see no single instant), and a
+//! hot key, whose shard lock every hit still takes. The lock-free name table replaces it there.
+
+use crate::lock::{LockClass, Mutex};
+use crate::padded::Padded;
+use std::hash::{BuildHasher, Hash, RandomState};
+
+/// `2^n` shards of `T`, each behind its own [`Mutex`] on its own cache lines.
+#[derive(Debug)]
+pub struct Shards<T> {
+    shards: Box<[Padded<Mutex<T>>]>,
+    hasher: RandomState,
+}
+
+impl<T: Default> Shards<T> {
+    /// Makes at least `wanted` shards (rounded up to a power of two), locked under `class`.
+    pub fn new(class: &'static LockClass, wanted: usize) -> Self {
+        let count = wanted.max(1).next_power_of_two();
+        let shards = (0..count).map(|_| Padded(Mutex::new(class, T::default()))).collect();
+        Self { shards, hasher: RandomState::new() }
+    }
+}
+
+impl<T> Shards<T> {
+    /// The shard that `key` belongs to. The hash is seeded per process, against flooding.
+    pub fn of<K: Hash + ?Sized>(&self, key: &K) -> &Mutex<T> {
+        let hash = self.hasher.hash_one(key) as usize;
+        &self.shards[hash & (self.shards.len() - 1)]
+    }
+
+    /// All shards, in a fixed order.
+    pub fn iter(&self) -> impl Iterator<Item = &Mutex<T>> {
+        self.shards.iter().map(|shard| &shard.0)
+    }
+
+    /// How many shards there are.
+    pub fn count(&self) -> usize {
+        self.shards.len()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    static CLASS: LockClass = LockClass::new(1, "test-shard", "test");
+
+    #[test]
+    fn a_key_stays_in_its_shard() {
+        let shards: Shards<HashMap<u64, u64>> = Shards::new(&CLASS, 5);
+        assert_eq!(shards.count(), 8);
+        for key in 0..1000u64 {
+            shards.of(&key).lock().insert(key, key * 2);
+        }
+        assert!((0..1000u64).all(|key| shards.of(&key).lock().get(&key) == Some(&(key * 2))));
+        assert_eq!(shards.iter().map(|shard| shard.lock().len()).sum::<usize>(), 1000);
+    }
+}
