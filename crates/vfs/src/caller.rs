@@ -1,0 +1,101 @@
+//! Who asks: the credentials that come with every operation.
+//!
+//! # Boundary
+//! Plain data. What a caller may do is decided in [`crate::permission`]; acting *as* a caller on a
+//! host is the business of a backend.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Reads the supplementary groups of a task, by thread id.
+pub type GroupReader = fn(u32) -> Vec<u32>;
+
+/// The supplementary groups of a caller.
+#[derive(Clone)]
+pub enum Groups {
+    /// These.
+    Known(Arc<[u32]>),
+    /// Those of a task, read only if somebody needs them: most operations do not.
+    OfTask {
+        /// The task's thread id.
+        task: u32,
+        /// How to read them.
+        read: GroupReader,
+    },
+}
+
+impl fmt::Debug for Groups {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Groups::Known(groups) => write!(out, "{groups:?}"),
+            Groups::OfTask { task, .. } => write!(out, "of task {task}"),
+        }
+    }
+}
+
+/// Whether the core must check permissions for a caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checks {
+    /// Check: mode bits, access control lists, sticky and ownership rules.
+    Enforce,
+    /// Someone in front did already (a kernel with `default_permissions`).
+    Done,
+}
+
+/// The credentials of one operation.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// Effective user id.
+    pub uid: u32,
+    /// Effective group id.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Groups,
+    /// Who checks permissions.
+    pub checks: Checks,
+}
+
+impl Caller {
+    /// User 0, whom no permission stops.
+    pub fn root() -> Self {
+        Self::new(0, 0, &[])
+    }
+
+    /// A caller whose permissions the core checks.
+    pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Self {
+        Self { uid, gid, groups: Groups::Known(groups.into()), checks: Checks::Enforce }
+    }
+
+    /// Whether the caller may ignore permissions (CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID, ... as
+    /// user 0 has them).
+    pub fn is_privileged(&self) -> bool {
+        self.uid == 0
+    }
+
+    /// The supplementary groups; may read them from the system.
+    pub fn supplementary(&self) -> Arc<[u32]> {
+        match &self.groups {
+            Groups::Known(groups) => groups.clone(),
+            Groups::OfTask { task, read } => read(*task).into(),
+        }
+    }
+
+    /// Whether the caller is a member of `group`.
+    pub fn in_group(&self, group: u32) -> bool {
+        self.gid == group || self.supplementary().contains(&group)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn membership_counts_the_primary_and_the_supplementary_groups() {
+        let caller = Caller::new(1000, 100, &[27, 44]);
+        assert!(caller.in_group(100) && caller.in_group(44) && !caller.in_group(0));
+        assert!(!caller.is_privileged() && Caller::root().is_privileged());
+        let lazy = Caller { groups: Groups::OfTask { task: 7, read: |task| vec![task] }, ..caller };
+        assert!(lazy.in_group(7));
+    }
+}

@@ -1,0 +1,52 @@
+#![forbid(unsafe_code)]
+//! The uvfs core: a kernel's file-system caches, for programs.
+//!
+//! # Boundary
+//! Owns the walk, the name cache, inodes, pages and the operations on them. Below it stands a
+//! [`Backend`]; above it a frontend (`uvfs-fuse`) or a program that uses the in-process API
+//! ([`Directory`], [`File`]). Contains no unsafe code, does no I/O of its own, and knows neither
+//! FUSE nor any store.
+//!
+//! # Reading order
+//! [`backend`] (the seam, with a whole backend as example), `ops/open.rs` (one request end to end),
+//! `ops/change.rs` (how cached names survive concurrent changes), `inode` (hold and release),
+//! [`walk`] (paths).
+
+pub mod acl;
+mod advisory;
+mod api;
+pub mod attributes;
+pub mod backend;
+pub mod caller;
+mod config;
+pub mod creation;
+pub mod error;
+mod inode;
+pub mod lock_order;
+pub mod name;
+mod names;
+mod ops;
+mod page;
+pub mod permission;
+mod statistics;
+mod vfs;
+pub mod walk;
+
+pub use advisory::{Held, LockKind, LockOwner, LockRange, LockWait};
+pub use api::{Directory, DirectoryEntry, File, OpenOptions, ResolveMode};
+pub use attributes::{Attributes, FileKind, SetAttributes, SetTime, Timestamp, Totals};
+pub use backend::{
+    AllocateMode, Authority, Backend, Capabilities, ChangeSink, Cookie, Enforcer, Entry, FileId,
+    FileRef, InodeId, Listing, NewKind, NewNode, OpenMode, Opens, PageCaching, RenameMode,
+    SeekTarget, SyncMode, Waits, XattrMode,
+};
+pub use caller::{Caller, Checks, GroupReader, Groups};
+pub use config::{TIMEOUT_MAX, VfsConfig};
+pub use error::{Error, Fault, Result, Retry};
+pub use inode::Node;
+pub use name::{NAME_MAX, Name, PATH_MAX};
+pub use ops::{Entries, Found, Lookup, OpenFile};
+pub use permission::Access;
+pub use statistics::{CacheStatistics, Statistics};
+pub use vfs::Vfs;
+pub use walk::{Resolve, Symlinks};

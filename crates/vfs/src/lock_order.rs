@@ -1,0 +1,86 @@
+//! Every lock class of uvfs, outermost first: the one list of the lock order.
+//!
+//! Debug and test builds panic when a thread takes two locks against it
+//! ([`uvfs_concurrent::lock`]). `docs/locking.md` is printed from it by `cargo xtask locks`. No class
+//! is ever held across a call into a backend; [`crate::Vfs`] asserts that too.
+
+use uvfs_concurrent::lock::LockClass;
+
+macro_rules! classes {
+    ($($(#[$doc:meta])* $constant:ident = $rank:literal, $name:literal, $protects:literal;)*) => {
+        $($(#[$doc])* pub static $constant: LockClass = LockClass::new($rank, $name, $protects);)*
+        /// All classes, outermost first.
+        pub static ORDER: &[&LockClass] = &[$(&$constant),*];
+    };
+}
+
+classes! {
+    /// End of a FUSE session.
+    FUSE_END = 4, "fuse-end", "whether a session has ended";
+    /// The FUSE frontend's notifier thread.
+    FUSE_NOTIFIER = 6, "fuse-notifier", "the notifier thread of a mount, until it is joined";
+    /// The FUSE frontend's node ids that are not inode numbers.
+    FUSE_ALIASES = 8, "fuse-aliases", "node ids of objects whose inode number was taken";
+    /// The FUSE frontend's table of node ids.
+    FUSE_NODES = 10, "fuse-nodes", "node ids the kernel holds, with their lookup counts";
+    /// The FUSE frontend's open files.
+    FUSE_FILES = 20, "fuse-files", "open files of the kernel, by file handle";
+    /// The passthrough state of one inode.
+    FUSE_BACKING = 30, "fuse-backing", "backing file shared by all opens of an inode";
+    /// The worker pool's queue.
+    FUSE_WORK = 40, "fuse-work", "requests waiting for a worker, and the count of workers";
+    /// The notifier's queue.
+    FUSE_NOTICES = 50, "fuse-notices", "cache notices waiting to be sent to the kernel";
+    /// Parent link of one directory.
+    INODE_PARENT = 100, "inode-parent", "the parent of one directory inode";
+    /// In-flight changes of one directory.
+    INODE_CHANGES = 110, "inode-changes", "version and changes in flight of one directory";
+    /// One shard of the name cache.
+    NAMES = 120, "names", "one shard of the name cache and its clock";
+    /// One shard of the inode table.
+    INODES = 130, "inodes", "one shard of the inode table";
+    /// Queue of inactive inodes.
+    INACTIVE = 140, "inactive", "inactive inodes in the order they became so";
+    /// Cached attributes of one inode.
+    INODE_ATTRIBUTES = 150, "inode-attributes", "cached attributes of one inode and their expiry";
+    /// Advisory locks of one inode.
+    INODE_LOCKS = 160, "inode-locks", "advisory record locks and flocks of one inode";
+    /// Who waits for whose advisory lock.
+    LOCK_WAITS = 170, "lock-waits", "owners that wait for advisory locks, for deadlock detection";
+    /// Pages of one inode.
+    INODE_PAGES = 180, "inode-pages", "cached pages of one inode";
+    /// The page cache's clock.
+    PAGE_CLOCK = 190, "page-clock", "order in which pages are considered for eviction";
+    /// The listener for changes.
+    OBSERVER = 200, "observer", "the frontend that wants to hear of changes";
+    /// Hostile backend: its plan.
+    HOSTILE_PLAN = 290, "hostile-plan", "faults still to come";
+    /// Memory backend: ancestry.
+    MEMORY_TREE = 300, "memory-tree", "names and parents of the memory file system";
+    /// Memory backend: nodes.
+    MEMORY_NODES = 310, "memory-nodes", "one shard of the memory file system's node table";
+    /// Memory backend: one node.
+    MEMORY_NODE = 320, "memory-node", "attributes, entries, pages and xattrs of one memory node";
+    /// Directory backend: renames.
+    HOST_TREE = 350, "host-tree", "known names of host nodes";
+    /// Directory backend: nodes.
+    HOST_NODES = 360, "host-nodes", "one shard of the host node table";
+    /// Directory backend: open descriptors.
+    HOST_DESCRIPTORS = 370, "host-descriptors", "recently used descriptors and their clock";
+    /// Directory backend: open files.
+    HOST_FILES = 380, "host-files", "open host files";
+    /// Directory backend: watches.
+    HOST_WATCHES = 390, "host-watches", "inotify watches by descriptor and by node";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_rise_and_names_differ() {
+        assert!(ORDER.windows(2).all(|pair| pair[0].rank() < pair[1].rank()));
+        let names: std::collections::HashSet<_> = ORDER.iter().map(|class| class.name()).collect();
+        assert_eq!(names.len(), ORDER.len());
+    }
+}

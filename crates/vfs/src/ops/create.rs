@@ -1,0 +1,153 @@
+//! Creating objects and names.
+
+use super::change::{AttributeChange, NameChange};
+use super::{Found, OpenFile};
+use crate::attributes::Attributes;
+use crate::backend::{FileId, NewKind, NewNode, OpenMode, Opens};
+use crate::caller::Caller;
+use crate::error::{Error, Result};
+use crate::inode::Node;
+use crate::name::Name;
+use crate::names::Meaning;
+use crate::permission::Access;
+use crate::vfs::Vfs;
+use std::time::Duration;
+
+impl Vfs {
+    /// Creates an object (mknod, mkdir, symlink). May block.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::Access`], [`Error::NoSpace`], ...; [`Error::NotPermitted`] for a
+    /// device node by an unprivileged caller.
+    pub fn create(
+        &self,
+        caller: &Caller,
+        parent: &Node,
+        name: Name<'_>,
+        new: &NewNode<'_>,
+    ) -> Result<Found> {
+        let allowed = self.may_create(caller, parent, new);
+        allowed.map_err(|error| self.unless_taken(caller, parent, name, error))?;
+        let core = &self.core;
+        let change = NameChange::begin(core, parent, name);
+        let ticket = core.clock.now();
+        let entry = core.backend().create(caller, parent.id(), name, new)?;
+        let node = core.adopt(&entry, ticket);
+        node.inode.set_parent(parent, ticket);
+        Ok(self.settled(change, node, entry.attributes))
+    }
+
+    /// Creates a regular file under a free name and opens it: O_CREAT with O_EXCL. May block.
+    pub fn create_and_open(
+        &self,
+        caller: &Caller,
+        parent: &Node,
+        name: Name<'_>,
+        new: &NewNode<'_>,
+        mode: OpenMode,
+    ) -> Result<(Found, OpenFile)> {
+        if self.core.capabilities.opens == Opens::Stateless {
+            let found = self.create(caller, parent, name, new)?;
+            let file = OpenFile::new(self, found.node.clone(), FileId::NONE, mode);
+            return Ok((found, file));
+        }
+        let allowed = self.may_create(caller, parent, new);
+        allowed.map_err(|error| self.unless_taken(caller, parent, name, error))?;
+        let core = &self.core;
+        let change = NameChange::begin(core, parent, name);
+        let ticket = core.clock.now();
+        let (entry, file) = core.backend().create_and_open(caller, parent.id(), name, new, mode)?;
+        let node = core.adopt(&entry, ticket);
+        let file = OpenFile::new(self, node.clone(), file, mode);
+        Ok((self.settled(change, node, entry.attributes), file))
+    }
+
+    /// Creates a regular file that has no name yet, in the file system of `parent`: O_TMPFILE.
+    /// [`Vfs::link`] may give it one. May block.
+    pub fn create_unnamed(
+        &self,
+        caller: &Caller,
+        parent: &Node,
+        new: &NewNode<'_>,
+        mode: OpenMode,
+    ) -> Result<OpenFile> {
+        self.may_create(caller, parent, new)?;
+        let core = &self.core;
+        let ticket = core.clock.now();
+        let (entry, file) = core.backend().create_unnamed(caller, parent.id(), new, mode)?;
+        let node = core.adopt(&entry, ticket);
+        node.inode.set_unlinked(true);
+        Ok(OpenFile::new(self, node, file, mode))
+    }
+
+    /// Gives `node` a further name: a hard link. May block.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] for a directory; [`Error::Exists`]; [`Error::TooManyLinks`].
+    pub fn link(
+        &self,
+        caller: &Caller,
+        node: &Node,
+        parent: &Node,
+        name: Name<'_>,
+    ) -> Result<Found> {
+        let allowed = self.may_link(caller, node, parent);
+        allowed.map_err(|error| self.unless_taken(caller, parent, name, error))?;
+        let core = &self.core;
+        let change = NameChange::begin(core, parent, name);
+        let links = AttributeChange::begin(core, node);
+        let ticket = core.clock.now();
+        let entry = core.backend().link(caller, node.id(), parent.id(), name)?;
+        // The store may have answered for another object that took the name since.
+        match entry.inode == node.id() {
+            true => links.settle(entry.attributes),
+            false => drop(links),
+        }
+        let linked = core.adopt(&entry, ticket);
+        linked.inode.set_unlinked(false);
+        Ok(self.settled(change, linked, entry.attributes))
+    }
+
+    /// Settles the change that gave `node` its name.
+    fn settled(&self, change: NameChange<'_>, node: Node, attributes: Attributes) -> Found {
+        let kept = change.settle([Some(Meaning::Inode(node.id())), None]);
+        let entry_valid = if kept { self.core.entry_expiry().remains() } else { Duration::ZERO };
+        Found::new(node, attributes, entry_valid)
+    }
+
+    fn may_create(&self, caller: &Caller, parent: &Node, new: &NewNode<'_>) -> Result<()> {
+        self.writable()?;
+        self.may_change_entries(caller, parent)?;
+        match new.kind {
+            NewKind::CharDevice(_) | NewKind::BlockDevice(_)
+                if self.core.enforces(caller) && !caller.is_privileged() =>
+            {
+                Err(Error::NotPermitted)
+            }
+            NewKind::Symlink([]) => Err(Error::NotFound),
+            NewKind::Symlink(target) if target.len() > crate::PATH_MAX => Err(Error::NameTooLong),
+            _ => Ok(()),
+        }
+    }
+
+    fn may_link(&self, caller: &Caller, node: &Node, parent: &Node) -> Result<()> {
+        self.writable()?;
+        self.may_change_entries(caller, parent)?;
+        if node.is_directory() { Err(Error::NotPermitted) } else { Ok(()) }
+    }
+
+    /// Why `name` cannot be made: a name that is taken comes before every other reason.
+    fn unless_taken(&self, caller: &Caller, parent: &Node, name: Name<'_>, why: Error) -> Error {
+        let hidden = matches!(why, Error::NotDirectory)
+            || self.check(caller, parent, Access::EXECUTE).is_err();
+        if !hidden && self.child(caller, parent, name).is_ok() { Error::Exists } else { why }
+    }
+
+    /// Whether `caller` may add, remove or rename entries of `directory`.
+    pub(super) fn may_change_entries(&self, caller: &Caller, directory: &Node) -> Result<()> {
+        if !directory.is_directory() {
+            return Err(Error::NotDirectory);
+        }
+        self.check(caller, directory, Access::WRITE | Access::EXECUTE)
+    }
+}

@@ -1,0 +1,19 @@
+//! The operations, one file per family, all as methods of [`crate::Vfs`] on [`crate::Node`]s.
+//!
+//! Reading order: `open` (one request end to end), then `lookup`, `change` (how the name cache
+//! survives concurrent changes), and the rest in any order.
+
+mod attributes;
+mod change;
+mod create;
+mod data;
+mod list;
+mod lookup;
+mod open;
+mod remove;
+mod rename;
+mod xattr;
+
+pub use list::Entries;
+pub use lookup::{Found, Lookup};
+pub use open::OpenFile;

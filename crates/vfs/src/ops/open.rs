@@ -1,0 +1,124 @@
+//! Opening and closing: one request from end to end.
+//!
+//! An open passes four stations: may this caller (`permission`), does the store want to know
+//! (`Opens`), the store's own open with no lock held, and an [`OpenFile`] that closes it when
+//! dropped. `O_TRUNC` is a change of attributes after the open, so there is one truncate only.
+
+use crate::attributes::{FileKind, SetAttributes};
+use crate::backend::{FileId, FileRef, OpenMode, Opens};
+use crate::caller::Caller;
+use crate::error::{Error, Result};
+use crate::inode::Node;
+use crate::permission::Access;
+use crate::vfs::{Core, Vfs};
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// An open file or directory. Closes when dropped, which may block on the store.
+pub struct OpenFile {
+    core: Arc<Core>,
+    node: Node,
+    file: FileId,
+    mode: OpenMode,
+    bypass: bool,
+}
+
+impl Vfs {
+    /// Opens a regular file, or a directory for listing. May block.
+    ///
+    /// # Errors
+    /// [`Error::Access`]; [`Error::IsDirectory`] when opening a directory for writing;
+    /// [`Error::SymlinkLoop`] for a symbolic link; [`Error::NoData`] for a pipe, socket or device,
+    /// which only a kernel can open.
+    pub fn open(&self, caller: &Caller, node: &Node, mode: OpenMode) -> Result<OpenFile> {
+        match node.kind() {
+            FileKind::Directory if mode.write || mode.truncate => return Err(Error::IsDirectory),
+            FileKind::Symlink => return Err(Error::SymlinkLoop),
+            kind if kind.is_special() => return Err(Error::NoData),
+            _ => {}
+        }
+        if mode.write || mode.truncate {
+            self.writable()?;
+        }
+        self.check(caller, node, wanted_access(mode))?;
+        let core = &self.core;
+        let file = match core.capabilities.opens {
+            Opens::Stateless => FileId::NONE,
+            Opens::Tracked => {
+                let mode = OpenMode { truncate: false, ..mode };
+                core.backend().open(caller, node.id(), mode).inspect_err(|error| {
+                    if matches!(error, Error::Stale) {
+                        core.went_stale(node);
+                    }
+                })?
+            }
+        };
+        let opened = OpenFile::new(self, node.clone(), file, mode);
+        if mode.truncate {
+            let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
+            self.set_attributes(caller, node, Some(&opened), &set)?;
+        }
+        Ok(opened)
+    }
+}
+
+fn wanted_access(mode: OpenMode) -> Access {
+    let mut wanted = Access::empty();
+    wanted.set(Access::READ, mode.read);
+    wanted.set(Access::WRITE, mode.write || mode.truncate);
+    wanted
+}
+
+impl OpenFile {
+    pub(super) fn new(vfs: &Vfs, node: Node, file: FileId, mode: OpenMode) -> Self {
+        Self { core: vfs.core.clone(), node, file, mode, bypass: false }
+    }
+
+    /// The object.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// How it was opened.
+    pub fn mode(&self) -> OpenMode {
+        self.mode
+    }
+
+    /// What the backend knows it by.
+    pub fn reference(&self) -> FileRef {
+        FileRef { inode: self.node.id(), file: self.file }
+    }
+
+    /// The host file behind it, for a frontend that lets the kernel read and write directly. From
+    /// now on, until this is dropped, the object's attributes are always asked of the store.
+    pub fn bypass(&mut self) -> Option<Arc<OwnedFd>> {
+        let file = self.core.backend().os_file(self.reference())?;
+        if !std::mem::replace(&mut self.bypass, true) {
+            self.node.inode.begin_bypass();
+        }
+        Some(file)
+    }
+
+    /// Takes the last [`OpenFile::bypass`] back: the kernel did not want it.
+    pub fn cancel_bypass(&mut self) {
+        if std::mem::replace(&mut self.bypass, false) {
+            self.node.inode.end_bypass(&self.core.clock);
+        }
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.cancel_bypass();
+        if self.file != FileId::NONE {
+            self.core.backend().close(self.reference());
+        }
+    }
+}
+
+impl fmt::Debug for OpenFile {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "OpenFile({:?}, {:?})", self.node, self.file)
+    }
+}

@@ -1,0 +1,104 @@
+//! Removing names.
+
+use super::change::NameChange;
+use crate::attributes::FileKind;
+use crate::caller::{Caller, Checks};
+use crate::error::{Error, Result};
+use crate::inode::Node;
+use crate::name::Name;
+use crate::names::Meaning;
+use crate::permission;
+use crate::vfs::Vfs;
+
+/// Times that a change looks again at what its names mean, because another change came between the
+/// look and its beginning. Under a storm of changes of one name it then goes on with what it has:
+/// the store decides, only the link count of an object may be out of date in the cache.
+pub(super) const FIND_ROUNDS: usize = 8;
+
+impl Vfs {
+    /// Removes a name that is not a directory's. The object lives on while it has other names, is
+    /// open, or is held. May block.
+    ///
+    /// # Errors
+    /// [`crate::Error::IsDirectory`], [`crate::Error::Access`], [`crate::Error::NotPermitted`] by the sticky rule.
+    pub fn unlink(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<()> {
+        self.unlink_found(caller, parent, name).map(drop)
+    }
+
+    /// As [`Vfs::unlink`]; returns the object that lost its name.
+    pub(crate) fn unlink_found(
+        &self,
+        caller: &Caller,
+        parent: &Node,
+        name: Name<'_>,
+    ) -> Result<Node> {
+        let (victim, change) = self.begin_removal(caller, parent, name)?;
+        self.core.backend().unlink(caller, parent.id(), name)?;
+        change.settle([Some(Meaning::Missing), None]);
+        self.lost_a_name(&victim);
+        Ok(victim)
+    }
+
+    /// Removes an empty directory. May block.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotDirectory`], [`crate::Error::NotEmpty`], and as [`Vfs::unlink`].
+    pub fn remove_directory(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<()> {
+        let (victim, change) = self.begin_removal(caller, parent, name)?;
+        self.core.backend().remove_directory(caller, parent.id(), name)?;
+        change.settle([Some(Meaning::Missing), None]);
+        self.core.names.remove_directory(victim.id());
+        self.lost_a_name(&victim);
+        Ok(())
+    }
+
+    /// Begins to take `name` out of `parent`. Returns its object too.
+    fn begin_removal<'a>(
+        &'a self,
+        caller: &Caller,
+        parent: &'a Node,
+        name: Name<'a>,
+    ) -> Result<(Node, NameChange<'a>)> {
+        let core = &self.core;
+        let mut rounds = FIND_ROUNDS;
+        loop {
+            let ticket = core.clock.now();
+            let victim = self.victim(caller, parent, name)?;
+            let known = (name, Meaning::Inode(victim.id()));
+            let change = NameChange::begin_known(core, parent, ticket, [Some(known), None]);
+            rounds -= 1;
+            if change.knows() || rounds == 0 {
+                return Ok((victim, change));
+            }
+        }
+    }
+
+    /// Checks that `caller` may take `name` out of `parent`. Returns its object.
+    pub(super) fn victim(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<Node> {
+        self.writable()?;
+        self.may_change_entries(caller, parent)?;
+        let victim = self.child(caller, parent, name)?;
+        if caller.checks == Checks::Enforce {
+            let directory = self.attributes(parent, None)?;
+            permission::may_remove(caller, &directory, &self.attributes(&victim, None)?)?;
+        }
+        Ok(victim)
+    }
+
+    /// One of the object's names is gone. If that may have been the last one, the inode has to go with
+    /// its last hold, and the store's space with it: where the cached count of names does not say,
+    /// the store is asked.
+    pub(super) fn lost_a_name(&self, victim: &Node) {
+        let last = victim.inode.last_attributes();
+        victim.inode.expire_attributes(&self.core.clock);
+        let unlinked = last.links <= 1
+            || last.kind == FileKind::Directory
+            || match self.refresh_node(victim) {
+                Ok(now) => now.links == 0,
+                Err(error) => matches!(error, Error::Stale | Error::NotFound),
+            };
+        if unlinked {
+            victim.inode.set_unlinked(true);
+        }
+    }
+}

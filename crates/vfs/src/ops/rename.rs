@@ -1,0 +1,154 @@
+//! Moving names.
+
+use super::change::NameChange;
+use super::remove::FIND_ROUNDS;
+use crate::backend::RenameMode;
+use crate::caller::{Caller, Checks};
+use crate::error::{Error, Result};
+use crate::inode::Node;
+use crate::name::Name;
+use crate::names::Meaning;
+use crate::permission::{self, Access};
+use crate::vfs::Vfs;
+
+impl Vfs {
+    /// Moves the name `from.1` of `from.0` to `to.1` of `to.0`. May block.
+    ///
+    /// # Errors
+    /// As [`crate::Backend::rename`]; [`Error::Access`] and [`Error::NotPermitted`] by the rules of
+    /// rename(2).
+    pub fn rename(
+        &self,
+        caller: &Caller,
+        from: (&Node, Name<'_>),
+        to: (&Node, Name<'_>),
+        mode: RenameMode,
+    ) -> Result<()> {
+        self.rename_found(caller, from, to, mode).map(drop)
+    }
+
+    /// As [`Vfs::rename`]; returns the objects concerned.
+    pub(crate) fn rename_found(
+        &self,
+        caller: &Caller,
+        from: (&Node, Name<'_>),
+        to: (&Node, Name<'_>),
+        mode: RenameMode,
+    ) -> Result<Step> {
+        let (step, changes) = self.begin_rename(caller, from, to, mode)?;
+        let core = &self.core;
+        core.backend().rename(caller, (from.0.id(), from.1), (to.0.id(), to.1), mode)?;
+        // First the objects: who finds one at its new name goes on to its parent.
+        self.renamed(from.0, to.0, &step, mode);
+        let known = changes.iter().flatten().all(NameChange::knows);
+        let (old, new) = if known { meanings(&step, mode) } else { (None, None) };
+        match changes {
+            [Some(change), Some(other)] => {
+                change.settle([old, None]);
+                other.settle([new, None]);
+            }
+            [change, _] => drop(change.map(|change| change.settle([old, new]))),
+        }
+        Ok(step)
+    }
+
+    /// Finds what is to be renamed, and begins the change: of one directory or of two.
+    fn begin_rename<'a>(
+        &'a self,
+        caller: &Caller,
+        from: (&'a Node, Name<'a>),
+        to: (&'a Node, Name<'a>),
+        mode: RenameMode,
+    ) -> Result<(Step, [Option<NameChange<'a>>; 2])> {
+        let core = &self.core;
+        let mut rounds = FIND_ROUNDS;
+        loop {
+            let ticket = core.clock.now();
+            let moved = self.victim(caller, from.0, from.1)?;
+            let target = self.rename_target(caller, from, to, mode, &moved)?;
+            let there = target.as_ref().map(Node::id).map_or(Meaning::Missing, Meaning::Inode);
+            let (old, new) = ((from.1, Meaning::Inode(moved.id())), (to.1, there));
+            let begin =
+                |directory, names| Some(NameChange::begin_known(core, directory, ticket, names));
+            let changes = if from.0 == to.0 {
+                [begin(from.0, [Some(old), Some(new)]), None]
+            } else {
+                [begin(from.0, [Some(old), None]), begin(to.0, [Some(new), None])]
+            };
+            rounds -= 1;
+            if rounds == 0 || changes.iter().flatten().all(NameChange::knows) {
+                return Ok((Step { moved, target }, changes));
+            }
+        }
+    }
+
+    /// Checks the target's side, and finds the object there.
+    fn rename_target(
+        &self,
+        caller: &Caller,
+        from: (&Node, Name<'_>),
+        to: (&Node, Name<'_>),
+        mode: RenameMode,
+        moved: &Node,
+    ) -> Result<Option<Node>> {
+        self.may_change_entries(caller, to.0)?;
+        // A directory that changes its parent has its `..` rewritten.
+        if moved.is_directory() && from.0 != to.0 {
+            self.check(caller, moved, Access::WRITE)?;
+        }
+        let target = match self.child(caller, to.0, to.1) {
+            Ok(target) => target,
+            Err(Error::NotFound) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if mode == RenameMode::NoReplace {
+            return Err(Error::Exists);
+        }
+        if caller.checks == Checks::Done {
+            return Ok(Some(target));
+        }
+        if mode == RenameMode::Exchange && target.is_directory() && from.0 != to.0 {
+            self.check(caller, &target, Access::WRITE)?;
+        }
+        let directory = self.attributes(to.0, None)?;
+        permission::may_remove(caller, &directory, &self.attributes(&target, None)?)?;
+        Ok(Some(target))
+    }
+
+    /// Tells the objects concerned.
+    fn renamed(&self, from: &Node, to: &Node, step: &Step, mode: RenameMode) {
+        let core = &self.core;
+        // Later than every lookup that was answered before the move.
+        let learned = core.clock.tick();
+        step.moved.inode.expire_attributes(&core.clock);
+        step.moved.inode.set_parent(to, learned);
+        match &step.target {
+            Some(target) if mode == RenameMode::Exchange => {
+                target.inode.expire_attributes(&core.clock);
+                target.inode.set_parent(from, learned);
+            }
+            // Two names of one object: nothing was replaced.
+            Some(target) if step.moved != *target => self.lost_a_name(target),
+            _ => {}
+        }
+    }
+}
+
+/// The objects of a rename, as they were found before it began.
+pub(crate) struct Step {
+    pub(crate) moved: Node,
+    pub(crate) target: Option<Node>,
+}
+
+/// What the old and the new name mean afterwards; `None` for "ask again".
+fn meanings(step: &Step, mode: RenameMode) -> (Option<Meaning>, Option<Meaning>) {
+    let moved_to = Some(Meaning::Inode(step.moved.id()));
+    match (mode, &step.target) {
+        (RenameMode::Exchange, target) => {
+            (target.as_ref().map(|node| Meaning::Inode(node.id())), moved_to)
+        }
+        // Two names of one object: the store keeps both.
+        (_, Some(target)) if *target == step.moved => (None, None),
+        _ => (Some(Meaning::Missing), moved_to),
+    }
+}

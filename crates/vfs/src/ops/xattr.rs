@@ -1,0 +1,116 @@
+//! Extended attributes, and symbolic links' text.
+
+use super::change::AttributeChange;
+use crate::acl;
+use crate::attributes::FileKind;
+use crate::backend::XattrMode;
+use crate::caller::{Caller, Checks};
+use crate::error::{Error, Result};
+use crate::inode::Node;
+use crate::permission::Access;
+use crate::vfs::Vfs;
+
+/// Longest attribute name in bytes (xattr(7)).
+pub(super) const XATTR_NAME_MAX: usize = 255;
+/// Longest attribute value in bytes (xattr(7)).
+pub(super) const XATTR_SIZE_MAX: usize = 64 << 10;
+
+impl Vfs {
+    /// The text of a symbolic link. May block.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for anything else.
+    pub fn read_link(&self, node: &Node) -> Result<Vec<u8>> {
+        if node.kind() != FileKind::Symlink {
+            return Err(Error::Invalid("not a symbolic link"));
+        }
+        let text = self.core.backend().read_link(node.id())?;
+        node.inode.was_read();
+        Ok(text)
+    }
+
+    /// The value of an extended attribute. May block.
+    ///
+    /// # Errors
+    /// [`Error::NoAttribute`]; [`Error::Access`] or [`Error::NotPermitted`] by the rules of
+    /// xattr(7).
+    pub fn get_xattr(&self, caller: &Caller, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
+        self.check_xattr(caller, node, name, Access::READ)?;
+        self.core.backend().get_xattr(caller, node.id(), name)
+    }
+
+    /// Sets an extended attribute. May block.
+    pub fn set_xattr(
+        &self,
+        caller: &Caller,
+        node: &Node,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        self.writable()?;
+        if value.len() > XATTR_SIZE_MAX {
+            return Err(Error::from_errno(libc::E2BIG));
+        }
+        self.check_xattr(caller, node, name, Access::WRITE)?;
+        let _change = AttributeChange::begin(&self.core, node);
+        self.core.backend().set_xattr(caller, node.id(), name, value, mode)
+    }
+
+    /// The names of all extended attributes that `caller` may know of. May block.
+    pub fn list_xattrs(&self, caller: &Caller, node: &Node) -> Result<Vec<Vec<u8>>> {
+        let mut names = self.core.backend().list_xattrs(caller, node.id())?;
+        if !caller.is_privileged() {
+            names.retain(|name| !name.starts_with(b"trusted."));
+        }
+        Ok(names)
+    }
+
+    /// Removes an extended attribute. May block.
+    pub fn remove_xattr(&self, caller: &Caller, node: &Node, name: &[u8]) -> Result<()> {
+        self.writable()?;
+        self.check_xattr(caller, node, name, Access::WRITE)?;
+        let _change = AttributeChange::begin(&self.core, node);
+        self.core.backend().remove_xattr(caller, node.id(), name)
+    }
+
+    /// In a sticky directory anybody may make files; its own attributes are its owner's.
+    fn check_sticky(&self, caller: &Caller, node: &Node) -> Result<()> {
+        let attributes = self.attributes(node, None)?;
+        let sticky = node.is_directory() && attributes.mode & 0o1000 != 0;
+        if sticky && caller.uid != attributes.uid && !caller.is_privileged() {
+            return Err(Error::NotPermitted);
+        }
+        Ok(())
+    }
+
+    /// Who may read or write which namespace: xattr(7).
+    fn check_xattr(&self, caller: &Caller, node: &Node, name: &[u8], wanted: Access) -> Result<()> {
+        if name.is_empty() || name.len() > XATTR_NAME_MAX {
+            return Err(Error::Range);
+        }
+        if caller.checks == Checks::Done {
+            return Ok(());
+        }
+        let writing = wanted.contains(Access::WRITE);
+        if name == acl::ACCESS_XATTR || name == acl::DEFAULT_XATTR {
+            let owner = !writing || caller.uid == self.attributes(node, None)?.uid;
+            return if owner || caller.is_privileged() { Ok(()) } else { Err(Error::NotPermitted) };
+        }
+        if name.starts_with(b"trusted.") && !caller.is_privileged() {
+            return Err(if writing { Error::NotPermitted } else { Error::NoAttribute });
+        }
+        if name.starts_with(b"security.") {
+            let allowed = !writing || caller.is_privileged();
+            return if allowed { Ok(()) } else { Err(Error::NotPermitted) };
+        }
+        if name.starts_with(b"user.") {
+            if !matches!(node.kind(), FileKind::Regular | FileKind::Directory) {
+                return Err(if writing { Error::NotPermitted } else { Error::NoAttribute });
+            }
+            self.check(caller, node, wanted)?;
+            return if writing { self.check_sticky(caller, node) } else { Ok(()) };
+        }
+        Ok(())
+    }
+}

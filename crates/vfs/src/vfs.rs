@@ -1,0 +1,334 @@
+//! The file system: one backend, its caches, and the operations on them.
+//!
+//! # Boundary
+//! Composition only. Each family of operations is a file of [`crate::ops`]; paths are walked in
+//! `walk`; names, inodes and pages each keep to their room.
+//!
+//! # Concurrency
+//! A [`Vfs`] is used by any number of threads at once. Operations may block in the backend, and
+//! hold no lock while they do; those named `try_…` answer from the caches or not at all, and never
+//! block on a store.
+
+use crate::acl::{self, Acl};
+use crate::api::Directory;
+use crate::attributes::Attributes;
+use crate::backend::{
+    Authority, Backend, Capabilities, ChangeSink, Enforcer, Entry, FileRef, InodeId,
+};
+use crate::caller::{Caller, Checks};
+use crate::config::VfsConfig;
+use crate::error::{Error, Result};
+use crate::inode::{Clock, Expiry, InodeTable, Node, Ticket};
+use crate::lock_order;
+use crate::name::Name;
+use crate::names::NameCache;
+use crate::page::PageBudget;
+use crate::permission::{self, Access};
+use crate::statistics::{CacheStatistics, Counters, Statistics};
+use std::fmt;
+use std::sync::{Arc, Weak};
+use uvfs_concurrent::lock::{RwLock, order};
+
+/// The parts that operations share.
+pub(crate) struct Core {
+    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) config: VfsConfig,
+    pub(crate) clock: Clock,
+    pub(crate) inodes: InodeTable,
+    pub(crate) names: NameCache,
+    pub(crate) pages: Arc<PageBudget>,
+    pub(crate) counters: Counters,
+    observer: RwLock<Option<Arc<dyn ChangeSink>>>,
+}
+
+/// A file system over one [`Backend`].
+pub struct Vfs {
+    pub(crate) core: Arc<Core>,
+    root: Node,
+}
+
+impl Vfs {
+    /// Puts the caches over `backend`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] names a setting that cannot be; otherwise what the backend says of its
+    /// root, or of being watched.
+    pub fn new(backend: impl Backend, config: VfsConfig) -> Result<Arc<Self>> {
+        config.validate()?;
+        let core = Arc::new(Core {
+            capabilities: backend.capabilities(),
+            backend: Box::new(backend),
+            clock: Clock::default(),
+            inodes: InodeTable::new(config.inodes_max),
+            names: NameCache::new(config.names_max),
+            pages: Arc::new(PageBudget::new(config.page_cache_bytes)),
+            counters: Counters::default(),
+            observer: RwLock::new(&lock_order::OBSERVER, None),
+            config,
+        });
+        let ticket = core.clock.now();
+        let entry = core.backend().root()?;
+        if entry.inode != InodeId::ROOT {
+            return Err(Error::Corrupt("the backend's root is not InodeId::ROOT"));
+        }
+        let root = core.adopt(&entry, ticket);
+        if core.config.watch {
+            core.backend().watch(Arc::new(News(Arc::downgrade(&core))))?;
+        }
+        Ok(Arc::new(Self { core, root }))
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> &Node {
+        &self.root
+    }
+
+    /// The root directory as the in-process API sees it, for `caller`.
+    pub fn root_directory(self: &Arc<Self>, caller: Caller) -> Directory {
+        Directory::new(self.clone(), self.root.clone(), caller)
+    }
+
+    /// The inode `id`, if it is cached.
+    pub fn cached(&self, id: InodeId) -> Option<Node> {
+        self.core.inodes.find(id)
+    }
+
+    /// What the backend is and can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.core.capabilities
+    }
+
+    /// The settings in force.
+    pub fn config(&self) -> &VfsConfig {
+        &self.core.config
+    }
+
+    /// Tells `observer` (a frontend with a cache of its own) of every change that did not come
+    /// through it. One at a time; a later call replaces the earlier observer.
+    pub fn observe(&self, observer: Option<Arc<dyn ChangeSink>>) {
+        *self.core.observer.write() = observer;
+    }
+
+    /// What the caches hold and did.
+    pub fn statistics(&self) -> Statistics {
+        let core = &*self.core;
+        let counters = &core.counters;
+        Statistics {
+            store: core.capabilities.store,
+            names: CacheStatistics {
+                held: core.names.count() as u64,
+                limit: core.names.limit() as u64,
+                hits: counters.name_hits.total(),
+                misses: counters.name_misses.total(),
+                evicted: counters.names_evicted.total(),
+            },
+            negative_hits: counters.negative_hits.total(),
+            inodes: CacheStatistics {
+                held: core.inodes.count() as u64,
+                limit: core.config.inodes_max as u64,
+                hits: counters.attribute_hits.total(),
+                misses: counters.attribute_misses.total(),
+                evicted: counters.inodes_evicted.total(),
+            },
+            inodes_active: core.inodes.racy_active(),
+            pages: CacheStatistics {
+                held: core.pages.held_bytes(),
+                limit: core.pages.limit_bytes(),
+                hits: counters.page_hits.total(),
+                misses: counters.page_misses.total(),
+                evicted: counters.pages_evicted.total(),
+            },
+            discarded: counters.discarded.total(),
+            stale: counters.stale.total(),
+            news: counters.news.total(),
+            backend: core.backend.counters(),
+        }
+    }
+
+    /// Forgets every inode that nobody holds, and every name.
+    pub fn forget_unused(&self) {
+        self.core.names.clear();
+        self.core.inodes.clear_inactive(&self.core);
+    }
+
+    /// Fails if nothing may be changed.
+    pub(crate) fn writable(&self) -> Result<()> {
+        let read_only = self.core.config.read_only || self.core.capabilities.read_only;
+        if read_only { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Fails unless `caller` has `wanted` on `node`. Asks the store only for callers that the core
+    /// has to check.
+    pub(crate) fn check(&self, caller: &Caller, node: &Node, wanted: Access) -> Result<()> {
+        if caller.checks == Checks::Done {
+            return Ok(());
+        }
+        let attributes = self.attributes(node, None)?;
+        let acl = self.access_acl(caller, node, &attributes)?;
+        if permission::allows(caller, &attributes, acl.as_deref(), wanted) {
+            Ok(())
+        } else {
+            Err(Error::Access)
+        }
+    }
+
+    /// The access control list of `node` as far as it can matter to `caller`.
+    pub(crate) fn access_acl(
+        &self,
+        caller: &Caller,
+        node: &Node,
+        attributes: &Attributes,
+    ) -> Result<Option<Arc<Acl>>> {
+        // A list with named entries always shows a mask in the group bits, and says nothing about
+        // root and the owner that the mode does not.
+        let free = caller.is_privileged() || caller.uid == attributes.uid;
+        if free || !self.core.capabilities.acls || attributes.mode & 0o070 == 0 {
+            return Ok(None);
+        }
+        if let Some(acl) = node.inode.cached_acl() {
+            return Ok(acl);
+        }
+        let ticket = self.core.clock.now();
+        let asked = self.core.backend().get_xattr(&Caller::root(), node.id(), acl::ACCESS_XATTR);
+        let acl = match asked {
+            Ok(value) => Acl::parse(&value)?.map(Arc::new),
+            Err(Error::NoAttribute | Error::Unsupported(_)) => None,
+            Err(error) => return Err(error),
+        };
+        node.inode.keep_acl(ticket, acl.clone());
+        Ok(acl)
+    }
+}
+
+impl Core {
+    /// The backend, about to be called: asserts in debug builds that no lock is held.
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        order::assert_none_held("a backend call");
+        &*self.backend
+    }
+
+    /// The inode of `entry`, kept in the table.
+    pub(crate) fn adopt(self: &Arc<Self>, entry: &Entry, ticket: Ticket) -> Node {
+        let node = self.inodes.adopt(self, entry, ticket, self.attribute_expiry());
+        self.inodes.trim(self);
+        node
+    }
+
+    /// Whether the store changes behind the caches.
+    fn shared(&self) -> bool {
+        self.capabilities.authority == Authority::Shared
+    }
+
+    pub(crate) fn attribute_expiry(&self) -> Expiry {
+        if self.shared() { Expiry::after(self.config.attr_timeout) } else { Expiry::Never }
+    }
+
+    pub(crate) fn entry_expiry(&self) -> Expiry {
+        if self.shared() { Expiry::after(self.config.entry_timeout) } else { Expiry::Never }
+    }
+
+    pub(crate) fn negative_expiry(&self) -> Expiry {
+        match self.config.negative_timeout {
+            timeout if timeout.is_zero() => Expiry::Expired,
+            timeout if self.shared() => Expiry::after(timeout),
+            _ => Expiry::Never,
+        }
+    }
+
+    /// The store as the core found it out of date: drops what is cached of a directory.
+    pub(crate) fn went_stale(&self, node: &Node) {
+        self.counters.stale.hit();
+        node.inode.expire_attributes(&self.clock);
+        if node.is_directory() {
+            self.names.remove_directory(node.id());
+        }
+    }
+
+    /// Whether the core must apply ownership rules for `caller` itself.
+    pub(crate) fn enforces(&self, caller: &Caller) -> bool {
+        caller.checks == Checks::Enforce && self.capabilities.enforcer == Enforcer::Core
+    }
+
+    /// Passes news on to the observer.
+    pub(crate) fn tell(&self, news: impl FnOnce(&dyn ChangeSink)) {
+        let observer = self.observer.read().clone();
+        if let Some(observer) = observer {
+            news(&*observer);
+        }
+    }
+
+    /// Re-reads attributes; keeps them if no change overtook the answer.
+    pub(crate) fn refresh(&self, node: &Node, file: FileRef) -> Result<Attributes> {
+        let ticket = self.clock.now();
+        match self.backend().attributes(file) {
+            Ok(value) => {
+                let expiry = self.attribute_expiry();
+                if !node.inode.keep_attributes(&self.clock, ticket, value, expiry) {
+                    self.counters.discarded.hit();
+                }
+                Ok(value)
+            }
+            Err(error) => {
+                if matches!(error, Error::Stale) {
+                    self.went_stale(node);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Takes the backend's news: drops what the caches believe, then tells the observer.
+struct News(Weak<Core>);
+
+impl ChangeSink for News {
+    fn entry_changed(&self, parent: InodeId, name: Name<'_>) {
+        let Some(core) = self.0.upgrade() else { return };
+        core.counters.news.hit();
+        if let Some(directory) = core.inodes.find(parent) {
+            directory.inode.changes.lock().note(&core.clock);
+            directory.inode.expire_attributes(&core.clock);
+        }
+        core.names.remove(parent, name);
+        core.tell(|observer| observer.entry_changed(parent, name));
+    }
+
+    fn inode_changed(&self, inode: InodeId) {
+        let Some(core) = self.0.upgrade() else { return };
+        core.counters.news.hit();
+        if let Some(node) = core.inodes.find(inode) {
+            node.inode.expire_attributes(&core.clock);
+            if let Some(pages) = node.inode.pages.get() {
+                pages.content_changed(&core.clock);
+            }
+        }
+        core.tell(|observer| observer.inode_changed(inode));
+    }
+
+    fn everything_changed(&self) {
+        let Some(core) = self.0.upgrade() else { return };
+        core.counters.news.hit();
+        core.inodes.for_each(|inode| {
+            inode.changes.lock().note(&core.clock);
+            inode.expire_attributes(&core.clock);
+            if let Some(pages) = inode.pages.get() {
+                pages.content_changed(&core.clock);
+            }
+        });
+        core.names.clear();
+        core.tell(|observer| observer.everything_changed());
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Core({})", self.capabilities.store)
+    }
+}
+
+impl fmt::Debug for Vfs {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Vfs({})", self.core.capabilities.store)
+    }
+}
