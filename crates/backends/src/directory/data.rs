@@ -1,0 +1,376 @@
+//! The data of files: reading, writing, ranges, making stable.
+//!
+//! # Boundary
+//! Calls on descriptors of regular files. Nothing is cached or remembered here: the host's page
+//! cache is the cache.
+//!
+//! # Concurrency
+//! Positional calls only; no lock. Two writes to one file are ordered by the host.
+//!
+//! # Why
+//! Data is moved with the rights the file was opened with, except where the host must see who
+//! writes: a file with set-id bits is written *as the caller*, so that the host clears the bits
+//! itself, in the same step. Bad at: quota and reserved blocks, which under user 0 are charged to
+//! the owner but not enforced for data; and set-id bits that appeared behind our back after the
+//! attributes were last read. Errors that a network host reports only when a file is closed are not
+//! seen at [`Host::flush`]; `fsync` reports them.
+
+use super::convert::host_error;
+use super::host::Host;
+use super::node::HostNode;
+use super::open::{OpenHostFile, clear_set_id};
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::{Errno, retry_on_intr};
+use std::sync::Arc;
+use uvfs_vfs::{
+    AllocateMode, Caller, Error, FileId, FileKind, FileRef, OpenMode, Result, SeekTarget, SyncMode,
+};
+
+/// What direct I/O asks of addresses, on every host known.
+const DIRECT_ALIGNMENT: usize = 4096;
+/// Most bytes the host is asked to copy in one call, so that one call does not last for minutes.
+const COPY_MAX: u64 = 1 << 30;
+
+const WRITE: OpenMode = OpenMode { read: false, ..OpenMode::READ_WRITE };
+
+impl Host {
+    pub(super) fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        let open = self.readable(file)?;
+        match open.mode.direct && !is_aligned(into) {
+            false => read_fully(&open, offset, into),
+            true => {
+                let mut bounce = Bounce::new(into.len());
+                let count = read_fully(&open, offset, bounce.bytes())?;
+                into[..count].copy_from_slice(&bounce.bytes()[..count]);
+                Ok(count)
+            }
+        }
+    }
+
+    pub(super) fn write(
+        &self,
+        caller: &Caller,
+        file: FileRef,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
+        let open =
+            self.opened_or_open(file, |node| Ok((self.open_node_as(caller, node, WRITE)?, WRITE)))?;
+        let _own = self.own_change([Some(&open.node), None, None, None]);
+        let written = {
+            let clears = !caller.is_privileged() && open.node.mode_hint() & 0o6000 != 0;
+            let _as_caller = match clears && self.identity.switches() {
+                true => {
+                    self.counters.writes_as_caller.hit();
+                    Some(self.identity.enter(caller, None)?)
+                }
+                false => None,
+            };
+            if clears && self.identity.clears_set_id_by_hand(caller) {
+                clear_set_id(&open.descriptor)?;
+            }
+            match open.mode.direct && !is_aligned(data) {
+                false => write_fully(&open, offset, data)?,
+                true => {
+                    let mut bounce = Bounce::new(data.len());
+                    bounce.bytes().copy_from_slice(data);
+                    write_fully(&open, offset, bounce.bytes())?
+                }
+            }
+        };
+        self.note_own_write(&open);
+        Ok(written)
+    }
+
+    pub(super) fn allocate(
+        &self,
+        file: FileRef,
+        mode: AllocateMode,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        let flags = match mode {
+            AllocateMode::Extend => FallocateFlags::empty(),
+            AllocateMode::KeepSize => FallocateFlags::KEEP_SIZE,
+            AllocateMode::PunchHole => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            AllocateMode::Zero => FallocateFlags::ZERO_RANGE,
+            AllocateMode::ZeroKeepSize => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
+        };
+        let open = self.writable_as_daemon(file)?;
+        let _own = self.own_change([Some(&open.node), None, None, None]);
+        let call = || rustix::fs::fallocate(&open.descriptor, flags, offset, length);
+        retry_on_intr(call).map_err(host_error)?;
+        self.note_own_write(&open);
+        Ok(())
+    }
+
+    pub(super) fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {
+        let target = match target {
+            SeekTarget::Data => SeekFrom::Data(offset),
+            SeekTarget::Hole => SeekFrom::Hole(offset),
+        };
+        let open = self.readable(file)?;
+        rustix::fs::seek(&open.descriptor, target).map_err(host_error)
+    }
+
+    pub(super) fn copy_range(
+        &self,
+        from: FileRef,
+        mut from_offset: u64,
+        to: FileRef,
+        mut to_offset: u64,
+        length: u64,
+    ) -> Result<u64> {
+        let (from, to) = (self.readable(from)?, self.writable_as_daemon(to)?);
+        let length = usize::try_from(length.min(COPY_MAX)).unwrap_or(usize::MAX);
+        let _own = self.own_change([Some(&to.node), None, None, None]);
+        let copied = retry_on_intr(|| {
+            rustix::fs::copy_file_range(
+                &from.descriptor,
+                Some(&mut from_offset),
+                &to.descriptor,
+                Some(&mut to_offset),
+                length,
+            )
+        });
+        self.note_own_write(&to);
+        match copied {
+            Ok(count) => Ok(count as u64),
+            Err(Errno::XDEV | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                Err(Error::Unsupported("copying between these files on the host"))
+            }
+            Err(errno) => Err(host_error(errno)),
+        }
+    }
+
+    pub(super) fn sync(&self, file: FileRef, mode: SyncMode) -> Result<()> {
+        if file.file == FileId::NONE && !is_opened_by_us(self.node(file.inode)?.kind) {
+            return Ok(());
+        }
+        let open = self.opened_or_open(file, |node| {
+            match self.open_node_as_daemon(node, OpenMode::READ) {
+                Err(Error::Access) => Ok((self.open_node_as_daemon(node, WRITE)?, WRITE)),
+                opened => Ok((opened?, OpenMode::READ)),
+            }
+        })?;
+        let call = || match mode {
+            SyncMode::Data => rustix::fs::fdatasync(&open.descriptor),
+            SyncMode::All => rustix::fs::fsync(&open.descriptor),
+        };
+        retry_on_intr(call).map_err(host_error)
+    }
+
+    /// Nothing waits here: what was written is the host's already.
+    pub(super) fn flush(&self, file: FileRef) -> Result<()> {
+        match file.file {
+            FileId::NONE => Ok(()),
+            _ => self.opened(file).map(drop),
+        }
+    }
+
+    fn readable(&self, file: FileRef) -> Result<Arc<OpenHostFile>> {
+        let open = self.opened_or_open(file, |node| {
+            regular(node)?;
+            Ok((self.open_node_as_daemon(node, OpenMode::READ)?, OpenMode::READ))
+        })?;
+        regular(&open.node)?;
+        Ok(open)
+    }
+
+    fn writable_as_daemon(&self, file: FileRef) -> Result<Arc<OpenHostFile>> {
+        let open = self.opened_or_open(file, |node| {
+            regular(node)?;
+            Ok((self.open_node_as_daemon(node, WRITE)?, WRITE))
+        })?;
+        regular(&open.node)?;
+        Ok(open)
+    }
+
+    fn note_own_write(&self, open: &OpenHostFile) {
+        if self.watches.get().is_some()
+            && let Ok(stat) = super::convert::stat_of(&open.descriptor)
+        {
+            open.node.note_seen(&stat);
+        }
+    }
+}
+
+fn is_opened_by_us(kind: FileKind) -> bool {
+    matches!(kind, FileKind::Regular | FileKind::Directory)
+}
+
+fn regular(node: &HostNode) -> Result<()> {
+    match node.kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(Error::IsDirectory),
+        _ => Err(Error::NoData),
+    }
+}
+
+/// Reads until `into` is full or the file ends: fewer bytes mean its end.
+fn read_fully(open: &OpenHostFile, offset: u64, into: &mut [u8]) -> Result<usize> {
+    let mut done = 0;
+    while done < into.len() {
+        let at = offset.checked_add(done as u64).ok_or(Error::TooBig)?;
+        let rest = &mut into[done..];
+        match retry_on_intr(|| rustix::io::pread(&open.descriptor, &mut *rest, at)) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(errno) if done == 0 => return Err(host_error(errno)),
+            // What was read stands; the error will be met again where it is.
+            Err(_) => break,
+        }
+        // Going on at an offset that direct I/O cannot have; only the end of the file leaves one.
+        if open.mode.direct && done % 512 != 0 {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// Writes all of `data`, or as much as there is room for.
+fn write_fully(open: &OpenHostFile, offset: u64, data: &[u8]) -> Result<usize> {
+    let mut done = 0;
+    while done < data.len() {
+        let at = offset.checked_add(done as u64).ok_or(Error::TooBig)?;
+        match retry_on_intr(|| rustix::io::pwrite(&open.descriptor, &data[done..], at)) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(errno) if done == 0 => return Err(host_error(errno)),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}
+
+fn is_aligned(bytes: &[u8]) -> bool {
+    bytes.as_ptr().addr().is_multiple_of(DIRECT_ALIGNMENT)
+}
+
+/// A buffer at an address that direct I/O accepts.
+struct Bounce {
+    space: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl Bounce {
+    fn new(length: usize) -> Self {
+        let space = vec![0; length + DIRECT_ALIGNMENT];
+        let start = space.as_ptr().addr().wrapping_neg() % DIRECT_ALIGNMENT;
+        Self { space, start, length }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.space[self.start..self.start + self.length]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::testing::{Scratch, root_caller};
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+    use uvfs_vfs::{Backend, InodeId};
+
+    fn opened(scratch: &Scratch, name: &str, mode: OpenMode) -> FileRef {
+        let inode = match scratch.lookup(InodeId::ROOT, name) {
+            Ok(inode) => inode,
+            Err(_) => scratch.make_file(InodeId::ROOT, name).unwrap(),
+        };
+        FileRef { inode, file: scratch.backend.open(&root_caller(), inode, mode).unwrap() }
+    }
+
+    #[test]
+    fn bytes_written_here_are_read_on_the_host_and_the_reverse() {
+        let scratch = Scratch::new();
+        let file = opened(&scratch, "f", OpenMode::READ_WRITE);
+        let data: Vec<u8> = (0..100_000u32).map(|at| (at % 251) as u8).collect();
+        assert_eq!(scratch.backend.write(&root_caller(), file, 7, &data).unwrap(), data.len());
+        assert_eq!(fs::read(scratch.path("f")).unwrap()[7..], data);
+
+        fs::write(scratch.path("f"), b"from the host").unwrap();
+        let mut into = [0; 64];
+        assert_eq!(scratch.backend.read(file, 5, &mut into).unwrap(), 8);
+        assert_eq!(&into[..8], b"the host");
+        assert_eq!(scratch.backend.read(file, 13, &mut into).unwrap(), 0);
+        let unopened = FileRef::unopened(file.inode);
+        assert_eq!(scratch.backend.write(&root_caller(), unopened, 0, b"FROM").unwrap(), 4);
+        assert_eq!(scratch.backend.read(unopened, 0, &mut into).unwrap(), 13);
+        assert_eq!(&into[..8], b"FROM the");
+    }
+
+    #[test]
+    fn ranges_are_allocated_punched_and_found_as_on_the_host() {
+        let scratch = Scratch::new();
+        let file = opened(&scratch, "f", OpenMode::READ_WRITE);
+        let backend = &scratch.backend;
+        backend.write(&root_caller(), file, 0, &[1; 1 << 16]).unwrap();
+        backend.allocate(file, AllocateMode::PunchHole, 4096, 8192).unwrap();
+        let bytes = fs::read(scratch.path("f")).unwrap();
+        assert!(bytes[4096..12_288].iter().all(|&byte| byte == 0) && bytes[12_288] == 1);
+        assert_eq!(backend.seek(file, 0, SeekTarget::Hole).unwrap(), 4096);
+        assert_eq!(backend.seek(file, 4096, SeekTarget::Data).unwrap(), 12_288);
+        assert!(matches!(backend.seek(file, 1 << 20, SeekTarget::Data), Err(Error::NoData)));
+        backend.allocate(file, AllocateMode::Extend, 0, 1 << 17).unwrap();
+        backend.allocate(file, AllocateMode::KeepSize, 0, 1 << 18).unwrap();
+        let host = fs::metadata(scratch.path("f")).unwrap();
+        assert_eq!(host.len(), 1 << 17);
+        assert!(host.blocks() * 512 >= 1 << 18);
+        match backend.allocate(file, AllocateMode::ZeroKeepSize, 0, 4096) {
+            Ok(()) => assert_eq!(fs::read(scratch.path("f")).unwrap()[0], 0),
+            Err(error) => println!("skipped: zeroing ranges ({error})"),
+        }
+    }
+
+    #[test]
+    fn a_range_is_copied_within_the_host() {
+        let scratch = Scratch::new();
+        fs::write(scratch.path("from"), b"0123456789").unwrap();
+        let from = opened(&scratch, "from", OpenMode::READ);
+        let to = opened(&scratch, "to", OpenMode::READ_WRITE);
+        assert_eq!(scratch.backend.copy_range(from, 2, to, 1, 5).unwrap(), 5);
+        assert_eq!(fs::read(scratch.path("to")).unwrap(), b"\x0023456");
+        let refused = scratch.backend.copy_range(from, 0, from, 0, 5);
+        assert!(refused.is_err(), "not open for writing");
+    }
+
+    #[test]
+    fn direct_reads_and_writes_work_from_any_address() {
+        let scratch = Scratch::new();
+        let direct = OpenMode { direct: true, ..OpenMode::READ_WRITE };
+        let inode = scratch.make_file(InodeId::ROOT, "f").unwrap();
+        let Ok(file) = scratch.backend.open(&root_caller(), inode, direct) else {
+            println!("skipped: the host has no direct I/O here");
+            return;
+        };
+        let file = FileRef { inode, file };
+        let data = vec![7; 3 * 4096 + 1];
+        let count = scratch.backend.write(&root_caller(), file, 0, &data[1..]).unwrap();
+        assert_eq!(count, 3 * 4096);
+        rustix::fs::ftruncate(scratch.backend.os_file(file).unwrap(), 10_000).unwrap();
+        let mut into = vec![0; 4 * 4096 + 1];
+        assert_eq!(scratch.backend.read(file, 0, &mut into[1..]).unwrap(), 10_000);
+        assert!(into[1..10_001].iter().all(|&byte| byte == 7));
+        // Whether that may be is the host's to say; never is it silently something else.
+        match scratch.backend.write(&root_caller(), file, 1, &data[..100]) {
+            Ok(count) => assert_eq!(count, 100),
+            Err(refused) => assert!(matches!(refused, Error::Invalid(_))),
+        }
+    }
+
+    #[test]
+    fn files_directories_and_unopened_objects_are_made_stable() {
+        let scratch = Scratch::new();
+        let file = opened(&scratch, "f", OpenMode::READ_WRITE);
+        let link = scratch.make(InodeId::ROOT, "l", uvfs_vfs::NewKind::Symlink(b"f")).unwrap();
+        for inode in [file.inode, InodeId::ROOT, link] {
+            scratch.backend.sync(FileRef::unopened(inode), SyncMode::All).unwrap();
+        }
+        scratch.backend.sync(file, SyncMode::Data).unwrap();
+        scratch.backend.flush(file).unwrap();
+        scratch.backend.close(file);
+        assert!(matches!(scratch.backend.flush(file), Err(Error::BadHandle)));
+    }
+}

@@ -1,0 +1,230 @@
+//! What all parts of the backend share: the root, the tables, the counters.
+//!
+//! # Boundary
+//! Construction and plain access. Each family of operations is an `impl Host` in a file of its own.
+
+use super::convert::{HostStat, host_error, shown_number, stat_at, stat_of};
+use super::descriptor::DescriptorCache;
+use super::identity::Identity;
+use super::node::{HostNode, OwnChange};
+use super::open::OpenFiles;
+use super::table::{Forgotten, NodeTable};
+use super::watch::Watches;
+use super::{ActAs, DirectoryConfig};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+use uvfs_concurrent::counter::Counter;
+use uvfs_vfs::{Authority, Enforcer, Opens, PageCaching, Waits};
+use uvfs_vfs::{Capabilities, Entry, Error, FileKind, InodeId, Result, Totals};
+
+/// The type of overlay file systems, as `statfs` tells it. There a file seems to be born again when
+/// it is first written, so times of birth tell nothing apart.
+const OVERLAYFS: u64 = 0x794c_7630;
+/// Descriptors kept at most, unless configured.
+const DESCRIPTORS_MAX: u64 = 4096;
+
+/// A served host directory.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) root: Arc<HostNode>,
+    root_device: u64,
+    /// `/proc/self/fd`: the way from a descriptor that denotes to one that reads or writes.
+    pub(super) proc_fds: OwnedFd,
+    pub(super) identity: Identity,
+    pub(super) nodes: Arc<NodeTable>,
+    pub(super) descriptors: DescriptorCache,
+    pub(super) files: OpenFiles,
+    pub(super) watches: OnceLock<Watches>,
+    pub(super) counters: Counters,
+    pub(super) lacks_openat2: AtomicBool,
+    xattrs: bool,
+    acls: bool,
+}
+
+/// Events, for reports.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) descriptors_opened: Counter,
+    pub(super) shrinks: Counter,
+    pub(super) stale: Counter,
+    pub(super) pins: Counter,
+    pub(super) opens: Counter,
+    pub(super) writes_as_caller: Counter,
+    pub(super) watches_refused: Counter,
+    pub(super) changes_reported: Counter,
+    pub(super) changes_overflowed: Counter,
+}
+
+impl Host {
+    pub(super) fn open(path: &Path, config: DirectoryConfig) -> Result<Self> {
+        let proc_fds = open_proc_fds()?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(host_error)?;
+        let stat = stat_of(&root)?;
+        let births = rustix::fs::fstatfs(&root).map_err(host_error)?.f_type as u64 != OVERLAYFS;
+        let (nodes, node) = NodeTable::new(&stat, births);
+        let capacity = config.descriptors_max.unwrap_or(raise_descriptor_limit());
+        let mut host = Self {
+            root_device: stat.key.device,
+            proc_fds,
+            identity: Identity::of_daemon(config.act_as)?,
+            nodes,
+            descriptors: DescriptorCache::new(capacity),
+            files: OpenFiles::default(),
+            watches: OnceLock::new(),
+            counters: Counters::default(),
+            lacks_openat2: AtomicBool::new(false),
+            xattrs: false,
+            acls: false,
+            root: node,
+        };
+        host.root.slot.pin(Arc::new(root));
+        (host.xattrs, host.acls) = host.probe_xattrs()?;
+        Ok(host)
+    }
+
+    pub(super) fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            store: "directory",
+            enforcer: if self.identity.switches() { Enforcer::Store } else { Enforcer::Core },
+            authority: Authority::Shared,
+            waits: Waits::Sometimes,
+            opens: Opens::Tracked,
+            caching: PageCaching::Store,
+            read_only: false,
+            atomic_rename: true,
+            sparse: true,
+            xattrs: self.xattrs,
+            acls: self.acls,
+            os_files: true,
+        }
+    }
+
+    /// The entry for what `stat` shows, seen as `seen`; with one reference to its node.
+    pub(super) fn entry(
+        &self,
+        stat: &HostStat,
+        seen: Option<(&Arc<HostNode>, &[u8])>,
+    ) -> (Entry, Arc<HostNode>) {
+        let node = self.nodes.remember(stat, seen);
+        let attributes = self.told(&node, stat);
+        (Entry { inode: node.id, attributes }, node)
+    }
+
+    /// `stat` as the core is told it, which is noted.
+    pub(super) fn told(&self, node: &HostNode, stat: &HostStat) -> uvfs_vfs::Attributes {
+        node.note_seen(stat);
+        let number = shown_number(stat.key, self.root_device);
+        uvfs_vfs::Attributes { number, ..stat.attributes }
+    }
+
+    /// The number shown for an entry of `directory` that is known by its host number alone.
+    pub(super) fn number_in(&self, directory: &HostNode, number: u64) -> u64 {
+        shown_number(super::convert::HostKey { number, ..directory.key }, self.root_device)
+    }
+
+    /// Marks a change of our own to `nodes`, where somebody listens for changes.
+    pub(super) fn own_change<'a>(&self, nodes: [Option<&'a HostNode>; 4]) -> OwnChange<'a> {
+        OwnChange::of(if self.watches.get().is_some() { nodes } else { [None; 4] })
+    }
+
+    /// Notes how `node` looks after a change of ours, so that it is not taken for another's.
+    pub(super) fn note_own_change(&self, node: &HostNode) {
+        // A deleted object is seen through its pin.
+        let stat = |node: &HostNode| match node.slot.get() {
+            Some(open) => stat_of(&open).ok(),
+            None => node.names().1.iter().find_map(|known| {
+                let directory = self.descriptor(&known.parent).ok()?;
+                stat_at(directory.as_fd(), &known.name).ok().filter(|stat| node.is(stat))
+            }),
+        };
+        if self.watches.get().is_some()
+            && let Some(stat) = stat(node)
+        {
+            node.note_seen(&stat);
+        }
+    }
+
+    /// Gives up a pin: a directory's descriptor may stay open, any other is closed.
+    pub(super) fn release_pin(&self, node: &HostNode) {
+        match node.kind {
+            FileKind::Directory => self.descriptors.unpin(&node.slot),
+            _ => node.slot.close(),
+        }
+    }
+
+    pub(super) fn forget(&self, id: InodeId, references: u64) {
+        let Forgotten::Unknown(Some(node)) = self.nodes.forget(id, references) else { return };
+        // Somebody may have looked it up again, and even pinned it, since.
+        if node.id == InodeId::ROOT || self.nodes.is_referenced(&node) {
+            return;
+        }
+        if let Some(watches) = self.watches.get() {
+            watches.remove(&node);
+        }
+        // Nobody asks for it any more, but something below it may keep the node.
+        self.release_pin(&node);
+    }
+
+    pub(super) fn totals(&self) -> Result<Totals> {
+        let root = self.descriptor(&self.root)?;
+        let host = rustix::fs::fstatvfs(&root).map_err(host_error)?;
+        Ok(Totals {
+            block_size: u32::try_from(host.f_frsize).unwrap_or(u32::MAX),
+            blocks: host.f_blocks,
+            blocks_free: host.f_bfree,
+            blocks_available: host.f_bavail,
+            files: host.f_files,
+            files_free: host.f_ffree,
+            name_max: u32::try_from(host.f_namemax).unwrap_or(255).min(255),
+        })
+    }
+
+    pub(super) fn counter_values(&self) -> Vec<(&'static str, u64)> {
+        let counters = &self.counters;
+        let watches = self.watches.get().map_or(0, Watches::len);
+        vec![
+            ("nodes", self.nodes.len() as u64),
+            ("files_open", self.files.len() as u64),
+            ("descriptors_cached", self.descriptors.len() as u64),
+            ("descriptors_opened", counters.descriptors_opened.total()),
+            ("descriptor_shortages", counters.shrinks.total()),
+            ("pins", counters.pins.total()),
+            ("opens", counters.opens.total()),
+            ("stale", counters.stale.total()),
+            ("writes_as_caller", counters.writes_as_caller.total()),
+            ("watches", watches as u64),
+            ("watches_refused", counters.watches_refused.total()),
+            ("changes_reported", counters.changes_reported.total()),
+            ("changes_overflowed", counters.changes_overflowed.total()),
+        ]
+    }
+}
+
+fn open_proc_fds() -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(CWD, "/proc/self/fd", flags, Mode::empty())
+        .map_err(|_| Error::Unsupported("serving a directory takes /proc to be mounted"))
+}
+
+/// Raises the soft limit to the hard one, and returns how many descriptors to keep by default: a
+/// quarter of what the process may open, since the files that users open count too.
+fn raise_descriptor_limit() -> usize {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: maximum, maximum };
+    let limit = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => maximum,
+        Err(_) => current,
+    };
+    (limit.unwrap_or(u64::MAX) / 4).clamp(16, DESCRIPTORS_MAX) as usize
+}
+
+impl Default for DirectoryConfig {
+    fn default() -> Self {
+        Self { act_as: ActAs::Caller, descriptors_max: None }
+    }
+}

@@ -1,0 +1,305 @@
+//! One object of the host that the core knows: what it is, and the names it was seen under.
+//!
+//! # Boundary
+//! The state of one node. Which nodes there are: [`super::table`]. How one is reached:
+//! [`super::reach`]. Makes no system call.
+//!
+//! # Identity
+//! A node is one host object: device, inode number, kind and time of birth; of a directory also the
+//! mount it is seen through, so that a bind mount cannot make the tree a loop.
+//!
+//! # Concurrency
+//! The list of names has a lock, of the class of the table's shards, with which it is never held.
+//! Nothing that holds another node is dropped under it: a node's end takes its shard's lock. What is
+//! recorded of a watched directory's entries has a lock too, the innermost.
+//!
+//! # Why
+//! Names rather than a descriptor per inode (hard limits of 20,000 descriptors exist) or file
+//! handles (which need CAP_DAC_READ_SEARCH, and a host that has them).
+//! Bad at: an object with more names than [`NAMES_MAX`] whose known names all vanish behind our
+//! back; it is stale until looked up again.
+
+use super::convert::{HostKey, HostStat, mix};
+use super::descriptor::DescriptorSlot;
+use super::table::NodeTable;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, Weak};
+use uvfs_concurrent::lock::Mutex;
+use uvfs_vfs::lock_order::{HOST_NODES, HOST_WATCHES};
+use uvfs_vfs::{FileKind, InodeId, Timestamp};
+
+/// Names remembered of one object that is not a directory.
+pub(super) const NAMES_MAX: usize = 8;
+
+/// One object of the host.
+#[derive(Debug)]
+pub(super) struct HostNode {
+    pub(super) id: InodeId,
+    pub(super) key: HostKey,
+    pub(super) kind: FileKind,
+    born: Option<Timestamp>,
+    /// Its descriptor, if one is open.
+    pub(super) slot: Arc<DescriptorSlot>,
+    names: Mutex<Names>,
+    mode: AtomicU32,
+    seen: AtomicU64,
+    /// Changes of our own: those begun ever in the upper half, those under way in the lower.
+    changes: AtomicU64,
+    watched: AtomicBool,
+    children: OnceLock<Mutex<Children>>,
+    table: Weak<NodeTable>,
+}
+
+/// Entries of a watched directory by name: what the core may have cached of it.
+type Children = HashMap<Arc<[u8]>, InodeId>;
+
+/// Where an object was seen.
+#[derive(Debug, Clone)]
+pub(super) struct KnownName {
+    pub(super) parent: Arc<HostNode>,
+    pub(super) name: Arc<[u8]>,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    version: u64,
+    list: Vec<KnownName>,
+}
+
+impl HostNode {
+    /// A node of `table` for what `stat` shows, seen under `names`. Without `births`, the time of birth
+    /// is no part of its identity.
+    pub(super) fn new(
+        id: InodeId,
+        stat: &HostStat,
+        births: bool,
+        names: Vec<KnownName>,
+        table: Weak<NodeTable>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            key: stat.key,
+            kind: stat.attributes.kind,
+            born: stat.attributes.btime.filter(|_| births),
+            slot: Arc::default(),
+            names: Mutex::new(&HOST_NODES, Names { version: 0, list: names }),
+            mode: AtomicU32::new(stat.attributes.mode),
+            seen: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
+            watched: AtomicBool::new(false),
+            children: OnceLock::new(),
+            table,
+        })
+    }
+
+    /// Whether `stat` shows this object.
+    pub(super) fn is(&self, stat: &HostStat) -> bool {
+        let same_birth = match (self.born, stat.attributes.btime) {
+            (Some(ours), Some(theirs)) => ours == theirs,
+            _ => true,
+        };
+        self.key == stat.key && self.kind == stat.attributes.kind && same_birth
+    }
+
+    /// The names known now, oldest first, and the version of that list.
+    pub(super) fn names(&self) -> (u64, Vec<KnownName>) {
+        let names = self.names.lock();
+        (names.version, names.list.clone())
+    }
+
+    /// Whether `name` of `parent` is a known name of this object.
+    pub(super) fn is_known_as(&self, parent: &HostNode, name: &[u8]) -> bool {
+        self.names.lock().position(parent, name).is_some()
+    }
+
+    /// Whether this object is known by a name other than `name` of `parent`.
+    pub(super) fn is_known_otherwise(&self, parent: &HostNode, name: &[u8]) -> bool {
+        let names = self.names.lock();
+        names.list.len() > usize::from(names.position(parent, name).is_some())
+    }
+
+    /// The permission bits when last seen.
+    pub(super) fn mode_hint(&self) -> u32 {
+        // ORDERING: Relaxed; a hint, it publishes nothing else.
+        self.mode.load(Relaxed)
+    }
+
+    /// Notes what the core is about to be told of this object. Returns whether it differs from what
+    /// it was told last.
+    pub(super) fn note_seen(&self, stat: &HostStat) -> bool {
+        let fingerprint = fingerprint(stat);
+        // ORDERING: Relaxed both; each is a hint by itself, a lost race only repeats a report.
+        self.mode.store(stat.attributes.mode, Relaxed);
+        self.seen.swap(fingerprint, Relaxed) != fingerprint
+    }
+
+    /// Whether `stat` differs from what the core was told last.
+    pub(super) fn differs(&self, stat: &HostStat) -> bool {
+        // ORDERING: Relaxed; see `note_seen`.
+        self.seen.load(Relaxed) != fingerprint(stat)
+    }
+
+    /// Claims the right to watch this directory; false if that was tried already.
+    pub(super) fn claim_watch(&self) -> bool {
+        // ORDERING: Relaxed both; who wins does the work, nothing is published by it. Loaded first,
+        // so that the common case stores nothing.
+        !self.watched.load(Relaxed) && !self.watched.swap(true, Relaxed)
+    }
+
+    /// Gives that right up; false if nobody had it.
+    pub(super) fn release_watch(&self) -> bool {
+        // ORDERING: Relaxed; see `claim_watch`.
+        self.watched.swap(false, Relaxed)
+    }
+
+    /// Changes of our own to this object so far, to be compared later.
+    pub(super) fn own_changes(&self) -> OwnChanges {
+        // ORDERING: Relaxed; only decides whether a report waits a moment.
+        OwnChanges(self.changes.load(Relaxed))
+    }
+
+    /// Whether a change of our own is under way, or began since `before`.
+    pub(super) fn changed_since(&self, before: OwnChanges) -> bool {
+        before.0 as u32 != 0 || self.own_changes() != before
+    }
+
+    /// Begins to record the entries of this directory.
+    pub(super) fn record_children(&self) {
+        self.children.get_or_init(|| Mutex::new(&HOST_WATCHES, Children::new()));
+    }
+
+    /// The object recorded under `name`, if this is a watched directory.
+    pub(super) fn child(&self, name: &[u8]) -> Option<InodeId> {
+        self.children.get()?.lock().get(name).copied()
+    }
+
+    /// Drops what is recorded under `name`.
+    pub(super) fn forget_child(&self, name: &[u8]) {
+        if let Some(children) = self.children.get() {
+            children.lock().remove(name);
+        }
+    }
+
+    /// Records that `child` is called `name` here.
+    pub(super) fn record_child(&self, name: &Arc<[u8]>, child: InodeId) {
+        if let Some(children) = self.children.get() {
+            children.lock().insert(name.clone(), child);
+        }
+    }
+
+    /// Drops what is recorded under `name` if it is `child`.
+    pub(super) fn forget_child_if(&self, name: &[u8], child: InodeId) {
+        if let Some(children) = self.children.get() {
+            let mut children = children.lock();
+            if children.get(name) == Some(&child) {
+                children.remove(name);
+            }
+        }
+    }
+
+    /// Adds a name; returns what is not kept of old and new.
+    pub(super) fn add_name(&self, known: KnownName) -> Option<KnownName> {
+        self.names.lock().add(known)
+    }
+
+    /// Removes a name; returns it if it was known.
+    pub(super) fn remove_name(&self, parent: &HostNode, name: &[u8]) -> Option<KnownName> {
+        self.names.lock().remove(parent, name)
+    }
+
+    /// Makes `known` the only name; returns the others.
+    pub(super) fn replace_names(&self, known: KnownName) -> Vec<KnownName> {
+        let mut names = self.names.lock();
+        names.version += 1;
+        std::mem::replace(&mut names.list, vec![known])
+    }
+
+    fn take_names(&self) -> Vec<KnownName> {
+        let mut names = self.names.lock();
+        names.version += 1;
+        std::mem::take(&mut names.list)
+    }
+}
+
+impl Drop for HostNode {
+    fn drop(&mut self) {
+        if let Some(table) = self.table.upgrade() {
+            table.remove(self.id, self.key);
+        }
+        // One directory after the other: a chain of thousands must not become as many stack frames.
+        let mut pending: Vec<_> =
+            self.take_names().into_iter().map(|known| (self.id, known)).collect();
+        while let Some((child, known)) = pending.pop() {
+            known.parent.forget_child_if(&known.name, child);
+            if let Some(parent) = Arc::into_inner(known.parent) {
+                let names = parent.take_names();
+                pending.extend(names.into_iter().map(|known| (parent.id, known)));
+            }
+        }
+    }
+}
+
+impl Names {
+    fn position(&self, parent: &HostNode, name: &[u8]) -> Option<usize> {
+        self.list.iter().position(|known| known.parent.id == parent.id && *known.name == *name)
+    }
+
+    /// Adds a name unless it is known; returns what is not kept, for dropping after the lock.
+    fn add(&mut self, known: KnownName) -> Option<KnownName> {
+        if self.position(&known.parent, &known.name).is_some() {
+            return Some(known);
+        }
+        self.version += 1;
+        let oldest = (self.list.len() >= NAMES_MAX).then(|| self.list.remove(0));
+        self.list.push(known);
+        oldest
+    }
+
+    fn remove(&mut self, parent: &HostNode, name: &[u8]) -> Option<KnownName> {
+        let at = self.position(parent, name)?;
+        self.version += 1;
+        Some(self.list.remove(at))
+    }
+}
+
+/// A moment in the history of our own changes to one object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OwnChanges(u64);
+
+/// A stretch of time in which we change objects ourselves: news of them waits until it is over.
+#[derive(Debug)]
+pub(super) struct OwnChange<'a>([Option<&'a HostNode>; 4]);
+
+impl<'a> OwnChange<'a> {
+    pub(super) fn of(nodes: [Option<&'a HostNode>; 4]) -> Self {
+        for node in nodes.iter().flatten() {
+            // ORDERING: Relaxed; see `HostNode::own_changes`.
+            node.changes.fetch_add((1 << 32) + 1, Relaxed);
+        }
+        Self(nodes)
+    }
+}
+
+impl Drop for OwnChange<'_> {
+    fn drop(&mut self) {
+        for node in self.0.iter().flatten() {
+            // ORDERING: Relaxed; see `HostNode::own_changes`.
+            node.changes.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+/// Everything about an object that a change leaves a trace in, as one number that is not 0.
+fn fingerprint(stat: &HostStat) -> u64 {
+    let of = &stat.attributes;
+    let words = [
+        of.ctime.seconds as u64,
+        u64::from(of.ctime.nanoseconds),
+        of.mtime.seconds as u64,
+        u64::from(of.mtime.nanoseconds),
+        of.size,
+        (u64::from(of.mode) << 32) | u64::from(of.links),
+    ];
+    words.into_iter().fold(0, |hash, word| mix(hash ^ word)) | 1
+}

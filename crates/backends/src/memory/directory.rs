@@ -1,0 +1,171 @@
+//! The names of one directory, by name and by position.
+//!
+//! # Boundary
+//! Maps names to objects. Counts no links, keeps no times, takes no locks.
+//!
+//! A listing goes by *cookie*: a number that an entry gets when its name appears and keeps while
+//! the name is there, from a counter that never goes back.
+//! D1. `by_cookie` holds exactly the cookies and names of `by_name`.
+//! D2. Replacing what a name means keeps its cookie. So a name that is there throughout a listing
+//!     in several steps is seen exactly once, whatever is created, removed or renamed meanwhile.
+//!
+//! # Why
+//! Two indices instead of one sorted by name: a position in an order of names would be a name,
+//! and a cookie has 64 bits. Weakness: the second index costs every entry about 50 bytes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::Arc;
+use uvfs_vfs::{FileKind, InodeId};
+
+/// What a name means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) inode: InodeId,
+    pub(super) kind: FileKind,
+}
+
+impl Target {
+    pub(super) fn is_directory(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+}
+
+/// An entry as a listing sees it.
+#[derive(Debug, Clone)]
+pub(super) struct Listed {
+    pub(super) cookie: u64,
+    pub(super) name: Arc<[u8]>,
+    pub(super) target: Target,
+}
+
+#[derive(Debug)]
+struct Slot {
+    cookie: u64,
+    target: Target,
+}
+
+/// The names of one directory, and the directory that it is in.
+#[derive(Debug)]
+pub(super) struct Directory {
+    /// Changed only while the whole tree is locked.
+    pub(super) parent: InodeId,
+    by_name: HashMap<Arc<[u8]>, Slot>,
+    by_cookie: BTreeMap<u64, Arc<[u8]>>,
+    last_cookie: u64,
+}
+
+impl Directory {
+    pub(super) fn new(parent: InodeId) -> Self {
+        Self { parent, by_name: HashMap::new(), by_cookie: BTreeMap::new(), last_cookie: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    pub(super) fn get(&self, name: &[u8]) -> Option<Target> {
+        self.by_name.get(name).map(|slot| slot.target)
+    }
+
+    /// Makes `name` mean `target`, and returns what it meant before.
+    pub(super) fn put(&mut self, name: &[u8], target: Target) -> Option<Target> {
+        if let Some(slot) = self.by_name.get_mut(name) {
+            return Some(std::mem::replace(&mut slot.target, target));
+        }
+        self.last_cookie += 1;
+        let name: Arc<[u8]> = name.into();
+        self.by_cookie.insert(self.last_cookie, name.clone());
+        self.by_name.insert(name, Slot { cookie: self.last_cookie, target });
+        None
+    }
+
+    pub(super) fn remove(&mut self, name: &[u8]) -> Option<Target> {
+        let slot = self.by_name.remove(name)?;
+        self.by_cookie.remove(&slot.cookie);
+        // A table that is mostly empty is memory that nobody is charged for.
+        if self.by_name.capacity() > 64 && self.by_name.len() < self.by_name.capacity() / 8 {
+            self.by_name.shrink_to(self.by_name.len() * 2);
+        }
+        Some(slot.target)
+    }
+
+    /// Up to `count` entries after `cookie`, in order.
+    pub(super) fn after(&self, cookie: u64, count: usize) -> Vec<Listed> {
+        let rest = self.by_cookie.range((Excluded(cookie), Unbounded));
+        rest.take(count)
+            .filter_map(|(&cookie, name)| {
+                let target = self.by_name.get(name)?.target;
+                Some(Listed { cookie, name: name.clone(), target })
+            })
+            .collect()
+    }
+
+    /// What the entry with this name and cookie means now, if it is still there.
+    pub(super) fn again(&self, listed: &Listed) -> Option<Target> {
+        let slot = self.by_name.get(&listed.name)?;
+        (slot.cookie == listed.cookie).then_some(slot.target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(inode: u64) -> Target {
+        Target { inode: InodeId(inode), kind: FileKind::Regular }
+    }
+
+    fn names(listed: &[Listed]) -> Vec<&[u8]> {
+        listed.iter().map(|entry| &*entry.name).collect()
+    }
+
+    #[test]
+    fn a_listing_in_steps_sees_what_stays_exactly_once() {
+        let mut directory = Directory::new(InodeId::ROOT);
+        for (at, name) in [b"a", b"b", b"c", b"d"].into_iter().enumerate() {
+            assert_eq!(directory.put(name, file(at as u64)), None);
+        }
+        let first = directory.after(0, 2);
+        assert_eq!(names(&first), [b"a", b"b"]);
+        directory.remove(b"a");
+        directory.remove(b"c");
+        directory.put(b"a", file(8));
+        assert_eq!(directory.put(b"d", file(9)), Some(file(3)), "replaced in place");
+        let second = directory.after(first[1].cookie, 10);
+        assert_eq!(names(&second), [b"d", b"a"], "d once and at its place, the new a later");
+        assert_eq!(second[0].target, file(9));
+        assert!(directory.after(second[1].cookie, 10).is_empty());
+    }
+
+    #[test]
+    fn an_entry_is_found_again_only_as_itself() {
+        let mut directory = Directory::new(InodeId::ROOT);
+        directory.put(b"a", file(1));
+        let listed = directory.after(0, 1).remove(0);
+        directory.put(b"a", file(2));
+        assert_eq!(directory.again(&listed), Some(file(2)));
+        directory.remove(b"a");
+        assert_eq!(directory.again(&listed), None);
+        directory.put(b"a", file(3));
+        assert_eq!(directory.again(&listed), None, "a new entry of the same name");
+    }
+
+    #[test]
+    fn both_indices_shrink_together() {
+        let mut directory = Directory::new(InodeId::ROOT);
+        for at in 0..10_000u32 {
+            directory.put(&at.to_le_bytes(), file(u64::from(at)));
+        }
+        for at in 0..10_000u32 {
+            assert_eq!(directory.remove(&at.to_le_bytes()), Some(file(u64::from(at))));
+        }
+        assert!(directory.is_empty() && directory.by_cookie.is_empty());
+        assert!(directory.by_name.capacity() < 1000);
+        assert_eq!(directory.remove(b"x"), None);
+    }
+}
