@@ -1,0 +1,24 @@
+#![forbid(unsafe_code)]
+//! The FUSE frontend: a [`uvfs_vfs::Vfs`] behind a kernel mount.
+//!
+//! # Boundary
+//! Translates: kernel requests into operations, nodes into node ids, errors into errno values. Holds
+//! no policy of its own beyond timeouts and which thread runs what. Knows no backend.
+//!
+//! # Rooms
+//! * `mount`: starting and ending a session.
+//! * `server`: requests, in no transport's terms: node ids, open files, replies as plain values.
+//! * `transport`: the one place that names the FUSE crate; another transport replaces it alone.
+//! * `work`: hits are answered by the thread that read the request, misses may wait elsewhere.
+//! * `notify`: news for the kernel's caches, sent by a thread that holds no lock and serves nothing.
+
+mod groups;
+mod mount;
+mod notify;
+mod server;
+mod statistics;
+mod transport;
+mod work;
+
+pub use mount::{Mount, MountOptions, Passthrough, Prepare, Unmount, unmount};
+pub use statistics::{MountStatistics, RequestCount};

@@ -1,0 +1,348 @@
+//! Starting and ending a mount.
+//!
+//! # Concurrency
+//! The thread that calls [`Mount::start`] mounts and greets the kernel; a session thread then makes
+//! the readers and waits for them. Unmounting is never done by a reader: the kernel may have
+//! requests for it to answer first.
+
+use crate::notify::{Notices, Notifier};
+use crate::server::{Server, Settings};
+use crate::statistics::MountStatistics;
+use crate::transport::{Connection, Session};
+use crate::work::Work;
+use rustix::mount::{MountFlags, UnmountFlags};
+use std::ffi::CString;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use uvfs_concurrent::lock::{Condvar, Mutex};
+use uvfs_vfs::{Vfs, lock_order};
+
+/// Whether the kernel may read and write host files directly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Passthrough {
+    /// Where kernel, privileges and store allow it.
+    #[default]
+    Auto,
+    /// Never: all data goes through uvfs.
+    Off,
+}
+
+/// How to unmount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unmount {
+    /// Only if nobody uses the mount (EBUSY otherwise).
+    Idle,
+    /// Take it out of the tree now, and end when its last user has gone.
+    Lazy,
+}
+
+/// Prepares the session thread before it serves; see [`MountOptions::prepare_thread`].
+pub type Prepare = Box<dyn FnOnce() -> io::Result<()> + Send>;
+
+/// How to mount.
+#[derive(Default)]
+pub struct MountOptions {
+    /// What `mount` and `df` show as the source; `uvfs` if empty, which mount(2) refuses.
+    pub source_name: String,
+    /// Let users other than the mounting one in. Permissions are checked either way.
+    pub allow_other: bool,
+    /// Refuse changes, already in the kernel.
+    pub read_only: bool,
+    /// Threads that read requests; default as many as there are cores, at least 2.
+    pub readers: Option<usize>,
+    /// Direct reads and writes of host files.
+    pub passthrough: Passthrough,
+    /// Run on the session thread before it serves; every serving thread is its child, and so
+    /// inherits what the kernel hands down (a sandbox, say). A failure ends the mount.
+    pub prepare_thread: Option<Prepare>,
+}
+
+impl MountOptions {
+    fn source(&self) -> &str {
+        if self.source_name.is_empty() { "uvfs" } else { &self.source_name }
+    }
+}
+
+impl fmt::Debug for MountOptions {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("MountOptions")
+            .field("source_name", &self.source_name)
+            .field("allow_other", &self.allow_other)
+            .field("read_only", &self.read_only)
+            .field("readers", &self.readers)
+            .field("passthrough", &self.passthrough)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A mounted file system. Dropping it unmounts lazily.
+pub struct Mount {
+    mountpoint: PathBuf,
+    readers: usize,
+    vfs: Arc<Vfs>,
+    server: Arc<Server>,
+    work: Arc<Work>,
+    connection: Connection,
+    end: Arc<End>,
+    notifier: Mutex<Option<Notifier>>,
+}
+
+/// Whether the session has ended.
+struct End {
+    ended: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Mount {
+    /// Mounts `vfs` at `mountpoint` and serves it. Returns when the kernel has accepted the mount.
+    ///
+    /// # Errors
+    /// What opening `/dev/fuse`, mount(2) or `fusermount3` answered. Nothing stays mounted.
+    pub fn start(vfs: Arc<Vfs>, mountpoint: &Path, options: MountOptions) -> io::Result<Self> {
+        let mountpoint = mountpoint.canonicalize()?;
+        let readers = options.readers.unwrap_or_else(default_readers).clamp(1, 64);
+        let passthrough = options.passthrough == Passthrough::Auto && !options.read_only;
+        let server = Arc::new(Server::new(vfs.clone(), Settings { passthrough }));
+        let work = Arc::new(Work::new(readers));
+        let session = open_session(&mountpoint, readers, &options, &server, &work)?;
+        let undo = LazyUnmount(Some(&mountpoint));
+        let connection = session.connection()?;
+        let notices = Notices::new();
+        let kernel = Box::new(connection.try_clone()?);
+        let notifier = notices.start(kernel, server.nodes.clone(), server.counters.clone())?;
+        let end = Arc::new(End {
+            ended: Mutex::new(&lock_order::FUSE_END, false),
+            changed: Condvar::default(),
+        });
+        start_session(session, options.prepare_thread, end.clone())?;
+        vfs.observe(Some(notices));
+        std::mem::forget(undo);
+        let notifier = Mutex::new(&lock_order::FUSE_NOTIFIER, Some(notifier));
+        Ok(Self { mountpoint, readers, vfs, server, work, connection, end, notifier })
+    }
+
+    /// Where it is mounted.
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    /// What the mount did so far.
+    pub fn statistics(&self) -> MountStatistics {
+        let (nodes, lookups) = self.server.nodes.totals();
+        MountStatistics {
+            readers: self.readers,
+            workers: self.work.workers(),
+            nodes,
+            lookups,
+            files: self.server.files.count(),
+            passthrough: self.connection.passthrough(),
+            ..self.server.counters.snapshot()
+        }
+    }
+
+    /// Unmounts. The session may outlive a lazy unmount; [`Mount::wait`] tells.
+    ///
+    /// # Errors
+    /// EBUSY if somebody uses the mount and `how` is [`Unmount::Idle`].
+    pub fn unmount(&self, how: Unmount) -> io::Result<()> {
+        if self.ended() {
+            return self.remove_dead();
+        }
+        unmount(&self.mountpoint, how)
+    }
+
+    /// A session that was cut off leaves its mount in the tree, where it fails every request.
+    fn remove_dead(&self) -> io::Result<()> {
+        // Attributes may be in the kernel's cache, totals never are.
+        match rustix::fs::statfs(&self.mountpoint) {
+            Err(rustix::io::Errno::NOTCONN) => unmount(&self.mountpoint, Unmount::Lazy),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until the session has ended, whoever unmounted it.
+    pub fn wait(&self) {
+        let mut ended = self.end.ended.lock();
+        while !*ended {
+            self.end.changed.wait(&mut ended);
+        }
+        drop(ended);
+        self.vfs.observe(None);
+        let notifier = self.notifier.lock().take();
+        drop(notifier);
+    }
+
+    /// As [`Mount::wait`], for at most `limit`. Says whether the session has ended.
+    pub fn wait_for(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        let mut ended = self.end.ended.lock();
+        while !*ended {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.end.changed.wait_for(&mut ended, left);
+        }
+        *ended
+    }
+
+    /// Whether the session has ended.
+    pub fn ended(&self) -> bool {
+        *self.end.ended.lock()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(error) = self.unmount(Unmount::Lazy) {
+            log::error!("cannot unmount {}: {error}", self.mountpoint.display());
+            return;
+        }
+        self.vfs.observe(None);
+    }
+}
+
+impl fmt::Debug for Mount {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Mount({:?} on {})", self.vfs, self.mountpoint.display())
+    }
+}
+
+/// Unmounts what is at `mountpoint`, also when its daemon is dead.
+///
+/// # Errors
+/// EBUSY if somebody uses it and `how` is [`Unmount::Idle`]; EINVAL if nothing is mounted there.
+pub fn unmount(mountpoint: &Path, how: Unmount) -> io::Result<()> {
+    let flags = match how {
+        Unmount::Idle => UnmountFlags::NOFOLLOW,
+        Unmount::Lazy => UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
+    };
+    match rustix::mount::unmount(mountpoint, flags) {
+        Err(rustix::io::Errno::PERM) => unmount_by_helper(mountpoint, how),
+        other => Ok(other?),
+    }
+}
+
+/// A user who may not unmount asks the set-id helper, which checks that the mount is theirs.
+fn unmount_by_helper(mountpoint: &Path, how: Unmount) -> io::Result<()> {
+    let mut command = Command::new("fusermount3");
+    command.arg("-u");
+    if how == Unmount::Lazy {
+        command.arg("-z");
+    }
+    let output = command.arg("--").arg(mountpoint).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    match said.contains("busy") {
+        true => Err(io::Error::from_raw_os_error(libc::EBUSY)),
+        false => Err(io::Error::other(said)),
+    }
+}
+
+fn default_readers() -> usize {
+    std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2))
+}
+
+fn open_session(
+    mountpoint: &Path,
+    readers: usize,
+    options: &MountOptions,
+    server: &Arc<Server>,
+    work: &Arc<Work>,
+) -> io::Result<Session> {
+    let mut config = fuser::Config::default();
+    config.n_threads = Some(readers);
+    config.acl = match options.allow_other {
+        true => fuser::SessionACL::All,
+        false => fuser::SessionACL::Owner,
+    };
+    if rustix::process::geteuid().is_root() {
+        let device = mount_directly(mountpoint, options)?;
+        let undo = LazyUnmount(Some(mountpoint));
+        let session = Session::over(device, server.clone(), work.clone(), config)?;
+        std::mem::forget(undo);
+        return Ok(session);
+    }
+    let access = if options.read_only { fuser::MountOption::RO } else { fuser::MountOption::RW };
+    config.mount_options = vec![
+        // The helper splits its options at commas.
+        fuser::MountOption::FSName(options.source().replace('\\', "\\\\").replace(',', "\\,")),
+        fuser::MountOption::Subtype("uvfs".to_owned()),
+        fuser::MountOption::DefaultPermissions,
+        fuser::MountOption::NoDev,
+        fuser::MountOption::NoSuid,
+        access,
+    ];
+    Session::mounted_by_helper(mountpoint, server.clone(), work.clone(), &config)
+}
+
+/// mount(2), for those who may.
+fn mount_directly(mountpoint: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+    let device: File = OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        device.as_raw_fd(),
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    if options.read_only {
+        flags |= MountFlags::RDONLY;
+    }
+    let data = CString::new(data)?;
+    let source = CString::new(options.source())?;
+    rustix::mount::mount(&source, mountpoint, "fuse.uvfs", flags, data.as_c_str())?;
+    Ok(device.into())
+}
+
+/// Starts the session thread; returns when it is prepared.
+fn start_session(session: Session, prepare: Option<Prepare>, end: Arc<End>) -> io::Result<()> {
+    let (send, receive) = mpsc::channel();
+    std::thread::Builder::new().name("uvfs-session".to_owned()).spawn(move || {
+        let prepared = prepare.map_or(Ok(()), |prepare| prepare());
+        let ready = prepared.is_ok();
+        // However serving ends, also by a panic, those who wait for the end hear of it.
+        let _told = TellEnd(&end);
+        // Who started us waits for exactly this.
+        let _ = send.send(prepared);
+        if ready && let Err(error) = session.serve() {
+            log::error!("the session ended with an error: {error}");
+        }
+    })?;
+    receive.recv().unwrap_or_else(|_| Err(io::Error::other("the session thread died")))
+}
+
+/// Says that the session has ended, when dropped.
+struct TellEnd<'a>(&'a End);
+
+impl Drop for TellEnd<'_> {
+    fn drop(&mut self) {
+        *self.0.ended.lock() = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Unmounts again if starting fails half way.
+struct LazyUnmount<'a>(Option<&'a Path>);
+
+impl Drop for LazyUnmount<'_> {
+    fn drop(&mut self) {
+        if let Some(mountpoint) = self.0
+            && let Err(error) = unmount(mountpoint, Unmount::Lazy)
+        {
+            log::error!("cannot unmount {}: {error}", mountpoint.display());
+        }
+    }
+}

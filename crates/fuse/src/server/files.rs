@@ -1,0 +1,49 @@
+//! Open files of the kernel, by file handle.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
+use uvfs_concurrent::shard::Shards;
+use uvfs_vfs::{OpenFile, lock_order};
+
+const SHARDS: usize = 16;
+
+/// File handles; 0 is none.
+pub(crate) struct FileTable {
+    shards: Shards<HashMap<u64, Arc<OpenFile>>>,
+    next: AtomicU64,
+}
+
+impl FileTable {
+    pub(crate) fn new() -> Self {
+        Self { shards: Shards::new(&lock_order::FUSE_FILES, SHARDS), next: AtomicU64::new(1) }
+    }
+
+    /// Gives `file` a handle.
+    pub(crate) fn insert(&self, file: Arc<OpenFile>) -> u64 {
+        // ORDERING: Relaxed; only distinct numbers are wanted.
+        let handle = self.next.fetch_add(1, Relaxed);
+        self.shards.of(&handle).lock().insert(handle, file);
+        handle
+    }
+
+    pub(crate) fn get(&self, handle: u64) -> Option<Arc<OpenFile>> {
+        self.shards.of(&handle).lock().get(&handle).cloned()
+    }
+
+    /// Takes the handle back. The file closes when its last request has ended.
+    pub(crate) fn remove(&self, handle: u64) -> Option<Arc<OpenFile>> {
+        self.shards.of(&handle).lock().remove(&handle)
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.lock().len() as u64).sum()
+    }
+
+    pub(crate) fn clear(&self) {
+        for shard in self.shards.iter() {
+            let files = std::mem::take(&mut *shard.lock());
+            drop(files);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Requests, in no transport's terms.
+//!
+//! # Boundary
+//! Methods take what the kernel sent and return plain values; a transport turns them into bytes.
+//! Those named `try_…` answer from the caches or not at all, and never wait.
+//!
+//! # Concurrency
+//! Called by any number of threads at once. Every entry that goes to the kernel counts one lookup
+//! on its node id *before* the reply is sent; the matching forgets come back later.
+
+pub(crate) mod files;
+pub(crate) mod nodes;
+mod requests;
+
+pub(crate) use requests::{Attrs, EntryOut, Opened, Server, Settings, special_kind};

@@ -1,0 +1,272 @@
+//! Node ids: what the kernel holds.
+//!
+//! # Boundary
+//! Maps the kernel's node ids to held [`Node`]s and counts its lookups. The counts are exact: one
+//! more for every entry sent, fewer by what a forget says; at zero the hold goes.
+//!
+//! # Concurrency
+//! One lock per shard of ids. A lookup and a forget of one id meet on its shard's lock, so a forget
+//! cannot drop an id that a reply being built is counting.
+//!
+//! # Why
+//! A node id is the object's own number (`st_ino`) wherever that is free: the FUSE crate shows users
+//! the node id as the inode number, and tools compare inode numbers across mounts. Two objects of
+//! one number get an id from the end of the range instead. Weakness: from the first such case on, every
+//! lookup and forget of the mount takes the lock over those ids.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use uvfs_concurrent::lock::Mutex;
+use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::SeqCst};
+use uvfs_concurrent::shard::Shards;
+use uvfs_vfs::{InodeId, Node, Vfs, lock_order};
+
+/// The kernel's id of the root.
+pub(crate) const ROOT: u64 = 1;
+/// Where ids for objects whose number is taken are looked for.
+const ALIASES: u64 = 0xffff_0000_0000_0000;
+const SHARDS: usize = 32;
+
+struct Held {
+    node: Node,
+    lookups: u64,
+}
+
+/// See the module.
+pub(crate) struct NodeTable {
+    vfs: Arc<Vfs>,
+    shards: Shards<HashMap<u64, Held>>,
+    aliases: Mutex<HashMap<InodeId, u64>>,
+    aliases_made: AtomicU64,
+}
+
+impl NodeTable {
+    pub(crate) fn new(vfs: Arc<Vfs>) -> Self {
+        Self {
+            vfs,
+            shards: Shards::new(&lock_order::FUSE_NODES, SHARDS),
+            aliases: Mutex::new(&lock_order::FUSE_ALIASES, HashMap::new()),
+            aliases_made: AtomicU64::new(0),
+        }
+    }
+
+    /// The node that the kernel means by `id`.
+    pub(crate) fn get(&self, id: u64) -> Option<Node> {
+        if id == ROOT {
+            return Some(self.vfs.root().clone());
+        }
+        self.shards.of(&id).lock().get(&id).map(|held| held.node.clone())
+    }
+
+    /// Counts a lookup of `node`, whose number is `number`, and returns its id.
+    pub(crate) fn publish(&self, node: &Node, number: u64) -> u64 {
+        if node.id() == InodeId::ROOT {
+            return ROOT;
+        }
+        // ORDERING: SeqCst both here and in `publish_alias`: of two threads that publish one node at
+        // once, one by its number and one by an alias, at least one sees the other.
+        let made = self.aliases_made.load(SeqCst);
+        if made == 0 && number > ROOT && self.count(number, node) {
+            if self.aliases_made.load(SeqCst) == made {
+                return number;
+            }
+            self.uncount(number, 1);
+        }
+        self.publish_alias(node, number)
+    }
+
+    /// The careful way: the lock over the aliases keeps a node from getting two ids.
+    fn publish_alias(&self, node: &Node, number: u64) -> u64 {
+        let mut aliases = self.aliases.lock();
+        if let Some(&alias) = aliases.get(&node.id()) {
+            self.count(alias, node);
+            return alias;
+        }
+        if number > ROOT && self.count(number, node) {
+            return number;
+        }
+        loop {
+            // ORDERING: SeqCst, partner `publish`.
+            let alias = ALIASES + self.aliases_made.fetch_add(1, SeqCst);
+            // Free by now, or published by somebody who could not see the alias coming.
+            if number > ROOT && self.count(number, node) {
+                return number;
+            }
+            if self.count(alias, node) {
+                aliases.insert(node.id(), alias);
+                return alias;
+            }
+        }
+    }
+
+    /// The kernel gives `lookups` of `id` back. False if it had not so many.
+    pub(crate) fn forget(&self, id: u64, lookups: u64) -> bool {
+        if id == ROOT {
+            return true;
+        }
+        // ORDERING: SeqCst; an alias was made before the kernel could have it.
+        let aliases = (self.aliases_made.load(SeqCst) > 0).then(|| self.aliases.lock());
+        let (exact, gone) = self.uncount(id, lookups);
+        if let (Some(mut aliases), Some(held)) = (aliases, &gone)
+            && aliases.get(&held.node.id()) == Some(&id)
+        {
+            aliases.remove(&held.node.id());
+        }
+        // The hold goes here, with no lock held: it may be the last one.
+        drop(gone);
+        exact
+    }
+
+    /// The id by which the kernel holds `inode`, if it does.
+    pub(crate) fn id_of(&self, inode: InodeId) -> Option<u64> {
+        if inode == InodeId::ROOT {
+            return Some(ROOT);
+        }
+        if let Some(alias) = self.alias_of(inode) {
+            return Some(alias);
+        }
+        let number = self.vfs.cached(inode)?.number();
+        let shard = self.shards.of(&number).lock();
+        shard.get(&number).filter(|held| held.node.id() == inode).map(|_| number)
+    }
+
+    /// Ids held, and lookups counted on them.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        let mut totals = (0, 0);
+        for shard in self.shards.iter() {
+            let shard = shard.lock();
+            totals.0 += shard.len() as u64;
+            totals.1 += shard.values().map(|held| held.lookups).sum::<u64>();
+        }
+        totals
+    }
+
+    /// All ids held, the root's included.
+    pub(crate) fn ids(&self) -> Vec<u64> {
+        let mut ids = vec![ROOT];
+        for shard in self.shards.iter() {
+            ids.extend(shard.lock().keys());
+        }
+        ids
+    }
+
+    /// Drops everything: the kernel is gone.
+    pub(crate) fn clear(&self) {
+        for shard in self.shards.iter() {
+            let held = std::mem::take(&mut *shard.lock());
+            drop(held);
+        }
+        self.aliases.lock().clear();
+    }
+
+    /// Counts a lookup on `id` if it is free or is `node`'s already.
+    fn count(&self, id: u64, node: &Node) -> bool {
+        let mut shard = self.shards.of(&id).lock();
+        match shard.get_mut(&id) {
+            Some(held) if held.node == *node => held.lookups += 1,
+            Some(_) => return false,
+            None => {
+                shard.insert(id, Held { node: node.clone(), lookups: 1 });
+            }
+        }
+        true
+    }
+
+    /// Takes `lookups` off `id`. Returns whether it had so many, and its hold if none is left.
+    fn uncount(&self, id: u64, lookups: u64) -> (bool, Option<Held>) {
+        let mut shard = self.shards.of(&id).lock();
+        let Some(held) = shard.get_mut(&id) else { return (false, None) };
+        let exact = held.lookups >= lookups;
+        held.lookups = held.lookups.saturating_sub(lookups);
+        let gone = if held.lookups == 0 { shard.remove(&id) } else { None };
+        (exact, gone)
+    }
+
+    fn alias_of(&self, inode: InodeId) -> Option<u64> {
+        // ORDERING: SeqCst, as `forget`.
+        if self.aliases_made.load(SeqCst) == 0 {
+            return None;
+        }
+        self.aliases.lock().get(&inode).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uvfs_vfs::{
+        Attributes, Backend, Caller, Capabilities, Cookie, Entry, FileKind, FileRef, Listing, Name,
+        Result, VfsConfig,
+    };
+
+    /// A root with any number of files, all of number 7.
+    struct Sevens;
+
+    impl Backend for Sevens {
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::read_only("sevens")
+        }
+        fn root(&self) -> Result<Entry> {
+            let attributes = Attributes::new(1, FileKind::Directory, 0o755);
+            Ok(Entry { inode: InodeId::ROOT, attributes })
+        }
+        fn lookup(&self, _: &Caller, _: InodeId, name: Name<'_>) -> Result<Entry> {
+            let attributes = Attributes::new(7, FileKind::Regular, 0o644);
+            Ok(Entry { inode: InodeId(u64::from(name.as_bytes()[0])), attributes })
+        }
+        fn attributes(&self, _: FileRef) -> Result<Attributes> {
+            Ok(Attributes::new(7, FileKind::Regular, 0o644))
+        }
+        fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
+            Ok(())
+        }
+        fn read(&self, _: FileRef, _: u64, _: &mut [u8]) -> Result<usize> {
+            Ok(0)
+        }
+    }
+
+    fn sevens() -> (NodeTable, [Node; 2]) {
+        let vfs = Vfs::new(Sevens, VfsConfig::default()).unwrap();
+        let node = |name: &[u8]| {
+            let found = vfs.lookup(&Caller::root(), vfs.root(), Name::new(name).unwrap());
+            found.unwrap().found().unwrap().node
+        };
+        let nodes = [node(b"a"), node(b"b")];
+        (NodeTable::new(vfs), nodes)
+    }
+
+    #[test]
+    fn two_objects_of_one_number_get_two_ids_and_keep_them() {
+        let (table, [a, b]) = sevens();
+        assert_eq!((table.publish(&a, 7), table.publish(&a, 7)), (7, 7));
+        let alias = table.publish(&b, 7);
+        assert!(alias >= ALIASES && table.publish(&b, 7) == alias);
+        assert_eq!((table.id_of(a.id()), table.id_of(b.id())), (Some(7), Some(alias)));
+        assert!(table.forget(7, 2) && table.forget(alias, 1));
+        assert_eq!(table.publish(&b, 7), alias, "the alias stays while it is held");
+        assert!(table.forget(alias, 2) && !table.forget(alias, 1));
+        assert_eq!(table.publish(&b, 7), 7, "and the number is taken when both are free");
+        assert_eq!(table.totals(), (1, 1));
+    }
+
+    /// Bug: a forget that took an alias's last count, and a lookup that had just found the alias,
+    /// left the object with that alias and without the mapping to it: the next lookup made another.
+    #[test]
+    fn one_object_never_has_two_ids_at_once() {
+        let (table, nodes) = sevens();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (table, node) = (&table, &nodes[thread % 2]);
+                scope.spawn(move || {
+                    for _ in 0..20_000 {
+                        let (one, other) = (table.publish(node, 7), table.publish(node, 7));
+                        assert_eq!(one, other);
+                        assert_eq!(table.id_of(node.id()), Some(one));
+                        assert!(table.forget(one, 1) && table.forget(other, 1));
+                    }
+                });
+            }
+        });
+        assert_eq!(table.totals(), (0, 0));
+    }
+}

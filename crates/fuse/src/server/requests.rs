@@ -1,0 +1,437 @@
+//! One method per request.
+
+use super::files::FileTable;
+use super::nodes::NodeTable;
+use crate::groups;
+use crate::statistics::Counters;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use uvfs_vfs::{
+    Access, AllocateMode, Attributes, Authority, Caller, Checks, Cookie, Entries, Error, FileId,
+    FileKind, FileRef, Found, Groups, Lookup, Name, NewKind, NewNode, Node, OpenFile, OpenMode,
+    Opens, PageCaching, RenameMode, Result, SeekTarget, SetAttributes, SyncMode, Totals, Vfs,
+    XattrMode,
+};
+
+/// What a mount asks for, as far as requests depend on it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    /// Let the kernel read and write host files directly.
+    pub(crate) passthrough: bool,
+}
+
+/// Attributes for the kernel.
+#[derive(Debug)]
+pub(crate) struct Attrs {
+    pub(crate) node_id: u64,
+    pub(crate) attributes: Attributes,
+    pub(crate) valid: Duration,
+}
+
+/// An entry for the kernel; its lookup is counted already.
+#[derive(Debug)]
+pub(crate) enum EntryOut {
+    Found {
+        attrs: Attrs,
+        entry_valid: Duration,
+    },
+    /// No such name, to be remembered for so long.
+    Missing(Duration),
+}
+
+/// An open file for the kernel.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) handle: u64,
+    /// The kernel may keep what it cached of the file (or directory) from earlier opens.
+    pub(crate) keep_cache: bool,
+}
+
+/// See the module.
+pub(crate) struct Server {
+    pub(crate) vfs: Arc<Vfs>,
+    pub(crate) nodes: Arc<NodeTable>,
+    pub(crate) files: FileTable,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) settings: Settings,
+}
+
+/// A directory unchanged for so long has a modification time that the next change will move.
+const SETTLED: Duration = Duration::from_secs(2);
+
+impl Server {
+    pub(crate) fn new(vfs: Arc<Vfs>, settings: Settings) -> Self {
+        Self {
+            nodes: Arc::new(NodeTable::new(vfs.clone())),
+            files: FileTable::new(),
+            counters: Arc::default(),
+            vfs,
+            settings,
+        }
+    }
+
+    /// The credentials of a request. The kernel in front has checked permissions.
+    pub(crate) fn caller(&self, uid: u32, gid: u32, task: u32) -> Caller {
+        let groups = Groups::OfTask { task, read: groups::of_task };
+        Caller { uid, gid, groups, checks: Checks::Done }
+    }
+
+    /// Whether the kernel need not tell of opens.
+    pub(crate) fn stateless(&self) -> bool {
+        self.vfs.capabilities().opens == Opens::Stateless
+    }
+
+    /// Whether others may change the store.
+    pub(crate) fn shared(&self) -> bool {
+        self.vfs.capabilities().authority == Authority::Shared
+    }
+
+    pub(crate) fn try_lookup(&self, parent: u64, name: &[u8]) -> Option<EntryOut> {
+        let parent = self.nodes.get(parent)?;
+        let answer = self.vfs.try_lookup(&parent, Name::new(name).ok()?)?;
+        Some(self.lookup_out(answer))
+    }
+
+    pub(crate) fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<EntryOut> {
+        let parent = self.node(parent)?;
+        let answer = self.vfs.lookup(caller, &parent, Name::new(name)?)?;
+        Ok(self.lookup_out(answer))
+    }
+
+    pub(crate) fn forget(&self, id: u64, lookups: u64) {
+        if !self.nodes.forget(id, lookups) {
+            self.counters.forgotten_too_often.hit();
+        }
+    }
+
+    pub(crate) fn try_getattr(&self, id: u64) -> Option<Attrs> {
+        let node = self.nodes.get(id)?;
+        let (attributes, valid) = self.vfs.try_attributes(&node)?;
+        Some(Attrs { node_id: id, attributes, valid })
+    }
+
+    pub(crate) fn getattr(&self, id: u64, handle: u64) -> Result<Attrs> {
+        let node = self.node(id)?;
+        let file = self.files.get(handle);
+        let attributes = self.vfs.attributes(&node, file.as_deref())?;
+        let (attributes, valid) = self.vfs.believed(&node, attributes);
+        Ok(Attrs { node_id: id, attributes, valid })
+    }
+
+    pub(crate) fn setattr(
+        &self,
+        caller: &Caller,
+        id: u64,
+        handle: u64,
+        set: &SetAttributes,
+    ) -> Result<Attrs> {
+        let node = self.node(id)?;
+        let file = self.files.get(handle);
+        let attributes = self.vfs.set_attributes(caller, &node, file.as_deref(), set)?;
+        let (attributes, valid) = self.vfs.believed(&node, attributes);
+        Ok(Attrs { node_id: id, attributes, valid })
+    }
+
+    pub(crate) fn readlink(&self, id: u64) -> Result<Vec<u8>> {
+        self.vfs.read_link(&self.node(id)?)
+    }
+
+    pub(crate) fn make(
+        &self,
+        caller: &Caller,
+        parent: u64,
+        name: &[u8],
+        new: &NewNode<'_>,
+    ) -> Result<EntryOut> {
+        let parent = self.node(parent)?;
+        let found = self.vfs.create(caller, &parent, Name::new(name)?, new)?;
+        Ok(self.found_out(found))
+    }
+
+    pub(crate) fn link(
+        &self,
+        caller: &Caller,
+        id: u64,
+        parent: u64,
+        name: &[u8],
+    ) -> Result<EntryOut> {
+        let (node, parent) = (self.node(id)?, self.node(parent)?);
+        let found = self.vfs.link(caller, &node, &parent, Name::new(name)?)?;
+        Ok(self.found_out(found))
+    }
+
+    pub(crate) fn unlink(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
+        self.vfs.unlink(caller, &self.node(parent)?, Name::new(name)?)
+    }
+
+    pub(crate) fn rmdir(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
+        self.vfs.remove_directory(caller, &self.node(parent)?, Name::new(name)?)
+    }
+
+    pub(crate) fn rename(
+        &self,
+        caller: &Caller,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        flags: u32,
+    ) -> Result<()> {
+        let mode = match flags {
+            0 => RenameMode::Replace,
+            libc::RENAME_NOREPLACE => RenameMode::NoReplace,
+            libc::RENAME_EXCHANGE => RenameMode::Exchange,
+            _ => return Err(Error::Invalid("a rename flag that is not supported")),
+        };
+        let (old, new) = (self.node(from.0)?, self.node(to.0)?);
+        self.vfs.rename(caller, (&old, Name::new(from.1)?), (&new, Name::new(to.1)?), mode)
+    }
+
+    /// Opens a file; a transport that passes it through asks for its host file next.
+    pub(crate) fn open(&self, caller: &Caller, id: u64, flags: i32) -> Result<OpenFile> {
+        self.vfs.open(caller, &self.node(id)?, open_mode(flags))
+    }
+
+    /// Creates a file and opens it, or opens what somebody else created since the kernel looked.
+    pub(crate) fn create(
+        &self,
+        caller: &Caller,
+        parent: u64,
+        name: &[u8],
+        new: &NewNode<'_>,
+        flags: i32,
+    ) -> Result<(Found, OpenFile)> {
+        let parent = self.node(parent)?;
+        let name = Name::new(name)?;
+        let mode = open_mode(flags);
+        match self.vfs.create_and_open(caller, &parent, name, new, mode) {
+            Err(Error::Exists) if flags & libc::O_EXCL == 0 => {
+                let found = self.vfs.lookup(caller, &parent, name)?.found()?;
+                if found.node.kind() != FileKind::Regular {
+                    // The kernel takes it from here, by looking the name up again.
+                    return Err(Error::Stale);
+                }
+                // Nobody has checked permissions on this file: the kernel thought it was new.
+                let caller = Caller { checks: Checks::Enforce, ..caller.clone() };
+                let mode = OpenMode { truncate: flags & libc::O_TRUNC != 0, ..mode };
+                let file = self.vfs.open(&caller, &found.node, mode)?;
+                Ok((found, file))
+            }
+            other => other,
+        }
+    }
+
+    /// Registers an open file.
+    pub(crate) fn opened(&self, file: Arc<OpenFile>) -> Opened {
+        let keep_cache = !self.shared() || self.settled_directory(file.node());
+        Opened { handle: self.files.insert(file), keep_cache }
+    }
+
+    /// Whether the kernel's copy of a listing can be told from a newer one by the directory's
+    /// modification time alone.
+    fn settled_directory(&self, node: &Node) -> bool {
+        let Some((attributes, _)) = self.vfs.try_attributes(node) else { return false };
+        let age = SystemTime::now().duration_since(attributes.mtime.into());
+        node.is_directory() && age.is_ok_and(|age| age > SETTLED)
+    }
+
+    pub(crate) fn release(&self, handle: u64) -> Option<Arc<OpenFile>> {
+        self.files.remove(handle)
+    }
+
+    pub(crate) fn read(&self, id: u64, handle: u64, offset: u64, into: &mut [u8]) -> Result<usize> {
+        self.with_file(id, handle, |node, file| self.vfs.read(node, file, offset, into))
+    }
+
+    pub(crate) fn write(
+        &self,
+        caller: &Caller,
+        id: u64,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
+        self.with_file(id, handle, |node, file| self.vfs.write(caller, node, file, offset, data))
+    }
+
+    pub(crate) fn fallocate(
+        &self,
+        caller: &Caller,
+        id: u64,
+        handle: u64,
+        (offset, length): (u64, u64),
+        flags: i32,
+    ) -> Result<()> {
+        let keep_size = libc::FALLOC_FL_KEEP_SIZE;
+        let mode = match flags {
+            0 => AllocateMode::Extend,
+            flags if flags == keep_size => AllocateMode::KeepSize,
+            flags if flags == libc::FALLOC_FL_PUNCH_HOLE | keep_size => AllocateMode::PunchHole,
+            flags if flags == libc::FALLOC_FL_ZERO_RANGE => AllocateMode::Zero,
+            flags if flags == libc::FALLOC_FL_ZERO_RANGE | keep_size => AllocateMode::ZeroKeepSize,
+            _ => return Err(Error::Unsupported("a fallocate mode")),
+        };
+        self.with_file(id, handle, |node, file| {
+            self.vfs.allocate(caller, node, file, mode, offset, length)
+        })
+    }
+
+    pub(crate) fn lseek(&self, id: u64, handle: u64, offset: u64, whence: i32) -> Result<u64> {
+        let target = match whence {
+            libc::SEEK_DATA => SeekTarget::Data,
+            libc::SEEK_HOLE => SeekTarget::Hole,
+            _ => return Err(Error::Invalid("a seek that the kernel does itself")),
+        };
+        self.with_file(id, handle, |node, file| self.vfs.seek(node, file, offset, target))
+    }
+
+    pub(crate) fn copy_file_range(
+        &self,
+        caller: &Caller,
+        from: (u64, u64, u64),
+        to: (u64, u64, u64),
+        length: u64,
+    ) -> Result<u64> {
+        self.with_file(from.0, from.1, |source, source_file| {
+            self.with_file(to.0, to.1, |target, target_file| {
+                let source = (source, source_file, from.2);
+                let target = (target, target_file, to.2);
+                self.vfs.copy_range(caller, source, target, length)
+            })
+        })
+    }
+
+    pub(crate) fn fsync(&self, id: u64, handle: u64, data_only: bool) -> Result<()> {
+        let mode = if data_only { SyncMode::Data } else { SyncMode::All };
+        self.with_file(id, handle, |_, file| self.vfs.sync(file, mode))
+    }
+
+    /// Whether a flush can tell anything: a store whose pages we do not cache has reported every
+    /// error of a write with that write.
+    pub(crate) fn wants_flush(&self) -> bool {
+        self.vfs.capabilities().caching == PageCaching::Core && !self.stateless()
+    }
+
+    pub(crate) fn flush(&self, id: u64, handle: u64) -> Result<()> {
+        self.with_file(id, handle, |_, file| self.vfs.flush(file))
+    }
+
+    pub(crate) fn list(
+        &self,
+        caller: &Caller,
+        id: u64,
+        handle: u64,
+        from: Cookie,
+        entries: &mut dyn Entries,
+    ) -> Result<()> {
+        self.with_file(id, handle, |node, file| self.vfs.list(caller, node, file, from, entries))
+    }
+
+    pub(crate) fn statfs(&self) -> Result<Totals> {
+        self.vfs.totals()
+    }
+
+    pub(crate) fn access(&self, caller: &Caller, id: u64, mask: i32) -> Result<()> {
+        self.vfs.access(caller, &self.node(id)?, Access::from_mode(mask as u32))
+    }
+
+    pub(crate) fn getxattr(&self, caller: &Caller, id: u64, name: &[u8]) -> Result<Vec<u8>> {
+        self.vfs.get_xattr(caller, &self.node(id)?, name)
+    }
+
+    pub(crate) fn listxattr(&self, caller: &Caller, id: u64) -> Result<Vec<u8>> {
+        let mut list = Vec::new();
+        for name in self.vfs.list_xattrs(caller, &self.node(id)?)? {
+            list.extend_from_slice(&name);
+            list.push(0);
+        }
+        Ok(list)
+    }
+
+    pub(crate) fn setxattr(
+        &self,
+        caller: &Caller,
+        id: u64,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+    ) -> Result<()> {
+        let mode = match flags {
+            0 => XattrMode::Any,
+            libc::XATTR_CREATE => XattrMode::Create,
+            libc::XATTR_REPLACE => XattrMode::Replace,
+            _ => return Err(Error::Invalid("a setxattr flag")),
+        };
+        self.vfs.set_xattr(caller, &self.node(id)?, name, value, mode)
+    }
+
+    pub(crate) fn removexattr(&self, caller: &Caller, id: u64, name: &[u8]) -> Result<()> {
+        self.vfs.remove_xattr(caller, &self.node(id)?, name)
+    }
+
+    /// Drops all that the kernel held: it is gone.
+    pub(crate) fn end(&self) {
+        self.files.clear();
+        self.nodes.clear();
+    }
+
+    pub(crate) fn node(&self, id: u64) -> Result<Node> {
+        self.nodes.get(id).ok_or(Error::Stale)
+    }
+
+    pub(crate) fn found_out(&self, found: Found) -> EntryOut {
+        let node_id = self.nodes.publish(&found.node, found.attributes.number);
+        let attrs = Attrs { node_id, attributes: found.attributes, valid: found.attributes_valid };
+        EntryOut::Found { attrs, entry_valid: found.entry_valid }
+    }
+
+    fn lookup_out(&self, answer: Lookup) -> EntryOut {
+        match answer {
+            Lookup::Found(found) => self.found_out(found),
+            Lookup::Missing(valid) => EntryOut::Missing(valid),
+        }
+    }
+
+    /// The open file behind `handle`, or the object itself for stores that do not track opens.
+    fn with_file<T>(
+        &self,
+        id: u64,
+        handle: u64,
+        action: impl FnOnce(&Node, FileRef) -> Result<T>,
+    ) -> Result<T> {
+        match self.files.get(handle) {
+            Some(file) => action(file.node(), file.reference()),
+            None => {
+                let node = self.node(id)?;
+                let file = FileRef { inode: node.id(), file: FileId::NONE };
+                action(&node, file)
+            }
+        }
+    }
+}
+
+/// The kernel asks for O_TRUNC by a change of size, and keeps O_DIRECT to itself: its buffers are
+/// not ours to align.
+fn open_mode(flags: i32) -> OpenMode {
+    let access = flags & libc::O_ACCMODE;
+    OpenMode {
+        read: access != libc::O_WRONLY,
+        write: access != libc::O_RDONLY,
+        append: flags & libc::O_APPEND != 0,
+        truncate: false,
+        direct: false,
+        sync: flags & libc::O_DSYNC != 0,
+    }
+}
+
+/// The kind that a `mknod` of `mode` and `device` means.
+pub(crate) fn special_kind(mode: u32, device: u32) -> Result<NewKind<'static>> {
+    Ok(match FileKind::from_mode(mode) {
+        Some(FileKind::Fifo) => NewKind::Fifo,
+        Some(FileKind::Socket) => NewKind::Socket,
+        Some(FileKind::CharDevice) => NewKind::CharDevice(device),
+        Some(FileKind::BlockDevice) => NewKind::BlockDevice(device),
+        Some(FileKind::Regular) | None => NewKind::Regular,
+        Some(FileKind::Directory | FileKind::Symlink) => {
+            return Err(Error::Invalid("mknod makes no directories or symbolic links"));
+        }
+    })
+}

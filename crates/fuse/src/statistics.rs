@@ -1,0 +1,141 @@
+//! What a mount did.
+
+use serde::Serialize;
+use uvfs_concurrent::counter::Counter;
+
+macro_rules! requests {
+    ($($field:ident),* $(,)?) => {
+        /// Requests by kind.
+        #[derive(Debug, Default)]
+        pub(crate) struct Requests {
+            $(pub(crate) $field: Counter,)*
+        }
+
+        impl Requests {
+            fn counts(&self) -> Vec<RequestCount> {
+                let all = vec![$(RequestCount {
+                    request: stringify!($field),
+                    count: self.$field.total(),
+                }),*];
+                all.into_iter().filter(|one| one.count > 0).collect()
+            }
+        }
+    };
+}
+
+requests!(
+    lookup,
+    forget,
+    getattr,
+    setattr,
+    readlink,
+    mknod,
+    mkdir,
+    unlink,
+    rmdir,
+    symlink,
+    rename,
+    link,
+    open,
+    read,
+    write,
+    flush,
+    release,
+    fsync,
+    opendir,
+    readdir,
+    readdirplus,
+    releasedir,
+    fsyncdir,
+    statfs,
+    setxattr,
+    getxattr,
+    listxattr,
+    removexattr,
+    access,
+    create,
+    fallocate,
+    lseek,
+    copy_file_range,
+    other,
+);
+
+/// How often one kind of request came.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct RequestCount {
+    /// The request, as the protocol names it.
+    pub request: &'static str,
+    /// How often.
+    pub count: u64,
+}
+
+/// Counters of one mount.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) requests: Requests,
+    pub(crate) hits: Counter,
+    pub(crate) inline: Counter,
+    pub(crate) pooled: Counter,
+    pub(crate) panics: Counter,
+    pub(crate) passthrough_opens: Counter,
+    pub(crate) notices: Counter,
+    pub(crate) notices_failed: Counter,
+    pub(crate) forgotten_too_often: Counter,
+}
+
+/// A snapshot of a mount's counters.
+#[derive(Debug, Clone, Serialize)]
+pub struct MountStatistics {
+    /// Threads that read requests.
+    pub readers: usize,
+    /// Threads that wait for slow stores, now.
+    pub workers: usize,
+    /// Node ids that the kernel holds, the root not counted.
+    pub nodes: u64,
+    /// Lookups that the kernel still owes forgets for.
+    pub lookups: u64,
+    /// Open files and directories.
+    pub files: u64,
+    /// Whether the kernel may read and write host files directly.
+    pub passthrough: bool,
+    /// Requests by kind, those that never came left out.
+    pub requests: Vec<RequestCount>,
+    /// Requests answered at once from the caches.
+    pub hits: u64,
+    /// Other requests run by the thread that read them.
+    pub inline: u64,
+    /// Other requests handed to a worker, because too few readers were left.
+    pub pooled: u64,
+    /// Opens that went through to a host file.
+    pub passthrough_opens: u64,
+    /// Notices sent to the kernel's caches.
+    pub notices: u64,
+    /// Notices that the kernel refused, beyond "was not cached".
+    pub notices_failed: u64,
+    /// Handlers that panicked; the request failed with EIO. Always 0 unless there is a bug.
+    pub panics: u64,
+    /// Forgets beyond what was looked up. Always 0 unless there is a bug.
+    pub forgotten_too_often: u64,
+}
+
+impl Counters {
+    pub(crate) fn snapshot(&self) -> MountStatistics {
+        MountStatistics {
+            readers: 0,
+            workers: 0,
+            nodes: 0,
+            lookups: 0,
+            files: 0,
+            passthrough: false,
+            requests: self.requests.counts(),
+            hits: self.hits.total(),
+            inline: self.inline.total(),
+            pooled: self.pooled.total(),
+            passthrough_opens: self.passthrough_opens.total(),
+            notices: self.notices.total(),
+            notices_failed: self.notices_failed.total(),
+            panics: self.panics.total(),
+            forgotten_too_often: self.forgotten_too_often.total(),
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! How requests come and replies go.
+//!
+//! # Boundary
+//! [`crate::server`] speaks in plain values; what is in this folder speaks to the kernel. Today
+//! there is one transport, over the FUSE crate's read-write loop (`fuser_transport`); one over
+//! io_uring has to supply the same two things: a session that serves a [`Server`], and a
+//! [`KernelCache`].
+//!
+//! [`Server`]: crate::server::Server
+
+mod backing;
+mod convert;
+mod entries;
+mod fuser_transport;
+mod reply;
+mod session;
+
+pub(crate) use session::{Connection, Session};
+
+use std::io;
+
+/// The kernel's caches of one mount, addressed by node id. Calls may block; never from a handler.
+pub(crate) trait KernelCache: Send {
+    /// Forgets what `name` in `parent` means. What was not cached is no error.
+    fn forget_entry(&self, parent: u64, name: &[u8]) -> io::Result<()>;
+    /// Forgets attributes and pages of a node.
+    fn forget_inode(&self, node: u64) -> io::Result<()>;
+    /// Asks again about every name before it is used next.
+    fn forget_everything(&self) -> io::Result<()>;
+}

@@ -1,0 +1,103 @@
+//! A session of the FUSE crate, and what other threads need of it.
+
+use super::KernelCache;
+use super::fuser_transport::Adapter;
+use crate::server::Server;
+use crate::work::Work;
+use fuser::INodeNo;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// A mounted session, not yet served.
+pub(crate) struct Session {
+    session: fuser::Session<Adapter>,
+    passthrough: Arc<AtomicBool>,
+}
+
+/// What other threads need of a session.
+pub(crate) struct Connection {
+    notifier: fuser::Notifier,
+    device: OwnedFd,
+    passthrough: Arc<AtomicBool>,
+}
+
+impl Session {
+    /// Takes over a mounted `/dev/fuse` descriptor and answers the kernel's greeting.
+    pub(crate) fn over(
+        device: OwnedFd,
+        server: Arc<Server>,
+        work: Arc<Work>,
+        config: fuser::Config,
+    ) -> io::Result<Self> {
+        let acl = config.acl;
+        let (adapter, passthrough) = Adapter::new(server, work);
+        let session = fuser::Session::from_fd(adapter, device, acl, config)?;
+        Ok(Self { session, passthrough })
+    }
+
+    /// Mounts with the help of `fusermount3`, as a user who may not mount has to.
+    pub(crate) fn mounted_by_helper(
+        mountpoint: &Path,
+        server: Arc<Server>,
+        work: Arc<Work>,
+        config: &fuser::Config,
+    ) -> io::Result<Self> {
+        let (adapter, passthrough) = Adapter::new(server, work);
+        let session = fuser::Session::new(adapter, mountpoint, config)?;
+        Ok(Self { session, passthrough })
+    }
+
+    pub(crate) fn connection(&self) -> io::Result<Connection> {
+        Ok(Connection {
+            notifier: self.session.notifier(),
+            device: self.session.as_fd().try_clone_to_owned()?,
+            passthrough: self.passthrough.clone(),
+        })
+    }
+
+    /// Serves requests until the mount ends.
+    pub(crate) fn serve(self) -> io::Result<()> {
+        self.session.run()
+    }
+}
+
+impl Connection {
+    /// Whether the kernel agreed to read and write host files directly.
+    pub(crate) fn passthrough(&self) -> bool {
+        // ORDERING: Relaxed; a report.
+        self.passthrough.load(Relaxed)
+    }
+
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self {
+            notifier: self.notifier.clone(),
+            device: self.device.try_clone()?,
+            passthrough: self.passthrough.clone(),
+        })
+    }
+}
+
+impl KernelCache for Connection {
+    fn forget_entry(&self, parent: u64, name: &[u8]) -> io::Result<()> {
+        self.notifier.inval_entry(INodeNo(parent), OsStr::from_bytes(name))
+    }
+
+    fn forget_inode(&self, node: u64) -> io::Result<()> {
+        self.notifier.inval_inode(INodeNo(node), 0, 0)
+    }
+
+    fn forget_everything(&self) -> io::Result<()> {
+        // FUSE_NOTIFY_INC_EPOCH (protocol 7.44), which the FUSE crate does not offer yet:
+        // length, code 8, and the zero that marks a notice.
+        let mut notice = [0u8; 16];
+        notice[..4].copy_from_slice(&16u32.to_ne_bytes());
+        notice[4..8].copy_from_slice(&8i32.to_ne_bytes());
+        rustix::io::write(&self.device, &notice)?;
+        Ok(())
+    }
+}
