@@ -1,0 +1,135 @@
+//! Where control sockets are, and whether a folder can be trusted to hold one.
+//!
+//! Root's are in `/run/uvfs`, another user's in `$XDG_RUNTIME_DIR/uvfs`, or in `/tmp/uvfs-UID` where
+//! no runtime folder exists. The socket is named by the mount's device number, which the mount table
+//! shows without asking the mount.
+//!
+//! # Why
+//! `/tmp` is writable for all: a folder there is used only if it is a real directory (no link), owned
+//! by the user in question and closed to everybody else. Root asks other users' daemons and applies
+//! the same rule with their id, so nobody can lead it to a socket of a third user.
+
+use crate::Failure;
+use crate::mountinfo::MountEntry;
+use rustix::io::Errno;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// The folder for this process's own socket, made if missing.
+///
+/// # Errors
+/// If it cannot be made, or is not safe to use.
+pub(crate) fn own_folder() -> Result<PathBuf, Failure> {
+    let uid = rustix::process::geteuid().as_raw();
+    let folders = folders(uid);
+    let mut failure = None;
+    for folder in &folders {
+        match prepare(folder, uid) {
+            Ok(()) => return Ok(folder.clone()),
+            Err(error) => failure = failure.or(Some((folder, error))),
+        }
+    }
+    let (folder, error) = failure.unwrap_or_else(|| {
+        // `folders` is never empty; an impossible state is a refusal, not a panic.
+        (&folders[0], io::ErrorKind::NotFound.into())
+    });
+    Err(Failure::refused(format!(
+        "run folder {}: {}; make it a directory of yours with mode 0700, or remove it",
+        folder.display(),
+        crate::cause(&error)
+    )))
+}
+
+/// Where the socket of `mount` may be, most likely first. Only folders that are safe are named.
+pub(crate) fn candidates(mount: &MountEntry) -> Vec<PathBuf> {
+    let folders = folders(mount.owner_uid).into_iter();
+    let safe = folders.filter(|folder| match check(folder, mount.owner_uid) {
+        // Not ours to look into: connecting will say so in the right words.
+        Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+        Ok(()) => true,
+    });
+    safe.map(|folder| folder.join(mount.device.to_string())).collect()
+}
+
+/// Folders in which a daemon of `uid` would put its socket.
+fn folders(uid: u32) -> Vec<PathBuf> {
+    if uid == 0 {
+        return vec!["/run/uvfs".into(), "/tmp/uvfs-0".into()];
+    }
+    let own = rustix::process::geteuid().as_raw() == uid;
+    let session = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| own).map(PathBuf::from);
+    let session = session.filter(|folder| folder.is_absolute());
+    let usual = PathBuf::from(format!("/run/user/{uid}"));
+    let mut bases: Vec<_> = session.into_iter().chain([usual]).collect();
+    bases.dedup();
+    let mut folders: Vec<_> = bases.into_iter().map(|base| base.join("uvfs")).collect();
+    folders.push(format!("/tmp/uvfs-{uid}").into());
+    folders
+}
+
+/// Makes `folder` if it is missing, and checks it.
+fn prepare(folder: &Path, uid: u32) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    check(folder, uid)
+}
+
+/// Whether `folder` is a real directory of `uid` that nobody else may enter.
+fn check(folder: &Path, uid: u32) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(folder)?;
+    let wrong = |what: &str| Err(io::Error::other(what.to_string()));
+    if !metadata.is_dir() {
+        return wrong("not a directory");
+    }
+    if metadata.uid() != uid {
+        return wrong("belongs to another user");
+    }
+    if metadata.mode() & 0o077 != 0 {
+        return wrong("open to other users");
+    }
+    Ok(())
+}
+
+/// Whether `error` says that nobody serves the socket any more.
+pub(crate) fn means_nobody(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn only_a_closed_directory_of_the_user_is_trusted() {
+        let base = tempfile::tempdir().unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        let folder = base.path().join("uvfs");
+        prepare(&folder, uid).unwrap();
+        prepare(&folder, uid).expect("an existing one is fine");
+        let cause = |folder: &Path, uid| prepare(folder, uid).unwrap_err().to_string();
+        assert_eq!(cause(&folder, uid + 1), "belongs to another user");
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o710)).unwrap();
+        assert_eq!(cause(&folder, uid), "open to other users");
+        let link = base.path().join("link");
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+        symlink(&folder, &link).unwrap();
+        assert_eq!(cause(&link, uid), "not a directory");
+        assert!(prepare(&base.path().join("none/uvfs"), uid).is_err());
+    }
+
+    #[test]
+    fn each_user_has_folders_of_their_own() {
+        assert_eq!(folders(0)[0], Path::new("/run/uvfs"));
+        let another = folders(4_000_000);
+        assert_eq!(
+            another,
+            [PathBuf::from("/run/user/4000000/uvfs"), PathBuf::from("/tmp/uvfs-4000000"),]
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! What goes over the control socket: one JSON object per line, a request and its reply.
+//!
+//! ```text
+//! {"op":"stat"}                  → {"ok":true,"report":{...}}
+//! {"op":"unmount","lazy":false}  → {"ok":true}, then end of stream when the daemon has ended
+//!                                  {"ok":false,"error":"...","busy":true}
+//! ```
+//!
+//! # Boundary
+//! Form only. A request is untrusted until [`read_line`] bounded it and [`Request`] parsed it.
+
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, Read};
+
+/// Longest request or reply, its newline included.
+pub(crate) const LINE_BYTES_MAX: u64 = 64 << 10;
+
+/// What a client asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+pub(crate) enum Request {
+    /// The report of the mount.
+    Stat,
+    /// To end.
+    Unmount {
+        /// Also while in use.
+        #[serde(default)]
+        lazy: bool,
+    },
+}
+
+/// What the daemon answers.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(crate) struct Reply {
+    /// Whether it was done.
+    pub(crate) ok: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+    /// It was not done because the mount is in use.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) busy: bool,
+    /// Answer to [`Request::Stat`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) report: Option<serde_json::Value>,
+}
+
+impl Reply {
+    /// It was done.
+    pub(crate) fn done() -> Self {
+        Self { ok: true, ..Self::default() }
+    }
+
+    /// It was not done.
+    pub(crate) fn refused(error: impl Into<String>) -> Self {
+        Self { error: Some(error.into()), ..Self::default() }
+    }
+
+    /// The line, newline included.
+    pub(crate) fn to_line(&self) -> String {
+        // A `Value` has only string keys, so this cannot fail; a client would see a bare refusal.
+        let text = serde_json::to_string(self);
+        text.unwrap_or_else(|_| r#"{"ok":false}"#.into()) + "\n"
+    }
+}
+
+/// Reads one line of at most [`LINE_BYTES_MAX`]; `None` at the end of the stream.
+///
+/// # Errors
+/// Those of `stream`; `InvalidData` when the line is longer or not text; `UnexpectedEof` when the
+/// stream ends within it.
+pub(crate) fn read_line(stream: &mut impl BufRead) -> io::Result<Option<String>> {
+    let mut line = Vec::new();
+    stream.take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+    match line.pop() {
+        None => Ok(None),
+        Some(b'\n') => String::from_utf8(line)
+            .map(Some)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the line is not UTF-8")),
+        Some(_) if line.len() as u64 + 1 >= LINE_BYTES_MAX => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "the line is longer than 64 KiB"))
+        }
+        Some(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Option<Request> {
+        serde_json::from_str(text).ok()
+    }
+
+    #[test]
+    fn requests_are_one_object_with_an_operation() {
+        assert_eq!(parse(r#"{"op":"stat"}"#), Some(Request::Stat));
+        assert_eq!(parse(r#"{"op":"unmount"}"#), Some(Request::Unmount { lazy: false }));
+        assert_eq!(parse(r#"{"op":"unmount","lazy":true}"#), Some(Request::Unmount { lazy: true }));
+        for bad in ["", "stat", "{}", r#"{"op":"reboot"}"#, r#"{"op":"unmount","lazy":3}"#, "[1]"] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn replies_are_one_line_without_empty_fields() {
+        assert_eq!(Reply::done().to_line(), "{\"ok\":true}\n");
+        let refused = Reply { busy: true, ..Reply::refused("in\nuse") };
+        let line = refused.to_line();
+        assert_eq!(line, "{\"ok\":false,\"error\":\"in\\nuse\",\"busy\":true}\n");
+        assert_eq!(serde_json::from_str::<Reply>(&line).unwrap(), refused);
+    }
+
+    #[test]
+    fn lines_are_bounded_and_whole() {
+        let read = |bytes: &[u8]| read_line(&mut &*bytes).map_err(|error| error.kind());
+        assert_eq!(read(b""), Ok(None));
+        assert_eq!(read(b"a\nb"), Ok(Some("a".into())));
+        assert_eq!(read(b"no end"), Err(io::ErrorKind::UnexpectedEof));
+        assert_eq!(read(b"\xff\n"), Err(io::ErrorKind::InvalidData));
+        let longest = [vec![b'x'; LINE_BYTES_MAX as usize - 1], vec![b'\n']].concat();
+        assert!(read(&longest).is_ok_and(|line| line.is_some()));
+        let longer = vec![b'x'; LINE_BYTES_MAX as usize];
+        assert_eq!(read(&longer), Err(io::ErrorKind::InvalidData));
+    }
+}

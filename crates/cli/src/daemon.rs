@@ -1,0 +1,138 @@
+//! `--daemon`: the mount is served by a process of its own, and the command returns when it is ready.
+//!
+//! # Boundary
+//! Starts this program again with a hidden flag, and hands over one line by a pipe: the child's
+//! standard output. What the child does in between is [`crate::serve`]'s.
+//!
+//! # Concurrency
+//! The parent reads the pipe to its end. The child closes it by pointing its standard streams at
+//! `/dev/null` when it is ready, and the kernel closes it when the child dies: the parent never hangs.
+//!
+//! # Why
+//! Not `fork`: a fork of a process with threads leaves locks held for ever, and starting again is
+//! safe code. Until it is ready the child keeps the parent's standard error, so that its refusals,
+//! and a panic's words, reach the user unaltered. Weakness: a second start costs some milliseconds.
+
+use crate::Failure;
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+
+/// The hidden flag of the started process; declared in [`crate::flags`].
+const FLAG: &str = "--in-background";
+
+/// Starts the daemon with this process's arguments and waits until it is ready or has failed.
+///
+/// # Errors
+/// If the daemon cannot be started or dies without a word. A daemon that refuses has written why;
+/// its exit status is passed on.
+pub(crate) fn start() -> Result<ExitCode, Failure> {
+    let failed = |what: &str, error: io::Error| {
+        Failure::refused(format!("{what}: {}; serve in the foreground", crate::cause(&error)))
+    };
+    let program = std::env::current_exe().map_err(|error| failed("this program", error))?;
+    let mut child = Command::new(program)
+        // The first argument is the subcommand, which takes the flag.
+        .args(std::env::args_os().skip(1).take(1))
+        .arg(FLAG)
+        .args(std::env::args_os().skip(2))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed("the daemon", error))?;
+    match read_line(&mut child) {
+        Some(line) => {
+            crate::print_line(&line);
+            Ok(ExitCode::SUCCESS)
+        }
+        None => child.wait().map_err(|error| failed("the daemon", error)).and_then(unready),
+    }
+}
+
+/// What the daemon wrote before it closed the pipe: its line, or nothing.
+fn read_line(child: &mut Child) -> Option<String> {
+    let mut text = String::new();
+    child.stdout.take()?.read_to_string(&mut text).ok()?;
+    text.strip_suffix('\n').map(str::to_string)
+}
+
+/// The outcome of a daemon that ended before it was ready.
+fn unready(status: ExitStatus) -> Result<ExitCode, Failure> {
+    match status.code() {
+        Some(code) if code != 0 => Ok(ExitCode::from(code.clamp(1, 255) as u8)),
+        Some(_) => {
+            Err(Failure::refused("the daemon ended before the mount was ready; mount again"))
+        }
+        None => {
+            let signal = status.signal().unwrap_or(0);
+            Err(Failure::refused(format!(
+                "the daemon died by signal {signal} before the mount was ready; serve in the \
+                 foreground to see why"
+            )))
+        }
+    }
+}
+
+/// In the daemon: leaves the terminal's session, so that its Ctrl-C and its end do not reach us.
+///
+/// # Errors
+/// If the process leads a group already, which a child never does.
+pub(crate) fn leave_session() -> io::Result<()> {
+    rustix::process::setsid()?;
+    Ok(())
+}
+
+/// In the daemon: tells the parent that the mount is ready, and lets go of everything of the
+/// parent's: streams and working directory.
+///
+/// # Errors
+/// If the parent is gone: nobody knows of this mount then.
+pub(crate) fn report_ready(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()?;
+    std::env::set_current_dir("/")?;
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stderr(&null)?;
+    // Last: this closes the pipe, and the parent takes its end as the sign that all is done.
+    rustix::stdio::dup2_stdout(&null)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn child(script: &str) -> Child {
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    #[test]
+    fn a_ready_daemon_is_not_waited_for() {
+        let mut ready = child("echo mounted; exec >/dev/null; sleep 30");
+        assert_eq!(read_line(&mut ready).as_deref(), Some("mounted"));
+        ready.kill().unwrap();
+        ready.wait().unwrap();
+    }
+
+    #[test]
+    fn a_daemon_that_fails_passes_its_status_on() {
+        let mut failed = child("exit 2");
+        assert_eq!(read_line(&mut failed), None);
+        let code = unready(failed.wait().unwrap()).unwrap();
+        assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::from(2)));
+    }
+
+    #[test]
+    fn a_daemon_that_dies_in_the_middle_of_its_line_is_reported() {
+        let mut killed = child("printf half; kill -9 $$");
+        assert_eq!(read_line(&mut killed), None);
+        let refusal = unready(killed.wait().unwrap()).unwrap_err().to_string();
+        assert!(refusal.contains("died by signal 9"), "{refusal}");
+        let mut silent = child("exit 0");
+        assert_eq!(read_line(&mut silent), None);
+        assert!(unready(silent.wait().unwrap()).is_err());
+    }
+}

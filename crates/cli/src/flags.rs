@@ -1,0 +1,189 @@
+//! The command line.
+//!
+//! # Boundary
+//! Names, defaults and help texts. Values that can be wrong in more than form (sizes, durations)
+//! stay text here and are read where a one-line refusal can name the remedy ([`crate::serve`]).
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+const EXIT_STATUS: &str = "\
+Exit status:
+  0  done
+  1  refused or failed; one line on standard error says what, why and what helps
+  2  the command line makes no sense";
+
+const EXAMPLES: &str = "\
+Examples:
+  uvfs mount memory: /mnt/ram --size 2G        a file system in RAM
+  uvfs mount /srv/data /mnt/data               a directory, until Ctrl-C
+  uvfs mount dir:/srv/data /mnt/data --daemon  the same in the background
+  uvfs mount ./memory: /mnt/odd                a directory that is called `memory:`
+  uvfs stat                                    what is mounted
+  uvfs stat /mnt/data --json                   caches and counters, for programs
+  uvfs unmount /mnt/data                       ends a mount, also one whose daemon died";
+
+/// Mounts RAM or a host directory through uvfs, a file system layer in user space.
+#[derive(Debug, Parser)]
+#[command(
+    name = "uvfs",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    after_help = format!("{EXAMPLES}\n\n{EXIT_STATUS}"),
+)]
+pub(crate) struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Mount SOURCE on MOUNTPOINT and serve it
+    Mount(Box<MountArguments>),
+    /// Show what is mounted, what the caches hold and what they did
+    Stat(StatArguments),
+    /// End a mount, with everything written
+    Unmount(UnmountArguments),
+}
+
+/// `uvfs mount`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{EXAMPLES}\n\n{EXIT_STATUS}"))]
+pub(crate) struct MountArguments {
+    /// What to mount: `memory:` (RAM, empty at first), `dir:PATH` or a plain path (a host
+    /// directory). A directory whose name looks like a scheme is written `./name:`
+    pub(crate) source: OsString,
+    /// An existing empty directory
+    pub(crate) mountpoint: PathBuf,
+
+    /// Serve in the background; returns when the mount is ready, or says why it is not
+    #[arg(long)]
+    pub(crate) daemon: bool,
+    /// Let other users in; permissions are checked for each of them
+    #[arg(long)]
+    pub(crate) allow_other: bool,
+    /// Refuse every change
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Mount although MOUNTPOINT has entries, which are hidden meanwhile
+    #[arg(long)]
+    pub(crate) nonempty: bool,
+    /// Room in a `memory:` file system: 512M, 2G, or a share of RAM such as 10% [default: 50%]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) size: Option<String>,
+    /// How long attributes are believed without asking the host again: 500ms, 1s, 0
+    #[arg(long, value_name = "TIME", default_value = "1s", allow_hyphen_values = true)]
+    pub(crate) attr_timeout: String,
+    /// How long a name is believed to mean the same object
+    #[arg(long, value_name = "TIME", default_value = "1s", allow_hyphen_values = true)]
+    pub(crate) entry_timeout: String,
+    /// How long a missing name is believed to be missing
+    #[arg(long, value_name = "TIME", default_value = "1s", allow_hyphen_values = true)]
+    pub(crate) negative_timeout: String,
+    /// Notice changes made directly in the host directory at once, not after the timeouts
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// Memory for cached names, inodes and file data, at least 4M: 256M, 10% [default: 1000000
+    /// names, 200000 inodes and 256M of data]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) cache_size: Option<String>,
+    /// Threads that read requests from the kernel, 1 to 64 [default: by the number of cores]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub(crate) readers: Option<String>,
+    /// Pass file data through the daemon instead of letting the kernel read and write host files
+    #[arg(long)]
+    pub(crate) no_passthrough: bool,
+    /// Do not restrict what the serving threads may ask of the host
+    #[arg(long)]
+    pub(crate) no_sandbox: bool,
+    /// Name in the mount table, instead of the source
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Least severe messages to log
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = LogLevel::Warn)]
+    pub(crate) log_level: LogLevel,
+    /// Log to this file instead of standard error; kept below 16 MiB
+    #[arg(long, value_name = "PATH")]
+    pub(crate) log_file: Option<PathBuf>,
+
+    /// Set by `--daemon` for the process it starts.
+    #[arg(long, hide = true)]
+    pub(crate) in_background: bool,
+}
+
+/// `uvfs stat`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_STATUS)]
+pub(crate) struct StatArguments {
+    /// The mount to show; without it, all are listed
+    pub(crate) mountpoint: Option<PathBuf>,
+    /// One JSON object per mount and line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `uvfs unmount`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_STATUS)]
+pub(crate) struct UnmountArguments {
+    /// Where it is mounted
+    pub(crate) mountpoint: PathBuf,
+    /// Detach now, although in use; serving ends with the last user
+    #[arg(long)]
+    pub(crate) lazy: bool,
+}
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogLevel {
+    /// Nothing.
+    Off,
+    /// What failed.
+    Error,
+    /// And what is odd.
+    Warn,
+    /// And what happens rarely.
+    Info,
+    /// And what helps in debugging.
+    Debug,
+    /// Every request.
+    Trace,
+}
+
+impl From<LogLevel> for log::LevelFilter {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Off => log::LevelFilter::Off,
+            LogLevel::Error => log::LevelFilter::Error,
+            LogLevel::Warn => log::LevelFilter::Warn,
+            LogLevel::Info => log::LevelFilter::Info,
+            LogLevel::Debug => log::LevelFilter::Debug,
+            LogLevel::Trace => log::LevelFilter::Trace,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_mount_command_is_read() {
+        let line = ["uvfs", "mount", "memory:", "/mnt", "--size", "1G", "--watch"];
+        let Command::Mount(mount) = Arguments::try_parse_from(line).unwrap().command else {
+            panic!("not a mount");
+        };
+        assert_eq!((mount.size.as_deref(), mount.watch, mount.daemon), (Some("1G"), true, false));
+        assert_eq!(mount.attr_timeout, "1s");
+    }
+}

@@ -1,0 +1,100 @@
+//! Who keeps a mount busy.
+//!
+//! # Boundary
+//! Reads link texts in `/proc` and the mount table; never touches the mount. Best effort: sees only
+//! what this user may see, and a process may come or go meanwhile. Weakness: files that are only
+//! mapped, not open, are not found.
+
+use crate::mountinfo::MountEntry;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Processes named in a message.
+const SHOWN_MAX: usize = 5;
+
+/// A sentence part such as `in use by 71 (bash), 80 (vim) and 3 more`.
+pub(crate) fn describe(mountpoint: &Path, mounts: &[MountEntry]) -> String {
+    let below = mounts
+        .iter()
+        .find(|mount| mount.mountpoint != mountpoint && mount.mountpoint.starts_with(mountpoint));
+    if let Some(mount) = below {
+        return format!("{} is mounted inside it", mount.mountpoint.display());
+    }
+    let holders = list(Path::new("/proc"), mountpoint);
+    if holders.is_empty() {
+        return "in use, by processes that cannot be seen from here".into();
+    }
+    let shown: Vec<_> = holders.iter().take(SHOWN_MAX).map(String::as_str).collect();
+    let more = match holders.len().saturating_sub(SHOWN_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("in use by {}{more}", shown.join(", "))
+}
+
+/// `pid (command)` of every process whose directory, root, program or open file is at or below
+/// `mountpoint`.
+fn list(proc: &Path, mountpoint: &Path) -> Vec<String> {
+    let Ok(processes) = fs::read_dir(proc) else { return Vec::new() };
+    let mut found: Vec<(u32, String)> = processes
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let process = entry.path();
+            holds(&process, mountpoint).then(|| (pid, command(&process)))
+        })
+        .collect();
+    found.sort();
+    found.into_iter().map(|(pid, command)| format!("{pid} ({command})")).collect()
+}
+
+fn holds(process: &Path, mountpoint: &Path) -> bool {
+    let fixed = ["cwd", "root", "exe"].map(|link| process.join(link));
+    let open = fs::read_dir(process.join("fd")).into_iter().flatten();
+    let open = open.filter_map(|entry| Some(entry.ok()?.path()));
+    fixed.into_iter().chain(open).any(|link: PathBuf| {
+        // The text alone: following the link would ask the mount's daemon.
+        fs::read_link(link).is_ok_and(|target| target.starts_with(mountpoint))
+    })
+}
+
+fn command(process: &Path) -> String {
+    let name = fs::read(process.join("comm")).unwrap_or_default();
+    let name = name.trim_ascii_end();
+    if name.is_empty() { "?".into() } else { name.escape_ascii().to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn process(proc: &Path, pid: u32, comm: &str, cwd: &str, open: &str) {
+        let folder = proc.join(pid.to_string());
+        fs::create_dir_all(folder.join("fd")).unwrap();
+        fs::write(folder.join("comm"), format!("{comm}\n")).unwrap();
+        symlink(cwd, folder.join("cwd")).unwrap();
+        symlink(open, folder.join("fd/3")).unwrap();
+    }
+
+    #[test]
+    fn holders_are_found_by_directory_and_by_open_file() {
+        let proc = tempfile::tempdir().unwrap();
+        let proc = proc.path();
+        process(proc, 30, "vim", "/home", "/mnt/a/file (deleted)");
+        process(proc, 4, "bash", "/mnt/a", "/dev/null");
+        process(proc, 5, "innocent", "/mnt/ab", "/mnt");
+        fs::create_dir(proc.join("sys")).unwrap();
+        assert_eq!(list(proc, Path::new("/mnt/a")), ["4 (bash)", "30 (vim)"]);
+        assert!(list(&proc.join("missing"), Path::new("/")).is_empty());
+    }
+
+    #[test]
+    fn this_process_holds_what_it_has_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().canonicalize().unwrap();
+        let _held = fs::File::create(path.join("held")).unwrap();
+        let text = describe(&path, &[]);
+        assert!(text.contains(&format!("{} (", std::process::id())), "{text}");
+    }
+}

@@ -1,0 +1,110 @@
+//! `uvfs`: mounts RAM or a host directory, reports on mounts, and ends them.
+//!
+//! # Boundary
+//! Composition: command line → checks → backend, core and frontend → control socket. Knows no
+//! algorithm of the layers it puts together. Everything a user reads is written here.
+//!
+//! # Concurrency
+//! The main thread waits for signals, the session's end and nothing else ([`serve`]). The control
+//! socket has its own threads ([`control::server`]); the frontend's serving threads are sandboxed
+//! ([`sandbox`]), these are not, because they must be able to unmount.
+//!
+//! # Why
+//! A refusal is one line on standard error that names the thing, the cause and the remedy, and it
+//! comes before anything was changed ([`checks`]). Exit status: 0 done, 1 refused or failed, 2 the
+//! command line itself makes no sense. Weakness: texts are English only.
+
+#![forbid(unsafe_code)]
+
+mod checks;
+mod control;
+mod daemon;
+mod flags;
+mod holders;
+mod logger;
+mod mountinfo;
+mod plan;
+mod sandbox;
+mod serve;
+mod source;
+mod stat;
+mod units;
+mod unmount;
+
+use clap::Parser;
+use flags::{Arguments, Command};
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Why a command ends without having done what was asked: one line, and the exit status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    line: String,
+    status: u8,
+}
+
+impl Failure {
+    /// The command was understood and cannot be done: status 1.
+    pub(crate) fn refused(line: impl Into<String>) -> Self {
+        Self { line: line.into(), status: 1 }
+    }
+
+    /// The command line makes no sense: status 2.
+    pub(crate) fn usage(line: impl Into<String>) -> Self {
+        Self { line: line.into(), status: 2 }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A file name may hold a newline; the line stays one.
+        out.write_str(&self.line.replace('\n', "\\n"))
+    }
+}
+
+/// The words of `error` without the number that `std` appends.
+pub(crate) fn cause(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error ") {
+        Some(end) => text[..end].to_string(),
+        None => text,
+    }
+}
+
+/// Writes `line` to standard output. A reader that left is no failure of ours.
+pub(crate) fn print_line(line: &str) {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Mount(arguments) => serve::mount(&arguments),
+        Command::Stat(arguments) => stat::run(&arguments),
+        Command::Unmount(arguments) => unmount::run(&arguments),
+    };
+    match done {
+        Ok(status) => status,
+        Err(failure) => {
+            eprintln!("uvfs: {failure}");
+            ExitCode::from(failure.status)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line_whatever_the_file_is_called() {
+        assert_eq!(Failure::refused("a\nb").to_string(), "a\\nb");
+    }
+
+    #[test]
+    fn causes_are_words_without_numbers() {
+        assert_eq!(cause(&io::Error::from_raw_os_error(libc::EBUSY)), "Device or resource busy");
+        assert_eq!(cause(&io::Error::other("plain words")), "plain words");
+    }
+}

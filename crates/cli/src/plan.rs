@@ -1,0 +1,303 @@
+//! A mount that has been thought through: every option read, every check passed.
+//!
+//! # Boundary
+//! From the command line to values of the layers below. Starts nothing and changes nothing;
+//! [`crate::serve`] trusts what it gets from here.
+//!
+//! # Why
+//! One place where an option becomes a setting, so that none is accepted and then ignored: an option
+//! that means nothing for this source is refused.
+
+use crate::Failure;
+use crate::checks::{self, Contents, Mounter};
+use crate::control::client;
+use crate::flags::MountArguments;
+use crate::mountinfo;
+use crate::source::{self, Source};
+use crate::units::{self, Size};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use uvfs_backends::memory::SIZE_BYTES_MIN;
+use uvfs_vfs::VfsConfig;
+
+/// Least memory for caches; below it they would only churn.
+const CACHE_BYTES_MIN: u64 = 4 << 20;
+/// What a cached name takes, its share of the table included.
+const NAME_BYTES: u64 = 256;
+/// What a cached inode takes, with what the backend keeps for it.
+const INODE_BYTES: u64 = 1024;
+/// Most threads that may read requests.
+const READERS_MAX: usize = 64;
+
+/// What will be mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Store {
+    /// RAM, this much of it.
+    Memory {
+        /// Room for file data.
+        size_bytes: u64,
+    },
+    /// This host directory, canonical.
+    Directory(PathBuf),
+}
+
+impl Store {
+    /// As users write it.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Store::Memory { .. } => "memory:".into(),
+            Store::Directory(path) => path.to_string_lossy().into_owned(),
+        }
+    }
+
+    /// The directory that serving needs to reach.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Store::Memory { .. } => None,
+            Store::Directory(path) => Some(path),
+        }
+    }
+}
+
+/// A mount to be made.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// What.
+    pub(crate) store: Store,
+    /// Where; canonical.
+    pub(crate) mountpoint: PathBuf,
+    /// Limits and lifetimes of the caches.
+    pub(crate) config: VfsConfig,
+    /// Threads that read requests, if not as many as the frontend thinks right.
+    pub(crate) readers: Option<usize>,
+    /// Name in the mount table.
+    pub(crate) name: String,
+    /// The options, for reports.
+    pub(crate) options: Options,
+}
+
+/// The options in force, as `uvfs stat` shows them.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Options {
+    pub(crate) allow_other: bool,
+    pub(crate) read_only: bool,
+    pub(crate) watch: bool,
+    pub(crate) passthrough: bool,
+    pub(crate) daemon: bool,
+    pub(crate) size_bytes: Option<u64>,
+    pub(crate) attr_timeout: String,
+    pub(crate) entry_timeout: String,
+    pub(crate) negative_timeout: String,
+}
+
+/// Reads every option and makes every check.
+///
+/// # Errors
+/// The first thing found wrong, as one line.
+pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
+    let config = config(arguments)?;
+    let readers = arguments.readers.as_deref().map(readers).transpose()?;
+    let name = arguments.name.as_deref().map(name).transpose()?;
+    let store = store(arguments)?;
+    let mounter = Mounter::here();
+    let contents = if arguments.nonempty { Contents::MayBeHidden } else { Contents::MustBeEmpty };
+    let mounts = mountinfo::read()?;
+    let mountpoint =
+        checks::mountpoint(&arguments.mountpoint, contents, &mounts, client::is_served)?;
+    if let Store::Directory(source) = &store {
+        checks::apart(source, &mountpoint)?;
+    }
+    checks::fuse_available(&mounter)?;
+    if arguments.allow_other {
+        let conf = std::fs::read_to_string(checks::FUSE_CONF).unwrap_or_default();
+        checks::allow_other(mounter.privileged, &conf)?;
+    }
+    let options = Options {
+        allow_other: arguments.allow_other,
+        read_only: arguments.read_only,
+        watch: arguments.watch,
+        passthrough: !arguments.no_passthrough,
+        daemon: arguments.in_background,
+        size_bytes: match store {
+            Store::Memory { size_bytes } => Some(size_bytes),
+            Store::Directory(_) => None,
+        },
+        attr_timeout: units::show_duration(config.attr_timeout),
+        entry_timeout: units::show_duration(config.entry_timeout),
+        negative_timeout: units::show_duration(config.negative_timeout),
+    };
+    let name = name.unwrap_or_else(|| store.name());
+    Ok(Plan { store, mountpoint, config, readers, name, options })
+}
+
+fn store(arguments: &MountArguments) -> Result<Store, Failure> {
+    match source::parse(&arguments.source)? {
+        Source::Memory => {
+            let size = option("--size", arguments.size.as_deref(), units::parse_size)?;
+            let size_bytes = memory_bytes(size.unwrap_or(Size::Share(50)), ram_bytes())?;
+            if arguments.watch {
+                return Err(Failure::usage(
+                    "--watch: nobody else can change a memory: file system; leave it out",
+                ));
+            }
+            Ok(Store::Memory { size_bytes })
+        }
+        Source::Directory(_) if arguments.size.is_some() => Err(Failure::usage(
+            "--size: a directory has the room that its disk has; leave it out, or mount memory:",
+        )),
+        Source::Directory(path) => Ok(Store::Directory(checks::source_directory(&path)?)),
+    }
+}
+
+/// The room that `size` asks for on a machine with `ram_bytes`.
+fn memory_bytes(size: Size, ram_bytes: u64) -> Result<u64, Failure> {
+    match size.of(ram_bytes) {
+        0..SIZE_BYTES_MIN => Err(Failure::usage(format!(
+            "--size: too small for a file system; write at least {}K",
+            SIZE_BYTES_MIN / 1024
+        ))),
+        bytes => Ok(bytes),
+    }
+}
+
+fn config(arguments: &MountArguments) -> Result<VfsConfig, Failure> {
+    let timeout = |name: &str, text: &str| -> Result<Duration, Failure> {
+        Ok(option(name, Some(text), units::parse_duration)?.unwrap_or_default())
+    };
+    let mut config = VfsConfig {
+        attr_timeout: timeout("--attr-timeout", &arguments.attr_timeout)?,
+        entry_timeout: timeout("--entry-timeout", &arguments.entry_timeout)?,
+        negative_timeout: timeout("--negative-timeout", &arguments.negative_timeout)?,
+        watch: arguments.watch,
+        read_only: arguments.read_only,
+        ..VfsConfig::default()
+    };
+    if let Some(size) = option("--cache-size", arguments.cache_size.as_deref(), units::parse_size)?
+    {
+        share_out(&mut config, size.of(ram_bytes()))?;
+    }
+    config.validate().map_err(|error| Failure::usage(format!("options: {error}")))?;
+    Ok(config)
+}
+
+/// Divides `bytes` among the caches: half for file data, a quarter each for names and inodes.
+fn share_out(config: &mut VfsConfig, bytes: u64) -> Result<(), Failure> {
+    if bytes < CACHE_BYTES_MIN {
+        return Err(Failure::usage("--cache-size: too small to be of use; write at least 4M"));
+    }
+    let entries = |size: u64| usize::try_from(bytes / 4 / size).unwrap_or(usize::MAX);
+    config.names_max = entries(NAME_BYTES);
+    config.inodes_max = entries(INODE_BYTES);
+    config.page_cache_bytes = bytes / 2;
+    Ok(())
+}
+
+fn readers(text: &str) -> Result<usize, Failure> {
+    match text.parse() {
+        Ok(readers @ 1..=READERS_MAX) => Ok(readers),
+        _ => Err(Failure::usage(format!(
+            "--readers {text}: not a number of threads; write 1 to {READERS_MAX}"
+        ))),
+    }
+}
+
+/// A name for the mount table: what its lines can hold.
+fn name(text: &str) -> Result<String, Failure> {
+    let fits = !text.is_empty() && text.len() <= 255 && !text.chars().any(char::is_control);
+    if !fits || text.contains(',') {
+        return Err(Failure::usage(
+            "--name: write 1 to 255 bytes without commas and control characters",
+        ));
+    }
+    Ok(text.to_string())
+}
+
+/// Reads the value of an option with `parse`; a refusal names the option and the value.
+fn option<T>(
+    name: &str,
+    text: Option<&str>,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<Option<T>, Failure> {
+    let explain = |text: &str, why: String| Failure::usage(format!("{name} {text}: {why}"));
+    text.map(|text| parse(text).map_err(|why| explain(text, why))).transpose()
+}
+
+fn ram_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    let unit = u64::from(info.mem_unit.max(1));
+    #[allow(clippy::useless_conversion, reason = "a 32-bit field on 32-bit machines")]
+    u64::from(info.totalram).saturating_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::{Arguments, Command};
+    use clap::Parser;
+
+    fn arguments(line: &[&str]) -> MountArguments {
+        let line = [&["uvfs", "mount"], line].concat();
+        match Arguments::try_parse_from(line).unwrap().command {
+            Command::Mount(arguments) => *arguments,
+            _ => unreachable!("it says mount"),
+        }
+    }
+
+    fn refusal(line: &[&str]) -> String {
+        plan(&arguments(line)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn option_values_are_refused_by_name() {
+        let check = |option: &str, value: &str, expected: &str| {
+            let refusal = refusal(&["memory:", "/", option, value]);
+            assert!(refusal.starts_with(option) && refusal.contains(expected), "{refusal}");
+        };
+        check("--size", "lots", "lots: not a size;");
+        check("--size", "0", "zero is no size;");
+        check("--size", "-1G", "not a size;");
+        check("--size", "100", "too small");
+        check("--attr-timeout", "5", "the unit is missing;");
+        check("--entry-timeout", "-1s", "not a duration;");
+        check("--negative-timeout", "soon", "not a duration;");
+        check("--cache-size", "1M", "at least 4M");
+        check("--readers", "0", "write 1 to 64");
+        check("--readers", "many", "write 1 to 64");
+        check("--name", "a,b", "without commas");
+        assert!(refusal(&["memory:", "/", "--attr-timeout", "9999h"]).contains("365 days"));
+    }
+
+    #[test]
+    fn options_that_mean_nothing_for_the_source_are_refused() {
+        assert!(refusal(&["/tmp", "/", "--size", "1G"]).starts_with("--size: a directory has"));
+        assert!(refusal(&["memory:", "/", "--watch"]).starts_with("--watch: nobody else"));
+    }
+
+    #[test]
+    fn checks_come_in_the_order_of_the_command_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().to_str().unwrap();
+        assert!(refusal(&["s3:x", "/nowhere"]).contains("unknown scheme"));
+        assert!(refusal(&["/nowhere", "/nowhere"]).starts_with("source /nowhere: does not exist"));
+        assert!(refusal(&[folder, "/nowhere"]).starts_with("mountpoint /nowhere: does not exist"));
+        assert!(refusal(&[folder, folder]).contains("at or below the mountpoint"));
+    }
+
+    #[test]
+    fn memory_is_shared_out_among_the_caches() {
+        let mut config = VfsConfig::default();
+        share_out(&mut config, 64 << 20).unwrap();
+        assert_eq!(config.names_max, 65536);
+        assert_eq!(config.inodes_max, 16384);
+        assert_eq!(config.page_cache_bytes, 32 << 20);
+        share_out(&mut config, CACHE_BYTES_MIN).unwrap();
+        assert!(config.validate().is_ok(), "the least that is accepted works");
+    }
+
+    #[test]
+    fn half_of_the_machine_is_the_default_room() {
+        assert_eq!(memory_bytes(Size::Share(50), 8 << 30).unwrap(), 4 << 30);
+        assert!(ram_bytes() > 1 << 20);
+    }
+}

@@ -1,0 +1,327 @@
+//! `uvfs mount`: puts backend, core, frontend and control socket together, and waits for the end.
+//!
+//! # Concurrency
+//! The main thread receives [`Event`]s from two helpers: one waits for signals, one for the session's
+//! end. Control clients unmount from threads of their own; the frontend allows that at any time.
+//!
+//! # Ending
+//! ```text
+//!            signal: unmount                      session ended
+//!  Serving ────────────────▶ unmounted ─────────────────────────────▶ exit 0
+//!     │                                                         ▲
+//!     └── busy: say who, detach ──▶ Detached ── last user gone ─┘
+//!                                      └────── second signal ───────▶ exit 1
+//! ```
+//!
+//! # Why
+//! Detaching on the first signal takes the name away but not the files, so a process always ends
+//! when told and nobody loses a write that was accepted. Weakness: until the last user is gone the
+//! mount is in no table, and only its log tells that it still exists.
+
+use crate::Failure;
+use crate::control::place;
+use crate::control::server::{Served, Server, Stays};
+use crate::daemon;
+use crate::flags::MountArguments;
+use crate::logger;
+use crate::mountinfo;
+use crate::plan::{self, Options, Plan, Store};
+use crate::sandbox::{self, Sandbox};
+use crate::unmount;
+use rustix::io::Errno;
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+use uvfs_backends::directory::{DirectoryBackend, DirectoryConfig};
+use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
+use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
+use uvfs_fuse::{Mount, MountOptions, MountStatistics, Passthrough, Unmount};
+use uvfs_vfs::{Statistics, Vfs};
+
+/// Permission bits of the root of a file system in RAM, as of a fresh directory.
+const MEMORY_ROOT_MODE: u32 = 0o755;
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Why nothing was mounted; after that, why it did not end well.
+pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
+    if arguments.daemon && !arguments.in_background {
+        return daemon::start();
+    }
+    if arguments.in_background {
+        daemon::leave_session()
+            .map_err(|error| Failure::refused(format!("daemon: {}", crate::cause(&error))))?;
+    }
+    logger::start(arguments.log_level.into(), arguments.log_file.as_deref())?;
+    let plan = plan::plan(arguments)?;
+    let run_folder = place::own_folder()?;
+    if let Err(error) = sandbox::harden_process() {
+        log::warn!("core dumps stay possible: {error}");
+    }
+    let (sender, events) = mpsc::channel();
+    // Before the mount exists: from here on a signal ends it, and does not leave it behind.
+    forward_signals(sender.clone())?;
+    let served = start(plan, !arguments.no_sandbox)?;
+    let control = announce(&served, &run_folder, arguments.in_background);
+    let control = control.inspect_err(|_| abandon(&served))?;
+    forward_end(&served, sender);
+    let ended = wait_for_end(&served, &events);
+    drop(control);
+    Ok(ended)
+}
+
+/// What the main thread waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    /// Somebody wants the mount to end.
+    Signal,
+    /// The session has ended, whoever ended it.
+    Ended,
+}
+
+/// A live mount.
+struct Live {
+    mount: Mount,
+    vfs: Arc<Vfs>,
+    mountpoint: PathBuf,
+    source: String,
+    options: Options,
+    since: u64,
+    sandbox: Arc<OnceLock<Sandbox>>,
+    /// Out of the mount table, but perhaps still in use.
+    detached: AtomicBool,
+}
+
+/// What `uvfs stat` shows.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    mountpoint: String,
+    source: &'a str,
+    pid: u32,
+    /// Seconds since 1970.
+    since: u64,
+    version: &'static str,
+    options: &'a Options,
+    sandbox: Option<&'a Sandbox>,
+    core: Statistics,
+    frontend: MountStatistics,
+}
+
+impl Served for Live {
+    fn report(&self) -> serde_json::Value {
+        let report = Report {
+            mountpoint: self.mountpoint.to_string_lossy().into_owned(),
+            source: &self.source,
+            pid: std::process::id(),
+            since: self.since,
+            version: env!("CARGO_PKG_VERSION"),
+            options: &self.options,
+            sandbox: self.sandbox.get(),
+            core: self.vfs.statistics(),
+            frontend: self.mount.statistics(),
+        };
+        serde_json::to_value(report).unwrap_or_else(|error| {
+            log::error!("report: {error}");
+            serde_json::Value::Null
+        })
+    }
+
+    fn unmount(&self, lazy: bool) -> Result<(), Stays> {
+        let how = if lazy { Unmount::Lazy } else { Unmount::Idle };
+        match self.mount.unmount(how) {
+            // It ended by itself meanwhile: what was asked for is so.
+            Err(_) if self.mount.ended() => Ok(()),
+            Err(error) => Err(Stays { cause: crate::cause(&error), busy: is_busy(&error) }),
+            Ok(()) => {
+                // ORDERING: Relaxed; decides a message, nothing is reached through it.
+                self.detached.fetch_or(lazy, Relaxed);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::BUSY.raw_os_error())
+}
+
+/// Makes the mount that `plan` describes.
+fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
+    let source = plan.store.name();
+    let vfs = match &plan.store {
+        Store::Memory { size_bytes } => MemoryBackend::new(memory_config(*size_bytes))
+            .and_then(|backend| Vfs::new(backend, plan.config)),
+        Store::Directory(path) => DirectoryBackend::open(path, DirectoryConfig::default())
+            .and_then(|backend| Vfs::new(backend, plan.config)),
+    };
+    let vfs = vfs.map_err(|error| Failure::refused(format!("source {source}: {error}")))?;
+    let sandbox = Arc::new(OnceLock::new());
+    let options = MountOptions {
+        source_name: plan.name,
+        allow_other: plan.options.allow_other,
+        read_only: plan.options.read_only,
+        readers: plan.readers,
+        passthrough: if plan.options.passthrough { Passthrough::Auto } else { Passthrough::Off },
+        prepare_thread: Some(preparation(sandboxed, plan.store.path(), sandbox.clone())),
+    };
+    let mount = Mount::start(vfs.clone(), &plan.mountpoint, options)
+        .map_err(|error| not_mounted(&plan.mountpoint, &error))?;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (mountpoint, options) = (plan.mountpoint, plan.options);
+    let detached = AtomicBool::new(false);
+    Ok(Arc::new(Live { mount, vfs, mountpoint, source, options, since, sandbox, detached }))
+}
+
+fn memory_config(size_bytes: u64) -> MemoryConfig {
+    MemoryConfig {
+        size_bytes,
+        root_mode: MEMORY_ROOT_MODE,
+        root_uid: rustix::process::geteuid().as_raw(),
+        root_gid: rustix::process::getegid().as_raw(),
+        ..MemoryConfig::default()
+    }
+}
+
+/// What the session's thread does before it serves.
+fn preparation(
+    sandboxed: bool,
+    source: Option<&Path>,
+    outcome: Arc<OnceLock<Sandbox>>,
+) -> Box<dyn FnOnce() -> io::Result<()> + Send> {
+    let source = source.map(Path::to_path_buf);
+    Box::new(move || {
+        let sandbox = match sandboxed {
+            true => sandbox::restrict_thread(source.as_deref()),
+            false => Sandbox::off(),
+        };
+        // Empty until now: the preparation runs once.
+        let _ = outcome.set(sandbox);
+        Ok(())
+    })
+}
+
+fn not_mounted(mountpoint: &Path, error: &io::Error) -> Failure {
+    let remedy = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "run as root, or mount on a directory of yours (in a container: allow CAP_SYS_ADMIN)"
+        }
+        _ => "see --log-level debug",
+    };
+    let cause = crate::cause(error);
+    Failure::refused(format!(
+        "mountpoint {}: cannot mount: {cause}; {remedy}",
+        mountpoint.display()
+    ))
+}
+
+/// Opens the control socket and says that the mount is ready.
+fn announce(live: &Arc<Live>, run_folder: &Path, in_background: bool) -> Result<Server, Failure> {
+    let mountpoint = live.mountpoint.display();
+    let mounts = mountinfo::read()?;
+    let mount = mountinfo::topmost(&mounts, &live.mountpoint).filter(|mount| mount.is_uvfs());
+    let mount = mount.ok_or_else(|| {
+        Failure::refused(format!("{mountpoint}: unmounted by somebody else; mount again"))
+    })?;
+    let socket = run_folder.join(mount.device.to_string());
+    let server = Server::start(&socket, live.clone()).map_err(|error| {
+        let (socket, cause) = (socket.display(), crate::cause(&error));
+        Failure::refused(format!("control socket {socket}: {cause}; see that it can be made"))
+    })?;
+    let mounted = format!("uvfs: {} mounted on {mountpoint}", live.source).replace('\n', "\\n");
+    let pid = std::process::id();
+    if in_background {
+        let line = format!("{mounted} (pid {pid}); \"uvfs unmount {mountpoint}\" ends it");
+        daemon::report_ready(&line).map_err(|error| {
+            Failure::refused(format!("daemon: nobody waits for it: {}", crate::cause(&error)))
+        })?;
+    } else {
+        crate::print_line(&format!(
+            "{mounted} (pid {pid}); Ctrl-C or \"uvfs unmount {mountpoint}\" ends it"
+        ));
+    }
+    Ok(server)
+}
+
+/// Takes a mount away that cannot be kept.
+fn abandon(live: &Live) {
+    if let Err(stays) = live.unmount(true) {
+        log::error!("{}: cannot detach: {}", live.mountpoint.display(), stays.cause);
+        // The next signal ends the process, and the kernel then ends the session.
+        // ORDERING: Relaxed; decides a message, nothing is reached through it.
+        live.detached.store(true, Relaxed);
+    }
+}
+
+fn forward_signals(events: Sender<Event>) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::refused(format!("signals: {}", crate::cause(&error)));
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
+    let forward = move || {
+        for _ in signals.forever() {
+            if events.send(Event::Signal).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("uvfs-signals".into()).spawn(forward).map(drop).map_err(failed)
+}
+
+fn forward_end(live: &Arc<Live>, events: Sender<Event>) {
+    let waited = live.clone();
+    let forward = move || {
+        waited.mount.wait();
+        // Nobody listens any more when the process is ending anyway.
+        let _ = events.send(Event::Ended);
+    };
+    if let Err(error) = thread::Builder::new().name("uvfs-end".into()).spawn(forward) {
+        log::error!("no thread to wait for the session's end: {error}");
+        abandon(live);
+    }
+}
+
+/// Waits until the mount has ended; the exit status.
+fn wait_for_end(live: &Live, events: &Receiver<Event>) -> ExitCode {
+    for event in events {
+        match event {
+            Event::Ended => return ended(live),
+            // ORDERING: Relaxed; as where it is set.
+            Event::Signal if live.detached.load(Relaxed) => {
+                eprintln!("uvfs: {}: still in use; ended all the same", live.mountpoint.display());
+                return ExitCode::FAILURE;
+            }
+            Event::Signal => end(live),
+        }
+    }
+    // All senders are gone, which their threads do only after `Ended`.
+    ExitCode::SUCCESS
+}
+
+/// The session is over. One that was cut off has left its mount in the tree, failing every request.
+fn ended(live: &Live) -> ExitCode {
+    if !matches!(rustix::fs::stat(&live.mountpoint), Err(Errno::NOTCONN)) {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("uvfs: {}: the kernel's connection was cut; unmounted", live.mountpoint.display());
+    abandon(live);
+    ExitCode::FAILURE
+}
+
+/// Unmounts, or detaches when that is refused, saying why.
+fn end(live: &Live) {
+    let Err(stays) = live.unmount(false) else { return };
+    if stays.busy {
+        let busy = unmount::busy(&live.mountpoint);
+        eprintln!("uvfs: {busy}; detached, ends with its last user or at the next signal");
+    } else {
+        let (place, cause) = (live.mountpoint.display(), stays.cause);
+        eprintln!("uvfs: {place}: cannot unmount: {cause}; detached, the next signal ends it");
+    }
+    abandon(live);
+}

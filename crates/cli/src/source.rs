@@ -1,0 +1,109 @@
+//! What SOURCE means: `memory:`, `dir:PATH`, or a plain path.
+//!
+//! # Boundary
+//! Syntax only. Whether the directory exists and may be read is [`crate::checks`]' to say.
+//!
+//! # Why
+//! A scheme is recognised by its form (`word:` before any slash), known or not, so that `s3:bucket`
+//! is refused as an unknown scheme today and cannot silently have meant a local directory when the
+//! scheme appears tomorrow. Weakness: a directory called `a:b` must be written `./a:b`.
+
+use crate::Failure;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// The schemes, as refusals list them.
+pub(crate) const KNOWN: &str = "memory:, dir:PATH or a plain path";
+
+/// What is to be mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// An empty file system in RAM.
+    Memory,
+    /// A host directory, as the user wrote its path.
+    Directory(PathBuf),
+}
+
+/// Reads SOURCE.
+///
+/// # Errors
+/// An unknown scheme, or an empty path.
+pub(crate) fn parse(text: &OsStr) -> Result<Source, Failure> {
+    let bytes = text.as_bytes();
+    match split_scheme(bytes) {
+        None => directory(bytes),
+        Some((b"memory", b"")) => Ok(Source::Memory),
+        Some((b"memory", rest)) => Err(Failure::refused(format!(
+            "source `memory:{0}`: memory: takes nothing after the colon; write `memory:`, or \
+             `./memory:{0}` for a directory of that name",
+            rest.escape_ascii(),
+        ))),
+        Some((b"dir", rest)) => directory(rest),
+        Some((scheme, _)) => Err(Failure::refused(format!(
+            "source `{0}`: unknown scheme `{1}:`; use {KNOWN}, and `./{0}` for a directory of \
+             that name",
+            bytes.escape_ascii(),
+            scheme.escape_ascii(),
+        ))),
+    }
+}
+
+/// The scheme and what follows its colon, if `bytes` begins with one.
+fn split_scheme(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let colon = bytes.iter().position(|&byte| byte == b':')?;
+    let (scheme, rest) = (&bytes[..colon], &bytes[colon + 1..]);
+    let is_word = scheme.first()?.is_ascii_alphabetic()
+        && scheme.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+.-".contains(byte));
+    is_word.then_some((scheme, rest))
+}
+
+fn directory(path: &[u8]) -> Result<Source, Failure> {
+    if path.is_empty() {
+        return Err(Failure::refused(format!("source: the path is empty; use {KNOWN}")));
+    }
+    Ok(Source::Directory(OsString::from(OsStr::from_bytes(path)).into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: &str) {
+        let found = match parse(OsStr::new(text)) {
+            Ok(Source::Memory) => "memory".to_string(),
+            Ok(Source::Directory(path)) => format!("dir {}", path.display()),
+            Err(failure) => format!("refused: {failure}"),
+        };
+        assert!(found.starts_with(expected), "{text:?}: {found:?}, expected {expected:?}");
+    }
+
+    #[test]
+    fn schemes_and_plain_paths_are_told_apart() {
+        check("memory:", "memory");
+        check("dir:/srv", "dir /srv");
+        check("dir:relative/path", "dir relative/path");
+        check("dir:memory:", "dir memory:");
+        check("/srv", "dir /srv");
+        check("some where", "dir some where");
+        check("./memory:", "dir ./memory:");
+        check("/a:b", "dir /a:b");
+        check(":odd", "dir :odd");
+        check("1:2", "dir 1:2");
+    }
+
+    #[test]
+    fn unknown_schemes_and_empty_paths_are_refused() {
+        check("s3:bucket/key", "refused: source `s3:bucket/key`: unknown scheme `s3:`");
+        check("MEMORY:", "refused: source `MEMORY:`: unknown scheme");
+        check("memory:/tmp", "refused: source `memory:/tmp`: memory: takes nothing");
+        check("", "refused: source: the path is empty");
+        check("dir:", "refused: source: the path is empty");
+    }
+
+    #[test]
+    fn any_bytes_make_a_path() {
+        let source = parse(OsStr::from_bytes(b"dir:/\xff\xfe")).unwrap();
+        assert_eq!(source, Source::Directory(OsStr::from_bytes(b"/\xff\xfe").into()));
+    }
+}

@@ -1,0 +1,159 @@
+//! What bad input gets: one line with thing, cause and remedy, the right exit status, no mount.
+//!
+//! Needs no privilege: every refusal here comes before a mount would be made.
+
+use crate::common::{Outcome, Place, finish, is_mounted, run, uvfs};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+
+/// Checks that `arguments` are refused with one line that has `parts` in it, in this order.
+fn check_refused(arguments: &[&str], status: i32, parts: &[&str]) -> Outcome {
+    let outcome = run(arguments);
+    assert_eq!(outcome.code, Some(status), "{arguments:?}: {outcome:?}");
+    assert_eq!(outcome.stdout, "", "{arguments:?}");
+    let line = outcome.stderr.strip_suffix('\n').unwrap_or_default();
+    assert!(line.starts_with("uvfs: ") && !line.contains('\n'), "{arguments:?}: {outcome:?}");
+    let mut rest = line;
+    for part in parts {
+        let at =
+            rest.find(part).unwrap_or_else(|| panic!("{arguments:?}: no {part:?} in {line:?}"));
+        rest = &rest[at + part.len()..];
+    }
+    outcome
+}
+
+#[test]
+fn sources_that_cannot_be_are_refused() {
+    let place = Place::new();
+    let file = place.source.join("file");
+    fs::write(&file, "").unwrap();
+    let file = file.to_str().unwrap();
+    let check = |source: &str, parts: &[&str]| {
+        check_refused(&["mount", source, place.mnt()], 1, parts);
+        assert!(!is_mounted(&place.mountpoint));
+    };
+    check("/no/such/folder", &["source /no/such/folder", "does not exist", "create it"]);
+    check("dir:/no/such/folder", &["source /no/such/folder", "does not exist"]);
+    check(file, &[file, "not a directory", "name a directory"]);
+    check("s3:bucket", &["s3:bucket", "unknown scheme `s3:`", "memory:, dir:PATH"]);
+    check("memory:x", &["memory:x", "takes nothing", "write `memory:`"]);
+    check("", &["source", "empty", "dir:PATH"]);
+}
+
+#[test]
+fn mountpoints_that_cannot_be_are_refused() {
+    let place = Place::new();
+    let file = place.source.join("file");
+    fs::write(&file, "").unwrap();
+    let check = |mountpoint: &str, parts: &[&str]| {
+        check_refused(&["mount", "memory:", mountpoint], 1, parts);
+    };
+    check("/no/such/folder", &["mountpoint /no/such/folder", "does not exist", "mkdir"]);
+    check(file.to_str().unwrap(), &["not a directory", "name a directory"]);
+    check(place.src(), &[place.src(), "not empty", "--nonempty"]);
+}
+
+#[test]
+fn a_source_and_a_mountpoint_that_contain_each_other_are_refused() {
+    let place = Place::new();
+    let inner = place.source.join("inner");
+    fs::create_dir(&inner).unwrap();
+    let (outer, inner) = (place.src(), inner.to_str().unwrap());
+    let check = |source, mountpoint, parts: &[&str]| {
+        check_refused(&["mount", source, mountpoint, "--nonempty"], 1, parts);
+    };
+    check(outer, outer, &["source", "at or below the mountpoint", "outside"]);
+    check(inner, outer, &["source", "at or below the mountpoint", "outside"]);
+    check(outer, inner, &["mountpoint", "inside the source", "outside"]);
+}
+
+#[test]
+fn a_link_does_not_hide_that_source_and_mountpoint_are_one() {
+    let place = Place::new();
+    let link = place.mountpoint.join("link");
+    std::os::unix::fs::symlink(&place.source, &link).unwrap();
+    let arguments = ["mount", link.to_str().unwrap(), place.src(), "--nonempty"];
+    check_refused(&arguments, 1, &["at or below the mountpoint"]);
+}
+
+#[test]
+fn option_values_that_make_no_sense_are_usage_errors() {
+    let place = Place::new();
+    let check = |source: &str, options: &[&str], parts: &[&str]| {
+        check_refused(&[&["mount", source, place.mnt()], options].concat(), 2, parts);
+    };
+    check("memory:", &["--size", "lots"], &["--size lots", "not a size", "512M"]);
+    check("memory:", &["--size", "0"], &["--size 0", "zero", "512M"]);
+    check("memory:", &["--size", "-5"], &["--size -5", "not a size"]);
+    check(place.src(), &["--size", "1G"], &["--size", "directory", "leave it out"]);
+    check("memory:", &["--watch"], &["--watch", "leave it out"]);
+    check("memory:", &["--attr-timeout", "5"], &["--attr-timeout 5", "unit", "500ms"]);
+    check("memory:", &["--readers", "0"], &["--readers 0", "1 to 64"]);
+    check("memory:", &["--cache-size", "1K"], &["--cache-size", "4M"]);
+}
+
+#[test]
+fn a_daemon_that_cannot_start_says_so_through_the_command_that_started_it() {
+    let place = Place::new();
+    let arguments = ["mount", "/no/such/folder", place.mnt(), "--daemon"];
+    check_refused(&arguments, 1, &["/no/such/folder", "does not exist"]);
+    let arguments = ["mount", "memory:", place.mnt(), "--daemon", "--size", "lots"];
+    check_refused(&arguments, 2, &["--size lots"]);
+    let arguments = ["mount", "memory:", place.mnt(), "--daemon", "--log-file", "/no/such/log"];
+    check_refused(&arguments, 1, &["log file /no/such/log", "No such file"]);
+}
+
+#[test]
+fn places_where_nothing_of_ours_is_mounted_are_refused() {
+    let place = Place::new();
+    for command in ["stat", "unmount"] {
+        check_refused(&[command, place.mnt()], 1, &["nothing is mounted here", "uvfs stat"]);
+        check_refused(&[command, "/no-such"], 1, &["/no-such", "no such directory"]);
+        check_refused(&[command, "/no/such/folder"], 1, &["/no/such/folder", "No such file"]);
+        check_refused(&[command, "/proc"], 1, &["/proc", "not a uvfs mount"]);
+    }
+}
+
+#[test]
+fn names_that_are_not_text_are_refused_like_others() {
+    let name = std::ffi::OsStr::from_bytes(b"/no\xff/such\n");
+    let outcome = run(&[std::ffi::OsStr::new("mount"), name, std::ffi::OsStr::new("/mnt")]);
+    assert_eq!(outcome.code, Some(1));
+    assert_eq!(outcome.stderr.matches('\n').count(), 1, "{outcome:?}");
+}
+
+#[test]
+fn command_lines_that_make_no_sense_get_status_2_and_help() {
+    let nothing = finish(&mut uvfs());
+    assert_eq!(nothing.code, Some(2));
+    assert!(nothing.stderr.contains("Usage: uvfs"), "{nothing:?}");
+    for bad in [&["frobnicate"][..], &["mount"], &["mount", "memory:"], &["stat", "--frob", "/"]] {
+        let outcome = run(bad);
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(outcome.stderr.contains("--help") || outcome.stderr.contains("Usage"));
+    }
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    let help = run(&["mount", "--help"]);
+    assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
+    for part in ["Examples:", "Exit status:", "--attr-timeout", "memory:", "./memory:"] {
+        assert!(help.stdout.contains(part), "no {part:?} in {}", help.stdout);
+    }
+    assert!(!help.stdout.contains("in-background"));
+    let version = run(&["--version"]);
+    assert_eq!(version.code, Some(0));
+    assert_eq!(version.stdout, format!("uvfs {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_listing_names_mounts_only() {
+    // Other tests may have mounts at this moment; each line is one of them.
+    let outcome = run(&["stat", "--json"]);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+    for line in outcome.stdout.lines() {
+        let object: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(object["mountpoint"].is_string(), "{line}");
+    }
+}

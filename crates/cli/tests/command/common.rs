@@ -1,0 +1,215 @@
+//! Runs the built program, with a watchdog, and takes away what a failed test leaves mounted.
+
+use rustix::mount::UnmountFlags;
+use rustix::process::{Pid, Signal};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time after which a command counts as hung.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// What a command did.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// Exit status; `None` when it was killed by a signal.
+    pub(crate) code: Option<i32>,
+    /// Standard output.
+    pub(crate) stdout: String,
+    /// Standard error.
+    pub(crate) stderr: String,
+}
+
+/// The program, not yet started.
+pub(crate) fn uvfs() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uvfs"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs the program to its end.
+pub(crate) fn run<A: AsRef<std::ffi::OsStr>>(arguments: &[A]) -> Outcome {
+    finish(uvfs().args(arguments))
+}
+
+/// Runs `command` to its end; panics when that takes longer than [`LIMIT`].
+pub(crate) fn finish(command: &mut Command) -> Outcome {
+    let mut child = command.spawn().expect("the program starts");
+    let stdout = collect(child.stdout.take());
+    let stderr = collect(child.stderr.take());
+    let status = wait(&mut child);
+    Outcome {
+        code: status.code(),
+        stdout: stdout.join().expect("the reader of stdout"),
+        stderr: stderr.join().expect("the reader of stderr"),
+    }
+}
+
+/// Waits for `child`; kills it and panics after [`LIMIT`].
+pub(crate) fn wait(child: &mut Child) -> ExitStatus {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        if let Some(status) = child.try_wait().expect("our own child") {
+            return status;
+        }
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            panic!("a command hung for {} s", LIMIT.as_secs());
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn collect(stream: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut text = String::new();
+        if let Some(mut stream) = stream {
+            let _ = stream.read_to_string(&mut text);
+        }
+        text
+    })
+}
+
+/// Waits until `holds`; panics with `what` after [`LIMIT`].
+pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether this machine lets the test mount; says aloud why not.
+pub(crate) fn can_mount() -> bool {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: mounting needs root here");
+        return false;
+    }
+    match fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        Ok(_) => true,
+        Err(error) => {
+            println!("skipped: /dev/fuse: {error}");
+            false
+        }
+    }
+}
+
+/// Whether the mount table has something at `mountpoint`; asks no daemon.
+pub(crate) fn is_mounted(mountpoint: &Path) -> bool {
+    mount_line(mountpoint).is_some()
+}
+
+/// The line of the mount table for `mountpoint`, whose path must need no escapes.
+pub(crate) fn mount_line(mountpoint: &Path) -> Option<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
+    let wanted = mountpoint.to_str().expect("a plain path");
+    let mut lines = table.lines().rev();
+    lines.find(|line| line.split(' ').nth(4) == Some(wanted)).map(str::to_string)
+}
+
+/// Directories of one test: a source and a mountpoint. Detaches what is left mounted.
+pub(crate) struct Place {
+    _folder: tempfile::TempDir,
+    /// A host directory.
+    pub(crate) source: PathBuf,
+    /// An empty directory, beside it.
+    pub(crate) mountpoint: PathBuf,
+}
+
+impl Place {
+    /// Fresh directories.
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let base = folder.path().canonicalize().expect("it exists");
+        let (source, mountpoint) = (base.join("source"), base.join("mnt"));
+        fs::create_dir(&source).expect("a fresh folder");
+        fs::create_dir(&mountpoint).expect("a fresh folder");
+        Self { _folder: folder, source, mountpoint }
+    }
+
+    /// The mountpoint as an argument.
+    pub(crate) fn mnt(&self) -> &str {
+        self.mountpoint.to_str().expect("a plain path")
+    }
+
+    /// The source as an argument.
+    pub(crate) fn src(&self) -> &str {
+        self.source.to_str().expect("a plain path")
+    }
+
+    /// Mounts in the background; the daemon's pid.
+    pub(crate) fn mount_daemon(&self, source: &str, options: &[&str]) -> Pid {
+        let outcome = run(&[&["mount", source, self.mnt(), "--daemon"], options].concat());
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        pid_in(&outcome.stdout)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        while is_mounted(&self.mountpoint) {
+            if rustix::mount::unmount(&self.mountpoint, UnmountFlags::DETACH).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// The pid in a line that says that a mount is ready.
+pub(crate) fn pid_in(line: &str) -> Pid {
+    let number = line.split("(pid ").nth(1).and_then(|rest| rest.split(')').next());
+    let number = number.and_then(|number| number.parse().ok());
+    number.and_then(Pid::from_raw).unwrap_or_else(|| panic!("no pid in {line:?}"))
+}
+
+/// Whether a process exists; a zombie of another parent counts as gone.
+pub(crate) fn is_alive(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    stat.is_ok_and(|stat| !stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z")))
+}
+
+/// A mount served in the foreground. Killed when dropped.
+pub(crate) struct Foreground {
+    child: Child,
+    /// The line it printed when ready.
+    pub(crate) ready: String,
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Foreground {
+    /// Starts it and waits until it is ready.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let mut child = uvfs().arg("mount").args(arguments).spawn().expect("the program starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let mut ready = String::new();
+        stdout.read_line(&mut ready).expect("text");
+        if ready.is_empty() {
+            let stderr = collect(child.stderr.take()).join().expect("the reader");
+            panic!("not mounted: {stderr}");
+        }
+        Self { child, ready, _stdout: stdout }
+    }
+
+    /// Sends `signal`.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("our own child");
+    }
+
+    /// Waits for the end: exit status, and what was written to standard error.
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
+        let stderr = collect(self.child.stderr.take());
+        let status = wait(&mut self.child);
+        (status.code(), stderr.join().expect("the reader of stderr"))
+    }
+}
+
+impl Drop for Foreground {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,5 @@
+//! The built program, from outside: what it refuses and how, and what a mount does.
+
+mod bad_input;
+mod common;
+mod mounting;

@@ -1,0 +1,364 @@
+//! Mounts for real: ready lines, signals, daemons, reports, busy and dead mounts.
+//!
+//! Each test is skipped, aloud, where the machine does not let it mount.
+
+use crate::common::{
+    Foreground, Place, can_mount, eventually, finish, is_alive, is_mounted, mount_line, pid_in,
+    run, uvfs,
+};
+use rustix::process::{Pid, Signal};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The control socket of the mount at `mountpoint`, by its device number.
+fn socket(mountpoint: &Path) -> PathBuf {
+    let line = mount_line(mountpoint).expect("mounted");
+    Path::new("/run/uvfs").join(line.split(' ').nth(2).expect("a device number"))
+}
+
+fn report(place: &Place) -> serde_json::Value {
+    let outcome = run(&["stat", "--json", place.mnt()]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    serde_json::from_str(&outcome.stdout).expect("an object")
+}
+
+fn unmount(place: &Place) {
+    let outcome = run(&["unmount", place.mnt()]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("", ""));
+    assert!(!is_mounted(&place.mountpoint));
+}
+
+fn kill_9(pid: Pid) {
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    eventually("the daemon is dead", || !is_alive(pid));
+}
+
+#[test]
+fn a_mount_in_the_foreground_ends_on_each_signal() {
+    if !can_mount() {
+        return;
+    }
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let place = Place::new();
+        let mount = Foreground::start(&["memory:", place.mnt(), "--size", "16M"]);
+        let expected = format!("uvfs: memory: mounted on {} (pid ", place.mnt());
+        assert!(mount.ready.starts_with(&expected), "{}", mount.ready);
+        let end = format!("; Ctrl-C or \"uvfs unmount {}\" ends it\n", place.mnt());
+        assert!(mount.ready.ends_with(&end), "{}", mount.ready);
+        fs::write(place.mountpoint.join("file"), "text").unwrap();
+        assert_eq!(fs::read(place.mountpoint.join("file")).unwrap(), b"text");
+        let socket = socket(&place.mountpoint);
+        assert!(socket.exists());
+        mount.signal(signal);
+        assert_eq!(mount.end(), (Some(0), String::new()), "{signal:?}");
+        assert!(!is_mounted(&place.mountpoint));
+        assert!(!socket.exists());
+    }
+}
+
+#[test]
+fn a_daemon_serves_until_it_is_unmounted_and_everything_is_written() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let pid = place.mount_daemon(place.src(), &[]);
+    fs::write(place.mountpoint.join("file"), vec![7; 3 << 20]).unwrap();
+    unmount(&place);
+    assert!(!is_alive(pid), "unmount returns when the daemon has ended");
+    assert_eq!(fs::read(place.source.join("file")).unwrap(), vec![7; 3 << 20]);
+}
+
+#[test]
+fn a_daemon_lets_go_of_its_parent() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let pid = place.mount_daemon("memory:", &["--size", "16M"]).as_raw_nonzero();
+    let link = |name: &str| fs::read_link(format!("/proc/{pid}/{name}")).unwrap();
+    assert_eq!(link("cwd"), Path::new("/"));
+    for descriptor in ["fd/0", "fd/1", "fd/2"] {
+        assert_eq!(link(descriptor), Path::new("/dev/null"));
+    }
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let session = stat.rsplit(") ").next().unwrap().split(' ').nth(3).unwrap();
+    assert_eq!(session, pid.to_string(), "a session of its own");
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert_eq!(core.split_whitespace().nth(4), Some("0"), "no core dumps: {core}");
+    unmount(&place);
+}
+
+#[test]
+fn a_report_says_what_is_mounted_and_how() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let options =
+        ["--read-only", "--attr-timeout", "500ms", "--cache-size", "8M", "--readers", "2"];
+    let pid = place.mount_daemon(place.src(), &options);
+    let report = report(&place);
+    assert_eq!(report["mountpoint"], place.mnt());
+    assert_eq!(report["source"], place.src());
+    assert_eq!(report["pid"], pid.as_raw_nonzero().get());
+    assert_eq!(report["options"]["read_only"], true);
+    assert_eq!(report["options"]["attr_timeout"], "500ms");
+    assert_eq!(report["core"]["store"], "directory");
+    assert_eq!(report["core"]["pages"]["limit"], 4 << 20);
+    assert!(report["sandbox"]["system_calls"].as_str().unwrap().ends_with("denied"), "{report}");
+    let text = run(&["stat", place.mnt()]).stdout;
+    for part in [place.mnt(), place.src(), "directory", "read-only", "attr-timeout 500ms", "names"]
+    {
+        assert!(text.contains(part), "no {part:?} in\n{text}");
+    }
+    let listing = run(&["stat"]).stdout;
+    let expected = format!("{}  {}  served", place.mnt(), place.src());
+    assert!(listing.lines().any(|line| line == expected), "{listing}");
+    let refused = fs::write(place.mountpoint.join("new"), "").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc_erofs()));
+    unmount(&place);
+}
+
+fn libc_erofs() -> i32 {
+    rustix::io::Errno::ROFS.raw_os_error()
+}
+
+#[test]
+fn the_mount_table_shows_the_name_and_safe_flags() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.mount_daemon("memory:", &["--size", "16M", "--name", "scratch"]);
+    let line = mount_line(&place.mountpoint).unwrap();
+    assert!(line.contains(" - fuse.uvfs scratch "), "{line}");
+    assert!(line.contains("nosuid") && line.contains("nodev"), "{line}");
+    unmount(&place);
+}
+
+#[test]
+fn only_the_owner_and_root_are_answered() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.mount_daemon("memory:", &["--size", "16M"]);
+    // The program itself must be in reach of the other user.
+    let copy = Path::new("/tmp").join(format!("uvfs-test-{}", std::process::id()));
+    fs::copy(env!("CARGO_BIN_EXE_uvfs"), &copy).unwrap();
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    let base = place.mountpoint.parent().unwrap();
+    fs::set_permissions(base, fs::Permissions::from_mode(0o755)).unwrap();
+    for command in ["stat", "unmount"] {
+        let mut stranger = Command::new(&copy);
+        stranger.args([command, place.mnt()]).uid(65534).gid(65534);
+        stranger.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let outcome = finish(&mut stranger);
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stderr.contains("not permitted; run as root"), "{outcome:?}");
+    }
+    fs::remove_file(copy).unwrap();
+    assert!(is_mounted(&place.mountpoint));
+    unmount(&place);
+}
+
+#[test]
+fn a_mountpoint_that_is_taken_is_refused_and_the_first_mount_stays() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.mount_daemon("memory:", &["--size", "16M"]);
+    fs::write(place.mountpoint.join("kept"), "").unwrap();
+    let outcome = run(&["mount", "memory:", place.mnt()]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.stderr.contains("busy, memory: is mounted here"), "{outcome:?}");
+    assert!(place.mountpoint.join("kept").exists());
+    unmount(&place);
+}
+
+#[test]
+fn a_busy_mount_is_not_unmounted_unless_lazily() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let pid = place.mount_daemon("memory:", &["--size", "16M"]);
+    let mut held = File::create_new(place.mountpoint.join("held")).unwrap();
+    let outcome = run(&["unmount", place.mnt()]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let us = format!("in use by {} (", std::process::id());
+    assert!(outcome.stderr.contains("busy") && outcome.stderr.contains(&us), "{outcome:?}");
+    assert!(outcome.stderr.contains("--lazy"), "{outcome:?}");
+    assert!(is_mounted(&place.mountpoint));
+    let lazy = run(&["unmount", "--lazy", place.mnt()]);
+    assert_eq!((lazy.code, lazy.stderr.as_str()), (Some(0), ""), "{lazy:?}");
+    assert!(!is_mounted(&place.mountpoint));
+    held.write_all(b"still served").unwrap();
+    assert!(is_alive(pid));
+    drop(held);
+    eventually("the daemon ends with its last user", || !is_alive(pid));
+}
+
+#[test]
+fn a_signal_detaches_a_busy_mount_and_serving_goes_on_until_the_last_user() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mount = Foreground::start(&[place.src(), place.mnt()]);
+    let mut held = File::create_new(place.mountpoint.join("held")).unwrap();
+    mount.signal(Signal::TERM);
+    eventually("detached", || !is_mounted(&place.mountpoint));
+    held.write_all(b"after the signal").unwrap();
+    drop(held);
+    let (status, stderr) = mount.end();
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stderr.contains("busy, in use by") && stderr.contains("detached"), "{stderr}");
+    assert_eq!(fs::read(place.source.join("held")).unwrap(), b"after the signal");
+}
+
+#[test]
+fn a_second_signal_ends_a_detached_mount() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mount = Foreground::start(&["memory:", place.mnt(), "--size", "16M"]);
+    let held = File::create_new(place.mountpoint.join("held")).unwrap();
+    mount.signal(Signal::TERM);
+    eventually("detached", || !is_mounted(&place.mountpoint));
+    mount.signal(Signal::TERM);
+    let (status, stderr) = mount.end();
+    assert_eq!(status, Some(1), "{stderr}");
+    assert!(stderr.contains("still in use; ended all the same"), "{stderr}");
+    drop(held);
+}
+
+#[test]
+fn a_killed_daemon_leaves_a_mount_that_is_explained_and_cleared() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let pid = place.mount_daemon(place.src(), &[]);
+    let synced = place.mountpoint.join("synced");
+    let mut file = File::create_new(&synced).unwrap();
+    file.write_all(b"kept").unwrap();
+    file.sync_all().unwrap();
+    let socket = socket(&place.mountpoint);
+    kill_9(pid);
+    let refused = fs::metadata(&place.mountpoint).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::NOTCONN.raw_os_error()));
+    let remedy = format!("run `uvfs unmount {}`", place.mnt());
+    for arguments in [&["stat", place.mnt()][..], &["mount", "memory:", place.mnt()]] {
+        let outcome = run(arguments);
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stderr.contains("daemon is gone"), "{outcome:?}");
+        assert!(outcome.stderr.contains(&remedy), "{outcome:?}");
+    }
+    let listing = run(&["stat"]).stdout;
+    assert!(listing.contains(&format!("{}  {}  dead", place.mnt(), place.src())), "{listing}");
+    // With a file still open, too.
+    unmount(&place);
+    assert!(!socket.exists());
+    assert_eq!(fs::read(place.source.join("synced")).unwrap(), b"kept");
+    drop(file);
+    place.mount_daemon(place.src(), &[]);
+    assert_eq!(fs::read(&synced).unwrap(), b"kept");
+    unmount(&place);
+}
+
+#[test]
+fn a_mount_is_found_by_relative_paths_and_links() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let base = place.mountpoint.parent().unwrap();
+    std::os::unix::fs::symlink("mnt", base.join("link")).unwrap();
+    for path in ["mnt", "./mnt/", "source/../mnt", "link"] {
+        place.mount_daemon("memory:", &["--size", "16M"]);
+        let outcome = finish(uvfs().args(["unmount", path]).current_dir(base));
+        assert_eq!(outcome.code, Some(0), "{path}: {outcome:?}");
+        assert!(!is_mounted(&place.mountpoint));
+    }
+}
+
+#[test]
+fn a_mount_that_somebody_else_unmounts_ends_its_daemon() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mount = Foreground::start(&["memory:", place.mnt(), "--size", "16M"]);
+    rustix::mount::unmount(&place.mountpoint, rustix::mount::UnmountFlags::empty()).unwrap();
+    assert_eq!(mount.end(), (Some(0), String::new()));
+}
+
+#[test]
+fn the_hidden_entries_of_a_nonempty_mountpoint_come_back() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    fs::write(place.mountpoint.join("hidden"), "").unwrap();
+    let mount = Foreground::start(&["memory:", place.mnt(), "--size", "16M", "--nonempty"]);
+    assert!(!place.mountpoint.join("hidden").exists());
+    mount.signal(Signal::INT);
+    assert_eq!(mount.end().0, Some(0));
+    assert!(place.mountpoint.join("hidden").exists());
+}
+
+#[test]
+fn a_full_memory_file_system_refuses_and_goes_on() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.mount_daemon("memory:", &["--size", "4M"]);
+    let file = place.mountpoint.join("big");
+    let full = File::create_new(&file).unwrap().write_all(&vec![1; 8 << 20]).unwrap_err();
+    assert_eq!(full.raw_os_error(), Some(rustix::io::Errno::NOSPC.raw_os_error()));
+    fs::remove_file(&file).unwrap();
+    fs::write(&file, "room again").unwrap();
+    unmount(&place);
+}
+
+#[test]
+fn the_sandbox_can_be_turned_off() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.mount_daemon(place.src(), &["--no-sandbox", "--no-passthrough"]);
+    let report = report(&place);
+    assert_eq!(report["sandbox"]["system_calls"], "unrestricted");
+    assert_eq!(report["options"]["passthrough"], false);
+    let mut text = String::new();
+    fs::write(place.mountpoint.join("file"), "text").unwrap();
+    File::open(place.mountpoint.join("file")).unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(text, "text");
+    unmount(&place);
+}
+
+#[test]
+fn a_daemon_logs_to_its_file() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let log = place.source.join("log");
+    let options = ["--size", "16M", "--log-file", log.to_str().unwrap(), "--log-level", "trace"];
+    let pid = place.mount_daemon("memory:", &options);
+    assert_eq!(pid, pid_in(&format!("(pid {})", pid.as_raw_nonzero())));
+    unmount(&place);
+    assert!(log.exists());
+}
