@@ -1,0 +1,201 @@
+//! Floor: stress, short. Names, inodes and pages stay within their limits under churn, the
+//! statistics agree with what happened, and everything goes back to zero.
+//!
+//! The choices follow from a seed (`UVFS_SEED` replays them).
+
+use std::sync::Arc;
+use std::time::Duration;
+use uvfs_backends::hostile::{Call, Plan};
+use uvfs_tests::{
+    Hostile, Numbers, Watchdog, assert_references_exact, hostile, root, seed, tiny, vfs_over,
+};
+use uvfs_vfs::{OpenOptions, PageCaching, RenameMode, Statistics, Vfs, VfsConfig};
+
+/// Entries beyond a limit that may be there for a moment, per thread that is just adding some.
+const SLACK: u64 = 64;
+
+fn assert_within(statistics: &Statistics) {
+    for (what, cache) in
+        [("names", statistics.names), ("inodes", statistics.inodes), ("pages", statistics.pages)]
+    {
+        let slack = if what == "pages" { 4 << 16 } else { SLACK };
+        let limit = cache.limit.max(if what == "inodes" { statistics.inodes_active } else { 0 });
+        assert!(cache.held <= limit + slack, "{what}: {cache:?}");
+    }
+}
+
+fn caches() -> [VfsConfig; 2] {
+    [tiny(), VfsConfig { names_max: 1000, inodes_max: 500, ..VfsConfig::default() }]
+}
+
+#[test]
+fn lookups_of_many_names_stay_within_the_limits() {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    for config in caches() {
+        let hostile = hostile();
+        let vfs = vfs_over(&hostile, config);
+        let top = root(&vfs);
+        for at in 0..20 {
+            top.create_directory(format!("{at}"), 0o755).unwrap();
+        }
+        for at in 0..40_000u64 {
+            let path = format!("{}/{}", at % 20, at % 5000);
+            match at {
+                0..5000 => top.write_file(path, "").unwrap(),
+                // Every other one is missing.
+                _ if at % 2 == 0 => assert!(top.stat(format!("{path}-")).is_err()),
+                _ => assert!(top.stat(path).is_ok()),
+            }
+            if at % 500 == 0 {
+                assert_within(&vfs.statistics());
+            }
+        }
+        let statistics = vfs.statistics();
+        assert!(statistics.names.evicted > 10_000 && statistics.inodes.evicted > 10_000);
+        drop(top);
+        end(&vfs, &hostile);
+    }
+}
+
+#[test]
+fn churn_by_threads_stays_within_the_limits() {
+    let seed = seed();
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    for config in caches() {
+        let hostile = hostile();
+        let vfs = vfs_over(&hostile, config);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let vfs = vfs.clone();
+                scope.spawn(move || churn(&vfs, seed ^ thread, thread));
+            }
+        });
+        assert_within(&vfs.statistics());
+        end(&vfs, &hostile);
+    }
+}
+
+fn churn(vfs: &Arc<Vfs>, seed: u64, thread: u64) {
+    let (top, mut numbers) = (root(vfs), Numbers(seed));
+    let mine = format!("thread-{thread}");
+    top.create_directory(&mine, 0o755).unwrap();
+    let path = |numbers: &mut Numbers| format!("{mine}/{}", numbers.below(300));
+    let mut open = Vec::new();
+    for at in 0..10_000 {
+        let one = path(&mut numbers);
+        // Any of these may fail; what they leave is what counts.
+        let _ = match numbers.below(6) {
+            0 => top.write_file(&one, "x"),
+            1 => top.remove_file(&one),
+            2 => top.rename(&one, path(&mut numbers), RenameMode::Replace),
+            3 => {
+                let opened = top.open(&one, OpenOptions::read());
+                open.extend(opened);
+                open.truncate(20);
+                Ok(())
+            }
+            _ => top.stat(&one).map(drop),
+        };
+        if at % 1000 == 0 {
+            assert_within(&vfs.statistics());
+            open.clear();
+        }
+    }
+}
+
+/// Held by users, inodes go beyond the limit; when they are given back, they do not stay there.
+#[test]
+fn inodes_in_use_may_exceed_the_limit_and_come_back() {
+    let hostile = hostile();
+    let vfs = vfs_over(&hostile, tiny());
+    let top = root(&vfs);
+    let mut open = Vec::new();
+    for at in 0..1000 {
+        open.push(top.open(format!("{at}"), OpenOptions::write().create(0o600)).unwrap());
+    }
+    let statistics = vfs.statistics();
+    assert!(statistics.inodes_active >= 1000, "{statistics:?}");
+    drop(open);
+    let statistics = vfs.statistics();
+    assert!(statistics.inodes_active <= 2, "{statistics:?}");
+    assert!(statistics.inodes.held <= statistics.inodes.limit + SLACK, "{statistics:?}");
+    drop(top);
+    end(&vfs, &hostile);
+}
+
+#[test]
+fn pages_stay_within_their_budget() {
+    let seed = seed();
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let hostile = hostile().claiming(|can| can.caching = PageCaching::Core);
+    let vfs = vfs_over(&hostile, tiny());
+    let top = root(&vfs);
+    for file in 0..8u8 {
+        top.write_file(file.to_string(), vec![file; 1 << 20]).unwrap();
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (top, vfs) = (top.clone(), &vfs);
+            scope.spawn(move || {
+                let (mut numbers, mut buffer) = (Numbers(seed ^ thread), vec![0; 10_000]);
+                for at in 0..3000 {
+                    let file = numbers.below(8) as u8;
+                    let open = top.open(file.to_string(), OpenOptions::read_write()).unwrap();
+                    let offset = numbers.below(1 << 20);
+                    match numbers.below(10) {
+                        0 => open.write_all_at(offset.min(1 << 19), &[file; 5000]).unwrap(),
+                        _ => {
+                            let count = open.read_at(offset, &mut buffer).unwrap();
+                            assert!(buffer[..count].iter().all(|&byte| byte == file));
+                        }
+                    }
+                    if at % 100 == 0 {
+                        assert_within(&vfs.statistics());
+                    }
+                }
+            });
+        }
+    });
+    let statistics = vfs.statistics();
+    assert!(statistics.pages.hits > 0 && statistics.pages.evicted > 0, "{statistics:?}");
+    drop(top);
+    end(&vfs, &hostile);
+    assert_eq!(vfs.statistics().pages.held, 0);
+}
+
+/// Hits and misses add up to the requests, and misses to the calls of the store.
+#[test]
+fn statistics_agree_with_what_happened() {
+    let hostile = hostile();
+    let vfs = vfs_over(&hostile, VfsConfig::default());
+    let top = root(&vfs);
+    for at in 0..10 {
+        top.write_file(format!("{at}"), "x").unwrap();
+    }
+    vfs.forget_unused();
+    hostile.follow(Plan::new());
+    let before = vfs.statistics();
+    for _ in 0..5 {
+        for at in 0..20 {
+            let _ = top.stat(format!("{at}"));
+        }
+    }
+    let after = vfs.statistics();
+    let misses = after.names.misses - before.names.misses;
+    assert_eq!(misses, 20);
+    assert_eq!(hostile.made(Call::Lookup) as u64, misses);
+    assert_eq!(after.names.hits - before.names.hits, 4 * 10);
+    assert_eq!(after.negative_hits - before.negative_hits, 4 * 10);
+    let asked = after.inodes.misses - before.inodes.misses;
+    assert_eq!(hostile.made(Call::Attributes) as u64, asked);
+    assert_eq!((after.names.held, after.names.limit), (20, 1_000_000));
+    assert_eq!((after.inodes.held, after.inodes_active), (11, 1), "ten files and the root");
+    assert_eq!(after.store, "memory");
+}
+
+/// Everything is given back, and the counters say so.
+fn end(vfs: &Vfs, hostile: &Hostile) {
+    assert_references_exact(vfs, hostile);
+    let statistics = vfs.statistics();
+    assert_eq!((statistics.names.held, statistics.inodes.held), (0, 1), "the root stays");
+}
