@@ -1,0 +1,106 @@
+//! `uvfs-bench`: measures uvfs against its rivals, side by side in one run.
+//!
+//! # Boundary
+//! Composition: command line → bench → report. What a bench does is in its own folder ([`mount`]);
+//! how numbers become medians and lines is in [`report`].
+//!
+//! # Concurrency
+//! The main thread drives; clients are threads of this process, servers are child processes, so that
+//! their CPU time can be told apart. Signals and failures end in [`cleanup`], which takes away every
+//! mount, process and file that the run made.
+//!
+//! # Why
+//! On a shared machine only ratios within one run mean something, so all systems of a case take
+//! turns (A B C A B C ...), and every figure carries its spread. Nothing here asserts a time.
+//! Weakness: client and server share the machine's cores, so rates say less than CPU times.
+
+#![forbid(unsafe_code)]
+
+mod bare;
+mod cleanup;
+mod client;
+mod cpu;
+mod machine;
+mod mount;
+mod places;
+mod report;
+mod server;
+mod system;
+mod tree;
+
+use clap::{Args, Parser, Subcommand};
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Measures uvfs against its rivals in the same run. Medians with spread; asserts nothing.
+#[derive(Debug, Parser)]
+#[command(name = "uvfs-bench", max_term_width = 100, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// The mount tool, through the kernel, against the host and other FUSE servers
+    Mount(MountArguments),
+    /// A FUSE server that answers constants; started by `mount` as a rival
+    #[command(hide = true)]
+    BareServer(BareArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MountArguments {
+    /// Smaller inputs and fewer runs; ends within a minute
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// One JSON object per line instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Only this case; may be repeated [default: all]
+    #[arg(long = "case", value_name = "NAME")]
+    pub(crate) cases: Vec<String>,
+    /// Only these systems, separated by commas [default: all that this machine has]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) systems: Vec<String>,
+    /// Runs of which the median is taken [default: 9, or 3 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) runs: Option<u32>,
+    /// Inputs so small that the figures mean nothing, for tests.
+    #[arg(long, hide = true)]
+    pub(crate) tiny: bool,
+}
+
+#[derive(Debug, Args)]
+struct BareArguments {
+    mountpoint: PathBuf,
+    /// Threads that read requests
+    #[arg(long)]
+    readers: usize,
+    /// Answer lookups of names that begin with "stuck" only after this long
+    #[arg(long, default_value_t = 0)]
+    stuck_ms: u64,
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().bench {
+        Bench::Mount(arguments) => mount::run(&arguments),
+        Bench::BareServer(arguments) => {
+            bare::serve(&arguments.mountpoint, arguments.readers, arguments.stuck_ms)
+        }
+    };
+    cleanup::everything();
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("uvfs-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// `error`, with what was being done.
+pub(crate) fn context(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
+}

@@ -1,0 +1,60 @@
+//! The bench itself works: its smallest inputs run, print the agreed lines and leave nothing mounted.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Runs the bench to its end; its process id, and what it said.
+fn bench(arguments: &[&str]) -> (u32, Output) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uvfs-bench"));
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("it starts");
+    (child.id(), child.wait_with_output().expect("it ends"))
+}
+
+fn can_mount() -> bool {
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+        println!("skipped: mounting needs root and /dev/fuse");
+        return false;
+    }
+    true
+}
+
+#[test]
+fn the_smallest_run_prints_lines_and_leaves_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let (pid, output) = bench(&["mount", "--tiny", "--json", "--case", "getattr-cpu"]);
+    let (lines, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    let systems: Vec<String> = lines.lines().map(|line| field(line, "system")).collect();
+    assert!(systems.contains(&"fuser-bare".to_owned()), "{lines}{said}");
+    for line in lines.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).expect("one object per line");
+        for number in ["value", "min", "max", "threads", "runs"] {
+            assert!(line[number].as_f64().is_some_and(|value| value >= 0.0), "{number}: {line}");
+        }
+        assert!(line["higher_is_better"].is_boolean() && line["bench"] == "mount");
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
+    let work = format!("/uvfs-bench/{pid}/");
+    assert!(!mounts.contains(&work), "left behind: {mounts}");
+}
+
+#[test]
+fn unknown_names_are_refused_before_anything_is_mounted() {
+    for arguments in [["--case", "nonsense"], ["--systems", "nonsense"]] {
+        let (_, output) = bench(&[&["mount"][..], &arguments].concat());
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains("nonsense; there are: "), "{output:?}");
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn field(line: &str, name: &str) -> String {
+    let line: serde_json::Value = serde_json::from_str(line).expect("one object per line");
+    line[name].as_str().unwrap_or_default().to_owned()
+}
