@@ -1,0 +1,307 @@
+//! `cargo xtask conformance`: mounts each backend for real and runs the suites on it.
+//!
+//! # Boundary
+//! Decides what runs where and counts. Mounting is [`mount`], watching a suite is [`suite`]; what is
+//! tested stands in `tests/conformance`.
+//!
+//! # Concurrency
+//! One suite at a time. Ctrl-C sets a flag that every wait polls, so the mount is always taken down.
+//!
+//! # Why
+//! Each suite gets a fresh mount: a suite that hangs is cut off with its connection, and the next
+//! one starts on sound ground. The same suites run on a plain directory (`--host`), which is the
+//! oracle: a suite that fails there is wrong. Weakness: needs root, because the suites change owners.
+
+mod mount;
+mod suite;
+
+use crate::steps;
+use crate::tree;
+use clap::{Args, ValueEnum};
+use mount::{Mount, Watch};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use suite::Score;
+
+/// Every suite, quickest first, with the seconds it may take: quick, full.
+const SUITES: &[(&str, u64, u64)] = &[
+    ("posix", 240, 480),
+    ("pjdfstest", 180, 420),
+    ("tree", 240, 600),
+    ("git", 240, 600),
+    ("sqlite", 240, 600),
+    ("fsx", 240, 900),
+    ("metadata", 240, 600),
+    ("dbench", 180, 420),
+];
+
+/// What to run, and on what.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Backends to mount.
+    #[arg(long, value_enum, default_value = "all")]
+    backend: Backend,
+    /// Only this suite (may be repeated).
+    #[arg(long, value_name = "NAME")]
+    suite: Vec<String>,
+    /// Short runs, as the gate does.
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// Full runs (the default).
+    #[arg(long)]
+    full: bool,
+    /// Run on a plain host directory instead of a mount: the oracle.
+    #[arg(long)]
+    host: bool,
+    /// Keep sources, mount points and logs.
+    #[arg(long)]
+    keep: bool,
+    /// Where the host directories lie (default: below the build's target directory).
+    #[arg(long, value_name = "DIRECTORY")]
+    dir_parent: Option<PathBuf>,
+    /// Use this `uvfs` instead of building one.
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// More options for `uvfs mount`, as one word each.
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+    mount_option: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Backend {
+    Memory,
+    Dir,
+    All,
+}
+
+impl Options {
+    /// What the gate runs.
+    pub(crate) fn quick() -> Self {
+        Self {
+            backend: Backend::All,
+            suite: Vec::new(),
+            quick: true,
+            full: false,
+            host: false,
+            keep: false,
+            dir_parent: None,
+            binary: None,
+            mount_option: Vec::new(),
+        }
+    }
+}
+
+/// Runs the suites and fails when a case failed.
+pub(crate) fn run(options: &Options) -> Result<(), String> {
+    let suites = chosen(&options.suite)?;
+    if let Some(why) = (!options.host).then(mount::impossible).flatten() {
+        println!("skipped: conformance: {why}");
+        return Ok(());
+    }
+    let watch = Watch::install()?;
+    let place = Place::new(options)?;
+    let mut total = Score::default();
+    for target in targets(options)? {
+        for (name, quick, full) in &suites {
+            let limit = Duration::from_secs(if options.quick { *quick } else { *full });
+            total.add(one(&place, &target, name, limit, options, &watch));
+            if watch.interrupted() {
+                place.remove(true);
+                return Err("interrupted; everything is unmounted".into());
+            }
+        }
+    }
+    if !options.keep {
+        place.remove(total.failed > 0);
+    }
+    println!("{total}");
+    match total.failed {
+        0 => Ok(()),
+        failed => Err(format!("{failed} cases failed; logs below {}", place.logs.display())),
+    }
+}
+
+/// What a suite runs on.
+#[derive(Debug, PartialEq, Eq)]
+enum Target {
+    Host,
+    Mounted { backend: &'static str, binary: PathBuf },
+}
+
+impl Target {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Mounted { backend, .. } => backend,
+        }
+    }
+}
+
+/// Directories of one run. Mount points lie in the temporary directory, which every user may search.
+struct Place {
+    logs: PathBuf,
+    points: PathBuf,
+    sources: PathBuf,
+}
+
+impl Place {
+    fn new(options: &Options) -> Result<Self, String> {
+        let base = steps::target().join("conformance");
+        let parent = options.dir_parent.clone().unwrap_or_else(|| base.clone());
+        let run = format!("run-{}", std::process::id());
+        let place = Self {
+            logs: base.join(&run).join("logs"),
+            points: std::env::temp_dir().join(format!("uvfs-{run}")),
+            sources: parent.join(&run).join("dirs"),
+        };
+        for directory in [&place.logs, &place.points, &place.sources] {
+            fs::create_dir_all(directory).map_err(|error| shown(directory, &error))?;
+        }
+        Ok(place)
+    }
+
+    /// Removes what is left; the logs only of a run without failures. Mount points are removed one
+    /// by one when empty, so a mount that could not be taken down loses nothing.
+    fn remove(&self, keep_logs: bool) {
+        for point in fs::read_dir(&self.points).into_iter().flatten().flatten() {
+            let _ = fs::remove_dir(point.path());
+        }
+        let _ = fs::remove_dir(&self.points);
+        let _ = fs::remove_dir_all(&self.sources);
+        if !keep_logs {
+            let _ = fs::remove_dir_all(&self.logs);
+        }
+        for run in [&self.sources, &self.logs].map(|below| below.parent()).into_iter().flatten() {
+            let _ = fs::remove_dir(run);
+        }
+    }
+}
+
+/// One suite on one target: makes the place, runs, takes it down, prints the score.
+fn one(
+    place: &Place,
+    target: &Target,
+    name: &str,
+    limit: Duration,
+    options: &Options,
+    watch: &Watch,
+) -> Score {
+    let start = Instant::now();
+    let title = format!("{} {name}", target.name());
+    let score = match prepared(place, target, name, options) {
+        Ok((directory, mount)) => {
+            let logs = &place.logs;
+            let job = suite::Job { name, directory: &directory, logs, title: &title, limit };
+            judged(&job, mount, options.quick, watch)
+        }
+        Err(message) => Score::default().and_failed(&title, &message),
+    };
+    println!("{title}: {score} ({} s)", start.elapsed().as_secs());
+    if !options.keep {
+        let _ = fs::remove_dir_all(place.sources.join(name));
+    }
+    score
+}
+
+/// Runs the suite and unmounts; a mount that died or does not go is a failure of its own.
+fn judged(job: &suite::Job<'_>, mount: Option<Mount>, quick: bool, watch: &Watch) -> Score {
+    let outcome = suite::run(job, quick, mount.as_ref(), watch);
+    // A mount that was cut off has failed already; dropping it takes down what is left.
+    match mount.filter(|_| !outcome.cut).map_or(Ok(()), Mount::end) {
+        Ok(()) => outcome.score,
+        Err(message) => outcome.score.and_failed(job.title, &message),
+    }
+}
+
+/// A fresh directory to test: a plain one, or a new mount.
+fn prepared(
+    place: &Place,
+    target: &Target,
+    name: &str,
+    options: &Options,
+) -> Result<(PathBuf, Option<Mount>), String> {
+    let source = place.sources.join(name);
+    fs::create_dir_all(&source).map_err(|error| shown(&source, &error))?;
+    let Target::Mounted { backend, binary } = target else {
+        return Ok((source, None));
+    };
+    let point = place.points.join(format!("{backend}-{name}"));
+    fs::create_dir_all(&point).map_err(|error| shown(&point, &error))?;
+    let source = match *backend {
+        "memory" => "memory:".to_owned(),
+        _ => format!("dir:{}", source.display()),
+    };
+    let log = place.logs.join(format!("{backend}-{name}.mount.log"));
+    let mount = Mount::new(binary, &source, &point, &options.mount_option, &log)?;
+    Ok((point, Some(mount)))
+}
+
+fn targets(options: &Options) -> Result<Vec<Target>, String> {
+    if options.host {
+        return Ok(vec![Target::Host]);
+    }
+    let binary = match &options.binary {
+        Some(binary) => fs::canonicalize(binary).map_err(|error| shown(binary, &error))?,
+        None => built()?,
+    };
+    let backends: &[&'static str] = match options.backend {
+        Backend::Memory => &["memory"],
+        Backend::Dir => &["dir"],
+        Backend::All => &["memory", "dir"],
+    };
+    let mounted = |backend: &&'static str| Target::Mounted { backend, binary: binary.clone() };
+    Ok(backends.iter().map(mounted).collect())
+}
+
+fn built() -> Result<PathBuf, String> {
+    steps::step(steps::cargo().args(["build", "--release", "-p", "uvfs", "--bin", "uvfs"]))?;
+    Ok(steps::target().join("release/uvfs"))
+}
+
+type Suite = (&'static str, u64, u64);
+
+fn chosen(names: &[String]) -> Result<Vec<Suite>, String> {
+    let known = |name: &String| SUITES.iter().find(|suite| suite.0 == name).copied();
+    let unknown = |name: &String| {
+        let all: Vec<_> = SUITES.iter().map(|suite| suite.0).collect();
+        format!("no suite `{name}`; there are {}", all.join(", "))
+    };
+    if names.is_empty() {
+        return Ok(SUITES.to_vec());
+    }
+    names.iter().map(|name| known(name).ok_or_else(|| unknown(name))).collect()
+}
+
+/// The folder of a suite's script.
+fn scripts() -> PathBuf {
+    tree::root().join("tests/conformance/suites")
+}
+
+fn shown(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_suite_has_its_script_and_every_script_is_run() {
+        let mut files: Vec<_> = fs::read_dir(scripts())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        let mut names: Vec<_> = SUITES.iter().map(|suite| format!("{}.sh", suite.0)).collect();
+        files.sort();
+        names.sort();
+        assert_eq!(files, names);
+    }
+
+    #[test]
+    fn suites_are_chosen_by_name() {
+        assert_eq!(chosen(&[]).unwrap().len(), SUITES.len());
+        assert_eq!(chosen(&["git".into()]).unwrap()[0].0, "git");
+        assert!(chosen(&["gti".into()]).unwrap_err().contains("there are posix"));
+    }
+}

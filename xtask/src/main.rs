@@ -1,0 +1,73 @@
+#![forbid(unsafe_code)]
+//! `cargo xtask VERB`: the chores of this repository that need more than one command.
+//!
+//! # Boundary
+//! Owns what is true of the *repository*: layout, notes, links, the printed lock order, and how the
+//! suites are run against a mount. Tests of behaviour live beside the code and in `tests/`.
+//!
+//! # Why
+//! Rust and not shell, so that the checks have tests of their own and the conformance run can
+//! promise to unmount whatever happens. `just` gives the same verbs shorter names.
+
+mod conformance;
+mod locks;
+mod nightly;
+mod steps;
+mod tidy;
+mod tree;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Checks, models, documents and conformance runs of uvfs.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Formatting, lints, documentation, the lock document, tidy (and cargo-deny where installed).
+    Check,
+    /// The repository's own rules: headers, notes, arrows between crates, links, decisions.
+    Tidy,
+    /// The loom models of `uvfs-concurrent`, with at most three preemptions.
+    Model,
+    /// Prints the lock classes into docs/locking.md.
+    Locks {
+        /// Change nothing; fail when the document is out of date.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Mounts each backend for real and runs the suites of tests/conformance on it.
+    Conformance(conformance::Options),
+    /// The fuzz targets of fuzz/, on nightly with cargo-fuzz.
+    Fuzz(nightly::FuzzOptions),
+    /// The unit tests under the address and the thread sanitizer, on nightly.
+    Safety,
+    /// Everything the gate asks: check, model, `cargo test --workspace`, conformance --quick.
+    Ci,
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().verb {
+        Verb::Check => steps::check(),
+        Verb::Tidy => steps::tidy(),
+        Verb::Model => steps::model(),
+        Verb::Locks { check: true } => locks::compare(),
+        Verb::Locks { check: false } => locks::rewrite(),
+        Verb::Conformance(options) => conformance::run(&options),
+        Verb::Fuzz(options) => nightly::fuzz(&options),
+        Verb::Safety => nightly::safety(),
+        Verb::Ci => steps::ci(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The arrows between crates, read from their manifests.
+//!
+//! # Boundary
+//! Knows which crate may name which other. Reads `Cargo.toml` line by line: section headers and
+//! keys, nothing else of TOML.
+//!
+//! # Why
+//! The layout is the architecture only while the arrows point one way. A crate without a row here is
+//! a fault too, so that a new room states its arrows on the day it is built.
+
+use super::Fault;
+use crate::tree::Tree;
+
+/// A crate and what it may depend on; `tests` is what its tests may use beyond that.
+struct Arrows {
+    folder: &'static str,
+    may_use: &'static [&'static str],
+    tests: &'static [&'static str],
+}
+
+const ARROWS: &[Arrows] = &[
+    Arrows { folder: "concurrent", may_use: &[], tests: &[] },
+    Arrows { folder: "vfs", may_use: &["uvfs-concurrent"], tests: &["uvfs-backends"] },
+    Arrows { folder: "backends", may_use: &["uvfs-concurrent", "uvfs-vfs"], tests: &[] },
+    Arrows {
+        folder: "fuse",
+        may_use: &["uvfs-concurrent", "uvfs-vfs", "fuser"],
+        tests: &["uvfs-backends"],
+    },
+    Arrows {
+        folder: "cli",
+        may_use: &["uvfs-concurrent", "uvfs-vfs", "uvfs-backends", "uvfs-fuse"],
+        tests: &[],
+    },
+];
+
+pub(super) fn faults(tree: &Tree) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (path, text) in tree.files() {
+        let Some(folder) =
+            path.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml"))
+        else {
+            continue;
+        };
+        match ARROWS.iter().find(|arrows| arrows.folder == folder) {
+            Some(arrows) => check(arrows, path, text, &mut faults),
+            None => faults.push(Fault::new(path, 0, "this crate has no row of arrows in xtask")),
+        }
+    }
+    faults
+}
+
+fn check(arrows: &Arrows, path: &str, text: &str, faults: &mut Vec<Fault>) {
+    for dependency in dependencies(text).filter(|dependency| watched(dependency.name)) {
+        let name = dependency.name;
+        let allowed =
+            arrows.may_use.contains(&name) || dependency.dev && arrows.tests.contains(&name);
+        if !allowed {
+            let message = format!("`{}` may not depend on `{name}`", arrows.folder);
+            faults.push(Fault::new(path, dependency.line, message));
+        }
+    }
+}
+
+/// Our own crates, and the FUSE crate, whose types stay in one room.
+fn watched(name: &str) -> bool {
+    name == "uvfs" || name.starts_with("uvfs-") || name == "fuser"
+}
+
+struct Dependency<'a> {
+    name: &'a str,
+    line: usize,
+    dev: bool,
+}
+
+fn dependencies(manifest: &str) -> impl Iterator<Item = Dependency<'_>> {
+    let mut section = "";
+    manifest.lines().enumerate().filter_map(move |(at, line)| {
+        let line = line.trim();
+        let line_number = at + 1;
+        if let Some(header) = line.strip_prefix('[') {
+            section = header.trim_end_matches(']');
+            // `[dependencies.name]` names its dependency in the header.
+            let (outer, name) = section.rsplit_once('.')?;
+            let dev = kind(outer)?;
+            return Some(Dependency { name, line: line_number, dev });
+        }
+        let name = line.split(['.', '=', ' ']).next().filter(|name| !name.is_empty())?;
+        Some(Dependency { name: name.trim_matches('"'), line: line_number, dev: kind(section)? })
+    })
+}
+
+/// Whether a section holds dependencies, and if so whether only tests see them.
+fn kind(section: &str) -> Option<bool> {
+    match section.rsplit('.').next()? {
+        "dependencies" | "build-dependencies" => Some(false),
+        "dev-dependencies" => Some(true),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(folder: &str, manifest: &str) -> Vec<String> {
+        let path = format!("crates/{folder}/Cargo.toml");
+        faults(&Tree::made_up(&[(&path, manifest)])).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn arrows_point_one_way() {
+        assert!(
+            check("vfs", "[dependencies]\nuvfs-concurrent.workspace = true\nlog = \"1\"\n")
+                .is_empty()
+        );
+        let wrong = check("concurrent", "[dependencies]\nuvfs-vfs = { path = \"../vfs\" }\n");
+        assert_eq!(
+            wrong,
+            ["crates/concurrent/Cargo.toml:2: `concurrent` may not depend on `uvfs-vfs`"]
+        );
+        assert_eq!(check("backends", "[dependencies]\nfuser = \"1\"\n").len(), 1);
+    }
+
+    #[test]
+    fn tests_may_look_further() {
+        let manifest = "[dev-dependencies]\nuvfs-backends.workspace = true\n";
+        assert!(check("fuse", manifest).is_empty() && check("vfs", manifest).is_empty());
+        assert_eq!(check("fuse", "[dependencies]\nuvfs-backends.workspace = true\n").len(), 1);
+        assert_eq!(check("concurrent", manifest).len(), 1);
+    }
+
+    #[test]
+    fn every_way_to_write_a_dependency_is_read() {
+        assert_eq!(check("vfs", "[dependencies.uvfs-fuse]\npath = \"../fuse\"\n").len(), 1);
+        assert_eq!(
+            check("vfs", "[target.'cfg(unix)'.dependencies]\nuvfs-fuse.workspace = true\n").len(),
+            1
+        );
+        assert_eq!(check("vfs", "[build-dependencies]\n\"uvfs-fuse\" = \"1\"\n").len(), 1);
+        assert!(check("vfs", "[features]\nuvfs-fuse = []\n").is_empty());
+    }
+
+    #[test]
+    fn a_new_crate_states_its_arrows() {
+        assert!(check("nfs", "[package]\n")[0].contains("no row of arrows"));
+    }
+}

@@ -1,0 +1,202 @@
+//! Rules for source files: headers, length, unfinished code, notes at `unsafe` and at orderings.
+//!
+//! # Boundary
+//! Looks at one file at a time. A *note* is a comment line close above the site it explains.
+
+use super::Fault;
+use super::code::{Code, has_word};
+use crate::tree::Tree;
+
+const LINES_MAX: usize = 900;
+const SAFETY_WITHIN: usize = 8;
+const ORDERING_WITHIN: usize = 6;
+/// The only crate that may hold `unsafe` code.
+const UNSAFE_ROOM: &str = "crates/concurrent/";
+const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!", "#[ignore"];
+const ORDERINGS: &[&str] = &["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
+
+pub(super) fn faults(tree: &Tree) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (path, text) in tree.files() {
+        if [".rs", ".sh", ".py", ".md"].iter().any(|ending| path.ends_with(ending)) {
+            length(path, text, &mut faults);
+        }
+        if path.ends_with(".rs") {
+            rust(path, text, &mut faults);
+        }
+    }
+    faults
+}
+
+fn rust(path: &str, text: &str, faults: &mut Vec<Fault>) {
+    if path.starts_with("crates/") {
+        header(path, text, faults);
+        forbids_unsafe(path, text, faults);
+    }
+    let code = Code::new(text);
+    let notes: Vec<&str> = text.lines().collect();
+    let imported = imported(&code);
+    let tests_only = path.starts_with("tests/") || path.contains("/tests/");
+    for (line, code, test) in code.lines() {
+        for word in UNFINISHED.iter().filter(|word| code.contains(**word)) {
+            faults.push(Fault::new(
+                path,
+                line,
+                format!("`{word}` is unfinished or debugging code"),
+            ));
+        }
+        if has_word(code, "unsafe") && !noted(&notes, line, SAFETY_WITHIN, &["SAFETY", "# Safety"])
+        {
+            faults.push(Fault::new(path, line, "`unsafe` without a SAFETY note above it"));
+        }
+        let ordered = !test && !tests_only && names_ordering(code, &imported);
+        if ordered && !noted(&notes, line, ORDERING_WITHIN, &["ORDERING"]) {
+            faults.push(Fault::new(
+                path,
+                line,
+                "an atomic ordering without an ORDERING note above it",
+            ));
+        }
+    }
+}
+
+fn length(path: &str, text: &str, faults: &mut Vec<Fault>) {
+    let lines = text.lines().count();
+    if lines > LINES_MAX {
+        faults.push(Fault::new(path, 0, format!("{lines} lines; split it below {LINES_MAX}")));
+    }
+}
+
+/// The first line that is neither blank nor a crate attribute opens the module's documentation.
+fn header(path: &str, text: &str, faults: &mut Vec<Fault>) {
+    let first =
+        text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with("#!["));
+    if !first.is_some_and(|line| line.starts_with("//!")) {
+        faults.push(Fault::new(path, 1, "opens without a `//!` header"));
+    }
+}
+
+fn forbids_unsafe(path: &str, text: &str, faults: &mut Vec<Fault>) {
+    let crate_root = path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs");
+    if !crate_root || path.starts_with(UNSAFE_ROOM) {
+        return;
+    }
+    if !text.lines().any(|line| line.trim() == "#![forbid(unsafe_code)]") {
+        faults.push(Fault::new(path, 1, "lacks `#![forbid(unsafe_code)]`"));
+    }
+}
+
+/// The orderings that a file imports by their bare names.
+fn imported(code: &Code) -> Vec<&'static str> {
+    let uses: Vec<_> = code.lines().map(|(_, line, _)| line).filter(|line| is_use(line)).collect();
+    let named =
+        |word: &&&str| uses.iter().any(|line| has_word(line, "Ordering") && has_word(line, word));
+    let all = uses.iter().any(|line| line.contains("Ordering::*"));
+    ORDERINGS.iter().filter(|word| all || named(word)).copied().collect()
+}
+
+fn is_use(code: &str) -> bool {
+    let code = code.trim_start();
+    code.starts_with("use ") || code.starts_with("pub use ") || code.starts_with("pub(crate) use ")
+}
+
+/// `Ordering::Release`, or the bare word where it was imported or stands in an atomic's call.
+fn names_ordering(code: &str, imported: &[&str]) -> bool {
+    let atomic = ["load(", "store(", "swap(", "fetch_", "compare_exchange", "fence("];
+    let call = atomic.iter().any(|call| code.contains(call));
+    let named = |word: &&str| {
+        let bare = call || imported.contains(word);
+        code.contains(&format!("Ordering::{word}")) || (bare && has_word(code, word))
+    };
+    !is_use(code) && ORDERINGS.iter().any(named)
+}
+
+/// Whether one of `words` stands in a comment on `line` or at most `within` lines above it.
+fn noted(lines: &[&str], line: usize, within: usize, words: &[&str]) -> bool {
+    let above = &lines[line.saturating_sub(within + 1)..line.min(lines.len())];
+    above
+        .iter()
+        .filter_map(|text| text.split_once("//"))
+        .any(|(_, comment)| words.iter().any(|word| comment.contains(word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The faults of one file, as `line: message` without the path.
+    fn check(path: &str, text: &str) -> Vec<(usize, String)> {
+        let faults = faults(&Tree::made_up(&[(path, text)]));
+        faults.into_iter().map(|fault| (fault.line, fault.message)).collect()
+    }
+
+    #[test]
+    fn a_crate_root_forbids_unsafe_except_in_its_room() {
+        assert_eq!(check("crates/vfs/src/lib.rs", "#![forbid(unsafe_code)]\n//! Core.\n"), []);
+        assert!(check("crates/vfs/src/lib.rs", "//! Core.\n")[0].1.contains("forbid"));
+        assert!(check("crates/cli/src/main.rs", "//! Tool.\n")[0].1.contains("forbid"));
+        assert_eq!(check("crates/concurrent/src/lib.rs", "//! Threads.\n"), []);
+    }
+
+    #[test]
+    fn a_file_of_a_crate_opens_with_its_header() {
+        assert_eq!(check("crates/vfs/src/a.rs", "use x;\n")[0].0, 1);
+        assert_eq!(check("crates/vfs/src/a.rs", "\n//! A.\n"), []);
+        assert_eq!(check("bench/src/a.rs", "use x;\n"), []);
+    }
+
+    #[test]
+    fn long_files_are_named() {
+        assert_eq!(check("docs/a.md", &"x\n".repeat(900)), []);
+        assert!(check("docs/a.md", &"x\n".repeat(901))[0].1.starts_with("901 lines"));
+    }
+
+    #[test]
+    fn unfinished_code_is_found_but_not_its_name() {
+        let found =
+            check("bench/src/a.rs", "fn a() {\n  todo!()\n}\n#[ignore = \"x\"]\nfn b() {}\n");
+        assert_eq!(found.iter().map(|fault| fault.0).collect::<Vec<_>>(), [2, 4]);
+        assert_eq!(check("bench/src/a.rs", "// todo! later\nlet x = \"dbg!\";\n"), []);
+    }
+
+    #[test]
+    fn unsafe_wants_its_note_in_tests_too() {
+        let argued = "// SAFETY: P2.\nunsafe { f() }\n";
+        assert_eq!(check("bench/src/a.rs", argued), []);
+        assert_eq!(check("bench/src/a.rs", "unsafe { f() }\n").len(), 1);
+        let far = format!("// SAFETY: P2.\n{}unsafe {{ f() }}\n", "g();\n".repeat(8));
+        assert_eq!(check("bench/src/a.rs", &far)[0].0, 10);
+        assert_eq!(
+            check("bench/src/a.rs", "#[cfg(test)]\nmod t {\n unsafe fn f() {}\n}\n").len(),
+            1
+        );
+    }
+
+    #[test]
+    fn an_import_is_no_use_but_makes_bare_words_count() {
+        let import = "use std::sync::atomic::Ordering::{Acquire, Relaxed};\n";
+        assert_eq!(check("bench/src/a.rs", import), []);
+        assert_eq!(
+            check("bench/src/a.rs", &format!("{import}x.update(\n    Acquire,\n)\n"))[0].0,
+            3
+        );
+        assert_eq!(check("bench/src/a.rs", &format!("{import}Request::Release => 1,\n")), []);
+    }
+
+    #[test]
+    fn an_ordering_wants_its_note_outside_tests() {
+        let bare = "x.load(Ordering::Acquire);\n";
+        assert_eq!(check("bench/src/a.rs", bare).len(), 1);
+        assert_eq!(check("bench/src/a.rs", "x.store(1, Release);\n").len(), 1);
+        assert_eq!(
+            check("bench/src/a.rs", &format!("// ORDERING: Acquire, partner `f`.\n{bare}")),
+            []
+        );
+        assert_eq!(check("tests/tests/a.rs", bare), []);
+        assert_eq!(check("bench/src/a.rs", &format!("#[cfg(test)]\nmod t {{\n{bare}}}\n")), []);
+        assert_eq!(
+            check("bench/src/a.rs", "Request::Release => x.cmp(y) == Ordering::Less,\n"),
+            []
+        );
+    }
+}
