@@ -37,7 +37,7 @@ pub fn root(vfs: &Arc<Vfs>) -> Directory {
 
 /// The smallest caches that can be asked for.
 pub fn tiny() -> VfsConfig {
-    VfsConfig { names_max: 64, inodes_max: 16, page_cache_bytes: 1 << 20, ..VfsConfig::default() }
+    VfsConfig { metadata_bytes: 16 << 10, page_cache_bytes: 1 << 20, ..VfsConfig::default() }
 }
 
 /// The errno of a result, 0 for success.

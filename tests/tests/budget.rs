@@ -11,21 +11,26 @@ use uvfs_tests::{
 };
 use uvfs_vfs::{OpenOptions, PageCaching, RenameMode, Statistics, Vfs, VfsConfig};
 
-/// Entries beyond a limit that may be there for a moment, per thread that is just adding some.
-const SLACK: u64 = 64;
+/// Bytes beyond a limit that may be there for a moment: of some names and inodes, for each thread
+/// that is just adding some.
+const SLACK: u64 = 64 * 500;
+/// Bytes of what is in use and cannot go: an inode with what may belong to it, and its name.
+const IN_USE: u64 = 700;
 
 fn assert_within(statistics: &Statistics) {
-    for (what, cache) in
-        [("names", statistics.names), ("inodes", statistics.inodes), ("pages", statistics.pages)]
-    {
-        let slack = if what == "pages" { 4 << 16 } else { SLACK };
-        let limit = cache.limit.max(if what == "inodes" { statistics.inodes_active } else { 0 });
-        assert!(cache.held <= limit + slack, "{what}: {cache:?}");
-    }
+    let pages = statistics.pages;
+    assert!(pages.held <= pages.limit.unwrap() + (4 << 16), "pages: {pages:?}");
+    assert_metadata_within(statistics);
+}
+
+fn assert_metadata_within(statistics: &Statistics) {
+    let (metadata, in_use) = (statistics.metadata, statistics.inodes_active * IN_USE);
+    let limit = metadata.limit_bytes + in_use + SLACK;
+    assert!(metadata.held_bytes <= limit, "{metadata:?}, in use {in_use}: {statistics:?}");
 }
 
 fn caches() -> [VfsConfig; 2] {
-    [tiny(), VfsConfig { names_max: 1000, inodes_max: 500, ..VfsConfig::default() }]
+    [tiny(), VfsConfig { metadata_bytes: 256 << 10, ..VfsConfig::default() }]
 }
 
 #[test]
@@ -118,7 +123,7 @@ fn inodes_in_use_may_exceed_the_limit_and_come_back() {
     drop(open);
     let statistics = vfs.statistics();
     assert!(statistics.inodes_active <= 2, "{statistics:?}");
-    assert!(statistics.inodes.held <= statistics.inodes.limit + SLACK, "{statistics:?}");
+    assert_metadata_within(&statistics);
     drop(top);
     end(&vfs, &hostile);
 }
@@ -188,7 +193,7 @@ fn statistics_agree_with_what_happened() {
     assert_eq!(after.negative_hits - before.negative_hits, 4 * 10);
     let asked = after.inodes.misses - before.inodes.misses;
     assert_eq!(hostile.made(Call::Attributes) as u64, asked);
-    assert_eq!((after.names.held, after.names.limit), (20, 1_000_000));
+    assert_eq!((after.names.held, after.names.limit), (20, None));
     assert_eq!((after.inodes.held, after.inodes_active), (11, 1), "ten files and the root");
     assert_eq!(after.store, "memory");
 }

@@ -23,10 +23,6 @@ use uvfs_vfs::VfsConfig;
 
 /// Least memory for caches; below it they would only churn.
 const CACHE_BYTES_MIN: u64 = 4 << 20;
-/// What a cached name takes, its share of the table included.
-const NAME_BYTES: u64 = 256;
-/// What a cached inode takes, with what the backend keeps for it.
-const INODE_BYTES: u64 = 1024;
 /// Most threads that may read requests.
 const READERS_MAX: usize = 64;
 
@@ -181,14 +177,12 @@ fn config(arguments: &MountArguments) -> Result<VfsConfig, Failure> {
     Ok(config)
 }
 
-/// Divides `bytes` among the caches: half for file data, a quarter each for names and inodes.
+/// Divides `bytes` among the caches: half for file data, half for names and inodes.
 fn share_out(config: &mut VfsConfig, bytes: u64) -> Result<(), Failure> {
     if bytes < CACHE_BYTES_MIN {
         return Err(Failure::usage("--cache-size: too small to be of use; write at least 4M"));
     }
-    let entries = |size: u64| usize::try_from(bytes / 4 / size).unwrap_or(usize::MAX);
-    config.names_max = entries(NAME_BYTES);
-    config.inodes_max = entries(INODE_BYTES);
+    config.metadata_bytes = bytes / 2;
     config.page_cache_bytes = bytes / 2;
     Ok(())
 }
@@ -288,8 +282,7 @@ mod tests {
     fn memory_is_shared_out_among_the_caches() {
         let mut config = VfsConfig::default();
         share_out(&mut config, 64 << 20).unwrap();
-        assert_eq!(config.names_max, 65536);
-        assert_eq!(config.inodes_max, 16384);
+        assert_eq!(config.metadata_bytes, 32 << 20);
         assert_eq!(config.page_cache_bytes, 32 << 20);
         share_out(&mut config, CACHE_BYTES_MIN).unwrap();
         assert!(config.validate().is_ok(), "the least that is accepted works");

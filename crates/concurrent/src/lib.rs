@@ -8,16 +8,29 @@
 //! # Rooms
 //! * [`primitive`]: the only door to `std` or, under `--cfg loom`, to the model checker.
 //! * [`lock`]: mutex, reader-writer lock and condition variable with a *lock class*; debug builds
-//!   check the order in which classes are taken.
-//! * [`hold`]: the reference word of an inode, with an explicit inactive state.
+//!   check the order in which classes are taken; a meter says which are held long and waited for.
+//! * [`hold`]: the word that says who uses an object and who can find it, with an explicit inactive
+//!   state; [`object`]: pointers counted in it.
+//! * [`complete`]: proof that a set is wholly known.
+//! * [`sequence`]: words that are read together without a lock.
+//! * [`epoch`]: when may memory that was unlinked be freed; a pin stores to nothing shared.
+//! * [`name_table`]: names of directories to values, found without a lock; [`pool`]: the lines of memory
+//!   that its entries, and other small objects, lie in.
 //! * [`shard`]: one structure split into lock-protected shards by key.
 //! * [`counter`]: statistics that threads do not fight over.
 //! * [`gate`]: a bounded number of threads at once, without waiting.
 
+mod cells;
+pub mod complete;
 pub mod counter;
+pub mod epoch;
 pub mod gate;
 pub mod hold;
 pub mod lock;
+pub mod name_table;
+pub mod object;
 pub mod padded;
+pub mod pool;
 pub mod primitive;
+pub mod sequence;
 pub mod shard;

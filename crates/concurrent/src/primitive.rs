@@ -2,15 +2,37 @@
 //!
 //! # Why
 //! A model checker has to see every access. Code in this crate names its atomics and locks through
-//! this module, so `RUSTFLAGS="--cfg loom"` swaps all of them at once; nothing else changes.
+//! this module, so `RUSTFLAGS="--cfg loom"` swaps all of them at once; nothing else changes. The same
+//! door lets a test count them: in builds with debug assertions the atomics note what their thread
+//! does ([`record::tally`]), so that "this operation stores to nothing shared" is a test and not a
+//! claim. In release builds they are `std`'s own types.
 //!
 //! # Boundary
-//! Re-exports only. Lock *classes* are in [`crate::lock`].
+//! Re-exports and the recording wrappers. Lock *classes* are in [`crate::lock`].
+
+#[cfg(all(debug_assertions, not(loom)))]
+pub mod atomic;
+pub mod record;
 
 #[cfg(loom)]
 pub use loom::sync::atomic;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, debug_assertions)))]
 pub use std::sync::atomic;
+
+/// Atomics that only one thread at a time ever stores to, others at most load: not tallied.
+///
+/// A tally asks whether an operation makes cores wait for each other. A store does that only when
+/// another thread stores to the same cache line, or has to have the newest value to go on. Nobody
+/// else stores to these words, they lie on lines of their own, and whoever reads them (a report, the
+/// rare side of an epoch) is not on the way of the operation being tallied: the line stays where it is
+/// written. A word that *any* second thread may store to belongs in [`atomic`], however rarely it
+/// happens.
+pub(crate) mod owned {
+    #[cfg(loom)]
+    pub(crate) use loom::sync::atomic::*;
+    #[cfg(not(loom))]
+    pub(crate) use std::sync::atomic::*;
+}
 
 /// The raw locks below [`crate::lock`]: `parking_lot`, or loom's under the model checker.
 pub(crate) mod raw {
@@ -60,6 +82,12 @@ pub(crate) mod raw {
             }
             pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
                 self.0.write().expect("a model thread panicked")
+            }
+            pub(crate) fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+                self.0.try_read().ok()
+            }
+            pub(crate) fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+                self.0.try_write().ok()
             }
         }
 

@@ -80,6 +80,16 @@ impl Caller {
         }
     }
 
+    /// As [`Caller::in_group`], if no groups have to be read from the system to say so.
+    #[inline]
+    pub fn known_in_group(&self, group: u32) -> Option<bool> {
+        match &self.groups {
+            _ if self.gid == group => Some(true),
+            Groups::Known(groups) => Some(groups.contains(&group)),
+            Groups::OfTask { .. } => None,
+        }
+    }
+
     /// Whether the caller is a member of `group`.
     pub fn in_group(&self, group: u32) -> bool {
         self.gid == group || self.supplementary().contains(&group)
@@ -96,6 +106,7 @@ mod tests {
         assert!(caller.in_group(100) && caller.in_group(44) && !caller.in_group(0));
         assert!(!caller.is_privileged() && Caller::root().is_privileged());
         let lazy = Caller { groups: Groups::OfTask { task: 7, read: |task| vec![task] }, ..caller };
-        assert!(lazy.in_group(7));
+        assert!(lazy.in_group(7) && lazy.known_in_group(7).is_none());
+        assert_eq!((lazy.known_in_group(100), caller.known_in_group(44)), (Some(true), Some(true)));
     }
 }

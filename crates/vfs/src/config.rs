@@ -15,10 +15,12 @@ pub struct VfsConfig {
     /// How long a missing name is believed to be missing. Default 1 s; 0 remembers none.
     /// Watch `negative_hits`.
     pub negative_timeout: Duration,
-    /// Most names kept, negative ones included. Default 1,000,000. Watch `names.evicted`.
-    pub names_max: usize,
-    /// Inodes kept, those in use included, which are never dropped. Default 200,000. Watch `inodes.evicted`.
-    pub inodes_max: usize,
+    /// Bytes of names and inodes kept: about 300 for each name with its inode. What is in use is
+    /// never dropped, and counts. Default 256 MiB. Watch `names.evicted`.
+    pub metadata_bytes: u64,
+    /// Share of `metadata_bytes` that names known to be missing may take. Default 20 percent.
+    /// Watch `negatives`.
+    pub negative_percent: u8,
     /// Bytes of file data kept, for stores whose pages the core caches. Default 256 MiB.
     /// Watch `pages.evicted`.
     pub page_cache_bytes: u64,
@@ -34,8 +36,8 @@ impl Default for VfsConfig {
             attr_timeout: Duration::from_secs(1),
             entry_timeout: Duration::from_secs(1),
             negative_timeout: Duration::from_secs(1),
-            names_max: 1_000_000,
-            inodes_max: 200_000,
+            metadata_bytes: 256 << 20,
+            negative_percent: 20,
             page_cache_bytes: 256 << 20,
             watch: false,
             read_only: false,
@@ -45,6 +47,9 @@ impl Default for VfsConfig {
 
 /// Longest lifetime that can be asked for: what the kernel's 32-bit jiffies can hold safely.
 pub const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Fewest bytes of names and inodes that work.
+const METADATA_BYTES_MIN: u64 = 16 << 10;
 
 impl VfsConfig {
     /// Checks every field.
@@ -56,8 +61,11 @@ impl VfsConfig {
         if timeouts.iter().any(|&timeout| timeout > TIMEOUT_MAX) {
             return Err(Error::Invalid("a timeout is at most 365 days"));
         }
-        if self.names_max < 64 || self.inodes_max < 16 {
-            return Err(Error::Invalid("names_max is at least 64 and inodes_max at least 16"));
+        if self.metadata_bytes < METADATA_BYTES_MIN {
+            return Err(Error::Invalid("metadata_bytes is at least 16 KiB"));
+        }
+        if self.negative_percent > 100 {
+            return Err(Error::Invalid("negative_percent is at most 100"));
         }
         if self.page_cache_bytes < crate::page::FOLIO_BYTES as u64 * 16 {
             return Err(Error::Invalid("page_cache_bytes is at least 1 MiB"));
@@ -75,7 +83,8 @@ mod tests {
         assert!(VfsConfig::default().validate().is_ok());
         let bad = [
             VfsConfig { attr_timeout: TIMEOUT_MAX * 2, ..VfsConfig::default() },
-            VfsConfig { names_max: 0, ..VfsConfig::default() },
+            VfsConfig { metadata_bytes: 1000, ..VfsConfig::default() },
+            VfsConfig { negative_percent: 101, ..VfsConfig::default() },
             VfsConfig { page_cache_bytes: 4096, ..VfsConfig::default() },
         ];
         assert!(bad.iter().all(|config| matches!(config.validate(), Err(Error::Invalid(_)))));

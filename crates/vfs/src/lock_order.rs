@@ -33,16 +33,26 @@ classes! {
     FUSE_NOTICES = 50, "fuse-notices", "cache notices waiting to be sent to the kernel";
     /// Parent link of one directory.
     INODE_PARENT = 100, "inode-parent", "the parent of one directory inode";
+    /// A listing of one directory on its way into the cache.
+    LISTING = 105, "listing", "how far a listing of one directory has come into the cache";
     /// In-flight changes of one directory.
     INODE_CHANGES = 110, "inode-changes", "version and changes in flight of one directory";
-    /// One shard of the name cache.
-    NAMES = 120, "names", "one shard of the name cache and its clock";
+    /// Lookups in flight.
+    FLIGHTS = 112, "flights", "one shard of the lookups that are asking the store";
+    /// One lookup in flight.
+    FLIGHT = 114, "flight", "whether one lookup in flight has its answer";
+    /// One bucket of the name table.
+    NAMES = 120, "names", "one bucket of the name table";
     /// One shard of the inode table.
     INODES = 130, "inodes", "one shard of the inode table";
     /// Queue of inactive inodes.
     INACTIVE = 140, "inactive", "inactive inodes in the order they became so";
     /// Cached attributes of one inode.
     INODE_ATTRIBUTES = 150, "inode-attributes", "cached attributes of one inode and their expiry";
+    /// Access control list of one inode.
+    INODE_ACL = 152, "inode-acl", "the cached access control list of one inode";
+    /// Open files of one inode that the kernel reads and writes by itself.
+    INODE_BYPASS = 154, "inode-bypass", "open files of one inode that bypass the caches";
     /// Advisory locks of one inode.
     INODE_LOCKS = 160, "inode-locks", "advisory record locks and flocks of one inode";
     /// Who waits for whose advisory lock.

@@ -1,31 +1,34 @@
 //! The name cache: finds the child `name` of a directory without asking the store.
 //!
 //! # Boundary
-//! Owns (directory, name) pairs and what they mean: an inode id, or nothing (a negative entry).
-//! Does not hold inodes: a name may outlive its inode in the cache, and is then looked up again.
+//! Owns dentries: (directory, name) pairs and what they mean, an inode or nothing (a *negative*
+//! dentry). Does not decide what may be cached ([`crate::inode::Freshness`]) nor when there is too
+//! much ([`crate::reclaim`]).
 //!
 //! # Concurrency
-//! One lock per shard of directories, never held across a backend call. Whether an answer may be
-//! kept is the directory's own affair ([`crate::inode::Freshness`]): callers insert under the
-//! directory's `inode-changes` lock.
+//! The table is [`NameTable`]: readers hold an epoch guard, take no lock and store nothing that
+//! another thread reads; writers lock one bucket. Callers insert under the directory's `entries`
+//! lock, so that a change of the directory and an older answer do not meet here.
+//!
+//! A dentry is believed if it has not expired, if its directory has not forgotten its names since
+//! ([`Inode::believes`]), and if its inode has not been torn down.
 //!
 //! # Why
-//! A map per directory inside sharded locks: plain, right, and the directory's names go with one
-//! removal. Bad at: every hit takes a shard lock, and all names of one directory share a shard.
-//! The lock-free table takes its place behind the same five functions.
+//! One table keyed by (directory id, name). Ids are never reused and a dentry never changes its key,
+//! so renaming a directory moves none of its children, and no reader is carried to another chain.
+//! Forgetting all names of a directory is one store; what is left of them goes when the clock hand
+//! comes by. Bad at: listing a directory, which the table cannot.
 
 use crate::backend::InodeId;
-use crate::inode::Expiry;
+use crate::inode::{Expiry, Inode, Moment, Node, Ticket};
 use crate::lock_order;
 use crate::name::Name;
 use crate::statistics::Counters;
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
-use std::time::Duration;
+use uvfs_concurrent::complete::Losses;
+use uvfs_concurrent::epoch::{self, Guard};
+use uvfs_concurrent::name_table::{Entry, Hand, NameTable, Verdict};
+use uvfs_concurrent::object::Ref;
 use uvfs_concurrent::primitive::atomic::{AtomicUsize, Ordering::Relaxed};
-use uvfs_concurrent::shard::Shards;
-
-const SHARDS: usize = 32;
 
 /// What a cached name means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,189 +39,307 @@ pub(crate) enum Meaning {
     Missing,
 }
 
-#[derive(Debug)]
-struct Dentry {
-    meaning: Meaning,
-    expiry: Expiry,
-    /// Used since the clock last passed.
-    referenced: bool,
+/// What a name is to mean.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target<'a> {
+    /// This object.
+    Node(&'a Node),
+    /// No such name.
+    Missing,
 }
 
-#[derive(Debug, Default)]
-struct Shard {
-    directories: HashMap<InodeId, HashMap<Arc<[u8]>, Dentry>>,
-    clock: VecDeque<(InodeId, Arc<[u8]>)>,
+/// How a name came here: decides how soon it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// Somebody asked for it.
+    Asked,
+    /// It came with a listing: on probation until somebody asks for it.
+    Listed,
+}
+
+/// Weights of the clock: rounds of the hand that a name survives unused.
+mod weight {
+    /// Names of a listing, and negative ones.
+    pub(super) const PROBATION: u8 = 0;
+    /// Names that somebody asked for.
+    pub(super) const ASKED: u8 = 1;
+    /// Most for what is no directory.
+    pub(crate) const MOST: u8 = 2;
+    /// Most for a directory: many paths lead through it.
+    pub(crate) const DIRECTORY: u8 = 3;
+}
+
+/// One cached name. Its key is in the table's entry.
+#[derive(Debug)]
+pub(crate) struct Dentry {
+    /// `None`: there is no such name.
+    inode: Option<Ref<Inode>>,
+    stamp: Ticket,
+    expiry: Expiry,
+}
+
+impl Dentry {
+    /// The inode it leads to; `None` if there is none.
+    #[inline]
+    pub(crate) fn inode(&self) -> Option<&Ref<Inode>> {
+        self.inode.as_ref()
+    }
+
+    pub(crate) fn expiry(&self) -> Expiry {
+        self.expiry
+    }
+
+    pub(crate) fn meaning(&self) -> Meaning {
+        self.inode.as_ref().map_or(Meaning::Missing, |inode| Meaning::Inode(inode.id))
+    }
+
+    /// Whether it is believed, as a name of `directory`.
+    #[inline]
+    pub(crate) fn believed(&self, directory: &Inode, now: &mut Option<Moment>) -> bool {
+        directory.believes(self.stamp) && self.stands(now)
+    }
+
+    /// As [`Dentry::believed`], as far as it can be said without the directory.
+    #[inline]
+    fn stands(&self, now: &mut Option<Moment>) -> bool {
+        self.expiry.valid_at(now) && self.inode.as_ref().is_none_or(|inode| !inode.is_dead())
+    }
+}
+
+/// A dentry in the table.
+pub(crate) type CachedName = Entry<Dentry>;
+
+/// Marks a name as used, without a store if it is marked enough.
+#[inline]
+pub(crate) fn touch(name: &CachedName, directory: bool) {
+    name.touch(if directory { weight::DIRECTORY } else { weight::MOST });
 }
 
 #[derive(Debug)]
 pub(crate) struct NameCache {
-    shards: Shards<Shard>,
-    count: AtomicUsize,
-    limit: usize,
+    table: NameTable<Dentry>,
+    hand: Hand,
+    negative_hand: Hand,
+    negatives: AtomicUsize,
+    /// Names that went although they may still exist: no directory of their stripe is complete.
+    losses: Losses,
 }
 
 impl NameCache {
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { shards: Shards::new(&lock_order::NAMES, SHARDS), count: AtomicUsize::new(0), limit }
-    }
-
-    /// What `name` means, and for how much longer that is believed.
-    pub(crate) fn find(&self, directory: InodeId, name: Name<'_>) -> Option<(Meaning, Duration)> {
-        let mut shard = self.shards.of(&directory).lock();
-        let dentry = shard.directories.get_mut(&directory)?.get_mut(name.as_bytes())?;
-        if !dentry.expiry.valid() {
-            return None;
+    /// Room for `expected` names at first; the table grows by itself.
+    pub(crate) fn new(expected: usize) -> Self {
+        Self {
+            table: NameTable::new(&lock_order::NAMES, expected),
+            hand: Hand::default(),
+            negative_hand: Hand::default(),
+            negatives: AtomicUsize::new(0),
+            losses: Losses::default(),
         }
-        dentry.referenced = true;
-        Some((dentry.meaning, dentry.expiry.remains()))
     }
 
-    /// Remembers what `name` means. Entries used least recently make room.
+    /// Names of directories that went for want of room, or because nothing is sure any more.
+    pub(crate) fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    /// Whether `name` is not in the table at all: neither believed nor doubted.
+    #[inline]
+    pub(crate) fn is_absent(
+        &self,
+        guard: &Guard,
+        directory: &Inode,
+        hash: u64,
+        name: &[u8],
+    ) -> bool {
+        self.table.get(guard, hash, directory.id.0, name).is_none()
+    }
+
+    /// The dentry of `name`, if it is cached and believed.
+    pub(crate) fn find<'g>(
+        &'g self,
+        guard: &'g Guard,
+        directory: &Inode,
+        name: Name<'_>,
+    ) -> Option<&'g CachedName> {
+        let hash = self.table.hash(directory.id.0, name.as_bytes());
+        self.probe(guard, directory, hash, name.as_bytes(), &mut None)
+    }
+
+    /// As [`NameCache::find`], with the hash of [`NameTable::hash`].
+    #[inline]
+    pub(crate) fn probe<'g>(
+        &'g self,
+        guard: &'g Guard,
+        directory: &Inode,
+        hash: u64,
+        name: &[u8],
+        now: &mut Option<Moment>,
+    ) -> Option<&'g CachedName> {
+        let entry = self.table.get(guard, hash, directory.id.0, name)?;
+        entry.value().believed(directory, now).then_some(entry)
+    }
+
+    /// The hash of a name of `directory`.
+    pub(crate) fn hash(&self, directory: InodeId, name: Name<'_>) -> u64 {
+        self.table.hash(directory.0, name.as_bytes())
+    }
+
+    /// What `name` means, if that is cached.
+    pub(crate) fn meaning(&self, directory: &Inode, name: Name<'_>) -> Option<Meaning> {
+        self.find(&epoch::pin(), directory, name).map(|entry| entry.value().meaning())
+    }
+
+    /// Remembers what `name` means. Returns an inode that lost its last name by it, marked as queued.
     pub(crate) fn insert(
         &self,
-        directory: InodeId,
+        directory: &Inode,
         name: Name<'_>,
-        meaning: Meaning,
-        expiry: Expiry,
-        counters: &Counters,
-    ) {
-        if expiry == Expiry::Expired {
-            return self.remove(directory, name);
+        target: Target<'_>,
+        (stamp, expiry): (Ticket, Expiry),
+        arrival: Arrival,
+    ) -> Option<Ref<Inode>> {
+        if expiry == Expiry::EXPIRED {
+            return self.lose(directory.id, name);
         }
-        let mut shard = self.shards.of(&directory).lock();
-        let shard = &mut *shard;
-        let names = shard.directories.entry(directory).or_default();
-        if let Some(dentry) = names.get_mut(name.as_bytes()) {
-            dentry.meaning = meaning;
-            dentry.expiry = expiry;
-            return;
+        let inode = match target {
+            Target::Missing => None,
+            Target::Node(node) => match node.inode.try_ref() {
+                Some(inode) => Some(inode),
+                // Millions of cached names for one object: this one is asked for each time.
+                None => return self.lose(directory.id, name),
+            },
+        };
+        let weight = match (&inode, arrival) {
+            (Some(_), Arrival::Asked) => weight::ASKED,
+            _ => weight::PROBATION,
+        };
+        match &inode {
+            Some(inode) => inode.gained_name(),
+            None => {
+                // ORDERING: Relaxed; a size.
+                self.negatives.fetch_add(1, Relaxed);
+            }
         }
-        let key: Arc<[u8]> = name.as_bytes().into();
-        names.insert(key.clone(), Dentry { meaning, expiry, referenced: false });
-        shard.clock.push_back((directory, key));
-        // ORDERING: Relaxed; a size, its users tolerate lag.
-        self.count.fetch_add(1, Relaxed);
-        self.make_room(shard, counters);
+        let guard = epoch::pin();
+        let hash = self.table.hash(directory.id.0, name.as_bytes());
+        let dentry = Dentry { inode, stamp, expiry };
+        let name = name.as_bytes();
+        let old = self.table.insert(&guard, hash, directory.id.0, name, weight, dentry)?;
+        self.removed(old)
     }
 
-    /// Forgets one name.
-    pub(crate) fn remove(&self, directory: InodeId, name: Name<'_>) {
-        let mut shard = self.shards.of(&directory).lock();
-        let Some(names) = shard.directories.get_mut(&directory) else { return };
-        let removed = names.remove(name.as_bytes()).is_some();
-        if names.is_empty() {
-            shard.directories.remove(&directory);
-        }
-        self.removed(usize::from(removed));
+    /// Forgets one name that may exist.
+    fn lose(&self, directory: InodeId, name: Name<'_>) -> Option<Ref<Inode>> {
+        self.losses.count_loss(directory.0);
+        self.remove(directory, name)
     }
 
-    /// Forgets every name of a directory.
-    pub(crate) fn remove_directory(&self, directory: InodeId) {
-        let mut shard = self.shards.of(&directory).lock();
-        let removed = shard.directories.remove(&directory).map_or(0, |names| names.len());
-        self.removed(removed);
+    /// Forgets one name, which is changing. Returns an inode that lost its last name by it, marked as queued.
+    pub(crate) fn remove(&self, directory: InodeId, name: Name<'_>) -> Option<Ref<Inode>> {
+        let guard = epoch::pin();
+        let hash = self.table.hash(directory.0, name.as_bytes());
+        let old = self.table.remove(&guard, hash, directory.0, name.as_bytes())?;
+        self.removed(old)
     }
 
     /// Forgets everything.
-    pub(crate) fn clear(&self) {
-        for shard in self.shards.iter() {
-            let mut shard = shard.lock();
-            let removed = shard.directories.values().map(HashMap::len).sum();
-            *shard = Shard::default();
-            self.removed(removed);
+    pub(crate) fn clear(&self) -> Vec<Ref<Inode>> {
+        let mut orphans = Vec::new();
+        // Twice: a table that grows meanwhile may be passed by in part.
+        for _ in 0..2 {
+            let all = self.table.buckets();
+            orphans.extend(self.sweep_with(&Hand::default(), all, |_| Verdict::Remove));
+        }
+        orphans
+    }
+
+    /// Moves the clock hand over `buckets` buckets: what was used since it last came by gets another
+    /// round, what was not goes. Returns the inodes that lost their last name and that nobody holds,
+    /// marked as queued.
+    pub(crate) fn sweep(&self, buckets: usize, counters: &Counters) -> Vec<Ref<Inode>> {
+        let mut now = None;
+        self.sweep_with(&self.hand, buckets, |entry| {
+            if !entry.value().stands(&mut now) {
+                return Verdict::Remove;
+            }
+            let used = entry.value().inode().is_some_and(|inode| inode.untouch());
+            if used | (entry.age() > 0) {
+                return Verdict::Keep;
+            }
+            counters.names_evicted.hit();
+            Verdict::Remove
+        })
+    }
+
+    /// The same for negative names only.
+    pub(crate) fn sweep_negatives(&self, buckets: usize, counters: &Counters) {
+        self.sweep_with(&self.negative_hand, buckets, |entry| {
+            if entry.value().inode().is_some() || entry.age() > 0 {
+                return Verdict::Keep;
+            }
+            counters.names_evicted.hit();
+            Verdict::Remove
+        });
+    }
+
+    fn sweep_with(
+        &self,
+        hand: &Hand,
+        buckets: usize,
+        mut verdict: impl FnMut(&CachedName) -> Verdict,
+    ) -> Vec<Ref<Inode>> {
+        let guard = epoch::pin();
+        let mut removed = Vec::new();
+        self.table.sweep(&guard, hand, buckets, |entry| {
+            let verdict = verdict(entry);
+            if verdict == Verdict::Remove {
+                if entry.value().inode().is_some() {
+                    self.losses.count_loss(entry.parent());
+                }
+                removed.push(entry);
+            }
+            verdict
+        });
+        removed.into_iter().filter_map(|entry| self.removed(entry)).collect()
+    }
+
+    /// Accounts for a name that left the table.
+    fn removed(&self, entry: &CachedName) -> Option<Ref<Inode>> {
+        match entry.value().inode() {
+            Some(inode) => inode.lost_name().then(|| inode.try_clone()).flatten(),
+            None => {
+                // ORDERING: Relaxed; a size.
+                self.negatives.fetch_sub(1, Relaxed);
+                None
+            }
         }
     }
 
     /// Names kept now, negative ones included.
     pub(crate) fn count(&self) -> usize {
-        // ORDERING: Relaxed; a statistic.
-        self.count.load(Relaxed)
+        self.table.len()
     }
 
-    /// Names that may be kept.
-    pub(crate) fn limit(&self) -> usize {
-        self.limit
-    }
-
-    fn removed(&self, names: usize) {
+    /// Negative names kept now.
+    pub(crate) fn negatives(&self) -> usize {
         // ORDERING: Relaxed; a size.
-        self.count.fetch_sub(names, Relaxed);
+        self.negatives.load(Relaxed)
     }
 
-    /// Moves this shard's clock on while there are too many names. Keys whose dentry has gone stay
-    /// in the clock until it reaches them; the bound below keeps them fewer than the names.
-    fn make_room(&self, shard: &mut Shard, counters: &Counters) {
-        let mut steps = 64;
-        while steps > 0 && (self.count() > self.limit || shard.clock.len() > 2 * self.limit) {
-            steps -= 1;
-            let Some((directory, key)) = shard.clock.pop_front() else { return };
-            let Some(names) = shard.directories.get_mut(&directory) else { continue };
-            match names.get_mut(&key) {
-                Some(dentry) if dentry.referenced && dentry.expiry.valid() => {
-                    dentry.referenced = false;
-                    shard.clock.push_back((directory, key));
-                }
-                Some(_) => {
-                    names.remove(&key);
-                    if names.is_empty() {
-                        shard.directories.remove(&directory);
-                    }
-                    self.removed(1);
-                    counters.names_evicted.hit();
-                }
-                None => {}
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn name(text: &str) -> Name<'_> {
-        Name::new(text.as_bytes()).unwrap()
+    /// Bytes of names and table.
+    pub(crate) fn bytes(&self) -> usize {
+        self.table.bytes()
     }
 
-    #[test]
-    fn names_are_found_until_they_expire_or_are_removed() {
-        let (cache, counters) = (NameCache::new(100), Counters::default());
-        let (dir, file) = (InodeId(1), Meaning::Inode(InodeId(7)));
-        cache.insert(dir, name("a"), file, Expiry::Never, &counters);
-        cache.insert(dir, name("b"), Meaning::Missing, Expiry::Never, &counters);
-        cache.insert(dir, name("c"), file, Expiry::Expired, &counters);
-        assert_eq!(cache.find(dir, name("a")).unwrap().0, file);
-        assert_eq!(cache.find(dir, name("b")).unwrap().0, Meaning::Missing);
-        assert!(cache.find(dir, name("c")).is_none());
-        assert!(cache.find(InodeId(2), name("a")).is_none());
-        cache.remove(dir, name("a"));
-        assert!(cache.find(dir, name("a")).is_none());
-        cache.remove_directory(dir);
-        assert_eq!(cache.count(), 0);
+    /// The length of the first component of `path`, which does not start with a slash, and its hash.
+    #[inline]
+    pub(crate) fn scan_component(&self, path: &[u8]) -> (usize, u64) {
+        self.table.hasher().scan_component(path)
     }
 
-    #[test]
-    fn the_limit_holds_and_used_names_stay_longer() {
-        let (cache, counters) = (NameCache::new(100), Counters::default());
-        let (dir, file) = (InodeId(1), Meaning::Inode(InodeId(7)));
-        cache.insert(dir, name("hot"), file, Expiry::Never, &counters);
-        for at in 0..10_000 {
-            cache.insert(dir, name(&format!("n{at}")), file, Expiry::Never, &counters);
-            assert!(cache.find(dir, name("hot")).is_some(), "evicted after {at}");
-        }
-        assert!(cache.count() <= 101, "{} names", cache.count());
-        assert!(counters.names_evicted.total() >= 9_800);
-    }
-
-    #[test]
-    fn names_that_come_and_go_leave_no_garbage_behind() {
-        let (cache, counters) = (NameCache::new(100), Counters::default());
-        for at in 0..10_000u64 {
-            let text = format!("n{at}");
-            cache.insert(InodeId(1), name(&text), Meaning::Missing, Expiry::Never, &counters);
-            cache.remove(InodeId(1), name(&text));
-        }
-        let garbage: usize = cache.shards.iter().map(|shard| shard.lock().clock.len()).sum();
-        assert!(cache.count() == 0 && garbage <= 201, "{garbage} dead keys");
+    /// The hash of a name of `directory` from that of [`NameCache::scan_component`].
+    #[inline]
+    pub(crate) fn key_hash(&self, directory: InodeId, name_hash: u64) -> u64 {
+        self.table.hasher().key_hash(directory.0, name_hash)
     }
 }

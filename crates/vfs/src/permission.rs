@@ -70,6 +70,29 @@ pub fn allows(caller: &Caller, attributes: &Attributes, acl: Option<&Acl>, wante
     class.contains(wanted)
 }
 
+/// Whether an unprivileged `caller` may search a directory of this mode, owner and group; `None` if
+/// that takes more than this: an access control list (`acl_free`: there is none), or groups that
+/// have to be read from the system. Agrees with [`allows`] where it answers.
+#[inline]
+pub(crate) fn may_search(
+    caller: &Caller,
+    (mode, uid, gid): (u32, u32, u32),
+    acl_free: bool,
+) -> Option<bool> {
+    let may = |mode: u32| Access::from_mode(mode).contains(Access::EXECUTE);
+    if caller.uid == uid {
+        return Some(may(mode >> 6));
+    }
+    if !acl_free && mode & GROUP_BITS != 0 {
+        return None;
+    }
+    let (group, other) = (may(mode >> 3), may(mode));
+    if group == other {
+        return Some(other);
+    }
+    Some(if caller.known_in_group(gid)? { group } else { other })
+}
+
 /// Whether `caller`, who may write `directory`, may remove or rename `victim` in it: the rule of the
 /// sticky bit.
 ///

@@ -1,5 +1,6 @@
 //! What the caches hold and did.
 
+use crate::walk::Reason;
 use serde::Serialize;
 use uvfs_concurrent::counter::Counter;
 
@@ -10,6 +11,8 @@ pub(crate) struct Counters {
     pub(crate) negative_hits: Counter,
     pub(crate) name_misses: Counter,
     pub(crate) names_evicted: Counter,
+    pub(crate) waited: Counter,
+    pub(crate) walks: WalkCounters,
     pub(crate) attribute_hits: Counter,
     pub(crate) attribute_misses: Counter,
     pub(crate) inodes_evicted: Counter,
@@ -26,8 +29,8 @@ pub(crate) struct Counters {
 pub struct CacheStatistics {
     /// Held now: entries, or bytes for `pages`.
     pub held: u64,
-    /// May be held; the same unit.
-    pub limit: u64,
+    /// May be held; the same unit. None for names and inodes, which share `metadata`.
+    pub limit: Option<u64>,
     /// Requests answered.
     pub hits: u64,
     /// Requests passed to the store.
@@ -36,15 +39,62 @@ pub struct CacheStatistics {
     pub evicted: u64,
 }
 
+/// A budget of bytes.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct BudgetStatistics {
+    /// Held now.
+    pub held_bytes: u64,
+    /// May be held.
+    pub limit_bytes: u64,
+    /// Let go, and kept only until every reader has passed; of the whole process.
+    pub garbage_bytes: u64,
+}
+
+/// Path walks, and why some did not stay on the fast path.
+#[derive(Debug, Clone, Serialize)]
+pub struct WalkStatistics {
+    /// Ended without a lock, a reference or a store.
+    pub fast: u64,
+    /// Went on by the slow walk, by reason.
+    pub slow: Vec<(&'static str, u64)>,
+}
+
+/// Counts walks.
+#[derive(Debug, Default)]
+pub(crate) struct WalkCounters {
+    pub(crate) fast: Counter,
+    slow: [Counter; Reason::ALL.len()],
+}
+
+impl WalkCounters {
+    /// A walk left the fast path.
+    pub(crate) fn slow(&self, reason: Reason) {
+        self.slow[reason as usize].hit();
+    }
+
+    pub(crate) fn statistics(&self) -> WalkStatistics {
+        let slow = Reason::ALL.iter().map(|&why| (why.name(), self.slow[why as usize].total()));
+        WalkStatistics { fast: self.fast.total(), slow: slow.collect() }
+    }
+}
+
 /// A snapshot of everything the core counts.
 #[derive(Debug, Clone, Serialize)]
 pub struct Statistics {
     /// Kind of store.
     pub store: &'static str,
+    /// Names and inodes together.
+    pub metadata: BudgetStatistics,
     /// Names.
     pub names: CacheStatistics,
+    /// Names known to be missing that are held now; counted in `names` too.
+    pub negatives: u64,
     /// Names known to be missing: lookups answered so.
     pub negative_hits: u64,
+    /// Lookups that waited for another one's answer about the same name.
+    pub waited: u64,
+    /// Path walks of the in-process API.
+    pub walks: WalkStatistics,
     /// Inodes; hits and misses are attribute requests.
     pub inodes: CacheStatistics,
     /// Inodes in use by somebody.

@@ -11,22 +11,24 @@
 
 use crate::acl::{self, Acl};
 use crate::api::Directory;
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, FileKind};
 use crate::backend::{
     Authority, Backend, Capabilities, ChangeSink, Enforcer, Entry, FileRef, InodeId,
 };
 use crate::caller::{Caller, Checks};
 use crate::config::VfsConfig;
 use crate::error::{Error, Result};
+use crate::flight::Flights;
 use crate::inode::{Clock, Expiry, InodeTable, Node, Ticket};
 use crate::lock_order;
 use crate::name::Name;
 use crate::names::NameCache;
 use crate::page::PageBudget;
 use crate::permission::{self, Access};
-use crate::statistics::{CacheStatistics, Counters, Statistics};
+use crate::statistics::{BudgetStatistics, CacheStatistics, Counters, Statistics};
 use std::fmt;
 use std::sync::{Arc, Weak};
+use uvfs_concurrent::epoch;
 use uvfs_concurrent::lock::{RwLock, order};
 
 /// The parts that operations share.
@@ -37,6 +39,7 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     pub(crate) inodes: InodeTable,
     pub(crate) names: NameCache,
+    pub(crate) flights: Flights,
     pub(crate) pages: Arc<PageBudget>,
     pub(crate) counters: Counters,
     observer: RwLock<Option<Arc<dyn ChangeSink>>>,
@@ -60,8 +63,9 @@ impl Vfs {
             capabilities: backend.capabilities(),
             backend: Box::new(backend),
             clock: Clock::default(),
-            inodes: InodeTable::new(config.inodes_max),
-            names: NameCache::new(config.names_max),
+            inodes: InodeTable::new(),
+            names: NameCache::new(names_expected(&config)),
+            flights: Flights::new(),
             pages: Arc::new(PageBudget::new(config.page_cache_bytes)),
             counters: Counters::default(),
             observer: RwLock::new(&lock_order::OBSERVER, None),
@@ -116,17 +120,25 @@ impl Vfs {
         let counters = &core.counters;
         Statistics {
             store: core.capabilities.store,
+            metadata: BudgetStatistics {
+                held_bytes: core.metadata_bytes() as u64,
+                limit_bytes: core.config.metadata_bytes,
+                garbage_bytes: epoch::garbage_bytes() as u64,
+            },
             names: CacheStatistics {
                 held: core.names.count() as u64,
-                limit: core.names.limit() as u64,
+                limit: None,
                 hits: counters.name_hits.total(),
                 misses: counters.name_misses.total(),
                 evicted: counters.names_evicted.total(),
             },
+            negatives: core.names.negatives() as u64,
             negative_hits: counters.negative_hits.total(),
+            waited: counters.waited.total(),
+            walks: counters.walks.statistics(),
             inodes: CacheStatistics {
                 held: core.inodes.count() as u64,
-                limit: core.config.inodes_max as u64,
+                limit: None,
                 hits: counters.attribute_hits.total(),
                 misses: counters.attribute_misses.total(),
                 evicted: counters.inodes_evicted.total(),
@@ -134,7 +146,7 @@ impl Vfs {
             inodes_active: core.inodes.racy_active(),
             pages: CacheStatistics {
                 held: core.pages.held_bytes(),
-                limit: core.pages.limit_bytes(),
+                limit: Some(core.pages.limit_bytes()),
                 hits: counters.page_hits.total(),
                 misses: counters.page_misses.total(),
                 evicted: counters.pages_evicted.total(),
@@ -148,7 +160,7 @@ impl Vfs {
 
     /// Forgets every inode that nobody holds, and every name.
     pub fn forget_unused(&self) {
-        self.core.names.clear();
+        self.core.forget_names();
         self.core.inodes.clear_inactive(&self.core);
     }
 
@@ -161,7 +173,8 @@ impl Vfs {
     /// Fails unless `caller` has `wanted` on `node`. Asks the store only for callers that the core
     /// has to check.
     pub(crate) fn check(&self, caller: &Caller, node: &Node, wanted: Access) -> Result<()> {
-        if caller.checks == Checks::Done {
+        // Nothing keeps root out of a directory (CAP_DAC_OVERRIDE in capabilities(7)).
+        if caller.checks == Checks::Done || (caller.is_privileged() && node.is_directory()) {
             return Ok(());
         }
         let attributes = self.attributes(node, None)?;
@@ -201,6 +214,11 @@ impl Vfs {
     }
 }
 
+/// Names to have room for at first: few, but not so few that a large cache grows often.
+fn names_expected(config: &VfsConfig) -> usize {
+    usize::try_from(config.metadata_bytes / 4096).unwrap_or(usize::MAX).clamp(8, 4096)
+}
+
 impl Core {
     /// The backend, about to be called: asserts in debug builds that no lock is held.
     pub(crate) fn backend(&self) -> &dyn Backend {
@@ -211,7 +229,7 @@ impl Core {
     /// The inode of `entry`, kept in the table.
     pub(crate) fn adopt(self: &Arc<Self>, entry: &Entry, ticket: Ticket) -> Node {
         let node = self.inodes.adopt(self, entry, ticket, self.attribute_expiry());
-        self.inodes.trim(self);
+        self.make_room();
         node
     }
 
@@ -221,18 +239,18 @@ impl Core {
     }
 
     pub(crate) fn attribute_expiry(&self) -> Expiry {
-        if self.shared() { Expiry::after(self.config.attr_timeout) } else { Expiry::Never }
+        if self.shared() { Expiry::after(self.config.attr_timeout) } else { Expiry::NEVER }
     }
 
     pub(crate) fn entry_expiry(&self) -> Expiry {
-        if self.shared() { Expiry::after(self.config.entry_timeout) } else { Expiry::Never }
+        if self.shared() { Expiry::after(self.config.entry_timeout) } else { Expiry::NEVER }
     }
 
     pub(crate) fn negative_expiry(&self) -> Expiry {
         match self.config.negative_timeout {
-            timeout if timeout.is_zero() => Expiry::Expired,
+            timeout if timeout.is_zero() => Expiry::EXPIRED,
             timeout if self.shared() => Expiry::after(timeout),
-            _ => Expiry::Never,
+            _ => Expiry::NEVER,
         }
     }
 
@@ -241,7 +259,7 @@ impl Core {
         self.counters.stale.hit();
         node.inode.expire_attributes(&self.clock);
         if node.is_directory() {
-            self.names.remove_directory(node.id());
+            node.inode.forget_names(&self.clock);
         }
     }
 
@@ -264,7 +282,7 @@ impl Core {
         match self.backend().attributes(file) {
             Ok(value) => {
                 let expiry = self.attribute_expiry();
-                if !node.inode.keep_attributes(&self.clock, ticket, value, expiry) {
+                if !node.inode.keep_attributes(&self.clock, ticket, &value, expiry) {
                     self.counters.discarded.hit();
                 }
                 Ok(value)
@@ -287,10 +305,15 @@ impl ChangeSink for News {
         let Some(core) = self.0.upgrade() else { return };
         core.counters.news.hit();
         if let Some(directory) = core.inodes.find(parent) {
-            directory.inode.changes.lock().note(&core.clock);
+            {
+                let rest = directory.inode.rest();
+                let mut changes = rest.entries.lock();
+                changes.note(&core.clock);
+                rest.complete.revoke();
+            }
             directory.inode.expire_attributes(&core.clock);
         }
-        core.names.remove(parent, name);
+        core.forget_name(parent, name);
         core.tell(|observer| observer.entry_changed(parent, name));
     }
 
@@ -299,7 +322,7 @@ impl ChangeSink for News {
         core.counters.news.hit();
         if let Some(node) = core.inodes.find(inode) {
             node.inode.expire_attributes(&core.clock);
-            if let Some(pages) = node.inode.pages.get() {
+            if let Some(pages) = node.inode.known_rest().and_then(|rest| rest.pages.get()) {
                 pages.content_changed(&core.clock);
             }
         }
@@ -310,13 +333,17 @@ impl ChangeSink for News {
         let Some(core) = self.0.upgrade() else { return };
         core.counters.news.hit();
         core.inodes.for_each(|inode| {
-            inode.changes.lock().note(&core.clock);
+            if inode.kind() == FileKind::Directory {
+                let mut changes = inode.rest().entries.lock();
+                changes.note(&core.clock);
+                inode.rest().complete.revoke();
+            }
             inode.expire_attributes(&core.clock);
-            if let Some(pages) = inode.pages.get() {
+            if let Some(pages) = inode.known_rest().and_then(|rest| rest.pages.get()) {
                 pages.content_changed(&core.clock);
             }
         });
-        core.names.clear();
+        core.forget_names();
         core.tell(|observer| observer.everything_changed());
     }
 }

@@ -48,7 +48,7 @@ struct Run {
 impl Run {
     fn new() -> Self {
         let memory = MemoryBackend::new(MemoryConfig::default()).expect("the default limits");
-        let config = VfsConfig { names_max: 64, inodes_max: 16, ..VfsConfig::default() };
+        let config = VfsConfig { metadata_bytes: 16 << 10, ..VfsConfig::default() };
         let vfs = Vfs::new(memory, config).expect("the smallest limits");
         let root = vfs.root_directory(Caller::root());
         let number = root.stat("/").expect("a root").number;

@@ -3,8 +3,9 @@
 // This is the lock that the ban points to; what it wraps comes through `primitive`.
 #![allow(clippy::disallowed_types)]
 
+use super::meter::{self, Mode};
 use super::order::{self, LockClass};
-use crate::primitive::raw;
+use crate::primitive::{raw, record};
 use std::ops::{Deref, DerefMut};
 
 /// A mutual-exclusion lock of a [`LockClass`]. Blocks; never poisons.
@@ -21,16 +22,28 @@ impl<T> Mutex<T> {
     }
 
     /// Takes the lock, waiting for it if need be.
+    #[inline]
+    #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         order::entering(self.class);
-        MutexGuard { raw: Some(self.raw.lock()), class: self.class }
+        record::lock();
+        let (raw, held) =
+            meter::take(self.class, Mode::Mutex, || self.raw.try_lock(), || self.raw.lock());
+        MutexGuard { raw: Some(raw), held, class: self.class }
     }
 
     /// Takes the lock if it is free; never waits.
+    #[inline]
+    #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let raw = self.raw.try_lock()?;
+        let Some(raw) = self.raw.try_lock() else {
+            meter::rejected(self.class, Mode::Mutex);
+            return None;
+        };
         order::entering(self.class);
-        Some(MutexGuard { raw: Some(raw), class: self.class })
+        record::lock();
+        let held = meter::taken_unwaited(self.class, Mode::Mutex);
+        Some(MutexGuard { raw: Some(raw), held, class: self.class })
     }
 
     /// Gives the value back, without locking: nobody else can have the mutex any more.
@@ -44,6 +57,7 @@ impl<T> Mutex<T> {
 pub struct MutexGuard<'a, T> {
     // `None` only inside `drop`.
     raw: Option<raw::MutexGuard<'a, T>>,
+    held: meter::Held,
     class: &'static LockClass,
 }
 
@@ -61,8 +75,10 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 }
 
 impl<T> Drop for MutexGuard<'_, T> {
+    #[inline]
     fn drop(&mut self) {
-        self.raw.take();
+        let raw = &mut self.raw;
+        self.held.end(|| drop(raw.take()));
         order::leaving(self.class);
     }
 }
@@ -80,14 +96,22 @@ impl Default for Condvar {
 impl Condvar {
     /// Releases `guard`, sleeps until notified (or for no reason), and takes the lock again.
     #[cfg(not(loom))]
+    #[track_caller]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        self.0.wait(guard.raw.as_mut().expect("held until dropped"));
+        let raw = guard.raw.as_mut().expect("held until dropped");
+        guard.held.end(|| self.0.wait(raw));
+        guard.held = meter::taken_unwaited(guard.class, Mode::Mutex);
     }
 
     /// As [`Condvar::wait`], for at most `limit`. Says whether the time ran out.
     #[cfg(not(loom))]
+    #[track_caller]
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, limit: std::time::Duration) -> bool {
-        self.0.wait_for(guard.raw.as_mut().expect("held until dropped"), limit).timed_out()
+        let raw = guard.raw.as_mut().expect("held until dropped");
+        let mut timed_out = false;
+        guard.held.end(|| timed_out = self.0.wait_for(raw, limit).timed_out());
+        guard.held = meter::taken_unwaited(guard.class, Mode::Mutex);
+        timed_out
     }
 
     /// Wakes one sleeper.

@@ -53,11 +53,13 @@ static EDGES: parking_lot::Mutex<BTreeSet<(&'static str, &'static str)>> =
 ///
 /// # Panics
 /// In debug builds, when a class of the same or a later rank is already held.
-pub(super) fn entering(class: &'static LockClass) {
+pub(crate) fn entering(class: &'static LockClass) {
     if !cfg!(debug_assertions) {
         return;
     }
-    HELD.with_borrow_mut(|held| {
+    // The list is gone while a thread's locals are torn down; nothing is checked there.
+    let _ = HELD.try_with(|held| {
+        let mut held = held.borrow_mut();
         if let Some(outer) = held.iter().max_by_key(|outer| outer.rank) {
             assert!(
                 outer.rank < class.rank,
@@ -67,20 +69,25 @@ pub(super) fn entering(class: &'static LockClass) {
                 outer.name,
                 outer.rank
             );
-            if SEEN.with_borrow_mut(|seen| seen.insert((outer.rank, class.rank))) {
-                EDGES.lock().insert((outer.name, class.name));
-            }
+            note_edge(outer, class);
         }
         held.push(class);
     });
 }
 
+fn note_edge(outer: &LockClass, inner: &LockClass) {
+    let seen = |seen: &RefCell<BTreeSet<_>>| !seen.borrow_mut().insert((outer.rank, inner.rank));
+    if !SEEN.try_with(seen).unwrap_or(false) {
+        EDGES.lock().insert((outer.name, inner.name));
+    }
+}
+
 /// Notes that this thread released a lock of `class`.
-pub(super) fn leaving(class: &'static LockClass) {
+pub(crate) fn leaving(class: &'static LockClass) {
     if !cfg!(debug_assertions) {
         return;
     }
-    // The list is gone while a thread's locals are torn down; nothing is checked there.
+    // As in `entering`.
     let _ = HELD.try_with(|held| {
         let mut held = held.borrow_mut();
         if let Some(at) = held.iter().rposition(|one| std::ptr::eq(*one, class)) {

@@ -1,7 +1,8 @@
 //! Reader-writer lock with a lock class.
 
+use super::meter::{self, Mode};
 use super::order::{self, LockClass};
-use crate::primitive::raw;
+use crate::primitive::{raw, record};
 use std::ops::{Deref, DerefMut};
 
 /// A reader-writer lock of a [`LockClass`]. Blocks; never poisons. Not recursive, also for readers.
@@ -18,15 +19,25 @@ impl<T> RwLock<T> {
     }
 
     /// Takes the lock shared, waiting for a writer if need be.
+    #[inline]
+    #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         order::entering(self.class);
-        RwLockReadGuard { raw: Some(self.raw.read()), class: self.class }
+        record::lock();
+        let (raw, held) =
+            meter::take(self.class, Mode::Read, || self.raw.try_read(), || self.raw.read());
+        RwLockReadGuard { raw: Some(raw), held, class: self.class }
     }
 
     /// Takes the lock alone, waiting for readers and writers if need be.
+    #[inline]
+    #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         order::entering(self.class);
-        RwLockWriteGuard { raw: Some(self.raw.write()), class: self.class }
+        record::lock();
+        let (raw, held) =
+            meter::take(self.class, Mode::Write, || self.raw.try_write(), || self.raw.write());
+        RwLockWriteGuard { raw: Some(raw), held, class: self.class }
     }
 }
 
@@ -34,6 +45,7 @@ impl<T> RwLock<T> {
 #[derive(Debug)]
 pub struct RwLockReadGuard<'a, T> {
     raw: Option<raw::RwLockReadGuard<'a, T>>,
+    held: meter::Held,
     class: &'static LockClass,
 }
 
@@ -45,8 +57,10 @@ impl<T> Deref for RwLockReadGuard<'_, T> {
 }
 
 impl<T> Drop for RwLockReadGuard<'_, T> {
+    #[inline]
     fn drop(&mut self) {
-        self.raw.take();
+        let raw = &mut self.raw;
+        self.held.end(|| drop(raw.take()));
         order::leaving(self.class);
     }
 }
@@ -55,6 +69,7 @@ impl<T> Drop for RwLockReadGuard<'_, T> {
 #[derive(Debug)]
 pub struct RwLockWriteGuard<'a, T> {
     raw: Option<raw::RwLockWriteGuard<'a, T>>,
+    held: meter::Held,
     class: &'static LockClass,
 }
 
@@ -72,8 +87,10 @@ impl<T> DerefMut for RwLockWriteGuard<'_, T> {
 }
 
 impl<T> Drop for RwLockWriteGuard<'_, T> {
+    #[inline]
     fn drop(&mut self) {
-        self.raw.take();
+        let raw = &mut self.raw;
+        self.held.end(|| drop(raw.take()));
         order::leaving(self.class);
     }
 }

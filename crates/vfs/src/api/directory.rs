@@ -69,12 +69,12 @@ impl Directory {
 
     /// Attributes of what `path` leads to, symbolic links followed. stat(2).
     pub fn stat(&self, path: impl AsRef<[u8]>) -> Result<Attributes> {
-        self.vfs.attributes(&self.walk(path, Symlinks::Follow)?, None)
+        self.vfs.stat(self.manner(Symlinks::Follow), &self.node, path.as_ref())
     }
 
     /// Attributes of what `path` names, a last symbolic link not followed. lstat(2).
     pub fn symlink_stat(&self, path: impl AsRef<[u8]>) -> Result<Attributes> {
-        self.vfs.attributes(&self.walk(path, Symlinks::KeepLast)?, None)
+        self.vfs.stat(self.manner(Symlinks::KeepLast), &self.node, path.as_ref())
     }
 
     /// Whether the caller may access it so. access(2).

@@ -251,13 +251,13 @@ impl File {
     }
 
     fn locks(&self) -> &AdvisoryLocks {
-        self.node().inode.locks.get_or_init(Box::default)
+        self.node().inode.rest().locks.get_or_init(Box::default)
     }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
-        if let Some(locks) = self.node().inode.locks.get() {
+        if let Some(locks) = self.node().inode.known_rest().and_then(|rest| rest.locks.get()) {
             locks.unlock(self.owner, LockRange::ALL);
             locks.unlock_whole(self.owner);
         }

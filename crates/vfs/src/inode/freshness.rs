@@ -1,6 +1,7 @@
 //! Which answers of the store may be kept, and for how long.
 
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
+use std::time::Duration;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering};
 
 /// The clock of changes: one tick when a change begins, one when it ends.
@@ -10,6 +11,14 @@ pub(crate) struct Clock(AtomicU64);
 /// A moment on the [`Clock`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Ticket(u64);
+
+impl Ticket {
+    /// The number it is.
+    #[inline]
+    pub(crate) fn to_word(self) -> u64 {
+        self.0
+    }
+}
 
 impl Clock {
     /// The moment now; taken before asking the store.
@@ -27,7 +36,10 @@ impl Clock {
 
 /// The changes of one thing: its attributes, the entries of a directory, or the data of a file.
 /// Lives under that thing's lock.
-#[derive(Debug, Default)]
+///
+/// Packed to 12 bytes: every inode has one.
+#[derive(Debug, Default, Clone, Copy)]
+#[repr(packed(4))]
 pub(crate) struct Freshness {
     changed: Ticket,
     in_flight: u32,
@@ -36,7 +48,7 @@ pub(crate) struct Freshness {
 impl Freshness {
     /// Whether an answer whose request was sent at `ticket` is still true.
     pub(crate) fn admits(&self, ticket: Ticket) -> bool {
-        self.in_flight == 0 && self.changed <= ticket
+        self.in_flight == 0 && self.changed() <= ticket
     }
 
     /// The last tick noted.
@@ -53,8 +65,8 @@ impl Freshness {
 
     /// A change ends. True if no other change overlapped it, so that its own answer is the truth.
     pub(crate) fn end(&mut self, clock: &Clock, begin: Ticket) -> bool {
-        debug_assert!(self.in_flight > 0, "a change ends that did not begin");
-        let alone = self.in_flight == 1 && self.changed == begin;
+        debug_assert!({ self.in_flight } > 0, "a change ends that did not begin");
+        let alone = self.in_flight == 1 && self.changed() == begin;
         self.in_flight = self.in_flight.saturating_sub(1);
         self.changed = clock.tick();
         alone
@@ -66,42 +78,79 @@ impl Freshness {
     }
 }
 
-/// Until when something cached is believed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expiry {
-    /// As long as it is cached: nobody else changes the store.
-    Never,
-    /// Until then.
-    At(Instant),
-    /// Not any more.
-    Expired,
-}
+/// Until when something cached is believed: a moment of the coarse clock, in nanoseconds since the
+/// process first asked. One word, so that it can be read without a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Expiry(u64);
 
-/// What a frontend is told for [`Expiry::Never`].
+/// What a frontend is told for [`Expiry::NEVER`].
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
 
 impl Expiry {
+    /// As long as it is cached: nobody else changes the store.
+    pub(crate) const NEVER: Self = Self(u64::MAX);
+    /// Not any more.
+    pub(crate) const EXPIRED: Self = Self(0);
+
     /// `timeout` from now on.
     pub(crate) fn after(timeout: Duration) -> Self {
-        if timeout.is_zero() { Expiry::Expired } else { Expiry::At(Instant::now() + timeout) }
+        let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        if timeout == 0 {
+            return Self::EXPIRED;
+        }
+        Self(Moment::now().0.saturating_add(timeout).min(u64::MAX - 1))
+    }
+
+    /// The word it is.
+    pub(crate) fn to_word(self) -> u64 {
+        self.0
+    }
+
+    /// As it came from [`Expiry::to_word`].
+    pub(crate) fn from_word(word: u64) -> Self {
+        Self(word)
     }
 
     /// Whether it is believed now.
     pub(crate) fn valid(self) -> bool {
+        self == Self::NEVER || self.valid_at(&mut None)
+    }
+
+    /// Whether it is believed now; reads the clock at most once for all that are asked with the same
+    /// `now`, and not at all for what never expires.
+    #[inline]
+    pub(crate) fn valid_at(self, now: &mut Option<Moment>) -> bool {
         match self {
-            Expiry::Never => true,
-            Expiry::At(end) => Instant::now() < end,
-            Expiry::Expired => false,
+            Self::NEVER => true,
+            Self::EXPIRED => false,
+            Self(end) => now.get_or_insert_with(Moment::now).0 < end,
         }
     }
 
     /// For how much longer.
     pub(crate) fn remains(self) -> Duration {
         match self {
-            Expiry::Never => FOREVER,
-            Expiry::At(end) => end.saturating_duration_since(Instant::now()),
-            Expiry::Expired => Duration::ZERO,
+            Self::NEVER => FOREVER,
+            Self(end) => Duration::from_nanos(end.saturating_sub(Moment::now().0)),
         }
+    }
+}
+
+/// A moment of the coarse clock, which is some milliseconds late at most (CLOCK_MONOTONIC_COARSE in
+/// clock_gettime(2)): several times cheaper to read, and exact enough for lifetimes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        static START: OnceLock<u64> = OnceLock::new();
+        let clock = || {
+            let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+            now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        };
+        // Starts at 1: 0 stands for what has expired.
+        let start = *START.get_or_init(|| clock().saturating_sub(1));
+        Self(clock().saturating_sub(start))
     }
 }
 
@@ -130,6 +179,20 @@ mod tests {
         assert!(!thing.end(&clock, other));
         let alone = thing.begin(&clock);
         assert!(thing.end(&clock, alone));
+    }
+
+    #[test]
+    fn lifetimes_end_and_the_clock_is_read_once() {
+        assert!(Expiry::NEVER.valid() && !Expiry::EXPIRED.valid());
+        assert_eq!(Expiry::after(Duration::ZERO), Expiry::EXPIRED);
+        let hour = Expiry::after(Duration::from_secs(3600));
+        assert!(hour.valid() && hour.remains() > Duration::from_secs(3599));
+        assert_eq!(Expiry::from_word(hour.to_word()), hour);
+        let mut now = None;
+        assert!(Expiry::NEVER.valid_at(&mut now) && now.is_none());
+        assert!(hour.valid_at(&mut now) && now.is_some());
+        assert!(!hour.valid_at(&mut Some(Moment(u64::MAX))));
+        assert_eq!(Expiry::after(Duration::MAX).remains() > FOREVER, true);
     }
 
     #[test]

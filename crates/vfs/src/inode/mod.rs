@@ -5,136 +5,255 @@
 //! parent. Does not know names (`names`), and asks the backend nothing.
 //!
 //! # Concurrency
-//! A [`Node`] is a hold on an inode: while one exists the inode stays in the table. Each part of an
-//! inode has its own lock (see [`crate::lock_order`]); none is held across a backend call.
+//! A [`Node`] is a hold on an inode: while one exists the inode stays in the table. Names in the cache
+//! lead to inodes by references, which keep memory and not use ([`uvfs_concurrent::hold`]).
+//! Attributes are words under a sequence: copying them takes no lock and stores nothing. Everything
+//! else of an inode has its own lock (see [`crate::lock_order`]); none is held across a backend call.
 //!
 //! *Answers that a change overtook* are the recurring danger: a `stat` answer read before a `chmod`
 //! must not be cached after it. One clock decides. A reader takes a [`Ticket`] before it asks the
 //! store; a change notes a tick when it begins and another when it ends. An answer is kept only if
 //! no change is in flight and the last noted tick is not later than the ticket ([`Freshness`]).
 //!
+//! # Layout
+//! Three cache lines. The first holds all that a walk through a directory reads, the second the rest
+//! of the attributes, the third everything that holders write. What few inodes need ([`Rest`]) is
+//! allocated when they do.
+//!
 //! # Why
 //! One clock instead of a version per object: a lookup does not know yet which inode it will find,
 //! so it could not sample that inode's version beforehand. Bad at: many threads changing different
 //! files all tick one word; reads never do.
 
+mod cached;
 mod freshness;
+mod rest;
 mod table;
 
-pub(crate) use freshness::{Clock, Expiry, Freshness, Ticket};
+pub(crate) use cached::Guarding;
+pub(crate) use freshness::{Clock, Expiry, Freshness, Moment, Ticket};
+pub(crate) use rest::{Progress, Rest};
 pub(crate) use table::InodeTable;
 
+use self::cached::{CachedWords, EXPIRY, NUMBER};
+use self::rest::Parent;
 use crate::acl::Acl;
-use crate::advisory::AdvisoryLocks;
 use crate::attributes::{Attributes, FileKind};
 use crate::backend::InodeId;
 use crate::lock_order;
-use crate::page::InodePages;
+use crate::reclaim;
 use crate::vfs::Core;
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use uvfs_concurrent::hold::{HoldWord, Released};
-use uvfs_concurrent::lock::Mutex;
-use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use uvfs_concurrent::complete::{Claim, Complete};
+use uvfs_concurrent::hold::HoldWord;
+use uvfs_concurrent::lock::{Mutex, MutexGuard};
+use uvfs_concurrent::object::{Hold, Object, Ref};
+use uvfs_concurrent::primitive::atomic::{
+    AtomicBool, AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
 
 /// The cached state of one object.
+#[repr(C, align(64))]
 pub(crate) struct Inode {
     pub(crate) id: InodeId,
-    pub(crate) kind: FileKind,
+    core: Weak<Core>,
+    /// Of a directory: names cached at an earlier moment of the clock are not believed.
+    names_after: AtomicU64,
+    /// The attributes; beside them [`flag`] bits and the kind.
+    cached: CachedWords,
+    // From here on: written by holders and changes, not read by walks.
     hold: HoldWord,
     /// References owed to the backend; given back by `forget` when the inode goes.
     references: AtomicU64,
-    attributes: Mutex<CachedAttributes>,
-    /// Of a directory: changes of its entries.
-    pub(crate) changes: Mutex<Freshness>,
-    /// Of a directory other than the root: its parent, kept by a hold of its own.
-    parent: Mutex<Option<Parent>>,
-    /// No name leads here any more: forget it with the last hold.
-    unlinked: AtomicBool,
+    /// Names in the cache that lead here.
+    named: AtomicU32,
     /// Waits in the inactive queue.
     queued: AtomicBool,
-    /// Revived since it was queued: one more round before eviction.
-    touched: AtomicBool,
+    /// Serialises writers of `cached`, and says which answers may become its value.
+    changes: Mutex<Freshness>,
+    rest: OnceLock<Box<Rest>>,
+}
+
+/// Bits beside the attributes: read by every walk, stored only when they change.
+mod flag {
+    /// Used since the clock hand last passed.
+    pub(super) const TOUCHED: u32 = 1;
+    /// Torn down: another inode may stand for the object by now.
+    pub(super) const DEAD: u32 = 1 << 1;
     /// Open files that the kernel reads and writes behind our back: attributes are not cached.
-    bypassed: AtomicU32,
-    pub(crate) pages: OnceLock<Box<InodePages>>,
-    pub(crate) locks: OnceLock<Box<AdvisoryLocks>>,
-    core: Weak<Core>,
+    pub(super) const BYPASSED: u32 = 1 << 2;
+    /// No name leads here any more: forget it with the last hold.
+    pub(super) const UNLINKED: u32 = 1 << 3;
+    /// Where the kind is.
+    pub(super) const KIND_SHIFT: u32 = 8;
+    pub(super) const KIND_BITS: u32 = 7;
 }
 
-/// The parent of a directory, kept by a hold.
-struct Parent {
-    inode: Arc<Inode>,
-    /// When the store was asked that said so: older answers do not replace it.
-    learned: Ticket,
-}
+const KINDS: [FileKind; 7] = [
+    FileKind::Regular,
+    FileKind::Directory,
+    FileKind::Symlink,
+    FileKind::Fifo,
+    FileKind::Socket,
+    FileKind::CharDevice,
+    FileKind::BlockDevice,
+];
 
-struct CachedAttributes {
-    value: Attributes,
-    expiry: Expiry,
-    freshness: Freshness,
-    /// The access control list that goes with `value`, or that there is none, once asked for.
-    acl: Option<Option<Arc<Acl>>>,
+impl Object for Inode {
+    fn word(&self) -> &HoldWord {
+        &self.hold
+    }
+
+    fn inactive(last: Ref<Self>) {
+        if let Some(core) = last.core.upgrade() {
+            core.reclaim(Some(last), reclaim::STEPS_AFTER_RELEASE);
+        }
+    }
 }
 
 impl Inode {
-    fn new(core: &Weak<Core>, id: InodeId, attributes: Attributes, expiry: Expiry) -> Arc<Self> {
-        let cached = CachedAttributes {
-            value: attributes,
-            expiry,
-            freshness: Freshness::default(),
-            acl: None,
-        };
-        Arc::new(Self {
+    fn new(core: &Weak<Core>, id: InodeId, attributes: &Attributes, expiry: Expiry) -> Hold<Self> {
+        let cached = CachedWords::new(cached::pack(attributes, expiry, false));
+        let kind = KINDS.iter().position(|&kind| kind == attributes.kind).unwrap_or(0);
+        // ORDERING: Relaxed; nobody else has it yet.
+        cached.beside.store((kind as u32) << flag::KIND_SHIFT, Relaxed);
+        Hold::new(Self {
             id,
-            kind: attributes.kind,
+            core: core.clone(),
+            names_after: AtomicU64::new(0),
+            cached,
             hold: HoldWord::new(),
             references: AtomicU64::new(1),
-            attributes: Mutex::new(&lock_order::INODE_ATTRIBUTES, cached),
-            changes: Mutex::new(&lock_order::INODE_CHANGES, Freshness::default()),
-            parent: Mutex::new(&lock_order::INODE_PARENT, None),
-            unlinked: AtomicBool::new(false),
+            named: AtomicU32::new(0),
             queued: AtomicBool::new(false),
-            touched: AtomicBool::new(false),
-            bypassed: AtomicU32::new(0),
-            pages: OnceLock::new(),
-            locks: OnceLock::new(),
-            core: core.clone(),
+            changes: Mutex::new(&lock_order::INODE_ATTRIBUTES, Freshness::default()),
+            rest: OnceLock::new(),
         })
     }
 
-    /// The cached attributes, if they may be believed now.
+    #[inline]
+    fn flags(&self) -> u32 {
+        // ORDERING: Acquire, partner `set_flag`: who sees DEAD (or not yet) has what came before.
+        self.cached.beside.load(Acquire)
+    }
+
+    fn set_flag(&self, bit: u32, on: bool) {
+        // ORDERING: Release, partner `flags`.
+        match on {
+            true => self.cached.beside.fetch_or(bit, Release),
+            false => self.cached.beside.fetch_and(!bit, Release),
+        };
+    }
+
+    /// What sort of object it is; never changes.
+    #[inline]
+    pub(crate) fn kind(&self) -> FileKind {
+        KINDS[(self.flags() >> flag::KIND_SHIFT & flag::KIND_BITS) as usize]
+    }
+
+    /// Marks it as used, unless it is marked already: the clock hand spares it once.
+    #[inline]
+    pub(crate) fn touch(&self) {
+        if self.flags() & flag::TOUCHED == 0 {
+            self.set_flag(flag::TOUCHED, true);
+        }
+    }
+
+    /// Takes the mark away; whether it was there.
+    pub(crate) fn untouch(&self) -> bool {
+        let touched = self.flags() & flag::TOUCHED != 0;
+        if touched {
+            self.set_flag(flag::TOUCHED, false);
+        }
+        touched
+    }
+
+    /// Whether it was torn down: it answers nothing any more.
+    #[inline]
+    pub(crate) fn is_dead(&self) -> bool {
+        self.flags() & flag::DEAD != 0
+    }
+
+    /// Whether nobody held it at some instant during the call.
+    pub(crate) fn racy_inactive(&self) -> bool {
+        self.hold.racy_inactive()
+    }
+
+    /// What few inodes have.
+    pub(crate) fn rest(&self) -> &Rest {
+        self.rest.get_or_init(|| {
+            if let Some(core) = self.core.upgrade() {
+                core.inodes.made_rest();
+            }
+            Box::default()
+        })
+    }
+
+    /// As [`Inode::rest`], if it has been needed before.
+    pub(crate) fn known_rest(&self) -> Option<&Rest> {
+        self.rest.get().map(|rest| &**rest)
+    }
+
+    /// The cached attributes, if they may be believed now. Takes no lock and stores nothing.
+    #[inline]
     pub(crate) fn cached_attributes(&self) -> Option<Attributes> {
-        // ORDERING: Relaxed; opening for bypass happens before the kernel can write through it.
-        if self.bypassed.load(Relaxed) > 0 {
+        self.cached_attributes_at(&mut None)
+    }
+
+    /// As [`Inode::cached_attributes`]; `now` as for [`Expiry::valid_at`].
+    #[inline]
+    pub(crate) fn cached_attributes_at(&self, now: &mut Option<Moment>) -> Option<Attributes> {
+        if self.flags() & (flag::BYPASSED | flag::DEAD) != 0 {
             return None;
         }
-        let cached = self.attributes.lock();
-        cached.expiry.valid().then_some(cached.value)
+        let (expiry, value) = self.snapshot();
+        expiry.valid_at(now).then_some(value)
+    }
+
+    /// What guards a directory against being searched, if it may be believed now.
+    #[inline]
+    pub(crate) fn guarding(&self, now: &mut Option<Moment>) -> Option<Guarding> {
+        let seen = self.cached.read(|words| cached::guarding(&words))?;
+        seen.expiry.valid_at(now).then_some(seen)
+    }
+
+    /// The attributes with their expiry, of one moment.
+    fn snapshot(&self) -> (Expiry, Attributes) {
+        let kind = self.kind();
+        let seen = self.cached.read(|words| {
+            (Expiry::from_word(words.get(EXPIRY)), cached::unpack(kind, |at| words.get(at)))
+        });
+        seen.unwrap_or_else(|| {
+            // Writers kept coming: wait for one of them.
+            let _writer = self.changes.lock();
+            let words = self.cached.as_writer();
+            (Expiry::from_word(words[EXPIRY]), cached::unpack(kind, |at| words[at]))
+        })
     }
 
     /// The attributes as last seen, however old.
     pub(crate) fn last_attributes(&self) -> Attributes {
-        self.attributes.lock().value
+        self.snapshot().1
     }
 
     /// What a frontend that was just answered `given` may believe, and for how long: the cached
     /// attributes, or `given` for this moment only (a change has overtaken it).
     pub(crate) fn believed(&self, given: Attributes) -> (Attributes, Duration) {
-        // ORDERING: Relaxed; as in `cached_attributes`.
-        let bypassed = self.bypassed.load(Relaxed) > 0;
-        let cached = self.attributes.lock();
-        match cached.expiry.remains() {
+        let bypassed = self.flags() & flag::BYPASSED != 0;
+        let (expiry, value) = self.snapshot();
+        match expiry.remains() {
             Duration::ZERO => (given, Duration::ZERO),
             remains if bypassed => (given, remains),
-            remains => (cached.value, remains),
+            remains => (value, remains),
         }
     }
 
     /// When the attributes last changed here.
     fn changed(&self) -> Ticket {
-        self.attributes.lock().freshness.changed()
+        self.changes.lock().changed()
     }
 
     /// Keeps `value`, read from the store after `ticket` was taken. False if a change overtook it.
@@ -142,21 +261,25 @@ impl Inode {
         &self,
         clock: &Clock,
         ticket: Ticket,
-        value: Attributes,
+        value: &Attributes,
         expiry: Expiry,
     ) -> bool {
-        let mut cached = self.attributes.lock();
-        if !cached.freshness.admits(ticket) {
+        let changes = self.changes.lock();
+        if !changes.admits(ticket) {
             return false;
         }
-        if cached.value.ctime != value.ctime || cached.value.mode != value.mode {
-            cached.acl = None;
+        let words = self.cached.as_writer();
+        let old = cached::unpack(self.kind(), |at| words[at]);
+        let same_rights = old.ctime == value.ctime && old.mode == value.mode;
+        if !same_rights {
+            self.drop_acl(&changes);
         }
-        let content_changed = cached.value.mtime != value.mtime || cached.value.size != value.size;
-        cached.value = value;
-        cached.expiry = expiry;
-        drop(cached);
-        if content_changed && let Some(pages) = self.pages.get() {
+        let no_acl = same_rights && cached::says_no_acl(&words);
+        self.cached.write(&cached::pack(value, expiry, no_acl));
+        drop(changes);
+        if (old.mtime != value.mtime || old.size != value.size)
+            && let Some(pages) = self.known_rest().and_then(|rest| rest.pages.get())
+        {
             pages.content_changed(clock);
         }
         true
@@ -164,7 +287,7 @@ impl Inode {
 
     /// A change of attributes begins.
     pub(crate) fn begin_change(&self, clock: &Clock) -> Ticket {
-        self.attributes.lock().freshness.begin(clock)
+        self.changes.lock().begin(clock)
     }
 
     /// The change that `begin` belongs to ended. `value` is what the store says after it, kept if
@@ -175,117 +298,208 @@ impl Inode {
         begin: Ticket,
         value: Option<(Attributes, Expiry)>,
     ) {
-        let mut cached = self.attributes.lock();
-        let alone = cached.freshness.end(clock, begin);
-        cached.acl = None;
+        let mut changes = self.changes.lock();
+        let alone = changes.end(clock, begin);
+        self.drop_acl(&changes);
         match value {
             Some((value, expiry)) if alone => {
-                cached.value = value;
-                cached.expiry = expiry;
+                self.cached.write(&cached::pack(&value, expiry, false));
             }
-            _ => cached.expiry = Expiry::Expired,
+            _ => self.expire(&changes),
         }
     }
 
     /// Asks the store again at the next request.
     pub(crate) fn expire_attributes(&self, clock: &Clock) {
-        let mut cached = self.attributes.lock();
-        cached.freshness.note(clock);
-        cached.expiry = Expiry::Expired;
-        cached.acl = None;
+        let mut changes = self.changes.lock();
+        changes.note(clock);
+        self.expire(&changes);
+        self.drop_acl(&changes);
+    }
+
+    fn expire(&self, _writer: &MutexGuard<'_, Freshness>) {
+        self.cached.write_one(EXPIRY, Expiry::EXPIRED.to_word());
+    }
+
+    /// The access control list has to be asked for again.
+    fn drop_acl(&self, _writer: &MutexGuard<'_, Freshness>) {
+        if let Some(rest) = self.known_rest() {
+            *rest.acl.lock() = None;
+        }
+        let words = self.cached.as_writer();
+        if cached::says_no_acl(&words) {
+            self.cached.write(&cached::with_no_acl(words, false));
+        }
     }
 
     /// The access control list (or that there is none), if it is cached and may be believed now.
     pub(crate) fn cached_acl(&self) -> Option<Option<Arc<Acl>>> {
-        let cached = self.attributes.lock();
-        cached.acl.clone().filter(|_| cached.expiry.valid())
+        let _writer = self.changes.lock();
+        let words = self.cached.as_writer();
+        if !Expiry::from_word(words[EXPIRY]).valid() {
+            return None;
+        }
+        if cached::says_no_acl(&words) {
+            return Some(None);
+        }
+        self.known_rest().and_then(|rest| rest.acl.lock().clone()).map(Some)
     }
 
     /// Keeps the access control list, asked for at `ticket`, unless a change overtook it.
     pub(crate) fn keep_acl(&self, ticket: Ticket, acl: Option<Arc<Acl>>) {
-        let mut cached = self.attributes.lock();
-        if cached.freshness.admits(ticket) {
-            cached.acl = Some(acl);
+        let changes = self.changes.lock();
+        if changes.admits(ticket) {
+            let none = acl.is_none();
+            if !none || self.known_rest().is_some() {
+                *self.rest().acl.lock() = acl;
+            }
+            self.cached.write(&cached::with_no_acl(self.cached.as_writer(), none));
         }
     }
 
     /// A read happened: the access time may have moved (by the relatime rule).
     pub(crate) fn was_read(&self) {
-        let mut cached = self.attributes.lock();
-        if cached.value.atime <= cached.value.mtime || cached.value.atime <= cached.value.ctime {
-            cached.expiry = Expiry::Expired;
+        let moves = |seen: &Attributes| seen.atime <= seen.mtime || seen.atime <= seen.ctime;
+        let (expiry, seen) = self.snapshot();
+        if expiry == Expiry::EXPIRED || !moves(&seen) {
+            return;
         }
+        let changes = self.changes.lock();
+        if moves(&self.snapshot_as_writer()) {
+            self.expire(&changes);
+        }
+    }
+
+    fn snapshot_as_writer(&self) -> Attributes {
+        let words = self.cached.as_writer();
+        cached::unpack(self.kind(), |at| words[at])
     }
 
     /// The kernel reads and writes an open file directly from now on.
     pub(crate) fn begin_bypass(&self) {
-        // ORDERING: Relaxed; the reply that lets the kernel start comes after.
-        self.bypassed.fetch_add(1, Relaxed);
+        let mut bypassed = self.rest().bypassed.lock();
+        *bypassed += 1;
+        self.set_flag(flag::BYPASSED, true);
     }
 
     /// One such open file was closed.
     pub(crate) fn end_bypass(&self, clock: &Clock) {
         self.expire_attributes(clock);
-        // ORDERING: Relaxed; attributes were expired before, under their lock.
-        self.bypassed.fetch_sub(1, Relaxed);
+        let mut bypassed = self.rest().bypassed.lock();
+        *bypassed = bypassed.saturating_sub(1);
+        if *bypassed == 0 {
+            self.set_flag(flag::BYPASSED, false);
+        }
     }
 
     /// The parent directory, if this is a directory below the root.
     pub(crate) fn parent(&self) -> Option<Node> {
-        let parent = self.parent.lock();
-        parent.as_ref().map(|parent| Node::hold(&parent.inode))
+        let parent = self.known_rest()?.parent.lock();
+        parent.as_ref().map(|parent| Node { inode: parent.inode.clone() })
     }
 
     /// Notes the parent of a directory, asked for at `ticket`. What was learned later stays.
     pub(crate) fn set_parent(&self, parent: &Node, ticket: Ticket) {
-        if self.kind != FileKind::Directory || self.id == InodeId::ROOT {
+        if self.kind() != FileKind::Directory || self.id == InodeId::ROOT {
             return;
         }
         let old = {
-            let mut slot = self.parent.lock();
+            let mut slot = self.rest().parent.lock();
             if let Some(known) = &mut *slot {
                 if ticket < known.learned {
                     return;
                 }
                 known.learned = ticket;
-                if Arc::ptr_eq(&known.inode, &parent.inode) {
+                if known.inode.same(&parent.inode) {
                     return;
                 }
             }
-            parent.inode.hold.hold();
             slot.replace(Parent { inode: parent.inode.clone(), learned: ticket })
         };
-        old.into_iter().for_each(|old| release(old.inode));
+        // Given back with no lock held: it may be the last hold.
+        drop(old);
+    }
+
+    /// Takes the parent's hold away: the inode goes.
+    fn take_parent(&self) -> Option<Hold<Inode>> {
+        Some(self.known_rest()?.parent.lock().take()?.inode)
     }
 
     /// The last name is gone; the last hold takes the inode with it.
     pub(crate) fn set_unlinked(&self, unlinked: bool) {
-        // ORDERING: Relaxed; a hint that only decides how soon the inode is forgotten.
-        self.unlinked.store(unlinked, Relaxed);
+        self.set_flag(flag::UNLINKED, unlinked);
+    }
+
+    /// No name that was cached in this directory up to now is believed.
+    pub(crate) fn forget_names(&self, clock: &Clock) {
+        if let Some(rest) = self.known_rest() {
+            let _changes = rest.entries.lock();
+            rest.complete.revoke();
+        }
+        // ORDERING: Release, partner `believes`: who looks up later than this sees it.
+        self.names_after.store(clock.tick().to_word(), Release);
+    }
+
+    /// Whether a name cached in this directory at `stamp` may be believed.
+    #[inline]
+    pub(crate) fn believes(&self, stamp: Ticket) -> bool {
+        // ORDERING: Acquire, partner `forget_names`.
+        stamp.to_word() >= self.names_after.load(Acquire)
+    }
+
+    /// Of a directory: a claim that all its names are in the cache, to be checked after a look.
+    pub(crate) fn claim_complete(
+        &self,
+        now: &mut Option<Moment>,
+    ) -> Option<(&Complete, Claim, Expiry)> {
+        let rest = self.known_rest()?;
+        let claim = rest.complete.claim()?;
+        // ORDERING: Relaxed; written before the generation that the claim saw.
+        let until = Expiry::from_word(rest.complete_until.load(Relaxed));
+        until.valid_at(now).then_some((&rest.complete, claim, until))
+    }
+
+    /// Of a directory: all its names are in the cache, put there after `losses` were counted; believed
+    /// until `until`. The caller has the lock over its entries.
+    pub(crate) fn declare_complete(&self, losses: u64, until: Expiry) {
+        let rest = self.rest();
+        // ORDERING: Relaxed; published by `declare`.
+        rest.complete_until.store(until.to_word(), Relaxed);
+        rest.complete.declare(losses);
+    }
+
+    /// A name in the cache leads here now.
+    pub(crate) fn gained_name(&self) {
+        // ORDERING: Relaxed; who gains one holds the inode, so nobody judges by the count.
+        self.named.fetch_add(1, Relaxed);
+    }
+
+    /// A name in the cache led here. Returns whether the inode should be queued: nobody holds it, no
+    /// name leads to it, and it is not queued yet (it is from now on).
+    pub(crate) fn lost_name(&self) -> bool {
+        // ORDERING: AcqRel, partner `dequeued` in `table`: see there.
+        let last = self.named.fetch_sub(1, AcqRel) == 1;
+        // ORDERING: AcqRel; as above.
+        last && self.racy_inactive() && !self.queued.swap(true, AcqRel)
     }
 }
 
 impl fmt::Debug for Inode {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Inode({}, {:?}, {} holds)", self.id.0, self.kind, self.hold.racy_holds())
+        write!(out, "Inode({}, {:?}, {} holds)", self.id.0, self.kind(), self.hold.racy_holds())
     }
 }
 
 /// A hold on an inode. Cloning adds a hold; dropping gives it back.
+#[derive(Clone)]
 pub struct Node {
-    pub(crate) inode: Arc<Inode>,
+    pub(crate) inode: Hold<Inode>,
 }
 
 impl Node {
-    /// A further hold on an inode that somebody holds.
-    fn hold(inode: &Arc<Inode>) -> Self {
-        inode.hold.hold();
-        Self { inode: inode.clone() }
-    }
-
-    /// A hold on an inode found in the table, unless it is being torn down.
-    fn try_hold(inode: &Arc<Inode>) -> Option<Self> {
-        inode.hold.try_hold().then(|| Self { inode: inode.clone() })
+    /// A hold on an inode found by a reference, unless it has been torn down.
+    pub(crate) fn try_hold(inode: &Ref<Inode>) -> Option<Self> {
+        inode.try_hold().map(|inode| Self { inode })
     }
 
     /// The object's id.
@@ -295,12 +509,12 @@ impl Node {
 
     /// What sort of object it is; never changes.
     pub fn kind(&self) -> FileKind {
-        self.inode.kind
+        self.inode.kind()
     }
 
     /// The number users see (`st_ino`).
     pub fn number(&self) -> u64 {
-        self.inode.last_attributes().number
+        self.inode.cached.racy_one(NUMBER)
     }
 
     /// The parent directory, if this is a directory below the root whose parent is known.
@@ -314,21 +528,9 @@ impl Node {
     }
 }
 
-impl Clone for Node {
-    fn clone(&self) -> Self {
-        Self::hold(&self.inode)
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        release(self.inode.clone());
-    }
-}
-
 impl PartialEq for Node {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inode, &other.inode)
+        self.inode.same(&other.inode)
     }
 }
 
@@ -340,15 +542,14 @@ impl fmt::Debug for Node {
     }
 }
 
-/// Gives a hold back; where it was the last of a forgotten child, the parent's too, and so on. A
-/// loop, not a recursion: a tree may be deeper than a stack.
-fn release(inode: Arc<Inode>) {
-    let mut next = Some(inode);
-    while let Some(inode) = next.take() {
-        if inode.hold.release() == Released::Inactive
-            && let Some(core) = inode.core.upgrade()
-        {
-            next = core.inodes.inactive(&core, inode).or_else(|| core.inodes.make_room(&core));
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inode_is_three_lines_and_its_readers_need_two() {
+        assert_eq!(size_of::<Inode>(), 192);
+        assert_eq!(std::mem::offset_of!(Inode, hold), 128);
+        assert!(std::mem::offset_of!(Inode, cached) + 8 + 3 * 8 <= 64, "what a walk reads");
     }
 }

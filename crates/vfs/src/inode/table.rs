@@ -1,34 +1,44 @@
-//! The inode table: from id to cached inode, bounded.
+//! The inode table: from id to cached inode.
+//!
+//! # Boundary
+//! Finds, takes in, and tears down. When there is too much, and what goes first, is decided in
+//! [`crate::reclaim`].
 //!
 //! # Concurrency
 //! One shard lock for a find or an insert. An inode leaves in three steps: its last hold makes it
-//! inactive and queues it; `trim` retires it (exactly one thread wins, see
+//! inactive; [`InodeTable::retire`] kills it (exactly one thread wins, see
 //! [`uvfs_concurrent::hold`]); the winner takes it out of the table and, with no lock held, gives
-//! its references back to the backend. A lookup that meets a retired inode puts a new one in its
+//! its references back to the backend. A lookup that meets a dead inode puts a new one in its
 //! place: the backend counts references, so the two may overlap without either losing the object.
+//! Before the new one can be found, the old one is marked dead for those who reach it by a name.
 //!
-//! # Why
-//! Inactive inodes are kept in one queue with a second chance. Bad at: a scan of more inodes than
-//! the limit still pushes out others that were used only once.
+//! An inactive inode waits to be used again. If a name leads to it, it goes when the clock hand comes
+//! by that name; if none does, it waits in the *orphan queue*, oldest first. Whoever makes an inode
+//! inactive queues it, and whoever takes its last name away does; the queue itself drops those that
+//! have a name.
 
-use super::{Expiry, Inode, Node, Ticket};
+use super::{Expiry, Inode, Node, Rest, Ticket, flag};
 use crate::backend::{Entry, InodeId};
 use crate::lock_order;
 use crate::vfs::Core;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use uvfs_concurrent::lock::Mutex;
+use uvfs_concurrent::object::{Hold, Ref};
 use uvfs_concurrent::primitive::atomic::{
     AtomicUsize,
-    Ordering::{AcqRel, Relaxed},
+    Ordering::{AcqRel, Acquire, Relaxed},
 };
 use uvfs_concurrent::shard::Shards;
 
 const SHARDS: usize = 64;
 
+/// Bytes of one inode: its three lines, and its place in the table with the map's slack.
+pub(crate) const INODE_BYTES: usize = size_of::<Inode>() + 2 * size_of::<(InodeId, Ref<Inode>)>();
+
 #[derive(Debug, Default)]
 struct Shard {
-    inodes: HashMap<InodeId, Arc<Inode>>,
+    inodes: HashMap<InodeId, Ref<Inode>>,
     /// The latest change of an inode that has left this shard: an answer about it that was asked for
     /// earlier may still be on its way.
     changed: Ticket,
@@ -37,18 +47,19 @@ struct Shard {
 #[derive(Debug)]
 pub(crate) struct InodeTable {
     shards: Shards<Shard>,
-    inactive: Mutex<VecDeque<Arc<Inode>>>,
+    orphans: Mutex<VecDeque<Ref<Inode>>>,
     count: AtomicUsize,
-    limit: usize,
+    /// Inodes that have a [`Rest`].
+    rests: AtomicUsize,
 }
 
 impl InodeTable {
-    pub(crate) fn new(limit: usize) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             shards: Shards::new(&lock_order::INODES, SHARDS),
-            inactive: Mutex::new(&lock_order::INACTIVE, VecDeque::new()),
+            orphans: Mutex::new(&lock_order::INACTIVE, VecDeque::new()),
             count: AtomicUsize::new(0),
-            limit,
+            rests: AtomicUsize::new(0),
         }
     }
 
@@ -62,99 +73,108 @@ impl InodeTable {
         expiry: Expiry,
     ) -> Node {
         let mut shard = self.shards.of(&entry.inode).lock();
-        if let Some(inode) = shard.inodes.get(&entry.inode)
-            && inode.kind == entry.attributes.kind
-            && let Some(node) = Node::try_hold(inode)
-        {
-            // ORDERING: Relaxed; the shard lock and our hold order it against the teardown.
-            node.inode.references.fetch_add(1, Relaxed);
-            drop(shard);
-            node.inode.keep_attributes(&core.clock, ticket, entry.attributes, expiry);
-            return node;
+        let mut retired = Ticket::default();
+        if let Some(inode) = shard.inodes.get(&entry.inode) {
+            if inode.kind() == entry.attributes.kind
+                && let Some(node) = Node::try_hold(inode)
+            {
+                // ORDERING: Relaxed; the shard lock and our hold order it against the teardown.
+                node.inode.references.fetch_add(1, Relaxed);
+                drop(shard);
+                node.inode.keep_attributes(&core.clock, ticket, &entry.attributes, expiry);
+                return node;
+            }
+            // Who retired it may not have come to marking it yet: names that lead to it must say no
+            // more from the moment that there is another.
+            inode.set_flag(flag::DEAD, true);
+            retired = inode.changed();
         }
-        let retired = shard.inodes.get(&entry.inode).map_or(Ticket::default(), |old| old.changed());
         let overtaken = ticket < shard.changed.max(retired);
-        let expiry = if overtaken { Expiry::Expired } else { expiry };
-        let inode = Inode::new(&Arc::downgrade(core), entry.inode, entry.attributes, expiry);
-        if shard.inodes.insert(entry.inode, inode.clone()).is_none() {
-            // ORDERING: Relaxed; a size, checked again by `trim`.
+        let expiry = if overtaken { Expiry::EXPIRED } else { expiry };
+        let inode = Inode::new(&Arc::downgrade(core), entry.inode, &entry.attributes, expiry);
+        let reference = inode.try_ref().expect("a new inode has no references yet");
+        let old = shard.inodes.insert(entry.inode, reference);
+        if old.is_none() {
+            // ORDERING: Relaxed; a size.
             self.count.fetch_add(1, Relaxed);
         }
+        drop(shard);
+        drop(old);
         Node { inode }
     }
 
     /// The cached inode `id`, with a hold for the caller.
     pub(crate) fn find(&self, id: InodeId) -> Option<Node> {
-        let shard = self.shards.of(&id).lock();
-        let inode = shard.inodes.get(&id)?;
-        let revived = inode.hold.racy_inactive();
-        let node = Node::try_hold(inode)?;
-        if revived {
-            // ORDERING: Relaxed; a hint for the eviction order.
-            node.inode.touched.store(true, Relaxed);
-        }
+        let node = Node::try_hold(self.shards.of(&id).lock().inodes.get(&id)?)?;
+        node.inode.touch();
         Some(node)
     }
 
-    /// Takes in an inode whose last hold is gone. Returns the parent whose hold is to be released,
-    /// if the inode was forgotten at once.
-    pub(super) fn inactive(&self, core: &Core, inode: Arc<Inode>) -> Option<Arc<Inode>> {
-        // ORDERING: Relaxed; hints, see `set_unlinked` and `trim`.
-        if inode.unlinked.load(Relaxed) {
+    /// Takes in an inode whose last hold is gone; one that no name leads to any more is torn down.
+    pub(crate) fn inactive(&self, core: &Core, inode: Ref<Inode>) -> Option<Retired> {
+        if inode.flags() & flag::UNLINKED != 0 {
             return self.retire(core, &inode);
         }
         // ORDERING: AcqRel, partner `dequeued`.
         if !inode.queued.swap(true, AcqRel) {
-            self.inactive.lock().push_back(inode);
+            self.enqueue(inode);
         }
         None
     }
 
-    /// Forgets inactive inodes until the table is within its limit, oldest first.
-    pub(crate) fn trim(&self, core: &Core) {
-        // A round per queued inode at most: those touched since go to the back once.
-        let mut rounds = self.limit + 64;
-        while let Some(inode) = self.victim(&mut rounds) {
-            if let Some(parent) = self.retire(core, &inode) {
-                super::release(parent);
+    /// Queues an inode that is marked as queued. Drops some of those in front that have a name, so
+    /// that the queue stays about as long as there are orphans.
+    pub(crate) fn enqueue(&self, inode: Ref<Inode>) {
+        let mut named = [None, None];
+        {
+            let mut orphans = self.orphans.lock();
+            orphans.push_back(inode);
+            for slot in &mut named {
+                // ORDERING: Relaxed; a hint, `dequeued` looks again.
+                if orphans.front().is_some_and(|front| front.named.load(Relaxed) > 0) {
+                    *slot = orphans.pop_front();
+                }
+            }
+        }
+        for inode in named.into_iter().flatten() {
+            if dequeued(&inode) {
+                self.orphans.lock().push_back(inode);
             }
         }
     }
 
-    /// Forgets one inactive inode if the table is beyond its limit: an inode became inactive. Returns
-    /// the parent whose hold is to be released.
-    pub(super) fn make_room(&self, core: &Core) -> Option<Arc<Inode>> {
-        let inode = self.victim(&mut 16)?;
-        self.retire(core, &inode)
-    }
-
-    /// While the table is beyond its limit, the inode that was inactive longest.
-    fn victim(&self, rounds: &mut usize) -> Option<Arc<Inode>> {
-        // ORDERING: Relaxed; a size that may lag, the loop ends with the queue.
-        while self.count.load(Relaxed) > self.limit && *rounds > 0 {
-            *rounds -= 1;
-            let inode = self.inactive.lock().pop_front()?;
-            dequeued(&inode);
-            if !inode.hold.racy_inactive() {
+    /// Takes the orphan that has waited longest and was not used meanwhile. It stays marked as queued:
+    /// who does not tear it down queues it again.
+    pub(crate) fn next_orphan(&self) -> Option<Ref<Inode>> {
+        loop {
+            let inode = self.orphans.lock().pop_front()?;
+            if !dequeued(&inode) {
                 continue;
             }
-            // ORDERING: Relaxed; a hint for the eviction order, `retire` decides. AcqRel: as above.
-            if inode.touched.swap(false, Relaxed) && !inode.queued.swap(true, AcqRel) {
-                self.inactive.lock().push_back(inode);
+            if inode.untouch() {
+                self.orphans.lock().push_back(inode);
                 continue;
             }
             return Some(inode);
         }
-        None
     }
 
     /// Forgets every inactive inode; for shutdown and tests of exactness.
     pub(crate) fn clear_inactive(&self, core: &Core) {
         loop {
-            let Some(inode) = self.inactive.lock().pop_front() else { break };
-            dequeued(&inode);
-            if let Some(parent) = self.retire(core, &inode) {
-                super::release(parent);
+            let mut idle = Vec::new();
+            for shard in self.shards.iter() {
+                let shard = shard.lock();
+                let inactive = shard.inodes.values().filter(|inode| inode.racy_inactive());
+                idle.extend(inactive.filter_map(Ref::try_clone));
+            }
+            let before = idle.len();
+            for inode in idle {
+                // A parent that becomes inactive by this goes in the next round.
+                drop(self.retire(core, &inode));
+            }
+            if before == 0 {
+                return;
             }
         }
     }
@@ -163,6 +183,18 @@ impl InodeTable {
     pub(crate) fn count(&self) -> usize {
         // ORDERING: Relaxed; a statistic.
         self.count.load(Relaxed)
+    }
+
+    /// Bytes of all of them, with what some have besides; without their pages.
+    pub(crate) fn bytes(&self) -> usize {
+        // ORDERING: Relaxed; a size that may lag.
+        self.count() * INODE_BYTES + self.rests.load(Relaxed) * size_of::<Rest>()
+    }
+
+    /// An inode got its [`Rest`].
+    pub(super) fn made_rest(&self) {
+        // ORDERING: Relaxed; a size.
+        self.rests.fetch_add(1, Relaxed);
     }
 
     /// Inodes that somebody holds now.
@@ -177,42 +209,81 @@ impl InodeTable {
     /// Applies `action` to every cached inode, shard by shard.
     pub(crate) fn for_each(&self, mut action: impl FnMut(&Inode)) {
         for shard in self.shards.iter() {
-            let inodes: Vec<_> = shard.lock().inodes.values().cloned().collect();
-            inodes.iter().for_each(|inode| action(inode));
+            let nodes: Vec<_> = shard.lock().inodes.values().filter_map(Node::try_hold).collect();
+            nodes.iter().for_each(|node| action(&node.inode));
         }
     }
 
-    /// Tears the inode down if it is inactive; returns its parent, whose hold is then ours.
-    fn retire(&self, core: &Core, inode: &Arc<Inode>) -> Option<Arc<Inode>> {
+    /// Tears the inode down if it is inactive; `None` if it is not. Calls the backend.
+    pub(crate) fn retire(&self, core: &Core, inode: &Ref<Inode>) -> Option<Retired> {
         if !inode.hold.retire() {
             return None;
         }
-        {
+        inode.set_flag(flag::DEAD, true);
+        let left = {
             let mut shard = self.shards.of(&inode.id).lock();
             shard.changed = shard.changed.max(inode.changed());
-            if shard.inodes.get(&inode.id).is_some_and(|current| Arc::ptr_eq(current, inode)) {
-                shard.inodes.remove(&inode.id);
-                // ORDERING: Relaxed; a size.
-                self.count.fetch_sub(1, Relaxed);
+            match shard.inodes.get(&inode.id) {
+                Some(current) if current.same(inode) => {
+                    // ORDERING: Relaxed; a size.
+                    self.count.fetch_sub(1, Relaxed);
+                    shard.inodes.remove(&inode.id)
+                }
+                _ => None,
             }
-        }
+        };
+        drop(left);
         core.counters.inodes_evicted.hit();
-        if let Some(pages) = inode.pages.get() {
-            pages.clear();
+        if let Some(rest) = inode.known_rest() {
+            // ORDERING: Relaxed; a size.
+            self.rests.fetch_sub(1, Relaxed);
+            if let Some(pages) = rest.pages.get() {
+                pages.clear();
+            }
         }
         // ORDERING: Relaxed; `retire` acquired all that holders did before (O1 of `hold`).
         let references = inode.references.load(Relaxed);
         if references > 0 {
-            core.backend.forget(inode.id, references);
+            core.backend().forget(inode.id, references);
         }
-        inode.parent.lock().take().map(|parent| parent.inode)
+        Some(Retired { parent: inode.take_parent() })
     }
 }
 
-/// The inode was taken out of the queue of inactive inodes.
-fn dequeued(inode: &Inode) {
-    // ORDERING: AcqRel, partner the swap in `inactive`: a release that found the inode queued, and
-    // so did not queue it, is seen by the look at its hold word that follows. A plain store could
-    // pass that look, and the inode would be in no queue and stay for ever.
+/// An inode was torn down.
+#[derive(Debug)]
+pub(crate) struct Retired {
+    /// The hold that it had on its parent.
+    parent: Option<Hold<Inode>>,
+}
+
+impl Retired {
+    /// Gives the hold on the parent back. The parent, if it became inactive by that.
+    pub(crate) fn release_parent(self) -> Option<Ref<Inode>> {
+        self.parent.and_then(Hold::release)
+    }
+}
+
+impl Drop for InodeTable {
+    /// Parents are held by their children: given back while the table still keeps every inode, no
+    /// chain of them is freed by recursion.
+    fn drop(&mut self) {
+        for shard in self.shards.iter() {
+            let inodes: Vec<_> = shard.lock().inodes.values().filter_map(Ref::try_clone).collect();
+            inodes.iter().for_each(|inode| drop(inode.take_parent()));
+        }
+    }
+}
+
+/// The inode was taken out of the queue. True if it belongs there nevertheless: it is inactive and
+/// has no name. It then counts as queued again, and the caller has it.
+fn dequeued(inode: &Inode) -> bool {
+    // ORDERING: AcqRel, partner the swaps in `inactive` and `lost_name`: one that found the inode
+    // queued, and so did not queue it, is seen by the looks that follow. A plain store could pass
+    // them, and the inode would be in no queue and stay for ever.
     inode.queued.swap(false, AcqRel);
+    // ORDERING: Acquire, partner `lost_name`.
+    let orphan = inode.racy_inactive() && inode.named.load(Acquire) == 0;
+    // ORDERING: AcqRel; as above.
+    orphan && !inode.queued.swap(true, AcqRel)
 }

@@ -15,11 +15,13 @@
 //! and the caches work as before.
 
 use crate::attributes::Attributes;
-use crate::inode::{Expiry, Node, Ticket};
+use crate::backend::InodeId;
+use crate::inode::{Expiry, Inode, Node, Ticket};
 use crate::name::Name;
-use crate::names::Meaning;
+use crate::names::{Arrival, Meaning, Target};
 use crate::vfs::Core;
 use std::time::Duration;
+use uvfs_concurrent::object::Ref;
 
 /// A name, and what it was found to mean.
 pub(super) type Known<'a> = (Name<'a>, Meaning);
@@ -32,6 +34,8 @@ pub(super) struct NameChange<'a> {
     entries: Ticket,
     _attributes: AttributeChange<'a>,
     knows: bool,
+    /// All names of the directory were in the cache when it began.
+    complete: bool,
     settled: bool,
 }
 
@@ -50,9 +54,7 @@ impl<'a> NameChange<'a> {
         names: [Option<Known<'a>>; 2],
     ) -> Self {
         // A change of a name takes it out of the cache first, so what is cached is still so.
-        let cached = |(name, meaning)| {
-            core.names.find(directory.id(), name).is_some_and(|(now, _)| now == meaning)
-        };
+        let cached = |(name, meaning)| core.names.meaning(&directory.inode, name) == Some(meaning);
         Self::start(core, directory, names.map(|known| known.map(|known| known.0)), |unchanged| {
             unchanged(ticket) || names.into_iter().flatten().all(cached)
         })
@@ -64,14 +66,24 @@ impl<'a> NameChange<'a> {
         names: [Option<Name<'a>>; 2],
         knows: impl FnOnce(&dyn Fn(Ticket) -> bool) -> bool,
     ) -> Self {
-        let (entries, knows) = {
-            let mut changes = directory.inode.changes.lock();
+        let (entries, knows, complete) = {
+            let mut changes = directory.inode.rest().entries.lock();
             let knows = knows(&|ticket| changes.admits(ticket));
-            names.iter().flatten().for_each(|name| core.names.remove(directory.id(), *name));
-            (changes.begin(&core.clock), knows)
+            let complete = directory.inode.rest().complete.suspend();
+            names.iter().flatten().for_each(|name| core.forget_name(directory.id(), *name));
+            (changes.begin(&core.clock), knows, complete)
         };
         let attributes = AttributeChange::begin(core, directory);
-        Self { core, directory, names, entries, _attributes: attributes, knows, settled: false }
+        Self {
+            core,
+            directory,
+            names,
+            entries,
+            _attributes: attributes,
+            knows,
+            complete,
+            settled: false,
+        }
     }
 
     /// Whether the names still meant, when the change began, what they had been found to mean.
@@ -81,25 +93,34 @@ impl<'a> NameChange<'a> {
 
     /// The change succeeded: each name means now what `outcome` says, in the order given to
     /// `begin`; `None` for "ask again". Returns whether that is cached.
-    pub(super) fn settle(mut self, outcome: [Option<Meaning>; 2]) -> bool {
+    pub(super) fn settle(mut self, outcome: [Option<Target<'_>>; 2]) -> bool {
         self.finish(outcome)
     }
 
-    fn finish(&mut self, outcome: [Option<Meaning>; 2]) -> bool {
+    fn finish(&mut self, outcome: [Option<Target<'_>>; 2]) -> bool {
         self.settled = true;
         let core = self.core;
         let directory = &self.directory.inode;
-        let mut changes = directory.changes.lock();
+        let mut changes = directory.rest().entries.lock();
         let alone = changes.end(&core.clock, self.entries);
-        for (name, meaning) in self.names.iter().zip(outcome) {
+        let told = self
+            .names
+            .iter()
+            .zip(&outcome)
+            .all(|(name, target)| name.is_none() == target.is_none());
+        for (name, target) in self.names.iter().zip(outcome) {
             let Some(name) = *name else { continue };
-            match meaning.filter(|_| alone) {
-                Some(meaning) => {
-                    let expiry = core.expiry_of(meaning);
-                    core.names.insert(directory.id, name, meaning, expiry, &core.counters);
+            match target.filter(|_| alone) {
+                // It is known to be missing without a note.
+                Some(Target::Missing) if self.complete && told => {}
+                Some(target) => {
+                    core.remember_name(directory, name, target, Arrival::Asked);
                 }
-                None => core.names.remove(directory.id, name),
+                None => core.forget_name(directory.id, name),
             }
+        }
+        if self.complete && alone && told {
+            directory.rest().complete.resume();
         }
         alone
     }
@@ -142,11 +163,42 @@ impl Drop for AttributeChange<'_> {
 }
 
 impl Core {
-    /// How long `meaning` is believed from now on.
-    pub(super) fn expiry_of(&self, meaning: Meaning) -> Expiry {
-        match meaning {
-            Meaning::Inode(_) => self.entry_expiry(),
-            Meaning::Missing => self.negative_expiry(),
+    /// How long it is believed that all names of a directory are in the cache.
+    pub(crate) fn complete_expiry(&self) -> Expiry {
+        match (self.negative_expiry(), self.entry_expiry()) {
+            // Whoever wants no negative names wants no answers of this kind either.
+            (Expiry::EXPIRED, _) => Expiry::EXPIRED,
+            (negative, entry) => negative.min(entry),
+        }
+    }
+
+    /// Caches what `name` means from now on; returns for how long it is believed. The caller has the
+    /// lock over the directory's entries.
+    fn remember_name(
+        &self,
+        directory: &Inode,
+        name: Name<'_>,
+        target: Target<'_>,
+        arrival: Arrival,
+    ) -> Expiry {
+        let expiry = match target {
+            Target::Node(_) => self.entry_expiry(),
+            Target::Missing => self.negative_expiry(),
+        };
+        let stamp = self.clock.now();
+        let orphan = self.names.insert(directory, name, target, (stamp, expiry), arrival);
+        self.orphaned(orphan);
+        expiry
+    }
+
+    /// Takes one name out of the cache.
+    pub(crate) fn forget_name(&self, directory: InodeId, name: Name<'_>) {
+        self.orphaned(self.names.remove(directory, name));
+    }
+
+    fn orphaned(&self, orphan: Option<Ref<Inode>>) {
+        if let Some(orphan) = orphan {
+            self.inodes.enqueue(orphan);
         }
     }
 
@@ -157,17 +209,28 @@ impl Core {
         directory: &Node,
         ticket: Ticket,
         name: Name<'_>,
-        meaning: Meaning,
+        target: Target<'_>,
+        arrival: Arrival,
     ) -> Duration {
-        let changes = directory.inode.changes.lock();
-        if changes.admits(ticket) {
-            let expiry = self.expiry_of(meaning);
-            self.names.insert(directory.id(), name, meaning, expiry, &self.counters);
-            expiry.remains()
-        } else {
+        let changes = directory.inode.rest().entries.lock();
+        if !changes.admits(ticket) {
             drop(changes);
             self.counters.discarded.hit();
-            Duration::ZERO
+            return Duration::ZERO;
         }
+        // A complete directory needs no notes about what it does not have.
+        let noted = matches!(target, Target::Missing)
+            && directory.inode.claim_complete(&mut None).is_some();
+        let expiry = match noted {
+            true => self.negative_expiry(),
+            false => self.remember_name(&directory.inode, name, target, arrival),
+        };
+        drop(changes);
+        match target {
+            Target::Missing => self.trim_negatives(),
+            Target::Node(_) => {}
+        }
+        self.make_room();
+        expiry.remains()
     }
 }

@@ -6,9 +6,9 @@ use crate::attributes::Attributes;
 use crate::backend::{FileId, NewKind, NewNode, OpenMode, Opens};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
-use crate::inode::Node;
+use crate::inode::{Node, Ticket};
 use crate::name::Name;
-use crate::names::Meaning;
+use crate::names::Target;
 use crate::permission::Access;
 use crate::vfs::Vfs;
 use std::time::Duration;
@@ -34,7 +34,20 @@ impl Vfs {
         let entry = core.backend().create(caller, parent.id(), name, new)?;
         let node = core.adopt(&entry, ticket);
         node.inode.set_parent(parent, ticket);
+        if node.is_directory() {
+            self.is_new(&node, ticket);
+        }
         Ok(self.settled(change, node, entry.attributes))
+    }
+
+    /// A new directory has no names, which is all there is to know.
+    fn is_new(&self, directory: &Node, ticket: Ticket) {
+        let core = &self.core;
+        let changes = directory.inode.rest().entries.lock();
+        if changes.admits(ticket) {
+            let losses = core.names.losses().so_far(directory.id().0);
+            directory.inode.declare_complete(losses, core.complete_expiry());
+        }
     }
 
     /// Creates a regular file under a free name and opens it: O_CREAT with O_EXCL. May block.
@@ -110,7 +123,7 @@ impl Vfs {
 
     /// Settles the change that gave `node` its name.
     fn settled(&self, change: NameChange<'_>, node: Node, attributes: Attributes) -> Found {
-        let kept = change.settle([Some(Meaning::Inode(node.id())), None]);
+        let kept = change.settle([Some(Target::Node(&node)), None]);
         let entry_valid = if kept { self.core.entry_expiry().remains() } else { Duration::ZERO };
         Found::new(node, attributes, entry_valid)
     }

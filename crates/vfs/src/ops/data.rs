@@ -184,7 +184,7 @@ impl Vfs {
     ) -> DataChange<'a> {
         let clock = &self.core.clock;
         let pages = (self.core.capabilities.caching == PageCaching::Core).then(|| {
-            let pages = self.pages_of(node);
+            let pages = &**self.pages_of(node);
             (pages, pages.begin_change(clock, start, end))
         });
         DataChange { clock, pages, _attributes: None }
@@ -206,8 +206,8 @@ impl Vfs {
         self.core.backend().set_attributes(&Caller::root(), file, &set).map(drop)
     }
 
-    fn pages_of<'a>(&self, node: &'a Node) -> &'a InodePages {
-        node.inode.pages.get_or_init(|| Box::new(InodePages::new(self.core.pages.clone())))
+    fn pages_of<'a>(&self, node: &'a Node) -> &'a Arc<InodePages> {
+        node.inode.rest().pages.get_or_init(|| Arc::new(InodePages::new(self.core.pages.clone())))
     }
 
     fn data_of(&self, node: &Node) -> Result<()> {
@@ -268,7 +268,7 @@ impl Vfs {
         }
         data.truncate(filled);
         let folio: Arc<[u8]> = data.into();
-        pages.insert(&core.counters, &node.inode, index, folio.clone(), ticket);
+        pages.insert(&core.counters, index, folio.clone(), ticket);
         Ok(folio)
     }
 

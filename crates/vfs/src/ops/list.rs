@@ -8,9 +8,9 @@ use crate::attributes::{Attributes, FileKind};
 use crate::backend::{Cookie, Entry, FileRef, Listing};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
-use crate::inode::{Node, Ticket};
+use crate::inode::{Node, Progress, Ticket};
 use crate::name::Name;
-use crate::names::Meaning;
+use crate::names::{Arrival, Target};
 use crate::permission::Access;
 use crate::vfs::Vfs;
 use std::time::Duration;
@@ -99,6 +99,7 @@ impl Vfs {
             self.check(caller, directory, Access::READ)?;
         }
         let mut at = from;
+        let mut progress = self.start_listing(directory, from);
         loop {
             let ticket = self.core.clock.now();
             let mut batch = Batch {
@@ -111,12 +112,41 @@ impl Vfs {
             if let Some((_, next, _)) = batch.items.last() {
                 at = *next;
             }
+            let entries_only = batch.items.iter().all(|item| matches!(item.2, Item::Entry(_)));
             let took_all = self.offer(directory, ticket, batch, entries);
             listed?;
+            progress = progress.filter(|_| took_all && entries_only);
             if !took_all || !full {
+                self.end_listing(directory, progress, at, !full);
                 directory.inode.was_read();
                 return Ok(());
             }
+        }
+    }
+
+    /// A listing begins, or goes on where the last one that was followed has stopped.
+    fn start_listing(&self, directory: &Node, from: Cookie) -> Option<Progress> {
+        let mut listing = directory.inode.rest().listing.lock();
+        if from == Cookie::default() {
+            let losses = self.core.names.losses().so_far(directory.id().0);
+            let until = self.core.complete_expiry();
+            return Some(Progress { ticket: self.core.clock.now(), losses, until, next: from });
+        }
+        listing.take().filter(|known| known.next == from)
+    }
+
+    /// A listing stops at `at`, for now or at its end. If all of it went into the cache and nothing
+    /// was changed since it began, the cache knows all names of the directory.
+    fn end_listing(&self, directory: &Node, progress: Option<Progress>, at: Cookie, ended: bool) {
+        let rest = directory.inode.rest();
+        let Some(progress) = progress else { return };
+        if !ended {
+            *rest.listing.lock() = Some(Progress { next: at, ..progress });
+            return;
+        }
+        let changes = rest.entries.lock();
+        if changes.admits(progress.ticket) {
+            directory.inode.declare_complete(progress.losses, progress.until);
         }
     }
 
@@ -158,7 +188,8 @@ impl Vfs {
         let core = &self.core;
         let node = core.adopt(&entry, ticket);
         node.inode.set_parent(directory, ticket);
-        let name_valid = core.keep_name(directory, ticket, name, Meaning::Inode(entry.inode));
+        let name_valid =
+            core.keep_name(directory, ticket, name, Target::Node(&node), Arrival::Listed);
         let (attributes, valid) = node.inode.believed(entry.attributes);
         if entries.wants_nodes() {
             entries.node(name, next, node, &attributes, (name_valid, valid))

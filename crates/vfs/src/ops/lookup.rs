@@ -4,12 +4,14 @@ use crate::attributes::Attributes;
 use crate::backend::FileRef;
 use crate::caller::Caller;
 use crate::error::{Error, Result};
-use crate::inode::Node;
+use crate::inode::{Expiry, Inode, Moment, Node};
 use crate::name::Name;
-use crate::names::Meaning;
+use crate::names::{self, Arrival, Target};
 use crate::permission::Access;
 use crate::vfs::Vfs;
 use std::time::Duration;
+use uvfs_concurrent::epoch::{self, Guard};
+use uvfs_concurrent::lock::order;
 
 /// A found object, and how long a frontend may believe what it was told.
 #[derive(Debug)]
@@ -64,6 +66,26 @@ impl Vfs {
         self.check(caller, parent, Access::EXECUTE)?;
         match self.lookup_cached(parent, name) {
             Some(answer) => Ok(answer),
+            None => self.lookup_missed(caller, parent, name),
+        }
+    }
+
+    /// Of several that miss the same name at once one asks the store, and the others wait for its
+    /// answer. An answer that may not be cached is no answer for those who came after the question:
+    /// they ask for themselves then.
+    fn lookup_missed(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<Lookup> {
+        let core = &self.core;
+        if core.entry_expiry() == Expiry::EXPIRED {
+            return self.lookup_in_store(caller, parent, name);
+        }
+        order::assert_none_held("a wait for another lookup");
+        let flight = core.flights.join(parent.id(), name);
+        if flight.is_none() {
+            core.counters.waited.hit();
+        }
+        // It may have landed between our look and now, too.
+        match self.lookup_cached(parent, name) {
+            Some(answer) => Ok(answer),
             None => self.lookup_in_store(caller, parent, name),
         }
     }
@@ -76,19 +98,49 @@ impl Vfs {
 
     fn lookup_cached(&self, parent: &Node, name: Name<'_>) -> Option<Lookup> {
         let core = &self.core;
-        let (meaning, entry_valid) = core.names.find(parent.id(), name)?;
-        match meaning {
-            Meaning::Missing => {
-                core.counters.negative_hits.hit();
-                Some(Lookup::Missing(entry_valid))
-            }
-            Meaning::Inode(id) => {
-                let node = core.inodes.find(id)?;
-                let attributes = node.inode.cached_attributes()?;
-                core.counters.name_hits.hit();
-                Some(Lookup::Found(Found::new(node, attributes, entry_valid)))
-            }
-        }
+        let (node, entry_valid) = self.find_cached(parent, name)?;
+        let Some(node) = node else {
+            core.counters.negative_hits.hit();
+            return Some(Lookup::Missing(entry_valid));
+        };
+        let attributes = node.inode.cached_attributes()?;
+        core.counters.name_hits.hit();
+        Some(Lookup::Found(Found::new(node, attributes, entry_valid)))
+    }
+
+    /// The object that `name` leads to, or that there is none, if that is cached; and for how much
+    /// longer. The epoch guard ends here: giving a node back may call the store.
+    fn find_cached(&self, parent: &Node, name: Name<'_>) -> Option<(Option<Node>, Duration)> {
+        let guard = epoch::pin();
+        let names = &self.core.names;
+        let (hash, bytes) = (names.hash(parent.id(), name), name.as_bytes());
+        let mut now = None;
+        let Some(dentry) = names.probe(&guard, &parent.inode, hash, bytes, &mut now) else {
+            let until = self.surely_missing(&guard, &parent.inode, (hash, bytes), &mut now)?;
+            return Some((None, until.remains()));
+        };
+        let node = match dentry.inode() {
+            Some(inode) => Some(Node::try_hold(inode)?),
+            None => None,
+        };
+        let is_directory = node.as_ref().is_some_and(Node::is_directory);
+        names::touch(dentry, is_directory);
+        Some((node, dentry.expiry().remains()))
+    }
+
+    /// Whether there is no such name because all names of `directory` are cached and it is not among
+    /// them; and until when that is believed.
+    pub(crate) fn surely_missing(
+        &self,
+        guard: &Guard,
+        directory: &Inode,
+        (hash, name): (u64, &[u8]),
+        now: &mut Option<Moment>,
+    ) -> Option<Expiry> {
+        let names = &self.core.names;
+        let (complete, claim, until) = directory.claim_complete(now)?;
+        let absent = names.is_absent(guard, directory, hash, name);
+        (absent && complete.stands(claim, names.losses(), directory.id.0)).then_some(until)
     }
 
     fn lookup_in_store(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<Lookup> {
@@ -99,11 +151,13 @@ impl Vfs {
             Ok(entry) => {
                 let node = core.adopt(&entry, ticket);
                 node.inode.set_parent(parent, ticket);
-                let valid = core.keep_name(parent, ticket, name, Meaning::Inode(entry.inode));
+                let target = Target::Node(&node);
+                let valid = core.keep_name(parent, ticket, name, target, Arrival::Asked);
                 Ok(Lookup::Found(Found::new(node, entry.attributes, valid)))
             }
             Err(Error::NotFound) => {
-                Ok(Lookup::Missing(core.keep_name(parent, ticket, name, Meaning::Missing)))
+                let target = Target::Missing;
+                Ok(Lookup::Missing(core.keep_name(parent, ticket, name, target, Arrival::Asked)))
             }
             Err(error) => {
                 if matches!(error, Error::Stale) {
@@ -117,13 +171,9 @@ impl Vfs {
     /// The object that `name` leads to, from the store if need be: for changes, which have to tell
     /// it that it lost or gained a name.
     pub(super) fn child(&self, caller: &Caller, directory: &Node, name: Name<'_>) -> Result<Node> {
-        let cached = match self.core.names.find(directory.id(), name) {
-            Some((Meaning::Inode(id), _)) => self.core.inodes.find(id),
-            _ => None,
-        };
-        match cached {
-            Some(node) => Ok(node),
-            None => Ok(self.lookup_in_store(caller, directory, name)?.found()?.node),
+        match self.find_cached(directory, name) {
+            Some((Some(node), _)) => Ok(node),
+            _ => Ok(self.lookup_in_store(caller, directory, name)?.found()?.node),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::caller::{Caller, Checks};
 use crate::error::{Error, Result};
 use crate::inode::Node;
 use crate::name::Name;
-use crate::names::Meaning;
+use crate::names::{Meaning, Target};
 use crate::permission;
 use crate::vfs::Vfs;
 
@@ -34,7 +34,7 @@ impl Vfs {
     ) -> Result<Node> {
         let (victim, change) = self.begin_removal(caller, parent, name)?;
         self.core.backend().unlink(caller, parent.id(), name)?;
-        change.settle([Some(Meaning::Missing), None]);
+        change.settle([Some(Target::Missing), None]);
         self.lost_a_name(&victim);
         Ok(victim)
     }
@@ -46,8 +46,8 @@ impl Vfs {
     pub fn remove_directory(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<()> {
         let (victim, change) = self.begin_removal(caller, parent, name)?;
         self.core.backend().remove_directory(caller, parent.id(), name)?;
-        change.settle([Some(Meaning::Missing), None]);
-        self.core.names.remove_directory(victim.id());
+        change.settle([Some(Target::Missing), None]);
+        victim.inode.forget_names(&self.core.clock);
         self.lost_a_name(&victim);
         Ok(())
     }

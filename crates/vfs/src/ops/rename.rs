@@ -7,7 +7,7 @@ use crate::caller::{Caller, Checks};
 use crate::error::{Error, Result};
 use crate::inode::Node;
 use crate::name::Name;
-use crate::names::Meaning;
+use crate::names::{Meaning, Target};
 use crate::permission::{self, Access};
 use crate::vfs::Vfs;
 
@@ -41,7 +41,7 @@ impl Vfs {
         // First the objects: who finds one at its new name goes on to its parent.
         self.renamed(from.0, to.0, &step, mode);
         let known = changes.iter().flatten().all(NameChange::knows);
-        let (old, new) = if known { meanings(&step, mode) } else { (None, None) };
+        let (old, new) = if known { targets(&step, mode) } else { (None, None) };
         match changes {
             [Some(change), Some(other)] => {
                 change.settle([old, None]);
@@ -141,14 +141,12 @@ pub(crate) struct Step {
 }
 
 /// What the old and the new name mean afterwards; `None` for "ask again".
-fn meanings(step: &Step, mode: RenameMode) -> (Option<Meaning>, Option<Meaning>) {
-    let moved_to = Some(Meaning::Inode(step.moved.id()));
+fn targets(step: &Step, mode: RenameMode) -> (Option<Target<'_>>, Option<Target<'_>>) {
+    let moved_to = Some(Target::Node(&step.moved));
     match (mode, &step.target) {
-        (RenameMode::Exchange, target) => {
-            (target.as_ref().map(|node| Meaning::Inode(node.id())), moved_to)
-        }
+        (RenameMode::Exchange, target) => (target.as_ref().map(Target::Node), moved_to),
         // Two names of one object: the store keeps both.
         (_, Some(target)) if *target == step.moved => (None, None),
-        _ => (Some(Meaning::Missing), moved_to),
+        _ => (Some(Target::Missing), moved_to),
     }
 }

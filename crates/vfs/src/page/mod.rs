@@ -20,7 +20,7 @@
 //! The plain beginning: write-through needs no write-back. Bad at: two threads missing on one folio
 //! both ask the store, and a hit takes the file's lock. The tagged tree replaces it.
 
-use crate::inode::{Clock, Freshness, Inode, Ticket};
+use crate::inode::{Clock, Freshness, Ticket};
 use crate::lock_order;
 use crate::statistics::Counters;
 use std::collections::{BTreeMap, VecDeque};
@@ -53,7 +53,7 @@ struct Folio {
 /// What bounds all files' pages together.
 #[derive(Debug)]
 pub(crate) struct PageBudget {
-    clock: Mutex<VecDeque<(Weak<Inode>, u64)>>,
+    clock: Mutex<VecDeque<(Weak<InodePages>, u64)>>,
     held_bytes: AtomicU64,
     limit_bytes: u64,
 }
@@ -86,15 +86,14 @@ impl PageBudget {
         let mut rounds = self.clock.lock().len() * 2;
         while self.held_bytes() > self.limit_bytes && rounds > 0 {
             rounds -= 1;
-            let Some((inode, index)) = self.clock.lock().pop_front() else { break };
-            let Some(file) = inode.upgrade() else { continue };
-            let Some(pages) = file.pages.get() else { continue };
+            let Some((file, index)) = self.clock.lock().pop_front() else { break };
+            let Some(pages) = file.upgrade() else { continue };
             let mut state = pages.state.lock();
             match state.folios.get_mut(&index) {
                 Some(folio) if folio.referenced => {
                     folio.referenced = false;
                     drop(state);
-                    self.clock.lock().push_back((inode, index));
+                    self.clock.lock().push_back((file, index));
                 }
                 Some(_) => {
                     let bytes = state.folios.remove(&index).map_or(0, |folio| folio.data.len());
@@ -122,9 +121,8 @@ impl InodePages {
 
     /// Keeps `data`, read from the store after `ticket` was taken.
     pub(crate) fn insert(
-        &self,
+        self: &Arc<Self>,
         counters: &Counters,
-        inode: &Arc<Inode>,
         index: u64,
         data: Arc<[u8]>,
         ticket: Ticket,
@@ -143,7 +141,7 @@ impl InodePages {
         }
         // ORDERING: Relaxed; a size that may lag.
         budget.held_bytes.fetch_add(bytes as u64, Relaxed);
-        budget.clock.lock().push_back((Arc::downgrade(inode), index));
+        budget.clock.lock().push_back((Arc::downgrade(self), index));
         budget.trim(counters);
     }
 

@@ -1,0 +1,238 @@
+//! Proof that a set is wholly known: what is not found in it does not exist.
+//!
+//! # Boundary
+//! Counts and compares. The set itself (the names of a directory) is in a table elsewhere, from which
+//! members are also lost for want of room.
+//!
+//! # Protocol
+//! A set is *declared* complete by whoever has just seen all of it put into the table. From then on:
+//!
+//! C1. Whoever takes a member out of the table although it still exists first counts a *loss*
+//!     ([`Losses::count_loss`]); sets share counters by stripe, so a loss may end the completeness of
+//!     another set too, never the other way round.
+//! C2. Whoever changes what exists *suspends* the set before, and resumes it after the table says the
+//!     same again. Both happen under one lock of the caller's. Every suspension and resumption makes
+//!     the generation another number; it is odd while the set is complete.
+//! C3. A reader takes a [`Claim`], then looks into the table and finds nothing, then asks whether the
+//!     claim still stands: the same generation, and as many losses as when the set was declared. Then
+//!     the member did not exist at the moment of the look.
+//!
+//! Why C3 holds: had it existed at that moment it would have been in the table (the set was complete and
+//! not suspended around the look), unless it was lost; the loss was counted before.
+//!
+//! O1. `count_loss` (Release), then the removal (Release) → the look that misses it (Acquire), then
+//!     `stands` (Acquire): who does not see the member sees the loss.
+//! O2. `suspend` (Release), then the change → `stands` (Acquire), after the look: who looks after the
+//!     change sees the other generation.
+//!
+//! Progress: wait-free.
+//! Checked by `model_loss_is_seen` and `model_change_is_seen`.
+//! Weakness: under reclaim, stripes are lost all the time, and large directories with them.
+
+use crate::primitive::atomic::{AtomicU64, Ordering};
+
+/// Stripes of [`Losses`].
+const STRIPES: usize = if cfg!(loom) { 1 } else { 1024 };
+
+/// Members lost from the table, by stripe of sets.
+#[derive(Debug)]
+pub struct Losses(Box<[AtomicU64]>);
+
+impl Default for Losses {
+    fn default() -> Self {
+        Self((0..STRIPES).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl Losses {
+    fn of(&self, set: u64) -> &AtomicU64 {
+        // Sets are numbered one after the other as a rule.
+        &self.0[(set ^ (set >> 20)) as usize % STRIPES]
+    }
+
+    /// A member of `set` is about to be taken out although it exists (C1).
+    pub fn count_loss(&self, set: u64) {
+        // ORDERING: AcqRel; Release for who misses the member (O1), Acquire so that losses of one
+        // stripe are in order.
+        self.of(set).fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Losses so far. Taken before the first member is put into the table, and given to
+    /// [`Complete::declare`] after the last.
+    pub fn so_far(&self, set: u64) -> u64 {
+        // ORDERING: Acquire, partner `count_loss` (O1).
+        self.of(set).load(Ordering::Acquire)
+    }
+}
+
+/// Whether one set is complete. See the module.
+#[derive(Debug, Default)]
+pub struct Complete {
+    generation: AtomicU64,
+    /// Losses when it was declared.
+    losses: AtomicU64,
+}
+
+/// What a reader saw before it looked into the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Claim {
+    generation: u64,
+}
+
+impl Complete {
+    /// All members are in the table, put there after `losses` were counted. The caller has the lock
+    /// (C2), and knows that nothing was changed meanwhile.
+    pub fn declare(&self, losses: u64) {
+        // ORDERING: Relaxed; the lock keeps writers apart.
+        let generation = self.generation.load(Ordering::Relaxed) | 1;
+        // ORDERING: Relaxed; published by the store of the generation.
+        self.losses.store(losses, Ordering::Relaxed);
+        // ORDERING: Release, partner `claim`: who sees it sees the losses and the members.
+        self.generation.store(generation + 2, Ordering::Release);
+    }
+
+    /// What exists is about to change. Whether the set was complete, and may be resumed after. The
+    /// caller has the lock.
+    pub fn suspend(&self) -> bool {
+        // ORDERING: Relaxed; the lock keeps writers apart.
+        let generation = self.generation.load(Ordering::Relaxed);
+        if generation & 1 == 1 {
+            // ORDERING: AcqRel as a read-modify-write, so that the change cannot pass it (O2).
+            self.generation.swap(generation + 1, Ordering::AcqRel);
+        }
+        generation & 1 == 1
+    }
+
+    /// The table says again what exists. Only after a [`Complete::suspend`] that returned true, with no
+    /// other change in between. The caller has the lock.
+    pub fn resume(&self) {
+        // ORDERING: Relaxed; the lock keeps writers apart.
+        let generation = self.generation.load(Ordering::Relaxed);
+        // ORDERING: Release, partner `claim`: who sees it sees the table as it is.
+        self.generation.store(generation | 1, Ordering::Release);
+    }
+
+    /// The set is not known any more. The caller has the lock.
+    pub fn revoke(&self) {
+        self.suspend();
+    }
+
+    /// A claim to be checked after the look into the table; `None` if the set is not complete.
+    pub fn claim(&self) -> Option<Claim> {
+        // ORDERING: Acquire, partners `declare` and `resume`.
+        let generation = self.generation.load(Ordering::Acquire);
+        (generation & 1 == 1).then_some(Claim { generation })
+    }
+
+    /// Whether the claim stood while the caller looked (C3).
+    pub fn stands(&self, claim: Claim, losses: &Losses, set: u64) -> bool {
+        let lost = losses.so_far(set);
+        // ORDERING: Relaxed; written before the generation that the claim saw.
+        let declared = self.losses.load(Ordering::Relaxed);
+        // ORDERING: Acquire, partner `suspend` (O2).
+        lost == declared && self.generation.load(Ordering::Acquire) == claim.generation
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_falls_with_a_change_and_with_a_loss() {
+        let (losses, set) = (Losses::default(), Complete::default());
+        assert!(set.claim().is_none());
+        set.declare(losses.so_far(7));
+        let claim = set.claim().unwrap();
+        assert!(set.stands(claim, &losses, 7));
+        assert!(set.suspend() && set.claim().is_none() && !set.suspend());
+        assert!(!set.stands(claim, &losses, 7));
+        set.resume();
+        assert!(!set.stands(claim, &losses, 7), "a change came in between");
+        let claim = set.claim().unwrap();
+        losses.count_loss(8);
+        assert!(set.stands(claim, &losses, 7));
+        losses.count_loss(7);
+        assert!(!set.stands(claim, &losses, 7));
+        set.declare(losses.so_far(7));
+        assert!(set.stands(set.claim().unwrap(), &losses, 7));
+        set.revoke();
+        assert!(set.claim().is_none());
+    }
+
+    #[test]
+    fn a_loss_while_the_members_come_in_is_not_forgotten() {
+        let (losses, set) = (Losses::default(), Complete::default());
+        let before = losses.so_far(1);
+        losses.count_loss(1);
+        set.declare(before);
+        assert!(!set.stands(set.claim().unwrap(), &losses, 1));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicBool;
+    use loom::thread;
+
+    struct World {
+        losses: Losses,
+        set: Complete,
+        /// The table has the member.
+        cached: AtomicBool,
+        /// The store has it.
+        exists: AtomicBool,
+    }
+
+    /// A complete set, with or without its one possible member.
+    fn world(member: bool) -> Arc<World> {
+        let (losses, set) = (Losses::default(), Complete::default());
+        set.declare(losses.so_far(0));
+        let (cached, exists) = (AtomicBool::new(member), AtomicBool::new(member));
+        Arc::new(World { losses, set, cached, exists })
+    }
+
+    /// C1, O1: the member is evicted, and exists all the time. Fails if the loss is counted after the
+    /// removal, or with a Relaxed removal.
+    #[test]
+    fn model_loss_is_seen() {
+        loom::model(|| {
+            let world = world(true);
+            let other = world.clone();
+            let evictor = thread::spawn(move || {
+                other.losses.count_loss(0);
+                other.cached.store(false, Ordering::Release);
+            });
+            let claim = world.set.claim().unwrap();
+            let missed = !world.cached.load(Ordering::Acquire);
+            let stands = world.set.stands(claim, &world.losses, 0);
+            assert!(!(missed && stands), "a member that exists was denied");
+            evictor.join().unwrap();
+        });
+    }
+
+    /// C2, O2: the member is created. Whoever sees it exist before the look is not told that it does
+    /// not. Fails if the change is made before `suspend`.
+    #[test]
+    fn model_change_is_seen() {
+        loom::model(|| {
+            let world = world(false);
+            let other = world.clone();
+            let creator = thread::spawn(move || {
+                assert!(other.set.suspend());
+                other.exists.store(true, Ordering::Release);
+                other.cached.store(true, Ordering::Release);
+                other.set.resume();
+            });
+            let existed = world.exists.load(Ordering::Acquire);
+            if let Some(claim) = world.set.claim() {
+                let missed = !world.cached.load(Ordering::Acquire);
+                let stands = world.set.stands(claim, &world.losses, 0);
+                assert!(!(existed && missed && stands), "a member that exists was denied");
+            }
+            creator.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,59 @@
+//! The two halves of an asymmetric barrier: nothing for who pins, a system call for who collects.
+//!
+//! # Boundary
+//! Knows membarrier(2) and fences. Who calls which half, and why, is in [`super::domain`].
+//!
+//! # Why
+//! A pin is a store followed by loads, and hardware may swap the two; a fence that forbids it costs
+//! more than everything else a pin does. membarrier(2) has the kernel run a full barrier on every
+//! core that runs a thread of this process, so the fence is paid by the one who collects, once per
+//! some hundred retired objects (Desnoyers et al. 2012, "User-Level Implementations of Read-Copy
+//! Update"). Weakness: it interrupts every core that runs us; and a kernel or a system call filter
+//! may refuse it, in which case pins fence after all.
+
+use crate::primitive::atomic::{Ordering, fence};
+use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
+
+/// Who pays for the barrier between a pin and the loads after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// The collector, by membarrier(2). A pin is one store.
+    Membarrier,
+    /// Every pin, because the kernel has no membarrier(2) or a filter refuses it.
+    Fence,
+}
+
+/// Asks the kernel for private expedited barriers. Called once, before the first pin.
+pub(super) fn register() -> Mode {
+    let offered = membarrier_query().contains_command(MembarrierCommand::PrivateExpedited);
+    if offered && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() && everywhere() {
+        Mode::Membarrier
+    } else {
+        Mode::Fence
+    }
+}
+
+/// Runs a full barrier on every thread of this process. False if the kernel refuses.
+pub(super) fn everywhere() -> bool {
+    membarrier(MembarrierCommand::PrivateExpedited).is_ok()
+}
+
+/// The pinning half: orders the pin's store before the loads that follow.
+#[inline(always)]
+pub(super) fn light(fenced: bool) {
+    if fenced {
+        // ORDERING: SeqCst, partner `heavy` (O1). The models, which have no membarrier, run this
+        // one.
+        fence(Ordering::SeqCst);
+    } else {
+        // ORDERING: compiler only; the hardware's part is done by `heavy` through membarrier (O1).
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    }
+}
+
+/// The collecting half, without the system call: orders this thread's accesses against the fences.
+#[inline]
+pub(super) fn heavy() {
+    // ORDERING: SeqCst, partner `light` (O1).
+    fence(Ordering::SeqCst);
+}

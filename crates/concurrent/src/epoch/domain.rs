@@ -1,0 +1,650 @@
+//! One epoch and the threads that take part in it.
+//!
+//! # Boundary
+//! Owns the protocol below. Thread-locals and the one domain of the process are in
+//! [`super::place`]; models and tests make domains of their own.
+//!
+//! Epoch word: `epoch:46 | 0:1 | fenced:1 | 0:16`. A slot's word, stored to by its thread alone:
+//!
+//! ```text
+//!  epoch:46 | leaving:1 | fenced:1 | depth:16
+//!
+//!             pin: epoch word + 1              pin: + 1
+//!   depth 0 ──────────────────────▶ depth 1 ◀──────────▶ depth 2 …
+//!      ▲                               │         unpin: - 1
+//!      └────────── unpin: - 1 ─────────┘
+//!
+//!  A bag's way:   slot ──▶ incoming ──▶ current ──▶ previous ──▶ ready ──▶ freed
+//!                   full, or swept   a round     advance      advance
+//! ```
+//! E1. A slot is pinned while its depth is not 0. Its epoch is the one that the outermost pin read.
+//! E2. The epoch and the limbo (`current`, `previous`, `ready`) are changed only by who has the
+//!     turn. A *round* is: take what came in, heavy barrier, add it to `current`, look at every
+//!     slot, and if none is pinned at another epoch, advance: `ready += previous`, `previous =
+//!     current`.
+//! E3. A bag in `ready` is reached by no reader. Say it joined `current` after the barrier `H` of a
+//!     round at epoch `e`; its objects were unlinked before `H`. A reader whose pin comes after `H`
+//!     does not find them. A reader whose pin comes before `H` has read an epoch of at most `e`,
+//!     since `e + 1` is stored after `H`. The advance from `e + 1` to `e + 2`, after which the bag
+//!     is ready, looks at the slots after a later barrier, so it sees that pin, whose epoch is not
+//!     `e + 1`, and does not happen; or it sees a later store of the slot, which the reader made
+//!     after it unpinned.
+//! E4. A slot is used by the thread that claimed it, and by no other until that one left it.
+//! E5. A slot's bag pointer is set only by its thread; anybody may swap it for null and have the
+//!     bag.
+//! E6. If the epoch word is `fenced`, an advance wants every claimed slot `fenced`: its thread has
+//!     read the fenced epoch word, so every later pin of it fences. So membarrier may start to fail
+//!     at any time (a system call filter installed late): pins that trusted it are waited for.
+//!
+//! O1. `pin` (store, light barrier) ↔ round (heavy barrier, load): one of them sees the other.
+//! O2. every store to a slot's word (Release) → `blocked` (Acquire): reads end before the free.
+//! O3. `retire` puts the bag (Release) → `sweep` takes it (Acquire).
+//! O4. `leave` (Release) → `join` (Acquire): the next thread owns what the last one left.
+//! O5. `join` links a slot (Release) → `slots` (Acquire): who finds a slot sees it initialised.
+//! O6. `free` counts (Release) → `garbage` (Acquire): nothing is seen freed and not yet retired.
+//!
+//! Progress: `pin` and unpin are wait-free; `retire` is lock-free and runs at most a bounded batch
+//! of other threads' garbage; nobody but `synchronize` waits.
+//! Checked by `super::models`, `super::tests`. A fence nearby would do for the Release of a nested
+//! pin and of `join`, and for the Acquire of `claim` and of `claimed` in `blocked`, where the model
+//! has fences; so no model fails without these four.
+//! Weakness: one reader that stays pinned keeps everything retired since from being freed. It is
+//! reported (`oldest_pin`), not dealt with; hazard pointers would bound it and cost a fence per
+//! hop.
+
+use super::barrier::{self, Mode};
+use super::garbage::{Bag, Deferred, Incoming};
+use super::turn::Turn;
+use crate::padded::Padded;
+use crate::primitive::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
+use crate::primitive::{atomic, owned};
+#[cfg(loom)]
+use loom::cell::Cell;
+#[cfg(not(loom))]
+use std::cell::Cell;
+use std::collections::VecDeque;
+// Statistics only: no pointer is reached through them, and the model checker need not see them.
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64 as Tally;
+use std::time::{Duration, Instant};
+use std::{fmt, iter, ptr};
+
+/// Depth of nested pins in a word.
+const DEPTH: u64 = 0xffff;
+/// Set in the epoch word when pins have to fence, and in a word whose thread does so.
+const FENCED: u64 = 1 << 16;
+/// Set in a slot's word when its last unpin leaves the slot.
+const LEAVING: u64 = 1 << 17;
+/// One epoch. It may wrap: epochs are compared for equality only.
+const EPOCH: u64 = 1 << 18;
+
+/// A bag joins `current` at one advance and is ready after the next.
+const ROUNDS: usize = 2;
+/// Bags that one `retire` frees, at least and at most.
+const BATCH: (usize, usize) = (2, 64);
+
+/// One thread's part in a domain.
+#[repr(align(128))]
+pub(super) struct Slot {
+    /// See the module. Only the slot's thread stores here: no core fights over this line.
+    word: owned::AtomicU64,
+    /// Bytes retired through this slot, ever; stored to by its thread only.
+    retired_bytes: Tally,
+    /// Objects retired through this slot, ever; stored to by its thread only.
+    retired_objects: Tally,
+    /// Its thread is freeing: what a deferred call retires waits for the next batch.
+    freeing: Cell<bool>,
+    domain: ptr::NonNull<Domain>,
+    /// The slot that was linked before this one; does not change once this one is linked.
+    older: *mut Slot,
+    shared: Padded<Shared>,
+}
+
+/// What other threads store to.
+struct Shared {
+    /// Retired objects on their way to a full bag, or null.
+    bag: AtomicPtr<Bag>,
+    /// A thread uses this slot.
+    claimed: AtomicBool,
+    /// The pin (word without depth) that was first seen to block an advance at `blocked_since_ns`.
+    blocking: Tally,
+    blocked_since_ns: Tally,
+}
+
+/// The epoch, its slots and the garbage. Must not move once a thread has joined.
+pub(super) struct Domain {
+    epoch: Padded<atomic::AtomicU64>,
+    slots: AtomicPtr<Slot>,
+    incoming: Padded<Incoming>,
+    limbo: Padded<Turn<Limbo>>,
+    /// Runs a barrier on all threads; false if it could not. Replaced in tests.
+    everywhere: fn() -> bool,
+    advances: Tally,
+    blocked_advances: Tally,
+    freed_bytes: Tally,
+    freed_objects: Tally,
+    panics: Tally,
+}
+
+/// Bags by how many advances they have seen.
+#[derive(Default)]
+struct Limbo {
+    current: VecDeque<Box<Bag>>,
+    previous: VecDeque<Box<Bag>>,
+    ready: VecDeque<Box<Bag>>,
+}
+
+impl Limbo {
+    fn is_empty(&self) -> bool {
+        self.current.is_empty() && self.previous.is_empty() && self.ready.is_empty()
+    }
+
+    /// Some of the ready bags: more of them the more there are, so that a backlog shrinks.
+    fn batch(&mut self) -> VecDeque<Box<Bag>> {
+        let size = (self.ready.len() / 8).clamp(BATCH.0, BATCH.1);
+        self.ready.drain(..size.min(self.ready.len())).collect()
+    }
+}
+
+/// What a domain did and has; counts since it began.
+#[derive(Debug, Clone, Copy)]
+pub struct EpochStatistics {
+    /// Who pays for barriers now.
+    pub mode: Mode,
+    /// Threads that take part now.
+    pub threads: usize,
+    /// Times the epoch advanced.
+    pub advances: u64,
+    /// Times it could not, because a thread was pinned at an older epoch.
+    pub blocked_advances: u64,
+    /// Objects freed.
+    pub freed_objects: u64,
+    /// Bytes freed, as stated by who retired them.
+    pub freed_bytes: u64,
+    /// Objects retired and not freed yet.
+    pub garbage_objects: usize,
+    /// Bytes retired and not freed yet.
+    pub garbage_bytes: usize,
+    /// Deferred calls that panicked. The panic went no further.
+    pub panics: u64,
+}
+
+// SAFETY: `freeing` is used by the slot's thread only (E4), `older` does not change once the slot
+// is linked, `domain` is only turned into a shared reference; the rest is atomic.
+unsafe impl Sync for Slot {}
+
+// SAFETY: bags are `Send`; slots are `Sync`, and freed by `drop` only.
+unsafe impl Send for Domain {}
+// SAFETY: bags are reached under the rules E2 and E5; everything else is atomic or in a `Turn`.
+unsafe impl Sync for Domain {}
+
+impl Slot {
+    /// The domain it is part of.
+    pub(super) fn domain(&self) -> &Domain {
+        // SAFETY: slots are reached only through their domain, which must not move and outlives
+        // them.
+        unsafe { self.domain.as_ref() }
+    }
+
+    /// Pins the slot, or pins it once more.
+    ///
+    /// # Safety
+    /// The caller is the slot's thread (E4), and calls [`Slot::unpin`] once for this.
+    #[inline]
+    pub(super) unsafe fn pin(&self) {
+        // ORDERING: Relaxed; our own word.
+        let word = self.word.load(Ordering::Relaxed);
+        if word & DEPTH == 0 {
+            // ORDERING: Relaxed; an old epoch blocks an advance, it does no harm (E3).
+            let now = self.domain().epoch.load(Ordering::Relaxed);
+            // ORDERING: Release, partner `blocked` (O2): who sees this pin sees the last one ended.
+            self.word.store(now + 1, Ordering::Release);
+            barrier::light(now & FENCED != 0);
+        } else {
+            if word & DEPTH == DEPTH {
+                too_many_guards();
+            }
+            // ORDERING: Release, partner `blocked` (O2): without the outer pin's fence, nothing
+            // else says that an earlier pin ended.
+            self.word.store(word + 1, Ordering::Release);
+        }
+    }
+
+    /// Ends one pin. True if it was the last one of a slot that is to be left now.
+    ///
+    /// # Safety
+    /// The caller is the slot's thread (E4) and pinned it.
+    #[inline]
+    #[must_use]
+    pub(super) unsafe fn unpin(&self) -> bool {
+        // ORDERING: Relaxed; our own word.
+        let word = self.word.load(Ordering::Relaxed) - 1;
+        // ORDERING: Release, partner `blocked` (O2): what was read under the pin was read before.
+        self.word.store(word, Ordering::Release);
+        word & (DEPTH | LEAVING) == LEAVING
+    }
+
+    /// Whether the slot is pinned; for its own thread.
+    pub(super) fn is_pinned(&self) -> bool {
+        // ORDERING: Relaxed; our own word.
+        self.word.load(Ordering::Relaxed) & DEPTH != 0
+    }
+
+    /// Has the last unpin say that the slot is to be left.
+    ///
+    /// # Safety
+    /// The caller is the slot's thread (E4) and has it pinned.
+    pub(super) unsafe fn leave_when_unpinned(&self) {
+        // ORDERING: Relaxed; our own word.
+        let word = self.word.load(Ordering::Relaxed);
+        // ORDERING: Release, partner `blocked` (O2), as every store here.
+        self.word.store(word | LEAVING, Ordering::Release);
+    }
+
+    /// Gives the slot back, and its bag to the collector.
+    ///
+    /// # Safety
+    /// The caller is the slot's thread (E4), has it not pinned, and does not use it again.
+    pub(super) unsafe fn leave(&self) {
+        debug_assert!(!self.is_pinned(), "left while pinned");
+        if let Some(bag) = self.take_bag() {
+            self.domain().incoming.push(bag);
+        }
+        // ORDERING: Release, partner `join` (O4).
+        self.shared.claimed.store(false, Ordering::Release);
+    }
+
+    /// The bag, if there is one and nobody else takes it (E5).
+    fn take_bag(&self) -> Option<Box<Bag>> {
+        // ORDERING: Relaxed; an empty slot is worth no write to its line.
+        if self.shared.bag.load(Ordering::Relaxed).is_null() {
+            return None;
+        }
+        // ORDERING: Acquire, partner `retire` (O3).
+        let bag = self.shared.bag.swap(ptr::null_mut(), Ordering::Acquire);
+        // SAFETY: a bag there came out of a box, and the swap made it ours (E5).
+        (!bag.is_null()).then(|| unsafe { Box::from_raw(bag) })
+    }
+
+    /// Has `free` called once no pin that exists now is left; may free a batch of older garbage.
+    ///
+    /// # Safety
+    /// The caller is the slot's thread (E4).
+    pub(super) unsafe fn retire(&self, bytes: usize, free: Deferred) {
+        let mut bag = self.take_bag().unwrap_or_else(Bag::new);
+        bag.add(bytes, free);
+        // ORDERING: Relaxed; counted before the bag is handed on, which publishes it (O3, O6).
+        let (had_bytes, had_objects) = (
+            self.retired_bytes.load(Ordering::Relaxed),
+            self.retired_objects.load(Ordering::Relaxed),
+        );
+        // ORDERING: Relaxed; as above.
+        self.retired_bytes.store(had_bytes.wrapping_add(bytes as u64), Ordering::Relaxed);
+        // ORDERING: Relaxed; as above.
+        self.retired_objects.store(had_objects + 1, Ordering::Relaxed);
+        if bag.is_full() {
+            self.domain().incoming.push(bag);
+            // SAFETY: the caller's promise.
+            unsafe { self.domain().tend(self) };
+        } else {
+            // ORDERING: Release, partner `take_bag` (O3).
+            self.shared.bag.store(Box::into_raw(bag), Ordering::Release);
+        }
+    }
+
+    /// Notes that this pin blocks an advance, unless that is known.
+    fn note_blocking(&self, pin: u64) {
+        // ORDERING: Relaxed, here and below; a report, written by who has the turn.
+        if self.shared.blocking.load(Ordering::Relaxed) != pin {
+            let now = since_start().as_nanos() as u64;
+            self.shared.blocked_since_ns.store(now, Ordering::Relaxed);
+            // ORDERING: Relaxed, as above.
+            self.shared.blocking.store(pin, Ordering::Relaxed);
+        }
+    }
+
+    /// How long ago the present pin was first seen to block an advance.
+    fn blocking_for(&self) -> Option<Duration> {
+        // ORDERING: Relaxed, here and below; a report.
+        let word = self.word.load(Ordering::Relaxed);
+        let blocking = self.shared.blocking.load(Ordering::Relaxed);
+        if word & DEPTH == 0 || word & !DEPTH != blocking {
+            return None;
+        }
+        // ORDERING: Relaxed, as above.
+        let since = Duration::from_nanos(self.shared.blocked_since_ns.load(Ordering::Relaxed));
+        Some(since_start().saturating_sub(since))
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn too_many_guards() -> ! {
+    panic!("more than {DEPTH} guards in one thread");
+}
+
+/// Time since the first caller of this.
+fn since_start() -> Duration {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed()
+}
+
+impl Domain {
+    /// A domain whose barriers are `mode`'s; `everywhere` is what `Mode::Membarrier` calls.
+    pub(super) fn new(mode: Mode, everywhere: fn() -> bool) -> Self {
+        let fenced = if mode == Mode::Fence { FENCED } else { 0 };
+        Self {
+            epoch: Padded(atomic::AtomicU64::new(fenced)),
+            slots: AtomicPtr::new(ptr::null_mut()),
+            incoming: Padded(Incoming::new()),
+            limbo: Padded(Turn::new(Limbo::default())),
+            everywhere,
+            advances: Tally::new(0),
+            blocked_advances: Tally::new(0),
+            freed_bytes: Tally::new(0),
+            freed_objects: Tally::new(0),
+            panics: Tally::new(0),
+        }
+    }
+
+    /// Claims a slot for the calling thread.
+    pub(super) fn join(&self) -> &Slot {
+        let slot = self.slots().find(|slot| slot.claim()).unwrap_or_else(|| self.link());
+        // ORDERING: SeqCst, partner `barrier` (E6): if its look at `claimed` missed us, we see
+        // FENCED.
+        fence(Ordering::SeqCst);
+        // ORDERING: Relaxed; from here on our thread pins with this epoch word or a newer one.
+        let now = self.epoch.load(Ordering::Relaxed);
+        // ORDERING: Release, partner `blocked` (O2), as every store to the word; the fence would
+        // do.
+        slot.word.store(now, Ordering::Release);
+        slot
+    }
+
+    /// Makes a claimed slot and links it.
+    fn link(&self) -> &Slot {
+        let slot = Box::into_raw(Box::new(Slot {
+            word: owned::AtomicU64::new(0),
+            retired_bytes: Tally::new(0),
+            retired_objects: Tally::new(0),
+            freeing: Cell::new(false),
+            domain: ptr::NonNull::from(self),
+            older: ptr::null_mut(),
+            shared: Padded(Shared {
+                bag: AtomicPtr::new(ptr::null_mut()),
+                claimed: AtomicBool::new(true),
+                // No word without its depth.
+                blocking: Tally::new(u64::MAX),
+                blocked_since_ns: Tally::new(0),
+            }),
+        }));
+        // ORDERING: Relaxed; a guess, checked by the compare-exchange.
+        let mut head = self.slots.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: just allocated and not linked yet, so it is ours.
+            unsafe { (*slot).older = head };
+            // ORDERING: Release, partner `slots` (O5).
+            match self.slots.compare_exchange_weak(head, slot, Ordering::Release, Ordering::Relaxed)
+            {
+                // SAFETY: slots live until the domain is dropped.
+                Ok(_) => return unsafe { &*slot },
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Every slot, claimed or not.
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        // ORDERING: Acquire, partner `link` (O5). Older slots were linked before, in one order.
+        let newest = self.slots.load(Ordering::Acquire);
+        // SAFETY: slots live until the domain is dropped, and `older` is set before they are
+        // linked.
+        iter::successors(unsafe { newest.as_ref() }, |slot| unsafe { slot.older.as_ref() })
+    }
+
+    /// The heavy barrier. Returns the epoch word, which nobody else changes now (E2).
+    fn barrier(&self) -> u64 {
+        barrier::heavy();
+        // ORDERING: Relaxed; changed only by who has the turn, that is us.
+        let mut now = self.epoch.load(Ordering::Relaxed);
+        if now & FENCED == 0 && !(self.everywhere)() {
+            now |= FENCED;
+            // ORDERING: Relaxed; pins without it are waited for (E6).
+            self.epoch.store(now, Ordering::Relaxed);
+        }
+        barrier::heavy();
+        now
+    }
+
+    /// Whether a slot keeps the epoch from advancing.
+    fn blocked(&self, now: u64) -> bool {
+        let mut blocked = false;
+        for slot in self.slots() {
+            // ORDERING: Acquire, partner every store to the word (O2).
+            let word = slot.word.load(Ordering::Acquire);
+            let pinned = word & DEPTH != 0;
+            if pinned && word / EPOCH != now / EPOCH {
+                slot.note_blocking(word & !DEPTH);
+                blocked = true;
+            }
+            // ORDERING: Acquire, partner `leave` (O4; the next round's fence would do). If we miss
+            // a `join`, that one sees FENCED (E6).
+            let unfenced = now & !word & FENCED != 0;
+            blocked |= unfenced && (pinned || slot.shared.claimed.load(Ordering::Acquire));
+        }
+        blocked
+    }
+
+    /// One round (E2). True if the epoch advanced.
+    fn round(&self, limbo: &mut Limbo) -> bool {
+        let mut arrived = VecDeque::new();
+        self.incoming.take(&mut arrived);
+        let now = self.barrier();
+        limbo.current.append(&mut arrived);
+        if self.blocked(now) {
+            // ORDERING: Relaxed; a statistic.
+            self.blocked_advances.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        limbo.ready.append(&mut limbo.previous);
+        std::mem::swap(&mut limbo.previous, &mut limbo.current);
+        // ORDERING: Relaxed; carries nothing: who frees has it from the limbo, under the turn (E3).
+        self.epoch.store(now.wrapping_add(EPOCH), Ordering::Relaxed);
+        // ORDERING: Relaxed; a statistic.
+        self.advances.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// One round and a bounded batch; what a thread does when it has filled a bag.
+    ///
+    /// # Safety
+    /// The caller is `slot`'s thread (E4).
+    unsafe fn tend(&self, slot: &Slot) {
+        if slot.freeing.get() {
+            return;
+        }
+        let batch = self.limbo.try_with(|limbo| {
+            self.round(limbo);
+            limbo.batch()
+        });
+        // SAFETY: the caller's promise.
+        unsafe { self.free(slot, batch.unwrap_or_default()) };
+    }
+
+    /// Frees everything that can be freed now. Waits for nobody, so it frees nothing if another
+    /// thread is at it, or if called from a deferred call.
+    ///
+    /// # Safety
+    /// The caller is `slot`'s thread (E4).
+    pub(super) unsafe fn collect(&self, slot: &Slot) {
+        if slot.freeing.get() {
+            return;
+        }
+        self.sweep();
+        let all = self.limbo.try_with(|limbo| {
+            for _ in 0..ROUNDS {
+                if (limbo.is_empty() && self.incoming.racy_is_empty()) || !self.round(limbo) {
+                    break;
+                }
+            }
+            std::mem::take(&mut limbo.ready)
+        });
+        // SAFETY: the caller's promise.
+        unsafe { self.free(slot, all.unwrap_or_default()) };
+    }
+
+    /// Waits until every pin that exists now is gone, and frees what that lets go.
+    ///
+    /// # Safety
+    /// The caller is `slot`'s thread (E4).
+    pub(super) unsafe fn synchronize(&self, slot: &Slot) {
+        assert!(!slot.is_pinned(), "synchronize would wait for the guard of its own thread");
+        self.sweep();
+        let (mut advances_left, mut turns) = (ROUNDS, 0);
+        while advances_left > 0 {
+            let Some((advanced, ready)) = self.limbo.try_with(|limbo| {
+                // By E3 with nothing to free: two advances after our first barrier.
+                (self.round(limbo), std::mem::take(&mut limbo.ready))
+            }) else {
+                pause(&mut turns);
+                continue;
+            };
+            if !slot.freeing.get() {
+                // SAFETY: the caller's promise.
+                unsafe { self.free(slot, ready) };
+            } else {
+                ready.into_iter().for_each(|bag| self.incoming.push(bag));
+            }
+            if advanced {
+                advances_left -= 1;
+            } else {
+                pause(&mut turns);
+            }
+        }
+    }
+
+    /// Takes the bags that are not full yet.
+    fn sweep(&self) {
+        self.slots().filter_map(Slot::take_bag).for_each(|bag| self.incoming.push(bag));
+    }
+
+    /// Opens bags that were ready (E3).
+    ///
+    /// # Safety
+    /// The caller is `slot`'s thread (E4), and is not in here already.
+    unsafe fn free(&self, slot: &Slot, bags: VecDeque<Box<Bag>>) {
+        slot.freeing.set(true);
+        for bag in bags {
+            let freed = bag.free();
+            // ORDERING: Relaxed; a statistic.
+            self.freed_objects.fetch_add(freed.objects as u64, Ordering::Relaxed);
+            // ORDERING: Relaxed; a statistic.
+            self.panics.fetch_add(freed.panics as u64, Ordering::Relaxed);
+            // ORDERING: Release, partner `garbage` (O6).
+            self.freed_bytes.fetch_add(freed.bytes as u64, Ordering::Release);
+        }
+        slot.freeing.set(false);
+    }
+
+    /// Bytes and objects retired and not freed: exact if nothing happens meanwhile, else at most
+    /// too high by what is freed during the call.
+    pub(super) fn garbage(&self) -> (usize, usize) {
+        // ORDERING: Acquire, partner `free` (O6): what it counted was counted as retired before.
+        let freed_bytes = self.freed_bytes.load(Ordering::Acquire);
+        // ORDERING: Relaxed, as the ones below; statistics.
+        let freed_objects = self.freed_objects.load(Ordering::Relaxed);
+        let (mut bytes, mut objects) = (0u64, 0u64);
+        for slot in self.slots() {
+            // ORDERING: Relaxed; see above.
+            bytes = bytes.wrapping_add(slot.retired_bytes.load(Ordering::Relaxed));
+            // ORDERING: Relaxed; see above.
+            objects = objects.wrapping_add(slot.retired_objects.load(Ordering::Relaxed));
+        }
+        let (bytes, objects) =
+            (bytes.wrapping_sub(freed_bytes), objects.saturating_sub(freed_objects));
+        (bytes as usize, objects as usize)
+    }
+
+    /// The longest that a pin has been seen to block an advance.
+    pub(super) fn oldest_pin(&self) -> Option<Duration> {
+        self.slots().filter_map(Slot::blocking_for).max()
+    }
+
+    /// Slots made so far.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn slot_count(&self) -> usize {
+        self.slots().count()
+    }
+
+    pub(super) fn statistics(&self) -> EpochStatistics {
+        let (garbage_bytes, garbage_objects) = self.garbage();
+        // ORDERING: Relaxed, all of them; a report claims no order among its figures.
+        let fenced = self.epoch.load(Ordering::Relaxed) & FENCED != 0;
+        let claimed = |slot: &&Slot| slot.shared.claimed.load(Ordering::Relaxed);
+        let read = |tally: &Tally| tally.load(Ordering::Relaxed);
+        EpochStatistics {
+            mode: if fenced { Mode::Fence } else { Mode::Membarrier },
+            threads: self.slots().filter(claimed).count(),
+            advances: read(&self.advances),
+            blocked_advances: read(&self.blocked_advances),
+            freed_objects: read(&self.freed_objects),
+            freed_bytes: read(&self.freed_bytes),
+            garbage_objects,
+            garbage_bytes,
+            panics: read(&self.panics),
+        }
+    }
+}
+
+impl Slot {
+    /// Takes the slot if no thread has it.
+    fn claim(&self) -> bool {
+        let claimed = &self.shared.claimed;
+        // ORDERING: Relaxed, a guess; then Acquire, partner `leave` (O4). The fence in `join` would
+        // do, but the thread sanitizer does not understand fences.
+        !claimed.load(Ordering::Relaxed)
+            && claimed.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Drop for Domain {
+    /// Frees all garbage: without threads there are no readers.
+    fn drop(&mut self) {
+        // What a deferred call retires comes through a slot, hence the loop.
+        loop {
+            self.sweep();
+            let mut bags = VecDeque::new();
+            self.incoming.take(&mut bags);
+            let limbo = self.limbo.try_with(std::mem::take).unwrap_or_default();
+            bags.extend(limbo.current.into_iter().chain(limbo.previous).chain(limbo.ready));
+            if bags.is_empty() {
+                break;
+            }
+            bags.into_iter().for_each(|bag| _ = bag.free());
+        }
+        // ORDERING: Relaxed; we own the domain.
+        let mut slot = self.slots.load(Ordering::Relaxed);
+        while !slot.is_null() {
+            // SAFETY: `link` allocated it; nobody else has the domain, and so the slots, any more.
+            slot = unsafe { Box::from_raw(slot) }.older;
+        }
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Domain").field("statistics", &self.statistics()).finish()
+    }
+}
+
+/// Lets others run: first by yielding, then by sleeping longer and longer, up to a millisecond.
+fn pause(turns: &mut u32) {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    match *turns {
+        0..8 => std::thread::yield_now(),
+        more => std::thread::sleep(Duration::from_micros(1 << (more - 4).min(10))),
+    }
+    *turns += 1;
+}

@@ -1,0 +1,404 @@
+//! One bucket: seven slots and a control word in one cache line.
+//!
+//! ```text
+//!   slot 0 .. 6   tag:16 | address:48       0: vacant
+//!   control       link:58 | .. | moved:1 | lock:1
+//! ```
+//!
+//! # Boundary
+//! Loads, locks and changes one bucket and the overflow buckets that its link leads to. Which bucket,
+//! and what happens to entries that were taken out, is [`super`]'s; so are the invariants cited here.
+//!
+//! # Why
+//! Tag and address are one word, so one store publishes an entry and one removes it. A reader takes
+//! the smallest of `slot ^ tag`: where the tags are equal that is the bare address, and smaller than any
+//! other, so seven slots are searched without a branch. Weakness: two equal tags in a bucket (about
+//! 1 in 5000 buckets) send the reader through the slots one by one; and the 16 bits need addresses
+//! of 48 bits.
+
+use super::entry::Entry;
+use crate::lock::{LockClass, bit};
+use crate::pool;
+use crate::primitive::atomic::{AtomicU64, Ordering};
+use std::alloc::Layout;
+use std::ptr::{self, NonNull};
+
+/// Slots of a bucket.
+pub(super) const SLOTS: usize = if cfg!(loom) { 2 } else { 7 };
+
+const LOCK: u64 = 1;
+const MOVED: u64 = 2;
+const LINK: u64 = !63;
+const ADDRESS: u64 = (1 << 48) - 1;
+
+/// The tag of a hash, in its place. Never 0, so it differs from a vacant slot's.
+#[inline]
+pub(super) fn tag_of(hash: u64) -> u64 {
+    (hash | 1 << 48) & !ADDRESS
+}
+
+/// See the module.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Bucket {
+    slots: [AtomicU64; SLOTS],
+    control: AtomicU64,
+}
+
+/// A control word that was loaded before the slots (B4).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Control(u64);
+
+impl Control {
+    /// Whether the bucket's entries are in the next array.
+    #[inline]
+    pub(super) fn is_moved(self) -> bool {
+        self.0 & MOVED != 0
+    }
+
+    /// The overflow bucket behind this one.
+    ///
+    /// # Safety
+    /// The word is a bucket's, loaded under a guard that lives for `'g`.
+    #[inline]
+    pub(super) unsafe fn overflow<'g>(self) -> Option<&'g Bucket> {
+        let link = ptr::with_exposed_provenance::<Bucket>((self.0 & LINK) as usize);
+        // SAFETY: a link is null or leads to a bucket that was whole when it was stored (O3), and is
+        // freed only after a grace period (B7).
+        unsafe { link.as_ref() }
+    }
+}
+
+/// The entry of a slot's word.
+///
+/// # Safety
+/// `word` was loaded with Acquire from a slot of a table of `V`, under a guard that lives for `'g`.
+#[inline]
+unsafe fn entry_of<'g, V>(word: u64) -> Option<&'g Entry<V>> {
+    let entry = ptr::with_exposed_provenance::<Entry<V>>((word & ADDRESS) as usize);
+    // SAFETY: null or an entry, whole when it was stored (O1) and freed only after a grace period (B7).
+    unsafe { entry.as_ref() }
+}
+
+/// The word of a slot that holds `entry`.
+pub(super) fn slot_word<V>(hash: u64, entry: NonNull<Entry<V>>) -> u64 {
+    let address = entry.as_ptr().expose_provenance() as u64;
+    assert!(address & !ADDRESS == 0, "an address beyond 48 bits");
+    tag_of(hash) | address
+}
+
+impl Bucket {
+    /// A vacant bucket. All of its bytes are zero (but for the model checker).
+    pub(super) fn new() -> Self {
+        Self { slots: std::array::from_fn(|_| AtomicU64::new(0)), control: AtomicU64::new(0) }
+    }
+
+    /// The control word, to be loaded before the slots are searched (B4).
+    #[inline]
+    pub(super) fn control(&self) -> Control {
+        // ORDERING: Acquire, partners `Locked::drop` (O2: who sees `moved` sees the entries in the next
+        // array) and `Locked::append` (O3: who sees a link sees the bucket behind it).
+        Control(self.control.load(Ordering::Acquire))
+    }
+
+    /// The entry with this key, in this bucket alone.
+    ///
+    /// # Safety
+    /// The bucket belongs to a table of `V`; the caller is pinned for `'g`.
+    #[inline]
+    pub(super) unsafe fn find<'g, V>(
+        &self,
+        hash: u64,
+        parent: u64,
+        name: &[u8],
+    ) -> Option<&'g Entry<V>> {
+        let tag = tag_of(hash);
+        let mut least = u64::MAX;
+        for slot in &self.slots {
+            // ORDERING: Acquire, partner `Locked::put` (O1): who sees the address sees the entry.
+            least = least.min(slot.load(Ordering::Acquire) ^ tag);
+        }
+        if least & !ADDRESS != 0 {
+            return None;
+        }
+        // SAFETY: loaded with Acquire above, and the tag is gone; pinned (the caller's promise).
+        let entry = unsafe { entry_of::<V>(least) }?;
+        if entry.has_key(hash, parent, name) {
+            return Some(entry);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.find_among_equal_tags(hash, parent, name) }
+    }
+
+    /// As `find`, slot by slot: another key has the same tag.
+    ///
+    /// # Safety
+    /// As `find`.
+    #[cold]
+    #[inline(never)]
+    unsafe fn find_among_equal_tags<'g, V>(
+        &self,
+        hash: u64,
+        parent: u64,
+        name: &[u8],
+    ) -> Option<&'g Entry<V>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.entries::<V>() }.find(|entry| entry.has_key(hash, parent, name))
+    }
+
+    /// The entries of this bucket alone, each slot loaded when it is its turn.
+    ///
+    /// # Safety
+    /// As `find`.
+    pub(super) unsafe fn entries<'g, V: 'g>(&self) -> impl Iterator<Item = &'g Entry<V>> {
+        // SAFETY: as below.
+        unsafe { self.words::<V>() }.map(|(_, entry)| entry)
+    }
+
+    /// As `entries`, with each slot's word.
+    ///
+    /// # Safety
+    /// As `find`.
+    unsafe fn words<'g, V: 'g>(&self) -> impl Iterator<Item = (u64, &'g Entry<V>)> {
+        self.slots.iter().filter_map(|slot| {
+            // ORDERING: Acquire, partner `Locked::put` (O1).
+            let word = slot.load(Ordering::Acquire);
+            // SAFETY: loaded with Acquire; pinned (the caller's promise).
+            unsafe { entry_of::<V>(word) }.map(|entry| (word, entry))
+        })
+    }
+
+    /// Locks the bucket, and with it the overflow buckets behind it (B1).
+    pub(super) fn lock<'g>(&'g self, class: &'static LockClass) -> Locked<'g> {
+        let mut control = 0;
+        let held = bit::lock(class, || {
+            // ORDERING: Relaxed; a guess, checked by the compare-exchange.
+            control = self.control.load(Ordering::Relaxed);
+            control & LOCK == 0
+                && self
+                    .control
+                    // ORDERING: Acquire, partner `Locked::drop` (O4): sees the last holder's changes.
+                    .compare_exchange(control, control | LOCK, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+        });
+        Locked { head: self, control: Control(control), held: Some(held) }
+    }
+
+    /// A bucket from the pool, vacant.
+    fn allocate() -> NonNull<Self> {
+        let bucket = pool::shared().allocate(Layout::new::<Self>()).cast();
+        // SAFETY: fresh memory of this layout.
+        unsafe { bucket.write(Self::new()) };
+        bucket.as_ptr().expose_provenance();
+        bucket
+    }
+
+    /// Frees an overflow bucket, in the form that [`crate::epoch::Guard::retire`] takes.
+    ///
+    /// # Safety
+    /// `bucket` was an overflow bucket, and nobody can reach it any more. Called once.
+    pub(super) unsafe fn free(bucket: *mut ()) {
+        // SAFETY: from `allocate`; a bucket needs no destructor.
+        unsafe {
+            pool::shared().free(NonNull::new_unchecked(bucket.cast()), Layout::new::<Self>());
+        }
+    }
+
+    fn first_vacant(&self) -> Option<&AtomicU64> {
+        // ORDERING: Relaxed; the caller holds the bucket's lock or is the only one to know it.
+        self.slots.iter().find(|slot| slot.load(Ordering::Relaxed) == 0)
+    }
+}
+
+/// A locked bucket. Unlocks when dropped; one store also publishes `moved` and the head's link.
+#[derive(Debug)]
+pub(super) struct Locked<'g> {
+    head: &'g Bucket,
+    /// What `drop` will store.
+    control: Control,
+    /// `None` only inside `drop`.
+    held: Option<bit::BitHeld>,
+}
+
+/// Where an entry was found under the lock.
+pub(super) struct Place<'g, V> {
+    bucket: &'g Bucket,
+    slot: &'g AtomicU64,
+    pub(super) entry: &'g Entry<V>,
+}
+
+impl<V> Clone for Place<'_, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<V> Copy for Place<'_, V> {}
+
+impl<'g> Locked<'g> {
+    pub(super) fn is_moved(&self) -> bool {
+        self.control.is_moved()
+    }
+
+    /// The buckets under this lock, the head first.
+    fn chain(&self) -> impl Iterator<Item = &'g Bucket> + use<'g> {
+        let mut next = Some((self.head, self.control));
+        std::iter::from_fn(move || {
+            let (bucket, control) = next?;
+            // SAFETY: the lock's holder is pinned for `'g` (`super::NameTable::lock`).
+            next = unsafe { control.overflow() }.map(|behind| (behind, behind.control()));
+            Some(bucket)
+        })
+    }
+
+    /// The first entry that `matches`.
+    ///
+    /// # Safety
+    /// The bucket belongs to a table of `V`.
+    pub(super) unsafe fn find<V>(
+        &self,
+        mut matches: impl FnMut(&'g Entry<V>) -> bool,
+    ) -> Option<Place<'g, V>> {
+        for bucket in self.chain() {
+            for slot in &bucket.slots {
+                // ORDERING: Acquire, partner `put` (O1). The lock (O4) orders it too, but for buckets
+                // that a growth filled, whose entries come from another lock's holder.
+                let word = slot.load(Ordering::Acquire);
+                // SAFETY: a slot of a table of `V` (the caller's promise), pinned for `'g`.
+                let Some(entry) = (unsafe { entry_of::<V>(word) }) else { continue };
+                if matches(entry) {
+                    return Some(Place { bucket, slot, entry });
+                }
+            }
+        }
+        None
+    }
+
+    /// Puts a word where another of the same key is: the key is never absent (B5).
+    pub(super) fn replace<V>(&mut self, place: Place<'g, V>, word: u64) {
+        // ORDERING: Release, partner `Bucket::find` (O1). Relaxed would publish the entry before what
+        // is in it.
+        place.slot.store(word, Ordering::Release);
+    }
+
+    /// Puts a word into the first vacant slot, or into a new overflow bucket; true if it made one.
+    pub(super) fn put(&mut self, word: u64) -> bool {
+        let mut last = self.head;
+        for bucket in self.chain() {
+            if let Some(slot) = bucket.first_vacant() {
+                // ORDERING: Release, partner `Bucket::find` (O1). Relaxed would publish the entry before
+                // what is in it.
+                slot.store(word, Ordering::Release);
+                return false;
+            }
+            last = bucket;
+        }
+        self.append(last, word);
+        true
+    }
+
+    #[cold]
+    fn append(&mut self, last: &'g Bucket, word: u64) {
+        let fresh = Bucket::allocate();
+        // SAFETY: just allocated and whole.
+        let bucket = unsafe { fresh.as_ref() };
+        // ORDERING: Relaxed; nobody knows the bucket before its link is stored.
+        bucket.slots[0].store(word, Ordering::Relaxed);
+        self.set_link(last, fresh.as_ptr());
+    }
+
+    /// Makes `bucket`, of this chain, lead to `next`.
+    fn set_link(&mut self, bucket: &'g Bucket, next: *mut Bucket) {
+        let link = next.expose_provenance() as u64;
+        if ptr::eq(bucket, self.head) {
+            self.control = Control(self.control.0 & !LINK | link);
+        } else {
+            // ORDERING: Release, partner `Bucket::control` (O3). Relaxed would publish the overflow bucket
+            // before its slots.
+            bucket.control.store(link, Ordering::Release);
+        }
+    }
+
+    /// Takes an entry out. If that leaves an overflow bucket vacant it is unlinked too and returned, to
+    /// be retired once the lock is released.
+    pub(super) fn take<V>(&mut self, place: Place<'g, V>) -> Option<NonNull<Bucket>> {
+        // ORDERING: Release, partner `Bucket::find`: who misses a key because it was removed sees what the
+        // remover did before (O6).
+        place.slot.store(0, Ordering::Release);
+        if ptr::eq(place.bucket, self.head) {
+            return None;
+        }
+        // ORDERING: Relaxed; only the holder of this lock stores to these slots.
+        if place.bucket.slots.iter().any(|slot| slot.load(Ordering::Relaxed) != 0) {
+            return None;
+        }
+        let before = self.chain().take_while(|bucket| !ptr::eq(*bucket, place.bucket)).last();
+        let behind = place.bucket.control().0 & LINK;
+        self.set_link(before?, ptr::with_exposed_provenance_mut(behind as usize));
+        Some(NonNull::from(place.bucket))
+    }
+
+    /// Copies all entries into two buckets of the next array, which nobody else can reach yet (B3),
+    /// and marks this one as moved. Returns the head of the overflow buckets, to be retired, with
+    /// those behind it, once the lock is released; and how many overflow buckets were made.
+    ///
+    /// # Safety
+    /// The bucket belongs to a table of `V`; `low` and `high` are its buckets in the next array, where
+    /// `split` is the index bit that tells them apart.
+    pub(super) unsafe fn move_to<V>(
+        &mut self,
+        split: u64,
+        low: &'g Bucket,
+        high: &'g Bucket,
+    ) -> (Control, usize) {
+        let mut made = 0;
+        for bucket in self.chain() {
+            // SAFETY: the caller's promise; pinned for `'g`.
+            for (word, entry) in unsafe { bucket.words::<V>() } {
+                let to = if entry.index_bits() & split == 0 { low } else { high };
+                made += to.fill(word);
+            }
+        }
+        let overflow = Control(self.control.0 & LINK);
+        self.control = Control(MOVED);
+        (overflow, made)
+    }
+}
+
+impl Bucket {
+    /// Puts a word into this chain, which nobody else knows. Counts the overflow buckets made.
+    fn fill(&self, word: u64) -> usize {
+        let mut last = self;
+        loop {
+            if let Some(slot) = last.first_vacant() {
+                // ORDERING: Relaxed; `moved` publishes it (O2).
+                slot.store(word, Ordering::Relaxed);
+                return 0;
+            }
+            // SAFETY: nobody else knows this chain, so it stays while we walk it.
+            match unsafe { last.control().overflow() } {
+                Some(behind) => last = behind,
+                None => break,
+            }
+        }
+        let fresh = Bucket::allocate();
+        // SAFETY: just allocated and whole.
+        let bucket = unsafe { fresh.as_ref() };
+        // ORDERING: Relaxed; `moved` publishes both (O2).
+        bucket.slots[0].store(word, Ordering::Relaxed);
+        // ORDERING: Relaxed; as above.
+        last.control.store(fresh.as_ptr().expose_provenance() as u64, Ordering::Relaxed);
+        1
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let Some(held) = self.held.take() else { return };
+        let (head, control) = (self.head, self.control.0);
+        bit::unlock(held, || {
+            // ORDERING: Release, partners `Bucket::lock` (O4) and `Bucket::control` (O2, O3).
+            head.control.store(control, Ordering::Release);
+        });
+    }
+}

@@ -1,0 +1,322 @@
+//! One entry: key, value and clock weight in one block of memory, mostly one cache line.
+//!
+//! ```text
+//!   0        8      12    14      15 16          16 + V              up to a multiple of 64
+//!   │ parent │ hash │ len │ weight│  │ value: V  │ name, zeros up to 8 │ unused │
+//! ```
+//!
+//! # Boundary
+//! Owns the layout, the comparison of keys and the memory. Whether an entry is in a table, and since
+//! when it is not, is the table's business.
+//!
+//! # Concurrency
+//! Everything but `weight` is written before the entry is published (O1 of [`super`]) and never again.
+//! `weight` is a hint for the clock: racing updates may lose one another.
+//!
+//! # Why
+//! The name lies behind the value, not behind a pointer, so a hit reads one line for names up to
+//! 24 bytes and values of 24 bytes. Weakness: the name's place depends on the size of `V`, so larger
+//! values push it to the next line.
+
+use super::hash::{NameHasher, full_word, partial_word};
+use crate::pool;
+use crate::primitive::atomic::{AtomicU8, Ordering};
+use std::alloc::Layout;
+use std::fmt;
+use std::mem::{ManuallyDrop, offset_of};
+use std::ops::Deref;
+use std::ptr::{self, NonNull};
+
+/// Longest name, in bytes.
+pub const NAME_BYTES_MAX: usize = 4096;
+
+/// A name of a directory, and what it stands for. Found in a [`super::NameTable`].
+#[repr(C)]
+pub struct Entry<V> {
+    parent: u64,
+    /// The low half of the key's hash: the index bits of every table size.
+    hash: u32,
+    length: u16,
+    weight: AtomicU8,
+    value: V,
+    // The name follows, at `NAME_AT`.
+}
+
+impl<V> Entry<V> {
+    /// Where the name begins; a multiple of 8, so that it can be read in words.
+    const NAME_AT: usize = (offset_of!(Self, value) + size_of::<V>()).next_multiple_of(8);
+
+    /// The memory of an entry with a name of `length` bytes.
+    fn layout(length: usize) -> Layout {
+        const { assert!(align_of::<Self>() <= pool::LINE, "entries are aligned to lines") };
+        let bytes = Self::NAME_AT + length.next_multiple_of(8);
+        Layout::from_size_align(bytes.next_multiple_of(pool::LINE), pool::LINE)
+            .expect("names are short")
+    }
+
+    /// The directory that has this name.
+    #[inline]
+    pub fn parent(&self) -> u64 {
+        self.parent
+    }
+
+    /// The name.
+    #[inline]
+    pub fn name(&self) -> &[u8] {
+        // SAFETY: `Draft::new` wrote `length` bytes there, in the same allocation, and nobody writes
+        // them again. A reference's provenance ends with the struct, so this takes that of the whole
+        // block, which `Draft::finish` exposed.
+        unsafe { std::slice::from_raw_parts(self.name_start(), usize::from(self.length)) }
+    }
+
+    #[inline]
+    fn name_start(&self) -> *const u8 {
+        ptr::with_exposed_provenance(ptr::from_ref(self).addr() + Self::NAME_AT)
+    }
+
+    /// The hash of the key, computed again from the name: not for hot paths.
+    pub fn hash(&self) -> u64 {
+        let hasher = NameHasher::process();
+        hasher.key_hash(self.parent, hasher.hash_name(self.name()))
+    }
+
+    /// The bits of the hash that choose a bucket.
+    #[inline]
+    pub(super) fn index_bits(&self) -> u64 {
+        u64::from(self.hash)
+    }
+
+    /// The value.
+    #[inline]
+    pub fn value(&self) -> &V {
+        &self.value
+    }
+
+    /// The clock weight.
+    #[inline]
+    pub fn weight(&self) -> u8 {
+        // ORDERING: Relaxed; a hint, nothing is reached through it.
+        self.weight.load(Ordering::Relaxed)
+    }
+
+    /// Makes the entry worth more to the clock, up to `most`. Stores only below `most`, so a hot entry's
+    /// line stays shared among the readers.
+    #[inline]
+    pub fn touch(&self, most: u8) {
+        let weight = self.weight();
+        if weight < most {
+            // ORDERING: Relaxed; as in `weight`. A lost update costs one revolution of the clock.
+            self.weight.store(weight + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// The clock's hand passes: takes one from the weight, if there is any, and returns what it was. At
+    /// 0 the entry was not used since the hand was here last.
+    #[inline]
+    pub fn age(&self) -> u8 {
+        let weight = self.weight();
+        if weight > 0 {
+            // ORDERING: Relaxed; as in `touch`.
+            self.weight.store(weight - 1, Ordering::Relaxed);
+        }
+        weight
+    }
+
+    /// The memory of this entry; what `value` owns elsewhere is not in it.
+    pub fn bytes(&self) -> usize {
+        Self::layout(usize::from(self.length)).size()
+    }
+
+    /// Whether this is the key. Header first, then the name word by word.
+    #[inline]
+    pub(super) fn has_key(&self, hash: u64, parent: u64, name: &[u8]) -> bool {
+        let differs = (self.parent ^ parent)
+            | u64::from(self.hash ^ hash as u32)
+            | (usize::from(self.length) ^ name.len()) as u64;
+        if differs != 0 {
+            return false;
+        }
+        let mut stored = self.name_start().cast::<u64>();
+        let mut words = name.chunks_exact(8);
+        for word in &mut words {
+            // SAFETY: both names have this many full words; `NAME_AT` keeps them aligned.
+            let same = full_word(word) == unsafe { stored.read() }.to_le();
+            if !same {
+                return false;
+            }
+            // SAFETY: at most one past the name's last full word, inside the block or at its end.
+            stored = unsafe { stored.add(1) };
+        }
+        // SAFETY: the last, partial word of the stored name is filled up with zeros.
+        name.len() % 8 == 0 || partial_word(name) == unsafe { stored.read() }.to_le()
+    }
+
+    /// Frees an entry, in the form that [`crate::epoch::Guard::retire`] takes.
+    ///
+    /// # Safety
+    /// `entry` came from [`Draft::finish`], and nobody can reach it any more. Called once.
+    pub(super) unsafe fn free(entry: *mut ()) {
+        let entry = entry.cast::<Self>();
+        // SAFETY: the caller's promise: the entry is whole and ours.
+        unsafe {
+            let layout = Self::layout(usize::from((*entry).length));
+            // The memory goes back even if the value's destructor panics.
+            let _memory = Memory { start: NonNull::new_unchecked(entry.cast()), layout };
+            ptr::drop_in_place(entry);
+        }
+    }
+}
+
+impl<V> Deref for Entry<V> {
+    type Target = V;
+    #[inline]
+    fn deref(&self) -> &V {
+        &self.value
+    }
+}
+
+impl<V: fmt::Debug> fmt::Debug for Entry<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry")
+            .field("parent", &self.parent)
+            .field("name", &self.name().escape_ascii().to_string())
+            .field("weight", &self.weight())
+            .field("value", &self.value)
+            .finish()
+    }
+}
+
+/// Pool memory, given back when dropped.
+struct Memory {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: both came together from the shared pool; the owner of this has no other use for it.
+        unsafe { pool::shared().free(self.start, self.layout) };
+    }
+}
+
+/// An entry whose value is still missing: allocated before a bucket is locked.
+pub(super) struct Draft<V> {
+    memory: Memory,
+    hash: u32,
+    parent: u64,
+    length: u16,
+    weight: u8,
+    value: std::marker::PhantomData<V>,
+}
+
+impl<V> Draft<V> {
+    /// # Panics
+    /// With a name longer than [`NAME_BYTES_MAX`].
+    pub(super) fn new(hash: u64, parent: u64, name: &[u8], weight: u8) -> Self {
+        assert!(name.len() <= NAME_BYTES_MAX, "a name of {} bytes", name.len());
+        let layout = Entry::<V>::layout(name.len());
+        let start = pool::shared().allocate(layout);
+        // SAFETY: fresh memory, with room for the name up to a multiple of 8 from `NAME_AT` on.
+        unsafe {
+            let to = start.as_ptr().add(Entry::<V>::NAME_AT);
+            to.add(name.len()).write_bytes(0, name.len().next_multiple_of(8) - name.len());
+            to.copy_from_nonoverlapping(name.as_ptr(), name.len());
+        }
+        let memory = Memory { start, layout };
+        let value = std::marker::PhantomData;
+        Self { memory, hash: hash as u32, parent, length: name.len() as u16, weight, value }
+    }
+
+    /// The whole entry. It is the caller's, to be given to [`Entry::free`] in the end.
+    pub(super) fn finish(self, value: V) -> NonNull<Entry<V>> {
+        let this = ManuallyDrop::new(self);
+        let start = this.memory.start.cast::<Entry<V>>();
+        let weight = AtomicU8::new(this.weight);
+        let (parent, hash, length) = (this.parent, this.hash, this.length);
+        // SAFETY: fresh memory of the right size and alignment; nobody else knows it. The struct has
+        // no padding behind `value` that reaches into the name: see the assertion.
+        unsafe {
+            const { assert!(offset_of!(Entry<V>, value) + size_of::<V>() <= Entry::<V>::NAME_AT) };
+            let entry = start.as_ptr();
+            (&raw mut (*entry).parent).write(parent);
+            (&raw mut (*entry).hash).write(hash);
+            (&raw mut (*entry).length).write(length);
+            (&raw mut (*entry).weight).write(weight);
+            (&raw mut (*entry).value).write(value);
+        }
+        // Slots keep addresses, and `name` reads beyond the struct.
+        start.as_ptr().expose_provenance();
+        start
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn check<V>(value: V, name: &[u8], bytes: usize) {
+        let hasher = NameHasher::process();
+        let hash = hasher.key_hash(7, hasher.hash_name(name));
+        let made = Draft::new(hash, 7, name, 3).finish(value);
+        // SAFETY: just made, freed below.
+        let entry = unsafe { made.as_ref() };
+        assert_eq!((entry.parent(), entry.name(), entry.hash()), (7, name, hash));
+        assert_eq!(entry.bytes(), bytes, "{} bytes", name.len());
+        assert!(entry.has_key(hash, 7, name));
+        assert!(!entry.has_key(hash, 8, name) && !entry.has_key(hash ^ 1, 7, name));
+        for at in 0..name.len() {
+            let mut other = name.to_vec();
+            other[at] ^= 1;
+            assert!(!entry.has_key(hash, 7, &other), "byte {at} of {}", name.len());
+        }
+        let longer = [name, b"\0"].concat();
+        assert!(!entry.has_key(hash, 7, &longer) && !entry.has_key(hash, 7, &longer[1..][..0]));
+        // SAFETY: made above, freed once.
+        unsafe { Entry::<V>::free(made.as_ptr().cast()) };
+    }
+
+    #[test]
+    fn a_name_of_24_bytes_and_a_value_of_24_share_a_line() {
+        check([1u64; 3], &[b'n'; 24], 64);
+        check([1u64; 3], &[b'n'; 25], 128);
+        check([1u64; 3], &[b'n'; 88], 128);
+        check([1u64; 3], &[b'n'; 89], 192);
+    }
+
+    #[test]
+    fn every_length_and_value_size() {
+        for length in 1..70usize {
+            let name: Vec<u8> = (0..length as u8).map(|n| n.wrapping_mul(37) | 1).collect();
+            check((), &name, (16 + length.next_multiple_of(8)).next_multiple_of(64));
+            // The value lies in the header's last byte.
+            check(1u8, &name, (16 + length.next_multiple_of(8)).next_multiple_of(64));
+            check([1u32; 3], &name, (32 + length.next_multiple_of(8)).next_multiple_of(64));
+            check([1u64; 8], &name, (80 + length.next_multiple_of(8)).next_multiple_of(64));
+        }
+        check(1u64, &[b'x'; NAME_BYTES_MAX], 4160);
+    }
+
+    #[test]
+    #[should_panic(expected = "a name of 4097 bytes")]
+    fn a_name_too_long_is_refused() {
+        Draft::<u8>::new(0, 0, &[b'x'; NAME_BYTES_MAX + 1], 0);
+    }
+
+    #[test]
+    fn the_weight_rises_to_a_limit_and_falls_to_zero() {
+        let made = Draft::new(0, 0, b"x", 1).finish(());
+        // SAFETY: just made, freed below.
+        let entry = unsafe { made.as_ref() };
+        (0..5).for_each(|_| entry.touch(3));
+        assert_eq!(entry.weight(), 3);
+        assert_eq!([entry.age(), entry.age(), entry.age(), entry.age()], [3, 2, 1, 0]);
+        #[cfg(debug_assertions)]
+        {
+            entry.touch(1);
+            let ((), tally) = crate::primitive::record::tally(|| entry.touch(1));
+            assert_eq!(tally.stores + tally.rmws, 0, "a touch at the limit stores");
+        }
+        // SAFETY: made above, freed once.
+        unsafe { Entry::<()>::free(made.as_ptr().cast()) };
+    }
+}

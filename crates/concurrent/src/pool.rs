@@ -1,0 +1,592 @@
+//! Memory in whole cache lines, used again while it is warm.
+//!
+//! ```text
+//!   thread ──▶ shard: active magazine ⇄ spare magazine ──▶ depot: full magazines ──▶ chunk
+//!              (one bit lock each)                         (one bit lock per size)
+//! ```
+//!
+//! # Boundary
+//! Hands out raw memory in sizes of 64 to 320 bytes, aligned to 64; larger or stricter layouts go to
+//! the global allocator and back. Knows nothing of what lies in it, and does not wait for readers: who
+//! frees has to know that nobody looks any more ([`crate::epoch`]).
+//!
+//! # Concurrency
+//! P1. A slot is in exactly one place: with its user, in one magazine, or not yet carved.
+//! P2. A magazine is touched only under the bit lock of its shard or depot.
+//! P3. Lock order: a shard, then the depot of its size. Both are innermost and held for a few
+//!     instructions, or one chunk allocation; no other code runs under them. They have no class.
+//!
+//! O1. `unlock` (Release) → `lock` (Acquire): the next holder sees the links of the magazines.
+//!
+//! Progress: a thread whose shard is held by another spins briefly, then yields.
+//! Checked by `model_two_threads_in_one_lock` and the tests below.
+//!
+//! # Why
+//! Objects are freed by whichever thread ends an epoch, mostly not the one that allocates next.
+//! Magazines (Bonwick and Adams 2001) pass through the depot, so at most two of them rest in a shard
+//! and no shard hoards what another needs; Linux lost 10 to 20 % of create and unlink when deferred
+//! frees stopped coming back warm. The line alignment is what lets a lookup touch one line of an
+//! object. Weakness: chunks stay until the pool is dropped, so a burst of one size is never given back
+//! to another size or to the system ([`Pool::held_bytes`] counts it).
+
+use crate::primitive::atomic::{AtomicBool, Ordering};
+use std::alloc::{Layout, handle_alloc_error};
+#[cfg(not(loom))]
+use std::cell::UnsafeCell;
+#[cfg(not(loom))]
+use std::ptr;
+use std::ptr::NonNull;
+
+/// Every slot is a multiple of this, and aligned to it.
+pub const LINE: usize = 64;
+#[cfg(not(loom))]
+const CLASSES: usize = 5;
+#[cfg(not(loom))]
+const SHARDS: usize = 8;
+/// Slots of a full magazine.
+#[cfg(not(loom))]
+const MAGAZINE: usize = 32;
+/// Memory taken from the global allocator at once. The system backs it page by page on first use.
+#[cfg(not(loom))]
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// A lock in one bit, for a few instructions.
+#[derive(Debug)]
+struct BitLock(AtomicBool);
+
+impl BitLock {
+    fn lock(&self) {
+        let mut tries = 0u32;
+        // ORDERING: Acquire, partner `unlock` (O1).
+        while self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            pause(&mut tries);
+        }
+    }
+
+    fn unlock(&self) {
+        // ORDERING: Release, partner `lock` (O1). Relaxed would free the lock before the links.
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// Waits for the holder of a bit lock: a few rounds on the processor, then behind other threads.
+pub(crate) fn pause(tries: &mut u32) {
+    *tries += 1;
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    if *tries < 64 {
+        std::hint::spin_loop();
+    } else {
+        std::thread::yield_now();
+    }
+}
+
+/// A small number that differs between threads, as long as there are few; to choose a shard by.
+#[cfg(not(loom))]
+#[inline]
+pub(crate) fn lane() -> usize {
+    use crate::primitive::atomic::AtomicUsize;
+    use std::cell::Cell;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static LANE: Cell<usize> = const { Cell::new(usize::MAX) });
+    let lane = LANE.get();
+    if lane != usize::MAX {
+        return lane;
+    }
+    // ORDERING: Relaxed; a number, nothing is reached through it.
+    let lane = NEXT.fetch_add(1, Ordering::Relaxed) & 0xffff;
+    LANE.set(lane);
+    lane
+}
+
+/// All model threads share a lane.
+#[cfg(loom)]
+pub(crate) fn lane() -> usize {
+    0
+}
+
+/// The pool of this process.
+pub fn shared() -> &'static Pool {
+    static POOL: Pool = Pool::new();
+    &POOL
+}
+
+/// What a free slot holds.
+#[cfg(not(loom))]
+struct Free {
+    /// Next slot of this magazine.
+    next: *mut Free,
+    /// In the first slot of a magazine in the depot: the first slot of the next magazine.
+    below: *mut Free,
+    /// In the first slot of a magazine in the depot: slots in this one.
+    count: usize,
+}
+
+/// A stack of free slots.
+#[cfg(not(loom))]
+#[derive(Debug, Clone, Copy)]
+struct Magazine {
+    top: *mut Free,
+    count: usize,
+}
+
+#[cfg(not(loom))]
+impl Magazine {
+    const EMPTY: Self = Self { top: ptr::null_mut(), count: 0 };
+
+    fn pop(&mut self) -> Option<NonNull<u8>> {
+        let slot = NonNull::new(self.top)?;
+        // SAFETY: a slot in a magazine is free and ours to read (P1, P2).
+        self.top = unsafe { slot.as_ref().next };
+        self.count -= 1;
+        Some(slot.cast())
+    }
+
+    /// # Safety
+    /// `slot` is free memory of this size, aligned to 64, and in no other place (P1).
+    unsafe fn push(&mut self, slot: NonNull<u8>) {
+        let slot = slot.cast::<Free>();
+        // SAFETY: the caller's promise; `Free` fits into the smallest slot.
+        unsafe { slot.write(Free { next: self.top, below: ptr::null_mut(), count: 0 }) };
+        self.top = slot.as_ptr();
+        self.count += 1;
+    }
+}
+
+/// The magazines that some threads take from first.
+#[cfg(not(loom))]
+#[derive(Debug)]
+struct Shard {
+    lock: BitLock,
+    /// Active and spare; the spare is full or empty.
+    magazines: UnsafeCell<[Magazine; 2]>,
+}
+
+/// Full magazines, and the memory that was not carved yet.
+#[cfg(not(loom))]
+#[derive(Debug)]
+struct Depot {
+    lock: BitLock,
+    store: UnsafeCell<Store>,
+}
+
+#[cfg(not(loom))]
+#[derive(Debug)]
+struct Store {
+    magazines: *mut Free,
+    uncarved: *mut u8,
+    left_bytes: usize,
+    /// Newest chunk; each begins with a pointer to the one before it.
+    chunks: *mut *mut u8,
+    chunk_count: usize,
+}
+
+#[cfg(not(loom))]
+impl Store {
+    fn take(&mut self, size: usize) -> Magazine {
+        if let Some(top) = NonNull::new(self.magazines) {
+            // SAFETY: the first slot of a magazine in the depot was written by `give` (P1, P2).
+            let first = unsafe { top.as_ref() };
+            self.magazines = first.below;
+            return Magazine { top: top.as_ptr(), count: first.count };
+        }
+        if self.left_bytes < size {
+            self.add_chunk();
+        }
+        let mut magazine = Magazine::EMPTY;
+        while magazine.count < MAGAZINE && self.left_bytes >= size {
+            // SAFETY: `uncarved` has `left_bytes` left, never handed out before (P1), and both it and
+            // `size` are multiples of a line.
+            unsafe {
+                magazine.push(NonNull::new_unchecked(self.uncarved));
+                self.uncarved = self.uncarved.add(size);
+            }
+            self.left_bytes -= size;
+        }
+        magazine
+    }
+
+    fn give(&mut self, magazine: Magazine) {
+        // SAFETY: a full magazine has a first slot, which is free and ours (P1, P2).
+        unsafe {
+            (*magazine.top).below = self.magazines;
+            (*magazine.top).count = magazine.count;
+        }
+        self.magazines = magazine.top;
+    }
+
+    #[cold]
+    fn add_chunk(&mut self) {
+        let chunk = allocate_global(CHUNK_LAYOUT).as_ptr();
+        // SAFETY: a fresh chunk, aligned to a line and longer than one; its first line is the header.
+        unsafe {
+            chunk.cast::<*mut *mut u8>().write(self.chunks);
+            self.uncarved = chunk.add(LINE);
+        }
+        self.chunks = chunk.cast();
+        self.left_bytes = CHUNK_BYTES - LINE;
+        self.chunk_count += 1;
+    }
+}
+
+#[cfg(not(loom))]
+const CHUNK_LAYOUT: Layout = match Layout::from_size_align(CHUNK_BYTES, LINE) {
+    Ok(layout) => layout,
+    Err(_) => unreachable!(),
+};
+
+#[cfg(not(loom))]
+#[derive(Debug)]
+struct SizeClass {
+    shards: [Padded<Shard>; SHARDS],
+    depot: Padded<Depot>,
+}
+
+#[cfg(not(loom))]
+use crate::padded::Padded;
+#[cfg(not(loom))]
+use crate::primitive::atomic::AtomicUsize;
+
+/// Memory in slots of 64, 128, 192, 256 and 320 bytes. See the module.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub struct Pool {
+    classes: [SizeClass; CLASSES],
+    large_bytes: AtomicUsize,
+}
+
+// SAFETY: the raw pointers lead to free memory, which is touched only under the bit locks (P2).
+#[cfg(not(loom))]
+unsafe impl Send for Pool {}
+// SAFETY: as for `Send`.
+#[cfg(not(loom))]
+unsafe impl Sync for Pool {}
+
+#[cfg(not(loom))]
+impl Pool {
+    /// An empty pool; takes its first chunk of a size when that is first asked for.
+    pub const fn new() -> Self {
+        Self {
+            classes: [const {
+                SizeClass {
+                    shards: [const {
+                        Padded(Shard {
+                            lock: BitLock(AtomicBool::new(false)),
+                            magazines: UnsafeCell::new([Magazine::EMPTY; 2]),
+                        })
+                    }; SHARDS],
+                    depot: Padded(Depot {
+                        lock: BitLock(AtomicBool::new(false)),
+                        store: UnsafeCell::new(Store {
+                            magazines: ptr::null_mut(),
+                            uncarved: ptr::null_mut(),
+                            left_bytes: 0,
+                            chunks: ptr::null_mut(),
+                            chunk_count: 0,
+                        }),
+                    }),
+                }
+            }; CLASSES],
+            large_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// Memory for `layout`, aligned at least to 64 if it is of a slot's size. Not initialised.
+    /// Aborts, as `Box` does, when there is none.
+    pub fn allocate(&self, layout: Layout) -> NonNull<u8> {
+        let Some(class) = class_of(layout) else {
+            // ORDERING: Relaxed; a statistic, nothing is reached through it.
+            self.large_bytes.fetch_add(layout.size(), Ordering::Relaxed);
+            return allocate_global(layout);
+        };
+        let (sizes, size) = (&self.classes[class], (class + 1) * LINE);
+        let shard = &sizes.shards[lane() % SHARDS];
+        shard.lock.lock();
+        // SAFETY: under the shard's lock (P2).
+        let [active, spare] = unsafe { &mut *shard.magazines.get() };
+        let slot = match active.pop() {
+            Some(slot) => slot,
+            None => {
+                std::mem::swap(active, spare);
+                if active.count == 0 {
+                    sizes.depot.lock.lock();
+                    // SAFETY: under the depot's lock (P2).
+                    *active = unsafe { (*sizes.depot.store.get()).take(size) };
+                    sizes.depot.lock.unlock();
+                }
+                active.pop().expect("a magazine from the depot is not empty")
+            }
+        };
+        shard.lock.unlock();
+        slot
+    }
+
+    /// Gives memory back.
+    ///
+    /// # Safety
+    /// `slot` came from `allocate` of this pool with the same `layout`, and nobody uses it any more.
+    pub unsafe fn free(&self, slot: NonNull<u8>, layout: Layout) {
+        let Some(class) = class_of(layout) else {
+            // ORDERING: Relaxed; a statistic, nothing is reached through it.
+            self.large_bytes.fetch_sub(layout.size(), Ordering::Relaxed);
+            // SAFETY: the caller's promise; such a layout came from the global allocator.
+            unsafe { std::alloc::dealloc(slot.as_ptr(), layout) };
+            return;
+        };
+        let sizes = &self.classes[class];
+        let shard = &sizes.shards[lane() % SHARDS];
+        shard.lock.lock();
+        // SAFETY: under the shard's lock (P2).
+        let [active, spare] = unsafe { &mut *shard.magazines.get() };
+        if active.count == MAGAZINE {
+            if spare.count > 0 {
+                sizes.depot.lock.lock();
+                // SAFETY: under the depot's lock (P2); the spare is full.
+                unsafe { (*sizes.depot.store.get()).give(*spare) };
+                sizes.depot.lock.unlock();
+            }
+            *spare = std::mem::replace(active, Magazine::EMPTY);
+        }
+        // SAFETY: the caller's promise, so the slot is of this size and in no other place.
+        unsafe { active.push(slot) };
+        shard.lock.unlock();
+    }
+
+    /// What the pool has taken from the global allocator and not given back: whole chunks, in use or
+    /// not, and large layouts.
+    pub fn held_bytes(&self) -> usize {
+        // ORDERING: Relaxed; a statistic, nothing is reached through it.
+        let mut bytes = self.large_bytes.load(Ordering::Relaxed);
+        for class in &self.classes {
+            class.depot.lock.lock();
+            // SAFETY: under the depot's lock (P2).
+            bytes += unsafe { (*class.depot.store.get()).chunk_count } * CHUNK_BYTES;
+            class.depot.lock.unlock();
+        }
+        bytes
+    }
+}
+
+#[cfg(not(loom))]
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for class in &mut self.classes {
+            let mut chunk = class.depot.0.store.get_mut().chunks;
+            while !chunk.is_null() {
+                // SAFETY: each chunk begins with a pointer to the one before it, and the pool's users
+                // have given their slots back or forgotten them.
+                unsafe {
+                    let before = chunk.read();
+                    std::alloc::dealloc(chunk.cast(), CHUNK_LAYOUT);
+                    chunk = before.cast();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(not(loom))]
+impl Default for Pool {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The size class of `layout`; `None` for what the global allocator serves.
+#[cfg(not(loom))]
+#[inline]
+fn class_of(layout: Layout) -> Option<usize> {
+    let lines = layout.size().max(1).div_ceil(LINE);
+    (lines <= CLASSES && layout.align() <= LINE).then(|| lines - 1)
+}
+
+/// Memory from the global allocator; aborts when there is none.
+fn allocate_global(layout: Layout) -> NonNull<u8> {
+    // SAFETY: no caller asks for an empty layout: small ones are slots, and models ask for objects.
+    NonNull::new(unsafe { std::alloc::alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+/// Under the model checker every slot is an allocation of its own.
+#[cfg(loom)]
+#[derive(Debug)]
+pub struct Pool(());
+
+#[cfg(loom)]
+impl Pool {
+    /// The pool.
+    pub const fn new() -> Self {
+        Self(())
+    }
+    /// Memory for `layout`.
+    pub fn allocate(&self, layout: Layout) -> NonNull<u8> {
+        allocate_global(layout)
+    }
+    /// Gives memory back.
+    ///
+    /// # Safety
+    /// `slot` came from `allocate` with the same `layout`, and nobody uses it any more.
+    pub unsafe fn free(&self, slot: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { std::alloc::dealloc(slot.as_ptr(), layout) };
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn layout(size: usize) -> Layout {
+        Layout::from_size_align(size, 8).unwrap()
+    }
+
+    #[test]
+    fn slots_are_aligned_and_do_not_overlap() {
+        let pool = Pool::new();
+        for size in [1, 64, 65, 128, 192, 250, 320] {
+            let slots: Vec<_> = (0..3000).map(|_| pool.allocate(layout(size))).collect();
+            let mut starts: Vec<_> = slots.iter().map(|slot| slot.as_ptr().addr()).collect();
+            starts.sort_unstable();
+            assert!(starts.iter().all(|start| start % LINE == 0));
+            assert!(starts.windows(2).all(|two| two[1] - two[0] >= size), "{size}");
+            for slot in slots {
+                // SAFETY: allocated above with this layout, freed once; all of it is ours to write.
+                unsafe {
+                    slot.write_bytes(0xee, size);
+                    pool.free(slot, layout(size));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn freed_slots_are_used_again_and_held_bytes_stay() {
+        let pool = Pool::new();
+        assert_eq!(pool.held_bytes(), 0);
+        let fill = || -> Vec<_> { (0..10_000).map(|_| pool.allocate(layout(192))).collect() };
+        let first = fill();
+        let held = pool.held_bytes();
+        assert!(held >= 10_000 * 192 && held <= 10_000 * 192 + 2 * CHUNK_BYTES, "{held}");
+        let before: HashSet<_> = first.iter().copied().collect();
+        // SAFETY: allocated above with this layout, each freed once.
+        first.into_iter().for_each(|slot| unsafe { pool.free(slot, layout(192)) });
+        let second = fill();
+        assert!(second.iter().all(|slot| before.contains(slot)), "fresh memory despite free slots");
+        assert_eq!(pool.held_bytes(), held);
+        // SAFETY: as above.
+        second.into_iter().for_each(|slot| unsafe { pool.free(slot, layout(192)) });
+    }
+
+    #[test]
+    fn large_and_strict_layouts_come_from_the_allocator_and_are_counted() {
+        let pool = Pool::new();
+        let strict = Layout::from_size_align(64, 4096).unwrap();
+        let (large, aligned) = (pool.allocate(layout(321)), pool.allocate(strict));
+        assert_eq!(aligned.as_ptr().addr() % 4096, 0);
+        assert_eq!(pool.held_bytes(), 321 + 64);
+        // SAFETY: allocated above with these layouts, each freed once.
+        unsafe {
+            pool.free(large, layout(321));
+            pool.free(aligned, strict);
+        }
+        assert_eq!(pool.held_bytes(), 0);
+    }
+
+    /// One thread only allocates, others only free: what they free has to come back to it, or the
+    /// pool grows with every round.
+    #[test]
+    fn what_other_threads_free_comes_back() {
+        let pool = Pool::new();
+        const ROUND: usize = 2000;
+        let mut held = 0;
+        for round in 0..50 {
+            let slots: Vec<_> = (0..ROUND).map(|_| pool.allocate(layout(64)).as_ptr().expose_provenance()).collect();
+            std::thread::scope(|scope| {
+                for part in slots.chunks(ROUND / 4) {
+                    let pool = &pool;
+                    scope.spawn(move || {
+                        for slot in part {
+                            let slot = ptr::with_exposed_provenance_mut(*slot);
+                            // SAFETY: allocated above with this layout, freed by this thread alone.
+                            unsafe { pool.free(NonNull::new_unchecked(slot), layout(64)) };
+                        }
+                    });
+                }
+            });
+            if round == 0 {
+                held = pool.held_bytes();
+            }
+        }
+        // Each shard may keep two magazines.
+        assert!(pool.held_bytes() <= held + CHUNK_BYTES, "{held} -> {}", pool.held_bytes());
+    }
+
+    #[test]
+    fn threads_never_hold_the_same_slot() {
+        let pool = Pool::new();
+        std::thread::scope(|scope| {
+            for thread in 0..8u64 {
+                let pool = &pool;
+                scope.spawn(move || {
+                    let mut held = Vec::new();
+                    for round in 0..20_000u64 {
+                        let slot = pool.allocate(layout(64)).cast::<u64>();
+                        // SAFETY: the slot is ours until freed.
+                        unsafe { slot.write(thread << 32 | round) };
+                        held.push((slot, thread << 32 | round));
+                        if held.len() > 100 || round % 3 == 0 {
+                            let (slot, mark) = held.swap_remove(round as usize % held.len());
+                            // SAFETY: ours since it was allocated above; freed once.
+                            unsafe {
+                                assert_eq!(slot.read(), mark, "another thread wrote here");
+                                pool.free(slot.cast(), layout(64));
+                            }
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+
+    /// What a shard is to its lock.
+    struct Protected {
+        lock: BitLock,
+        content: UnsafeCell<u32>,
+    }
+
+    // SAFETY: `content` is reached only under `lock`; loom's cell checks that claim.
+    unsafe impl Sync for Protected {}
+
+    /// O1: two threads push and pop under one bit lock. Fails with a Relaxed `unlock` or `lock`.
+    #[test]
+    fn model_two_threads_in_one_lock() {
+        loom::model(|| {
+            let lock = BitLock(AtomicBool::new(false));
+            let shared = Arc::new(Protected { lock, content: UnsafeCell::new(0) });
+            let other = shared.clone();
+            let add = |shared: &Protected| {
+                shared.lock.lock();
+                shared.content.with_mut(|content| {
+                    // SAFETY: under the lock.
+                    unsafe { *content += 1 }
+                });
+                shared.lock.unlock();
+            };
+            let thread = loom::thread::spawn(move || add(&other));
+            add(&shared);
+            thread.join().unwrap();
+            shared.content.with(|content| {
+                // SAFETY: the other thread has ended.
+                assert_eq!(unsafe { *content }, 2);
+            });
+        });
+    }
+}

@@ -1,0 +1,159 @@
+//! `std`'s atomics, noting every access of a thread that is being tallied.
+//!
+//! # Boundary
+//! The methods that this workspace uses, with `std`'s names and meaning; adds the note and nothing
+//! else. Compiled only with debug assertions. Weakness: a method that is missing here is missing only
+//! in debug builds; the first debug build of its first use says so.
+
+use super::record;
+use std::sync::atomic as real;
+pub use std::sync::atomic::{Ordering, compiler_fence, fence};
+
+/// What every atomic has, whatever it holds.
+macro_rules! common {
+    ($name:ident, $value:ty $(, $parameter:ident)?) => {
+        impl$(<$parameter>)? $name$(<$parameter>)? {
+            /// As `std`'s.
+            pub const fn new(value: $value) -> Self {
+                Self(real::$name::new(value))
+            }
+            /// As `std`'s; exclusive, so not a shared access.
+            pub fn get_mut(&mut self) -> &mut $value {
+                self.0.get_mut()
+            }
+            /// As `std`'s; exclusive, so not a shared access.
+            pub fn into_inner(self) -> $value {
+                self.0.into_inner()
+            }
+            /// As `std`'s; noted as a load.
+            pub fn load(&self, order: Ordering) -> $value {
+                record::load();
+                self.0.load(order)
+            }
+            /// As `std`'s; noted as a store.
+            pub fn store(&self, value: $value, order: Ordering) {
+                record::store();
+                self.0.store(value, order);
+            }
+            /// As `std`'s; noted as a read-modify-write.
+            pub fn swap(&self, value: $value, order: Ordering) -> $value {
+                record::rmw();
+                self.0.swap(value, order)
+            }
+            /// As `std`'s; noted as a read-modify-write, also when it fails.
+            ///
+            /// # Errors
+            /// The value found, when it is not `current`.
+            pub fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                record::rmw();
+                self.0.compare_exchange(current, new, success, failure)
+            }
+            /// As `std`'s; noted as a read-modify-write, also when it fails.
+            ///
+            /// # Errors
+            /// The value found, when it is not `current` or the exchange failed for no reason.
+            pub fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                record::rmw();
+                self.0.compare_exchange_weak(current, new, success, failure)
+            }
+            /// As `std`'s: a load, and a read-modify-write for each try.
+            ///
+            /// # Errors
+            /// The value found, when `change` gives none for it.
+            pub fn fetch_update(
+                &self,
+                success: Ordering,
+                failure: Ordering,
+                mut change: impl FnMut($value) -> Option<$value>,
+            ) -> Result<$value, $value> {
+                let mut before = self.load(failure);
+                while let Some(after) = change(before) {
+                    match self.compare_exchange_weak(before, after, success, failure) {
+                        Ok(before) => return Ok(before),
+                        Err(now) => before = now,
+                    }
+                }
+                Err(before)
+            }
+        }
+
+        impl$(<$parameter>)? From<$value> for $name$(<$parameter>)? {
+            fn from(value: $value) -> Self {
+                Self::new(value)
+            }
+        }
+    };
+}
+
+/// Read-modify-writes that only some atomics have.
+macro_rules! modifying {
+    ($name:ident, $value:ty, $($method:ident),*) => {
+        impl $name {
+            $(
+                /// As `std`'s; noted as a read-modify-write.
+                pub fn $method(&self, value: $value, order: Ordering) -> $value {
+                    record::rmw();
+                    self.0.$method(value, order)
+                }
+            )*
+        }
+    };
+}
+
+macro_rules! integers {
+    ($($name:ident, $value:ty;)*) => {
+        $(
+            #[doc = concat!("`std::sync::atomic::", stringify!($name), "`, recorded.")]
+            #[derive(Debug, Default)]
+            #[repr(transparent)]
+            pub struct $name(real::$name);
+            common!($name, $value);
+            modifying!(
+                $name, $value, fetch_add, fetch_sub, fetch_and, fetch_nand, fetch_or, fetch_xor,
+                fetch_max, fetch_min
+            );
+        )*
+    };
+}
+
+integers! {
+    AtomicU8, u8;
+    AtomicU16, u16;
+    AtomicU32, u32;
+    AtomicU64, u64;
+    AtomicUsize, usize;
+    AtomicI32, i32;
+    AtomicI64, i64;
+    AtomicIsize, isize;
+}
+
+/// `std::sync::atomic::AtomicBool`, recorded.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct AtomicBool(real::AtomicBool);
+common!(AtomicBool, bool);
+modifying!(AtomicBool, bool, fetch_and, fetch_nand, fetch_or, fetch_xor);
+
+/// `std::sync::atomic::AtomicPtr`, recorded.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct AtomicPtr<T>(real::AtomicPtr<T>);
+common!(AtomicPtr, *mut T, T);
+
+impl<T> Default for AtomicPtr<T> {
+    fn default() -> Self {
+        Self::new(std::ptr::null_mut())
+    }
+}

@@ -1,0 +1,180 @@
+//! Several words that are read together without a lock: a sequence lock over atomics.
+//!
+//! # Boundary
+//! Words only; what they mean is the caller's business. Writers are kept apart by the caller too (a
+//! lock of his): there is one at a time.
+//!
+//! # Protocol
+//! `sequence` is even while the words are whole, odd while a writer is at them.
+//!
+//! S1. Only the one writer changes `sequence`: to odd before its first word, to even after its last.
+//! S2. A reader that finds the same even number before and after has read words of one `write`.
+//!
+//! O1. `write`'s fence (Release) → the reader's fence (Acquire): who reads a new word and then the
+//!     sequence sees it odd, or moved on.
+//! O2. The last store of `sequence` (Release) → the first load (Acquire): who starts from an even
+//!     number sees all words of the write that left it.
+//!
+//! Progress: the writer never waits; a reader tries again only when a write came in between.
+//! Checked by `model_snapshot_is_whole`.
+//!
+//! # Why
+//! Reading takes no lock and stores nothing, so any number of threads may copy one hot object's
+//! words (Linux seqcount_t). Unlike in C, plain memory may not be read so in Rust: every word is an
+//! atomic. Weakness: a reader can be kept trying by a writer that never rests, so it gives up.
+
+use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Times a reader tries.
+const ROUNDS: usize = if cfg!(loom) { 2 } else { 16 };
+
+/// `N` words under one sequence, and 32 bits beside them that change on their own.
+#[derive(Debug)]
+pub struct SequencedWords<const N: usize> {
+    sequence: AtomicU32,
+    /// Not under the sequence. Here because there is room, and on the same cache line as the first
+    /// words.
+    pub beside: AtomicU32,
+    words: [AtomicU64; N],
+}
+
+/// The words inside a [`SequencedWords::read`]. They may be of two writes; then the read is repeated
+/// and what was made of them thrown away.
+#[derive(Debug)]
+pub struct RacyWords<'a>(&'a [AtomicU64]);
+
+impl RacyWords<'_> {
+    /// Word `index`.
+    #[inline]
+    pub fn get(&self, index: usize) -> u64 {
+        // ORDERING: Relaxed; the fence in `read` orders it (O1).
+        self.0[index].load(Ordering::Relaxed)
+    }
+}
+
+impl<const N: usize> SequencedWords<N> {
+    /// These words.
+    pub fn new(words: [u64; N]) -> Self {
+        Self {
+            sequence: AtomicU32::new(0),
+            beside: AtomicU32::new(0),
+            words: words.map(AtomicU64::new),
+        }
+    }
+
+    /// What `look` makes of the words as one `write` left them. `None` if writers kept coming.
+    #[inline]
+    pub fn read<R>(&self, look: impl Fn(RacyWords<'_>) -> R) -> Option<R> {
+        for _ in 0..ROUNDS {
+            // ORDERING: Acquire, partner the end of `write` (O2).
+            let before = self.sequence.load(Ordering::Acquire);
+            if before & 1 == 0 {
+                let seen = look(RacyWords(&self.words));
+                // ORDERING: Acquire, partner the fence of `write` (O1).
+                fence(Ordering::Acquire);
+                // ORDERING: Relaxed; after the fence.
+                if self.sequence.load(Ordering::Relaxed) == before {
+                    return Some(seen);
+                }
+            }
+            std::hint::spin_loop();
+        }
+        None
+    }
+
+    /// Replaces all words. One writer at a time: the caller sees to it.
+    pub fn write(&self, words: &[u64; N]) {
+        // ORDERING: Relaxed; only the one writer changes it (S1).
+        let even = self.sequence.load(Ordering::Relaxed);
+        debug_assert!(even & 1 == 0, "two writers");
+        // ORDERING: Relaxed; ordered before the words by the fence.
+        self.sequence.store(even.wrapping_add(1), Ordering::Relaxed);
+        // ORDERING: Release, partner the fence of `read` (O1).
+        fence(Ordering::Release);
+        for (word, value) in self.words.iter().zip(words) {
+            // ORDERING: Relaxed; between the fence and the last store.
+            word.store(*value, Ordering::Relaxed);
+        }
+        // ORDERING: Release, partner the first load of `read` (O2).
+        self.sequence.store(even.wrapping_add(2), Ordering::Release);
+    }
+
+    /// Replaces word `index` alone, which is no part of what must be read together; by the one
+    /// writer.
+    pub fn write_one(&self, index: usize, value: u64) {
+        // ORDERING: Relaxed; as much in order as the caller's lock makes it.
+        self.words[index].store(value, Ordering::Relaxed);
+    }
+
+    /// All words, for the one writer, whom nobody disturbs.
+    pub fn as_writer(&self) -> [u64; N] {
+        // ORDERING: Relaxed; nobody else writes (S1).
+        std::array::from_fn(|at| self.words[at].load(Ordering::Relaxed))
+    }
+
+    /// Word `index` alone, as it is now.
+    #[inline]
+    pub fn racy_one(&self, index: usize) -> u64 {
+        // ORDERING: Relaxed; one word, of no particular moment.
+        self.words[index].load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_see_one_write_whole() {
+        let words = SequencedWords::new([0; 4]);
+        std::thread::scope(|scope| {
+            scope.spawn(|| (1..20_000u64).for_each(|value| words.write(&[value; 4])));
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut last = 0;
+                    while last < 19_999 {
+                        let all = |words: RacyWords<'_>| std::array::from_fn(|at| words.get(at));
+                        let Some(seen): Option<[u64; 4]> = words.read(all) else { continue };
+                        assert!(seen.iter().all(|&word| word == seen[0]), "{seen:?}");
+                        assert!(seen[0] >= last, "time runs forwards");
+                        last = seen[0];
+                    }
+                });
+            }
+        });
+        assert_eq!(words.as_writer(), [19_999; 4]);
+    }
+
+    #[test]
+    fn a_read_during_a_write_gives_up() {
+        let words = SequencedWords::new([1, 2]);
+        words.sequence.store(1, Ordering::Relaxed);
+        assert_eq!(words.read(|words| words.get(0)), None);
+        assert_eq!(words.racy_one(1), 2);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// S2. Fails without the writer's fence, without the reader's, and with a Relaxed last store.
+    #[test]
+    fn model_snapshot_is_whole() {
+        loom::model(|| {
+            let words = Arc::new(SequencedWords::new([0, 0]));
+            let writer = words.clone();
+            let writing = thread::spawn(move || {
+                writer.write(&[1, 1]);
+                writer.write(&[2, 2]);
+            });
+            if let Some((one, other)) = words.read(|words| (words.get(0), words.get(1))) {
+                assert_eq!(one, other);
+            }
+            writing.join().unwrap();
+            assert_eq!(words.read(|words| words.get(1)), Some(2));
+        });
+    }
+}

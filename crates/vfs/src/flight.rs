@@ -1,0 +1,125 @@
+//! Lookups in flight: of several that miss one name at once, one asks the store.
+//!
+//! # Boundary
+//! Knows who is asking and lets others wait. The answer goes by way of the name cache: who waited
+//! looks there.
+//!
+//! # Concurrency
+//! One shard lock to join and to land; a flight's own lock and condition to wait. Nothing is held
+//! across the call to the store. A flight lands when it is dropped, so a store that panics wakes
+//! those who wait, too.
+//!
+//! # Why
+//! A directory that has just expired is asked for by all at once; without this the store gets the
+//! same question from each (as Linux `d_alloc_parallel`, which parks the others on the entry).
+//! Weakness: if the answer may not be kept, those who waited have lost the time.
+
+use crate::backend::InodeId;
+use crate::lock_order;
+use crate::name::Name;
+use std::collections::HashMap;
+use std::sync::Arc;
+use uvfs_concurrent::lock::{Condvar, Mutex};
+use uvfs_concurrent::shard::Shards;
+
+type Key = (InodeId, Box<[u8]>);
+
+/// The lookups in flight.
+pub(crate) struct Flights {
+    shards: Shards<HashMap<Key, Arc<Landing>>>,
+}
+
+/// Where those who wait for one flight stand.
+struct Landing {
+    landed: Mutex<bool>,
+    changed: Condvar,
+}
+
+/// Leave to ask the store. Dropped when the answer is in the cache, or will not come.
+pub(crate) struct Flight<'a> {
+    flights: &'a Flights,
+    key: Key,
+    landing: Arc<Landing>,
+}
+
+impl Flights {
+    pub(crate) fn new() -> Self {
+        Self { shards: Shards::new(&lock_order::FLIGHTS, 32) }
+    }
+
+    /// Leave to ask for `name`; or `None` after another's flight has landed. Blocks until then.
+    pub(crate) fn join(&self, directory: InodeId, name: Name<'_>) -> Option<Flight<'_>> {
+        let key: Key = (directory, name.as_bytes().into());
+        let landing = {
+            let mut shard = self.shards.of(&key).lock();
+            match shard.get(&key) {
+                Some(landing) => landing.clone(),
+                None => {
+                    let landing = Arc::new(Landing {
+                        landed: Mutex::new(&lock_order::FLIGHT, false),
+                        changed: Condvar::default(),
+                    });
+                    shard.insert(key.clone(), landing.clone());
+                    return Some(Flight { flights: self, key, landing });
+                }
+            }
+        };
+        let mut landed = landing.landed.lock();
+        while !*landed {
+            landing.changed.wait(&mut landed);
+        }
+        None
+    }
+
+    /// Lookups in flight now.
+    #[cfg(test)]
+    fn count(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        self.flights.shards.of(&self.key).lock().remove(&self.key);
+        *self.landing.landed.lock() = true;
+        self.landing.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    #[test]
+    fn one_asks_and_the_others_wait_for_it() {
+        let (flights, asked, waited) = (Flights::new(), AtomicUsize::new(0), AtomicUsize::new(0));
+        let name = Name::new(b"a").unwrap();
+        let flight = flights.join(InodeId(1), name).unwrap();
+        assert!(flights.join(InodeId(2), name).is_some(), "another directory");
+        assert!(flights.join(InodeId(1), Name::new(b"b").unwrap()).is_some(), "another name");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| match flights.join(InodeId(1), name) {
+                    Some(_) => asked.fetch_add(1, SeqCst),
+                    None => waited.fetch_add(1, SeqCst),
+                });
+            }
+            drop(flight);
+        });
+        // Who came after the landing asks for himself.
+        assert_eq!(asked.load(SeqCst) + waited.load(SeqCst), 4);
+        assert_eq!(flights.count(), 0);
+    }
+
+    #[test]
+    fn a_flight_that_panics_lands() {
+        let flights = Flights::new();
+        let name = Name::new(b"a").unwrap();
+        let crash = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _flight = flights.join(InodeId(1), name).unwrap();
+            panic!("the store fell over");
+        }));
+        assert!(crash.is_err() && flights.join(InodeId(1), name).is_some());
+    }
+}

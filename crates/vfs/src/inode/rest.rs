@@ -1,0 +1,69 @@
+//! What only some inodes have.
+
+use super::{Expiry, Freshness, Inode, Ticket};
+use crate::acl::Acl;
+use crate::advisory::AdvisoryLocks;
+use crate::backend::Cookie;
+use crate::lock_order;
+use crate::page::InodePages;
+use std::sync::{Arc, OnceLock};
+use uvfs_concurrent::complete::Complete;
+use uvfs_concurrent::lock::Mutex;
+use uvfs_concurrent::object::Hold;
+use uvfs_concurrent::primitive::atomic::AtomicU64;
+
+/// See the module.
+pub(crate) struct Rest {
+    /// Of a directory: changes of its entries.
+    pub(crate) entries: Mutex<Freshness>,
+    /// Of a directory: whether all its names are in the cache. Changed under `entries`.
+    pub(crate) complete: Complete,
+    /// Until when that is believed; an [`Expiry`] as a word.
+    pub(crate) complete_until: AtomicU64,
+    /// Of a directory: the listing that is being followed to its end.
+    pub(crate) listing: Mutex<Option<Progress>>,
+    /// Of a directory other than the root: its parent, kept by a hold.
+    pub(super) parent: Mutex<Option<Parent>>,
+    /// The access control list that goes with the cached attributes, if there is one.
+    pub(super) acl: Mutex<Option<Arc<Acl>>>,
+    /// Open files that the kernel reads and writes by itself.
+    pub(super) bypassed: Mutex<u32>,
+    pub(crate) pages: OnceLock<Arc<InodePages>>,
+    pub(crate) locks: OnceLock<Box<AdvisoryLocks>>,
+}
+
+/// A listing whose names go into the cache, from its start up to `next`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Progress {
+    /// Taken before its first question.
+    pub(crate) ticket: Ticket,
+    /// Names lost when it began.
+    pub(crate) losses: u64,
+    /// Until when its end will be believed.
+    pub(crate) until: Expiry,
+    /// Where it goes on.
+    pub(crate) next: Cookie,
+}
+
+/// The parent of a directory.
+pub(super) struct Parent {
+    pub(super) inode: Hold<Inode>,
+    /// When the store was asked that said so: older answers do not replace it.
+    pub(super) learned: Ticket,
+}
+
+impl Default for Rest {
+    fn default() -> Self {
+        Self {
+            entries: Mutex::new(&lock_order::INODE_CHANGES, Freshness::default()),
+            complete: Complete::default(),
+            complete_until: AtomicU64::new(0),
+            listing: Mutex::new(&lock_order::LISTING, None),
+            parent: Mutex::new(&lock_order::INODE_PARENT, None),
+            acl: Mutex::new(&lock_order::INODE_ACL, None),
+            bypassed: Mutex::new(&lock_order::INODE_BYPASS, 0),
+            pages: OnceLock::new(),
+            locks: OnceLock::new(),
+        }
+    }
+}

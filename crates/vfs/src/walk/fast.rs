@@ -1,0 +1,265 @@
+//! The walk that stores nothing.
+//!
+//! # Boundary
+//! Walks by what is cached alone. It decides only what the slow walk would decide too; at every doubt
+//! it stops, says where and why, and the slow walk goes on from there.
+//!
+//! # Concurrency
+//! Under the caller's epoch guard: everything met stays in memory until that is dropped. Nothing is
+//! locked, held or counted. Per component it reads three lines: the bucket, the dentry, and the first
+//! line of the inode.
+//!
+//! W1. A name is taken only if it was in the table at some instant during the walk, and believed by
+//!     its directory then: what it leads to was there at that instant.
+//! W2. A change takes its names out of the table before it asks the store, and puts the outcome in
+//!     after. Who finds nothing asks the store; so who has seen what came of a change never sees,
+//!     later, what was before it: neither the old name of what was renamed, nor a replaced object.
+//! W3. An inode that was torn down is marked so before another one can stand for the same object;
+//!     a dentry that leads to a marked inode is not believed.
+//! W4. Search permission is decided by the attributes of one instant, before the name is looked up.
+//!
+//! # Why
+//! As Linux's RCU-walk, but for the end: that takes a reference on the last object, so all who look
+//! at one file meet on its count. Here `stat` copies the attributes under their sequence and leaves.
+//! Weakness: `..` and symbolic links in the middle stop it.
+
+use super::{Manner, Resolve, Symlinks};
+use crate::attributes::FileKind;
+use crate::caller::{Caller, Checks};
+use crate::error::{Error, Result};
+use crate::inode::{Inode, Moment, Node};
+use crate::name::NAME_MAX;
+use crate::names;
+use crate::permission;
+use crate::vfs::Vfs;
+use uvfs_concurrent::epoch::Guard;
+use uvfs_concurrent::object::Ref;
+
+/// Why a walk did not stay on the fast path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// A name was not cached, or not believed any more.
+    Miss,
+    /// A symbolic link has to be followed.
+    Symlink,
+    /// `..`
+    DotDot,
+    /// Whether the directory may be searched is not known: its attributes or its access control
+    /// list are not cached, or the caller's groups have to be read.
+    Permission,
+    /// The attributes of the last object are not cached.
+    Attributes,
+    /// The last object was being evicted.
+    Evicted,
+    /// The start cannot be reached so: an absolute path in a confined walk.
+    Start,
+    /// A component is too long to be a name.
+    Name,
+}
+
+impl Reason {
+    /// All of them, in order.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Miss,
+        Self::Symlink,
+        Self::DotDot,
+        Self::Permission,
+        Self::Attributes,
+        Self::Evicted,
+        Self::Start,
+        Self::Name,
+    ];
+
+    /// Its name in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Miss => "miss",
+            Self::Symlink => "symlink",
+            Self::DotDot => "dotdot",
+            Self::Permission => "permission",
+            Self::Attributes => "attributes",
+            Self::Evicted => "evicted",
+            Self::Start => "start",
+            Self::Name => "name",
+        }
+    }
+}
+
+/// Where a fast walk is.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Place<'g> {
+    /// At a node that somebody holds.
+    Held(&'g Node),
+    /// At what a name led to.
+    Named(&'g Ref<Inode>),
+}
+
+impl<'g> Place<'g> {
+    #[inline]
+    pub(super) fn inode(self) -> &'g Inode {
+        match self {
+            Place::Held(node) => &node.inode,
+            Place::Named(inode) => inode,
+        }
+    }
+
+    /// A hold on it, unless it has gone.
+    pub(super) fn hold(self) -> Option<Node> {
+        match self {
+            Place::Held(node) => Some(node.clone()),
+            Place::Named(inode) => Node::try_hold(inode),
+        }
+    }
+
+    pub(super) fn is_start(self, start: &Node) -> bool {
+        matches!(self, Place::Held(node) if node == start)
+    }
+}
+
+/// How a fast walk ended.
+#[derive(Debug)]
+pub(super) enum Fast<'g, 'p> {
+    /// At an object.
+    Found(Place<'g>),
+    /// At a last name that does not exist, which is all that is left of the path.
+    Missing { at: Place<'g>, rest: &'p [u8] },
+    /// Before it was done.
+    Stopped { at: Place<'g>, rest: &'p [u8], reason: Reason },
+}
+
+impl Vfs {
+    /// Walks as far as the caches know. The moment returned is the one that lifetimes were compared
+    /// with, if there were any.
+    ///
+    /// # Errors
+    /// What the slow walk would say too: [`Error::NotFound`] in the middle, [`Error::NotDirectory`],
+    /// [`Error::Access`], [`Error::SymlinkLoop`].
+    pub(super) fn walk_fast<'g, 'p>(
+        &'g self,
+        guard: &'g Guard,
+        manner: Manner<'_>,
+        start: &'g Node,
+        path: &'p [u8],
+    ) -> Result<(Fast<'g, 'p>, Option<Moment>)> {
+        let (mut now, mut found) = (None, 0);
+        let end = self.fast(guard, manner, start, path, &mut now, &mut found);
+        if found > 0 {
+            self.core.counters.name_hits.add(found);
+        }
+        Ok((end?, now))
+    }
+
+    #[inline]
+    fn fast<'g, 'p>(
+        &'g self,
+        guard: &'g Guard,
+        manner: Manner<'_>,
+        start: &'g Node,
+        path: &'p [u8],
+        now: &mut Option<Moment>,
+        found: &mut u64,
+    ) -> Result<Fast<'g, 'p>> {
+        let names = &self.core.names;
+        let mut at = Place::Held(start);
+        let mut rest = path;
+        if path[0] == b'/' {
+            match manner.resolve {
+                Resolve::Anywhere => at = Place::Held(self.root()),
+                Resolve::InRoot => {}
+                Resolve::Beneath => {
+                    return Ok(Fast::Stopped { at, rest, reason: Reason::Start });
+                }
+            }
+        }
+        loop {
+            let directory = at.inode();
+            while let [b'/', after @ ..] = rest {
+                rest = after;
+            }
+            if rest.is_empty() {
+                // A path that ends in a slash, or is nothing else.
+                let is_directory = directory.kind() == FileKind::Directory;
+                return if is_directory { Ok(Fast::Found(at)) } else { Err(Error::NotDirectory) };
+            }
+            let (length, hash) = names.scan_component(rest);
+            let (name, after) = rest.split_at(length);
+            let stopped = |reason| Ok(Fast::Stopped { at, rest, reason });
+            if length > NAME_MAX {
+                return stopped(Reason::Name);
+            }
+            if directory.kind() != FileKind::Directory {
+                return Err(Error::NotDirectory);
+            }
+            match self.may_search(manner.caller, directory, now) {
+                Some(true) => {}
+                Some(false) => return Err(Error::Access),
+                None => return stopped(Reason::Permission),
+            }
+            if name[0] == b'.' && length <= 2 {
+                if length == 1 {
+                    rest = after;
+                    if rest.is_empty() {
+                        return Ok(Fast::Found(at));
+                    }
+                    continue;
+                }
+                if name[1] == b'.' {
+                    return stopped(Reason::DotDot);
+                }
+            }
+            let key = names.key_hash(directory.id, hash);
+            let dentry = names.probe(guard, directory, key, name, now);
+            let last = after.is_empty();
+            let Some(inode) = dentry.and_then(|dentry| dentry.inode()) else {
+                match dentry {
+                    Some(dentry) => names::touch(dentry, false),
+                    None => {
+                        if self.surely_missing(guard, directory, (key, name), now).is_none() {
+                            return stopped(Reason::Miss);
+                        }
+                    }
+                }
+                self.core.counters.negative_hits.hit();
+                // Slashes may follow: then it still is the last name.
+                return match after.iter().all(|&byte| byte == b'/') {
+                    true => Ok(Fast::Missing { at, rest }),
+                    false => Err(Error::NotFound),
+                };
+            };
+            if let Some(dentry) = dentry {
+                names::touch(dentry, inode.kind() == FileKind::Directory);
+            }
+            let kind = inode.kind();
+            if kind == FileKind::Symlink {
+                if manner.symlinks == Symlinks::Refuse {
+                    return Err(Error::SymlinkLoop);
+                }
+                if !last || manner.symlinks == Symlinks::Follow {
+                    return stopped(Reason::Symlink);
+                }
+            }
+            *found += 1;
+            at = Place::Named(inode);
+            if last {
+                return Ok(Fast::Found(at));
+            }
+            rest = after;
+        }
+    }
+
+    /// Whether `caller` may search `directory`, if the caches and the caller's known groups say.
+    #[inline]
+    fn may_search(
+        &self,
+        caller: &Caller,
+        directory: &Inode,
+        now: &mut Option<Moment>,
+    ) -> Option<bool> {
+        if caller.checks == Checks::Done || caller.is_privileged() {
+            return Some(true);
+        }
+        let seen = directory.guarding(now)?;
+        let acl_free = seen.no_acl || !self.core.capabilities.acls;
+        permission::may_search(caller, (seen.mode, seen.uid, seen.gid), acl_free)
+    }
+}
