@@ -22,6 +22,7 @@ Examples:
   uvfs mount ./memory: /mnt/odd                a directory that is called `memory:`
   uvfs stat                                    what is mounted
   uvfs stat /mnt/data --json                   caches and counters, for programs
+  uvfs stat /mnt/data --locks --interval 5     who waits for which lock, during 5 s
   uvfs unmount /mnt/data                       ends a mount, also one whose daemon died";
 
 /// Mounts RAM or a host directory through uvfs, a file system layer in user space.
@@ -87,8 +88,8 @@ pub(crate) struct MountArguments {
     /// Notice changes made directly in the host directory at once, not after the timeouts
     #[arg(long)]
     pub(crate) watch: bool,
-    /// Memory for cached names, inodes and file data, at least 4M: 256M, 10% [default: 1000000
-    /// names, 200000 inodes and 256M of data]
+    /// Memory for the caches, half of it for names with their inodes and half for file data, at
+    /// least 4M: 256M, 10% [default: 512M]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) cache_size: Option<String>,
     /// Threads that read requests from the kernel, 1 to 64 [default: by the number of cores]
@@ -124,6 +125,15 @@ pub(crate) struct StatArguments {
     /// One JSON object per mount and line
     #[arg(long)]
     pub(crate) json: bool,
+    /// Show locks instead of caches: how often each kind is taken, how long it is held and waited for
+    #[arg(long, group = "meter", requires = "mountpoint")]
+    pub(crate) locks: bool,
+    /// The same with the places that take them, in the layout of lockmeter
+    #[arg(long, group = "meter", requires = "mountpoint")]
+    pub(crate) lockmeter: bool,
+    /// Watch the locks for so long, and show that time only, instead of all since the mount
+    #[arg(long, value_name = "SECONDS", requires = "meter", allow_hyphen_values = true)]
+    pub(crate) interval: Option<String>,
 }
 
 /// `uvfs unmount`.
@@ -175,6 +185,18 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_meters_options_need_each_other() {
+        let read = |line: &[&str]| Arguments::try_parse_from([&["uvfs", "stat"], line].concat());
+        for good in [&["/m", "--locks"][..], &["/m", "--lockmeter", "--json", "--interval", "2"]] {
+            assert!(read(good).is_ok(), "{good:?}");
+        }
+        for bad in [&["--locks"][..], &["/m", "--interval", "2"], &["/m", "--locks", "--lockmeter"]]
+        {
+            assert!(read(bad).is_err(), "{bad:?}");
+        }
     }
 
     #[test]

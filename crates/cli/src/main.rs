@@ -21,6 +21,7 @@ mod control;
 mod daemon;
 mod flags;
 mod holders;
+mod locks_report;
 mod logger;
 mod mountinfo;
 mod plan;

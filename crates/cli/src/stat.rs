@@ -1,7 +1,8 @@
 //! `uvfs stat`: what is mounted, what the caches hold and what they did.
 //!
 //! # Boundary
-//! Asks the daemon and lays out its report; counts nothing itself. The report is a JSON object
+//! Asks the daemon and lays out its report; counts nothing itself. What it says about locks is laid out
+//! in [`crate::locks_report`]. The report is a JSON object
 //! ([`crate::serve`] composes it); `--json` passes it on as it is, so a program sees exactly what the
 //! daemon said.
 //!
@@ -11,15 +12,21 @@
 
 use crate::Failure;
 use crate::control::client::{self, Unreachable};
+use crate::control::protocol::Request;
 use crate::flags::StatArguments;
+use crate::locks_report::LocksReport;
 use crate::mountinfo::{self, MountEntry};
-use crate::units::{show_bytes, show_count, show_time};
+use crate::units::{parse_duration, show_bytes, show_count, show_time};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
 
 /// Columns of the table of caches, as the report names them.
 const CACHE_COLUMNS: [&str; 5] = ["held", "limit", "hits", "misses", "evicted"];
+/// Longest `--interval`.
+const INTERVAL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Width of the names on the left.
 const LABEL_WIDTH: usize = 22;
 
@@ -28,13 +35,58 @@ pub(crate) fn run(arguments: &StatArguments) -> Result<ExitCode, Failure> {
     match &arguments.mountpoint {
         None => list(arguments.json)?,
         Some(path) => {
+            let interval = arguments.interval.as_deref().map(parse_interval).transpose()?;
             let mount = mountinfo::find(path)?;
-            let report = ask(&mount)?;
-            let text = if arguments.json { report.to_string() } else { render(&report) };
+            let text = match arguments {
+                StatArguments { locks: false, lockmeter: false, json: true, .. } => {
+                    ask(&mount, Request::Stat)?.to_string()
+                }
+                StatArguments { locks: false, lockmeter: false, .. } => {
+                    render(&ask(&mount, Request::Stat)?)
+                }
+                StatArguments { json: true, .. } => {
+                    let locks = watch(&mount, interval)?;
+                    let mut report = ask(&mount, Request::Stat)?;
+                    if let Some(sections) = report.as_object_mut() {
+                        sections.insert("locks".into(), locks.to_json());
+                    }
+                    report.to_string()
+                }
+                StatArguments { lockmeter: true, .. } => watch(&mount, interval)?.lockmeter(),
+                StatArguments { .. } => watch(&mount, interval)?.table(),
+            };
             crate::print_line(text.trim_end());
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the lock meter counted: since the mount, or during `interval` from now.
+fn watch(mount: &MountEntry, interval: Option<Duration>) -> Result<LocksReport, Failure> {
+    let ask = || LocksReport::from_json(ask(mount, Request::Locks)?);
+    let first = ask()?;
+    match interval {
+        None => Ok(first),
+        Some(interval) => {
+            thread::sleep(interval);
+            Ok(ask()?.since(&first))
+        }
+    }
+}
+
+/// Reads `--interval`: seconds, as `vmstat` takes them, or a duration with its unit.
+fn parse_interval(text: &str) -> Result<Duration, Failure> {
+    let seconds = text.parse().map(Duration::from_secs);
+    let interval = seconds.map_or_else(|_| parse_duration(text), Ok);
+    let refused = |cause: &str| Failure::refused(format!("--interval {text}: {cause}"));
+    match interval {
+        Err(cause) => Err(refused(&cause)),
+        Ok(interval) if interval.is_zero() => {
+            Err(refused("no time to watch; write seconds, as in 5, or 500ms"))
+        }
+        Ok(interval) if interval > INTERVAL_MAX => Err(refused("more than a day; write less")),
+        Ok(interval) => Ok(interval),
+    }
 }
 
 /// All mounts, one per line.
@@ -75,10 +127,10 @@ fn list_line(mount: &MountEntry, state: &str, json: bool) -> String {
     line.replace('\n', "\\n")
 }
 
-fn ask(mount: &MountEntry) -> Result<Value, Failure> {
+fn ask(mount: &MountEntry, of: Request) -> Result<Value, Failure> {
     let mountpoint = mount.mountpoint.display();
     match client::connect(mount) {
-        Ok(mut daemon) => daemon.report(),
+        Ok(mut daemon) => daemon.report(of),
         Err(Unreachable::Nobody) => Err(Failure::refused(format!(
             "{mountpoint}: its daemon is gone; run `uvfs unmount {mountpoint}`"
         ))),
@@ -276,6 +328,17 @@ store
   read bytes           2.0 KiB
 ";
         assert_eq!(render(&report()), expected, "\n{}", render(&report()));
+    }
+
+    #[test]
+    fn an_interval_is_seconds_or_has_a_unit() {
+        assert_eq!(parse_interval("5"), Ok(Duration::from_secs(5)));
+        assert_eq!(parse_interval("250ms"), Ok(Duration::from_millis(250)));
+        for bad in ["0", "-1", "5 apples", "", "2d", "25h", "99999999999999999999"] {
+            let refused = parse_interval(bad).unwrap_err().to_string();
+            assert!(refused.starts_with(&format!("--interval {bad}: ")), "{refused}");
+            assert!(refused.contains("write"), "{refused}");
+        }
     }
 
     #[test]

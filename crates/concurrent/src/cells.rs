@@ -26,7 +26,7 @@
 //! Checked by `model_read_while_growing` and the tests below.
 //!
 //! # Why
-//! A striped counter still costs an atomic read-modify-write (5 ns here, and more when threads share a
+//! A striped counter still costs an atomic read-modify-write (7 ns here, and more when threads share a
 //! stripe) and 2 KiB for each counter; this is a plain store, and 8 bytes for each thread.
 //! Weakness: a sum takes a lock and reads every thread's block, so it is for reports, not for hot paths.
 

@@ -8,7 +8,7 @@
 //! A set is *declared* complete by whoever has just seen all of it put into the table. From then on:
 //!
 //! C1. Whoever takes a member out of the table although it still exists first counts a *loss*
-//!     ([`Losses::count_loss`]); sets share counters by stripe, so a loss may end the completeness of
+//!     ([`Generations::advance`]); sets share counters by stripe, so a loss may end the completeness of
 //!     another set too, never the other way round.
 //! C2. Whoever changes what exists *suspends* the set before, and resumes it after the table says the
 //!     same again. Both happen under one lock of the caller's. Every suspension and resumption makes
@@ -20,7 +20,7 @@
 //! Why C3 holds: had it existed at that moment it would have been in the table (the set was complete and
 //! not suspended around the look), unless it was lost; the loss was counted before.
 //!
-//! O1. `count_loss` (Release), then the removal (Release) → the look that misses it (Acquire), then
+//! O1. `advance` (Release), then the removal (Release) → the look that misses it (Acquire), then
 //!     `stands` (Acquire): who does not see the member sees the loss.
 //! O2. `suspend` (Release), then the change → `stands` (Acquire), after the look: who looks after the
 //!     change sees the other generation.
@@ -29,41 +29,8 @@
 //! Checked by `model_loss_is_seen` and `model_change_is_seen`.
 //! Weakness: under reclaim, stripes are lost all the time, and large directories with them.
 
+use crate::generations::Generations;
 use crate::primitive::atomic::{AtomicU64, Ordering};
-
-/// Stripes of [`Losses`].
-const STRIPES: usize = if cfg!(loom) { 1 } else { 1024 };
-
-/// Members lost from the table, by stripe of sets.
-#[derive(Debug)]
-pub struct Losses(Box<[AtomicU64]>);
-
-impl Default for Losses {
-    fn default() -> Self {
-        Self((0..STRIPES).map(|_| AtomicU64::new(0)).collect())
-    }
-}
-
-impl Losses {
-    fn of(&self, set: u64) -> &AtomicU64 {
-        // Sets are numbered one after the other as a rule.
-        &self.0[(set ^ (set >> 20)) as usize % STRIPES]
-    }
-
-    /// A member of `set` is about to be taken out although it exists (C1).
-    pub fn count_loss(&self, set: u64) {
-        // ORDERING: AcqRel; Release for who misses the member (O1), Acquire so that losses of one
-        // stripe are in order.
-        self.of(set).fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Losses so far. Taken before the first member is put into the table, and given to
-    /// [`Complete::declare`] after the last.
-    pub fn so_far(&self, set: u64) -> u64 {
-        // ORDERING: Acquire, partner `count_loss` (O1).
-        self.of(set).load(Ordering::Acquire)
-    }
-}
 
 /// Whether one set is complete. See the module.
 #[derive(Debug, Default)]
@@ -125,8 +92,9 @@ impl Complete {
     }
 
     /// Whether the claim stood while the caller looked (C3).
-    pub fn stands(&self, claim: Claim, losses: &Losses, set: u64) -> bool {
-        let lost = losses.so_far(set);
+    pub fn stands(&self, claim: Claim, losses: &Generations, set: u64) -> bool {
+        // Acquire inside: see O1.
+        let lost = losses.of(set);
         // ORDERING: Relaxed; written before the generation that the claim saw.
         let declared = self.losses.load(Ordering::Relaxed);
         // ORDERING: Acquire, partner `suspend` (O2).
@@ -140,9 +108,9 @@ mod tests {
 
     #[test]
     fn a_claim_falls_with_a_change_and_with_a_loss() {
-        let (losses, set) = (Losses::default(), Complete::default());
+        let (losses, set) = (Generations::default(), Complete::default());
         assert!(set.claim().is_none());
-        set.declare(losses.so_far(7));
+        set.declare(losses.of(7));
         let claim = set.claim().unwrap();
         assert!(set.stands(claim, &losses, 7));
         assert!(set.suspend() && set.claim().is_none() && !set.suspend());
@@ -150,11 +118,11 @@ mod tests {
         set.resume();
         assert!(!set.stands(claim, &losses, 7), "a change came in between");
         let claim = set.claim().unwrap();
-        losses.count_loss(8);
+        losses.advance(8);
         assert!(set.stands(claim, &losses, 7));
-        losses.count_loss(7);
+        losses.advance(7);
         assert!(!set.stands(claim, &losses, 7));
-        set.declare(losses.so_far(7));
+        set.declare(losses.of(7));
         assert!(set.stands(set.claim().unwrap(), &losses, 7));
         set.revoke();
         assert!(set.claim().is_none());
@@ -162,9 +130,9 @@ mod tests {
 
     #[test]
     fn a_loss_while_the_members_come_in_is_not_forgotten() {
-        let (losses, set) = (Losses::default(), Complete::default());
-        let before = losses.so_far(1);
-        losses.count_loss(1);
+        let (losses, set) = (Generations::default(), Complete::default());
+        let before = losses.of(1);
+        losses.advance(1);
         set.declare(before);
         assert!(!set.stands(set.claim().unwrap(), &losses, 1));
     }
@@ -178,7 +146,7 @@ mod models {
     use loom::thread;
 
     struct World {
-        losses: Losses,
+        losses: Generations,
         set: Complete,
         /// The table has the member.
         cached: AtomicBool,
@@ -188,8 +156,8 @@ mod models {
 
     /// A complete set, with or without its one possible member.
     fn world(member: bool) -> Arc<World> {
-        let (losses, set) = (Losses::default(), Complete::default());
-        set.declare(losses.so_far(0));
+        let (losses, set) = (Generations::default(), Complete::default());
+        set.declare(losses.of(0));
         let (cached, exists) = (AtomicBool::new(member), AtomicBool::new(member));
         Arc::new(World { losses, set, cached, exists })
     }
@@ -202,7 +170,7 @@ mod models {
             let world = world(true);
             let other = world.clone();
             let evictor = thread::spawn(move || {
-                other.losses.count_loss(0);
+                other.losses.advance(0);
                 other.cached.store(false, Ordering::Release);
             });
             let claim = world.set.claim().unwrap();

@@ -11,8 +11,9 @@
 //!   check the order in which classes are taken; a meter says which are held long and waited for.
 //! * [`hold`]: the word that says who uses an object and who can find it, with an explicit inactive
 //!   state; [`object`]: pointers counted in it.
-//! * [`complete`]: proof that a set is wholly known.
-//! * [`sequence`]: words that are read together without a lock.
+//! * [`generations`]: whether anything has changed; [`complete`]: proof that a set is wholly known.
+//! * [`sequence`]: words that are read together without a lock; [`published`]: a value that is
+//!   replaced as a whole.
 //! * [`epoch`]: when may memory that was unlinked be freed; a pin stores to nothing shared.
 //! * [`name_table`]: names of directories to values, found without a lock; [`pool`]: the lines of memory
 //!   that its entries, and other small objects, lie in.
@@ -25,6 +26,7 @@ pub mod complete;
 pub mod counter;
 pub mod epoch;
 pub mod gate;
+pub mod generations;
 pub mod hold;
 pub mod lock;
 pub mod name_table;
@@ -32,5 +34,6 @@ pub mod object;
 pub mod padded;
 pub mod pool;
 pub mod primitive;
+pub mod published;
 pub mod sequence;
 pub mod shard;

@@ -12,10 +12,13 @@
 //! a use by many threads at once meets on it.
 //!
 //! # Concurrency
-//! B1. The pointer comes from `Box` and is freed exactly once, by who the word tells to (H4 there).
+//! B1. The memory comes from [`crate::pool`] and goes back exactly once, by who the word tells to (H4
+//!     there).
 //! B2. A `Hold` or a `Ref` owns one count of its kind; while it exists the object is not freed.
 
 use crate::hold::{HoldWord, Released};
+use crate::pool;
+use std::alloc::Layout;
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -49,12 +52,15 @@ impl<T: Object> Hold<T> {
     /// A new object, held by the caller. Its word must be a new one.
     pub fn new(object: T) -> Self {
         debug_assert_eq!(object.word().racy_holds(), 1, "a new object has one hold");
-        Self(NonNull::from(Box::leak(Box::new(object))))
+        let place = pool::shared().allocate(Layout::new::<T>()).cast::<T>();
+        // SAFETY: fresh memory of the right layout (B1).
+        unsafe { place.write(object) };
+        Self(place)
     }
 
     /// A reference to the held object; `None` if there are too many (8 million).
     pub fn try_ref(&self) -> Option<Ref<T>> {
-        self.word().try_reference().then_some(Ref(self.0))
+        self.word().try_reference().then(|| Ref(self.0))
     }
 
     /// Gives the hold back. If it was the last, the object is now inactive: the caller does what
@@ -83,7 +89,8 @@ impl<T: Object> Hold<T> {
 impl<T: Object> Ref<T> {
     /// A hold, unless the object is dead. Revives an inactive one.
     pub fn try_hold(&self) -> Option<Hold<T>> {
-        self.word().try_hold().then_some(Hold(self.0))
+        // Not `then_some`: a hold made in vain would be given back when it is dropped.
+        self.word().try_hold().then(|| Hold(self.0))
     }
 
     /// Whether both lead to the same object.
@@ -93,7 +100,7 @@ impl<T: Object> Ref<T> {
 
     /// A further reference; `None` if there are too many.
     pub fn try_clone(&self) -> Option<Self> {
-        self.word().try_reference().then_some(Self(self.0))
+        self.word().try_reference().then(|| Self(self.0))
     }
 
     /// Whether this leads to the object that `hold` holds.
@@ -107,8 +114,10 @@ impl<T: Object> Ref<T> {
 /// # Safety
 /// Its word has just told the caller to (H4), who does so once.
 unsafe fn free<T>(object: NonNull<T>) {
-    // SAFETY: from a `Box` (B1), and no hold or reference is left (H4).
-    drop(unsafe { Box::from_raw(object.as_ptr()) });
+    // SAFETY: written by `Hold::new`, and no hold or reference is left (H4).
+    unsafe { object.drop_in_place() };
+    // SAFETY: from this pool with this layout (B1).
+    unsafe { pool::shared().free(object.cast(), Layout::new::<T>()) };
 }
 
 impl<T: Object> Deref for Hold<T> {

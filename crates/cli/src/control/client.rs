@@ -78,12 +78,12 @@ impl Connection {
         })
     }
 
-    /// Asks for the report.
+    /// Asks for a report: [`Request::Stat`] or [`Request::Locks`].
     ///
     /// # Errors
     /// As [`Connection::ask`], and when the daemon refuses.
-    pub(crate) fn report(&mut self) -> Result<serde_json::Value, Failure> {
-        let reply = self.ask(Request::Stat, REPLY_TIME)?;
+    pub(crate) fn report(&mut self, of: Request) -> Result<serde_json::Value, Failure> {
+        let reply = self.ask(of, REPLY_TIME)?;
         reply.report.ok_or_else(|| {
             Failure::refused(reply.error.unwrap_or_else(|| "the daemon sent no report".into()))
         })
@@ -106,7 +106,7 @@ impl Connection {
         stream.set_write_timeout(Some(limit))?;
         // A refused peer may find the stream closed; what was said before counts.
         let sent = stream.write_all(line.as_bytes());
-        match protocol::read_line(&mut self.stream)? {
+        match protocol::read_line(&mut self.stream, protocol::REPLY_BYTES_MAX)? {
             Some(reply) => Ok(serde_json::from_str(&reply)?),
             None => sent.and(Err(io::Error::other("closed without an answer"))),
         }

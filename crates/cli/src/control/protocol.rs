@@ -2,18 +2,22 @@
 //!
 //! ```text
 //! {"op":"stat"}                  → {"ok":true,"report":{...}}
+//! {"op":"locks"}                 → {"ok":true,"report":{...}}, the lock meter's
 //! {"op":"unmount","lazy":false}  → {"ok":true}, then end of stream when the daemon has ended
 //!                                  {"ok":false,"error":"...","busy":true}
 //! ```
 //!
 //! # Boundary
-//! Form only. A request is untrusted until [`read_line`] bounded it and [`Request`] parsed it.
+//! Form only. A request is untrusted until [`read_line`] bounded it and [`Request`] parsed it. Replies
+//! have a bound of their own: the meter's grows with the places that take locks.
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read};
 
-/// Longest request or reply, its newline included.
-pub(crate) const LINE_BYTES_MAX: u64 = 64 << 10;
+/// Longest request, its newline included.
+pub(crate) const REQUEST_BYTES_MAX: u64 = 64 << 10;
+/// Longest reply, its newline included.
+pub(crate) const REPLY_BYTES_MAX: u64 = 4 << 20;
 
 /// What a client asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +25,8 @@ pub(crate) const LINE_BYTES_MAX: u64 = 64 << 10;
 pub(crate) enum Request {
     /// The report of the mount.
     Stat,
+    /// The report of the lock meter.
+    Locks,
     /// To end.
     Unmount {
         /// Also while in use.
@@ -40,7 +46,7 @@ pub(crate) struct Reply {
     /// It was not done because the mount is in use.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) busy: bool,
-    /// Answer to [`Request::Stat`].
+    /// Answer to [`Request::Stat`] and [`Request::Locks`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) report: Option<serde_json::Value>,
 }
@@ -64,21 +70,22 @@ impl Reply {
     }
 }
 
-/// Reads one line of at most [`LINE_BYTES_MAX`]; `None` at the end of the stream.
+/// Reads one line of at most `bytes_max`; `None` at the end of the stream.
 ///
 /// # Errors
 /// Those of `stream`; `InvalidData` when the line is longer or not text; `UnexpectedEof` when the
 /// stream ends within it.
-pub(crate) fn read_line(stream: &mut impl BufRead) -> io::Result<Option<String>> {
+pub(crate) fn read_line(stream: &mut impl BufRead, bytes_max: u64) -> io::Result<Option<String>> {
     let mut line = Vec::new();
-    stream.take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+    stream.take(bytes_max).read_until(b'\n', &mut line)?;
     match line.pop() {
         None => Ok(None),
         Some(b'\n') => String::from_utf8(line)
             .map(Some)
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the line is not UTF-8")),
-        Some(_) if line.len() as u64 + 1 >= LINE_BYTES_MAX => {
-            Err(io::Error::new(io::ErrorKind::InvalidData, "the line is longer than 64 KiB"))
+        Some(_) if line.len() as u64 + 1 >= bytes_max => {
+            let text = format!("the line is longer than {} KiB", bytes_max >> 10);
+            Err(io::Error::new(io::ErrorKind::InvalidData, text))
         }
         Some(_) => Err(io::ErrorKind::UnexpectedEof.into()),
     }
@@ -95,6 +102,7 @@ mod tests {
     #[test]
     fn requests_are_one_object_with_an_operation() {
         assert_eq!(parse(r#"{"op":"stat"}"#), Some(Request::Stat));
+        assert_eq!(parse(r#"{"op":"locks"}"#), Some(Request::Locks));
         assert_eq!(parse(r#"{"op":"unmount"}"#), Some(Request::Unmount { lazy: false }));
         assert_eq!(parse(r#"{"op":"unmount","lazy":true}"#), Some(Request::Unmount { lazy: true }));
         for bad in ["", "stat", "{}", r#"{"op":"reboot"}"#, r#"{"op":"unmount","lazy":3}"#, "[1]"] {
@@ -113,14 +121,15 @@ mod tests {
 
     #[test]
     fn lines_are_bounded_and_whole() {
-        let read = |bytes: &[u8]| read_line(&mut &*bytes).map_err(|error| error.kind());
+        let bytes_max = REQUEST_BYTES_MAX;
+        let read = |bytes: &[u8]| read_line(&mut &*bytes, bytes_max).map_err(|error| error.kind());
         assert_eq!(read(b""), Ok(None));
         assert_eq!(read(b"a\nb"), Ok(Some("a".into())));
         assert_eq!(read(b"no end"), Err(io::ErrorKind::UnexpectedEof));
         assert_eq!(read(b"\xff\n"), Err(io::ErrorKind::InvalidData));
-        let longest = [vec![b'x'; LINE_BYTES_MAX as usize - 1], vec![b'\n']].concat();
+        let longest = [vec![b'x'; bytes_max as usize - 1], vec![b'\n']].concat();
         assert!(read(&longest).is_ok_and(|line| line.is_some()));
-        let longer = vec![b'x'; LINE_BYTES_MAX as usize];
+        let longer = vec![b'x'; bytes_max as usize];
         assert_eq!(read(&longer), Err(io::ErrorKind::InvalidData));
     }
 }

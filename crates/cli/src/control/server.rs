@@ -12,6 +12,7 @@
 //! up to ten seconds; that user can also simply kill the daemon.
 
 use super::protocol::{self, Reply, Request};
+use crate::locks_report;
 use std::fs;
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -172,7 +173,7 @@ fn converse(mut stream: UnixStream, served: &dyn Served, crowd: &Crowd) -> io::R
         BufReader::new(Patient { stream: stream.try_clone()?, until: Instant::now() });
     loop {
         requests.get_mut().until = Instant::now() + REQUEST_TIME;
-        let line = match protocol::read_line(&mut requests) {
+        let line = match protocol::read_line(&mut requests, protocol::REQUEST_BYTES_MAX) {
             Ok(Some(line)) => line,
             Ok(None) => return Ok(()),
             Err(error) => {
@@ -200,6 +201,9 @@ fn converse(mut stream: UnixStream, served: &dyn Served, crowd: &Crowd) -> io::R
 fn answer(line: &str, served: &dyn Served) -> (Reply, bool) {
     match serde_json::from_str(line) {
         Ok(Request::Stat) => (Reply { report: Some(served.report()), ..Reply::done() }, false),
+        Ok(Request::Locks) => {
+            (Reply { report: Some(locks_report::collect()), ..Reply::done() }, false)
+        }
         Ok(Request::Unmount { lazy }) => match served.unmount(lazy) {
             Ok(()) => (Reply::done(), true),
             Err(stays) => (Reply { busy: stays.busy, ..Reply::refused(stays.cause) }, false),
@@ -272,6 +276,8 @@ mod tests {
         let mut client = UnixStream::connect(&path).unwrap();
         let report = ask(&mut client, "{\"op\":\"stat\"}\n");
         assert_eq!(report, "{\"ok\":true,\"report\":{\"source\":\"fake\"}}\n");
+        let locks = ask(&mut client, "{\"op\":\"locks\"}\n");
+        assert!(locks.starts_with("{\"ok\":true,\"report\":{\"classes\":["), "{locks}");
         assert!(ask(&mut client, "nonsense\n").contains("not a request"));
         fake.busy.store(true, Relaxed);
         assert!(ask(&mut client, "{\"op\":\"unmount\"}\n").contains("\"busy\":true"));
@@ -282,7 +288,7 @@ mod tests {
     fn an_endless_line_is_refused() {
         let (_folder, path, _server, _) = serve();
         let mut client = UnixStream::connect(&path).unwrap();
-        let reply = ask(&mut client, &"x".repeat(protocol::LINE_BYTES_MAX as usize));
+        let reply = ask(&mut client, &"x".repeat(protocol::REQUEST_BYTES_MAX as usize));
         assert!(reply.contains("longer than 64 KiB"), "{reply}");
     }
 

@@ -7,13 +7,13 @@
 //!
 //! # Why
 //! Each reader checks a poison that the free writes. Weakness: on x86 a missing release goes unseen
-//! here; the models see it.
+//! here, the models see it; and nothing here fails if the kernel's barrier did nothing, since what a
+//! store buffer hides for nanoseconds is freed two rounds later.
 
 use super::barrier::{self, Mode};
 use super::domain::{Domain, Slot};
 use super::garbage::{BAG_OBJECTS, Deferred};
 use super::*;
-use crate::padded::Padded;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -141,49 +141,6 @@ fn readers_of_a_swapped_box_with_membarrier() {
 #[test]
 fn readers_of_a_swapped_box_with_fences() {
     check_swapped_box(Mode::Fence);
-}
-
-/// Two threads that each announce themselves and enter if the other has not, as in Dekker's
-/// algorithm: one with the light half of the barrier, the other with membarrier(2).
-#[test]
-fn a_light_and_a_heavy_barrier_exclude_each_other() {
-    use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-    if barrier::register() == Mode::Fence {
-        return;
-    }
-    let (light, heavy) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (inside, done) = (AtomicBool::new(false), AtomicBool::new(false));
-    // On lines of their own, so that a store to one waits for nothing but its own line.
-    let [light, heavy, inside] = [light, heavy, inside].map(Padded);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Relaxed) {
-                light.store(true, Relaxed);
-                barrier::light(false);
-                if !heavy.load(Relaxed) {
-                    inside.store(true, Relaxed);
-                    inside.store(false, Release);
-                }
-                light.store(false, Release);
-            }
-        });
-        for _ in 0..300_000 {
-            heavy.store(true, Relaxed);
-            barrier::heavy();
-            assert!(barrier::everywhere());
-            barrier::heavy();
-            if !light.load(Acquire) {
-                for _ in 0..200 {
-                    if inside.load(Relaxed) {
-                        done.store(true, Relaxed);
-                        panic!("both are inside");
-                    }
-                }
-            }
-            heavy.store(false, Release);
-        }
-        done.store(true, Relaxed);
-    });
 }
 
 /// Membarrier works for a while and is refused then, as by a filter that is installed late.

@@ -11,7 +11,7 @@
 //! spinners busy; the meter's spin counts show it.
 
 use super::meter::{self, Mode};
-use super::order::{self, LockClass};
+use super::order::{Entered, LockClass};
 use crate::primitive::record;
 
 /// Tries between which only the processor is told to relax; after these, the thread yields.
@@ -21,8 +21,8 @@ const SPINS_BEFORE_YIELD: u64 = 64;
 #[derive(Debug)]
 #[must_use = "hand it to `bit::unlock` when the bit is cleared"]
 pub struct BitHeld {
-    class: &'static LockClass,
     held: meter::Held,
+    _entered: Entered,
 }
 
 /// Takes a bit lock of `class`: calls `attempt`, which tries to set the bit once and says whether it
@@ -33,9 +33,9 @@ pub struct BitHeld {
 #[inline]
 #[track_caller]
 pub fn lock(class: &'static LockClass, attempt: impl FnMut() -> bool) -> BitHeld {
-    order::entering(class);
+    let entered = Entered::new(class);
     record::lock();
-    BitHeld { class, held: meter::spin(class, attempt, pause) }
+    BitHeld { held: meter::spin(class, attempt, pause), _entered: entered }
 }
 
 /// Calls `attempt` once; none when it does not succeed, which the meter counts as rejected.
@@ -49,17 +49,16 @@ pub fn try_lock(class: &'static LockClass, attempt: impl FnOnce() -> bool) -> Op
         meter::rejected(class, Mode::Spin);
         return None;
     }
-    order::entering(class);
+    let entered = Entered::new(class);
     record::lock();
-    Some(BitHeld { class, held: meter::taken_unwaited(class, Mode::Spin) })
+    Some(BitHeld { held: meter::taken_unwaited(class, Mode::Spin), _entered: entered })
 }
 
 /// Runs `release`, which clears the bit, and notes the end of the hold.
 #[inline]
-pub fn unlock(held: BitHeld, release: impl FnOnce()) {
-    let BitHeld { class, mut held } = held;
-    held.end(release);
-    order::leaving(class);
+pub fn unlock(mut held: BitHeld, release: impl FnOnce()) {
+    held.held.ending();
+    release();
 }
 
 /// Passes the time after `tries` tries in vain.

@@ -4,7 +4,7 @@
 #![allow(clippy::disallowed_types)]
 
 use super::meter::{self, Mode};
-use super::order::{self, LockClass};
+use super::order::{Entered, LockClass};
 use crate::primitive::{raw, record};
 use std::ops::{Deref, DerefMut};
 
@@ -25,11 +25,11 @@ impl<T> Mutex<T> {
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        order::entering(self.class);
+        let entered = Entered::new(self.class);
         record::lock();
         let (raw, held) =
             meter::take(self.class, Mode::Mutex, || self.raw.try_lock(), || self.raw.lock());
-        MutexGuard { raw: Some(raw), held, class: self.class }
+        MutexGuard { raw, held, entered }
     }
 
     /// Takes the lock if it is free; never waits.
@@ -40,10 +40,10 @@ impl<T> Mutex<T> {
             meter::rejected(self.class, Mode::Mutex);
             return None;
         };
-        order::entering(self.class);
+        let entered = Entered::new(self.class);
         record::lock();
         let held = meter::taken_unwaited(self.class, Mode::Mutex);
-        Some(MutexGuard { raw: Some(raw), held, class: self.class })
+        Some(MutexGuard { raw, held, entered })
     }
 
     /// Gives the value back, without locking: nobody else can have the mutex any more.
@@ -55,31 +55,46 @@ impl<T> Mutex<T> {
 /// Proof that a [`Mutex`] is held; releases it when dropped.
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
-    // `None` only inside `drop`.
-    raw: Option<raw::MutexGuard<'a, T>>,
+    // In the order in which they are dropped: release, note how long it was, leave the lock order.
+    raw: raw::MutexGuard<'a, T>,
     held: meter::Held,
-    class: &'static LockClass,
+    entered: Entered,
 }
 
 impl<T> Deref for MutexGuard<'_, T> {
     type Target = T;
+    #[inline]
     fn deref(&self) -> &T {
-        self.raw.as_ref().expect("held until dropped")
+        &self.raw
     }
 }
 
 impl<T> DerefMut for MutexGuard<'_, T> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        self.raw.as_mut().expect("held until dropped")
+        &mut self.raw
     }
 }
 
 impl<T> Drop for MutexGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        let raw = &mut self.raw;
-        self.held.end(|| drop(raw.take()));
-        order::leaving(self.class);
+        self.held.ending();
+    }
+}
+
+#[cfg(not(loom))]
+impl<'a, T> MutexGuard<'a, T> {
+    /// Ends the hold for the meter, runs `sleep`, which gives the lock up and takes it again, and begins
+    /// another.
+    #[track_caller]
+    fn asleep<R>(&mut self, sleep: impl FnOnce(&mut raw::MutexGuard<'a, T>) -> R) -> R {
+        let mut before = std::mem::replace(&mut self.held, meter::Held::untimed());
+        before.ending();
+        let result = sleep(&mut self.raw);
+        drop(before);
+        self.held = meter::taken_unwaited(self.entered.class(), Mode::Mutex);
+        result
     }
 }
 
@@ -98,20 +113,14 @@ impl Condvar {
     #[cfg(not(loom))]
     #[track_caller]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        let raw = guard.raw.as_mut().expect("held until dropped");
-        guard.held.end(|| self.0.wait(raw));
-        guard.held = meter::taken_unwaited(guard.class, Mode::Mutex);
+        guard.asleep(|raw| self.0.wait(raw));
     }
 
     /// As [`Condvar::wait`], for at most `limit`. Says whether the time ran out.
     #[cfg(not(loom))]
     #[track_caller]
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, limit: std::time::Duration) -> bool {
-        let raw = guard.raw.as_mut().expect("held until dropped");
-        let mut timed_out = false;
-        guard.held.end(|| timed_out = self.0.wait_for(raw, limit).timed_out());
-        guard.held = meter::taken_unwaited(guard.class, Mode::Mutex);
-        timed_out
+        guard.asleep(|raw| self.0.wait_for(raw, limit).timed_out())
     }
 
     /// Wakes one sleeper.

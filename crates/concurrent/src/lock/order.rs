@@ -49,11 +49,40 @@ thread_local! {
 static EDGES: parking_lot::Mutex<BTreeSet<(&'static str, &'static str)>> =
     parking_lot::Mutex::new(BTreeSet::new());
 
+/// Stands in the checker's list for as long as it lives: from before a lock is taken until after it is
+/// released. The last field of a guard.
+#[derive(Debug)]
+pub(crate) struct Entered(&'static LockClass);
+
+impl Entered {
+    /// Notes that this thread is about to take a lock of `class`.
+    ///
+    /// # Panics
+    /// In debug builds, when a class of the same or a later rank is already held.
+    #[inline]
+    pub(crate) fn new(class: &'static LockClass) -> Self {
+        entering(class);
+        Self(class)
+    }
+
+    /// The class entered.
+    pub(crate) fn class(&self) -> &'static LockClass {
+        self.0
+    }
+}
+
+impl Drop for Entered {
+    #[inline]
+    fn drop(&mut self) {
+        leaving(self.0);
+    }
+}
+
 /// Notes that this thread is about to take a lock of `class`.
 ///
 /// # Panics
 /// In debug builds, when a class of the same or a later rank is already held.
-pub(crate) fn entering(class: &'static LockClass) {
+fn entering(class: &'static LockClass) {
     if !cfg!(debug_assertions) {
         return;
     }
@@ -83,7 +112,7 @@ fn note_edge(outer: &LockClass, inner: &LockClass) {
 }
 
 /// Notes that this thread released a lock of `class`.
-pub(crate) fn leaving(class: &'static LockClass) {
+fn leaving(class: &'static LockClass) {
     if !cfg!(debug_assertions) {
         return;
     }

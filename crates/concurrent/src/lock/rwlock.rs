@@ -1,7 +1,7 @@
 //! Reader-writer lock with a lock class.
 
 use super::meter::{self, Mode};
-use super::order::{self, LockClass};
+use super::order::{Entered, LockClass};
 use crate::primitive::{raw, record};
 use std::ops::{Deref, DerefMut};
 
@@ -22,75 +22,76 @@ impl<T> RwLock<T> {
     #[inline]
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        order::entering(self.class);
+        let entered = Entered::new(self.class);
         record::lock();
         let (raw, held) =
             meter::take(self.class, Mode::Read, || self.raw.try_read(), || self.raw.read());
-        RwLockReadGuard { raw: Some(raw), held, class: self.class }
+        RwLockReadGuard { raw, held, _entered: entered }
     }
 
     /// Takes the lock alone, waiting for readers and writers if need be.
     #[inline]
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        order::entering(self.class);
+        let entered = Entered::new(self.class);
         record::lock();
         let (raw, held) =
             meter::take(self.class, Mode::Write, || self.raw.try_write(), || self.raw.write());
-        RwLockWriteGuard { raw: Some(raw), held, class: self.class }
+        RwLockWriteGuard { raw, held, _entered: entered }
     }
 }
 
 /// Proof that a [`RwLock`] is held shared.
 #[derive(Debug)]
 pub struct RwLockReadGuard<'a, T> {
-    raw: Option<raw::RwLockReadGuard<'a, T>>,
+    // In the order in which they are dropped: release, note how long it was, leave the lock order.
+    raw: raw::RwLockReadGuard<'a, T>,
     held: meter::Held,
-    class: &'static LockClass,
+    _entered: Entered,
 }
 
 impl<T> Deref for RwLockReadGuard<'_, T> {
     type Target = T;
+    #[inline]
     fn deref(&self) -> &T {
-        self.raw.as_ref().expect("held until dropped")
+        &self.raw
     }
 }
 
 impl<T> Drop for RwLockReadGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        let raw = &mut self.raw;
-        self.held.end(|| drop(raw.take()));
-        order::leaving(self.class);
+        self.held.ending();
     }
 }
 
 /// Proof that a [`RwLock`] is held alone.
 #[derive(Debug)]
 pub struct RwLockWriteGuard<'a, T> {
-    raw: Option<raw::RwLockWriteGuard<'a, T>>,
+    // In the order in which they are dropped: release, note how long it was, leave the lock order.
+    raw: raw::RwLockWriteGuard<'a, T>,
     held: meter::Held,
-    class: &'static LockClass,
+    _entered: Entered,
 }
 
 impl<T> Deref for RwLockWriteGuard<'_, T> {
     type Target = T;
+    #[inline]
     fn deref(&self) -> &T {
-        self.raw.as_ref().expect("held until dropped")
+        &self.raw
     }
 }
 
 impl<T> DerefMut for RwLockWriteGuard<'_, T> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        self.raw.as_mut().expect("held until dropped")
+        &mut self.raw
     }
 }
 
 impl<T> Drop for RwLockWriteGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        let raw = &mut self.raw;
-        self.held.end(|| drop(raw.take()));
-        order::leaving(self.class);
+        self.held.ending();
     }
 }

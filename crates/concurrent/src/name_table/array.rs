@@ -9,10 +9,10 @@
 //! Memory and addresses. Who may reach an array, and when it is freed, is [`super`]'s.
 //!
 //! # Why
-//! A reader gets base and size from one word and never reads the header, unless a bucket has moved. The
-//! memory comes zeroed with an alignment that the allocator can serve by fresh pages of the
-//! system, so a large array costs memory only where it is used. Weakness: that alignment wastes up to
-//! 48 bytes, and arrays are never made smaller.
+//! A reader gets base and size from one word and never reads the header, unless a bucket has moved.
+//! The memory comes zeroed with an alignment that the allocator can serve by fresh pages of the
+//! system, so a large array costs memory only where it is used. Weakness: that alignment wastes up
+//! to 48 bytes, and arrays are never made smaller.
 
 use super::bucket::Bucket;
 use crate::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -67,8 +67,8 @@ pub(super) fn bytes(log2: u32) -> usize {
 }
 
 impl<'g> Array<'g> {
-    /// An array of vacant buckets, as a word that its owner passes to `free` in the end. None when the
-    /// allocator has no memory.
+    /// An array of vacant buckets, as a word that its owner passes to `free` in the end. None when
+    /// the allocator has no memory.
     pub(super) fn allocate(log2: u32) -> Option<u64> {
         // SAFETY: the layout is not empty.
         let allocation = unsafe { std::alloc::alloc_zeroed(layout(log2)) };
@@ -84,8 +84,8 @@ impl<'g> Array<'g> {
             allocation,
             counts: Counts { migrated: AtomicUsize::new(0), cursor: AtomicUsize::new(0) },
         };
-        // SAFETY: the layout has room for the header and the buckets behind an aligned start; zeroed
-        // memory is vacant buckets already, but for the model checker.
+        // SAFETY: the layout has room for the header and the buckets behind an aligned start;
+        // zeroed memory is vacant buckets already, but for the model checker.
         unsafe {
             header.write(fresh);
             if cfg!(loom) {
@@ -137,8 +137,8 @@ impl<'g> Array<'g> {
     pub(super) fn next(self) -> Option<Self> {
         // ORDERING: Acquire, partner `set_next` (O5): who sees the array sees its buckets vacant.
         let word = self.header().next.load(Ordering::Acquire);
-        // SAFETY: an array is freed only after a grace period that begins when no array leads to it any
-        // more that new readers can reach, so not while this one is held (B7).
+        // SAFETY: an array is freed only after a grace period that begins when no array leads to it
+        // any more that new readers can reach, so not while this one is held (B7).
         (word != 0).then(|| unsafe { Self::of(word) })
     }
 
@@ -150,8 +150,8 @@ impl<'g> Array<'g> {
     /// Claims `count` buckets to be moved; the range may be empty.
     pub(super) fn claim(self, count: usize) -> std::ops::Range<usize> {
         let cursor = &self.header().counts.cursor;
-        // ORDERING: Relaxed; a share of work, the buckets' locks order the rest. Read first, so that the
-        // cursor stops counting when there is nothing left.
+        // ORDERING: Relaxed; a share of work, the buckets' locks order the rest. Read first, so
+        // that the cursor stops counting when there is nothing left.
         if cursor.load(Ordering::Relaxed) >= self.buckets() {
             return 0..0;
         }
@@ -162,13 +162,13 @@ impl<'g> Array<'g> {
 
     /// Counts a moved bucket; true for the last one.
     pub(super) fn count_migrated(self) -> bool {
-        // ORDERING: AcqRel, partner itself (O7): who counts the last bucket, and lets readers begin in the
-        // next array, has seen what every other mover put there.
+        // ORDERING: AcqRel, partner itself (O7): who counts the last bucket, and lets readers begin
+        // in the next array, has seen what every other mover put there.
         self.header().counts.migrated.fetch_add(1, Ordering::AcqRel) + 1 == self.buckets()
     }
 
-    /// Frees an array, in the form that [`crate::epoch::Guard::retire`] takes: `word` is not a pointer but
-    /// the array's word.
+    /// Frees an array, in the form that [`crate::epoch::Guard::retire`] takes: `word` is not a
+    /// pointer but the array's word.
     ///
     /// # Safety
     /// `word` is of an array that nobody can reach any more. Called once.

@@ -1,17 +1,18 @@
 //! How many entries and bytes a table holds, without a line that every writer stores to.
 //!
 //! # Boundary
-//! Two sums over stripes; a thread adds to its own. The sum is exact when nobody changes the table, and
-//! off by at most the changes under way otherwise, so it may serve a limit. The bytes of bucket arrays
-//! are one word: arrays are rare.
+//! Two sums over stripes; a thread adds to its own. The sum is exact when nobody changes the table,
+//! and off by at most the changes under way otherwise, so it may serve a limit. The bytes of bucket
+//! arrays are one word: arrays are rare.
 //!
 //! # Concurrency
 //! Plain read-modify-writes; nothing is reached through them. Under the model checker the words are
 //! `std`'s, which the checker does not explore.
 //!
 //! # Why
-//! [`crate::counter`] costs a store where this costs a read-modify-write, but its sum locks and walks
-//! every thread, and a table asks for its size when it decides to grow. Weakness: 2 KiB for each table.
+//! [`crate::counter`] costs a store where this costs a read-modify-write, but its sum locks and
+//! walks every thread, and a table asks for its size when it decides to grow. Weakness: 2 KiB for
+//! each table.
 
 use crate::padded::Padded;
 use crate::pool;
@@ -47,8 +48,8 @@ impl Counts {
     /// may be below zero.
     pub(super) fn add(&self, entries: isize, bytes: isize) -> isize {
         let stripe = &self.stripes[pool::lane() % STRIPES];
-        // ORDERING: Relaxed; a statistic, nothing is reached through it. Sums wrap, so a stripe that
-        // others' removals made negative adds up all the same.
+        // ORDERING: Relaxed; a statistic, nothing is reached through it. Sums wrap, so a stripe
+        // that others' removals made negative adds up all the same.
         stripe.bytes.fetch_add(bytes as usize, Ordering::Relaxed);
         // ORDERING: Relaxed; as above.
         (stripe.entries.fetch_add(entries as usize, Ordering::Relaxed) as isize) + entries
@@ -89,7 +90,7 @@ mod tests {
         counts.add_array(500);
         std::thread::scope(|scope| {
             for _ in 0..20 {
-                scope.spawn(|| (0..40).for_each(|_| drop(counts.add(-1, -64))));
+                scope.spawn(|| (0..40).for_each(|_| _ = counts.add(-1, -64)));
             }
         });
         assert_eq!((counts.entries(), counts.bytes()), (200, 200 * 64 + 500));

@@ -6,19 +6,19 @@
 //! ```
 //!
 //! # Boundary
-//! Owns the layout, the comparison of keys and the memory. Whether an entry is in a table, and since
-//! when it is not, is the table's business.
+//! Owns the layout, the comparison of keys and the memory. Whether an entry is in a table, and
+//! since when it is not, is the table's business.
 //!
 //! # Concurrency
-//! Everything but `weight` is written before the entry is published (O1 of [`super`]) and never again.
-//! `weight` is a hint for the clock: racing updates may lose one another.
+//! Everything but `weight` is written before the entry is published (O1 of [`super`]) and never
+//! again. `weight` is a hint for the clock: racing updates may lose one another.
 //!
 //! # Why
 //! The name lies behind the value, not behind a pointer, so a hit reads one line for names up to
-//! 24 bytes and values of 24 bytes. Weakness: the name's place depends on the size of `V`, so larger
-//! values push it to the next line.
+//! 24 bytes and values of 24 bytes. Weakness: the name's place depends on the size of `V`, so
+//! larger values push it to the next line.
 
-use super::hash::{NameHasher, full_word, partial_word};
+use super::hash::{NameHasher, full_word, last_word};
 use crate::pool;
 use crate::primitive::atomic::{AtomicU8, Ordering};
 use std::alloc::Layout;
@@ -46,10 +46,15 @@ impl<V> Entry<V> {
     /// Where the name begins; a multiple of 8, so that it can be read in words.
     const NAME_AT: usize = (offset_of!(Self, value) + size_of::<V>()).next_multiple_of(8);
 
+    /// The bytes of a name's words: at least one word.
+    const fn padded(length: usize) -> usize {
+        if length == 0 { 8 } else { length.next_multiple_of(8) }
+    }
+
     /// The memory of an entry with a name of `length` bytes.
     fn layout(length: usize) -> Layout {
         const { assert!(align_of::<Self>() <= pool::LINE, "entries are aligned to lines") };
-        let bytes = Self::NAME_AT + length.next_multiple_of(8);
+        let bytes = Self::NAME_AT + Self::padded(length);
         Layout::from_size_align(bytes.next_multiple_of(pool::LINE), pool::LINE)
             .expect("names are short")
     }
@@ -63,9 +68,9 @@ impl<V> Entry<V> {
     /// The name.
     #[inline]
     pub fn name(&self) -> &[u8] {
-        // SAFETY: `Draft::new` wrote `length` bytes there, in the same allocation, and nobody writes
-        // them again. A reference's provenance ends with the struct, so this takes that of the whole
-        // block, which `Draft::finish` exposed.
+        // SAFETY: `Draft::new` wrote `length` bytes there, in the same allocation, and nobody
+        // writes them again. A reference's provenance ends with the struct, so this takes that of
+        // the whole block, which `Draft::finish` exposed.
         unsafe { std::slice::from_raw_parts(self.name_start(), usize::from(self.length)) }
     }
 
@@ -99,8 +104,8 @@ impl<V> Entry<V> {
         self.weight.load(Ordering::Relaxed)
     }
 
-    /// Makes the entry worth more to the clock, up to `most`. Stores only below `most`, so a hot entry's
-    /// line stays shared among the readers.
+    /// Makes the entry worth more to the clock, up to `most`. Stores only below `most`, so a hot
+    /// entry's line stays shared among the readers.
     #[inline]
     pub fn touch(&self, most: u8) {
         let weight = self.weight();
@@ -110,8 +115,8 @@ impl<V> Entry<V> {
         }
     }
 
-    /// The clock's hand passes: takes one from the weight, if there is any, and returns what it was. At
-    /// 0 the entry was not used since the hand was here last.
+    /// The clock's hand passes: takes one from the weight, if there is any, and returns what it
+    /// was. At 0 the entry was not used since the hand was here last.
     #[inline]
     pub fn age(&self) -> u8 {
         let weight = self.weight();
@@ -137,18 +142,20 @@ impl<V> Entry<V> {
             return false;
         }
         let mut stored = self.name_start().cast::<u64>();
-        let mut words = name.chunks_exact(8);
-        for word in &mut words {
-            // SAFETY: both names have this many full words; `NAME_AT` keeps them aligned.
-            let same = full_word(word) == unsafe { stored.read() }.to_le();
-            if !same {
+        let mut rest = name;
+        while rest.len() > 8 {
+            let (word, behind) = rest.split_at(8);
+            // SAFETY: both names have this many words; `NAME_AT` keeps them aligned.
+            if full_word(word) != unsafe { stored.read() }.to_le() {
                 return false;
             }
-            // SAFETY: at most one past the name's last full word, inside the block or at its end.
+            rest = behind;
+            // SAFETY: the name has a further word.
             stored = unsafe { stored.add(1) };
         }
-        // SAFETY: the last, partial word of the stored name is filled up with zeros.
-        name.len() % 8 == 0 || partial_word(name) == unsafe { stored.read() }.to_le()
+        // SAFETY: a name has a last word, filled up with zeros; the empty name has one of zeros
+        // too.
+        last_word(name) == unsafe { stored.read() }.to_le()
     }
 
     /// Frees an entry, in the form that [`crate::epoch::Guard::retire`] takes.
@@ -194,7 +201,8 @@ struct Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: both came together from the shared pool; the owner of this has no other use for it.
+        // SAFETY: both came together from the shared pool; the owner of this has no other use for
+        // it.
         unsafe { pool::shared().free(self.start, self.layout) };
     }
 }
@@ -219,7 +227,7 @@ impl<V> Draft<V> {
         // SAFETY: fresh memory, with room for the name up to a multiple of 8 from `NAME_AT` on.
         unsafe {
             let to = start.as_ptr().add(Entry::<V>::NAME_AT);
-            to.add(name.len()).write_bytes(0, name.len().next_multiple_of(8) - name.len());
+            to.add(name.len()).write_bytes(0, Entry::<V>::padded(name.len()) - name.len());
             to.copy_from_nonoverlapping(name.as_ptr(), name.len());
         }
         let memory = Memory { start, layout };
@@ -233,8 +241,8 @@ impl<V> Draft<V> {
         let start = this.memory.start.cast::<Entry<V>>();
         let weight = AtomicU8::new(this.weight);
         let (parent, hash, length) = (this.parent, this.hash, this.length);
-        // SAFETY: fresh memory of the right size and alignment; nobody else knows it. The struct has
-        // no padding behind `value` that reaches into the name: see the assertion.
+        // SAFETY: fresh memory of the right size and alignment; nobody else knows it. The struct
+        // has no padding behind `value` that reaches into the name: see the assertion.
         unsafe {
             const { assert!(offset_of!(Entry<V>, value) + size_of::<V>() <= Entry::<V>::NAME_AT) };
             let entry = start.as_ptr();

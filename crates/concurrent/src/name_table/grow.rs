@@ -4,19 +4,18 @@
 //! Decides when to grow, and moves buckets. The protocol is in [`super`] (B3, B6, O2, O5, O7).
 //!
 //! # Concurrency
-//! A writer that meets a growth moves the bucket it wants, then a few more, so that the growth ends long
-//! before the next one is due: moving all takes at most `buckets / HELP` writes, and it takes
+//! A writer that meets a growth moves the bucket it wants, then a few more, so that the growth ends
+//! long before the next one is due: moving all takes at most `buckets / HELP` writes, and it takes
 //! `LOAD * buckets` insertions to fill the new array. Readers never move anything.
 //!
 //! # Why
-//! Stopping everybody for a large table takes tens of milliseconds; chains that only get longer end in
-//! a linear scan. Weakness: until a growth ends, a lookup in a moved bucket reads one line more; in a
-//! table that is only read from then on, that stays so (a sweep ends it).
+//! Stopping everybody for a large table takes tens of milliseconds; chains that only get longer end
+//! in a linear scan. Weakness: until a growth ends, a lookup in a moved bucket reads one line more;
+//! in a table that is only read from then on, that stays so (a sweep ends it).
 
 use super::array::{self, Array, LOG2_MAX};
 use super::bucket::{Bucket, Control, Locked};
-use super::{LOAD, NameTable};
-use crate::epoch::Guard;
+use super::{Guard, LOAD, NameTable};
 use crate::primitive::atomic::Ordering;
 use std::ptr::{self, NonNull};
 
@@ -34,8 +33,8 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         if self.len() <= LOAD * array.buckets() || array.log2() == LOG2_MAX {
             return;
         }
-        // B6: `array` was current when it was loaded, and it stays so until the growth that begins here has
-        // ended.
+        // B6: `array` was current when it was loaded, and it stays so until the growth that begins
+        // here has ended.
         // ORDERING: Relaxed; who wins is all that matters, `set_next` publishes the rest (O5).
         if array.header().growing.swap(true, Ordering::Relaxed) {
             return;
@@ -78,8 +77,8 @@ impl<V: Send + Sync + 'static> NameTable<V> {
     ) {
         let split = array.buckets() as u64;
         let (low, high) = (next.bucket(hash & !split), next.bucket(hash | split));
-        // SAFETY: a bucket of this table, and the two that its entries go to; nobody reaches those before
-        // this one is marked (B3).
+        // SAFETY: a bucket of this table, and the two that its entries go to; nobody reaches those
+        // before this one is marked (B3).
         let (overflow, made) = unsafe { locked.move_to::<V>(split, low, high) };
         drop(locked);
         self.counts.add(0, (made * size_of::<Bucket>()) as isize);

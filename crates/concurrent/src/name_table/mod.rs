@@ -7,56 +7,59 @@
 //! ```
 //!
 //! # Boundary
-//! Owns entries, buckets and growth. The key is (parent, name); what a value means, when it expires, and
-//! which entry is worth its memory is the caller's. Grace periods are [`crate::epoch`]'s.
+//! Owns entries, buckets and growth. The key is (parent, name); what a value means, when it
+//! expires, and which entry is worth its memory is the caller's. Grace periods are
+//! [`crate::epoch`]'s.
 //!
 //! # Concurrency
 //! B1. Only the holder of a head bucket's lock stores to it and to the overflow buckets behind it.
 //! B2. An entry stays in its slot until it is removed. There is at most one entry for a key.
-//! B3. A growth fills the two buckets that a bucket's entries go to, which nobody can reach, and then
-//!     marks it `moved`, for ever: whoever sees the mark goes on in the next array. A moved bucket and
-//!     its overflow buckets never change again.
+//! B3. A growth fills the two buckets that a bucket's entries go to, which nobody can reach, and
+//!     then marks it `moved`, for ever: whoever sees the mark goes on in the next array. A moved
+//!     bucket and its overflow buckets never change again.
 //! B4. Readers load a bucket's control word first, and then its slots.
-//! B5. A replacement is one store to the slot: the key is never absent, and no reader that found the
-//!     new entry finds the old one later.
-//! B6. An array grows once, and only while it is `current`; `current` changes when its last bucket has
-//!     moved. So at most two arrays are in use, and nothing moves into an array that is moving.
+//! B5. A replacement is one store to the slot: the key is never absent, and no reader that found
+//!     the new entry finds the old one later.
+//! B6. An array grows once, and only while it is `current`; `current` changes when its last bucket
+//!     has moved. So at most two arrays are in use, and nothing moves into an array that is moving.
 //! B7. Entries, overflow buckets and arrays are unlinked, then retired; overflow buckets and arrays
 //!     keep their way on, so a reader that is in one gets to all that it could have found.
 //!
-//! Why a lookup is right. *A miss*: let the key be there from beginning to end. If the reader sees no
-//! mark, the entry was in this bucket at that instant (B3), in a slot where it stays (B2), also if the
-//! bucket moves meanwhile; so the reader finds it there, or behind links that were there before (B7).
-//! If it sees the mark, the same holds for the next array (O2). A lookup that misses thus saw an
-//! instant of absence. *A hit*: the slot held the entry at the instant of the mark's absence, or was
-//! given it later, before the mark; at that instant the entry was current. *Old after new*: who found
-//! the replacement, or the absence, in the next array had seen the mark, and cannot unsee it.
+//! Why a lookup is right. *A miss*: let the key be there from beginning to end. If the reader sees
+//! no mark, the entry was in this bucket at that instant (B3), in a slot where it stays (B2), also
+//! if the bucket moves meanwhile; so the reader finds it there, or behind links that were there
+//! before (B7). If it sees the mark, the same holds for the next array (O2). A lookup that misses
+//! thus saw an instant of absence. *A hit*: the slot held the entry at the instant of the mark's
+//! absence, or was given it later, before the mark; at that instant the entry was current. *Old
+//! after new*: who found the replacement, or the absence, in the next array had seen the mark, and
+//! cannot unsee it.
 //!
-//! O1. `Locked::put`, `Locked::replace` (Release) → `Bucket::find` (Acquire): who finds an entry sees
-//!     what is in it.
-//! O2. `Locked::drop` (Release) → `Bucket::control` (Acquire): who sees `moved` sees the entries in the
-//!     next array.
-//! O3. `Locked::set_link`, `Locked::drop` (Release) → `Bucket::control` (Acquire): who sees a link sees
-//!     the overflow bucket.
+//! O1. `Locked::put`, `Locked::replace` (Release) → `Bucket::find` (Acquire): who finds an entry
+//!     sees what is in it.
+//! O2. `Locked::drop` (Release) → `Bucket::control` (Acquire): who sees `moved` sees the entries in
+//!     the next array.
+//! O3. `Locked::set_link`, `Locked::drop` (Release) → `Bucket::control` (Acquire): who sees a link
+//!     sees the overflow bucket.
 //! O4. `Locked::drop` (Release) → `Bucket::lock` (Acquire): writers of a bucket see one another.
-//! O5. `set_next`, `migrate` (Release) → `next`, `current` (Acquire): who sees an array sees its buckets.
+//! O5. `set_next`, `migrate` (Release) → `next`, `current` (Acquire): who sees an array sees its
+//!     buckets.
 //! O6. `Locked::take` (Release) → `Bucket::find` (Acquire): who misses a removed key sees what the
 //!     remover did before.
 //! O7. `count_migrated` (AcqRel): `current` is published by a thread that saw every move.
 //!
-//! Progress: lookups and visits are wait-free but for growths: they never wait and never try again, and
-//! go on to a next array at most as often as the table doubled meanwhile. Writers lock a bucket.
-//! Checked by the models in `models` (named there), `random_operations_agree_with_a_map` and
-//! `readers_see_rising_versions_while_the_table_grows`.
+//! Progress: lookups and visits are wait-free but for growths: they never wait and never try again,
+//! and go on to a next array at most as often as the table doubled meanwhile. Writers lock a
+//! bucket. Checked by the models in `models` (named there), `random_operations_agree_with_a_map`
+//! and `readers_see_rising_versions_while_the_table_grows`.
 //!
 //! # Why
-//! A hit costs the line of a bucket and the line of the entry. Linux and FreeBSD chain entries, a miss
-//! of the cache for each; a map per directory adds its own header line, and a rename of a directory
-//! costs nothing in either. The lock is a bit of the bucket's word, as Linux `hlist_bl`. The
-//! alternative with the tags of all slots in the control word searches in fewer instructions, but
-//! publishing takes two stores, so a reader has to look twice. Weakness: the table never shrinks; a
-//! full scan of one directory is not possible; values cannot be changed, only replaced, but by what
-//! they contain.
+//! A hit costs the line of a bucket and the line of the entry. Linux and FreeBSD chain entries, a
+//! miss of the cache for each; a map per directory adds its own header line, and a rename of a
+//! directory costs nothing in either. The lock is a bit of the bucket's word, as Linux `hlist_bl`.
+//! The alternative with the tags of all slots in the control word searches in fewer instructions,
+//! but publishing takes two stores, so a reader has to look twice. Weakness: the table never
+//! shrinks; a full scan of one directory is not possible; values cannot be changed, only replaced,
+//! but by what they contain.
 
 mod array;
 mod bucket;
@@ -64,6 +67,8 @@ mod counts;
 mod entry;
 mod grow;
 mod hash;
+#[cfg(loom)]
+mod stand_in;
 mod sweep;
 
 #[cfg(all(test, loom))]
@@ -75,6 +80,7 @@ pub use entry::{Entry, NAME_BYTES_MAX};
 pub use hash::NameHasher;
 pub use sweep::{Hand, Swept, Verdict};
 
+#[cfg(not(loom))]
 use crate::epoch::Guard;
 use crate::lock::LockClass;
 use crate::primitive::atomic::{AtomicU64, Ordering};
@@ -82,12 +88,14 @@ use array::Array;
 use bucket::{Bucket, Locked, slot_word};
 use counts::Counts;
 use entry::Draft;
+#[cfg(loom)]
+use stand_in::Guard;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
 /// Entries per bucket, on average, at which a table grows.
 const LOAD: usize = if cfg!(loom) { 1 } else { 5 };
-/// Insertions of one thread after which it looks whether the table should grow.
+/// Insertions of one thread after which it looks whether the table should grow; a power of two.
 const INSERTIONS_PER_LOOK: isize = if cfg!(loom) { 1 } else { 32 };
 
 /// Names of directories. See the module.
@@ -125,8 +133,8 @@ pub struct TableStatistics {
 }
 
 impl<V: Send + Sync + 'static> NameTable<V> {
-    /// A table that holds `expected` entries before it grows. Its buckets are locked under `class`, one
-    /// at a time.
+    /// A table that holds `expected` entries before it grows. Its buckets are locked under `class`,
+    /// one at a time.
     ///
     /// # Panics
     /// When there is no memory for it.
@@ -185,7 +193,8 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         }
     }
 
-    /// Puts `value` under a name; returns the entry that had it. A name being replaced is never absent.
+    /// Puts `value` under a name; returns the entry that had it. A name being replaced is never
+    /// absent.
     ///
     /// # Panics
     /// With a name longer than [`NAME_BYTES_MAX`].
@@ -201,8 +210,9 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         self.insert_if(guard, hash, parent, name, weight, |_| Some(value))?.replaced
     }
 
-    /// As [`NameTable::insert`], if `admit`, told what is there now, gives a value. `admit` runs under the
-    /// bucket's lock: nobody changes this name meanwhile. It must not use a table of this class.
+    /// As [`NameTable::insert`], if `admit`, told what is there now, gives a value. `admit` runs
+    /// under the bucket's lock: nobody changes this name meanwhile. It must not use a table of this
+    /// class.
     ///
     /// # Panics
     /// With a name longer than [`NAME_BYTES_MAX`].
@@ -221,7 +231,8 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         let place = unsafe { locked.find(|entry: &Entry<V>| entry.has_key(hash, parent, name)) };
         let value = admit(place.map(|place| place.entry))?;
         let fresh = draft.finish(value);
-        // SAFETY: whole, and from now on retired before it is freed (B7); `'g` is a guard's lifetime.
+        // SAFETY: whole, and from now on retired before it is freed (B7); `'g` is a guard's
+        // lifetime.
         let entry = unsafe { fresh.as_ref() };
         let word = slot_word(hash, fresh);
         if let Some(place) = place {
@@ -235,7 +246,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         drop(locked);
         let overflow_bytes = if overflowed { size_of::<Bucket>() } else { 0 };
         let inserted = self.counts.add(1, (entry.bytes() + overflow_bytes) as isize);
-        if overflowed || inserted % INSERTIONS_PER_LOOK == 0 {
+        if overflowed || inserted & (INSERTIONS_PER_LOOK - 1) == 0 {
             self.grow_if_full(guard);
         }
         Some(Inserted { entry, replaced: None })
@@ -282,8 +293,8 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         Some(place.entry)
     }
 
-    /// How many entries there are: exact when nobody changes the table, else off by at most the changes
-    /// under way.
+    /// How many entries there are: exact when nobody changes the table, else off by at most the
+    /// changes under way.
     pub fn len(&self) -> usize {
         self.counts.entries()
     }
@@ -293,8 +304,8 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         self.len() == 0
     }
 
-    /// The memory of entries and buckets, as exact as [`NameTable::len`]. Not what values own elsewhere,
-    /// nor what is retired ([`crate::epoch::garbage_bytes`]).
+    /// The memory of entries and buckets, as exact as [`NameTable::len`]. Not what values own
+    /// elsewhere, nor what is retired ([`crate::epoch::garbage_bytes`]).
     pub fn bytes(&self) -> usize {
         self.counts.bytes()
     }
@@ -335,13 +346,15 @@ impl<V: Send + Sync + 'static> NameTable<V> {
     /// The array that lookups begin in; not freed while the guard lives.
     #[inline]
     fn current<'g>(&'g self, _guard: &'g Guard) -> Array<'g> {
-        // ORDERING: Acquire, partner `migrate` (O5): who sees the array sees what was moved into it.
+        // ORDERING: Acquire, partner `migrate` (O5): who sees the array sees what was moved into
+        // it.
         let word = self.current.load(Ordering::Acquire);
         // SAFETY: an array's word; arrays are retired after `current` leads elsewhere (B7).
         unsafe { Array::of(word) }
     }
 
-    /// Locks the bucket that a key belongs to, in the newest array for it. Moves what is in the way.
+    /// Locks the bucket that a key belongs to, in the newest array for it. Moves what is in the
+    /// way.
     fn lock<'g>(&'g self, guard: &'g Guard, hash: u64) -> Locked<'g> {
         let mut array = self.current(guard);
         loop {
@@ -383,8 +396,8 @@ impl<V> Drop for NameTable<V> {
                     unsafe { free_chain::<V>(bucket) };
                 }
             });
-            // SAFETY: allocated by `Array::allocate`, freed here only: retired arrays are not reached from
-            // `current`.
+            // SAFETY: allocated by `Array::allocate`, freed here only: retired arrays are not
+            // reached from `current`.
             unsafe { Array::free(ptr::without_provenance_mut(array.word() as usize)) };
         }
     }

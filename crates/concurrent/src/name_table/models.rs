@@ -1,10 +1,11 @@
-//! Models of the table's protocol, run by the model checker over all schedules. Buckets have two slots
-//! and tables grow beyond one entry per bucket, so that growth and overflow are a few steps away.
+//! Models of the table's protocol, run by the model checker over all schedules. Buckets have two
+//! slots and tables grow beyond one entry per bucket, so that growth and overflow are a few steps
+//! away.
 //!
 //! Hashes are given, not computed: the low bits choose the bucket, the high ones the tag.
 
+use super::stand_in::Domain;
 use super::*;
-use crate::epoch;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
@@ -14,12 +15,13 @@ static CLASS: LockClass = LockClass::new(1, "model-names", "test");
 /// A value that loom watches: reading it races with whoever makes or drops it out of order.
 struct Watched(UnsafeCell<u64>);
 
-// SAFETY: written before it is published and dropped after the last reader; loom's cell checks that.
+// SAFETY: written before it is published and dropped after the last reader; loom's cell checks
+// that.
 unsafe impl Sync for Watched {}
 
 impl Watched {
-    /// Written after it was made: loom dates a cell's making at the thread's last atomic step, which a
-    /// fence in `pin` may already have published.
+    /// Written after it was made: loom dates a cell's making at the thread's last atomic step,
+    /// which a fence in `pin` may already have published.
     fn new(value: u64) -> Self {
         let made = Self(UnsafeCell::new(0));
         made.0.with_mut(|content| {
@@ -39,6 +41,11 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
+        // A failed model unwinds; loom complains of what is still in use, and would end the
+        // process.
+        if std::thread::panicking() {
+            return;
+        }
         self.0.with_mut(|value| {
             // SAFETY: as for `Sync`.
             unsafe { *value = u64::MAX }
@@ -51,26 +58,32 @@ const A: u64 = 0x0003 << 48;
 const B: u64 = 0x0005 << 48;
 const C: u64 = 0x0007 << 48;
 
-type Table = NameTable<Watched>;
-
-fn table(expected: usize) -> Arc<Table> {
-    Arc::new(NameTable::new(&CLASS, expected))
+/// A table and its garbage.
+struct World {
+    table: NameTable<Watched>,
+    domain: Domain,
 }
 
-/// Puts `value` under the name that is `hash`'s.
-fn insert(table: &Table, hash: u64, value: u64) -> bool {
-    let guard = epoch::pin();
-    table.insert(&guard, hash, hash, b"n", 0, Watched::new(value)).is_some()
+fn world(expected: usize) -> Arc<World> {
+    Arc::new(World { table: NameTable::new(&CLASS, expected), domain: Domain::default() })
 }
 
-fn get(table: &Table, hash: u64) -> Option<u64> {
-    let guard = epoch::pin();
-    table.get(&guard, hash, hash, b"n").map(|entry| entry.read())
-}
+impl World {
+    /// Puts `value` under the name that is `hash`'s.
+    fn insert(&self, hash: u64, value: u64) -> bool {
+        let guard = self.domain.pin();
+        self.table.insert(&guard, hash, hash, b"n", 0, Watched::new(value)).is_some()
+    }
 
-fn remove(table: &Table, hash: u64) -> bool {
-    let guard = epoch::pin();
-    table.remove(&guard, hash, hash, b"n").is_some()
+    fn get(&self, hash: u64) -> Option<u64> {
+        let guard = self.domain.pin();
+        self.table.get(&guard, hash, hash, b"n").map(|entry| entry.read())
+    }
+
+    fn remove(&self, hash: u64) -> bool {
+        let guard = self.domain.pin();
+        self.table.remove(&guard, hash, hash, b"n").is_some()
+    }
 }
 
 /// All schedules with at most `preemptions` switches that nobody asked for.
@@ -80,137 +93,137 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// O1: who finds a new entry sees what is in it. Fails with a Relaxed `put`, or a Relaxed slot load in
-/// `find`.
+/// O1: who finds a new entry sees what is in it. Fails with a Relaxed `put`, or either Relaxed slot
+/// load in `find`.
 #[test]
 fn model_insert_and_lookup() {
     check(3, || {
-        let table = table(2);
-        let other = table.clone();
-        let writer = thread::spawn(move || insert(&other, A, 1));
-        let seen = get(&table, A);
+        let world = world(2);
+        let other = world.clone();
+        let writer = thread::spawn(move || other.insert(A, 1));
+        let seen = world.get(A);
         assert!([None, Some(1)].contains(&seen));
         if seen.is_some() {
-            assert_eq!(get(&table, A), Some(1), "found, then missed");
+            assert_eq!(world.get(A), Some(1), "found, then missed");
         }
         writer.join().unwrap();
-        assert_eq!(get(&table, A), Some(1));
+        assert_eq!(world.get(A), Some(1));
     });
 }
 
-/// O1, B5: a name being replaced is never absent, and the old value never follows the new one. Fails with
-/// a Relaxed `replace`.
+/// O1, B5: a name being replaced is never absent, and the old value never follows the new one.
+/// Fails with a Relaxed `replace`.
 #[test]
 fn model_replace_and_lookup() {
     check(3, || {
-        let table = table(2);
-        insert(&table, A, 1);
-        let other = table.clone();
-        let writer = thread::spawn(move || assert!(insert(&other, A, 2)));
-        let first = get(&table, A).expect("never absent");
-        let second = get(&table, A).expect("never absent");
+        let world = world(2);
+        world.insert(A, 1);
+        let other = world.clone();
+        let writer = thread::spawn(move || assert!(other.insert(A, 2)));
+        let first = world.get(A).expect("never absent");
+        let second = world.get(A).expect("never absent");
         assert!(first <= second, "old after new");
         writer.join().unwrap();
-        assert_eq!(table.len(), 1);
+        assert_eq!(world.table.len(), 1);
     });
 }
 
-/// O2, O5: a name that is there during a growth is found. Fails with a Relaxed unlock in `Locked::drop`, a
-/// Relaxed `control`, or a Relaxed `set_next` with `next`.
+/// O2, O5: a name that is there during a growth is found. Fails with a Relaxed unlock in
+/// `Locked::drop`, a Relaxed `control`, or a Relaxed load or store of `current`.
 #[test]
 fn model_growth_and_lookup() {
     check(3, || {
-        let table = table(1);
-        insert(&table, A, 1);
-        let other = table.clone();
+        let world = world(1);
+        world.insert(A, 1);
+        let other = world.clone();
         let writer = thread::spawn(move || {
             // Grows from one bucket to two.
-            insert(&other, B, 2);
-            assert_eq!(other.buckets(), 2);
+            other.insert(B, 2);
+            assert_eq!(other.table.buckets(), 2);
         });
-        let guard = epoch::pin();
+        let guard = world.domain.pin();
         for _ in 0..2 {
-            let found = table.get(&guard, A, A, b"n").expect("missed during growth");
+            let found = world.table.get(&guard, A, A, b"n").expect("missed during growth");
             assert_eq!(found.read(), 1);
         }
         drop(guard);
         writer.join().unwrap();
-        assert_eq!((get(&table, A), get(&table, B)), (Some(1), Some(2)));
+        assert_eq!((world.get(A), world.get(B)), (Some(1), Some(2)));
     });
 }
 
-/// B3, O2: a name that was removed, or replaced, after it moved does not come back out of the old array.
+/// B3, O2: a name that was removed, or replaced, after it moved does not come back out of the old
+/// array.
 #[test]
 fn model_growth_and_removal() {
     check(2, || {
-        let table = table(1);
-        insert(&table, A, 1);
-        let other = table.clone();
+        let world = world(1);
+        world.insert(A, 1);
+        let other = world.clone();
         let writer = thread::spawn(move || {
-            insert(&other, B, 2);
-            insert(&other, A, 3);
-            assert!(remove(&other, A));
+            other.insert(B, 2);
+            other.insert(A, 3);
+            assert!(other.remove(A));
         });
         let mut last = 1;
         for _ in 0..3 {
-            let found = get(&table, A).unwrap_or(u64::MAX);
+            let found = world.get(A).unwrap_or(u64::MAX);
             assert!(found >= last, "{found} after {last}");
             last = found;
         }
         writer.join().unwrap();
-        assert_eq!(get(&table, A), None);
+        assert_eq!(world.get(A), None);
     });
 }
 
-/// O7: two threads move one bucket each, and the one that finishes lets readers begin in the new array;
-/// they find there what the other one moved. Fails with a Relaxed `count_migrated`.
+/// O7: two threads move one bucket each, and the one that finishes lets readers begin in the new
+/// array; they find there what the other one moved. Fails with a Relaxed `count_migrated`.
 #[test]
 fn model_growth_by_two() {
     check(2, || {
-        let table = table(2);
-        insert(&table, A, 1);
-        insert(&table, B | 1, 2);
-        let (one, two) = (table.clone(), table.clone());
-        let threads = [
-            thread::spawn(move || insert(&one, C, 3)),
-            thread::spawn(move || insert(&two, B | 1, 4)),
-        ];
-        assert_eq!(get(&table, A), Some(1));
-        assert!([Some(2), Some(4)].contains(&get(&table, B | 1)));
+        let world = world(2);
+        world.insert(A, 1);
+        world.insert(B | 1, 2);
+        let (one, two) = (world.clone(), world.clone());
+        let threads =
+            [thread::spawn(move || one.insert(C, 3)), thread::spawn(move || two.insert(B | 1, 4))];
+        assert_eq!(world.get(A), Some(1));
+        assert!([Some(2), Some(4)].contains(&world.get(B | 1)));
         threads.into_iter().for_each(|thread| assert!(thread.join().is_ok()));
-        assert_eq!([A, B | 1, C].map(|hash| get(&table, hash)), [Some(1), Some(4), Some(3)]);
-        assert_eq!(table.len(), 3);
+        assert_eq!([A, B | 1, C].map(|hash| world.get(hash)), [Some(1), Some(4), Some(3)]);
+        assert_eq!(world.table.len(), 3);
     });
 }
 
-/// An insertion during a growth, into a bucket that may have to move first: neither is lost.
+/// An insertion during a growth, into a bucket that may have to move first: neither is lost. Fails
+/// with a Relaxed `next`, `set_next` or `lock`.
 #[test]
 fn model_insert_and_insert_grow() {
     check(2, || {
-        let table = table(1);
-        insert(&table, A, 1);
-        let other = table.clone();
-        let writer = thread::spawn(move || insert(&other, B | 1, 2));
-        insert(&table, C, 3);
+        let world = world(1);
+        world.insert(A, 1);
+        let other = world.clone();
+        let writer = thread::spawn(move || other.insert(B | 1, 2));
+        world.insert(C, 3);
         writer.join().unwrap();
-        assert_eq!([A, B | 1, C].map(|hash| get(&table, hash)), [Some(1), Some(2), Some(3)]);
-        assert_eq!(table.len(), 3);
+        assert_eq!([A, B | 1, C].map(|hash| world.get(hash)), [Some(1), Some(2), Some(3)]);
+        assert_eq!(world.table.len(), 3);
     });
 }
 
-/// O3: who follows a link sees the overflow bucket. Fails with a Relaxed unlock in `Locked::drop`, or a
-/// Relaxed `control`; for the second link, with a Relaxed store in `set_link`.
+/// O3: who follows a link sees the overflow bucket. Fails with a Relaxed unlock in `Locked::drop`,
+/// or a Relaxed `control`; for the second link, with a Relaxed store in `set_link`.
 #[test]
 fn model_overflow_and_lookup() {
     for filled in [2, 4] {
         check(3, move || {
             // So many buckets that it does not grow; all names go to one of them.
-            let table = table(8);
-            (0..filled).for_each(|n| assert!(!insert(&table, A | n << 50, n)));
-            let other = table.clone();
-            let writer = thread::spawn(move || insert(&other, B | 1 << 60, 9));
-            assert!([None, Some(9)].contains(&get(&table, B | 1 << 60)));
-            assert_eq!(get(&table, A), Some(0));
+            let world = world(8);
+            (0..filled).for_each(|n| assert!(!world.insert(A | n << 50, n)));
+            let other = world.clone();
+            let writer = thread::spawn(move || other.insert(B | 1 << 60, 9));
+            assert!([None, Some(9)].contains(&world.get(B | 1 << 60)));
+            assert_eq!(world.get(A), Some(0));
             writer.join().unwrap();
         });
     }
@@ -220,55 +233,55 @@ fn model_overflow_and_lookup() {
 #[test]
 fn model_unlink_and_lookup() {
     check(2, || {
-        let table = table(8);
+        let world = world(8);
         // Two in the head, two in the first overflow bucket, one in the second.
-        (0..5).for_each(|n| assert!(!insert(&table, A | n << 50, n)));
-        let other = table.clone();
+        (0..5).for_each(|n| assert!(!world.insert(A | n << 50, n)));
+        let other = world.clone();
         let writer = thread::spawn(move || {
-            assert!(remove(&other, A | 2 << 50));
-            assert!(remove(&other, A | 3 << 50));
+            assert!(other.remove(A | 2 << 50));
+            assert!(other.remove(A | 3 << 50));
         });
-        assert_eq!(get(&table, A | 4 << 50), Some(4));
+        assert_eq!(world.get(A | 4 << 50), Some(4));
         writer.join().unwrap();
-        epoch::collect();
-        let guard = epoch::pin();
-        assert_eq!(table.statistics(&guard).overflow_buckets, 1);
+        world.domain.collect();
+        let guard = world.domain.pin();
+        assert_eq!(world.table.statistics(&guard).overflow_buckets, 1);
     });
 }
 
-/// O4: two writers of one name, and one of another in the same bucket; each takes effect once. Fails with a
-/// Relaxed `lock`, or a Relaxed unlock in `Locked::drop`.
+/// O4: two writers of one name, and one of another in the same bucket; each takes effect once.
+/// Fails with a Relaxed `lock`, or a Relaxed unlock in `Locked::drop`.
 #[test]
 fn model_two_writers() {
     check(3, || {
-        let table = table(4);
-        let other = table.clone();
+        let world = world(4);
+        let other = world.clone();
         let writer = thread::spawn(move || {
-            let replaced = insert(&other, A, 1);
-            insert(&other, B, 2);
+            let replaced = other.insert(A, 1);
+            other.insert(B, 2);
             replaced
         });
-        let replaced = insert(&table, A, 3);
+        let replaced = world.insert(A, 3);
         assert_ne!(writer.join().unwrap(), replaced, "one of the two came first");
-        assert_eq!(table.len(), 2);
-        assert_eq!(get(&table, A), Some(if replaced { 3 } else { 1 }));
-        assert_eq!(get(&table, B), Some(2));
+        assert_eq!(world.table.len(), 2);
+        assert_eq!(world.get(A), Some(if replaced { 3 } else { 1 }));
+        assert_eq!(world.get(B), Some(2));
     });
 }
 
-/// B7: an entry is freed only when no reader can have it. Fails when `remove_where` retires before it
-/// takes the entry out.
+/// B7: an entry is freed only when no reader can have it. Fails when `remove_where` retires before
+/// it takes the entry out.
 #[test]
 fn model_remove_and_reclaim() {
     check(3, || {
-        let table = table(2);
-        insert(&table, A, 1);
-        let other = table.clone();
-        let reader = thread::spawn(move || assert!([None, Some(1)].contains(&get(&other, A))));
-        assert!(remove(&table, A));
-        (0..3).for_each(|_| epoch::collect());
+        let world = world(2);
+        world.insert(A, 1);
+        let other = world.clone();
+        let reader = thread::spawn(move || assert!([None, Some(1)].contains(&other.get(A))));
+        assert!(world.remove(A));
+        (0..3).for_each(|_| world.domain.collect());
         reader.join().unwrap();
-        assert_eq!(get(&table, A), None);
+        assert_eq!(world.get(A), None);
     });
 }
 
@@ -276,47 +289,48 @@ fn model_remove_and_reclaim() {
 #[test]
 fn model_a_miss_sees_what_the_remover_did() {
     check(3, || {
-        let table = table(2);
-        insert(&table, A, 1);
+        let world = world(2);
+        world.insert(A, 1);
         let before = Arc::new(Watched::new(0));
-        let (other, cell) = (table.clone(), before.clone());
+        let (other, cell) = (world.clone(), before.clone());
         let remover = thread::spawn(move || {
             // Pinned first, so that the epoch orders nothing between the write and the removal.
-            let guard = epoch::pin();
+            let guard = other.domain.pin();
             cell.0.with_mut(|value| {
                 // SAFETY: nobody reads it before the removal.
                 unsafe { *value = 7 }
             });
-            assert!(other.remove(&guard, A, A, b"n").is_some());
+            assert!(other.table.remove(&guard, A, A, b"n").is_some());
         });
-        if get(&table, A).is_none() {
+        if world.get(A).is_none() {
             assert_eq!(before.read(), 7);
         }
         remover.join().unwrap();
     });
 }
 
-/// A sweep removes one entry while another name of the bucket is looked up, and the table grows: what
-/// stays is found, what goes goes once.
+/// A sweep removes one entry while another name of the bucket is looked up, and the table grows:
+/// what stays is found, what goes goes once. Fails with a Relaxed slot load in `words`, or a
+/// Relaxed `put`.
 #[test]
 fn model_sweep_and_lookup() {
     check(2, || {
-        let table = table(1);
-        insert(&table, A, 1);
-        let other = table.clone();
+        let world = world(1);
+        world.insert(A, 1);
+        let other = world.clone();
         let sweeper = thread::spawn(move || {
-            let guard = epoch::pin();
+            let guard = other.domain.pin();
             let verdict = |entry: &Entry<Watched>| match entry.read() {
                 2 => Verdict::Remove,
                 _ => Verdict::Keep,
             };
-            other.sweep(&guard, &Hand::new(), 2, verdict).removed
+            other.table.sweep(&guard, &Hand::new(), 2, verdict).removed
         });
-        insert(&table, B, 2);
-        assert_eq!(get(&table, A), Some(1));
+        world.insert(B, 2);
+        assert_eq!(world.get(A), Some(1));
         let removed = sweeper.join().unwrap();
-        assert_eq!(get(&table, A), Some(1));
-        assert_eq!(get(&table, B).is_some(), removed == 0);
-        assert_eq!(table.len(), 2 - removed);
+        assert_eq!(world.get(A), Some(1));
+        assert_eq!(world.get(B).is_some(), removed == 0);
+        assert_eq!(world.table.len(), 2 - removed);
     });
 }

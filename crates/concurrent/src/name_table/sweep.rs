@@ -4,21 +4,20 @@
 //! Visits and removes. What makes an entry worth keeping is the caller's verdict.
 //!
 //! # Concurrency
-//! Visits are lookups without a key: pinned, without locks, by the rules that readers follow (B4), so a
-//! visitor may do what it likes, use the table included. An entry that is there during the whole
-//! visit of its bucket is visited exactly once; one that comes, goes or is replaced meanwhile may or
-//! may not be.
+//! Visits are lookups without a key: pinned, without locks, by the rules that readers follow (B4),
+//! so a visitor may do what it likes, use the table included. An entry that is there during the
+//! whole visit of its bucket is visited exactly once; one that comes, goes or is replaced meanwhile
+//! may or may not be.
 //!
 //! # Why
-//! The table is the clock: no list to link entries into, so no word of an entry for it and nothing to
-//! lock on a hit. The hand counts buckets and never goes back; modulo the table's size it is a place.
-//! Doubling the table sends it to the same bucket or to its upper half, so what it has yet to pass is at
-//! most one revolution of the new size. Weakness: sweeping a table that is mostly vacant looks at
-//! many vacant buckets.
+//! The table is the clock: no list to link entries into, so no word of an entry for it and nothing
+//! to lock on a hit. The hand counts buckets and never goes back; modulo the table's size it is a
+//! place. Doubling the table sends it to the same bucket or to its upper half, so what it has yet
+//! to pass is at most one revolution of the new size. Weakness: sweeping a table that is mostly
+//! vacant looks at many vacant buckets.
 
 use super::array::Array;
-use super::{Entry, NameTable};
-use crate::epoch::Guard;
+use super::{Entry, Guard, NameTable};
 use crate::primitive::atomic::{AtomicUsize, Ordering};
 
 /// Where the clock stands. Shared by all who sweep a table; each sweep takes the next buckets.
@@ -61,8 +60,8 @@ pub struct Swept {
 }
 
 impl<V: Send + Sync + 'static> NameTable<V> {
-    /// Moves `hand` over the next `buckets` buckets (at most one revolution) and calls `visit` for each
-    /// entry; removes what it says. Helps a growth in progress along.
+    /// Moves `hand` over the next `buckets` buckets (at most one revolution) and calls `visit` for
+    /// each entry; removes what it says. Helps a growth in progress along.
     ///
     /// `visit` runs without any lock of the table. Two sweeps never get the same turn of a bucket.
     pub fn sweep<'g>(
@@ -91,7 +90,8 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         swept
     }
 
-    /// Visits every entry that is in the table from beginning to end of this call, once; others perhaps.
+    /// Visits every entry that is in the table from beginning to end of this call, once; others
+    /// perhaps.
     pub fn for_each<'g>(&'g self, guard: &'g Guard, mut visit: impl FnMut(&'g Entry<V>)) {
         let array = self.current(guard);
         for bucket in 0..array.buckets() {

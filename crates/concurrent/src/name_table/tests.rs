@@ -87,7 +87,8 @@ fn names_of_every_length_are_told_apart() {
     assert!(names.get(&guard, 1, &[&long[..], b"x"].concat()).is_none());
 }
 
-/// All keys get one hash: tags cannot tell them apart and all of them share a bucket of every array.
+/// All keys get one hash: tags cannot tell them apart and all of them share a bucket of every
+/// array.
 #[test]
 fn equal_hashes_only_make_a_chain() {
     let (table, guard) = (NameTable::new(&CLASS, 1), epoch::pin());
@@ -113,20 +114,26 @@ fn equal_hashes_only_make_a_chain() {
 #[test]
 fn a_chain_that_loses_its_middle_keeps_its_ends() {
     let (table, guard) = (NameTable::new(&CLASS, 1000), epoch::pin());
-    (0..28).for_each(|n| { table.insert(&guard, 5, 1, &numbered(n), 0, n); });
+    (0..28).for_each(|n| {
+        table.insert(&guard, 5, 1, &numbered(n), 0, n);
+    });
     assert_eq!(table.statistics(&guard).overflow_buckets, 3);
     (7..21).for_each(|n| assert!(table.remove(&guard, 5, 1, &numbered(n)).is_some()));
     assert_eq!(table.statistics(&guard).overflow_buckets, 1);
     let left = |n| table.get(&guard, 5, 1, &numbered(n)).is_some();
-    assert!((0..28).all(|n| left(n) == !(7..21).contains(&n)));
-    (30..45).for_each(|n| { table.insert(&guard, 5, 1, &numbered(n), 0, n); });
+    assert!((0..28).all(|n| left(n) != (7..21).contains(&n)));
+    (30..45).for_each(|n| {
+        table.insert(&guard, 5, 1, &numbered(n), 0, n);
+    });
     assert!((30..45).all(left));
 }
 
 #[test]
 fn a_lookup_stores_to_nothing_shared() {
     let (names, guard) = (Names::new(1), epoch::pin());
-    (0..1000).for_each(|n| { names.insert(&guard, 1, &numbered(n), n); });
+    (0..1000).for_each(|n| {
+        names.insert(&guard, 1, &numbered(n), n);
+    });
     #[cfg(debug_assertions)]
     for n in 0..1100 {
         let (_, tally) = crate::primitive::record::tally(|| names.get(&guard, 1, &numbered(n)));
@@ -180,7 +187,9 @@ fn an_entry_is_removed_only_while_it_is_the_one() {
     assert!(!names.0.remove_entry(&guard, first));
     assert_eq!(**names.get(&guard, 1, b"a").unwrap(), 2);
     // Also after it has moved.
-    (0..500).for_each(|n| { names.insert(&guard, 2, &numbered(n), 0); });
+    (0..500).for_each(|n| {
+        names.insert(&guard, 2, &numbered(n), 0);
+    });
     assert!(names.0.remove_entry(&guard, second) && !names.0.remove_entry(&guard, second));
     assert!(names.get(&guard, 1, b"a").is_none());
 }
@@ -201,7 +210,10 @@ fn counts_return_to_where_they_began_and_values_are_dropped_once() {
     let overflow = names.0.statistics(&guard).overflow_buckets;
     assert_eq!(names.0.bytes(), bytes + overflow * 64);
     for n in 0..5000 {
-        assert_eq!(names.insert(&guard, n % 7, &numbered(n), Counted::new(&living, 1)).unwrap().1, n);
+        assert_eq!(
+            names.insert(&guard, n % 7, &numbered(n), Counted::new(&living, 1)).unwrap().1,
+            n
+        );
     }
     assert_eq!(names.0.bytes(), bytes + overflow * 64, "replacing changes no size");
     (0..9_990).for_each(|n| assert!(names.remove(&guard, n % 7, &numbered(n)).is_some()));
@@ -251,7 +263,9 @@ fn growth_keeps_the_load_and_the_array_bytes_honest() {
 #[test]
 fn one_revolution_of_the_clock_visits_every_entry_once() {
     let (names, guard) = (Names::new(1000), epoch::pin());
-    (0..1000).for_each(|n| { names.insert(&guard, 1, &numbered(n), n); });
+    (0..1000).for_each(|n| {
+        names.insert(&guard, 1, &numbered(n), n);
+    });
     let hand = Hand::new();
     let mut seen = HashMap::new();
     let steps = names.0.buckets().div_ceil(10);
@@ -282,11 +296,13 @@ fn a_sweep_reaches_all_entries_across_growths_and_ends_them() {
     let mut buckets = 0;
     // Two revolutions: a growth under way may end in the first one.
     while buckets < 2 * names.0.buckets() {
-        buckets += names.0.sweep(&guard, &hand, 7, |entry| {
-            seen.insert(**entry);
-            Verdict::Keep
-        })
-        .buckets;
+        buckets += names
+            .0
+            .sweep(&guard, &hand, 7, |entry| {
+                seen.insert(**entry);
+                Verdict::Keep
+            })
+            .buckets;
     }
     assert_eq!(seen.len(), 3000);
     assert_eq!(names.0.statistics(&guard).moved, 0, "sweeping ends a growth");
@@ -406,7 +422,8 @@ proptest! {
     }
 }
 
-/// Every key always has a value, whose version only rises; the table grows from one bucket meanwhile.
+/// Every key always has a value, whose version only rises; the table grows from one bucket
+/// meanwhile.
 #[test]
 fn readers_see_rising_versions_while_the_table_grows() {
     const KEYS: u64 = 64;
@@ -450,7 +467,8 @@ fn readers_see_rising_versions_while_the_table_grows() {
                         let guard = epoch::pin();
                         names.insert(&guard, writer, &numbered(n), Counted::new(living, 0));
                         // Both writers raise the version of the same keys.
-                        let (key, hash) = (numbered(n % KEYS), names.0.hash(0, &numbered(n % KEYS)));
+                        let (key, hash) =
+                            (numbered(n % KEYS), names.0.hash(0, &numbered(n % KEYS)));
                         names.0.insert_if(&guard, hash, 0, &key, 0, |found| {
                             let version = found.expect("never absent").1;
                             Some(Counted::new(living, version + 1))
@@ -480,7 +498,8 @@ fn readers_see_rising_versions_while_the_table_grows() {
     let guard = epoch::pin();
     let versions: u64 = (0..KEYS).map(|key| names.get(&guard, 0, &numbered(key)).unwrap().1).sum();
     assert_eq!(versions, 2 * OTHERS, "an update was lost");
-    let of_writer_one = (0..OTHERS).filter(|n| names.get(&guard, 1, &numbered(*n)).is_some()).count();
+    let of_writer_one =
+        (0..OTHERS).filter(|n| names.get(&guard, 1, &numbered(*n)).is_some()).count();
     assert_eq!(of_writer_one as u64, OTHERS - OTHERS / 4);
     let mut all = 0;
     names.0.for_each(&guard, |_| all += 1);

@@ -134,50 +134,56 @@ impl Gathered {
 }
 
 /// What the meter has to know until a lock is released. Stays on the thread that took the lock.
+///
+/// Two words, because it is in every guard: larger ones are moved through memory, which cost more than
+/// all the counting.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Held {
-    /// None when this hold is not timed.
-    timed: Option<Timed>,
-    /// The row belongs to this thread.
+    /// The call site's row, which belongs to this thread; none when this hold is not timed.
+    row: Option<&'static Row>,
+    /// When the hold began; after [`Held::ending`], how long it lasted.
+    ticks: Ticks,
     _not_send: PhantomData<*mut ()>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Timed {
-    row: &'static Row,
-    since: Ticks,
-    contended: bool,
-}
-
 impl Held {
-    fn untimed() -> Self {
-        Self { timed: None, _not_send: PhantomData }
+    pub(super) fn untimed() -> Self {
+        Self { row: None, ticks: Ticks::ZERO, _not_send: PhantomData }
     }
 
-    fn timed(row: &'static Row, since: Ticks, contended: bool) -> Self {
-        Self { timed: Some(Timed { row, since, contended }), _not_send: PhantomData }
+    fn timed(row: &'static Row, since: Ticks) -> Self {
+        Self { row: Some(row), ticks: since, _not_send: PhantomData }
     }
 
-    /// Runs `release`, which releases the lock, and notes how long it was held.
+    /// Looks at the clock, just before the lock is released. What it says is noted when this is
+    /// dropped, just after.
     #[inline]
-    pub(super) fn end(&mut self, release: impl FnOnce()) {
-        match self.timed.take() {
-            None => release(),
-            Some(timed) => timed.end(release),
+    pub(super) fn ending(&mut self) {
+        if self.row.is_some() {
+            self.stop();
+        }
+    }
+
+    #[cold]
+    fn stop(&mut self) {
+        self.ticks = clock().now().since(self.ticks);
+    }
+
+    #[cold]
+    fn note(&self, row: &Row) {
+        // A thread whose table was taken back in a destructor must not store to it any more.
+        if !ptr::eq(MINE.get(), &raw const NONE) {
+            row.released(clock().nanoseconds(self.ticks), self.ticks.is_marked());
         }
     }
 }
 
-impl Timed {
-    #[cold]
-    fn end(self, release: impl FnOnce()) {
-        let clock = clock();
-        let now = clock.now();
-        release();
-        // A thread whose table was taken back in a destructor must not store to it any more.
-        if !ptr::eq(MINE.get(), &raw const NONE) {
-            self.row.released(clock.between_ns(self.since, now), self.contended);
+impl Drop for Held {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(row) = self.row {
+            self.note(row);
         }
     }
 }
@@ -286,7 +292,7 @@ fn taken(row: Option<&'static Row>, class: &'static LockClass, mode: Mode, site:
 #[cold]
 fn start_timing(row: &'static Row) -> Held {
     row.plan_next(sampling());
-    Held::timed(row, clock().now(), false)
+    Held::timed(row, clock().now())
 }
 
 /// Waits with `wait`, which says how often it tried in vain.
@@ -302,11 +308,11 @@ fn take_after_wait<G>(
     let asked = clock.now();
     let (guard, spins) = wait();
     let now = clock.now();
-    let waited_ns = clock.between_ns(asked, now);
+    let waited_ns = clock.nanoseconds(now.since(asked));
     match row {
         Some(row) => {
             row.taken_after(waited_ns, spins);
-            (guard, Held::timed(row, now, true))
+            (guard, Held::timed(row, now.marked()))
         }
         None => {
             TABLES.borrow(|table| table.row(class, mode, site).taken_after(waited_ns, spins));

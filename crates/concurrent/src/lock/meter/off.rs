@@ -20,9 +20,7 @@ pub(super) enum Mode {
 pub(super) struct Held;
 
 impl Held {
-    pub(super) fn end(&mut self, release: impl FnOnce()) {
-        release();
-    }
+    pub(super) fn ending(&mut self) {}
 }
 
 pub(super) fn take<G>(

@@ -99,12 +99,12 @@ fn a_wait_is_counted_and_timed_and_so_is_the_hold_after_it() {
     }
     let spend = |ns| {
         let (clock, from) = (clock(), clock().now());
-        while clock.between_ns(from, clock.now()) < ns {}
+        while clock.nanoseconds(clock.now().since(from)) < ns {}
     };
     for ns in [3_000_000, 20_000, 20_000] {
         let mut held = take_in_vain_first(&CLASS, || spend(ns));
         spend(1_000_000);
-        held.end(|| ());
+        held.ending();
     }
     let totals = report(&CLASS, Mode::Mutex).expect("taken").totals;
     assert_eq!((totals.acquisitions, totals.contended), (13, 3));
@@ -280,6 +280,7 @@ fn reports_may_be_taken_at_any_time() {
         for _ in 0..2 {
             scope.spawn(|| {
                 start.wait();
+                // ORDERING: SeqCst; a test's flag.
                 while !stop.load(SeqCst) {
                     *lock.lock() += 1;
                 }
@@ -292,6 +293,7 @@ fn reports_may_be_taken_at_any_time() {
             assert!(seen >= last, "{seen} after {last}");
             last = seen;
         }
+        // ORDERING: SeqCst; a test's flag.
         stop.store(true, SeqCst);
     });
     let count = lock.into_inner();

@@ -1,0 +1,125 @@
+//! Generation numbers by stripe: whether anything of a group has changed since somebody looked.
+//!
+//! # Boundary
+//! Counts. What a change is, and what is kept by whom until the next, is the callers' business.
+//!
+//! # Protocol
+//! G1. Who makes something untrue first takes away the evidence that others could still derive it from,
+//!     then advances the generation, then acts.
+//! G2. Who derives something reads the generation first, then the evidence, and keeps the number with
+//!     what was derived.
+//! G3. What was derived is believed as long as the generation is the same.
+//!
+//! Why that holds: what was derived from evidence that is gone was derived after a generation read
+//! before the evidence went, so before the advance; and the advance ends it.
+//!
+//! O1. the removal of the evidence and `advance` (Release) → `of` (Acquire) and the look at the
+//!     evidence: who reads the new generation does not find the old evidence.
+//! O2. `advance` (Release), then the act → `of` (Acquire): who learns of the act sees the advance.
+//!
+//! Progress: wait-free.
+//! Checked by `model_nothing_outlives_an_advance`, and with `complete` by its models.
+//! Weakness: groups share stripes, so one that changes often makes others do work for nothing.
+
+use crate::primitive::atomic::{AtomicU64, Ordering};
+
+/// Stripes.
+const STRIPES: usize = if cfg!(loom) { 1 } else { 1024 };
+
+/// One generation number.
+#[derive(Debug, Default)]
+pub struct Generation(AtomicU64);
+
+impl Generation {
+    /// Something is about to become untrue (G1).
+    pub fn advance(&self) {
+        // ORDERING: AcqRel; Release for who reads it (O1, O2), Acquire so that the advances are in
+        // order.
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The generation now.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        // ORDERING: Acquire, partner `advance` (O1, O2).
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Generation numbers of any number of groups, which share them by stripe.
+#[derive(Debug)]
+pub struct Generations(Box<[Generation]>);
+
+impl Default for Generations {
+    fn default() -> Self {
+        Self((0..STRIPES).map(|_| Generation::default()).collect())
+    }
+}
+
+impl Generations {
+    #[inline]
+    fn stripe(&self, group: u64) -> &Generation {
+        // Groups are numbered one after the other as a rule.
+        &self.0[(group ^ (group >> 20)) as usize % STRIPES]
+    }
+
+    /// Something of `group` is about to become untrue (G1).
+    pub fn advance(&self, group: u64) {
+        self.stripe(group).advance();
+    }
+
+    /// The generation of `group` now.
+    #[inline]
+    pub fn of(&self, group: u64) -> u64 {
+        self.stripe(group).now()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_advance_apart() {
+        let generations = Generations::default();
+        let before = (generations.of(7), generations.of(8));
+        generations.advance(7);
+        assert_eq!((generations.of(7), generations.of(8)), (before.0 + 1, before.1));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicBool;
+    use loom::thread;
+
+    /// G3: a memo made from evidence is not believed after the act. Fails if the generation advances
+    /// before the evidence goes, or with a Relaxed `advance` and `of`.
+    #[test]
+    fn model_nothing_outlives_an_advance() {
+        loom::model(|| {
+            let generations = Arc::new(Generations::default());
+            let (evidence, acted) =
+                (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
+            let changer = {
+                let (generations, evidence, acted) =
+                    (generations.clone(), evidence.clone(), acted.clone());
+                thread::spawn(move || {
+                    evidence.store(false, Ordering::Release);
+                    generations.advance(0);
+                    acted.store(true, Ordering::Release);
+                })
+            };
+            let generation = generations.of(0);
+            let memo = evidence.load(Ordering::Acquire).then_some(generation);
+            if acted.load(Ordering::Acquire) {
+                let believed = memo == Some(generations.of(0));
+                assert!(!believed, "a memo outlived the change");
+            }
+            changer.join().unwrap();
+            assert_ne!(memo, Some(generations.of(0)), "and does not come back");
+        });
+    }
+}

@@ -1,0 +1,250 @@
+//! One value that many read and few replace as a whole.
+//!
+//! # Boundary
+//! A pointer to the value of the moment. Readers see one value for as long as their guard lives;
+//! writers make the next one from it and put it in its place. Which writer goes first is their
+//! business: two that start from one value lose a change, so writers take a lock.
+//!
+//! # Why
+//! As the kernel's `rcu_assign_pointer` and `rcu_dereference`. A read is one load, and the value may be
+//! of any size. The old value comes back to the writer ([`Replaced::wait`]), because dropping it may
+//! be more than giving memory back, and a collector runs with whatever its caller has locked.
+//! Weakness: a change copies everything; and who waits, waits for the slowest reader.
+//!
+//! # Protocol
+//! U1. `current` points to a value that nobody writes to; it comes from `Box` and is freed once.
+//! U2. A value leaves `current` by exactly one `replace`, whose `Replaced` owns it from then on.
+//! U3. A `Replaced` frees its value only when every guard that existed at the time is gone; and who
+//!     read it has such a guard.
+//!
+//! O1. `replace` (Release) → `read` (Acquire): who finds the value sees it as it was made.
+//! O2. `replace` (Acquire) ← the earlier `replace` (Release): who frees the value sees it too.
+//!
+//! Progress: `read` and `replace` are wait-free; `wait` waits for readers.
+//! Checked by `model_a_replaced_value_outlives_its_readers` and `model_dropped_replaced_values_go`
+//! (`cargo xtask model`).
+
+use crate::epoch::{self, Guard};
+use crate::primitive::atomic::{AtomicPtr, Ordering};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+/// See the module.
+pub struct Published<T> {
+    current: AtomicPtr<T>,
+    owns: PhantomData<T>,
+}
+
+impl<T: Send + Sync + 'static> Published<T> {
+    /// Publishes `value`.
+    pub fn new(value: T) -> Self {
+        Self { current: AtomicPtr::new(Box::into_raw(Box::new(value))), owns: PhantomData }
+    }
+
+    /// The value of this moment. It stays as it is while `guard` lives, whatever is published.
+    #[inline]
+    pub fn read<'g>(&'g self, _guard: &'g Guard) -> &'g T {
+        // ORDERING: Acquire, partner `replace` (O1).
+        let value = self.current.load(Ordering::Acquire);
+        // SAFETY: never null (U1), and not freed while the guard lives (U3); `drop` of the cell is
+        // excluded by the borrow of `self`.
+        unsafe { &*value }
+    }
+
+    /// Publishes `value` in place of the present one.
+    pub fn replace(&self, value: T) -> Replaced<T> {
+        let new = Box::into_raw(Box::new(value));
+        // ORDERING: AcqRel; Release for `read` (O1), Acquire because the old one is ours now (O2).
+        let old = self.current.swap(new, Ordering::AcqRel);
+        // SAFETY: `current` is never null (U1).
+        Replaced(unsafe { NonNull::new_unchecked(old) })
+    }
+}
+
+impl<T> Drop for Published<T> {
+    fn drop(&mut self) {
+        // ORDERING: Relaxed; the cell is borrowed exclusively.
+        let value = self.current.load(Ordering::Relaxed);
+        // SAFETY: from `Box` (U1), and a reader borrows the cell, so there is none.
+        drop(unsafe { Box::from_raw(value) });
+    }
+}
+
+impl<T> fmt::Debug for Published<T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Published").finish_non_exhaustive()
+    }
+}
+
+/// A value that was replaced, and that readers may still see. Dropped, it goes when they have passed.
+#[must_use = "dropped, its value is dropped later by whoever happens to collect"]
+pub struct Replaced<T: Send + Sync + 'static>(NonNull<T>);
+
+impl<T: Send + Sync + 'static> Replaced<T> {
+    /// Waits until nobody sees the value any more.
+    ///
+    /// # Panics
+    /// If this thread holds a guard: it would wait for itself. The value goes later then.
+    pub fn wait(self) -> T {
+        epoch::synchronize();
+        let value = std::mem::ManuallyDrop::new(self).0;
+        // SAFETY: ours (U2), from `Box` (U1), and every guard of then is gone (U3).
+        *unsafe { Box::from_raw(value.as_ptr()) }
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Replaced<T> {
+    fn drop(&mut self) {
+        /// Frees a replaced value.
+        ///
+        /// # Safety
+        /// It is a `T` from `Box`, and nobody else has it.
+        unsafe fn free<T>(value: *mut ()) {
+            // SAFETY: the caller's promise.
+            drop(unsafe { Box::from_raw(value.cast::<T>()) });
+        }
+        let guard = epoch::pin();
+        // SAFETY: unreachable for who reads from now on (U2), freed once and on any thread (`T` is
+        // `Send`), when no guard of now remains (U3).
+        unsafe { guard.retire(size_of::<T>(), self.0.as_ptr().cast(), free::<T>) };
+    }
+}
+
+impl<T: Send + Sync + 'static> fmt::Debug for Replaced<T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Replaced").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_guard_keeps_the_value_it_has_read() {
+        let value = Arc::new(1);
+        let published = Published::new(value.clone());
+        let guard = epoch::pin();
+        let seen = published.read(&guard);
+        let replaced = published.replace(Arc::new(2));
+        assert_eq!((**seen, **published.read(&guard)), (1, 2));
+        drop(guard);
+        assert!(Arc::ptr_eq(&value, &replaced.wait()));
+        assert_eq!(Arc::strong_count(&value), 1);
+        drop(published);
+    }
+
+    #[test]
+    fn what_is_not_waited_for_goes_later() {
+        let value = Arc::new(1);
+        let published = Published::new(value.clone());
+        drop(published.replace(Arc::new(2)));
+        while Arc::strong_count(&value) > 1 {
+            epoch::collect();
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn waiting_under_a_guard_is_refused_and_loses_nothing() {
+        let value = Arc::new(1);
+        let published = Published::new(value.clone());
+        let guard = epoch::pin();
+        let replaced = published.replace(Arc::new(2));
+        let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| replaced.wait()));
+        assert!(waited.is_err() && Arc::strong_count(&value) == 2);
+        drop(guard);
+        while Arc::strong_count(&value) > 1 {
+            epoch::collect();
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// A value that loom watches: reading it races with whoever makes or drops it out of order.
+    struct Watched(UnsafeCell<u64>);
+
+    // SAFETY: written before it is published and dropped after the last reader; loom checks that.
+    unsafe impl Sync for Watched {}
+    // SAFETY: as above.
+    unsafe impl Send for Watched {}
+
+    impl Watched {
+        /// Written after it was made: loom dates a cell's making at the last atomic step before.
+        fn new(value: u64) -> Self {
+            let made = Self(UnsafeCell::new(0));
+            made.set(value);
+            made
+        }
+
+        fn set(&self, value: u64) {
+            self.0.with_mut(|content| {
+                // SAFETY: as for `Sync`.
+                unsafe { *content = value }
+            });
+        }
+
+        fn read(&self) -> u64 {
+            self.0.with(|content| {
+                // SAFETY: as for `Sync`.
+                unsafe { *content }
+            })
+        }
+    }
+
+    impl Drop for Watched {
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                self.set(u64::MAX);
+            }
+        }
+    }
+
+    fn reads(published: &Published<Watched>) {
+        let guard = epoch::pin();
+        let first = published.read(&guard);
+        let seen = first.read();
+        assert!(seen == 1 || seen == 2, "made before it is seen");
+        assert!(published.read(&guard).read() >= seen, "never an older one");
+        assert_eq!(first.read(), seen, "read after free");
+    }
+
+    /// U2, U3, O1, O2. Fails with a Relaxed load in `read`, with a Relaxed swap in `replace`, and
+    /// without the wait in `wait`.
+    #[test]
+    fn model_a_replaced_value_outlives_its_readers() {
+        loom::model(|| {
+            let published = Arc::new(Published::new(Watched::new(1)));
+            let reader = {
+                let published = published.clone();
+                thread::spawn(move || reads(&published))
+            };
+            drop(published.replace(Watched::new(2)).wait());
+            reader.join().unwrap();
+        });
+    }
+
+    /// U3: the same for a value that nobody waits for. Fails if `drop` frees at once.
+    #[test]
+    fn model_dropped_replaced_values_go() {
+        loom::model(|| {
+            let published = Arc::new(Published::new(Watched::new(1)));
+            let reader = {
+                let published = published.clone();
+                thread::spawn(move || reads(&published))
+            };
+            drop(published.replace(Watched::new(2)));
+            epoch::collect();
+            reader.join().unwrap();
+        });
+    }
+}
