@@ -5,9 +5,13 @@
 //! Helpers only; the tests are in `tests/*.rs`, one file per floor, each with its own header. The
 //! conformance suites next to them drive a mounted file system from outside.
 
+pub mod history;
+mod listing;
 mod snapshot;
+pub mod stress;
 mod watchdog;
 
+pub use listing::{for_each_node, list_nodes};
 pub use snapshot::{Snapshot, snapshot};
 pub use watchdog::Watchdog;
 

@@ -18,6 +18,9 @@ pub struct VfsConfig {
     /// Bytes of names and inodes kept: about 300 for each name with its inode. What is in use is
     /// never dropped, and counts. Default 256 MiB. Watch `names.evicted`.
     pub metadata_bytes: u64,
+    /// Remember what whole paths lead to, for the in-process API: a walk becomes one look. Takes up to
+    /// an eighth of `metadata_bytes`. Default on. Watch `walks.whole`.
+    pub whole_paths: bool,
     /// Share of `metadata_bytes` that names known to be missing may take. Default 20 percent.
     /// Watch `negatives`.
     pub negative_percent: u8,
@@ -37,6 +40,7 @@ impl Default for VfsConfig {
             entry_timeout: Duration::from_secs(1),
             negative_timeout: Duration::from_secs(1),
             metadata_bytes: 256 << 20,
+            whole_paths: true,
             negative_percent: 20,
             page_cache_bytes: 256 << 20,
             watch: false,

@@ -31,6 +31,8 @@ classes! {
     FUSE_WORK = 40, "fuse-work", "requests waiting for a worker, and the count of workers";
     /// The notifier's queue.
     FUSE_NOTICES = 50, "fuse-notices", "cache notices waiting to be sent to the kernel";
+    /// The mounts of one namespace.
+    MOUNTS = 60, "mounts", "who changes the mounts of one namespace";
     /// Parent link of one directory.
     INODE_PARENT = 100, "inode-parent", "the parent of one directory inode";
     /// A listing of one directory on its way into the cache.
@@ -43,6 +45,8 @@ classes! {
     FLIGHT = 114, "flight", "whether one lookup in flight has its answer";
     /// One bucket of the name table.
     NAMES = 120, "names", "one bucket of the name table";
+    /// One bucket of the table of whole paths.
+    PATHS = 125, "paths", "one bucket of the table of whole paths";
     /// One shard of the inode table.
     INODES = 130, "inodes", "one shard of the inode table";
     /// Queue of inactive inodes.

@@ -24,8 +24,8 @@ use crate::inode::{Expiry, Inode, Moment, Node, Ticket};
 use crate::lock_order;
 use crate::name::Name;
 use crate::statistics::Counters;
-use uvfs_concurrent::complete::Losses;
 use uvfs_concurrent::epoch::{self, Guard};
+use uvfs_concurrent::generations::Generations;
 use uvfs_concurrent::name_table::{Entry, Hand, NameTable, Verdict};
 use uvfs_concurrent::object::Ref;
 use uvfs_concurrent::primitive::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -74,6 +74,8 @@ mod weight {
 pub(crate) struct Dentry {
     /// `None`: there is no such name.
     inode: Option<Ref<Inode>>,
+    /// The inode's id again: a walk goes on to the next bucket without waiting for the inode.
+    id: InodeId,
     stamp: Ticket,
     expiry: Expiry,
 }
@@ -85,12 +87,18 @@ impl Dentry {
         self.inode.as_ref()
     }
 
+    /// The id of that inode.
+    #[inline]
+    pub(crate) fn id(&self) -> InodeId {
+        self.id
+    }
+
     pub(crate) fn expiry(&self) -> Expiry {
         self.expiry
     }
 
     pub(crate) fn meaning(&self) -> Meaning {
-        self.inode.as_ref().map_or(Meaning::Missing, |inode| Meaning::Inode(inode.id))
+        self.inode.as_ref().map_or(Meaning::Missing, |_| Meaning::Inode(self.id))
     }
 
     /// Whether it is believed, as a name of `directory`.
@@ -122,7 +130,7 @@ pub(crate) struct NameCache {
     negative_hand: Hand,
     negatives: AtomicUsize,
     /// Names that went although they may still exist: no directory of their stripe is complete.
-    losses: Losses,
+    losses: Generations,
 }
 
 impl NameCache {
@@ -133,12 +141,12 @@ impl NameCache {
             hand: Hand::default(),
             negative_hand: Hand::default(),
             negatives: AtomicUsize::new(0),
-            losses: Losses::default(),
+            losses: Generations::default(),
         }
     }
 
     /// Names of directories that went for want of room, or because nothing is sure any more.
-    pub(crate) fn losses(&self) -> &Losses {
+    pub(crate) fn losses(&self) -> &Generations {
         &self.losses
     }
 
@@ -162,20 +170,20 @@ impl NameCache {
         name: Name<'_>,
     ) -> Option<&'g CachedName> {
         let hash = self.table.hash(directory.id.0, name.as_bytes());
-        self.probe(guard, directory, hash, name.as_bytes(), &mut None)
+        self.probe(guard, (directory, directory.id), hash, name.as_bytes(), &mut None)
     }
 
-    /// As [`NameCache::find`], with the hash of [`NameTable::hash`].
+    /// As [`NameCache::find`], with the hash of [`NameTable::hash`] and the directory's id.
     #[inline]
     pub(crate) fn probe<'g>(
         &'g self,
         guard: &'g Guard,
-        directory: &Inode,
+        (directory, id): (&Inode, InodeId),
         hash: u64,
         name: &[u8],
         now: &mut Option<Moment>,
     ) -> Option<&'g CachedName> {
-        let entry = self.table.get(guard, hash, directory.id.0, name)?;
+        let entry = self.table.get(guard, hash, id.0, name)?;
         entry.value().believed(directory, now).then_some(entry)
     }
 
@@ -222,7 +230,8 @@ impl NameCache {
         }
         let guard = epoch::pin();
         let hash = self.table.hash(directory.id.0, name.as_bytes());
-        let dentry = Dentry { inode, stamp, expiry };
+        let id = inode.as_ref().map_or(InodeId(0), |inode| inode.id);
+        let dentry = Dentry { inode, id, stamp, expiry };
         let name = name.as_bytes();
         let old = self.table.insert(&guard, hash, directory.id.0, name, weight, dentry)?;
         self.removed(old)
@@ -230,7 +239,7 @@ impl NameCache {
 
     /// Forgets one name that may exist.
     fn lose(&self, directory: InodeId, name: Name<'_>) -> Option<Ref<Inode>> {
-        self.losses.count_loss(directory.0);
+        self.losses.advance(directory.0);
         self.remove(directory, name)
     }
 
@@ -294,7 +303,7 @@ impl NameCache {
             let verdict = verdict(entry);
             if verdict == Verdict::Remove {
                 if entry.value().inode().is_some() {
-                    self.losses.count_loss(entry.parent());
+                    self.losses.advance(entry.parent());
                 }
                 removed.push(entry);
             }

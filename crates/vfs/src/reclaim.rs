@@ -34,9 +34,9 @@ const NEGATIVE_STEPS: usize = 16;
 const NEGATIVE_BYTES: usize = 80;
 
 impl Core {
-    /// Bytes of names and inodes.
+    /// Bytes of names, inodes and whole paths.
     pub(crate) fn metadata_bytes(&self) -> usize {
-        self.names.bytes() + self.inodes.bytes()
+        self.names.bytes() + self.inodes.bytes() + self.paths.bytes()
     }
 
     fn is_over(&self) -> bool {

@@ -53,7 +53,9 @@ pub struct BudgetStatistics {
 /// Path walks, and why some did not stay on the fast path.
 #[derive(Debug, Clone, Serialize)]
 pub struct WalkStatistics {
-    /// Ended without a lock, a reference or a store.
+    /// Answered by a memo of the whole path.
+    pub whole: u64,
+    /// Walked by components. Ended without a lock, a reference or a store.
     pub fast: u64,
     /// Went on by the slow walk, by reason.
     pub slow: Vec<(&'static str, u64)>,
@@ -63,6 +65,7 @@ pub struct WalkStatistics {
 #[derive(Debug, Default)]
 pub(crate) struct WalkCounters {
     pub(crate) fast: Counter,
+    pub(crate) whole: Counter,
     slow: [Counter; Reason::ALL.len()],
 }
 
@@ -74,7 +77,7 @@ impl WalkCounters {
 
     pub(crate) fn statistics(&self) -> WalkStatistics {
         let slow = Reason::ALL.iter().map(|&why| (why.name(), self.slow[why as usize].total()));
-        WalkStatistics { fast: self.fast.total(), slow: slow.collect() }
+        WalkStatistics { whole: self.whole.total(), fast: self.fast.total(), slow: slow.collect() }
     }
 }
 
@@ -93,6 +96,8 @@ pub struct Statistics {
     pub negative_hits: u64,
     /// Lookups that waited for another one's answer about the same name.
     pub waited: u64,
+    /// Memos of whole paths that are held.
+    pub paths: u64,
     /// Path walks of the in-process API.
     pub walks: WalkStatistics,
     /// Inodes; hits and misses are attribute requests.

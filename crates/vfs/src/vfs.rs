@@ -24,6 +24,7 @@ use crate::lock_order;
 use crate::name::Name;
 use crate::names::NameCache;
 use crate::page::PageBudget;
+use crate::paths::PathCache;
 use crate::permission::{self, Access};
 use crate::statistics::{BudgetStatistics, CacheStatistics, Counters, Statistics};
 use std::fmt;
@@ -39,6 +40,7 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     pub(crate) inodes: InodeTable,
     pub(crate) names: NameCache,
+    pub(crate) paths: PathCache,
     pub(crate) flights: Flights,
     pub(crate) pages: Arc<PageBudget>,
     pub(crate) counters: Counters,
@@ -65,6 +67,7 @@ impl Vfs {
             clock: Clock::default(),
             inodes: InodeTable::new(),
             names: NameCache::new(names_expected(&config)),
+            paths: PathCache::new(),
             flights: Flights::new(),
             pages: Arc::new(PageBudget::new(config.page_cache_bytes)),
             counters: Counters::default(),
@@ -136,6 +139,7 @@ impl Vfs {
             negative_hits: counters.negative_hits.total(),
             waited: counters.waited.total(),
             walks: counters.walks.statistics(),
+            paths: core.paths.count() as u64,
             inodes: CacheStatistics {
                 held: core.inodes.count() as u64,
                 limit: None,
@@ -161,6 +165,7 @@ impl Vfs {
     /// Forgets every inode that nobody holds, and every name.
     pub fn forget_unused(&self) {
         self.core.forget_names();
+        self.core.paths.clear(&epoch::pin());
         self.core.inodes.clear_inactive(&self.core);
     }
 
@@ -260,6 +265,7 @@ impl Core {
         node.inode.expire_attributes(&self.clock);
         if node.is_directory() {
             node.inode.forget_names(&self.clock);
+            self.paths.shape_changed();
         }
     }
 
@@ -314,6 +320,8 @@ impl ChangeSink for News {
             directory.inode.expire_attributes(&core.clock);
         }
         core.forget_name(parent, name);
+        core.paths.shape_changed();
+        core.paths.entries_change(parent);
         core.tell(|observer| observer.entry_changed(parent, name));
     }
 
@@ -322,7 +330,8 @@ impl ChangeSink for News {
         core.counters.news.hit();
         if let Some(node) = core.inodes.find(inode) {
             node.inode.expire_attributes(&core.clock);
-            if let Some(pages) = node.inode.known_rest().and_then(|rest| rest.pages.get()) {
+            core.paths.shape_changed();
+            if let Some(pages) = node.inode.known_use().and_then(|used| used.pages.get()) {
                 pages.content_changed(&core.clock);
             }
         }
@@ -339,11 +348,12 @@ impl ChangeSink for News {
                 inode.rest().complete.revoke();
             }
             inode.expire_attributes(&core.clock);
-            if let Some(pages) = inode.known_rest().and_then(|rest| rest.pages.get()) {
+            if let Some(pages) = inode.known_use().and_then(|used| used.pages.get()) {
                 pages.content_changed(&core.clock);
             }
         });
         core.forget_names();
+        core.paths.shape_changed();
         core.tell(|observer| observer.everything_changed());
     }
 }

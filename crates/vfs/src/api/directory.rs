@@ -6,21 +6,27 @@ use crate::backend::{Cookie, FileRef, NewKind, NewNode, OpenMode, RenameMode, Xa
 use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::inode::Node;
+use crate::mount::Inside;
 use crate::name::Name;
-use crate::ops::Entries;
+use crate::ops::{Entries, Lookup, OpenFile};
 use crate::permission::Access;
 use crate::vfs::Vfs;
-use crate::walk::{LastName, Manner, NoName, Symlinks, Walked};
+use crate::walk::{LastName, Manner, NoName, Spot, Start, Symlinks, Walked};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A directory, and who uses it. All paths are relative to it.
+///
+/// A handle that comes from a [`crate::Namespace`] knows the mount it is in: its paths cross mounts, and
+/// it keeps the mount in use.
 ///
 /// Paths are anything that is bytes: `"a/b"`, `b"a/b"`.
 #[derive(Debug, Clone)]
 pub struct Directory {
     vfs: Arc<Vfs>,
     node: Node,
+    /// `None`: in no namespace.
+    inside: Option<Inside>,
     caller: Caller,
     mode: ResolveMode,
     umask: u32,
@@ -41,7 +47,20 @@ pub struct DirectoryEntry {
 
 impl Directory {
     pub(crate) fn new(vfs: Arc<Vfs>, node: Node, caller: Caller) -> Self {
-        Self { vfs, node, caller, mode: ResolveMode::default(), umask: 0o022 }
+        Self { vfs, node, inside: None, caller, mode: ResolveMode::default(), umask: 0o022 }
+    }
+
+    /// The same directory, as a part of a namespace.
+    pub(crate) fn within(self, inside: Inside) -> Self {
+        Self { inside: Some(inside), ..self }
+    }
+
+    pub(crate) fn inside(&self) -> Option<&Inside> {
+        self.inside.as_ref()
+    }
+
+    pub(crate) fn vfs(&self) -> &Arc<Vfs> {
+        &self.vfs
     }
 
     /// The same directory, resolving paths in another manner.
@@ -69,31 +88,36 @@ impl Directory {
 
     /// Attributes of what `path` leads to, symbolic links followed. stat(2).
     pub fn stat(&self, path: impl AsRef<[u8]>) -> Result<Attributes> {
-        self.vfs.stat(self.manner(Symlinks::Follow), &self.node, path.as_ref())
+        self.vfs.stat(self.manner(Symlinks::Follow), self.start(), path.as_ref())
     }
 
     /// Attributes of what `path` names, a last symbolic link not followed. lstat(2).
     pub fn symlink_stat(&self, path: impl AsRef<[u8]>) -> Result<Attributes> {
-        self.vfs.stat(self.manner(Symlinks::KeepLast), &self.node, path.as_ref())
+        self.vfs.stat(self.manner(Symlinks::KeepLast), self.start(), path.as_ref())
     }
 
     /// Whether the caller may access it so. access(2).
     pub fn access(&self, path: impl AsRef<[u8]>, wanted: Access) -> Result<()> {
-        self.vfs.access(&self.caller, &self.walk(path, Symlinks::Follow)?, wanted)
+        let spot = self.walk(path, Symlinks::Follow)?;
+        spot.vfs(&self.vfs).access(&self.caller, &spot.node, wanted)
     }
 
     /// The text of a symbolic link. readlink(2).
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        self.vfs.read_link(&self.walk(path, Symlinks::KeepLast)?)
+        let spot = self.walk(path, Symlinks::KeepLast)?;
+        spot.vfs(&self.vfs).read_link(&spot.node)
     }
 
     /// A handle for a directory below.
     pub fn open_directory(&self, path: impl AsRef<[u8]>) -> Result<Directory> {
-        let node = self.walk(path, Symlinks::Follow)?;
-        if !node.is_directory() {
+        let spot = self.walk(path, Symlinks::Follow)?;
+        if !spot.node.is_directory() {
             return Err(Error::NotDirectory);
         }
-        Ok(Self { node, ..self.clone() })
+        let (vfs, inside) = (spot.vfs(&self.vfs).clone(), self.inside_at(&spot));
+        let Self { caller, mode, umask, .. } = self;
+        let (caller, mode, umask) = (caller.clone(), *mode, *umask);
+        Ok(Self { vfs, node: spot.node, inside, caller, mode, umask })
     }
 
     /// Opens a file as `options` say. open(2).
@@ -103,22 +127,21 @@ impl Directory {
         for _ in 0..16 {
             let (directory, name) = match self.walked(path.as_ref(), symlinks)? {
                 Walked::Node(_) if options.exclusive() => return Err(Error::Exists),
-                Walked::Node(node) if options.creates() && node.is_directory() => {
+                Walked::Node(spot) if options.creates() && spot.node.is_directory() => {
                     return Err(Error::IsDirectory);
                 }
-                Walked::Node(node) => return self.open_node(&node, options),
+                Walked::Node(spot) => return self.open_spot(&spot, options),
                 Walked::Missing { .. } if !options.creates() => return Err(Error::NotFound),
                 Walked::Missing { slash: true, .. } => return Err(Error::IsDirectory),
                 Walked::Missing { directory, name, .. } => (directory, name),
             };
             let new = self.new_node(NewKind::Regular, options.permissions());
             let name_ref = Name::new(&name)?;
-            let created =
-                self.vfs.create_and_open(&self.caller, &directory, name_ref, &new, options.mode());
-            match created {
+            let (vfs, mode) = (directory.vfs(&self.vfs), options.mode());
+            match vfs.create_and_open(&self.caller, &directory.node, name_ref, &new, mode) {
                 Ok((_, file)) => {
-                    self.vfs.tell_entry(&directory, &name);
-                    return Ok(File::new(self.vfs.clone(), file, self.caller.clone()));
+                    vfs.tell_entry(&directory.node, &name);
+                    return Ok(self.file(&directory, file));
                 }
                 Err(Error::Exists) if !options.exclusive() => {}
                 Err(error) => return Err(error),
@@ -132,8 +155,9 @@ impl Directory {
         let directory = self.walk(path, Symlinks::Follow)?;
         let new = self.new_node(NewKind::Regular, permissions);
         let mode = OpenMode::READ_WRITE;
-        let file = self.vfs.create_unnamed(&self.caller, &directory, &new, mode)?;
-        Ok(File::new(self.vfs.clone(), file, self.caller.clone()))
+        let vfs = directory.vfs(&self.vfs);
+        let file = vfs.create_unnamed(&self.caller, &directory.node, &new, mode)?;
+        Ok(self.file(&directory, file))
     }
 
     /// Creates a directory. mkdir(2).
@@ -153,19 +177,35 @@ impl Directory {
             return Err(Error::NotFound);
         }
         let new = self.new_node(kind, mode);
-        self.vfs.create(&self.caller, &last.directory, Name::new(&last.name)?, &new)?;
-        self.vfs.tell_entry(&last.directory, &last.name);
+        let (vfs, directory) = (last.directory.vfs(&self.vfs), &last.directory.node);
+        vfs.create(&self.caller, directory, Name::new(&last.name)?, &new)?;
+        vfs.tell_entry(directory, &last.name);
         Ok(())
     }
 
     /// Gives what `old` names a further name. link(2).
     pub fn link(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<()> {
-        self.link_node(&self.walk(old, Symlinks::KeepLast)?, new)
+        let old = self.walk(old, Symlinks::KeepLast)?;
+        let last = self.link_target(new)?;
+        if !self.same_mount(&old, &last.directory) {
+            return Err(Error::CrossDevice);
+        }
+        self.link_node(&old.node, &last)
     }
 
     /// Gives an open file (perhaps one without a name) a name. linkat(2), AT_EMPTY_PATH.
     pub fn link_file(&self, file: &File, new: impl AsRef<[u8]>) -> Result<()> {
-        self.link_node(file.node(), new)
+        let last = self.link_target(new)?;
+        let here = self.inside_at(&last.directory);
+        let same_mount = match (file.mount(), &here) {
+            (Some(mount), Some(here)) => mount.same(&here.mount),
+            (None, None) => true,
+            _ => false,
+        };
+        if !same_mount || !Arc::ptr_eq(file.vfs(), last.directory.vfs(&self.vfs)) {
+            return Err(Error::CrossDevice);
+        }
+        self.link_node(file.node(), &last)
     }
 
     /// Removes a name that is not a directory's. unlink(2).
@@ -175,9 +215,10 @@ impl Directory {
             return Err(Error::NotDirectory);
         }
         let name = Name::new(&last.name)?;
-        let victim = self.vfs.unlink_found(&self.caller, &last.directory, name)?;
-        self.vfs.tell_entry(&last.directory, &last.name);
-        self.vfs.tell_inode(&victim);
+        let (vfs, directory) = (last.directory.vfs(&self.vfs), &last.directory.node);
+        let victim = vfs.unlink_found(&self.caller, directory, name)?;
+        vfs.tell_entry(directory, &last.name);
+        vfs.tell_inode(&victim);
         Ok(())
     }
 
@@ -188,8 +229,12 @@ impl Directory {
             NoName::DotDot => Error::NotEmpty,
             NoName::Root => Error::Busy,
         })?;
-        self.vfs.remove_directory(&self.caller, &last.directory, Name::new(&last.name)?)?;
-        self.vfs.tell_entry(&last.directory, &last.name);
+        let name = Name::new(&last.name)?;
+        self.refuse_mountpoint(&last.directory, name)?;
+        let (vfs, directory) = (last.directory.vfs(&self.vfs), &last.directory.node);
+        vfs.remove_directory(&self.caller, directory, name)?;
+        vfs.tell_entry(directory, &last.name);
+        self.directory_removed();
         Ok(())
     }
 
@@ -205,19 +250,29 @@ impl Directory {
             RenameMode::NoReplace => Error::Exists,
             _ => Error::Busy,
         })?;
+        if !self.same_mount(&from.directory, &to.directory) {
+            return Err(Error::CrossDevice);
+        }
+        let vfs = from.directory.vfs(&self.vfs);
         if from.slash || to.slash {
-            let moved = self.vfs.lookup(&self.caller, &from.directory, Name::new(&from.name)?)?;
+            let name = Name::new(&from.name)?;
+            let moved = vfs.lookup(&self.caller, &from.directory.node, name)?;
             if !moved.found()?.node.is_directory() {
                 return Err(Error::NotDirectory);
             }
         }
-        let source = (&from.directory, Name::new(&from.name)?);
-        let target = (&to.directory, Name::new(&to.name)?);
-        let step = self.vfs.rename_found(&self.caller, source, target, mode)?;
-        self.vfs.tell_entry(&from.directory, &from.name);
-        self.vfs.tell_entry(&to.directory, &to.name);
-        self.vfs.tell_inode(&step.moved);
-        step.target.iter().for_each(|target| self.vfs.tell_inode(target));
+        let source = (&from.directory.node, Name::new(&from.name)?);
+        let target = (&to.directory.node, Name::new(&to.name)?);
+        self.refuse_mountpoint(&from.directory, source.1)?;
+        self.refuse_mountpoint(&to.directory, target.1)?;
+        let step = vfs.rename_found(&self.caller, source, target, mode)?;
+        vfs.tell_entry(source.0, &from.name);
+        vfs.tell_entry(target.0, &to.name);
+        vfs.tell_inode(&step.moved);
+        step.target.iter().for_each(|target| vfs.tell_inode(target));
+        if step.target.as_ref().is_some_and(Node::is_directory) {
+            self.directory_removed();
+        }
         Ok(())
     }
 
@@ -227,9 +282,10 @@ impl Directory {
         path: impl AsRef<[u8]>,
         set: &SetAttributes,
     ) -> Result<Attributes> {
-        let node = self.walk(path, Symlinks::Follow)?;
-        let attributes = self.vfs.set_attributes(&self.caller, &node, None, set)?;
-        self.vfs.tell_inode(&node);
+        let spot = self.walk(path, Symlinks::Follow)?;
+        let vfs = spot.vfs(&self.vfs);
+        let attributes = vfs.set_attributes(&self.caller, &spot.node, None, set)?;
+        vfs.tell_inode(&spot.node);
         Ok(attributes)
     }
 
@@ -262,8 +318,8 @@ impl Directory {
 
     /// The value of an extended attribute. getxattr(2).
     pub fn get_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        let node = self.walk(path, Symlinks::Follow)?;
-        self.vfs.get_xattr(&self.caller, &node, name.as_ref())
+        let spot = self.walk(path, Symlinks::Follow)?;
+        spot.vfs(&self.vfs).get_xattr(&self.caller, &spot.node, name.as_ref())
     }
 
     /// Sets an extended attribute. setxattr(2).
@@ -274,22 +330,25 @@ impl Directory {
         value: impl AsRef<[u8]>,
         mode: XattrMode,
     ) -> Result<()> {
-        let node = self.walk(path, Symlinks::Follow)?;
-        self.vfs.set_xattr(&self.caller, &node, name.as_ref(), value.as_ref(), mode)?;
-        self.vfs.tell_inode(&node);
+        let spot = self.walk(path, Symlinks::Follow)?;
+        let vfs = spot.vfs(&self.vfs);
+        vfs.set_xattr(&self.caller, &spot.node, name.as_ref(), value.as_ref(), mode)?;
+        vfs.tell_inode(&spot.node);
         Ok(())
     }
 
     /// Names of the extended attributes. listxattr(2).
     pub fn list_xattrs(&self, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
-        self.vfs.list_xattrs(&self.caller, &self.walk(path, Symlinks::Follow)?)
+        let spot = self.walk(path, Symlinks::Follow)?;
+        spot.vfs(&self.vfs).list_xattrs(&self.caller, &spot.node)
     }
 
     /// Removes an extended attribute. removexattr(2).
     pub fn remove_xattr(&self, path: impl AsRef<[u8]>, name: impl AsRef<[u8]>) -> Result<()> {
-        let node = self.walk(path, Symlinks::Follow)?;
-        self.vfs.remove_xattr(&self.caller, &node, name.as_ref())?;
-        self.vfs.tell_inode(&node);
+        let spot = self.walk(path, Symlinks::Follow)?;
+        let vfs = spot.vfs(&self.vfs);
+        vfs.remove_xattr(&self.caller, &spot.node, name.as_ref())?;
+        vfs.tell_inode(&spot.node);
         Ok(())
     }
 
@@ -304,22 +363,66 @@ impl Directory {
         self.open(path, options)?.write_all_at(0, content.as_ref())
     }
 
-    fn open_node(&self, node: &Node, options: OpenOptions) -> Result<File> {
-        let file = self.vfs.open(&self.caller, node, options.mode())?;
+    fn open_spot(&self, spot: &Spot, options: OpenOptions) -> Result<File> {
+        let vfs = spot.vfs(&self.vfs);
+        let file = vfs.open(&self.caller, &spot.node, options.mode())?;
         if options.mode().truncate {
-            self.vfs.tell_inode(node);
+            vfs.tell_inode(&spot.node);
         }
-        Ok(File::new(self.vfs.clone(), file, self.caller.clone()))
+        Ok(self.file(spot, file))
     }
 
-    fn link_node(&self, node: &Node, new: impl AsRef<[u8]>) -> Result<()> {
-        let last = self.last_name(new, |_| Error::Exists)?;
-        if last.slash {
-            return Err(Error::NotFound);
+    /// A handle for `open`, which is where `spot` is.
+    fn file(&self, spot: &Spot, open: OpenFile) -> File {
+        let mount = self.inside_at(spot).map(|inside| inside.mount);
+        File::new(spot.vfs(&self.vfs).clone(), mount, open, self.caller.clone())
+    }
+
+    fn inside_at(&self, spot: &Spot) -> Option<Inside> {
+        let inside = self.inside.as_ref()?;
+        let mount = spot.mount.as_ref().unwrap_or(&inside.mount).clone();
+        Some(Inside { namespace: inside.namespace.clone(), mount })
+    }
+
+    /// Whether both are in one mount. Two mounts of one file system are two.
+    fn same_mount(&self, one: &Spot, other: &Spot) -> bool {
+        let Some(inside) = &self.inside else { return true };
+        let mount = |spot: &Spot| spot.mount.as_ref().unwrap_or(&inside.mount).id;
+        mount(one) == mount(other)
+    }
+
+    /// Fails with [`Error::Busy`] if something is mounted on `name` of `directory`.
+    fn refuse_mountpoint(&self, directory: &Spot, name: Name<'_>) -> Result<()> {
+        let Some(inside) = &self.inside else { return Ok(()) };
+        let vfs = directory.vfs(&self.vfs);
+        match vfs.lookup(&self.caller, &directory.node, name) {
+            Ok(Lookup::Found(found)) if inside.namespace.is_mountpoint(&found.node) => {
+                // Who may not change the directory is told so, and not what is mounted there.
+                vfs.check(&self.caller, &directory.node, Access::WRITE)?;
+                Err(Error::Busy)
+            }
+            // What is wrong otherwise is said by the change itself.
+            _ => Ok(()),
         }
-        self.vfs.link(&self.caller, node, &last.directory, Name::new(&last.name)?)?;
-        self.vfs.tell_entry(&last.directory, &last.name);
-        self.vfs.tell_inode(node);
+    }
+
+    fn directory_removed(&self) {
+        if let Some(inside) = &self.inside {
+            inside.namespace.directory_removed();
+        }
+    }
+
+    /// The name that a link is to get.
+    fn link_target(&self, new: impl AsRef<[u8]>) -> Result<LastName> {
+        let last = self.last_name(new, |_| Error::Exists)?;
+        if last.slash { Err(Error::NotFound) } else { Ok(last) }
+    }
+
+    fn link_node(&self, node: &Node, last: &LastName) -> Result<()> {
+        let (vfs, directory) = (last.directory.vfs(&self.vfs), &last.directory.node);
+        vfs.link(&self.caller, node, directory, Name::new(&last.name)?)?;
+        vfs.tell_entry(directory, &last.name);
+        vfs.tell_inode(node);
         Ok(())
     }
 
@@ -327,15 +430,19 @@ impl Directory {
         NewNode { kind, mode: mode & 0o7777, umask: self.umask }
     }
 
-    fn walk(&self, path: impl AsRef<[u8]>, symlinks: Symlinks) -> Result<Node> {
+    fn walk(&self, path: impl AsRef<[u8]>, symlinks: Symlinks) -> Result<Spot> {
         match self.walked(path.as_ref(), symlinks)? {
-            Walked::Node(node) => Ok(node),
+            Walked::Node(spot) => Ok(spot),
             Walked::Missing { .. } => Err(Error::NotFound),
         }
     }
 
     fn walked(&self, path: &[u8], symlinks: Symlinks) -> Result<Walked> {
-        self.vfs.walk(self.manner(symlinks), &self.node, path)
+        self.vfs.walk(self.manner(symlinks), self.start(), path)
+    }
+
+    fn start(&self) -> Start<'_> {
+        Start { node: &self.node, inside: self.inside.as_ref() }
     }
 
     /// The last name of `path`, to be made, or what `refused` says where there is none.
@@ -345,7 +452,7 @@ impl Directory {
         refused: impl Fn(NoName) -> Error,
     ) -> Result<LastName> {
         let manner = self.manner(Symlinks::KeepLast);
-        self.vfs.walk_to_name(manner, &self.node, path.as_ref(), refused)
+        self.vfs.walk_to_name(manner, self.start(), path.as_ref(), refused)
     }
 
     fn manner(&self, symlinks: Symlinks) -> Manner<'_> {

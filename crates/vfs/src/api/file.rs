@@ -6,9 +6,11 @@ use crate::backend::{AllocateMode, OpenMode, SeekTarget, SyncMode};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::inode::Node;
+use crate::mount::Mount;
 use crate::ops::OpenFile;
 use crate::vfs::Vfs;
 use std::sync::Arc;
+use uvfs_concurrent::object::Hold;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How to open a file: the flags of open(2).
@@ -87,17 +89,32 @@ impl OpenOptions {
 #[derive(Debug)]
 pub struct File {
     vfs: Arc<Vfs>,
+    /// The mount it was opened in, kept in use. `None`: in no namespace.
+    mount: Option<Hold<Mount>>,
     open: OpenFile,
     caller: Caller,
     owner: LockOwner,
 }
 
 impl File {
-    pub(super) fn new(vfs: Arc<Vfs>, open: OpenFile, caller: Caller) -> Self {
+    pub(super) fn new(
+        vfs: Arc<Vfs>,
+        mount: Option<Hold<Mount>>,
+        open: OpenFile,
+        caller: Caller,
+    ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
         // ORDERING: Relaxed; only distinct numbers are wanted.
         let owner = LockOwner(NEXT.fetch_add(1, Relaxed));
-        Self { vfs, open, caller, owner }
+        Self { vfs, mount, open, caller, owner }
+    }
+
+    pub(super) fn vfs(&self) -> &Arc<Vfs> {
+        &self.vfs
+    }
+
+    pub(super) fn mount(&self) -> Option<&Hold<Mount>> {
+        self.mount.as_ref()
     }
 
     /// The file's node.
@@ -193,6 +210,9 @@ impl File {
     pub fn copy_range(&self, offset: u64, to: &File, to_offset: u64, length: u64) -> Result<u64> {
         self.open.readable()?;
         to.open.writable()?;
+        if !Arc::ptr_eq(&self.vfs, &to.vfs) {
+            return Err(Error::CrossDevice);
+        }
         let source = (self.node(), self.open.reference(), offset);
         let target = (to.node(), to.open.reference(), to_offset);
         let copied = self.vfs.copy_range(&self.caller, source, target, length)?;
@@ -251,13 +271,13 @@ impl File {
     }
 
     fn locks(&self) -> &AdvisoryLocks {
-        self.node().inode.rest().locks.get_or_init(Box::default)
+        self.node().inode.rest().used().locks.get_or_init(Box::default)
     }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
-        if let Some(locks) = self.node().inode.known_rest().and_then(|rest| rest.locks.get()) {
+        if let Some(locks) = self.node().inode.known_use().and_then(|used| used.locks.get()) {
             locks.unlock(self.owner, LockRange::ALL);
             locks.unlock_whole(self.owner);
         }

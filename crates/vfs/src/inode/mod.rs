@@ -32,7 +32,7 @@ mod table;
 
 pub(crate) use cached::Guarding;
 pub(crate) use freshness::{Clock, Expiry, Freshness, Moment, Ticket};
-pub(crate) use rest::{Progress, Rest};
+pub(crate) use rest::{Progress, Rest, Use};
 pub(crate) use table::InodeTable;
 
 use self::cached::{CachedWords, EXPIRY, NUMBER};
@@ -90,9 +90,12 @@ mod flag {
     /// Where the kind is.
     pub(super) const KIND_SHIFT: u32 = 8;
     pub(super) const KIND_BITS: u32 = 7;
+    /// From here up: how many mounts are on it.
+    pub(super) const MOUNT: u32 = 1 << 16;
 }
 
-const KINDS: [FileKind; 7] = [
+/// By number, padded so that every number has one.
+const KINDS: [FileKind; 8] = [
     FileKind::Regular,
     FileKind::Directory,
     FileKind::Symlink,
@@ -100,7 +103,9 @@ const KINDS: [FileKind; 7] = [
     FileKind::Socket,
     FileKind::CharDevice,
     FileKind::BlockDevice,
+    FileKind::Regular,
 ];
+const DIRECTORY: u32 = 1;
 
 impl Object for Inode {
     fn word(&self) -> &HoldWord {
@@ -154,6 +159,12 @@ impl Inode {
         KINDS[(self.flags() >> flag::KIND_SHIFT & flag::KIND_BITS) as usize]
     }
 
+    /// Whether it is a directory.
+    #[inline]
+    pub(crate) fn is_directory(&self) -> bool {
+        self.flags() >> flag::KIND_SHIFT & flag::KIND_BITS == DIRECTORY
+    }
+
     /// Marks it as used, unless it is marked already: the clock hand spares it once.
     #[inline]
     pub(crate) fn touch(&self) {
@@ -177,6 +188,31 @@ impl Inode {
         self.flags() & flag::DEAD != 0
     }
 
+    /// Whether something may be mounted on it: a hint, the mount table of a namespace says.
+    #[inline]
+    pub(crate) fn is_mounted(&self) -> bool {
+        self.flags() >= flag::MOUNT
+    }
+
+    /// One mount more is about to be put on it. False if there are too many (65535).
+    pub(crate) fn gain_mount(&self) -> bool {
+        let more = |flags: u32| flags.checked_add(flag::MOUNT);
+        // ORDERING: AcqRel, as `set_flag`; and it meets `set_unlinked` in one word: of one who
+        // gains a mount and one who takes the name away, the later one sees the other.
+        self.cached.beside.fetch_update(AcqRel, Relaxed, more).is_ok()
+    }
+
+    /// One mount is gone from it, and from the sight of every walk.
+    pub(crate) fn lose_mount(&self) {
+        // ORDERING: Release, partner `flags`.
+        self.cached.beside.fetch_sub(flag::MOUNT, Release);
+    }
+
+    /// Whether its last name is gone.
+    pub(crate) fn is_unlinked(&self) -> bool {
+        self.flags() & flag::UNLINKED != 0
+    }
+
     /// Whether nobody held it at some instant during the call.
     pub(crate) fn racy_inactive(&self) -> bool {
         self.hold.racy_inactive()
@@ -195,6 +231,11 @@ impl Inode {
     /// As [`Inode::rest`], if it has been needed before.
     pub(crate) fn known_rest(&self) -> Option<&Rest> {
         self.rest.get().map(|rest| &**rest)
+    }
+
+    /// What an inode in use has, if it has been needed before.
+    pub(crate) fn known_use(&self) -> Option<&Use> {
+        self.known_rest()?.known_use()
     }
 
     /// The cached attributes, if they may be believed now. Takes no lock and stores nothing.
@@ -277,8 +318,14 @@ impl Inode {
         let no_acl = same_rights && cached::says_no_acl(&words);
         self.cached.write(&cached::pack(value, expiry, no_acl));
         drop(changes);
+        let rights = |seen: &Attributes| (seen.mode, seen.uid, seen.gid);
+        if (self.kind() == FileKind::Directory && rights(&old) != rights(value))
+            && let Some(core) = self.core.upgrade()
+        {
+            core.paths.shape_changed();
+        }
         if (old.mtime != value.mtime || old.size != value.size)
-            && let Some(pages) = self.known_rest().and_then(|rest| rest.pages.get())
+            && let Some(pages) = self.known_use().and_then(|used| used.pages.get())
         {
             pages.content_changed(clock);
         }
@@ -323,8 +370,8 @@ impl Inode {
 
     /// The access control list has to be asked for again.
     fn drop_acl(&self, _writer: &MutexGuard<'_, Freshness>) {
-        if let Some(rest) = self.known_rest() {
-            *rest.acl.lock() = None;
+        if let Some(used) = self.known_use() {
+            *used.acl.lock() = None;
         }
         let words = self.cached.as_writer();
         if cached::says_no_acl(&words) {
@@ -342,7 +389,7 @@ impl Inode {
         if cached::says_no_acl(&words) {
             return Some(None);
         }
-        self.known_rest().and_then(|rest| rest.acl.lock().clone()).map(Some)
+        self.known_use().and_then(|used| used.acl.lock().clone()).map(Some)
     }
 
     /// Keeps the access control list, asked for at `ticket`, unless a change overtook it.
@@ -350,8 +397,8 @@ impl Inode {
         let changes = self.changes.lock();
         if changes.admits(ticket) {
             let none = acl.is_none();
-            if !none || self.known_rest().is_some() {
-                *self.rest().acl.lock() = acl;
+            if !none || self.known_use().is_some() {
+                *self.rest().used().acl.lock() = acl;
             }
             self.cached.write(&cached::with_no_acl(self.cached.as_writer(), none));
         }
@@ -377,7 +424,7 @@ impl Inode {
 
     /// The kernel reads and writes an open file directly from now on.
     pub(crate) fn begin_bypass(&self) {
-        let mut bypassed = self.rest().bypassed.lock();
+        let mut bypassed = self.rest().used().bypassed.lock();
         *bypassed += 1;
         self.set_flag(flag::BYPASSED, true);
     }
@@ -385,7 +432,7 @@ impl Inode {
     /// One such open file was closed.
     pub(crate) fn end_bypass(&self, clock: &Clock) {
         self.expire_attributes(clock);
-        let mut bypassed = self.rest().bypassed.lock();
+        let mut bypassed = self.rest().used().bypassed.lock();
         *bypassed = bypassed.saturating_sub(1);
         if *bypassed == 0 {
             self.set_flag(flag::BYPASSED, false);
@@ -524,7 +571,7 @@ impl Node {
 
     /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
-        self.kind() == FileKind::Directory
+        self.inode.is_directory()
     }
 }
 
@@ -551,5 +598,6 @@ mod tests {
         assert_eq!(size_of::<Inode>(), 192);
         assert_eq!(std::mem::offset_of!(Inode, hold), 128);
         assert!(std::mem::offset_of!(Inode, cached) + 8 + 3 * 8 <= 64, "what a walk reads");
+        assert_eq!(KINDS[DIRECTORY as usize], FileKind::Directory);
     }
 }

@@ -21,9 +21,14 @@ pub(crate) struct Rest {
     /// Until when that is believed; an [`Expiry`] as a word.
     pub(crate) complete_until: AtomicU64,
     /// Of a directory: the listing that is being followed to its end.
-    pub(crate) listing: Mutex<Option<Progress>>,
+    pub(crate) listing: Mutex<Option<Box<Progress>>>,
     /// Of a directory other than the root: its parent, kept by a hold.
     pub(super) parent: Mutex<Option<Parent>>,
+    used_by: OnceLock<Box<Use>>,
+}
+
+/// What an inode has that is being read, written, locked or guarded by more than its mode.
+pub(crate) struct Use {
     /// The access control list that goes with the cached attributes, if there is one.
     pub(super) acl: Mutex<Option<Arc<Acl>>>,
     /// Open files that the kernel reads and writes by itself.
@@ -60,6 +65,26 @@ impl Default for Rest {
             complete_until: AtomicU64::new(0),
             listing: Mutex::new(&lock_order::LISTING, None),
             parent: Mutex::new(&lock_order::INODE_PARENT, None),
+            used_by: OnceLock::new(),
+        }
+    }
+}
+
+impl Rest {
+    /// What an inode in use has; made when it is first needed.
+    pub(crate) fn used(&self) -> &Use {
+        self.used_by.get_or_init(Box::default)
+    }
+
+    /// As [`Rest::used`], if it has been needed before.
+    pub(crate) fn known_use(&self) -> Option<&Use> {
+        self.used_by.get().map(|used| &**used)
+    }
+}
+
+impl Default for Use {
+    fn default() -> Self {
+        Self {
             acl: Mutex::new(&lock_order::INODE_ACL, None),
             bypassed: Mutex::new(&lock_order::INODE_BYPASS, 0),
             pages: OnceLock::new(),

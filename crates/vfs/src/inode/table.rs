@@ -234,12 +234,12 @@ impl InodeTable {
         };
         drop(left);
         core.counters.inodes_evicted.hit();
-        if let Some(rest) = inode.known_rest() {
+        if inode.known_rest().is_some() {
             // ORDERING: Relaxed; a size.
             self.rests.fetch_sub(1, Relaxed);
-            if let Some(pages) = rest.pages.get() {
-                pages.clear();
-            }
+        }
+        if let Some(pages) = inode.known_use().and_then(|used| used.pages.get()) {
+            pages.clear();
         }
         // ORDERING: Relaxed; `retire` acquired all that holders did before (O1 of `hold`).
         let references = inode.references.load(Relaxed);

@@ -66,6 +66,10 @@ impl Vfs {
             Err(_) => drop(change),
         }
         drop(data);
+        if node.is_directory() {
+            // Rights decide who may pass. After the change: who walks from now on sees it.
+            core.paths.shape_changed();
+        }
         if matches!(result, Err(Error::Stale)) {
             core.went_stale(node);
         }

@@ -71,6 +71,7 @@ impl<'a> NameChange<'a> {
             let knows = knows(&|ticket| changes.admits(ticket));
             let complete = directory.inode.rest().complete.suspend();
             names.iter().flatten().for_each(|name| core.forget_name(directory.id(), *name));
+            core.paths.entries_change(directory.id());
             (changes.begin(&core.clock), knows, complete)
         };
         let attributes = AttributeChange::begin(core, directory);

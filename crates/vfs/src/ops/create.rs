@@ -45,7 +45,7 @@ impl Vfs {
         let core = &self.core;
         let changes = directory.inode.rest().entries.lock();
         if changes.admits(ticket) {
-            let losses = core.names.losses().so_far(directory.id().0);
+            let losses = core.names.losses().of(directory.id().0);
             directory.inode.declare_complete(losses, core.complete_expiry());
         }
     }

@@ -128,11 +128,11 @@ impl Vfs {
     fn start_listing(&self, directory: &Node, from: Cookie) -> Option<Progress> {
         let mut listing = directory.inode.rest().listing.lock();
         if from == Cookie::default() {
-            let losses = self.core.names.losses().so_far(directory.id().0);
+            let losses = self.core.names.losses().of(directory.id().0);
             let until = self.core.complete_expiry();
             return Some(Progress { ticket: self.core.clock.now(), losses, until, next: from });
         }
-        listing.take().filter(|known| known.next == from)
+        listing.take().filter(|known| known.next == from).map(|known| *known)
     }
 
     /// A listing stops at `at`, for now or at its end. If all of it went into the cache and nothing
@@ -141,7 +141,7 @@ impl Vfs {
         let rest = directory.inode.rest();
         let Some(progress) = progress else { return };
         if !ended {
-            *rest.listing.lock() = Some(Progress { next: at, ..progress });
+            *rest.listing.lock() = Some(Box::new(Progress { next: at, ..progress }));
             return;
         }
         let changes = rest.entries.lock();

@@ -45,6 +45,7 @@ impl Vfs {
     /// [`crate::Error::NotDirectory`], [`crate::Error::NotEmpty`], and as [`Vfs::unlink`].
     pub fn remove_directory(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<()> {
         let (victim, change) = self.begin_removal(caller, parent, name)?;
+        self.core.paths.shape_changed();
         self.core.backend().remove_directory(caller, parent.id(), name)?;
         change.settle([Some(Target::Missing), None]);
         victim.inode.forget_names(&self.core.clock);

@@ -37,6 +37,9 @@ impl Vfs {
     ) -> Result<Step> {
         let (step, changes) = self.begin_rename(caller, from, to, mode)?;
         let core = &self.core;
+        if step.moved.is_directory() || step.target.as_ref().is_some_and(Node::is_directory) {
+            core.paths.shape_changed();
+        }
         core.backend().rename(caller, (from.0.id(), from.1), (to.0.id(), to.1), mode)?;
         // First the objects: who finds one at its new name goes on to its parent.
         self.renamed(from.0, to.0, &step, mode);

@@ -3,7 +3,7 @@
 use super::change::AttributeChange;
 use crate::acl;
 use crate::attributes::FileKind;
-use crate::backend::XattrMode;
+use crate::backend::{Backend, XattrMode};
 use crate::caller::{Caller, Checks};
 use crate::error::{Error, Result};
 use crate::inode::Node;
@@ -53,8 +53,24 @@ impl Vfs {
             return Err(Error::from_errno(libc::E2BIG));
         }
         self.check_xattr(caller, node, name, Access::WRITE)?;
-        let _change = AttributeChange::begin(&self.core, node);
-        self.core.backend().set_xattr(caller, node.id(), name, value, mode)
+        self.changing_xattrs(node, |backend| {
+            backend.set_xattr(caller, node.id(), name, value, mode)
+        })
+    }
+
+    fn changing_xattrs(
+        &self,
+        node: &Node,
+        change: impl FnOnce(&dyn Backend) -> Result<()>,
+    ) -> Result<()> {
+        let begun = AttributeChange::begin(&self.core, node);
+        let result = change(self.core.backend());
+        drop(begun);
+        if node.is_directory() {
+            // It may have been the access control list: see `paths`.
+            self.core.paths.shape_changed();
+        }
+        result
     }
 
     /// The names of all extended attributes that `caller` may know of. May block.
@@ -70,8 +86,7 @@ impl Vfs {
     pub fn remove_xattr(&self, caller: &Caller, node: &Node, name: &[u8]) -> Result<()> {
         self.writable()?;
         self.check_xattr(caller, node, name, Access::WRITE)?;
-        let _change = AttributeChange::begin(&self.core, node);
-        self.core.backend().remove_xattr(caller, node.id(), name)
+        self.changing_xattrs(node, |backend| backend.remove_xattr(caller, node.id(), name))
     }
 
     /// In a sticky directory anybody may make files; its own attributes are its owner's.

@@ -17,17 +17,21 @@
 //! W3. An inode that was torn down is marked so before another one can stand for the same object;
 //!     a dentry that leads to a marked inode is not believed.
 //! W4. Search permission is decided by the attributes of one instant, before the name is looked up.
+//! W5. All mounts are crossed by one mount table, read at the start: of what is mounted or unmounted
+//!     meanwhile the walk sees all or nothing. From a mountpoint on it goes by the caches and the
+//!     rules of the other file system.
 //!
 //! # Why
 //! As Linux's RCU-walk, but for the end: that takes a reference on the last object, so all who look
 //! at one file meet on its count. Here `stat` copies the attributes under their sequence and leaves.
 //! Weakness: `..` and symbolic links in the middle stop it.
 
-use super::{Manner, Resolve, Symlinks};
+use super::{Manner, Resolve, Spot, Start, Symlinks};
 use crate::attributes::FileKind;
 use crate::caller::{Caller, Checks};
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Moment, Node};
+use crate::mount::{Mount, Table};
 use crate::name::NAME_MAX;
 use crate::names;
 use crate::permission;
@@ -111,8 +115,77 @@ impl<'g> Place<'g> {
         }
     }
 
-    pub(super) fn is_start(self, start: &Node) -> bool {
-        matches!(self, Place::Held(node) if node == start)
+}
+
+/// A place, and the mount it is in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct At<'g> {
+    pub(super) place: Place<'g>,
+    /// `None`: the mount where the walk began.
+    mount: Option<&'g Ref<Mount>>,
+}
+
+impl<'g> At<'g> {
+    #[inline]
+    pub(super) fn inode(self) -> &'g Inode {
+        self.place.inode()
+    }
+
+    /// A hold on it and on its mount, unless one of them has gone.
+    pub(super) fn hold(self) -> Option<Spot> {
+        // The mount first: giving it back ends nothing, since it is in the walk's table; giving a
+        // node back may call the store.
+        let mount = match self.mount {
+            Some(mount) => Some(mount.try_hold()?),
+            None => None,
+        };
+        Some(Spot { node: self.place.hold()?, mount })
+    }
+
+    pub(super) fn is_start(self, start: Start<'_>) -> bool {
+        self.mount.is_none() && matches!(self.place, Place::Held(node) if node == start.node)
+    }
+}
+
+/// What a walk that may cross mounts goes by.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mounts<'g> {
+    table: &'g Table,
+    root: &'g Ref<Mount>,
+    /// The mount where the walk began.
+    start: u64,
+}
+
+impl<'g> Mounts<'g> {
+    /// `None` if there are none: the walk stays where it is.
+    pub(super) fn of(start: Start<'g>, guard: &'g Guard) -> Option<Self> {
+        let inside = start.inside?;
+        let (table, root) = (inside.namespace.table(guard), inside.namespace.root());
+        let start = inside.mount.id;
+        let none = table.is_empty() && start == root.id;
+        (!none).then_some(Self { table, root, start })
+    }
+}
+
+/// The part of a walk in one file system.
+struct Leg<'g> {
+    vfs: &'g Vfs,
+    /// Names found.
+    found: u64,
+}
+
+impl<'g> Leg<'g> {
+    fn end(&self) {
+        if self.found > 0 {
+            self.vfs.core.counters.name_hits.add(self.found);
+        }
+    }
+
+    /// Goes on in another file system, at the root of `mount`.
+    fn cross(&mut self, mount: &'g Ref<Mount>) -> At<'g> {
+        self.end();
+        *self = Self { vfs: &mount.vfs, found: 0 };
+        At { place: Place::Held(&mount.root), mount: Some(mount) }
     }
 }
 
@@ -120,11 +193,11 @@ impl<'g> Place<'g> {
 #[derive(Debug)]
 pub(super) enum Fast<'g, 'p> {
     /// At an object.
-    Found(Place<'g>),
+    Found(At<'g>),
     /// At a last name that does not exist, which is all that is left of the path.
-    Missing { at: Place<'g>, rest: &'p [u8] },
+    Missing { at: At<'g>, rest: &'p [u8] },
     /// Before it was done.
-    Stopped { at: Place<'g>, rest: &'p [u8], reason: Reason },
+    Stopped { at: At<'g>, rest: &'p [u8], reason: Reason },
 }
 
 impl Vfs {
@@ -138,39 +211,47 @@ impl Vfs {
         &'g self,
         guard: &'g Guard,
         manner: Manner<'_>,
-        start: &'g Node,
+        (start, mounts): (Start<'g>, Option<Mounts<'g>>),
         path: &'p [u8],
     ) -> Result<(Fast<'g, 'p>, Option<Moment>)> {
-        let (mut now, mut found) = (None, 0);
-        let end = self.fast(guard, manner, start, path, &mut now, &mut found);
-        if found > 0 {
-            self.core.counters.name_hits.add(found);
-        }
+        let (mut now, mut leg) = (None, Leg { vfs: self, found: 0 });
+        let end = match mounts {
+            None => Self::fast::<false>(guard, manner, (start, mounts), path, &mut now, &mut leg),
+            _ => Self::fast::<true>(guard, manner, (start, mounts), path, &mut now, &mut leg),
+        };
+        leg.end();
         Ok((end?, now))
     }
 
     #[inline]
-    fn fast<'g, 'p>(
-        &'g self,
+    fn fast<'g, 'p, const CROSSES: bool>(
         guard: &'g Guard,
         manner: Manner<'_>,
-        start: &'g Node,
+        (start, mounts): (Start<'g>, Option<Mounts<'g>>),
         path: &'p [u8],
         now: &mut Option<Moment>,
-        found: &mut u64,
+        leg: &mut Leg<'g>,
     ) -> Result<Fast<'g, 'p>> {
-        let names = &self.core.names;
-        let mut at = Place::Held(start);
+        let mut vfs = leg.vfs;
+        let mut names = &vfs.core.names;
+        let mut at = At { place: Place::Held(start.node), mount: None };
         let mut rest = path;
         if path[0] == b'/' {
             match manner.resolve {
-                Resolve::Anywhere => at = Place::Held(self.root()),
+                Resolve::Anywhere => match mounts {
+                    Some(mounts) if CROSSES => {
+                        at = leg.cross(mounts.root);
+                        (vfs, names) = (leg.vfs, &leg.vfs.core.names);
+                    }
+                    _ => at.place = Place::Held(vfs.root()),
+                },
                 Resolve::InRoot => {}
                 Resolve::Beneath => {
                     return Ok(Fast::Stopped { at, rest, reason: Reason::Start });
                 }
             }
         }
+        let mut id = at.inode().id;
         loop {
             let directory = at.inode();
             while let [b'/', after @ ..] = rest {
@@ -178,8 +259,10 @@ impl Vfs {
             }
             if rest.is_empty() {
                 // A path that ends in a slash, or is nothing else.
-                let is_directory = directory.kind() == FileKind::Directory;
-                return if is_directory { Ok(Fast::Found(at)) } else { Err(Error::NotDirectory) };
+                return match directory.is_directory() {
+                    true => Ok(Fast::Found(at)),
+                    false => Err(Error::NotDirectory),
+                };
             }
             let (length, hash) = names.scan_component(rest);
             let (name, after) = rest.split_at(length);
@@ -187,10 +270,10 @@ impl Vfs {
             if length > NAME_MAX {
                 return stopped(Reason::Name);
             }
-            if directory.kind() != FileKind::Directory {
+            if !directory.is_directory() {
                 return Err(Error::NotDirectory);
             }
-            match self.may_search(manner.caller, directory, now) {
+            match vfs.may_search(manner.caller, directory, now) {
                 Some(true) => {}
                 Some(false) => return Err(Error::Access),
                 None => return stopped(Reason::Permission),
@@ -207,29 +290,31 @@ impl Vfs {
                     return stopped(Reason::DotDot);
                 }
             }
-            let key = names.key_hash(directory.id, hash);
-            let dentry = names.probe(guard, directory, key, name, now);
+            // By the id that came with the dentry: the probe does not wait for the inode's line.
+            let key = names.key_hash(id, hash);
+            let dentry = names.probe(guard, (directory, id), key, name, now);
             let last = after.is_empty();
             let Some(inode) = dentry.and_then(|dentry| dentry.inode()) else {
                 match dentry {
                     Some(dentry) => names::touch(dentry, false),
                     None => {
-                        if self.surely_missing(guard, directory, (key, name), now).is_none() {
+                        if vfs.surely_missing(guard, directory, (key, name), now).is_none() {
                             return stopped(Reason::Miss);
                         }
                     }
                 }
-                self.core.counters.negative_hits.hit();
+                vfs.core.counters.negative_hits.hit();
                 // Slashes may follow: then it still is the last name.
                 return match after.iter().all(|&byte| byte == b'/') {
                     true => Ok(Fast::Missing { at, rest }),
                     false => Err(Error::NotFound),
                 };
             };
-            if let Some(dentry) = dentry {
-                names::touch(dentry, inode.kind() == FileKind::Directory);
-            }
             let kind = inode.kind();
+            if let Some(dentry) = dentry {
+                names::touch(dentry, kind == FileKind::Directory);
+                id = dentry.id();
+            }
             if kind == FileKind::Symlink {
                 if manner.symlinks == Symlinks::Refuse {
                     return Err(Error::SymlinkLoop);
@@ -238,8 +323,18 @@ impl Vfs {
                     return stopped(Reason::Symlink);
                 }
             }
-            *found += 1;
-            at = Place::Named(inode);
+            leg.found += 1;
+            at.place = Place::Named(inode);
+            if CROSSES
+                && inode.is_mounted()
+                && let Some(mounts) = mounts
+            {
+                let mount = at.mount.map_or(mounts.start, |mount| mount.id);
+                if let Some(on) = mounts.table.covering(mount, inode.id) {
+                    at = leg.cross(on);
+                    (vfs, names, id) = (leg.vfs, &leg.vfs.core.names, on.root.id());
+                }
+            }
             if last {
                 return Ok(Fast::Found(at));
             }
@@ -249,7 +344,7 @@ impl Vfs {
 
     /// Whether `caller` may search `directory`, if the caches and the caller's known groups say.
     #[inline]
-    fn may_search(
+    pub(super) fn may_search(
         &self,
         caller: &Caller,
         directory: &Inode,

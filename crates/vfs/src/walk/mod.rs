@@ -8,22 +8,27 @@
 //!
 //! # Concurrency
 //! A fast walk is under one epoch guard from start to end. The guard is dropped before the slow walk
-//! begins, which may block in the store.
+//! begins, which may block in the store. A fast walk goes by one mount table, a slow one by the newest
+//! at each crossing, since it may take long; it holds the mounts it is in ([`crate::Namespace`]).
 
 mod fast;
 mod slow;
+mod whole;
 
 pub(crate) use fast::Reason;
 
-use self::fast::{Fast, Place};
+use self::fast::{At, Fast, Mounts};
 use self::slow::Walk;
 use crate::attributes::Attributes;
 use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::inode::Node;
+use crate::mount::{Inside, Mount};
 use crate::name::{Name, PATH_MAX};
 use crate::vfs::Vfs;
+use std::sync::Arc;
 use uvfs_concurrent::epoch;
+use uvfs_concurrent::object::Hold;
 
 /// Symbolic links followed in one walk, at most (path_resolution(7)).
 pub const SYMLINKS_MAX: usize = 40;
@@ -31,7 +36,7 @@ pub const SYMLINKS_MAX: usize = 40;
 /// Where a walk may lead (as the flags of `openat2(2)`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Resolve {
-    /// Anywhere in the file system; absolute paths start at its root.
+    /// Anywhere in the file system, or in the namespace; absolute paths start at its root.
     #[default]
     Anywhere,
     /// Only to what lies below the starting directory: absolute paths and links, and `..` out of
@@ -53,13 +58,36 @@ pub enum Symlinks {
     Refuse,
 }
 
+/// Where a walk begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Start<'a> {
+    pub(crate) node: &'a Node,
+    /// In which mount of which namespace. `None`: in no namespace; the walk crosses no mount.
+    pub(crate) inside: Option<&'a Inside>,
+}
+
+/// A node that a walk came to, and the mount it is in.
+#[derive(Debug, Clone)]
+pub(crate) struct Spot {
+    pub(crate) node: Node,
+    /// `None`: the mount where the walk began.
+    pub(crate) mount: Option<Hold<Mount>>,
+}
+
+impl Spot {
+    /// The file system it is in; `start` is the one where the walk began.
+    pub(crate) fn vfs<'s>(&'s self, start: &'s Arc<Vfs>) -> &'s Arc<Vfs> {
+        self.mount.as_ref().map_or(start, |mount| &mount.vfs)
+    }
+}
+
 /// Where a walk ended.
 pub(crate) enum Walked {
     /// At an object.
-    Node(Node),
+    Node(Spot),
     /// At a name that does not exist, in this directory.
     Missing {
-        directory: Node,
+        directory: Spot,
         name: Box<[u8]>,
         /// The path, or a link it led through, ended in a slash: only a directory can be meant.
         slash: bool,
@@ -68,7 +96,7 @@ pub(crate) enum Walked {
 
 /// A name that a path ends in, and its directory.
 pub(crate) struct LastName {
-    pub(crate) directory: Node,
+    pub(crate) directory: Spot,
     pub(crate) name: Box<[u8]>,
     /// The path ended in a slash: the name must be a directory's.
     pub(crate) slash: bool,
@@ -99,21 +127,27 @@ impl Vfs {
     /// # Errors
     /// [`Error::NotFound`] for an empty path or a missing component, [`Error::NotDirectory`],
     /// [`Error::Access`], [`Error::SymlinkLoop`], [`Error::NameTooLong`], [`Error::CrossDevice`].
-    pub(crate) fn walk(&self, manner: Manner<'_>, start: &Node, path: &[u8]) -> Result<Walked> {
+    pub(crate) fn walk(
+        self: &Arc<Self>,
+        manner: Manner<'_>,
+        start: Start<'_>,
+        path: &[u8],
+    ) -> Result<Walked> {
         check_path(path)?;
         let (from, rest) = {
             let guard = epoch::pin();
-            match self.walk_fast(&guard, manner, start, path)?.0 {
+            let mounts = Mounts::of(start, &guard);
+            match self.walk_fast(&guard, manner, (start, mounts), path)?.0 {
                 // Looking up the last name again tells the directory that a caller may want next.
                 Fast::Missing { at, rest } => self.leave(manner, start, path, (at, rest)),
                 Fast::Stopped { at, rest, reason } => {
                     self.core.counters.walks.slow(reason);
                     self.leave(manner, start, path, (at, rest))
                 }
-                Fast::Found(place) => match place.hold() {
-                    Some(node) => {
+                Fast::Found(at) => match at.hold() {
+                    Some(spot) => {
                         self.core.counters.walks.fast.hit();
-                        return Ok(Walked::Node(node));
+                        return Ok(Walked::Node(spot));
                     }
                     None => {
                         self.core.counters.walks.slow(Reason::Evicted);
@@ -130,19 +164,40 @@ impl Vfs {
     ///
     /// # Errors
     /// As [`Vfs::walk`], and [`Error::NotFound`] for a missing last name.
-    pub(crate) fn stat(&self, manner: Manner<'_>, start: &Node, path: &[u8]) -> Result<Attributes> {
-        check_path(path)?;
+    pub(crate) fn stat(
+        self: &Arc<Self>,
+        manner: Manner<'_>,
+        start: Start<'_>,
+        path: &[u8],
+    ) -> Result<Attributes> {
+        if path.is_empty() || path.len() > PATH_MAX {
+            check_path(path)?;
+        }
         let (from, rest) = {
             let guard = epoch::pin();
-            let (end, mut now) = self.walk_fast(&guard, manner, start, path)?;
+            let mounts = Mounts::of(start, &guard);
+            // A memo says where a path leads in one file system.
+            let whole = match mounts {
+                None => self.whole_hash(start.node, path),
+                Some(_) => None,
+            };
+            if let Some(hash) = whole
+                && let Some(attributes) = self.stat_whole(&guard, manner, start.node, (hash, path))
+            {
+                return Ok(attributes);
+            }
+            let (end, mut now) = self.walk_fast(&guard, manner, (start, mounts), path)?;
             match end {
                 Fast::Missing { .. } => {
                     self.core.counters.walks.fast.hit();
                     return Err(Error::NotFound);
                 }
-                Fast::Found(place) => match place.inode().cached_attributes_at(&mut now) {
+                Fast::Found(at) => match at.inode().cached_attributes_at(&mut now) {
                     Some(attributes) => {
                         self.core.counters.walks.fast.hit();
+                        if let Some(hash) = whole {
+                            self.offer_whole(&guard, manner, start.node, (hash, path));
+                        }
                         return Ok(attributes);
                     }
                     None => {
@@ -156,8 +211,9 @@ impl Vfs {
                 }
             }
         };
+        check_path(path)?;
         match Walk::new(self, manner, start).run(from, rest)? {
-            Walked::Node(node) => self.attributes(&node, None),
+            Walked::Node(spot) => spot.vfs(self).attributes(&spot.node, None),
             Walked::Missing { .. } => Err(Error::NotFound),
         }
     }
@@ -167,15 +223,15 @@ impl Vfs {
     fn leave<'p>(
         &self,
         manner: Manner<'_>,
-        start: &Node,
+        start: Start<'_>,
         path: &'p [u8],
-        (at, rest): (Place<'_>, &'p [u8]),
-    ) -> (Option<Node>, &'p [u8]) {
+        (at, rest): (At<'_>, &'p [u8]),
+    ) -> (Option<Spot>, &'p [u8]) {
         if manner.resolve != Resolve::Anywhere || at.is_start(start) {
             return (None, path);
         }
         match at.hold() {
-            Some(node) => (Some(node), rest),
+            Some(spot) => (Some(spot), rest),
             None => (None, path),
         }
     }
@@ -185,9 +241,9 @@ impl Vfs {
     /// # Errors
     /// As [`Vfs::walk`]; what `refused` says where the path does not end in a name.
     pub(crate) fn walk_to_name(
-        &self,
+        self: &Arc<Self>,
         manner: Manner<'_>,
-        start: &Node,
+        start: Start<'_>,
         path: &[u8],
         refused: impl Fn(NoName) -> Error,
     ) -> Result<LastName> {
@@ -206,7 +262,7 @@ impl Vfs {
         };
         let before = if before.is_empty() { b"." } else { before };
         let directory = match self.walk(Manner { symlinks, ..manner }, start, before)? {
-            Walked::Node(node) if node.is_directory() => node,
+            Walked::Node(spot) if spot.node.is_directory() => spot,
             Walked::Node(_) => return Err(Error::NotDirectory),
             Walked::Missing { .. } => return Err(Error::NotFound),
         };

@@ -4,33 +4,42 @@
 //! It holds nodes and no lock. `..` follows the parent that a directory notes. A directory that
 //! is moved meanwhile could so lead a walk out of where it must stay; a walk that is confined
 //! ([`Resolve::Beneath`], [`Resolve::InRoot`]) therefore holds the directories it came through, and
-//! its `..` goes back by them, whatever is moved. (`openat2(2)` starts again, or gives up.)
+//! its `..` goes back by them, whatever is moved, mounted or unmounted. (`openat2(2)` starts again, or
+//! gives up.)
+//!
+//! At each mountpoint, and at `..` from the root of a mount, it asks the mount table of that moment, and
+//! holds the mount it goes on in. So an unmount that comes between two crossings is seen by the later
+//! one only; but never half of one crossing.
 
-use super::{Manner, Resolve, SYMLINKS_MAX, Symlinks, Walked};
+use super::{Manner, Resolve, SYMLINKS_MAX, Spot, Start, Symlinks, Walked};
 use crate::attributes::FileKind;
+use crate::backend::InodeId;
 use crate::error::{Error, Result};
 use crate::inode::Node;
+use crate::mount::Mount;
 use crate::name::Name;
 use crate::vfs::Vfs;
 use std::collections::VecDeque;
+use std::sync::Arc;
+use uvfs_concurrent::object::Hold;
 
 /// One walk in progress.
 pub(super) struct Walk<'a> {
-    vfs: &'a Vfs,
+    vfs: &'a Arc<Vfs>,
     manner: Manner<'a>,
-    start: &'a Node,
+    start: Start<'a>,
     links: usize,
     /// Of a confined walk: the directories above the one it is at, from the start on.
-    behind: Vec<Node>,
+    behind: Vec<Spot>,
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(vfs: &'a Vfs, manner: Manner<'a>, start: &'a Node) -> Self {
+    pub(super) fn new(vfs: &'a Arc<Vfs>, manner: Manner<'a>, start: Start<'a>) -> Self {
         Self { vfs, manner, start, links: 0, behind: Vec::new() }
     }
 
     /// Walks `path`, from `from` if a faster walk came that far.
-    pub(super) fn run(mut self, from: Option<Node>, path: &[u8]) -> Result<Walked> {
+    pub(super) fn run(mut self, from: Option<Spot>, path: &[u8]) -> Result<Walked> {
         let mut at = match from {
             Some(at) => at,
             None => self.origin(path)?,
@@ -39,22 +48,23 @@ impl<'a> Walk<'a> {
         rest.push(path)?;
         while let Some(component) = rest.next() {
             let last = rest.is_empty();
-            if !at.is_directory() {
+            if !at.node.is_directory() {
                 return Err(Error::NotDirectory);
             }
             let name = match &*component {
                 b"." => {
-                    self.vfs.check(self.manner.caller, &at, crate::Access::EXECUTE)?;
+                    self.may_search(&at)?;
                     continue;
                 }
                 b".." => {
-                    self.vfs.check(self.manner.caller, &at, crate::Access::EXECUTE)?;
+                    self.may_search(&at)?;
                     at = self.parent(at)?;
                     continue;
                 }
                 name => Name::new(name)?,
             };
-            let found = match self.vfs.lookup(self.manner.caller, &at, name)?.found() {
+            let looked_up = at.vfs(self.vfs).lookup(self.manner.caller, &at.node, name)?;
+            let found = match looked_up.found() {
                 Ok(found) => found.node,
                 Err(Error::NotFound) if last => {
                     let slash = rest.must_be_directory;
@@ -69,54 +79,120 @@ impl<'a> Walk<'a> {
             } else if self.manner.symlinks == Symlinks::Refuse {
                 return Err(Error::SymlinkLoop);
             } else if follow {
-                let text = self.follow(&found)?;
+                let text = self.follow(at.vfs(self.vfs), &found)?;
                 at = if text.first() == Some(&b'/') { self.origin(&text)? } else { at };
                 rest.push(&text)?;
             } else {
-                at = found;
+                at.node = found;
             }
         }
-        if rest.must_be_directory && !at.is_directory() {
+        if rest.must_be_directory && !at.node.is_directory() {
             return Err(Error::NotDirectory);
         }
         Ok(Walked::Node(at))
     }
 
+    fn may_search(&self, at: &Spot) -> Result<()> {
+        at.vfs(self.vfs).check(self.manner.caller, &at.node, crate::Access::EXECUTE)
+    }
+
     /// Where a path (or link text) starts.
-    fn origin(&mut self, path: &[u8]) -> Result<Node> {
+    fn origin(&mut self, path: &[u8]) -> Result<Spot> {
         match (path.first(), self.manner.resolve) {
-            (Some(b'/'), Resolve::Anywhere) => return Ok(self.vfs.root().clone()),
+            (Some(b'/'), Resolve::Anywhere) => {
+                return Ok(match self.start.inside {
+                    Some(inside) => {
+                        let mount = inside.namespace.root_mount();
+                        Spot { node: mount.root.clone(), mount: Some(mount) }
+                    }
+                    None => Spot { node: self.vfs.root().clone(), mount: None },
+                });
+            }
             (Some(b'/'), Resolve::Beneath) => return Err(Error::CrossDevice),
             _ => {}
         }
         self.behind.clear();
-        Ok(self.start.clone())
+        Ok(Spot { node: self.start.node.clone(), mount: None })
     }
 
-    fn enter(&mut self, at: Node, found: Node) -> Node {
+    /// Goes on from `at` to `found`, which was found in it, or to what is mounted there.
+    fn enter(&mut self, at: Spot, found: Node) -> Spot {
+        let mount = at.mount.clone();
         if self.manner.resolve != Resolve::Anywhere {
             self.behind.push(at);
         }
-        found
+        self.covering(Spot { node: found, mount })
     }
 
-    fn parent(&mut self, at: Node) -> Result<Node> {
+    /// `at`, or the root of what is mounted there.
+    fn covering(&self, at: Spot) -> Spot {
+        if at.node.inode.is_mounted()
+            && let Some(inside) = self.start.inside
+            && let Some(on) = inside.namespace.covering(self.mount(&at, &inside.mount), &at.node)
+        {
+            return Spot { node: on.root.clone(), mount: Some(on) };
+        }
+        at
+    }
+
+    /// The mount that `at` is in; `start` is the one where the walk began.
+    fn mount<'s>(&self, at: &'s Spot, start: &'s Hold<Mount>) -> &'s Hold<Mount> {
+        at.mount.as_ref().unwrap_or(start)
+    }
+
+    fn parent(&mut self, at: Spot) -> Result<Spot> {
         match (self.manner.resolve, self.behind.pop()) {
-            (Resolve::Anywhere, _) => Ok(at.inode.parent().unwrap_or(at)),
+            (Resolve::Anywhere, _) => self.parent_anywhere(at),
             (_, Some(parent)) => Ok(parent),
             (Resolve::Beneath, None) => Err(Error::CrossDevice),
             (Resolve::InRoot, None) => Ok(at),
         }
     }
 
-    fn follow(&mut self, link: &Node) -> Result<Vec<u8>> {
+    /// The parent that the directory notes. From the root of a mount: that of the mountpoint.
+    fn parent_anywhere(&self, mut at: Spot) -> Result<Spot> {
+        let Some(inside) = self.start.inside else {
+            at.node = at.node.inode.parent().unwrap_or(at.node);
+            return Ok(at);
+        };
+        while at.node == self.mount(&at, &inside.mount).root {
+            match inside.namespace.above(self.mount(&at, &inside.mount)) {
+                Some((mount, node)) => at = Spot { node, mount: Some(mount) },
+                // The namespace's root, or that of a detached mount.
+                None => return Ok(at),
+            }
+        }
+        at.node = at.node.inode.parent().unwrap_or(at.node);
+        if !is_within(&at.node, &self.mount(&at, &inside.mount).root) {
+            // Moved out of what is mounted: `..` must not lead to what is not. As Linux.
+            return Err(Error::NotFound);
+        }
+        Ok(self.covering(at))
+    }
+
+    fn follow(&mut self, vfs: &Vfs, link: &Node) -> Result<Vec<u8>> {
         self.links += 1;
         if self.links > SYMLINKS_MAX {
             return Err(Error::SymlinkLoop);
         }
-        let text = self.vfs.read_link(link)?;
+        let text = vfs.read_link(link)?;
         if text.is_empty() { Err(Error::NotFound) } else { Ok(text) }
     }
+}
+
+/// Whether `root` is `node` or above it.
+fn is_within(node: &Node, root: &Node) -> bool {
+    if root.id() == InodeId::ROOT {
+        return true;
+    }
+    let mut above = Some(node.clone());
+    while let Some(node) = above {
+        if node == *root {
+            return true;
+        }
+        above = node.inode.parent();
+    }
+    false
 }
 
 /// What is left to walk: components, front first.

@@ -1,0 +1,790 @@
+//! Floor: what the name cache does, as its users see it: which questions reach the store and which do not.
+//!
+//! The store is hostile: it counts its calls, holds them at gates, and reports news. Deterministic, but
+//! for the last tests, which print a seed (`UVFS_SEED` replays it).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
+use uvfs_tests::{
+    Hostile, Numbers, Watchdog, assert_references_exact, errno, for_each_node, hostile,
+    inner_snapshot, list_nodes, root, seed, snapshot, vfs_over,
+};
+use uvfs_vfs::{
+    Authority, Backend, Caller, Directory, Error, FileRef, InodeId, Lookup, Name, NewKind, NewNode,
+    RenameMode, Result, SetAttributes, Vfs, VfsConfig,
+};
+
+struct Scene {
+    hostile: Hostile,
+    vfs: Arc<Vfs>,
+    top: Directory,
+    _watchdog: Watchdog,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::over(hostile(), VfsConfig::default())
+    }
+
+    /// Over a store that others change, whose answers are believed for `time`, and which reports news.
+    fn shared(time: Duration) -> Self {
+        let config = VfsConfig {
+            attr_timeout: time,
+            entry_timeout: time,
+            negative_timeout: time,
+            watch: true,
+            ..VfsConfig::default()
+        };
+        Self::over(hostile().claiming(|can| can.authority = Authority::Shared), config)
+    }
+
+    fn sized(metadata_bytes: u64) -> Self {
+        Self::over(hostile(), VfsConfig { metadata_bytes, ..VfsConfig::default() })
+    }
+
+    fn over(hostile: Hostile, config: VfsConfig) -> Self {
+        let vfs = vfs_over(&hostile, config);
+        let top = root(&vfs);
+        Self { hostile, vfs, top, _watchdog: Watchdog::new(Duration::from_secs(120)) }
+    }
+
+    /// How often the store was asked for a name while `work` ran.
+    fn asked(&self, work: impl FnOnce()) -> usize {
+        self.hostile.follow(Plan::new());
+        work();
+        self.hostile.made(Call::Lookup)
+    }
+
+    fn missing(&self, path: &str) {
+        assert_eq!(errno(&self.top.stat(path)), libc::ENOENT, "{path}");
+    }
+
+    fn found(&self, path: &str) {
+        assert_eq!(errno(&self.top.stat(path)), 0, "{path}");
+    }
+
+    fn directory(&self, path: &str) -> Directory {
+        self.top.open_directory(path).unwrap()
+    }
+
+    /// Lists `path` with attributes; all of its names are cached then.
+    fn list(&self, path: &str) -> usize {
+        list_nodes(&self.vfs, self.directory(path).node()).len()
+    }
+
+    /// Has another one make a file in the store, and say so if `news`.
+    fn other_makes(&self, parent: InodeId, name: &str, news: bool) -> InodeId {
+        let name = Name::new(name.as_bytes()).unwrap();
+        let new = NewNode { kind: NewKind::Regular, mode: 0o644, umask: 0 };
+        let store = self.hostile.inner();
+        let entry = store.create(&Caller::root(), parent, name, &new).unwrap();
+        store.forget(entry.inode, 1);
+        if news {
+            self.hostile.sink().unwrap().entry_changed(parent, name);
+        }
+        entry.inode
+    }
+
+    fn end(self) {
+        self.hostile.behave();
+        drop(self.top);
+        assert_references_exact(&self.vfs, &self.hostile);
+    }
+}
+
+/// Opens a gate also when the test fails: what it holds must end.
+struct OpenAtEnd<'a>(&'a Gate);
+
+impl Drop for OpenAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+// Questions in flight.
+
+/// Many ask for one name that is not cached: the store is asked once. Other names do not wait.
+#[test]
+fn one_of_many_asks_the_store() {
+    let scene = Scene::new();
+    scene.top.write_file("there", "").unwrap();
+    scene.top.write_file("other", "").unwrap();
+    for path in ["there", "none"] {
+        // Who comes late finds the answer cached; until some did wait, nothing was shown.
+        let mut waited = 0;
+        for _ in 0..1000 {
+            scene.vfs.forget_unused();
+            waited = scene.vfs.statistics().waited;
+            let gate = Gate::new();
+            let hold = Fault::Hold(Moment::After, gate.clone());
+            scene.hostile.follow(Plan::new().when(On::call(Call::Lookup).name(path), hold));
+            let called = AtomicUsize::new(0);
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        called.fetch_add(1, SeqCst);
+                        match scene.top.stat(path) {
+                            Ok(_) => assert_eq!(path, "there"),
+                            Err(error) => assert!(matches!(error, Error::NotFound)),
+                        }
+                    });
+                }
+                let opener = OpenAtEnd(&gate);
+                gate.wait_for(1);
+                while called.load(SeqCst) < 4 {
+                    std::thread::yield_now();
+                }
+                // Not held up, and they give the others time to come.
+                for _ in 0..20 {
+                    assert!(scene.top.stat("other").is_ok());
+                    scene.missing("nothing");
+                    std::thread::yield_now();
+                }
+                drop(opener);
+            });
+            let journal = scene.hostile.journal();
+            let asked = journal.iter().filter(|made| made.name.as_deref() == Some(path.as_bytes()));
+            assert_eq!(asked.count(), 1, "{path}");
+            if scene.vfs.statistics().waited >= waited + 2 {
+                waited = 0;
+                break;
+            }
+        }
+        assert_eq!(waited, 0, "no two ever waited for {path}");
+    }
+    scene.end();
+}
+
+/// The one who asks gets an error: the others ask for themselves, and nobody is stuck.
+#[test]
+fn an_error_is_only_for_who_asked() {
+    let scene = Scene::new();
+    scene.top.write_file("there", "").unwrap();
+    scene.vfs.forget_unused();
+    let gate = Gate::new();
+    let lookup = || On::call(Call::Lookup).name("there").nth(1);
+    let plan = Plan::new().when(lookup(), Fault::Hold(Moment::After, gate.clone()));
+    scene.hostile.follow(plan.when(lookup(), Fault::Fail(Moment::After, libc::EIO)));
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| scene.top.stat("there"))).collect();
+        gate.wait_for(1);
+        gate.open();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(answers.iter().filter(|answer| answer.is_err()).count(), 1, "{answers:?}");
+    assert!(matches!(scene.hostile.made(Call::Lookup), 2 | 3 | 4));
+    scene.end();
+}
+
+/// An answer that may not be kept is no answer for others: nobody waits for one.
+#[test]
+fn without_lifetimes_everybody_asks() {
+    let scene = Scene::shared(Duration::ZERO);
+    scene.top.write_file("there", "").unwrap();
+    for path in ["there", "none"] {
+        assert_eq!(scene.asked(|| (0..3).for_each(|_| drop(scene.top.stat(path)))), 3, "{path}");
+        let gate = Gate::new();
+        let hold = Fault::Hold(Moment::After, gate.clone());
+        scene.hostile.follow(Plan::new().when(On::call(Call::Lookup).name(path), hold));
+        std::thread::scope(|scope| {
+            let opener = OpenAtEnd(&gate);
+            (0..3).for_each(|_| drop(scope.spawn(|| scene.top.stat(path).map(drop))));
+            // All three are in the store at once.
+            gate.wait_for(3);
+            drop(opener);
+        });
+    }
+    assert_eq!((scene.vfs.statistics().waited, scene.vfs.statistics().names.held), (0, 0));
+    scene.end();
+}
+
+/// The same for missing names alone.
+#[test]
+fn a_negative_lifetime_of_zero_remembers_no_missing_name() {
+    let config = VfsConfig { negative_timeout: Duration::ZERO, ..VfsConfig::default() };
+    let scene = Scene::over(hostile(), config);
+    scene.top.create_directory("d", 0o755).unwrap();
+    scene.top.write_file("d/there", "").unwrap();
+    assert_eq!(scene.list("d"), 1);
+    assert_eq!(scene.asked(|| (0..3).for_each(|_| scene.missing("d/none"))), 3);
+    scene.top.remove_file("d/there").unwrap();
+    assert_eq!(scene.asked(|| scene.missing("d/there")), 1);
+    assert_eq!(scene.vfs.statistics().negatives, 0);
+    scene.end();
+}
+
+// What stays.
+
+const HOT: usize = 300;
+
+impl Scene {
+    /// Makes `count` files in `directory`.
+    fn fill(&self, directory: &str, count: usize) {
+        self.top.create_directory(directory, 0o755).unwrap();
+        (0..count).for_each(|at| self.top.write_file(format!("{directory}/{at}"), "").unwrap());
+    }
+
+    fn use_hot(&self) {
+        (0..HOT).for_each(|at| self.found(&format!("hot/{at}")));
+    }
+}
+
+/// A storm of questions for what does not exist takes its own share, and pushes out neither the names
+/// in use nor the missing names that are asked for again and again.
+#[test]
+fn missing_names_have_a_share_of_their_own() {
+    let scene = Scene::sized(1 << 20);
+    scene.fill("hot", HOT);
+    (0..3).for_each(|_| scene.use_hot());
+    let again = || (0..20).for_each(|at| scene.missing(&format!("again-{at}")));
+    (0..3).for_each(|_| again());
+    let evicted = scene.vfs.statistics().names.evicted;
+    for storm in 0..30 {
+        (0..1000).for_each(|at| scene.missing(&format!("missing-{storm}-{at}")));
+        assert_eq!(scene.asked(|| (0..2).for_each(|_| again())), 0, "storm {storm}");
+        let statistics = scene.vfs.statistics();
+        // A line of 64 bytes each, a fifth of the budget, and what one step leaves.
+        assert!(statistics.negatives * 64 <= (1 << 20) / 5 + 4096, "{statistics:?}");
+    }
+    assert!(scene.vfs.statistics().names.evicted > evicted + 20_000);
+    assert_eq!(scene.asked(|| scene.use_hot()), 0, "names in use were pushed out");
+    scene.end();
+}
+
+/// Reading a directory of several times what fits pushes out nothing that is in use meanwhile.
+#[test]
+fn a_listing_pushes_out_nothing_in_use() {
+    let scene = Scene::sized(1 << 20);
+    scene.fill("huge", 15_000);
+    scene.fill("hot", HOT);
+    (0..3).for_each(|_| scene.use_hot());
+    let huge = scene.directory("huge");
+    let mut at = 0;
+    let mut listed = 0;
+    let asked = scene.asked(|| {
+        for_each_node(&scene.vfs, huge.node(), |_, node| {
+            drop(node);
+            listed += 1;
+            at = (at + 1) % HOT;
+            scene.top.stat(format!("hot/{at}")).unwrap();
+        });
+    });
+    assert_eq!((listed, asked), (15_000, 0));
+    let metadata = scene.vfs.statistics().metadata;
+    assert!(metadata.held_bytes <= metadata.limit_bytes + 16_384, "{metadata:?}");
+    drop(huge);
+    scene.end();
+}
+
+/// Listing a directory makes its names no less worth keeping than they were.
+#[test]
+fn a_listing_does_not_take_the_marks_of_use_away() {
+    let lost = |listed_too: bool| {
+        let scene = Scene::sized(1 << 20);
+        scene.fill("huge", 2500);
+        scene.fill("hot", HOT);
+        scene.vfs.forget_unused();
+        let hot = scene.directory("hot");
+        (0..4).for_each(|_| scene.use_hot());
+        if listed_too {
+            assert_eq!(scene.list("hot"), HOT);
+        }
+        // About as much as there is room for beside them: the hand comes by once.
+        scene.list("huge");
+        let lost = scene.asked(|| scene.use_hot());
+        drop(hot);
+        scene.end();
+        lost
+    };
+    assert_eq!((lost(false), lost(true)), (0, 0), "names in use that went");
+}
+
+// Complete directories.
+
+#[test]
+fn a_listed_directory_denies_what_it_does_not_have() {
+    let scene = Scene::new();
+    scene.fill("d", 100);
+    scene.vfs.forget_unused();
+    assert_eq!(scene.asked(|| scene.missing("d/none")), 2, "d, and none in it");
+    assert_eq!(scene.list("d"), 100);
+    let negatives = scene.vfs.statistics().negatives;
+    let ask = || {
+        (0..50).for_each(|at| scene.missing(&format!("d/none-{at}")));
+        (0..100).for_each(|at| scene.found(&format!("d/{at}")));
+    };
+    assert_eq!(scene.asked(ask), 0);
+    assert_eq!(scene.vfs.statistics().negatives, negatives, "no note is needed");
+    scene.end();
+}
+
+/// Names alone are not enough: a listing that brought no objects makes nothing complete.
+#[test]
+fn a_listing_in_parts_is_complete_only_with_all_of_them() {
+    let scene = Scene::new();
+    scene.fill("d", 10);
+    scene.vfs.forget_unused();
+    let d = scene.directory("d");
+    // From the middle: what came before was not seen.
+    let first = d.list_all().unwrap()[4].next;
+    scene.vfs.forget_unused();
+    let unopened = FileRef::unopened(d.node().id());
+    let mut rest = Few(Vec::new(), usize::MAX);
+    scene.vfs.list(&Caller::root(), d.node(), unopened, first, &mut rest).unwrap();
+    assert_eq!(rest.0.len(), 5);
+    assert_eq!(scene.asked(|| assert!(d.stat("none-1").is_err())), 1);
+    // In two parts, one after the other.
+    let mut part = Few(Vec::new(), 6);
+    scene.vfs.list(&Caller::root(), d.node(), unopened, Default::default(), &mut part).unwrap();
+    assert_eq!(part.0.len(), 6);
+    assert_eq!(scene.asked(|| assert!(d.stat("none-2").is_err())), 1, "half is not all");
+    let at = part.0[5];
+    scene.vfs.list(&Caller::root(), d.node(), unopened, at, &mut Few(Vec::new(), 99)).unwrap();
+    assert_eq!(scene.asked(|| assert!(d.stat("none-3").is_err())), 0);
+    drop(d);
+    scene.end();
+}
+
+/// Takes so many entries, keeps their positions.
+struct Few(Vec<uvfs_vfs::Cookie>, usize);
+
+impl uvfs_vfs::Entries for Few {
+    fn room(&self) -> usize {
+        self.1 - self.0.len()
+    }
+
+    fn wants_nodes(&self) -> bool {
+        true
+    }
+
+    fn name(
+        &mut self,
+        _: Name<'_>,
+        next: uvfs_vfs::Cookie,
+        _: u64,
+        _: uvfs_vfs::FileKind,
+    ) -> bool {
+        let room = self.room() > 0;
+        if room {
+            self.0.push(next);
+        }
+        room
+    }
+
+    fn node(
+        &mut self,
+        name: Name<'_>,
+        next: uvfs_vfs::Cookie,
+        _: uvfs_vfs::Node,
+        attributes: &uvfs_vfs::Attributes,
+        _: (Duration, Duration),
+    ) -> bool {
+        self.name(name, next, attributes.number, attributes.kind)
+    }
+}
+
+#[test]
+fn a_new_directory_is_known_to_be_empty() {
+    let scene = Scene::new();
+    let asked = scene.asked(|| {
+        scene.top.create_directory("d", 0o755).unwrap();
+        scene.missing("d/none");
+        scene.top.write_file("d/a", "").unwrap();
+        scene.top.create_directory("d/e", 0o755).unwrap();
+        scene.missing("d/e/none");
+        assert!(scene.top.stat("d/a").is_ok());
+    });
+    assert_eq!(asked, 0);
+    scene.end();
+}
+
+#[test]
+fn a_directory_stays_complete_through_its_changes() {
+    let scene = Scene::new();
+    scene.fill("d", 3);
+    scene.fill("e", 3);
+    scene.vfs.forget_unused();
+    assert_eq!((scene.list("d"), scene.list("e")), (3, 3));
+    let top = &scene.top;
+    top.write_file("d/new", "").unwrap();
+    top.remove_file("d/0").unwrap();
+    top.rename("d/1", "d/moved", RenameMode::Replace).unwrap();
+    top.rename("d/2", "e/moved", RenameMode::Replace).unwrap();
+    top.rename("d/moved", "e/0", RenameMode::Exchange).unwrap();
+    top.link("d/new", "e/linked").unwrap();
+    top.create_directory("d/sub", 0o755).unwrap();
+    top.remove_directory("d/sub").unwrap();
+    let asked = scene.asked(|| {
+        for path in ["d/0", "d/1", "d/2", "d/sub", "d/none", "e/none", "e/sub"] {
+            scene.missing(path);
+        }
+    });
+    assert_eq!(asked, 0);
+    ["d/new", "d/moved", "e/moved", "e/0", "e/linked"].map(|path| scene.found(path));
+    // A change that failed leaves what it was about to be asked for again.
+    let exclusive = uvfs_vfs::OpenOptions::write().create_new(0o600);
+    scene.hostile.follow(
+        Plan::new()
+            .when(On::call(Call::CreateAndOpen), Fault::Fail(Moment::After, libc::EIO))
+            .when(On::call(Call::Create), Fault::Fail(Moment::After, libc::EIO)),
+    );
+    assert_eq!(errno(&top.open("d/lost", exclusive)), libc::EIO);
+    scene.hostile.follow(Plan::new());
+    assert!(top.stat("d/lost").is_ok(), "the store had made it");
+    scene.end();
+}
+
+/// After a name has been lost, the directory is asked again: once for each missing name, which is then
+/// remembered like any other.
+#[test]
+fn a_lost_name_ends_completeness() {
+    let scene = Scene::new();
+    scene.fill("d", 10);
+    let d = scene.directory("d");
+    assert_eq!(scene.asked(|| scene.missing("d/none")), 0);
+    scene.vfs.forget_unused();
+    assert!(scene.asked(|| assert!(scene.top.stat("d/3").is_ok())) > 0);
+    assert_eq!(scene.asked(|| scene.missing("d/none")), 1);
+    assert_eq!(scene.asked(|| scene.missing("d/none")), 0, "it is remembered");
+    assert_eq!(scene.asked(|| scene.top.remove_file("d/4").unwrap()), 1);
+    assert_eq!(scene.asked(|| scene.missing("d/4")), 0, "it was removed here");
+    assert_eq!(scene.list("d"), 9);
+    assert_eq!(scene.asked(|| scene.missing("d/none-2")), 0, "complete again");
+    drop(d);
+    scene.end();
+}
+
+/// The same for want of room: of a directory larger than the cache, what is there is found.
+#[test]
+fn a_directory_larger_than_the_cache_denies_nothing_that_is_there() {
+    let scene = Scene::sized(64 << 10);
+    scene.fill("d", 2000);
+    let d = scene.directory("d");
+    for _ in 0..2 {
+        scene.list("d");
+        (0..2000).for_each(|at| scene.found(&format!("d/{at}")));
+        (0..200).for_each(|at| scene.missing(&format!("d/none-{at}")));
+    }
+    drop(d);
+    scene.end();
+}
+
+/// What others did, and said, is seen in a complete directory.
+#[test]
+fn news_ends_completeness() {
+    let scene = Scene::shared(HOUR);
+    scene.fill("d", 3);
+    let d = scene.directory("d").node().id();
+    scene.missing("d/new");
+    scene.other_makes(d, "new", false);
+    scene.missing("d/new");
+    scene.other_makes(d, "newer", true);
+    assert!(scene.top.stat("d/newer").is_ok());
+    scene.missing("d/none");
+    assert_eq!(scene.list("d"), 5);
+    assert_eq!(scene.asked(|| scene.missing("d/none-2")), 0, "complete again");
+    scene.other_makes(d, "none-2", false);
+    scene.hostile.sink().unwrap().everything_changed();
+    assert!(scene.top.stat("d/none-2").is_ok());
+    scene.end();
+}
+
+/// Completeness has a lifetime too.
+#[test]
+fn completeness_expires() {
+    let scene = Scene::shared(Duration::from_millis(40));
+    scene.fill("d", 3);
+    let d = scene.directory("d").node().id();
+    scene.other_makes(d, "new", false);
+    let end = Instant::now() + Duration::from_secs(20);
+    while scene.top.stat("d/new").is_err() {
+        assert!(Instant::now() < end, "denied long after its lifetime");
+    }
+    scene.end();
+}
+
+// News about what is not cached yet, while the answer is on its way.
+
+#[test]
+fn news_of_an_object_whose_answer_is_on_its_way() {
+    let scene = Scene::shared(HOUR);
+    scene.top.write_file("a", "").unwrap();
+    let id = scene.top.open("a", uvfs_vfs::OpenOptions::read()).unwrap().node().id();
+    scene.vfs.forget_unused();
+    let gate = Gate::new();
+    let hold = Fault::Hold(Moment::After, gate.clone());
+    scene.hostile.follow(Plan::new().when(On::call(Call::Lookup).name("a"), hold));
+    std::thread::scope(|scope| {
+        scope.spawn(|| scene.top.stat("a").unwrap());
+        let opener = OpenAtEnd(&gate);
+        gate.wait_for(1);
+        let set = SetAttributes { mode: Some(0o600), ..Default::default() };
+        let store = scene.hostile.inner();
+        store.set_attributes(&Caller::root(), FileRef::unopened(id), &set).unwrap();
+        scene.hostile.sink().unwrap().inode_changed(id);
+        drop(opener);
+    });
+    assert_eq!(scene.top.stat("a").unwrap().mode, 0o600, "the news came before the answer");
+    scene.end();
+}
+
+#[test]
+fn news_of_a_directory_whose_answer_is_on_its_way() {
+    let scene = Scene::shared(HOUR);
+    let gate = Gate::new();
+    let hold = Fault::Hold(Moment::After, gate.clone());
+    scene.hostile.follow(Plan::new().when(On::call(Call::Create).name("d"), hold));
+    std::thread::scope(|scope| {
+        scope.spawn(|| scene.top.create_directory("d", 0o755).unwrap());
+        let opener = OpenAtEnd(&gate);
+        gate.wait_for(1);
+        let (store, name) = (scene.hostile.inner(), Name::new(b"d").unwrap());
+        let made = store.lookup(&Caller::root(), InodeId::ROOT, name).unwrap();
+        store.forget(made.inode, 1);
+        scene.other_makes(made.inode, "new", true);
+        drop(opener);
+    });
+    assert!(scene.top.stat("d/new").is_ok(), "the news came before the answer");
+    scene.end();
+}
+
+// Directories that move or go.
+
+#[test]
+fn names_of_a_removed_directory_are_gone() {
+    let scene = Scene::new();
+    scene.fill("d", 0);
+    scene.missing("d/none");
+    let d = scene.directory("d");
+    scene.top.remove_directory("d").unwrap();
+    scene.missing("d");
+    scene.missing("d/none");
+    assert_eq!(errno(&d.stat("none")), libc::ENOENT);
+    assert_eq!(errno(&d.write_file("new", "")), libc::ENOENT);
+    scene.fill("d", 1);
+    assert!(scene.top.stat("d/0").is_ok());
+    assert_eq!(errno(&d.stat("0")), libc::ENOENT, "another directory");
+    drop(d);
+    scene.end();
+}
+
+/// A directory that the store called stale is asked for again, also after its inode has gone and come back.
+#[test]
+fn a_stale_directory_is_not_believed_again() {
+    let scene = Scene::over(
+        hostile().claiming(|can| can.authority = Authority::Shared),
+        VfsConfig {
+            metadata_bytes: 64 << 10,
+            attr_timeout: HOUR,
+            entry_timeout: HOUR,
+            negative_timeout: HOUR,
+            watch: true,
+            ..VfsConfig::default()
+        },
+    );
+    scene.fill("d", 1);
+    let id = scene.directory("d").node().id();
+    (0..5).for_each(|_| scene.found("d/0"));
+    let store = scene.hostile.inner();
+    store.unlink(&Caller::root(), id, Name::new(b"0").unwrap()).unwrap();
+    // It is complete, so it takes a change to have the store asked.
+    let stale = Fault::Fail(Moment::Before, libc::ESTALE);
+    scene.hostile.sink().unwrap().entry_changed(id, Name::new(b"x").unwrap());
+    scene.hostile.follow(Plan::new().when(On::call(Call::Lookup).name("x").nth(1), stale));
+    assert_eq!(errno(&scene.top.stat("d/x")), libc::ESTALE);
+    // Its name goes, nobody holds it, and there is no room: its inode goes before what is in use.
+    scene.hostile.sink().unwrap().entry_changed(InodeId::ROOT, Name::new(b"d").unwrap());
+    for at in 0.. {
+        scene.missing(&format!("missing-{at}"));
+        scene.top.write_file(format!("pressure-{at}"), "").unwrap();
+        if scene.vfs.cached(id).is_none() {
+            break;
+        }
+    }
+    scene.missing("d/0");
+    scene.end();
+}
+
+/// A move that has begun, and before the store does it another object comes to the old name: the store
+/// moves that one. The new name was once cached with the object that had been found.
+#[test]
+fn a_move_into_another_directory_of_what_came_in_between() {
+    for mode in [RenameMode::Replace, RenameMode::Exchange] {
+        for (from, to) in [("x/a", "y/a"), ("y/a", "x/a")] {
+            let scene = Scene::new();
+            scene.fill("x", 0);
+            scene.fill("y", 0);
+            ["x/a", "x/c", "y/a", "y/c"].map(|path| scene.top.write_file(path, path).unwrap());
+            let gate = Gate::new();
+            let hold = Fault::Hold(Moment::Before, gate.clone());
+            scene.hostile.follow(Plan::new().when(On::call(Call::Rename).name("a").nth(1), hold));
+            std::thread::scope(|scope| {
+                scope.spawn(|| scene.top.rename(from, to, mode).unwrap());
+                let opener = OpenAtEnd(&gate);
+                gate.wait_for(1);
+                // Changes in one of the two directories alone.
+                scene.top.rename("x/a", "x/b", RenameMode::Replace).unwrap();
+                scene.top.rename("x/c", "x/a", RenameMode::Replace).unwrap();
+                drop(opener);
+            });
+            scene.hostile.behave();
+            assert_eq!(snapshot(&scene.top), inner_snapshot(&scene.hostile), "{from}, {mode:?}");
+            scene.end();
+        }
+    }
+}
+
+/// Two moves of one directory, the first of which hears last: its parent is where it is.
+#[test]
+fn the_parent_of_a_directory_moved_twice_is_the_last() {
+    let scene = Scene::new();
+    scene.fill("x", 0);
+    scene.fill("y", 0);
+    let (x, y) = (scene.directory("x"), scene.directory("y"));
+    let gate = Gate::new();
+    let hold = Fault::Hold(Moment::After, gate.clone());
+    scene.hostile.follow(Plan::new().when(On::call(Call::Rename).name("x").nth(1), hold));
+    let (vfs, caller) = (&scene.vfs, Caller::root());
+    let name = |text: &'static str| Name::new(text.as_bytes()).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| scene.top.rename("x", "y/x", RenameMode::Replace).unwrap());
+        let opener = OpenAtEnd(&gate);
+        gate.wait_for(1);
+        let (from, to) = ((y.node(), name("x")), (vfs.root(), name("x")));
+        vfs.rename(&caller, from, to, RenameMode::Replace).unwrap();
+        drop(opener);
+    });
+    let up = x.stat("..").unwrap().number;
+    // Into each other: each would keep the other for ever.
+    let (from, to) = ((vfs.root(), name("y")), (x.node(), name("y")));
+    vfs.rename(&caller, from, to, RenameMode::Replace).unwrap();
+    drop((x, y));
+    scene.hostile.behave();
+    scene.vfs.forget_unused();
+    assert_eq!(scene.hostile.outstanding(), [(InodeId::ROOT, 1)].into(), "they keep each other");
+    assert_eq!(up, scene.top.stat("/").unwrap().number);
+    scene.end();
+}
+
+// What is cached, and a fresh look.
+
+const PARTS: [&str; 8] = ["a", "b", "c", "link", "up", "file", "none", "dir"];
+
+/// A random path: names, `.` and `..`, slashes where they may be, a name too long now and then.
+fn random_path(numbers: &mut Numbers) -> String {
+    let mut path = String::new();
+    for at in 0..=numbers.below(4) {
+        if at > 0 {
+            path += *numbers.of(&["/", "/", "/", "//", "/./"]);
+        }
+        match numbers.below(40) {
+            0 => path.push_str(&"n".repeat(256)),
+            1 => path.push_str(".."),
+            2 => path.push('.'),
+            _ => path += *numbers.of(&PARTS),
+        }
+    }
+    path + *numbers.of(&["", "", "", "", "", "/", "/."])
+}
+
+fn random_caller(numbers: &mut Numbers) -> Caller {
+    match numbers.below(5) {
+        0 => Caller::root(),
+        _ => {
+            let groups = [1, 2, 3].into_iter().filter(|_| numbers.below(2) == 0);
+            let groups: Vec<u32> = groups.collect();
+            Caller::new(1 + numbers.below(3) as u32, 1 + numbers.below(3) as u32, &groups)
+        }
+    }
+}
+
+/// One random change by user 0. It may fail.
+fn random_change(top: &Directory, numbers: &mut Numbers) {
+    let (one, other) = (random_path(numbers), random_path(numbers));
+    let _ = match numbers.below(10) {
+        0 | 1 => top.create_directory(&one, 0o777),
+        2 => top.write_file(&one, &other),
+        3 => top.symlink(&other, &one),
+        4 => top.rename(&one, &other, RenameMode::Replace),
+        5 => top.rename(&one, &other, RenameMode::Exchange),
+        6 => top.remove_file(&one),
+        7 => top.remove_directory(&one),
+        _ => {
+            let set = SetAttributes {
+                mode: Some(numbers.below(0o1000) as u32 | *numbers.of(&[0, 0o111, 0o111])),
+                uid: Some(1 + numbers.below(3) as u32),
+                gid: Some(1 + numbers.below(3) as u32),
+                ..Default::default()
+            };
+            top.set_attributes(&one, &set).map(drop)
+        }
+    };
+}
+
+/// After any changes, what a warm cache says of any path to any caller is what a cold one says.
+#[test]
+fn a_warm_walk_says_what_a_cold_one_says() {
+    let seed = seed();
+    let mut numbers = Numbers(seed);
+    for round in 0..12 {
+        let scene = Scene::sized(if round % 3 == 0 { 16 << 10 } else { 64 << 20 });
+        let cold_store = Hostile::over(scene.hostile.inner().clone());
+        for path in ["a", "a/b", "a/b/c", "dir", "a/dir"] {
+            scene.top.create_directory(path, 0o777).unwrap();
+        }
+        for path in ["file", "a/file", "a/b/file"] {
+            scene.top.write_file(path, "").unwrap();
+        }
+        scene.top.symlink("a/b", "link").unwrap();
+        scene.top.symlink("../../file", "a/b/up").unwrap();
+        for step in 0..60 {
+            random_change(&scene.top, &mut numbers);
+            scene.hostile.follow(Plan::new());
+            for _ in 0..12 {
+                let (path, caller) = (random_path(&mut numbers), random_caller(&mut numbers));
+                let warm = scene.top.clone().with_caller(caller.clone());
+                let cold = || root(&vfs_over(&cold_store, VfsConfig::default()));
+                let cold = cold().with_caller(caller);
+                for last in [true, false] {
+                    let ask = |directory: &Directory| {
+                        let found =
+                            if last { directory.stat(&path) } else { directory.symlink_stat(&path) };
+                        found.map(|found| (found.number, found.mode)).map_err(|error| error.errno())
+                    };
+                    let expected = ask(&cold);
+                    for _ in 0..3 {
+                        assert_eq!(ask(&warm), expected, "{path}, {step} of {round}, seed {seed}");
+                    }
+                }
+            }
+        }
+        scene.end();
+    }
+}
+
+/// What a frontend is told is the same as what a walk finds, also by `try_lookup`.
+#[test]
+fn lookups_and_walks_agree() {
+    let scene = Scene::new();
+    scene.fill("d", 2);
+    let d = scene.directory("d");
+    let names = ["0", "1", "none"];
+    for round in 0..3 {
+        for text in names {
+            let name = Name::new(text.as_bytes()).unwrap();
+            let number = |answer: Lookup| answer.found().map(|found| found.node.number());
+            let walked: Result<u64> = d.stat(text).map(|found| found.number);
+            let told = scene.vfs.lookup(&Caller::root(), d.node(), name).and_then(number);
+            assert_eq!((errno(&walked), walked.ok()), (errno(&told), told.ok()), "{text}");
+            let tried = scene.vfs.try_lookup(d.node(), name).map(number);
+            assert!(tried.is_some(), "{text} is cached in round {round}");
+        }
+        scene.top.rename("d/0", "d/1", RenameMode::Exchange).unwrap();
+    }
+    drop(d);
+    scene.end();
+}

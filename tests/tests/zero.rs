@@ -1,0 +1,234 @@
+//! Floor: conformance of a cost. What the caches know is answered with no lock, no store, no
+//! read-modify-write and no allocation: counted, not claimed.
+//!
+//! Locks, stores and read-modify-writes of the product's own primitives are counted by
+//! [`uvfs_concurrent::primitive::record`], allocations by the allocator of this binary, both on the
+//! calling thread. Not seen: what the standard library does inside (a reference count of `Arc`), and what
+//! the kernel does in `clock_gettime`. Only builds with debug assertions record.
+//!
+//! Deterministic.
+#![cfg(debug_assertions)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+use uvfs_backends::directory::{DirectoryBackend, DirectoryConfig};
+use uvfs_backends::hostile::{Call, Plan};
+use uvfs_concurrent::primitive::record::tally;
+use uvfs_tests::{hostile, list_nodes, root, vfs_over};
+use uvfs_vfs::{Authority, Caller, Directory, Error, SetAttributes, Vfs, VfsConfig};
+
+/// The system's allocator, counting for each thread how often it was asked.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+}
+
+// SAFETY: every call goes to the system's allocator as it came; counting touches a thread-local word
+// that needs no memory and no destructor.
+unsafe impl GlobalAlloc for Counting {
+    // SAFETY: as the trait demands of the caller.
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises about `layout`.
+        unsafe { System.alloc(layout) }
+    }
+
+    // SAFETY: as the trait demands of the caller.
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises: it came from here, which is from `System`.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    // SAFETY: as the trait demands of the caller.
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises, as in `dealloc`.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What a piece of work did on this thread.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Cost {
+    locks: u64,
+    stores: u64,
+    rmws: u64,
+    allocations: u64,
+}
+
+const NOTHING: Cost = Cost { locks: 0, stores: 0, rmws: 0, allocations: 0 };
+
+fn cost<R>(work: impl FnOnce() -> R) -> (R, Cost) {
+    let before = ALLOCATIONS.get();
+    let (result, tally) = tally(work);
+    let allocations = ALLOCATIONS.get() - before;
+    let (locks, stores, rmws) = (tally.locks, tally.stores, tally.rmws);
+    (result, Cost { locks, stores, rmws, allocations })
+}
+
+/// Enough for every mark that saturates, and for what a thread needs once in its life.
+const WARM_UPS: usize = 16;
+const WALKS: u64 = 100;
+
+const FILE: &str = "a/b/c/d/e/file";
+const MISSING: &str = "a/b/c/d/e/none";
+
+/// Six components: directories that others may search, and one that only a group may.
+fn plant(top: &Directory) {
+    let mut path = String::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        path = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+        top.create_directory(&path, 0o755).unwrap();
+    }
+    top.write_file(FILE, "content").unwrap();
+    let group = SetAttributes { gid: Some(7), mode: Some(0o750), ..Default::default() };
+    top.set_attributes("a/b/c", &group).unwrap();
+}
+
+/// User 0, whom nothing stops; the member of a group that the mode bits let pass; and the same with
+/// that group as the first one.
+fn callers() -> [Caller; 3] {
+    [Caller::root(), Caller::new(1000, 1000, &[5, 7]), Caller::new(1001, 7, &[])]
+}
+
+fn hour() -> VfsConfig {
+    let hour = Duration::from_secs(3600);
+    VfsConfig {
+        attr_timeout: hour,
+        entry_timeout: hour,
+        negative_timeout: hour,
+        ..VfsConfig::default()
+    }
+}
+
+/// Asserts that `stat` of `path`, asked often enough before, costs nothing, and that the caches took it
+/// for a fast walk.
+fn assert_free(vfs: &Vfs, directory: &Directory, path: &str, found: bool) {
+    let ask = || match directory.stat(path) {
+        Ok(_) => assert!(found, "{path} is there"),
+        Err(Error::NotFound) => assert!(!found, "{path} is not there"),
+        Err(error) => panic!("{path}: {error}"),
+    };
+    (0..WARM_UPS).for_each(|_| ask());
+    let before = vfs.statistics();
+    let ((), cost) = cost(|| (0..WALKS).for_each(|_| ask()));
+    let after = vfs.statistics();
+    assert_eq!(cost, NOTHING, "{path} on {}", before.store);
+    assert_eq!(after.walks.fast, before.walks.fast + WALKS, "{path}");
+    assert_eq!(after.walks.slow, before.walks.slow, "{path}");
+}
+
+/// All that must cost nothing, for all callers.
+fn assert_all_free(vfs: &Arc<Vfs>) {
+    let top = root(vfs);
+    plant(&top);
+    // A directory that was made here is known to be complete; forgotten and found again, it is not.
+    vfs.forget_unused();
+    for caller in callers() {
+        let directory = top.clone().with_caller(caller);
+        assert_free(vfs, &directory, FILE, true);
+        assert_free(vfs, &directory, "/a/./b//c/d/e/file", true);
+        let negatives = vfs.statistics().negatives;
+        assert_free(vfs, &directory, MISSING, false);
+        // The first caller's question is remembered for the others.
+        assert_eq!(vfs.statistics().negatives, negatives.max(1), "a name known to be missing");
+    }
+    let listed = top.open_directory("a/b/c/d/e").unwrap();
+    assert_eq!(list_nodes(vfs, listed.node()).len(), 1);
+    for (at, caller) in callers().into_iter().enumerate() {
+        let directory = top.clone().with_caller(caller);
+        let negatives = vfs.statistics().negatives;
+        assert_free(vfs, &directory, &format!("{MISSING}-{at}"), false);
+        assert_eq!(vfs.statistics().negatives, negatives, "known without a note");
+    }
+}
+
+#[test]
+fn warm_walks_in_memory_cost_nothing() {
+    assert_all_free(&vfs_over(&hostile(), VfsConfig::default()));
+}
+
+#[test]
+fn warm_walks_of_a_shared_store_cost_nothing_while_they_are_believed() {
+    let shared = hostile().claiming(|can| can.authority = Authority::Shared);
+    assert_all_free(&vfs_over(&shared, hour()));
+}
+
+#[test]
+fn warm_walks_of_a_host_directory_cost_nothing_while_they_are_believed() {
+    let directory = tempfile::tempdir().unwrap();
+    let backend = DirectoryBackend::open(directory.path(), DirectoryConfig::default()).unwrap();
+    let vfs = Vfs::new(backend, hour()).unwrap();
+    // Only user 0 may give a directory to another group.
+    if rustix::process::geteuid().is_root() {
+        return assert_all_free(&vfs);
+    }
+    let top = root(&vfs);
+    top.create_directory("a", 0o755).unwrap();
+    top.write_file("a/file", "content").unwrap();
+    vfs.forget_unused();
+    assert_free(&vfs, &top, "a/file", true);
+    assert_free(&vfs, &top, "a/none", false);
+}
+
+#[test]
+fn all_threads_at_one_file_cost_nothing() {
+    let vfs = vfs_over(&hostile(), VfsConfig::default());
+    plant(&root(&vfs));
+    root(&vfs).stat(FILE).unwrap();
+    let threads = 4;
+    let (warm, begin) = (Barrier::new(threads + 1), Barrier::new(threads + 1));
+    let before = std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (vfs, warm, begin) = (&vfs, &warm, &begin);
+            scope.spawn(move || {
+                let caller = callers()[thread % 3].clone();
+                let directory = root(vfs).with_caller(caller);
+                let ask = || assert_eq!(directory.stat(FILE).unwrap().size, 7);
+                (0..WARM_UPS).for_each(|_| ask());
+                warm.wait();
+                begin.wait();
+                let ((), cost) = cost(|| (0..10 * WALKS).for_each(|_| ask()));
+                assert_eq!(cost, NOTHING, "thread {thread}");
+            });
+        }
+        warm.wait();
+        let before = vfs.statistics();
+        begin.wait();
+        before
+    });
+    let after = vfs.statistics();
+    assert_eq!(after.walks.fast, before.walks.fast + threads as u64 * 10 * WALKS);
+    assert_eq!(after.walks.slow, before.walks.slow);
+}
+
+/// The measure itself: what does cost something is seen to.
+#[test]
+fn what_costs_something_is_seen() {
+    let hostile = hostile();
+    let vfs = vfs_over(&hostile, VfsConfig::default());
+    let top = root(&vfs);
+    plant(&top);
+    vfs.forget_unused();
+    hostile.follow(Plan::new());
+    let (_, cold) = cost(|| top.stat(FILE).unwrap());
+    assert!(hostile.made(Call::Lookup) > 0);
+    assert!(cold.locks > 0 && cold.stores > 0 && cold.rmws > 0 && cold.allocations > 0, "{cold:?}");
+    let ((), create) = cost(|| top.write_file("new", "").unwrap());
+    assert!(create.locks > 0 && create.stores > 0 && create.rmws > 0, "{create:?}");
+    let (_, held) = cost(|| top.open_directory("a/b/c").unwrap());
+    assert!(held.rmws > 0, "a hold is counted: {held:?}");
+    // The second use marks the name, with one store; no lock is taken.
+    let (_, second) = cost(|| top.stat("new").unwrap());
+    assert!(second.stores > 0 && second.locks == 0, "{second:?}");
+}
