@@ -20,13 +20,16 @@ mod bare;
 mod cleanup;
 mod client;
 mod cpu;
+mod dcache;
 mod machine;
+mod meter;
 mod mount;
 mod places;
 mod report;
 mod server;
 mod system;
 mod tree;
+mod walk;
 
 use clap::{Args, Parser, Subcommand};
 use std::io;
@@ -45,6 +48,12 @@ struct Arguments {
 enum Bench {
     /// The mount tool, through the kernel, against the host and other FUSE servers
     Mount(MountArguments),
+    /// The directory-entry cache of Linder, Sarma and Soni (2002), step by step, and uvfs beside it
+    Dcache(dcache::DcacheArguments),
+    /// Path walks in process, against the kernel's tmpfs and against concurrent maps
+    Walk(walk::WalkArguments),
+    /// What the lock meter costs: the same work with it on and off
+    Meter(meter::MeterArguments),
     /// A FUSE server that answers constants; started by `mount` as a rival
     #[command(hide = true)]
     BareServer(BareArguments),
@@ -86,6 +95,9 @@ struct BareArguments {
 fn main() -> ExitCode {
     let done = match Arguments::parse().bench {
         Bench::Mount(arguments) => mount::run(&arguments),
+        Bench::Dcache(arguments) => dcache::run(&arguments),
+        Bench::Walk(arguments) => walk::run(&arguments),
+        Bench::Meter(arguments) => meter::run(&arguments),
         Bench::BareServer(arguments) => {
             bare::serve(&arguments.mountpoint, arguments.readers, arguments.stuck_ms)
         }

@@ -27,10 +27,21 @@ pub(crate) enum Unit {
     MebibytesPerSecond,
     /// Seconds on the clock.
     Seconds,
+    /// Nanoseconds on the clock.
+    Nanoseconds,
+    /// Nanoseconds on the clock for one path.
+    NanosecondsPerWalk,
+    /// Bytes of memory for one name.
+    BytesPerName,
+    /// A part of a whole that one wishes to be large, such as hits.
+    Share,
+    /// How many times as long something takes beside something else.
+    Slowdown,
 }
 
 impl Unit {
-    fn name(self) -> &'static str {
+    /// As in the lines and tables.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Unit::CpuMicroseconds => "cpu-us/op",
             Unit::CpuMicrosecondsPerMebibyte => "cpu-us/MiB",
@@ -38,11 +49,16 @@ impl Unit {
             Unit::ThousandsPerSecond => "k/s",
             Unit::MebibytesPerSecond => "MiB/s",
             Unit::Seconds => "s",
+            Unit::Nanoseconds => "ns",
+            Unit::NanosecondsPerWalk => "ns/walk",
+            Unit::BytesPerName => "B/name",
+            Unit::Share | Unit::Slowdown => "ratio",
         }
     }
 
-    fn higher_is_better(self) -> bool {
-        matches!(self, Unit::ThousandsPerSecond | Unit::MebibytesPerSecond)
+    /// Which way is better.
+    pub(crate) fn higher_is_better(self) -> bool {
+        matches!(self, Unit::ThousandsPerSecond | Unit::MebibytesPerSecond | Unit::Share)
     }
 }
 

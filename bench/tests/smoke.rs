@@ -42,6 +42,44 @@ fn the_smallest_run_prints_lines_and_leaves_nothing() {
 }
 
 #[test]
+fn walks_print_a_line_for_every_system_and_number_of_threads() {
+    let arguments = ["walk", "--tiny", "--json", "--case", "d3-n300-*", "--threads", "1,2"];
+    let (pid, output) = bench(&[&arguments[..], &["--rivals", "/nowhere/bench-compare"]].concat());
+    let (lines, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("cargo build --release --manifest-path bench-compare"), "{said}");
+    let systems = if rustix::process::geteuid().is_root() { 2 } else { 1 };
+    assert_eq!(lines.lines().count(), 2 * 2 * systems, "{lines}{said}");
+    for line in lines.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).expect("one object per line");
+        assert!(line["bench"] == "walk" && line["unit"] == "ns/walk", "{line}");
+        assert!(line["value"].as_f64().is_some_and(|value| value > 0.0), "{line}");
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
+    assert!(!mounts.contains(&format!("/uvfs-bench/{pid}/")), "left behind: {mounts}");
+}
+
+#[test]
+fn every_case_of_walk_runs_and_the_aims_are_judged() {
+    let (_, output) = bench(&["walk", "--tiny", "--rivals", "/nowhere/bench-compare"]);
+    let (tables, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    for case in ["d12-n600-uniform", "fx-MWRM", "listing-700-p99-ratio", "scan-then-hot-hits"] {
+        assert!(tables.contains(&format!("\n{case} [")), "{case}: {tables}{said}");
+    }
+    let aims = tables.split("\naims").nth(1).expect("aims at the end");
+    assert_eq!(aims.lines().filter(|line| line.starts_with("  ")).count(), 6, "{aims}");
+    assert!(aims.contains("bytes-per-name"), "{aims}");
+}
+
+#[test]
+fn walks_refuse_unknown_cases_with_the_known_ones() {
+    let (_, output) = bench(&["walk", "--case", "nonsense"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("no case nonsense; there are: d1-n10000-hot"));
+}
+
+#[test]
 fn unknown_names_are_refused_before_anything_is_mounted() {
     for arguments in [["--case", "nonsense"], ["--systems", "nonsense"]] {
         let (_, output) = bench(&[&["mount"][..], &arguments].concat());

@@ -1,0 +1,41 @@
+//! Whether a dentry cache adds up when nobody uses it any more.
+//!
+//! # Why
+//! A cache that loses references is fast for the wrong reason. Every run ends with this check, so a
+//! variant's figures come only from caches that were still right at the end.
+
+use super::api::Dcache;
+use std::collections::HashMap;
+
+/// With nothing open: every count is that of the children, the LRU list holds exactly the dentries
+/// without any, no slot is lost, and after pruning nothing but the root is left.
+///
+/// # Errors
+/// Says what does not add up.
+pub(super) fn audit<D: Dcache>(dcache: &D) -> Result<(), String> {
+    let slab = dcache.slab();
+    let hashed = slab.hashed();
+    let mut children: HashMap<_, u32> = HashMap::new();
+    for id in &hashed {
+        *children.entry(slab.at(*id).parent()).or_default() += 1;
+    }
+    for id in &hashed {
+        let expected = children.get(&Some(*id)).copied().unwrap_or(0);
+        equal("references of a dentry", slab.at(*id).count(), expected)?;
+    }
+    let unused = hashed.iter().filter(|id| slab.at(**id).count() == 0).count();
+    equal("dentries in the LRU list", dcache.lru_count(), unused)?;
+    equal("slots in use", slab.in_use(), hashed.len() + 1)?;
+    dcache.shrink_dcache_parent(dcache.root());
+    equal("hashed dentries after pruning", slab.hashed().len(), 0)?;
+    equal("LRU entries after pruning", dcache.lru_count(), 0)?;
+    equal("slots in use after pruning", slab.in_use(), 1)?;
+    equal("references of the root", slab.at(dcache.root()).count(), 1)
+}
+
+fn equal<T: PartialEq + std::fmt::Display>(what: &str, is: T, should: T) -> Result<(), String> {
+    match is == should {
+        true => Ok(()),
+        false => Err(format!("{what}: {is} instead of {should}")),
+    }
+}

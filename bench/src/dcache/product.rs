@@ -1,0 +1,83 @@
+//! `uvfs`: the product, in process over its memory store, through its public interface.
+//!
+//! # Boundary
+//! Nothing but calls. What it does beyond the variants: permissions, attributes, times, and a store
+//! that keeps real objects; `stat` copies all attributes. It is measured as users get it.
+
+use super::paths::{Open, System};
+use std::io;
+use std::sync::Arc;
+use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
+use uvfs_vfs::{Caller, Directory, Error, OpenOptions, RenameMode, Vfs, VfsConfig};
+
+/// What the product's documentation says a name with its inode takes.
+const ENTRY_BYTES: u64 = 300;
+/// The least that it accepts.
+const METADATA_BYTES_MIN: u64 = 16 << 10;
+
+/// A uvfs file system.
+pub(super) struct Product {
+    root: Directory,
+    vfs: Arc<Vfs>,
+}
+
+impl Product {
+    /// An empty one that caches about `entries_max` names.
+    ///
+    /// # Errors
+    /// What the product says about its settings.
+    pub(super) fn new(entries_max: usize) -> io::Result<Self> {
+        let failed = |error: Error| io::Error::other(format!("uvfs: {error}"));
+        let backend = MemoryBackend::new(MemoryConfig::default()).map_err(failed)?;
+        let metadata_bytes = (entries_max as u64 * ENTRY_BYTES).max(METADATA_BYTES_MIN);
+        let config = VfsConfig { metadata_bytes, ..VfsConfig::default() };
+        let vfs = Vfs::new(backend, config).map_err(failed)?;
+        Ok(Self { root: vfs.root_directory(Caller::root()), vfs })
+    }
+}
+
+impl System for Product {
+    fn open(&self, path: &[u8]) -> Option<Open> {
+        self.root.open(path, OpenOptions::read()).ok().map(Open::File)
+    }
+
+    fn close(&self, open: Open) {
+        drop(open);
+    }
+
+    fn stat(&self, path: &[u8]) -> bool {
+        self.root.stat(path).is_ok()
+    }
+
+    fn create(&self, path: &[u8]) -> Option<Open> {
+        self.root.open(path, OpenOptions::write().create_new(0o666)).ok().map(Open::File)
+    }
+
+    fn create_directory(&self, path: &[u8]) -> bool {
+        self.root.create_directory(path, 0o777).is_ok()
+    }
+
+    fn remove(&self, path: &[u8]) -> bool {
+        self.root.remove_file(path).is_ok()
+    }
+
+    fn remove_directory(&self, path: &[u8]) -> bool {
+        self.root.remove_directory(path).is_ok()
+    }
+
+    fn rename(&self, from: &[u8], to: &[u8]) -> bool {
+        self.root.rename(from, to, RenameMode::Replace).is_ok()
+    }
+
+    fn list(&self, path: &[u8]) -> Option<usize> {
+        Some(self.root.open_directory(path).ok()?.list_all().ok()?.len())
+    }
+    fn forget(&self) {
+        self.vfs.forget_unused();
+    }
+
+    fn audit(&self) -> Result<(), String> {
+        // Its own tests see to that; the public interface does not count references.
+        Ok(())
+    }
+}

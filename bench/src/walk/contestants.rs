@@ -1,0 +1,222 @@
+//! Those who walk: uvfs in this process, the kernel's tmpfs, and the rivals' process.
+//!
+//! # Boundary
+//! Builds a tree for each and lets it walk a round. Knows no case and no report.
+//!
+//! # Why
+//! One [`Contestant`] is one way to walk. A further way over the same caches (say, a probe of the
+//! whole path instead of its components) is one more [`Local`] in [`uvfs`] with a name of its own.
+
+use super::place::Tmpfs;
+use super::rivals::Rivals;
+use super::store::ComputedStore;
+use super::workload::paths::{Paths, Pattern, Track};
+use super::workload::timed::{self, MISSING, Pace};
+use super::workload::tree::{Place, Tree};
+use crate::context;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use std::cell::RefCell;
+use std::ffi::CStr;
+use std::hint::black_box;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use uvfs_vfs::{Caller, Directory, Vfs, VfsConfig};
+
+/// One way to walk one tree.
+pub(super) trait Contestant {
+    /// As in the report.
+    fn name(&self) -> &str;
+
+    /// Walks for about `target`; nanoseconds a walk, as each thread sees them.
+    fn round(&mut self, pattern: Pattern, threads: usize, target: Duration) -> Result<f64, String>;
+}
+
+/// A tree and the paths through it.
+#[derive(Debug)]
+pub(super) struct Course {
+    pub(super) tree: Tree,
+    paths: [Paths; 2],
+}
+
+impl Course {
+    pub(super) fn new(tree: Tree) -> Self {
+        let paths = Pattern::ALL.map(|pattern| Paths::new(&tree, pattern));
+        Self { tree, paths }
+    }
+
+    /// The tracks, hot and uniform.
+    pub(super) fn tracks(&self) -> [Track<'_>; 2] {
+        self.paths.each_ref().map(Paths::track)
+    }
+
+    /// What a rival that was built from the same files says of its own.
+    pub(super) fn digest(&self) -> u64 {
+        self.paths.iter().fold(0, |sum: u64, paths| sum.wrapping_add(paths.digest()))
+    }
+}
+
+/// A contestant in this process, by its walk.
+pub(super) struct Local<'a, W> {
+    name: &'static str,
+    tracks: &'a [Track<'a>; 2],
+    walk: W,
+    /// Hot, uniform.
+    paces: [Pace; 2],
+}
+
+impl<'a, W: Fn(&CStr) -> u64 + Sync> Local<'a, W> {
+    pub(super) fn new(name: &'static str, tracks: &'a [Track<'a>; 2], walk: W) -> Self {
+        Self { name, tracks, walk, paces: [Pace::default(); 2] }
+    }
+}
+
+impl<W: Fn(&CStr) -> u64 + Sync> Contestant for Local<'_, W> {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn round(&mut self, pattern: Pattern, threads: usize, target: Duration) -> Result<f64, String> {
+        let nth = usize::from(pattern == Pattern::Uniform);
+        timed::round(&self.tracks[nth], &mut self.paces[nth], threads, target, &self.walk)
+    }
+}
+
+/// A contestant in the rivals' process.
+pub(super) struct Remote {
+    pub(super) name: String,
+    pub(super) rivals: Rc<RefCell<Rivals>>,
+}
+
+impl Contestant for Remote {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn round(&mut self, pattern: Pattern, threads: usize, target: Duration) -> Result<f64, String> {
+        self.rivals.borrow_mut().round(&self.name, pattern, threads, target)
+    }
+}
+
+/// Who walks uvfs: not root and not the owner, so the mode of each directory counts.
+pub(super) fn stranger() -> Caller {
+    Caller::new(1000, 1000, &[])
+}
+
+/// uvfs over the computed `tree`, with room for `limit` names and as many inodes; nothing is cached.
+pub(super) fn uvfs_over(tree: &Tree, limit: usize) -> io::Result<(Arc<Vfs>, Directory)> {
+    let config = VfsConfig { names_max: limit, inodes_max: limit, ..VfsConfig::default() };
+    let vfs = Vfs::new(ComputedStore::new(tree.clone()), config).map_err(other)?;
+    let top = vfs.root_directory(stranger());
+    Ok((vfs, top))
+}
+
+/// Room for a whole tree, with some to spare.
+pub(super) fn room(tree: &Tree) -> usize {
+    usize::try_from(tree.names() + tree.names() / 4).unwrap_or(usize::MAX).max(1024)
+}
+
+/// uvfs with every file of `tree` walked to once.
+pub(super) fn uvfs_filled(tree: &Tree) -> io::Result<(Arc<Vfs>, Directory)> {
+    let (vfs, top) = uvfs_over(tree, room(tree))?;
+    let mut path = Vec::new();
+    for index in 0..tree.leaves() {
+        path.clear();
+        tree.write_path(Place { level: tree.depth(), index }, &mut path);
+        top.stat(&path).map_err(other)?;
+    }
+    Ok((vfs, top))
+}
+
+/// The walk by components of the in-process interface: the size at the end of `path`.
+pub(super) fn walk_uvfs(top: &Directory, path: &CStr) -> u64 {
+    match top.stat(path.to_bytes()) {
+        Ok(attributes) => {
+            black_box(&attributes);
+            attributes.size
+        }
+        Err(_) => MISSING,
+    }
+}
+
+/// The kernel's walk: `fstatat` below `top`.
+pub(super) fn walk_kernel(top: impl AsFd, path: &CStr) -> u64 {
+    match rustix::fs::statat(top, path, AtFlags::empty()) {
+        Ok(stat) => {
+            black_box(&stat);
+            u64::try_from(stat.st_size).unwrap_or(MISSING)
+        }
+        Err(_) => MISSING,
+    }
+}
+
+/// A tmpfs with every name of `tree` in it.
+pub(super) fn tmpfs_filled(tree: &Tree, name: &str) -> io::Result<Tmpfs> {
+    let tmpfs = Tmpfs::mount(name)?;
+    let mut path = Vec::new();
+    for level in 1..=tree.depth() {
+        for index in 0..tree.count(level) {
+            let place = Place { level, index };
+            path.clear();
+            tree.write_path(place, &mut path);
+            make(tmpfs.top()?, &path, tree.is_leaf(place).then(|| Tree::size(tree.id(place))))
+                .map_err(context(String::from_utf8_lossy(&path)))?;
+        }
+    }
+    Ok(tmpfs)
+}
+
+/// Makes a file of `size`, or a directory.
+fn make(top: &OwnedFd, path: &[u8], size: Option<u64>) -> io::Result<()> {
+    let Some(size) = size else {
+        return Ok(rustix::fs::mkdirat(top, path, Mode::from_raw_mode(0o755))?);
+    };
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(top, path, flags, Mode::from_raw_mode(0o644))?;
+    Ok(rustix::fs::ftruncate(file, size)?)
+}
+
+/// An error of uvfs as one of the system.
+pub(super) fn other(error: uvfs_vfs::Error) -> io::Error {
+    io::Error::from_raw_os_error(error.errno())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_micros(500);
+
+    #[test]
+    fn uvfs_walks_both_tracks_from_its_caches() {
+        let course = Course::new(Tree::new(3, 400));
+        let (tracks, (vfs, top)) = (course.tracks(), uvfs_filled(&course.tree).unwrap());
+        let asked = vfs.statistics().names.misses;
+        let mut uvfs = Local::new("uvfs", &tracks, |path: &CStr| walk_uvfs(&top, path));
+        for (pattern, threads) in [(Pattern::Hot, 1), (Pattern::Uniform, 2)] {
+            assert!(uvfs.round(pattern, threads, SHORT).unwrap() > 0.0);
+        }
+        assert_eq!(vfs.statistics().names.misses, asked, "everything was cached");
+    }
+
+    #[test]
+    fn the_kernel_walks_the_same_tree() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: mounting a tmpfs needs root");
+            return;
+        }
+        let course = Course::new(Tree::new(3, 400));
+        let tracks = course.tracks();
+        let tmpfs = tmpfs_filled(&course.tree, "contestants").unwrap();
+        let top = tmpfs.top().unwrap();
+        let mut kernel = Local::new("kernel-tmpfs", &tracks, |path: &CStr| walk_kernel(top, path));
+        for pattern in Pattern::ALL {
+            assert!(kernel.round(pattern, 1, SHORT).unwrap() > 0.0);
+        }
+        assert_eq!(walk_kernel(top, c"none"), MISSING);
+        drop(tmpfs);
+        crate::cleanup::everything();
+    }
+}

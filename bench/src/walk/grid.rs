@@ -1,0 +1,139 @@
+//! The walks: every system over the same tree, hot and uniform, by one thread and by more.
+//!
+//! # Boundary
+//! Who is built for a tree, whose turn it is, what is left out and why.
+//!
+//! # Why
+//! In each round everybody walks once, and each round begins with another one, so what disturbs the
+//! machine and what a predecessor leaves in its caches falls on all alike.
+
+use super::cases::Shape;
+use super::contestants::{
+    Contestant, Course, Local, Remote, room, tmpfs_filled, uvfs_filled, walk_kernel, walk_uvfs,
+};
+use super::figures::Figures;
+use super::place::fits;
+use super::rivals::Rivals;
+use super::workload::paths::{Pattern, Track};
+use super::workload::tree::Tree;
+use super::{KERNEL, Run, UVFS};
+use crate::report::Unit;
+use std::cell::RefCell;
+use std::ffi::CStr;
+use std::io;
+use std::rc::Rc;
+use std::time::Instant;
+
+/// Bytes that a name and what belongs to it takes, about; for deciding what fits.
+const UVFS_BYTES: u64 = 800;
+const KERNEL_BYTES: u64 = 1100;
+const RIVAL_BYTES: u64 = 250;
+
+/// Measures the patterns of one tree.
+pub(super) fn measure(
+    run: &Run,
+    shape: Shape,
+    patterns: &[Pattern],
+    figures: &mut Figures,
+) -> io::Result<()> {
+    run.progress(&format!("{}: building", shape.name()));
+    let course = Course::new(Tree::new(shape.depth, shape.names));
+    let tracks = course.tracks();
+    let mut contestants: Vec<Box<dyn Contestant + '_>> = Vec::new();
+    let mut uvfs = None;
+    if run.may_hold(UVFS, &shape.name(), fits(shape.names, UVFS_BYTES)) {
+        let (vfs, top) = uvfs_filled(&course.tree)?;
+        contestants.push(Box::new(walker(UVFS, &tracks, move |path| walk_uvfs(&top, path))));
+        uvfs = Some(vfs);
+    }
+    if run.may_hold(KERNEL, &shape.name(), fits(shape.names, KERNEL_BYTES)) {
+        match tmpfs_filled(&course.tree, &shape.name()) {
+            Ok(tmpfs) => {
+                let walk = move |path: &CStr| tmpfs.top().map_or(0, |top| walk_kernel(top, path));
+                contestants.push(Box::new(walker(KERNEL, &tracks, walk)));
+            }
+            Err(error) => run.leave_out(KERNEL, &shape.name(), &error.to_string()),
+        }
+    }
+    contestants.extend(remotes(run, &shape.name(), &course));
+    for &pattern in patterns {
+        for &threads in &run.threads {
+            take_turns(run, &shape.case(pattern), pattern, threads, &mut contestants, figures);
+        }
+    }
+    if let Some(vfs) = uvfs {
+        let (names, limit) = (vfs.statistics().names, room(&course.tree));
+        if names.evicted > 0 {
+            let why = format!("dropped {} names though {limit} fit", names.evicted);
+            run.failed(UVFS, &shape.name(), &why);
+        }
+    }
+    Ok(())
+}
+
+/// Fixes the type of a closure's argument.
+fn walker<'a, W: Fn(&CStr) -> u64 + Sync>(
+    name: &'static str,
+    tracks: &'a [Track<'a>; 2],
+    walk: W,
+) -> Local<'a, W> {
+    Local::new(name, tracks, walk)
+}
+
+/// The rivals that are built, hold the tree and fit.
+fn remotes<'a>(run: &Run, case: &str, course: &Course) -> Vec<Box<dyn Contestant + 'a>> {
+    let mut rivals = match Rivals::start(&run.rivals) {
+        Ok(rivals) => rivals,
+        Err(why) => {
+            run.leave_out("papaya, dashmap, scc, mutex-map", "all cases", &why);
+            return Vec::new();
+        }
+    };
+    let mut built = Vec::new();
+    for name in rivals.names() {
+        if !run.may_hold(&name, case, fits(course.tree.names(), RIVAL_BYTES)) {
+            continue;
+        }
+        match rivals.build(&name, course) {
+            Ok(_) => built.push(name),
+            Err(why) => run.failed(&name, case, &why),
+        }
+    }
+    let rivals = Rc::new(RefCell::new(rivals));
+    let remote =
+        |name| -> Box<dyn Contestant> { Box::new(Remote { name, rivals: rivals.clone() }) };
+    built.into_iter().map(remote).collect()
+}
+
+/// Everybody walks once in each round; who fails drops out.
+fn take_turns(
+    run: &Run,
+    case: &str,
+    pattern: Pattern,
+    threads: usize,
+    contestants: &mut Vec<Box<dyn Contestant + '_>>,
+    figures: &mut Figures,
+) {
+    run.progress(&format!("{case}, threads: {threads}"));
+    let begin = Instant::now();
+    for round in 0..=run.rounds {
+        if run.is_late(begin, round) {
+            break;
+        }
+        contestants.retain_mut(|one| match one.round(pattern, threads, run.target) {
+            // The first round only finds the pace.
+            Ok(_) if round == 0 => true,
+            Ok(ns) => {
+                figures.sample(case, one.name(), threads, Unit::NanosecondsPerWalk, ns);
+                true
+            }
+            Err(why) => {
+                run.failed(one.name(), case, &why);
+                false
+            }
+        });
+        if !contestants.is_empty() {
+            contestants.rotate_left(1);
+        }
+    }
+}
