@@ -27,7 +27,9 @@ use std::sync::Arc;
 use uvfs_concurrent::epoch;
 use uvfs_concurrent::lock::{LockClass, Mutex};
 use uvfs_concurrent::padded::Padded;
-use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use uvfs_concurrent::primitive::atomic::{
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
 
 const NAME_WORDS: usize = 5;
 /// Longest name of a dentry in bytes.

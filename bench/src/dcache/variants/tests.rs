@@ -173,6 +173,7 @@ impl Check for RenameHidesNothing {
                 scope.spawn(|| {
                     // Only what is cached: a miss would ask the store, and be right again.
                     let root = system.dcache.root();
+                    // ORDERING: Acquire, partner the store below.
                     while !done.load(Ordering::Acquire) {
                         for file in 0..32 {
                             let path = format!("beside{file}");
@@ -185,6 +186,7 @@ impl Check for RenameHidesNothing {
                 });
             }
             let renamed = renamer.join();
+            // ORDERING: Release, partner the load above.
             done.store(true, Ordering::Release);
             assert!(renamed.is_ok(), "{name}: the renamer panicked");
         });
