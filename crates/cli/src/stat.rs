@@ -156,6 +156,8 @@ fn render(report: &Value) -> String {
     row(&mut text, "files in reach", &string(&report["sandbox"]["files"]));
     row(&mut text, "system calls", &string(&report["sandbox"]["system_calls"]));
     render_caches(&mut text, core);
+    render_section(&mut text, "names and inodes together", &core["metadata"]);
+    render_section(&mut text, "path walks in process", &core["walks"]);
     render_section(&mut text, "kernel", &report["frontend"]);
     render_section(&mut text, "store", &pairs_to_object(&core["backend"]));
     text
@@ -286,10 +288,12 @@ mod tests {
             "sandbox": {"files": "only the source and /proc", "system_calls": "50 denied"},
             "core": {
                 "store": "directory",
-                "names": {"held": 1234, "limit": 1_000_000, "hits": 5, "misses": 6, "evicted": 7},
+                "metadata": {"held_bytes": 2048, "limit_bytes": 4096, "garbage_bytes": 0},
+                "names": {"held": 1234, "limit": null, "hits": 5, "misses": 6, "evicted": 7},
                 "pages": {"held": 1536, "limit": 268_435_456u64, "hits": 0, "misses": 0,
                     "evicted": 0},
                 "stale": 3,
+                "walks": {"whole": 8, "fast": 9, "slow": [["miss", 1], ["dotdot", 2]]},
                 "backend": [["open_descriptors", 12], ["read_bytes", 2048]],
             },
             "frontend": {
@@ -311,9 +315,22 @@ mod tests {
   system calls         50 denied
 
 caches                         held        limit         hits       misses      evicted
-  names                       1,234    1,000,000            5            6            7
+  names                       1,234            -            5            6            7
   pages                     1.5 KiB    256.0 MiB            0            0            0
   stale                3
+
+names and inodes together
+  garbage bytes        0 B
+  held bytes           2.0 KiB
+  limit bytes          4.0 KiB
+
+path walks in process
+  fast                 9
+  whole                8
+
+path walks in process: slow
+  dotdot               2
+  miss                 1
 
 kernel
   passthrough          no

@@ -82,6 +82,12 @@ impl<const N: usize> SequencedWords<N> {
         None
     }
 
+    /// All words as one `write` left them. `None` if writers kept coming.
+    #[inline]
+    pub fn read_all(&self) -> Option<[u64; N]> {
+        self.read(|words| std::array::from_fn(|at| words.get(at)))
+    }
+
     /// Replaces all words. One writer at a time: the caller sees to it.
     pub fn write(&self, words: &[u64; N]) {
         // ORDERING: Relaxed; only the one writer changes it (S1).

@@ -75,7 +75,9 @@ pub(super) fn pack(attributes: &Attributes, expiry: Expiry, no_acl: bool) -> [u6
     words
 }
 
-pub(super) fn unpack(kind: FileKind, word: impl Fn(usize) -> u64) -> Attributes {
+#[inline]
+pub(super) fn unpack(kind: FileKind, words: &[u64; WORDS]) -> Attributes {
+    let word = |at: usize| words[at];
     let mode = word(MODE);
     let time = |at: usize| Timestamp {
         seconds: word(SECONDS + at) as i64,
@@ -159,13 +161,13 @@ mod tests {
                 [plain, Attributes { btime: None, block_size: 1 << 31, mode: 0, ..plain }];
             for attributes in variants {
                 let words = pack(&attributes, Expiry::NEVER, false);
-                assert_eq!(unpack(kind, |at| words[at]), attributes);
+                assert_eq!(unpack(kind, &words), attributes);
                 assert_eq!(words[EXPIRY], Expiry::NEVER.to_word());
             }
         }
         let none = Attributes { block_size: 0, ..sample(FileKind::Regular) };
         let words = pack(&none, Expiry::EXPIRED, true);
-        assert_eq!(unpack(FileKind::Regular, |at| words[at]), none);
+        assert_eq!(unpack(FileKind::Regular, &words), none);
     }
 
     #[test]

@@ -250,8 +250,11 @@ impl Inode {
         if self.flags() & (flag::BYPASSED | flag::DEAD) != 0 {
             return None;
         }
-        let (expiry, value) = self.snapshot();
-        expiry.valid_at(now).then_some(value)
+        let words = self.words();
+        if !Expiry::from_word(words[EXPIRY]).valid_at(now) {
+            return None;
+        }
+        Some(cached::unpack(self.kind(), &words))
     }
 
     /// What guards a directory against being searched, if it may be believed now.
@@ -263,15 +266,17 @@ impl Inode {
 
     /// The attributes with their expiry, of one moment.
     fn snapshot(&self) -> (Expiry, Attributes) {
-        let kind = self.kind();
-        let seen = self.cached.read(|words| {
-            (Expiry::from_word(words.get(EXPIRY)), cached::unpack(kind, |at| words.get(at)))
-        });
-        seen.unwrap_or_else(|| {
+        let words = self.words();
+        (Expiry::from_word(words[EXPIRY]), cached::unpack(self.kind(), &words))
+    }
+
+    /// The words of one moment.
+    #[inline]
+    fn words(&self) -> [u64; cached::WORDS] {
+        self.cached.read_all().unwrap_or_else(|| {
             // Writers kept coming: wait for one of them.
             let _writer = self.changes.lock();
-            let words = self.cached.as_writer();
-            (Expiry::from_word(words[EXPIRY]), cached::unpack(kind, |at| words[at]))
+            self.cached.as_writer()
         })
     }
 
@@ -310,7 +315,7 @@ impl Inode {
             return false;
         }
         let words = self.cached.as_writer();
-        let old = cached::unpack(self.kind(), |at| words[at]);
+        let old = cached::unpack(self.kind(), &words);
         let same_rights = old.ctime == value.ctime && old.mode == value.mode;
         if !same_rights {
             self.drop_acl(&changes);
@@ -418,8 +423,7 @@ impl Inode {
     }
 
     fn snapshot_as_writer(&self) -> Attributes {
-        let words = self.cached.as_writer();
-        cached::unpack(self.kind(), |at| words[at])
+        cached::unpack(self.kind(), &self.cached.as_writer())
     }
 
     /// The kernel reads and writes an open file directly from now on.
