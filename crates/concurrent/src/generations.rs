@@ -60,7 +60,7 @@ impl Generations {
     #[inline]
     fn stripe(&self, group: u64) -> &Generation {
         // Groups are numbered one after the other as a rule.
-        &self.0[(group ^ (group >> 20)) as usize % STRIPES]
+        &self.0[(group ^ (group >> 20)) as usize % self.0.len()]
     }
 
     /// Something of `group` is about to become untrue (G1).

@@ -98,7 +98,10 @@ impl HoldWord {
         // ORDERING: Relaxed; a guess, checked by the compare-exchange.
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
-            debug_assert!(word & (INACTIVE | DEAD) == 0 && word & HOLDS > 0, "release without a hold");
+            debug_assert!(
+                word & (INACTIVE | DEAD) == 0 && word & HOLDS > 0,
+                "release without a hold"
+            );
             let (left, outcome) = match word & HOLDS {
                 1 if word & REFERENCES == 0 => (DEAD, Released::Unreachable),
                 1 => (((word - 1) | INACTIVE) + REFERENCE, Released::Inactive),
@@ -149,7 +152,7 @@ impl HoldWord {
         false
     }
 
-/// Holds right now (0 when inactive or dead); a report, stale when read.
+    /// Holds right now (0 when inactive or dead); a report, stale when read.
     pub fn racy_holds(&self) -> u64 {
         // ORDERING: Relaxed; a statistic, nothing is reached through it.
         self.0.load(Ordering::Relaxed) & HOLDS

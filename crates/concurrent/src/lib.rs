@@ -28,6 +28,7 @@ pub mod epoch;
 pub mod gate;
 pub mod generations;
 pub mod hold;
+mod huge;
 pub mod lock;
 pub mod name_table;
 pub mod object;

@@ -29,6 +29,8 @@
 //! of an object. Weakness: chunks stay until the pool is dropped, so a burst of one size is never
 //! given back to another size or to the system ([`Pool::held_bytes`] counts it).
 
+#[cfg(not(loom))]
+use crate::huge;
 #[cfg(any(test, not(loom)))]
 use crate::primitive::atomic::{AtomicBool, Ordering};
 use std::alloc::{Layout, handle_alloc_error};
@@ -50,6 +52,9 @@ const MAGAZINE: usize = 32;
 /// Memory taken from the global allocator at once. The system backs it page by page on first use.
 #[cfg(not(loom))]
 const CHUNK_BYTES: usize = 256 << 10;
+/// A size that has so much already takes more in whole huge pages.
+#[cfg(not(loom))]
+const HUGE_FROM_BYTES: usize = 4 << 20;
 
 /// A lock in one bit, for a few instructions.
 #[cfg(any(test, not(loom)))]
@@ -182,8 +187,8 @@ struct Store {
     uncarved: *mut u8,
     left_bytes: usize,
     /// Newest chunk; each begins with a pointer to the one before it.
-    chunks: *mut *mut u8,
-    chunk_count: usize,
+    chunks: *mut ChunkHeader,
+    chunk_bytes: usize,
 }
 
 #[cfg(not(loom))]
@@ -222,21 +227,35 @@ impl Store {
 
     #[cold]
     fn add_chunk(&mut self) {
-        let chunk = allocate_global(CHUNK_LAYOUT).as_ptr();
+        let layout = if self.chunk_bytes < HUGE_FROM_BYTES { CHUNK } else { HUGE_CHUNK };
+        let chunk = allocate_global(layout).as_ptr();
         // SAFETY: a fresh chunk, aligned to a line and longer than one; its first line is the
         // header.
         unsafe {
-            chunk.cast::<*mut *mut u8>().write(self.chunks);
+            huge::advise(chunk, layout.size());
+            chunk.cast::<ChunkHeader>().write(ChunkHeader { before: self.chunks, layout });
             self.uncarved = chunk.add(LINE);
         }
         self.chunks = chunk.cast();
-        self.left_bytes = CHUNK_BYTES - LINE;
-        self.chunk_count += 1;
+        self.left_bytes = layout.size() - LINE;
+        self.chunk_bytes += layout.size();
     }
 }
 
+/// The first line of a chunk.
 #[cfg(not(loom))]
-const CHUNK_LAYOUT: Layout = match Layout::from_size_align(CHUNK_BYTES, LINE) {
+struct ChunkHeader {
+    before: *mut ChunkHeader,
+    layout: Layout,
+}
+
+#[cfg(not(loom))]
+const CHUNK: Layout = match Layout::from_size_align(CHUNK_BYTES, LINE) {
+    Ok(layout) => layout,
+    Err(_) => unreachable!(),
+};
+#[cfg(not(loom))]
+const HUGE_CHUNK: Layout = match Layout::from_size_align(huge::HUGE_BYTES, huge::HUGE_BYTES) {
     Ok(layout) => layout,
     Err(_) => unreachable!(),
 };
@@ -288,7 +307,7 @@ impl Pool {
                             uncarved: ptr::null_mut(),
                             left_bytes: 0,
                             chunks: ptr::null_mut(),
-                            chunk_count: 0,
+                            chunk_bytes: 0,
                         }),
                     }),
                 }
@@ -367,7 +386,7 @@ impl Pool {
         for class in &self.classes {
             class.depot.lock.lock();
             // SAFETY: under the depot's lock (P2).
-            bytes += unsafe { (*class.depot.store.get()).chunk_count } * CHUNK_BYTES;
+            bytes += unsafe { (*class.depot.store.get()).chunk_bytes };
             class.depot.lock.unlock();
         }
         bytes
@@ -383,16 +402,15 @@ impl Drop for Pool {
                 // SAFETY: each chunk begins with a pointer to the one before it, and the pool's
                 // users have given their slots back or forgotten them.
                 unsafe {
-                    let before = chunk.read();
-                    std::alloc::dealloc(chunk.cast(), CHUNK_LAYOUT);
-                    chunk = before.cast();
+                    let ChunkHeader { before, layout } = chunk.read();
+                    std::alloc::dealloc(chunk.cast(), layout);
+                    chunk = before;
                 }
             }
         }
     }
 }
 
-#[cfg(not(loom))]
 impl Default for Pool {
     fn default() -> Self {
         Self::new()

@@ -22,7 +22,8 @@
 //!
 //! Progress: `read` and `replace` are wait-free; `wait` waits for readers.
 //! Checked by `model_a_replaced_value_outlives_its_readers` and `model_dropped_replaced_values_go`
-//! (`cargo xtask model`).
+//! (`cargo xtask model`). A fence nearby (in `pin` and in `synchronize`) would do for O2: no model fails
+//! without it.
 
 use crate::epoch::{self, Guard};
 use crate::primitive::atomic::{AtomicPtr, Ordering};

@@ -72,7 +72,7 @@ mod locals {
 mod locals {
     use super::*;
     use crate::epoch::barrier::Mode;
-    use std::sync::Arc;
+    use loom::sync::Arc;
 
     // The threads keep the domain: loom drops statics before the locals of the main thread.
     loom::lazy_static! {

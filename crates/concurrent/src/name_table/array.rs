@@ -76,6 +76,11 @@ impl<'g> Array<'g> {
             return None;
         }
         allocation.expose_provenance();
+        #[cfg(not(loom))]
+        // SAFETY: fresh, and ours.
+        unsafe {
+            crate::huge::advise(allocation, layout(log2).size());
+        }
         let start = allocation.addr().next_multiple_of(align_of::<Header>());
         let header = ptr::with_exposed_provenance_mut::<Header>(start);
         let fresh = Header {

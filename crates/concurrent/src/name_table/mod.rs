@@ -95,7 +95,7 @@ use std::ptr::{self, NonNull};
 
 /// Entries per bucket, on average, at which a table grows.
 const LOAD: usize = if cfg!(loom) { 1 } else { 5 };
-/// Insertions of one thread after which it looks whether the table should grow; a power of two.
+/// Insertions of one thread after which it looks whether the table should grow.
 const INSERTIONS_PER_LOOK: isize = if cfg!(loom) { 1 } else { 32 };
 
 /// Names of directories. See the module.
@@ -246,7 +246,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         drop(locked);
         let overflow_bytes = if overflowed { size_of::<Bucket>() } else { 0 };
         let inserted = self.counts.add(1, (entry.bytes() + overflow_bytes) as isize);
-        if overflowed || inserted & (INSERTIONS_PER_LOOK - 1) == 0 {
+        if overflowed || inserted.rem_euclid(INSERTIONS_PER_LOOK) == 0 {
             self.grow_if_full(guard);
         }
         Some(Inserted { entry, replaced: None })

@@ -22,7 +22,7 @@ type Retired = (*mut (), unsafe fn(*mut ()));
 
 /// Pins and garbage of one model.
 #[derive(Debug, Default)]
-pub struct Domain {
+pub(super) struct Domain {
     pins: AtomicUsize,
     /// Reached by one model thread at a time: they take turns between atomic steps only.
     garbage: RefCell<Vec<Retired>>,
@@ -40,14 +40,14 @@ pub struct Guard(NonNull<Domain>);
 #[cfg(test)]
 impl Domain {
     /// The guard must be dropped before the domain.
-    pub fn pin(&self) -> Guard {
+    pub(super) fn pin(&self) -> Guard {
         // ORDERING: Acquire, partner `Guard::drop` (S1).
         self.pins.fetch_add(1, Ordering::Acquire);
         Guard(NonNull::from(self))
     }
 
     /// Frees all garbage if nobody is pinned.
-    pub fn collect(&self) {
+    pub(super) fn collect(&self) {
         let garbage = self.garbage.take();
         // ORDERING: Acquire, partner `Guard::drop` (S1).
         if self.pins.load(Ordering::Acquire) == 0 {

@@ -6,7 +6,7 @@
 //! lockmeter tables of Linder, Sarma and Soni (2002).
 //!
 //! # Concurrency
-//! Every thread counts in a table of its own, with plain stores ([`table`]); a report adds the tables up.
+//! Every thread counts in a table of its own, with plain stores (`table`); a report adds the tables up.
 //! Acquiring a lock thus touches no memory that another thread stores to, except the lock.
 //! Counts are exact. Holds are timed one in N (128 unless set), at random steps, and always after a
 //! wait; waits are timed always, as whoever waits has time. What is timed is counted after the release.
