@@ -168,11 +168,17 @@ fn churn_stays_within_its_budget_and_leaves_nothing() {
     let done = churn(&vfs, seed ^ 1 << 32, begin + length / 2, least);
     let (after, took) = (resident_bytes(), begin.elapsed());
     let rate = done as f64 / took.as_secs_f64();
-    println!("{} operations, {rate:.0} a second; {before} bytes resident, then {after}", warm + done);
+    println!(
+        "{} operations, {rate:.0} a second; {before} bytes resident, then {after}",
+        warm + done
+    );
     assert!(after <= before + GROWTH, "grew from {before} to {after} bytes");
     assert_all_goes(&vfs);
     let left = vfs.statistics().backend;
-    assert!(left.contains(&("memory_inodes", 1)), "objects that the core still refers to: {left:?}");
+    assert!(
+        left.contains(&("memory_inodes", 1)),
+        "objects that the core still refers to: {left:?}"
+    );
     drop(vfs);
     references_are_exact(seed, Instant::now() + length / 4);
 }

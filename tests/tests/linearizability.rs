@@ -18,12 +18,13 @@ use uvfs_tests::{
 };
 use uvfs_vfs::{
     Authority, Backend, Caller, Directory, Error, Lookup, Name, NewKind, NewNode, Node, RenameMode,
-    Result, Vfs, VfsConfig,
+    Result, SetAttributes, Vfs, VfsConfig,
 };
 
 const THREADS: u64 = 4;
 const OPERATIONS: usize = 6;
-const DIRECTORIES: [&str; 2] = ["one", "two"];
+/// Paths of three names, so that they are long enough to be kept as a whole.
+const DIRECTORIES: [&str; 2] = ["in/one", "in/two"];
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 fn path(slot: Slot) -> String {
@@ -42,7 +43,7 @@ struct Arena {
 impl Arena {
     fn new(vfs: Arc<Vfs>) -> Self {
         let top = root(&vfs);
-        for directory in DIRECTORIES {
+        for directory in ["in"].into_iter().chain(DIRECTORIES) {
             top.create_directory(directory, 0o755).unwrap();
         }
         let (clock, stale, unknown) = Default::default();
@@ -62,9 +63,9 @@ impl Arena {
         let name = Name::new(NAMES[slot % 4].as_bytes()).unwrap();
         let number = |answer: Lookup| answer.found().map(|found| found.attributes.number);
         match way {
-            0 => Some(
-                self.vfs.lookup(&Caller::root(), &self.directory(slot), name).and_then(number),
-            ),
+            0 => {
+                Some(self.vfs.lookup(&Caller::root(), &self.directory(slot), name).and_then(number))
+            }
             1 => self.vfs.try_lookup(&self.directory(slot), name).map(number),
             _ => Some(self.top.stat(path(slot)).map(|found| found.number)),
         }
@@ -276,7 +277,7 @@ fn operations_have_an_order_under_reclaim() {
 fn operations_have_an_order_while_all_is_forgotten() {
     let beside = |vfs: &Vfs, at: u64| {
         vfs.forget_unused();
-        if at % 64 == 0 {
+        if at.is_multiple_of(64) {
             epoch::collect();
         }
     };
@@ -324,7 +325,7 @@ fn operations_have_an_order_with_a_slow_store() {
         };
         let rounds = beside(
             |at| {
-                if at % 16 == 0 {
+                if at.is_multiple_of(16) {
                     vfs.forget_unused();
                 }
             },
@@ -373,7 +374,67 @@ fn a_replaced_name_only_moves_forward() {
     }
 }
 
-/// One observer of the above. The store numbers objects in the order of their making.
+/// A path is walked as it is, also where it is kept as a whole: once a directory on it has moved, or may
+/// not be searched any more, or its last name means something else, nobody is led there by what was
+/// cached before, however much others walk it meanwhile.
+#[test]
+fn whole_paths_change_with_their_directories() {
+    let _watchdog = watchdog();
+    for config in
+        [VfsConfig::default(), VfsConfig { metadata_bytes: 64 << 10, ..VfsConfig::default() }]
+    {
+        let hostile = hostile();
+        let vfs = vfs_over(&hostile, config);
+        let top = root(&vfs);
+        for directory in ["a", "a/b", "a/b/c"] {
+            top.create_directory(directory, 0o755).unwrap();
+        }
+        let (old, new) = ("a/b/c/file", "a/moved/c/file");
+        top.write_file(old, "").unwrap();
+        let stranger = top.clone().with_caller(Caller::new(1000, 1000, &[]));
+        let walk = |at: u64| {
+            for _ in 0..20 {
+                let one = if at.is_multiple_of(2) { &top } else { &stranger };
+                let _ = (one.stat(old), one.stat(new));
+            }
+        };
+        let end = Instant::now() + length() / 2;
+        let rounds = beside(walk, || {
+            let mut rounds = 0;
+            while Instant::now() < end {
+                let both = |path: &str| [errno(&top.stat(path)), errno(&stranger.stat(path))];
+                assert_eq!(both(old), [0, 0]);
+                top.rename("a/b", "a/moved", RenameMode::Replace).unwrap();
+                assert_eq!((both(old), both(new)), ([libc::ENOENT; 2], [0, 0]), "moved");
+                top.rename("a/moved", "a/b", RenameMode::Replace).unwrap();
+                assert_eq!((both(old), both(new)), ([0, 0], [libc::ENOENT; 2]), "moved back");
+                for (mode, stopped) in [(0o700, libc::EACCES), (0o755, 0)] {
+                    let set = SetAttributes { mode: Some(mode), ..Default::default() };
+                    top.set_attributes("a", &set).unwrap();
+                    assert_eq!(both(old), [0, stopped], "{mode:o}");
+                }
+                let number = top.stat(old).unwrap().number;
+                top.write_file("a/b/new", "").unwrap();
+                top.rename("a/b/new", old, RenameMode::Replace).unwrap();
+                assert_ne!(top.stat(old).unwrap().number, number, "replaced");
+                top.remove_file(old).unwrap();
+                assert_eq!(both(old), [libc::ENOENT; 2], "removed");
+                top.write_file(old, "").unwrap();
+                rounds += 1;
+                if rounds % 16 == 0 {
+                    hostile.follow(Plan::new());
+                }
+            }
+            rounds
+        });
+        println!("{rounds} rounds, {} walks by whole paths", vfs.statistics().walks.whole);
+        assert!(rounds > 0);
+        drop((top, stranger));
+        assert_references_exact(&vfs, &hostile);
+    }
+}
+
+/// One observer of a replaced name. The store numbers objects in the order of their making.
 fn observe(top: &Directory, old: &str, newest: &AtomicU64, end: Instant) -> u64 {
     let mut looks = 0;
     while Instant::now() < end {

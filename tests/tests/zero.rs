@@ -17,7 +17,7 @@ use uvfs_backends::directory::{DirectoryBackend, DirectoryConfig};
 use uvfs_backends::hostile::{Call, Plan};
 use uvfs_concurrent::primitive::record::tally;
 use uvfs_tests::{hostile, list_nodes, root, vfs_over};
-use uvfs_vfs::{Authority, Caller, Directory, Error, SetAttributes, Vfs, VfsConfig};
+use uvfs_vfs::{Authority, Caller, Directory, Error, SetAttributes, Statistics, Vfs, VfsConfig};
 
 /// The system's allocator, counting for each thread how often it was asked.
 struct Counting;
@@ -124,8 +124,13 @@ fn assert_free(vfs: &Vfs, directory: &Directory, path: &str, found: bool) {
     let ((), cost) = cost(|| (0..WALKS).for_each(|_| ask()));
     let after = vfs.statistics();
     assert_eq!(cost, NOTHING, "{path} on {}", before.store);
-    assert_eq!(after.walks.fast, before.walks.fast + WALKS, "{path}");
+    assert_eq!(walked(&after), walked(&before) + WALKS, "{path}");
     assert_eq!(after.walks.slow, before.walks.slow, "{path}");
+}
+
+/// Walks that the caches knew all of, by components or as a whole path.
+fn walked(statistics: &Statistics) -> u64 {
+    statistics.walks.fast + statistics.walks.whole
 }
 
 /// All that must cost nothing, for all callers.
@@ -208,8 +213,39 @@ fn all_threads_at_one_file_cost_nothing() {
         before
     });
     let after = vfs.statistics();
-    assert_eq!(after.walks.fast, before.walks.fast + threads as u64 * 10 * WALKS);
+    assert_eq!(walked(&after), walked(&before) + threads as u64 * 10 * WALKS);
     assert_eq!(after.walks.slow, before.walks.slow);
+}
+
+/// Different callers at one file, in turn: what is kept for one takes nothing from the others.
+#[test]
+fn callers_in_turn_cost_nothing() {
+    let vfs = vfs_over(&hostile(), VfsConfig::default());
+    plant(&root(&vfs));
+    let directories = callers().map(|caller| root(&vfs).with_caller(caller));
+    let ask = || directories.iter().for_each(|one| assert_eq!(one.stat(FILE).unwrap().size, 7));
+    (0..WARM_UPS).for_each(|_| ask());
+    let ((), cost) = cost(|| (0..WALKS).for_each(|_| ask()));
+    assert_eq!(cost, NOTHING);
+}
+
+/// Many files in turn, at each depth: a working set that fits the caches is walked for nothing, whatever
+/// its size.
+#[test]
+fn many_files_in_turn_cost_nothing() {
+    let vfs = vfs_over(&hostile(), VfsConfig::default());
+    let top = root(&vfs);
+    let mut directory = String::new();
+    for depth in 1..=4 {
+        let paths: Vec<_> = (0..6000).map(|at| format!("{directory}file-{at}")).collect();
+        paths.iter().for_each(|path| top.write_file(path, "").unwrap());
+        let ask = || paths.iter().for_each(|path| assert_eq!(top.stat(path).unwrap().size, 0));
+        (0..WARM_UPS).for_each(|_| ask());
+        let ((), cost) = cost(ask);
+        assert_eq!(cost, NOTHING, "6000 files, {depth} components each");
+        directory += "directory/";
+        top.create_directory(&directory, 0o755).unwrap();
+    }
 }
 
 /// The measure itself: what does cost something is seen to.

@@ -13,6 +13,7 @@ mod conformance;
 mod locks;
 mod nightly;
 mod steps;
+mod stress;
 mod tidy;
 mod tree;
 
@@ -47,6 +48,8 @@ enum Verb {
     Fuzz(nightly::FuzzOptions),
     /// The unit tests under the address and the thread sanitizer, on nightly.
     Safety,
+    /// Histories and churn for as long as is said, instead of seconds.
+    Stress(stress::Options),
     /// Everything the gate asks: check, model, `cargo test --workspace`, conformance --quick.
     Ci,
 }
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Verb::Conformance(options) => conformance::run(&options),
         Verb::Fuzz(options) => nightly::fuzz(&options),
         Verb::Safety => nightly::safety(),
+        Verb::Stress(options) => stress::run(&options),
         Verb::Ci => steps::ci(),
     };
     match result {

@@ -50,12 +50,15 @@ impl Complete {
     /// All members are in the table, put there after `losses` were counted. The caller has the lock
     /// (C2), and knows that nothing was changed meanwhile.
     pub fn declare(&self, losses: u64) {
+        // Claims of an earlier declaration fall first: one of them could see the new losses with the old
+        // generation.
+        self.suspend();
+        // ORDERING: Release, partner `stands`: who sees these losses sees the other generation.
+        self.losses.store(losses, Ordering::Release);
         // ORDERING: Relaxed; the lock keeps writers apart.
-        let generation = self.generation.load(Ordering::Relaxed) | 1;
-        // ORDERING: Relaxed; published by the store of the generation.
-        self.losses.store(losses, Ordering::Relaxed);
+        let generation = self.generation.load(Ordering::Relaxed);
         // ORDERING: Release, partner `claim`: who sees it sees the losses and the members.
-        self.generation.store(generation + 2, Ordering::Release);
+        self.generation.store(generation | 1, Ordering::Release);
     }
 
     /// What exists is about to change. Whether the set was complete, and may be resumed after. The
@@ -95,8 +98,8 @@ impl Complete {
     pub fn stands(&self, claim: Claim, losses: &Generations, set: u64) -> bool {
         // Acquire inside: see O1.
         let lost = losses.of(set);
-        // ORDERING: Relaxed; written before the generation that the claim saw.
-        let declared = self.losses.load(Ordering::Relaxed);
+        // ORDERING: Acquire, partner `declare`: losses of a later declaration come with its generation.
+        let declared = self.losses.load(Ordering::Acquire);
         // ORDERING: Acquire, partner `suspend` (O2).
         lost == declared && self.generation.load(Ordering::Acquire) == claim.generation
     }
@@ -178,6 +181,28 @@ mod models {
             let stands = world.set.stands(claim, &world.losses, 0);
             assert!(!(missed && stands), "a member that exists was denied");
             evictor.join().unwrap();
+        });
+    }
+
+    /// C3: the member is lost, and comes back with a listing that declares the set anew. Fails if `declare`
+    /// does not suspend first, or with Relaxed losses.
+    #[test]
+    fn model_declared_again() {
+        loom::model(|| {
+            let world = world(true);
+            let other = world.clone();
+            let lister = thread::spawn(move || {
+                other.losses.advance(0);
+                other.cached.store(false, Ordering::Release);
+                let losses = other.losses.of(0);
+                other.cached.store(true, Ordering::Release);
+                other.set.declare(losses);
+            });
+            let claim = world.set.claim().unwrap();
+            let missed = !world.cached.load(Ordering::Acquire);
+            let stands = world.set.stands(claim, &world.losses, 0);
+            assert!(!(missed && stands), "a member that exists was denied");
+            lister.join().unwrap();
         });
     }
 

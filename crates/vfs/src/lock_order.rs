@@ -33,6 +33,8 @@ classes! {
     FUSE_NOTICES = 50, "fuse-notices", "cache notices waiting to be sent to the kernel";
     /// The mounts of one namespace.
     MOUNTS = 60, "mounts", "who changes the mounts of one namespace";
+    /// Who moves a directory to another parent.
+    MOVES = 90, "moves", "whether somebody moves a directory to another parent";
     /// Parent link of one directory.
     INODE_PARENT = 100, "inode-parent", "the parent of one directory inode";
     /// A listing of one directory on its way into the cache.

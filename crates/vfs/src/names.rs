@@ -117,10 +117,16 @@ impl Dentry {
 /// A dentry in the table.
 pub(crate) type CachedName = Entry<Dentry>;
 
-/// Marks a name as used, without a store if it is marked enough.
+/// Marks a name as used, without a store if it is marked enough: then it is used often, and this
+/// returns true.
 #[inline]
-pub(crate) fn touch(name: &CachedName, directory: bool) {
-    name.touch(if directory { weight::DIRECTORY } else { weight::MOST });
+pub(crate) fn touch(name: &CachedName, directory: bool) -> bool {
+    let most = if directory { weight::DIRECTORY } else { weight::MOST };
+    let warm = name.weight() >= most;
+    if !warm {
+        name.touch(most);
+    }
+    warm
 }
 
 #[derive(Debug)]
@@ -174,7 +180,7 @@ impl NameCache {
     }
 
     /// As [`NameCache::find`], with the hash of [`NameTable::hash`] and the directory's id.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn probe<'g>(
         &'g self,
         guard: &'g Guard,
@@ -233,6 +239,10 @@ impl NameCache {
         let id = inode.as_ref().map_or(InodeId(0), |inode| inode.id);
         let dentry = Dentry { inode, id, stamp, expiry };
         let name = name.as_bytes();
+        // A name that is told again, by a listing for one, is as much in use as it was.
+        let known = self.table.get(&guard, hash, directory.id.0, name);
+        let known = known.filter(|known| known.value().meaning() == dentry.meaning());
+        let weight = known.map_or(weight, |known| weight.max(known.weight()));
         let old = self.table.insert(&guard, hash, directory.id.0, name, weight, dentry)?;
         self.removed(old)
     }
@@ -300,14 +310,15 @@ impl NameCache {
         let guard = epoch::pin();
         let mut removed = Vec::new();
         self.table.sweep(&guard, hand, buckets, |entry| {
-            let verdict = verdict(entry);
-            if verdict == Verdict::Remove {
+            if verdict(entry) == Verdict::Remove {
                 if entry.value().inode().is_some() {
                     self.losses.advance(entry.parent());
                 }
-                removed.push(entry);
+                if self.table.remove_entry(&guard, entry) {
+                    removed.push(entry);
+                }
             }
-            verdict
+            Verdict::Keep
         });
         removed.into_iter().filter_map(|entry| self.removed(entry)).collect()
     }

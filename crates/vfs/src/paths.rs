@@ -28,19 +28,21 @@ use crate::backend::InodeId;
 use crate::caller::{Caller, Checks, Groups};
 use crate::inode::{Expiry, Inode, Moment};
 use crate::lock_order;
+use std::cell::Cell;
 use std::sync::Arc;
 use uvfs_concurrent::epoch::Guard;
 use uvfs_concurrent::generations::{Generation, Generations};
 use uvfs_concurrent::name_table::{Hand, NameTable, Verdict};
 use uvfs_concurrent::object::Ref;
-use uvfs_concurrent::primitive::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Clock weight of a memo that is used.
 const MOST: u8 = 2;
 /// Buckets looked through for memos that are not believed any more, for each that is added.
 const BUCKETS: usize = 2;
-/// Paths that asked once, by hash: the second time a memo is made.
-const DOORKEEPERS: usize = 4096;
+/// Where there is no room for more memos, one of so many walks that ask for one gets one.
+const CROWDED_SHARE: u32 = 64;
+/// And where there is a memo that is not believed any more: its directory may be changing all the time.
+const STALE_SHARE: u32 = 8;
 
 /// For whom a walk was made.
 #[derive(Debug)]
@@ -85,9 +87,30 @@ fn is_free(caller: &Caller) -> bool {
     caller.checks == Checks::Done || caller.is_privileged()
 }
 
+/// Keeps the memos of different callers apart: part of the key. Whom a memo is for it says itself.
+#[inline]
+fn mark_of(caller: &Caller) -> u64 {
+    match is_free(caller) {
+        true => 0,
+        // Odd, by the golden ratio: neighbouring ids are far apart.
+        false => (u64::from(caller.uid) << 32 | u64::from(caller.gid) | 1 << 31)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15),
+    }
+}
+
+/// The key of a path: where it starts and for whom, and its hash.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Key<'p> {
+    start: InodeId,
+    marked: u64,
+    hash: u64,
+    path: &'p [u8],
+}
+
 /// What a walk found.
 #[derive(Debug)]
 struct Memo {
+    start: InodeId,
     inode: Ref<Inode>,
     who: Who,
     evidence: Evidence,
@@ -111,7 +134,11 @@ pub(crate) struct PathCache {
     hand: Hand,
     shape: Generation,
     entries: Generations,
-    doorkeepers: Box<[AtomicU32]>,
+}
+
+thread_local! {
+    /// Walks of this thread that asked for a memo and did not simply get one.
+    static TURNED_AWAY: Cell<u32> = const { Cell::new(0) };
 }
 
 impl PathCache {
@@ -121,7 +148,6 @@ impl PathCache {
             hand: Hand::default(),
             shape: Generation::default(),
             entries: Generations::default(),
-            doorkeepers: (0..DOORKEEPERS).map(|_| AtomicU32::new(0)).collect(),
         }
     }
 
@@ -135,25 +161,26 @@ impl PathCache {
         self.entries.advance(directory.0);
     }
 
-    /// The hash of a path from `start`.
+    /// The key of a path from `start`.
     #[inline]
-    pub(crate) fn hash(&self, start: &Inode, path: &[u8]) -> u64 {
-        self.table.hash(start.id.0, path)
+    pub(crate) fn key<'p>(&self, caller: &Caller, start: &Inode, path: &'p [u8]) -> Key<'p> {
+        let marked = start.id.0 ^ mark_of(caller);
+        Key { start: start.id, marked, hash: self.table.hash(marked, path), path }
     }
 
-    /// What `path` from `start` leads to for `caller`, if there is a memo that is believed.
+    /// What a path leads to for `caller`, if there is a memo that is believed.
     #[inline]
     pub(crate) fn find<'g>(
         &'g self,
         guard: &'g Guard,
         caller: &Caller,
-        start: &Inode,
-        (hash, path): (u64, &[u8]),
+        key: Key<'_>,
         now: &mut Option<Moment>,
     ) -> Option<&'g Ref<Inode>> {
-        let entry = self.table.get(guard, hash, start.id.0, path)?;
+        let entry = self.table.get(guard, key.hash, key.marked, key.path)?;
         let memo = entry.value();
-        if !(self.believes(memo, now) && memo.who.covers(caller)) {
+        let is_ours = memo.start == key.start && memo.who.covers(caller);
+        if !(is_ours && self.believes(memo, now)) {
             return None;
         }
         entry.touch(MOST);
@@ -169,17 +196,17 @@ impl PathCache {
             && !memo.inode.is_dead()
     }
 
-    /// Whether a path that was just walked should get a memo: at its second walk in a row, about.
-    pub(crate) fn admits(&self, hash: u64) -> bool {
-        let door = &self.doorkeepers[hash as usize % DOORKEEPERS];
-        let mark = (hash >> 32) as u32;
-        // ORDERING: Relaxed; a hint, the worst is a memo more or less.
-        let known = door.load(Relaxed) == mark;
-        if !known {
-            // ORDERING: Relaxed; as above.
-            door.store(mark, Relaxed);
-        }
-        known
+    /// Whether a path that is walked often should get a memo now. `bytes_max` is the room for all.
+    pub(crate) fn admits(&self, guard: &Guard, key: Key<'_>, bytes_max: usize) -> bool {
+        let stale = self.table.get(guard, key.hash, key.marked, key.path).is_some();
+        let share = match self.bytes() >= bytes_max {
+            true => CROWDED_SHARE,
+            false if stale => STALE_SHARE,
+            false => return true,
+        };
+        let asked = TURNED_AWAY.get().wrapping_add(1);
+        TURNED_AWAY.set(asked);
+        asked.is_multiple_of(share)
     }
 
     /// Evidence to be gathered by a walk that begins now.
@@ -198,14 +225,14 @@ impl PathCache {
         &self,
         guard: &Guard,
         caller: &Caller,
-        (start, hash, path): (&Inode, u64, &[u8]),
+        key: Key<'_>,
         inode: &Ref<Inode>,
         evidence: Evidence,
         bytes_max: usize,
     ) {
         let (Some(who), Some(inode)) = (Who::of(caller), inode.try_clone()) else { return };
-        let memo = Memo { inode, who, evidence };
-        self.table.insert(guard, hash, start.id.0, path, 1, memo);
+        let memo = Memo { start: key.start, inode, who, evidence };
+        self.table.insert(guard, key.hash, key.marked, key.path, 1, memo);
         let mut now = None;
         self.table.sweep(guard, &self.hand, BUCKETS, |entry| {
             let crowded = self.table.bytes() > bytes_max;

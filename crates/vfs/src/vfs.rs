@@ -23,6 +23,7 @@ use crate::inode::{Clock, Expiry, InodeTable, Node, Ticket};
 use crate::lock_order;
 use crate::name::Name;
 use crate::names::NameCache;
+use crate::ops::Turns;
 use crate::page::PageBudget;
 use crate::paths::PathCache;
 use crate::permission::{self, Access};
@@ -42,6 +43,8 @@ pub(crate) struct Core {
     pub(crate) names: NameCache,
     pub(crate) paths: PathCache,
     pub(crate) flights: Flights,
+    /// Taken to move a directory to another parent.
+    pub(crate) moves: Turns,
     pub(crate) pages: Arc<PageBudget>,
     pub(crate) counters: Counters,
     observer: RwLock<Option<Arc<dyn ChangeSink>>>,
@@ -69,6 +72,7 @@ impl Vfs {
             names: NameCache::new(names_expected(&config)),
             paths: PathCache::new(),
             flights: Flights::new(),
+            moves: Turns::new(),
             pages: Arc::new(PageBudget::new(config.page_cache_bytes)),
             counters: Counters::default(),
             observer: RwLock::new(&lock_order::OBSERVER, None),
@@ -310,7 +314,7 @@ impl ChangeSink for News {
     fn entry_changed(&self, parent: InodeId, name: Name<'_>) {
         let Some(core) = self.0.upgrade() else { return };
         core.counters.news.hit();
-        if let Some(directory) = core.inodes.find(parent) {
+        if let Some(directory) = core.inodes.find_changed(&core.clock, parent) {
             {
                 let rest = directory.inode.rest();
                 let mut changes = rest.entries.lock();
@@ -328,7 +332,7 @@ impl ChangeSink for News {
     fn inode_changed(&self, inode: InodeId) {
         let Some(core) = self.0.upgrade() else { return };
         core.counters.news.hit();
-        if let Some(node) = core.inodes.find(inode) {
+        if let Some(node) = core.inodes.find_changed(&core.clock, inode) {
             node.inode.expire_attributes(&core.clock);
             core.paths.shape_changed();
             if let Some(pages) = node.inode.known_use().and_then(|used| used.pages.get()) {
@@ -341,6 +345,7 @@ impl ChangeSink for News {
     fn everything_changed(&self) {
         let Some(core) = self.0.upgrade() else { return };
         core.counters.news.hit();
+        core.inodes.note_all(&core.clock);
         core.inodes.for_each(|inode| {
             if inode.kind() == FileKind::Directory {
                 let mut changes = inode.rest().entries.lock();

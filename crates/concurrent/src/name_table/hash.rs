@@ -76,7 +76,7 @@ impl NameHasher {
 
     /// The length of the first component of `path` (up to, not including, the first `/`, or all of
     /// it), and its hash: the same as [`NameHasher::hash_name`] of those bytes. One pass.
-    #[inline]
+    #[inline(always)]
     pub fn scan_component(&self, path: &[u8]) -> (usize, u64) {
         let mut hash = self.start;
         let mut rest = path;

@@ -164,7 +164,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
     /// Finds a name. `hash` is the key's ([`NameTable::hash`]); with another one nothing is found.
     ///
     /// Touches the line of a bucket and that of the entry. Stores nothing, waits for nobody.
-    #[inline]
+    #[inline(always)]
     pub fn get<'g>(
         &'g self,
         guard: &'g Guard,

@@ -39,7 +39,7 @@ impl Clock {
 ///
 /// Packed to 12 bytes: every inode has one.
 #[derive(Debug, Default, Clone, Copy)]
-#[repr(packed(4))]
+#[repr(Rust, packed(4))]
 pub(crate) struct Freshness {
     changed: Ticket,
     in_flight: u32,
@@ -61,6 +61,11 @@ impl Freshness {
         self.in_flight += 1;
         self.changed = clock.tick();
         self.changed
+    }
+
+    /// Whether only the change that began so is in flight, and none ended since.
+    pub(crate) fn is_alone(&self, begin: Ticket) -> bool {
+        self.in_flight == 1 && self.changed() == begin
     }
 
     /// A change ends. True if no other change overlapped it, so that its own answer is the truth.

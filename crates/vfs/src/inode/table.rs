@@ -17,7 +17,7 @@
 //! inactive queues it, and whoever takes its last name away does; the queue itself drops those that
 //! have a name.
 
-use super::{Expiry, Inode, Node, Rest, Ticket, flag};
+use super::{Clock, Expiry, Inode, Node, Rest, Ticket, flag};
 use crate::backend::{Entry, InodeId};
 use crate::lock_order;
 use crate::vfs::Core;
@@ -42,6 +42,8 @@ struct Shard {
     /// The latest change of an inode that has left this shard: an answer about it that was asked for
     /// earlier may still be on its way.
     changed: Ticket,
+    /// The latest moment at which a directory that has left this shard forgot its names.
+    names_after: u64,
 }
 
 #[derive(Debug)]
@@ -92,6 +94,8 @@ impl InodeTable {
         let overtaken = ticket < shard.changed.max(retired);
         let expiry = if overtaken { Expiry::EXPIRED } else { expiry };
         let inode = Inode::new(&Arc::downgrade(core), entry.inode, &entry.attributes, expiry);
+        // ORDERING: Relaxed; published by the shard's lock, or by the node returned.
+        inode.names_after.store(shard.names_after, Relaxed);
         let reference = inode.try_ref().expect("a new inode has no references yet");
         let old = shard.inodes.insert(entry.inode, reference);
         if old.is_none() {
@@ -100,7 +104,27 @@ impl InodeTable {
         }
         drop(shard);
         drop(old);
+        if overtaken && inode.is_directory() {
+            // News of its entries may have found no inode to tell.
+            inode.rest().entries.lock().note(&core.clock);
+        }
         Node { inode }
+    }
+
+    /// The cached inode `id`, to be told that its object has changed. If there is none, an answer
+    /// about it that is on its way is not believed when it arrives.
+    pub(crate) fn find_changed(&self, clock: &Clock, id: InodeId) -> Option<Node> {
+        let mut shard = self.shards.of(&id).lock();
+        let node = shard.inodes.get(&id).and_then(Node::try_hold);
+        if node.is_none() {
+            shard.changed = clock.tick();
+        }
+        node
+    }
+
+    /// As [`InodeTable::find_changed`] for every object that is not cached.
+    pub(crate) fn note_all(&self, clock: &Clock) {
+        self.shards.iter().for_each(|shard| shard.lock().changed = clock.tick());
     }
 
     /// The cached inode `id`, with a hold for the caller.
@@ -223,6 +247,8 @@ impl InodeTable {
         let left = {
             let mut shard = self.shards.of(&inode.id).lock();
             shard.changed = shard.changed.max(inode.changed());
+            // ORDERING: Relaxed; `retire` acquired all that holders did before (O1 of `hold`).
+            shard.names_after = shard.names_after.max(inode.names_after.load(Relaxed));
             match shard.inodes.get(&inode.id) {
                 Some(current) if current.same(inode) => {
                     // ORDERING: Relaxed; a size.

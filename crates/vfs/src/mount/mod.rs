@@ -317,7 +317,8 @@ impl Namespace {
 
     /// Whether something is mounted on `node`, in whichever mount it is seen.
     pub(crate) fn is_mountpoint(&self, node: &Node) -> bool {
-        let on_it = |table: &Table| table.attachments().any(|attachment| attachment.at.node() == node);
+        let on_it =
+            |table: &Table| table.attachments().any(|attachment| attachment.at.node() == node);
         node.inode.is_mounted() && on_it(self.table.read(&epoch::pin()))
     }
 

@@ -69,7 +69,11 @@ impl<'a> NameChange<'a> {
         let (entries, knows, complete) = {
             let mut changes = directory.inode.rest().entries.lock();
             let knows = knows(&|ticket| changes.admits(ticket));
-            let complete = directory.inode.rest().complete.suspend();
+            let whole = &directory.inode.rest().complete;
+            let stands = whole
+                .claim()
+                .is_some_and(|claim| whole.stands(claim, core.names.losses(), directory.id().0));
+            let complete = whole.suspend() && stands;
             names.iter().flatten().for_each(|name| core.forget_name(directory.id(), *name));
             core.paths.entries_change(directory.id());
             (changes.begin(&core.clock), knows, complete)
@@ -90,6 +94,11 @@ impl<'a> NameChange<'a> {
     /// Whether the names still meant, when the change began, what they had been found to mean.
     pub(super) fn knows(&self) -> bool {
         self.knows
+    }
+
+    /// Whether no other change of the directory has begun or ended since this one began.
+    pub(super) fn alone(&self) -> bool {
+        self.directory.inode.rest().entries.lock().is_alone(self.entries)
     }
 
     /// The change succeeded: each name means now what `outcome` says, in the order given to
@@ -221,7 +230,9 @@ impl Core {
         }
         // A complete directory needs no notes about what it does not have.
         let noted = matches!(target, Target::Missing)
-            && directory.inode.claim_complete(&mut None).is_some();
+            && directory.inode.claim_complete(&mut None).is_some_and(|(complete, claim, _)| {
+                complete.stands(claim, self.names.losses(), directory.id().0)
+            });
         let expiry = match noted {
             true => self.negative_expiry(),
             false => self.remember_name(&directory.inode, name, target, arrival),

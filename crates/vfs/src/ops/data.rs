@@ -207,7 +207,11 @@ impl Vfs {
     }
 
     fn pages_of<'a>(&self, node: &'a Node) -> &'a Arc<InodePages> {
-        node.inode.rest().used().pages.get_or_init(|| Arc::new(InodePages::new(self.core.pages.clone())))
+        node.inode
+            .rest()
+            .used()
+            .pages
+            .get_or_init(|| Arc::new(InodePages::new(self.core.pages.clone())))
     }
 
     fn data_of(&self, node: &Node) -> Result<()> {

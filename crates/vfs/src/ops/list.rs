@@ -109,15 +109,12 @@ impl Vfs {
             };
             let listed = self.core.backend().list(file, at, &mut batch);
             let full = batch.items.len() >= batch.limit;
-            if let Some((_, next, _)) = batch.items.last() {
-                at = *next;
-            }
             let entries_only = batch.items.iter().all(|item| matches!(item.2, Item::Entry(_)));
-            let took_all = self.offer(directory, ticket, batch, entries);
+            let took_all = self.offer(directory, ticket, batch, entries, &mut at);
             listed?;
-            progress = progress.filter(|_| took_all && entries_only);
+            progress = progress.filter(|_| entries_only);
             if !took_all || !full {
-                self.end_listing(directory, progress, at, !full);
+                self.end_listing(directory, progress, at, took_all && !full);
                 directory.inode.was_read();
                 return Ok(());
             }
@@ -150,17 +147,20 @@ impl Vfs {
         }
     }
 
-    /// Offers a batch to the caller. True if it took everything.
+    /// Offers a batch to the caller; `at` becomes where to go on after what it took. True if it took
+    /// everything.
     fn offer(
         &self,
         directory: &Node,
         ticket: Ticket,
         batch: Batch,
         entries: &mut dyn Entries,
+        at: &mut Cookie,
     ) -> bool {
         let mut wanted = true;
         for (name, next, item) in batch.items {
             let checked = Name::new(&name);
+            let was_wanted = wanted;
             match item {
                 Item::Name { number, kind } => {
                     let Ok(name) = checked else { continue };
@@ -173,6 +173,9 @@ impl Vfs {
                     // Not a name anybody may see, or no room left.
                     _ => self.core.backend().forget(entry.inode, 1),
                 },
+            }
+            if was_wanted && wanted {
+                *at = next;
             }
         }
         wanted

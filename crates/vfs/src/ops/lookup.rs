@@ -115,7 +115,8 @@ impl Vfs {
         let names = &self.core.names;
         let (hash, bytes) = (names.hash(parent.id(), name), name.as_bytes());
         let mut now = None;
-        let Some(dentry) = names.probe(&guard, (&parent.inode, parent.id()), hash, bytes, &mut now) else {
+        let Some(dentry) = names.probe(&guard, (&parent.inode, parent.id()), hash, bytes, &mut now)
+        else {
             let until = self.surely_missing(&guard, &parent.inode, (hash, bytes), &mut now)?;
             return Some((None, until.remains()));
         };

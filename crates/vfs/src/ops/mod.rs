@@ -12,8 +12,10 @@ mod lookup;
 mod open;
 mod remove;
 mod rename;
+mod turn;
 mod xattr;
 
 pub use list::Entries;
 pub use lookup::{Found, Lookup};
 pub use open::OpenFile;
+pub(crate) use turn::Turns;

@@ -10,6 +10,7 @@ use crate::name::Name;
 use crate::names::{Meaning, Target};
 use crate::permission::{self, Access};
 use crate::vfs::Vfs;
+use uvfs_concurrent::lock::order;
 
 impl Vfs {
     /// Moves the name `from.1` of `from.0` to `to.1` of `to.0`. May block.
@@ -35,15 +36,27 @@ impl Vfs {
         to: (&Node, Name<'_>),
         mode: RenameMode,
     ) -> Result<Step> {
-        let (step, changes) = self.begin_rename(caller, from, to, mode)?;
         let core = &self.core;
+        let mut turn = None;
+        let (step, changes) = loop {
+            let (step, changes) = self.begin_rename(caller, from, to, mode)?;
+            let target_moves = mode == RenameMode::Exchange
+                && step.target.as_ref().is_some_and(Node::is_directory);
+            let moves = from.0 != to.0 && (step.moved.is_directory() || target_moves);
+            if !moves || turn.is_some() {
+                break (step, changes);
+            }
+            drop(changes);
+            order::assert_none_held("a wait for another move");
+            turn = Some(core.moves.take());
+        };
         if step.moved.is_directory() || step.target.as_ref().is_some_and(Node::is_directory) {
             core.paths.shape_changed();
         }
         core.backend().rename(caller, (from.0.id(), from.1), (to.0.id(), to.1), mode)?;
         // First the objects: who finds one at its new name goes on to its parent.
         self.renamed(from.0, to.0, &step, mode);
-        let known = changes.iter().flatten().all(NameChange::knows);
+        let known = changes.iter().flatten().all(|change| change.knows() && change.alone());
         let (old, new) = if known { targets(&step, mode) } else { (None, None) };
         match changes {
             [Some(change), Some(other)] => {

@@ -26,6 +26,7 @@
 //! at one file meet on its count. Here `stat` copies the attributes under their sequence and leaves.
 //! Weakness: `..` and symbolic links in the middle stop it.
 
+use super::whole::COMPONENTS_MIN;
 use super::{Manner, Resolve, Spot, Start, Symlinks};
 use crate::attributes::FileKind;
 use crate::caller::{Caller, Checks};
@@ -114,7 +115,6 @@ impl<'g> Place<'g> {
             Place::Named(inode) => Node::try_hold(inode),
         }
     }
-
 }
 
 /// A place, and the mount it is in.
@@ -192,8 +192,8 @@ impl<'g> Leg<'g> {
 /// How a fast walk ended.
 #[derive(Debug)]
 pub(super) enum Fast<'g, 'p> {
-    /// At an object.
-    Found(At<'g>),
+    /// At an object; `warm` if a memo of the path is worth making.
+    Found { at: At<'g>, warm: bool },
     /// At a last name that does not exist, which is all that is left of the path.
     Missing { at: At<'g>, rest: &'p [u8] },
     /// Before it was done.
@@ -235,7 +235,6 @@ impl Vfs {
         let mut vfs = leg.vfs;
         let mut names = &vfs.core.names;
         let mut at = At { place: Place::Held(start.node), mount: None };
-        let mut rest = path;
         if path[0] == b'/' {
             match manner.resolve {
                 Resolve::Anywhere => match mounts {
@@ -247,43 +246,56 @@ impl Vfs {
                 },
                 Resolve::InRoot => {}
                 Resolve::Beneath => {
-                    return Ok(Fast::Stopped { at, rest, reason: Reason::Start });
+                    return Ok(Fast::Stopped { at, rest: path, reason: Reason::Start });
                 }
             }
         }
-        let mut id = at.inode().id;
+        let free = is_free(manner.caller);
+        let mut directory = at.inode();
+        let mut is_directory = directory.is_directory();
+        let mut id = directory.id;
+        let mut position = 0;
+        // Names alone, one slash between them: such a path may have a memo.
+        let mut plain = path[0] != b'/';
         loop {
-            let directory = at.inode();
-            while let [b'/', after @ ..] = rest {
-                rest = after;
-            }
-            if rest.is_empty() {
+            let rest = &path[position..];
+            let (length, hash) = names.scan_component(rest);
+            let stopped = |reason| Ok(Fast::Stopped { at, rest, reason });
+            if length == 0 {
+                if !rest.is_empty() {
+                    // One slash more than is needed, or the first one.
+                    plain = false;
+                    position += 1;
+                    continue;
+                }
                 // A path that ends in a slash, or is nothing else.
-                return match directory.is_directory() {
-                    true => Ok(Fast::Found(at)),
+                return match is_directory {
+                    true => Ok(Fast::Found { at, warm: false }),
                     false => Err(Error::NotDirectory),
                 };
             }
-            let (length, hash) = names.scan_component(rest);
-            let (name, after) = rest.split_at(length);
-            let stopped = |reason| Ok(Fast::Stopped { at, rest, reason });
             if length > NAME_MAX {
                 return stopped(Reason::Name);
             }
-            if !directory.is_directory() {
+            if !is_directory {
                 return Err(Error::NotDirectory);
             }
-            match vfs.may_search(manner.caller, directory, now) {
-                Some(true) => {}
-                Some(false) => return Err(Error::Access),
-                None => return stopped(Reason::Permission),
+            if !free {
+                match vfs.may_search(manner.caller, directory, now) {
+                    Some(true) => {}
+                    Some(false) => return Err(Error::Access),
+                    None => return stopped(Reason::Permission),
+                }
             }
+            let (name, after) = rest.split_at(length);
+            let last = after.is_empty();
             if name[0] == b'.' && length <= 2 {
                 if length == 1 {
-                    rest = after;
-                    if rest.is_empty() {
-                        return Ok(Fast::Found(at));
+                    if last {
+                        return Ok(Fast::Found { at, warm: false });
                     }
+                    plain = false;
+                    position += 2;
                     continue;
                 }
                 if name[1] == b'.' {
@@ -293,10 +305,12 @@ impl Vfs {
             // By the id that came with the dentry: the probe does not wait for the inode's line.
             let key = names.key_hash(id, hash);
             let dentry = names.probe(guard, (directory, id), key, name, now);
-            let last = after.is_empty();
-            let Some(inode) = dentry.and_then(|dentry| dentry.inode()) else {
+            let Some((dentry, inode)) = dentry.and_then(|found| Some((found, found.inode()?)))
+            else {
                 match dentry {
-                    Some(dentry) => names::touch(dentry, false),
+                    Some(dentry) => {
+                        names::touch(dentry, false);
+                    }
                     None => {
                         if vfs.surely_missing(guard, directory, (key, name), now).is_none() {
                             return stopped(Reason::Miss);
@@ -310,12 +324,9 @@ impl Vfs {
                     false => Err(Error::NotFound),
                 };
             };
-            let kind = inode.kind();
-            if let Some(dentry) = dentry {
-                names::touch(dentry, kind == FileKind::Directory);
-                id = dentry.id();
-            }
-            if kind == FileKind::Symlink {
+            is_directory = inode.is_directory();
+            let warm = names::touch(dentry, is_directory);
+            if !is_directory && inode.kind() == FileKind::Symlink {
                 if manner.symlinks == Symlinks::Refuse {
                     return Err(Error::SymlinkLoop);
                 }
@@ -324,6 +335,7 @@ impl Vfs {
                 }
             }
             leg.found += 1;
+            (directory, id) = (inode, dentry.id());
             at.place = Place::Named(inode);
             if CROSSES
                 && inode.is_mounted()
@@ -332,13 +344,15 @@ impl Vfs {
                 let mount = at.mount.map_or(mounts.start, |mount| mount.id);
                 if let Some(on) = mounts.table.covering(mount, inode.id) {
                     at = leg.cross(on);
-                    (vfs, names, id) = (leg.vfs, &leg.vfs.core.names, on.root.id());
+                    (vfs, names) = (leg.vfs, &leg.vfs.core.names);
+                    (directory, id) = (at.inode(), on.root.id());
                 }
             }
             if last {
-                return Ok(Fast::Found(at));
+                let warm = warm && plain && leg.found >= COMPONENTS_MIN;
+                return Ok(Fast::Found { at, warm });
             }
-            rest = after;
+            position += length + 1;
         }
     }
 
@@ -350,11 +364,17 @@ impl Vfs {
         directory: &Inode,
         now: &mut Option<Moment>,
     ) -> Option<bool> {
-        if caller.checks == Checks::Done || caller.is_privileged() {
+        if is_free(caller) {
             return Some(true);
         }
         let seen = directory.guarding(now)?;
         let acl_free = seen.no_acl || !self.core.capabilities.acls;
         permission::may_search(caller, (seen.mode, seen.uid, seen.gid), acl_free)
     }
+}
+
+/// Whether no permission stops `caller` from searching directories.
+#[inline]
+pub(super) fn is_free(caller: &Caller) -> bool {
+    caller.checks == Checks::Done || caller.is_privileged()
 }

@@ -144,7 +144,7 @@ impl Vfs {
                     self.core.counters.walks.slow(reason);
                     self.leave(manner, start, path, (at, rest))
                 }
-                Fast::Found(at) => match at.hold() {
+                Fast::Found { at, .. } => match at.hold() {
                     Some(spot) => {
                         self.core.counters.walks.fast.hit();
                         return Ok(Walked::Node(spot));
@@ -178,11 +178,11 @@ impl Vfs {
             let mounts = Mounts::of(start, &guard);
             // A memo says where a path leads in one file system.
             let whole = match mounts {
-                None => self.whole_hash(start.node, path),
+                None => self.whole_key(manner, start.node, path),
                 Some(_) => None,
             };
-            if let Some(hash) = whole
-                && let Some(attributes) = self.stat_whole(&guard, manner, start.node, (hash, path))
+            if let Some(key) = whole
+                && let Some(attributes) = self.stat_whole(&guard, manner, key)
             {
                 return Ok(attributes);
             }
@@ -192,11 +192,11 @@ impl Vfs {
                     self.core.counters.walks.fast.hit();
                     return Err(Error::NotFound);
                 }
-                Fast::Found(at) => match at.inode().cached_attributes_at(&mut now) {
+                Fast::Found { at, warm } => match at.inode().cached_attributes_at(&mut now) {
                     Some(attributes) => {
                         self.core.counters.walks.fast.hit();
-                        if let Some(hash) = whole {
-                            self.offer_whole(&guard, manner, start.node, (hash, path));
+                        if warm && let Some(key) = whole {
+                            self.remember_whole(&guard, manner, (start.node, path), key);
                         }
                         return Ok(attributes);
                     }

@@ -17,7 +17,7 @@ use crate::backend::InodeId;
 use crate::error::{Error, Result};
 use crate::inode::Node;
 use crate::mount::Mount;
-use crate::name::Name;
+use crate::name::{NAME_MAX, Name};
 use crate::vfs::Vfs;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl<'a> Walk<'a> {
             None => self.origin(path)?,
         };
         let mut rest = Components::default();
-        rest.push(path)?;
+        rest.push(path);
         while let Some(component) = rest.next() {
             let last = rest.is_empty();
             if !at.node.is_directory() {
@@ -60,6 +60,10 @@ impl<'a> Walk<'a> {
                     self.may_search(&at)?;
                     at = self.parent(at)?;
                     continue;
+                }
+                name if name.len() > NAME_MAX => {
+                    at.vfs(self.vfs).check(self.manner.caller, &at.node, crate::Access::EXECUTE)?;
+                    return Err(Error::NameTooLong);
                 }
                 name => Name::new(name)?,
             };
@@ -81,7 +85,7 @@ impl<'a> Walk<'a> {
             } else if follow {
                 let text = self.follow(at.vfs(self.vfs), &found)?;
                 at = if text.first() == Some(&b'/') { self.origin(&text)? } else { at };
-                rest.push(&text)?;
+                rest.push(&text);
             } else {
                 at.node = found;
             }
@@ -204,17 +208,13 @@ struct Components {
 
 impl Components {
     /// Puts the components of `path` before what is left.
-    fn push(&mut self, path: &[u8]) -> Result<()> {
+    fn push(&mut self, path: &[u8]) {
         if self.parts.is_empty() && path.last() == Some(&b'/') {
             self.must_be_directory = true;
         }
         for part in path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).rev() {
-            if part.len() > crate::NAME_MAX {
-                return Err(Error::NameTooLong);
-            }
             self.parts.push_front(part.into());
         }
-        Ok(())
     }
 
     fn next(&mut self) -> Option<Box<[u8]>> {

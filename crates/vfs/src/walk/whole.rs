@@ -5,36 +5,41 @@
 //! a directory downwards by names alone: no leading slash, no `.` and `..`, no symbolic link.
 
 use super::Manner;
-use super::fast::Place;
+use super::fast::{Place, is_free};
 use crate::attributes::{Attributes, FileKind};
-use crate::caller::{Caller, Checks};
+use crate::caller::Caller;
 use crate::inode::{Expiry, Inode, Moment, Node};
 use crate::name::NAME_MAX;
+use crate::paths::Key;
 use crate::vfs::Vfs;
 use uvfs_concurrent::epoch::Guard;
 
 /// Components from which on a memo is faster than the walk.
-const COMPONENTS_MIN: usize = 3;
+pub(super) const COMPONENTS_MIN: u64 = 3;
 
 impl Vfs {
-    /// The hash of `path` from `start`, if it may have a memo.
+    /// The key of `path` from `start`, if it may have a memo.
     #[inline]
-    pub(super) fn whole_hash(&self, start: &Node, path: &[u8]) -> Option<u64> {
-        let qualifies = self.core.config.whole_paths && path.len() >= 2 * COMPONENTS_MIN - 1;
-        qualifies.then(|| self.core.paths.hash(&start.inode, path))
+    pub(super) fn whole_key<'p>(
+        &self,
+        manner: Manner<'_>,
+        start: &Node,
+        path: &'p [u8],
+    ) -> Option<Key<'p>> {
+        let qualifies = self.core.config.whole_paths && path.len() as u64 >= 2 * COMPONENTS_MIN - 1;
+        qualifies.then(|| self.core.paths.key(manner.caller, &start.inode, path))
     }
 
-    /// Attributes of what `path` leads to, if there is a memo that is believed and they are cached.
+    /// Attributes of what a path leads to, if there is a memo that is believed and they are cached.
     #[inline]
     pub(super) fn stat_whole(
         &self,
         guard: &Guard,
         manner: Manner<'_>,
-        start: &Node,
-        key: (u64, &[u8]),
+        key: Key<'_>,
     ) -> Option<Attributes> {
         let mut now = None;
-        let inode = self.core.paths.find(guard, manner.caller, &start.inode, key, &mut now)?;
+        let inode = self.core.paths.find(guard, manner.caller, key, &mut now)?;
         let attributes = inode.cached_attributes_at(&mut now)?;
         self.core.counters.walks.whole.hit();
         Some(attributes)
@@ -47,38 +52,31 @@ impl Vfs {
         directory: &Inode,
         now: &mut Option<Moment>,
     ) -> Option<Expiry> {
-        if !self.may_search(caller, directory, now)? {
-            return None;
+        if is_free(caller) {
+            return Some(Expiry::NEVER);
         }
-        let checked = caller.checks != Checks::Done && !caller.is_privileged();
-        if checked { directory.guarding(now).map(|seen| seen.expiry) } else { Some(Expiry::NEVER) }
+        // First how long, then whether: what came in between can only make it shorter than it says.
+        let until = directory.guarding(now)?.expiry;
+        self.may_search(caller, directory, now)?.then_some(until)
     }
 
-    /// A walk of `path` by components succeeded: makes a memo if it is walked often.
-    pub(super) fn offer_whole(
-        &self,
-        guard: &Guard,
-        manner: Manner<'_>,
-        start: &Node,
-        (hash, path): (u64, &[u8]),
-    ) {
-        let paths = &self.core.paths;
-        if paths.admits(hash) {
-            self.remember_whole(guard, manner, start, (hash, path));
-        }
-    }
-
-    /// Walks `path` once more, gathering what the walk relies on, and keeps the outcome. Does nothing
-    /// if the path does not qualify or the caches do not know all of it.
+    /// Walks `path` once more, gathering what the walk relies on, and keeps the outcome: the walk by
+    /// components succeeded, and its last name is used often. Does nothing if the path does not qualify,
+    /// the caches do not know all of it, or there is no room.
     #[cold]
-    fn remember_whole(
+    #[inline(never)]
+    pub(super) fn remember_whole(
         &self,
         guard: &Guard,
         manner: Manner<'_>,
-        start: &Node,
-        (hash, path): (u64, &[u8]),
+        (start, path): (&Node, &[u8]),
+        key: Key<'_>,
     ) -> Option<()> {
         let core = &self.core;
+        let bytes_max = usize::try_from(core.config.metadata_bytes / 8).unwrap_or(usize::MAX);
+        if !core.paths.admits(guard, key, bytes_max) {
+            return None;
+        }
         let mut now = None;
         let mut evidence = core.paths.evidence(&start.inode);
         let mut at = Place::Held(start);
@@ -91,8 +89,9 @@ impl Vfs {
             }
             let rights = self.search_until(manner.caller, directory, &mut now)?;
             core.paths.look(&mut evidence, directory, rights);
-            let key = core.names.key_hash(directory.id, core.names.scan_component(name).1);
-            let dentry = core.names.probe(guard, (directory, directory.id), key, name, &mut now)?.value();
+            let hash = core.names.key_hash(directory.id, core.names.scan_component(name).1);
+            let dentry =
+                core.names.probe(guard, (directory, directory.id), hash, name, &mut now)?.value();
             evidence.used_name(dentry.expiry());
             at = Place::Named(dentry.inode()?);
             components += 1;
@@ -101,16 +100,7 @@ impl Vfs {
         if components < COMPONENTS_MIN || inode.kind() == FileKind::Symlink {
             return None;
         }
-        let bytes_max = usize::try_from(core.config.metadata_bytes / 8).unwrap_or(usize::MAX);
-        let start: &Inode = &start.inode;
-        core.paths.remember(
-            guard,
-            manner.caller,
-            (start, hash, path),
-            inode,
-            evidence,
-            bytes_max,
-        );
+        core.paths.remember(guard, manner.caller, key, inode, evidence, bytes_max);
         Some(())
     }
 }
