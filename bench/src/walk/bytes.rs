@@ -11,7 +11,7 @@
 
 use super::Run;
 use super::cases::{CURVE_DEPTH, Shape};
-use super::contestants::{Course, tmpfs_filled, uvfs_filled};
+use super::contestants::{AMPLE_BYTES, Course, by_components, tmpfs_filled, uvfs_filled};
 use super::figures::Figures;
 use super::place::{meminfo, resident_bytes};
 use super::rivals::Rivals;
@@ -71,7 +71,7 @@ fn of_uvfs(names: u64) -> io::Result<u64> {
 pub(super) fn print_growth(names: u64) -> io::Result<()> {
     let tree = Tree::new(CURVE_DEPTH, names);
     let before = resident_bytes().unwrap_or(0);
-    let (vfs, _) = uvfs_filled(&tree)?;
+    let (vfs, _) = uvfs_filled(&tree, by_components(AMPLE_BYTES))?;
     let after = resident_bytes().unwrap_or(0);
     let (held, evicted) = (vfs.statistics().names.held, vfs.statistics().names.evicted);
     if held < tree.names() || evicted > 0 {

@@ -67,7 +67,8 @@ pub(super) const FULL: Sizes = Sizes {
     bytes: 1_000_000,
     changes: 10_000,
 };
-pub(super) const QUICK: Sizes = Sizes { names_max: 100_000, changes: 2_000, ..FULL };
+pub(super) const QUICK: Sizes =
+    Sizes { names_max: 100_000, listing: 200_000, changes: 2_000, ..FULL };
 pub(super) const TINY: Sizes = Sizes {
     names: [300, 600, 900, 1200],
     names_max: 600,

@@ -4,8 +4,8 @@
 //! Builds a tree for each and lets it walk a round. Knows no case and no report.
 //!
 //! # Why
-//! One [`Contestant`] is one way to walk. A further way over the same caches (say, a probe of the
-//! whole path instead of its components) is one more [`Local`] in [`uvfs`] with a name of its own.
+//! One [`Contestant`] is one way to walk. uvfs by components and uvfs by whole paths differ in one
+//! setting, so they are two file systems: with memos at hand, nobody would walk by components.
 
 use super::place::Tmpfs;
 use super::rivals::Rivals;
@@ -105,22 +105,36 @@ pub(super) fn stranger() -> Caller {
     Caller::new(1000, 1000, &[])
 }
 
-/// uvfs over the computed `tree`, with room for `limit` names and as many inodes; nothing is cached.
-pub(super) fn uvfs_over(tree: &Tree, limit: usize) -> io::Result<(Arc<Vfs>, Directory)> {
-    let config = VfsConfig { names_max: limit, inodes_max: limit, ..VfsConfig::default() };
+/// Room for everything that is measured: memos of whole paths get an eighth.
+pub(super) const AMPLE_BYTES: u64 = 16 << 30;
+/// What a name with its inode takes, about.
+const ENTRY_BYTES: u64 = 310;
+
+/// Settings of the system `uvfs`: it walks by components.
+pub(super) fn by_components(metadata_bytes: u64) -> VfsConfig {
+    VfsConfig { metadata_bytes, whole_paths: false, ..VfsConfig::default() }
+}
+
+/// Settings of the system `uvfs-whole-path`; nothing else differs.
+pub(super) fn by_whole_paths(metadata_bytes: u64) -> VfsConfig {
+    VfsConfig { whole_paths: true, ..by_components(metadata_bytes) }
+}
+
+/// Settings of `uvfs` with room for about `entries` names with their inodes.
+pub(super) fn with_room_for(entries: u64) -> VfsConfig {
+    by_components((entries * ENTRY_BYTES).max(16 << 10))
+}
+
+/// uvfs over the computed `tree`; nothing is cached.
+pub(super) fn uvfs_over(tree: &Tree, config: VfsConfig) -> io::Result<(Arc<Vfs>, Directory)> {
     let vfs = Vfs::new(ComputedStore::new(tree.clone()), config).map_err(other)?;
     let top = vfs.root_directory(stranger());
     Ok((vfs, top))
 }
 
-/// Room for a whole tree, with some to spare.
-pub(super) fn room(tree: &Tree) -> usize {
-    usize::try_from(tree.names() + tree.names() / 4).unwrap_or(usize::MAX).max(1024)
-}
-
 /// uvfs with every file of `tree` walked to once.
-pub(super) fn uvfs_filled(tree: &Tree) -> io::Result<(Arc<Vfs>, Directory)> {
-    let (vfs, top) = uvfs_over(tree, room(tree))?;
+pub(super) fn uvfs_filled(tree: &Tree, config: VfsConfig) -> io::Result<(Arc<Vfs>, Directory)> {
+    let (vfs, top) = uvfs_over(tree, config)?;
     let mut path = Vec::new();
     for index in 0..tree.leaves() {
         path.clear();
@@ -130,7 +144,26 @@ pub(super) fn uvfs_filled(tree: &Tree) -> io::Result<(Arc<Vfs>, Directory)> {
     Ok((vfs, top))
 }
 
-/// The walk by components of the in-process interface: the size at the end of `path`.
+/// Walks of a path, one after another, after which it has a memo if there is room: the second makes
+/// it, unless another path that shares its mark came between.
+const WALKS_TO_A_MEMO: usize = 4;
+
+/// Has memos made of all paths of `tracks`; the share of them that has one then.
+pub(super) fn remember_whole(vfs: &Vfs, top: &Directory, tracks: &[Track<'_>]) -> f64 {
+    let paths = || tracks.iter().flat_map(|track| &track.paths);
+    for path in paths() {
+        for _ in 0..WALKS_TO_A_MEMO {
+            black_box(walk_uvfs(top, path));
+        }
+    }
+    let before = vfs.statistics().walks.whole;
+    for path in paths() {
+        black_box(walk_uvfs(top, path));
+    }
+    (vfs.statistics().walks.whole - before) as f64 / paths().count().max(1) as f64
+}
+
+/// The walk of the in-process interface: the size at the end of `path`.
 pub(super) fn walk_uvfs(top: &Directory, path: &CStr) -> u64 {
     match top.stat(path.to_bytes()) {
         Ok(attributes) => {
@@ -192,13 +225,37 @@ mod tests {
     #[test]
     fn uvfs_walks_both_tracks_from_its_caches() {
         let course = Course::new(Tree::new(3, 400));
-        let (tracks, (vfs, top)) = (course.tracks(), uvfs_filled(&course.tree).unwrap());
+        let (vfs, top) = uvfs_filled(&course.tree, by_components(AMPLE_BYTES)).unwrap();
+        let tracks = course.tracks();
         let asked = vfs.statistics().names.misses;
         let mut uvfs = Local::new("uvfs", &tracks, |path: &CStr| walk_uvfs(&top, path));
         for (pattern, threads) in [(Pattern::Hot, 1), (Pattern::Uniform, 2)] {
             assert!(uvfs.round(pattern, threads, SHORT).unwrap() > 0.0);
         }
         assert_eq!(vfs.statistics().names.misses, asked, "everything was cached");
+        assert_eq!(vfs.statistics().walks.whole, 0, "by components");
+    }
+
+    #[test]
+    fn whole_paths_are_walked_by_their_memos() {
+        let course = Course::new(Tree::new(3, 400));
+        let (vfs, top) = uvfs_filled(&course.tree, by_whole_paths(AMPLE_BYTES)).unwrap();
+        assert_eq!(vfs.statistics().walks.whole, 0, "one walk makes no memo");
+        let tracks = course.tracks();
+        let share = remember_whole(&vfs, &top, &tracks);
+        assert!((share - 1.0).abs() < 1e-9, "{share}");
+        let before = vfs.statistics().walks.whole;
+        let mut uvfs = Local::new("whole", &tracks, |path: &CStr| walk_uvfs(&top, path));
+        assert!(uvfs.round(Pattern::Uniform, 1, SHORT).unwrap() > 0.0);
+        assert!(vfs.statistics().walks.whole - before > course.tree.leaves());
+    }
+
+    #[test]
+    fn a_limit_is_about_so_many_entries() {
+        let tree = Tree::new(3, 20_000);
+        let (vfs, _top) = uvfs_filled(&tree, with_room_for(5_000)).unwrap();
+        let held = vfs.statistics().names.held;
+        assert!((2_500..10_000).contains(&held), "{held}");
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! The figures of a run: kept for the summary, written as lines or as tables.
 //!
 //! # Boundary
-//! [`Report`] writes the lines; the tables here have two columns of their own: how many times as good
-//! as the kernel, and as the best rival, each at the same number of threads.
+//! [`Report`] writes the lines; the tables here have columns of their own: how many times as good as
+//! the kernel, as the best map that is a name cache, and as the best that cuts names, each at the same
+//! number of threads.
 
 use super::cases::{CURVE_DEPTH, Shape};
 use super::workload::paths::Pattern;
-use super::{KERNEL, RIVALS, UVFS};
+use super::{BOUNDS, KERNEL, RIVALS, UVFS, UVFS_WHOLE};
 use crate::report::{Key, Report, Summary, Unit};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -43,11 +44,16 @@ impl Figures {
         Some(Summary::of(samples)?.median)
     }
 
-    /// The best rival map of a case, by its median.
-    pub(super) fn best_rival(&self, case: &str, threads: usize) -> Option<(&'static str, f64)> {
+    /// The best of `maps` in a case, by its median.
+    pub(super) fn best(
+        &self,
+        maps: &[&'static str],
+        case: &str,
+        threads: usize,
+    ) -> Option<(&'static str, f64)> {
         let (_, unit, _) = self.rows.iter().find(|row| row.0.case == case)?;
         let of = |name: &&'static str| Some((*name, self.median(case, name, threads)?));
-        let medians = RIVALS.iter().filter_map(of);
+        let medians = maps.iter().filter_map(of);
         match unit.higher_is_better() {
             true => medians.max_by(|one, other| one.1.total_cmp(&other.1)),
             false => medians.min_by(|one, other| one.1.total_cmp(&other.1)),
@@ -94,17 +100,27 @@ impl Figures {
         // Systems take turns at being first; a table has them in one order.
         let rank = |system: &str| match system {
             UVFS => 0,
-            KERNEL => 2,
-            rival if RIVALS.contains(&rival) => 3,
-            _ => 1,
+            UVFS_WHOLE => 1,
+            KERNEL => 3,
+            map if RIVALS.contains(&map) => 4,
+            map if BOUNDS.contains(&map) => 5,
+            _ => 2,
         };
         rows.sort_by_key(|row| (row.0.threads, rank(&row.0.system), row.0.system.clone()));
         let better = if unit.higher_is_better() { "higher is better" } else { "lower is better" };
         writeln!(out, "\n{case} [{}, {better}]", unit.name())?;
         writeln!(
             out,
-            "  {:<14} {:>7} {:>10} {:>10} {:>10} {:>5} {:>9} {:>10}",
-            "system", "threads", "median", "min", "max", "runs", "x kernel", "x best map"
+            "  {:<16} {:>7} {:>10} {:>10} {:>10} {:>5} {:>9} {:>10} {:>9}",
+            "system",
+            "threads",
+            "median",
+            "min",
+            "max",
+            "runs",
+            "x kernel",
+            "x best map",
+            "x inline"
         )?;
         for (key, unit, samples) in rows {
             let Some(Summary { median, min, max }) = Summary::of(samples) else { continue };
@@ -117,11 +133,19 @@ impl Figures {
                 _ => String::new(),
             };
             let kernel = times(self.median(case, KERNEL, key.threads));
-            let best = times(self.best_rival(case, key.threads).map(|best| best.1));
+            let best = times(self.best(&RIVALS, case, key.threads).map(|best| best.1));
+            let bound = times(self.best(&BOUNDS, case, key.threads).map(|best| best.1));
+            let is_bound = BOUNDS.contains(&&*key.system);
+            let note = if is_bound {
+                "  names cut at 23 bytes: not a name cache; shown as a bound"
+            } else {
+                ""
+            };
             let [median, min, max] = [median, min, max].map(figure);
             writeln!(
                 out,
-                "  {:<14} {:>7} {median:>10} {min:>10} {max:>10} {:>5} {kernel:>9} {best:>10}",
+                "  {:<16} {:>7} {median:>10} {min:>10} {max:>10} {:>5} {kernel:>9} {best:>10} \
+                 {bound:>9}{note}",
                 key.system,
                 key.threads,
                 samples.len()
@@ -147,16 +171,16 @@ impl Figures {
                 out,
                 "\nwhat a component costs, depth {CURVE_DEPTH}, {name}, one thread [ns]"
             )?;
-            write!(out, "  {:<14}", "names")?;
+            write!(out, "  {:<16}", "names")?;
             columns.iter().try_for_each(|names| write!(out, " {names:>10}"))?;
             writeln!(out)?;
-            for system in [UVFS, KERNEL].iter().chain(&RIVALS) {
+            for system in [UVFS, UVFS_WHOLE, KERNEL].iter().chain(&RIVALS).chain(&BOUNDS) {
                 let medians: Vec<Option<f64>> =
                     columns.iter().map(|&names| self.median(&case_of(names), system, 1)).collect();
                 if medians.iter().all(Option::is_none) {
                     continue;
                 }
-                write!(out, "  {system:<14}")?;
+                write!(out, "  {system:<16}")?;
                 for median in medians {
                     let cost = median.map(|ns| figure(ns / CURVE_DEPTH as f64));
                     write!(out, " {:>10}", cost.unwrap_or_default())?;
@@ -206,16 +230,21 @@ pub(super) mod tests {
             ("c", "papaya", 1, 150.0),
             ("c", "scc", 1, 120.0),
             ("c", KERNEL, 1, 480.0),
+            ("c", BOUNDS[0], 1, 90.0),
+            ("c", UVFS_WHOLE, 1, 40.0),
             ("c", UVFS, 1, 60.0),
             ("c", UVFS, 2, 61.0),
         ]);
-        assert_eq!(figures.best_rival("c", 1), Some(("scc", 120.0)));
-        assert_eq!(figures.best_rival("c", 2), None);
+        assert_eq!(figures.best(&RIVALS, "c", 1), Some(("scc", 120.0)), "a bound is no rival");
+        assert_eq!(figures.best(&RIVALS, "c", 2), None);
         let table = written(|out| figures.write_tables(out));
-        let of_uvfs: Vec<&str> = table.lines().filter(|line| line.contains("uvfs")).collect();
-        let words: Vec<&str> = of_uvfs[0].split_whitespace().collect();
-        assert_eq!(words, ["uvfs", "1", "60.0", "60.0", "60.0", "1", "8.00", "2.00"]);
-        assert_eq!(of_uvfs[1].split_whitespace().count(), 6, "nothing to compare with");
+        let rows: Vec<Vec<&str>> =
+            table.lines().skip(3).map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[0], ["uvfs", "1", "60.0", "60.0", "60.0", "1", "8.00", "2.00", "1.50"]);
+        let order: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+        assert_eq!(order, [UVFS, UVFS_WHOLE, KERNEL, "papaya", "scc", BOUNDS[0], UVFS]);
+        assert!(rows[5].join(" ").ends_with("not a name cache; shown as a bound"), "{table}");
+        assert_eq!(rows[6].len(), 6, "nothing to compare with");
         assert!(written(|out| figures.write_tables(out)).is_empty(), "written once");
     }
 

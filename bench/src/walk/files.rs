@@ -4,15 +4,17 @@
 //! What the cases that change something need, on paths below one top directory. Makes a fresh file
 //! system each time; asserts nothing.
 
-use super::contestants::{other, walk_kernel, walk_uvfs};
+use super::contestants::{
+    AMPLE_BYTES, by_components, by_whole_paths, other, walk_kernel, walk_uvfs,
+};
 use super::place::Tmpfs;
-use super::{KERNEL, UVFS};
+use super::{KERNEL, UVFS, UVFS_WHOLE};
 use rustix::fs::{Mode, OFlags, RawDir, RenameFlags};
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
-use uvfs_vfs::{Caller, Directory, NewKind, RenameMode, Vfs, VfsConfig};
+use uvfs_vfs::{Caller, Directory, NewKind, RenameMode, Vfs};
 
 /// A file system that is used from several threads.
 pub(super) trait Files: Sync {
@@ -29,7 +31,7 @@ pub(super) trait Files: Sync {
 }
 
 /// Those that there are.
-pub(super) const SYSTEMS: [&str; 2] = [UVFS, KERNEL];
+pub(super) const SYSTEMS: [&str; 3] = [UVFS, UVFS_WHOLE, KERNEL];
 
 /// A fresh, empty one.
 ///
@@ -41,8 +43,8 @@ pub(super) fn fresh(system: &str, name: &str) -> io::Result<Box<dyn Files>> {
     }
     let config = MemoryConfig { size_bytes: 8 << 30, inodes_max: 8 << 20, ..Default::default() };
     let backend = MemoryBackend::new(config).map_err(other)?;
-    let config = VfsConfig { names_max: 1 << 21, inodes_max: 1 << 21, ..VfsConfig::default() };
-    let vfs = Vfs::new(backend, config).map_err(other)?;
+    let config = if system == UVFS { by_components } else { by_whole_paths };
+    let vfs = Vfs::new(backend, config(AMPLE_BYTES)).map_err(other)?;
     Ok(Box::new(vfs.root_directory(Caller::root())))
 }
 
@@ -141,6 +143,7 @@ mod tests {
     #[test]
     fn the_operations_mean_the_same_on_both() {
         check(&*fresh(UVFS, "files").unwrap());
+        check(&*fresh(UVFS_WHOLE, "files").unwrap());
         if !rustix::process::geteuid().is_root() {
             println!("skipped: mounting a tmpfs needs root");
             return;

@@ -40,12 +40,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Ourselves.
+/// Ourselves, by components.
 const UVFS: &str = "uvfs";
+/// Ourselves, by memos of whole paths.
+const UVFS_WHOLE: &str = "uvfs-whole-path";
 /// `fstatat` on a tmpfs.
 const KERNEL: &str = "kernel-tmpfs";
-/// The maps of `bench-compare`.
+/// The maps of `bench-compare` that are name caches.
 const RIVALS: [&str; 4] = ["papaya", "dashmap", "scc", "mutex-map"];
+/// Maps that cut names at 23 bytes: no name caches, but a bound on what those could reach.
+const BOUNDS: [&str; 2] = ["papaya-inline", "mutex-map-inline"];
 
 const EXAMPLES: &str = "Examples:
   uvfs-bench walk --quick                        every case, small; within a minute

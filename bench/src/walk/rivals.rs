@@ -17,7 +17,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 /// The first words of a program that speaks as we do.
-const GREETING: &str = "bench-compare walk 1 ";
+const GREETING: &str = "bench-compare walk 2 ";
 
 /// The process.
 #[derive(Debug)]
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn answers_are_read_and_refusals_come_out() {
-        let script = actor("play", "bench-compare walk 1 a b\\nbuilt 7 0\\nns 12.5\\nfailed no\\n");
+        let script = actor("play", "bench-compare walk 2 a b\\nbuilt 7 0\\nns 12.5\\nfailed no\\n");
         let mut rivals = Rivals::start(&script).unwrap();
         assert_eq!(rivals.names(), ["a", "b"]);
         let course = Course::new(Tree::new(2, 50));

@@ -8,7 +8,10 @@
 
 use super::Run;
 use super::cases::{self, Shape};
-use super::contestants::{tmpfs_filled, uvfs_filled, uvfs_over, walk_kernel, walk_uvfs};
+use super::contestants::{
+    AMPLE_BYTES, by_components, tmpfs_filled, uvfs_filled, uvfs_over, walk_kernel, walk_uvfs,
+    with_room_for,
+};
 use super::figures::Figures;
 use super::files::{self, Files};
 use super::fxmark::text;
@@ -22,7 +25,7 @@ use crate::report::Unit;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::io::Write as _;
-use uvfs_vfs::Directory;
+use uvfs_vfs::{Directory, VfsConfig};
 
 /// A file system that holds a computed tree.
 enum Held {
@@ -53,9 +56,9 @@ impl Held {
     }
 }
 
-/// uvfs and the kernel with `tree` in them.
-fn both(run: &Run, case: &str, tree: &Tree) -> io::Result<Vec<Held>> {
-    let mut systems = vec![Held::Uvfs(uvfs_filled(tree)?.1)];
+/// uvfs, with these settings, and the kernel with `tree` in them.
+fn both(run: &Run, case: &str, tree: &Tree, config: VfsConfig) -> io::Result<Vec<Held>> {
+    let mut systems = vec![Held::Uvfs(uvfs_filled(tree, config)?.1)];
     match tmpfs_filled(tree, case) {
         Ok(tmpfs) => systems.push(Held::Kernel(tmpfs)),
         Err(error) => run.leave_out(KERNEL, case, &error.to_string()),
@@ -95,7 +98,7 @@ pub(super) fn negative(run: &Run, figures: &mut Figures) -> io::Result<()> {
     shuffle(&mut order);
     order.iter().for_each(|nth| misses.push(format!("absent{nth}").as_bytes(), MISSING));
     let (hits, misses) = (hits.track(), misses.track());
-    let mut systems = both(run, missing, &tree)?;
+    let mut systems = both(run, missing, &tree, by_components(AMPLE_BYTES))?;
     let mut at = [0; 2];
     take_turns(run, missing, &mut systems, |system, counts| {
         // ENOENT is what is wanted; anything found would not be.
@@ -130,7 +133,8 @@ pub(super) fn negative_storm(run: &Run, figures: &mut Figures) -> io::Result<()>
     let tree = Tree::new(shape.depth, shape.names);
     let hot = Paths::new(&tree, Pattern::Hot);
     let track = hot.track();
-    let mut systems = both(run, case, &tree)?;
+    // Room for the tree and little else: the storm has to be kept within its share.
+    let mut systems = both(run, case, &tree, with_room_for(shape.names * 5 / 4))?;
     let mut asked = 0_u64;
     take_turns(run, case, &mut systems, |system, counts| {
         let walk = |path: &CStr| system.walk(path);
@@ -239,7 +243,7 @@ pub(super) fn listing(run: &Run, figures: &mut Figures) -> io::Result<()> {
     let tree = Tree::new(1, run.sizes.listing);
     let paths = Paths::new(&tree, Pattern::Uniform);
     let track = paths.track();
-    let mut systems = both(run, &case, &tree)?;
+    let mut systems = both(run, &case, &tree, by_components(AMPLE_BYTES))?;
     let mut at = 0;
     take_turns(run, &case, &mut systems, |system, counts| {
         let walk = |path: &CStr| system.walk(path);
@@ -274,7 +278,7 @@ pub(super) fn reclaim(run: &Run, figures: &mut Figures) -> io::Result<()> {
     let target = run.target;
     let limit = run.sizes.limit;
     let tree = Tree::new(6, limit as u64 * 20);
-    let (_vfs, top) = uvfs_over(&tree, limit)?;
+    let (_vfs, top) = uvfs_over(&tree, with_room_for(limit as u64))?;
     let hot = hot_of(&tree, limit);
     let track = hot.track();
     let walk = |path: &CStr| walk_uvfs(&top, path);
@@ -337,7 +341,7 @@ pub(super) fn scan_then_hot(run: &Run, figures: &mut Figures) -> io::Result<()> 
     let hot = hot_of(&tree, limit);
     let track = hot.track();
     for round in 0..=run.rounds {
-        let (vfs, top) = uvfs_over(&tree, limit)?;
+        let (vfs, top) = uvfs_over(&tree, with_room_for(limit as u64))?;
         let pass = || one_pass(&track, |path| walk_uvfs(&top, path));
         let seen = alone(|| {
             (0..8).try_for_each(|_| pass().map(drop))?;
@@ -397,7 +401,7 @@ mod tests {
     #[test]
     fn a_scanner_reads_every_file_outside_the_hot_quarter() {
         let tree = Tree::new(2, 300);
-        let (vfs, top) = uvfs_over(&tree, 1000).unwrap();
+        let (vfs, top) = uvfs_over(&tree, with_room_for(1000)).unwrap();
         let outside = tree.leaves() - tree.leaves() / 4;
         scanner(&top, &tree)(0, 2 * outside).unwrap();
         let missed = vfs.statistics().names.misses;

@@ -248,7 +248,7 @@ impl NameCache {
     }
 
     /// Forgets one name that may exist.
-    fn lose(&self, directory: InodeId, name: Name<'_>) -> Option<Ref<Inode>> {
+    pub(crate) fn lose(&self, directory: InodeId, name: Name<'_>) -> Option<Ref<Inode>> {
         self.losses.advance(directory.0);
         self.remove(directory, name)
     }

@@ -233,6 +233,12 @@ impl PathCache {
         let (Some(who), Some(inode)) = (Who::of(caller), inode.try_clone()) else { return };
         let memo = Memo { start: key.start, inode, who, evidence };
         self.table.insert(guard, key.hash, key.marked, key.path, 1, memo);
+        self.sweep(guard, bytes_max);
+    }
+
+    /// Takes out some memos that are not believed any more, and where there are too many, some that
+    /// were not used since the clock hand last came by.
+    pub(crate) fn sweep(&self, guard: &Guard, bytes_max: usize) {
         let mut now = None;
         self.table.sweep(guard, &self.hand, BUCKETS, |entry| {
             let crowded = self.table.bytes() > bytes_max;
@@ -258,6 +264,16 @@ impl PathCache {
         for _ in 0..2 {
             self.table.sweep(guard, &Hand::default(), self.table.buckets(), |_| Verdict::Remove);
         }
+    }
+}
+
+/// A directory's rights change: advances the shape when it is dropped, also by a panic.
+#[derive(Debug)]
+pub(crate) struct RightsChange<'a>(pub(crate) &'a PathCache);
+
+impl Drop for RightsChange<'_> {
+    fn drop(&mut self) {
+        self.0.shape_changed();
     }
 }
 

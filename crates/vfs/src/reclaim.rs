@@ -72,6 +72,7 @@ impl Core {
             } else {
                 steps -= 1;
                 self.free_garbage();
+                self.paths.sweep(&epoch::pin(), self.paths_max_bytes());
                 idle = self.forget_some();
             }
         }
@@ -91,6 +92,11 @@ impl Core {
             Some(orphan) => vec![orphan],
             None => self.names.sweep(BUCKETS, &self.counters),
         }
+    }
+
+    /// Room for memos of whole paths.
+    pub(crate) fn paths_max_bytes(&self) -> usize {
+        usize::try_from(self.config.metadata_bytes / 8).unwrap_or(usize::MAX)
     }
 
     /// Forgets every name.

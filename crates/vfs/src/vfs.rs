@@ -323,7 +323,7 @@ impl ChangeSink for News {
             }
             directory.inode.expire_attributes(&core.clock);
         }
-        core.forget_name(parent, name);
+        core.lose_name(parent, name);
         core.paths.shape_changed();
         core.paths.entries_change(parent);
         core.tell(|observer| observer.entry_changed(parent, name));

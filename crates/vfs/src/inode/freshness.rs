@@ -46,6 +46,11 @@ pub(crate) struct Freshness {
 }
 
 impl Freshness {
+    /// Of a thing whose last change was noted at `changed`.
+    pub(crate) fn since(changed: Ticket) -> Self {
+        Self { changed, in_flight: 0 }
+    }
+
     /// Whether an answer whose request was sent at `ticket` is still true.
     pub(crate) fn admits(&self, ticket: Ticket) -> bool {
         self.in_flight == 0 && self.changed() <= ticket

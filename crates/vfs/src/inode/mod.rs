@@ -52,7 +52,8 @@ use uvfs_concurrent::lock::{Mutex, MutexGuard};
 use uvfs_concurrent::object::{Hold, Object, Ref};
 use uvfs_concurrent::primitive::atomic::{
     AtomicBool, AtomicU32, AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+    fence,
 };
 
 /// The cached state of one object.
@@ -120,7 +121,12 @@ impl Object for Inode {
 }
 
 impl Inode {
-    fn new(core: &Weak<Core>, id: InodeId, attributes: &Attributes, expiry: Expiry) -> Hold<Self> {
+    fn new(
+        core: &Weak<Core>,
+        (id, attributes): (InodeId, &Attributes),
+        expiry: Expiry,
+        changed: Ticket,
+    ) -> Hold<Self> {
         let cached = CachedWords::new(cached::pack(attributes, expiry, false));
         let kind = KINDS.iter().position(|&kind| kind == attributes.kind).unwrap_or(0);
         // ORDERING: Relaxed; nobody else has it yet.
@@ -134,7 +140,7 @@ impl Inode {
             references: AtomicU64::new(1),
             named: AtomicU32::new(0),
             queued: AtomicBool::new(false),
-            changes: Mutex::new(&lock_order::INODE_ATTRIBUTES, Freshness::default()),
+            changes: Mutex::new(&lock_order::INODE_ATTRIBUTES, Freshness::since(changed)),
             rest: OnceLock::new(),
         })
     }
@@ -298,7 +304,7 @@ impl Inode {
     }
 
     /// When the attributes last changed here.
-    fn changed(&self) -> Ticket {
+    pub(crate) fn changed(&self) -> Ticket {
         self.changes.lock().changed()
     }
 
@@ -484,11 +490,12 @@ impl Inode {
     /// No name that was cached in this directory up to now is believed.
     pub(crate) fn forget_names(&self, clock: &Clock) {
         if let Some(rest) = self.known_rest() {
-            let _changes = rest.entries.lock();
+            let mut changes = rest.entries.lock();
+            changes.note(clock);
             rest.complete.revoke();
         }
         // ORDERING: Release, partner `believes`: who looks up later than this sees it.
-        self.names_after.store(clock.tick().to_word(), Release);
+        self.names_after.fetch_max(clock.tick().to_word(), Release);
     }
 
     /// Whether a name cached in this directory at `stamp` may be believed.
@@ -505,8 +512,8 @@ impl Inode {
     ) -> Option<(&Complete, Claim, Expiry)> {
         let rest = self.known_rest()?;
         let claim = rest.complete.claim()?;
-        // ORDERING: Relaxed; written before the generation that the claim saw.
-        let until = Expiry::from_word(rest.complete_until.load(Relaxed));
+        // ORDERING: Acquire, partner `declare_complete`: a later time comes with a later generation.
+        let until = Expiry::from_word(rest.complete_until.load(Acquire));
         until.valid_at(now).then_some((&rest.complete, claim, until))
     }
 
@@ -514,8 +521,10 @@ impl Inode {
     /// until `until`. The caller has the lock over its entries.
     pub(crate) fn declare_complete(&self, losses: u64, until: Expiry) {
         let rest = self.rest();
-        // ORDERING: Relaxed; published by `declare`.
-        rest.complete_until.store(until.to_word(), Relaxed);
+        // Who has an earlier claim must not read this time with it.
+        rest.complete.revoke();
+        // ORDERING: Release; `declare` publishes it, and who reads it sees the revocation.
+        rest.complete_until.store(until.to_word(), Release);
         rest.complete.declare(losses);
     }
 
@@ -530,6 +539,8 @@ impl Inode {
     pub(crate) fn lost_name(&self) -> bool {
         // ORDERING: AcqRel, partner `dequeued` in `table`: see there.
         let last = self.named.fetch_sub(1, AcqRel) == 1;
+        // ORDERING: SeqCst, partner the fences in `inactive` and `dequeued` in `table`.
+        fence(SeqCst);
         // ORDERING: AcqRel; as above.
         last && self.racy_inactive() && !self.queued.swap(true, AcqRel)
     }

@@ -27,11 +27,14 @@ use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::object::{Hold, Ref};
 use uvfs_concurrent::primitive::atomic::{
     AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed},
+    Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
+    fence,
 };
 use uvfs_concurrent::shard::Shards;
 
 const SHARDS: usize = 64;
+/// Queued inodes looked at for one orphan.
+const ORPHANS_AT_ONCE: usize = 64;
 
 /// Bytes of one inode: its three lines, and its place in the table with the map's slack.
 pub(crate) const INODE_BYTES: usize = size_of::<Inode>() + 2 * size_of::<(InodeId, Ref<Inode>)>();
@@ -93,7 +96,11 @@ impl InodeTable {
         }
         let overtaken = ticket < shard.changed.max(retired);
         let expiry = if overtaken { Expiry::EXPIRED } else { expiry };
-        let inode = Inode::new(&Arc::downgrade(core), entry.inode, &entry.attributes, expiry);
+        // Others may come with answers as old as this one: it is as if the changes that overtook it had
+        // been noted here.
+        let changed = shard.changed.max(retired);
+        let about = (entry.inode, &entry.attributes);
+        let inode = Inode::new(&Arc::downgrade(core), about, expiry, changed);
         // ORDERING: Relaxed; published by the shard's lock, or by the node returned.
         inode.names_after.store(shard.names_after, Relaxed);
         let reference = inode.try_ref().expect("a new inode has no references yet");
@@ -139,38 +146,37 @@ impl InodeTable {
         if inode.flags() & flag::UNLINKED != 0 {
             return self.retire(core, &inode);
         }
+        // ORDERING: SeqCst, partner the fence in `lost_name`: of the release before this and the loss of
+        // the last name, at least one side sees the other, and queues the inode.
+        fence(SeqCst);
+        // ORDERING: Relaxed; after the fence. With a name, the clock hand finds it.
         // ORDERING: AcqRel, partner `dequeued`.
-        if !inode.queued.swap(true, AcqRel) {
+        if inode.named.load(Relaxed) == 0 && !inode.queued.swap(true, AcqRel) {
             self.enqueue(inode);
         }
         None
     }
 
-    /// Queues an inode that is marked as queued. Drops some of those in front that have a name, so
-    /// that the queue stays about as long as there are orphans.
+    /// Queues an inode that is marked as queued.
     pub(crate) fn enqueue(&self, inode: Ref<Inode>) {
-        let mut named = [None, None];
-        {
+        let stale = {
             let mut orphans = self.orphans.lock();
             orphans.push_back(inode);
-            for slot in &mut named {
-                // ORDERING: Relaxed; a hint, `dequeued` looks again.
-                if orphans.front().is_some_and(|front| front.named.load(Relaxed) > 0) {
-                    *slot = orphans.pop_front();
-                }
-            }
-        }
-        for inode in named.into_iter().flatten() {
-            if dequeued(&inode) {
-                self.orphans.lock().push_back(inode);
-            }
+            // Those that were used or torn down since they were queued are taken out when there are as
+            // many of them as there can be orphans: a constant share of the work per inode queued.
+            let crowded = orphans.len() > 2 * self.count() + 64;
+            if crowded { std::mem::take(&mut *orphans) } else { VecDeque::new() }
+        };
+        if !stale.is_empty() {
+            let orphans: Vec<_> = stale.into_iter().filter(|inode| dequeued(inode)).collect();
+            self.orphans.lock().extend(orphans);
         }
     }
 
     /// Takes the orphan that has waited longest and was not used meanwhile. It stays marked as queued:
-    /// who does not tear it down queues it again.
+    /// who does not tear it down queues it again. Gives up after some that are none.
     pub(crate) fn next_orphan(&self) -> Option<Ref<Inode>> {
-        loop {
+        for _ in 0..ORPHANS_AT_ONCE {
             let inode = self.orphans.lock().pop_front()?;
             if !dequeued(&inode) {
                 continue;
@@ -181,6 +187,7 @@ impl InodeTable {
             }
             return Some(inode);
         }
+        None
     }
 
     /// Forgets every inactive inode; for shutdown and tests of exactness.
@@ -192,12 +199,9 @@ impl InodeTable {
                 let inactive = shard.inodes.values().filter(|inode| inode.racy_inactive());
                 idle.extend(inactive.filter_map(Ref::try_clone));
             }
-            let before = idle.len();
-            for inode in idle {
-                // A parent that becomes inactive by this goes in the next round.
-                drop(self.retire(core, &inode));
-            }
-            if before == 0 {
+            // A parent that becomes inactive by this goes in the next round.
+            let retired = idle.iter().filter(|inode| self.retire(core, inode).is_some()).count();
+            if retired == 0 {
                 return;
             }
         }
@@ -247,8 +251,11 @@ impl InodeTable {
         let left = {
             let mut shard = self.shards.of(&inode.id).lock();
             shard.changed = shard.changed.max(inode.changed());
-            // ORDERING: Relaxed; `retire` acquired all that holders did before (O1 of `hold`).
-            shard.names_after = shard.names_after.max(inode.names_after.load(Relaxed));
+            // A removed directory's id does not come back.
+            if inode.flags() & flag::UNLINKED == 0 {
+                // ORDERING: Relaxed; `retire` acquired all that holders did before (O1 of `hold`).
+                shard.names_after = shard.names_after.max(inode.names_after.load(Relaxed));
+            }
             match shard.inodes.get(&inode.id) {
                 Some(current) if current.same(inode) => {
                     // ORDERING: Relaxed; a size.
@@ -308,6 +315,8 @@ fn dequeued(inode: &Inode) -> bool {
     // queued, and so did not queue it, is seen by the looks that follow. A plain store could pass
     // them, and the inode would be in no queue and stay for ever.
     inode.queued.swap(false, AcqRel);
+    // ORDERING: SeqCst, partner the fences in `inactive` and `lost_name`.
+    fence(SeqCst);
     // ORDERING: Acquire, partner `lost_name`.
     let orphan = inode.racy_inactive() && inode.named.load(Acquire) == 0;
     // ORDERING: AcqRel; as above.

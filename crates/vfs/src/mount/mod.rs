@@ -231,6 +231,8 @@ impl Namespace {
             self.table.replace(table)
         };
         drop(replaced.wait());
+        // Who removed the directory meanwhile looked into the table before this mount was in it.
+        self.directory_removed();
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use crate::backend::FileRef;
 use crate::caller::{Caller, Checks};
 use crate::error::{Error, Result};
 use crate::inode::Node;
+use crate::paths::RightsChange;
 use crate::permission::{self, Access};
 use crate::vfs::Vfs;
 use std::time::Duration;
@@ -59,17 +60,16 @@ impl Vfs {
         let reference = file.map_or(FileRef::unopened(node.id()), OpenFile::reference);
         let core = &self.core;
         let data = set.size.map(|size| self.begin_page_change(node, size, u64::MAX));
+        // Rights decide who may pass. Dropped after the change: who walks from then on sees it.
+        let rights = node.is_directory().then(|| RightsChange(&core.paths));
         let change = AttributeChange::begin(core, node);
         let result = core.backend().set_attributes(caller, reference, &set);
         match &result {
             Ok(value) => change.settle(*value),
             Err(_) => drop(change),
         }
+        drop(rights);
         drop(data);
-        if node.is_directory() {
-            // Rights decide who may pass. After the change: who walks from now on sees it.
-            core.paths.shape_changed();
-        }
         if matches!(result, Err(Error::Stale)) {
             core.went_stale(node);
         }

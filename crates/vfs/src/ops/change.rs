@@ -201,7 +201,12 @@ impl Core {
         expiry
     }
 
-    /// Takes one name out of the cache.
+    /// Takes one name out of the cache that may exist, for all that is known.
+    pub(crate) fn lose_name(&self, directory: InodeId, name: Name<'_>) {
+        self.orphaned(self.names.lose(directory, name));
+    }
+
+    /// Takes one name out of the cache, which is changing.
     pub(crate) fn forget_name(&self, directory: InodeId, name: Name<'_>) {
         self.orphaned(self.names.remove(directory, name));
     }
@@ -234,7 +239,11 @@ impl Core {
                 complete.stands(claim, self.names.losses(), directory.id().0)
             });
         let expiry = match noted {
-            true => self.negative_expiry(),
+            true => {
+                // It may have been believed to be something.
+                self.forget_name(directory.id(), name);
+                self.negative_expiry()
+            }
             false => self.remember_name(&directory.inode, name, target, arrival),
         };
         drop(changes);

@@ -44,7 +44,8 @@ impl Vfs {
     fn is_new(&self, directory: &Node, ticket: Ticket) {
         let core = &self.core;
         let changes = directory.inode.rest().entries.lock();
-        if changes.admits(ticket) {
+        // Neither its entries nor itself may have changed, or have been forgotten and come back.
+        if changes.admits(ticket) && directory.inode.changed() <= ticket {
             let losses = core.names.losses().of(directory.id().0);
             directory.inode.declare_complete(losses, core.complete_expiry());
         }

@@ -2,6 +2,7 @@
 
 use super::change::NameChange;
 use super::remove::FIND_ROUNDS;
+use super::turn::Turn;
 use crate::backend::RenameMode;
 use crate::caller::{Caller, Checks};
 use crate::error::{Error, Result};
@@ -37,7 +38,9 @@ impl Vfs {
         mode: RenameMode,
     ) -> Result<Step> {
         let core = &self.core;
-        let mut turn = None;
+        // As a rule it is known before: a change begun for nothing costs what was known of the directories.
+        let moves = from.0 != to.0 && self.child(caller, from.0, from.1)?.is_directory();
+        let mut turn = moves.then(|| self.take_turn());
         let (step, changes) = loop {
             let (step, changes) = self.begin_rename(caller, from, to, mode)?;
             let target_moves = mode == RenameMode::Exchange
@@ -47,10 +50,14 @@ impl Vfs {
                 break (step, changes);
             }
             drop(changes);
-            order::assert_none_held("a wait for another move");
-            turn = Some(core.moves.take());
+            turn = Some(self.take_turn());
         };
-        if step.moved.is_directory() || step.target.as_ref().is_some_and(Node::is_directory) {
+        // Who does not know what moves has to assume the most.
+        let known = changes.iter().flatten().all(NameChange::knows);
+        if !known
+            || step.moved.is_directory()
+            || step.target.as_ref().is_some_and(Node::is_directory)
+        {
             core.paths.shape_changed();
         }
         core.backend().rename(caller, (from.0.id(), from.1), (to.0.id(), to.1), mode)?;
@@ -66,6 +73,11 @@ impl Vfs {
             [change, _] => drop(change.map(|change| change.settle([old, new]))),
         }
         Ok(step)
+    }
+
+    fn take_turn(&self) -> Turn<'_> {
+        order::assert_none_held("a wait for another move");
+        self.core.moves.take()
     }
 
     /// Finds what is to be renamed, and begins the change: of one directory or of two.

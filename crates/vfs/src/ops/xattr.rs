@@ -7,6 +7,7 @@ use crate::backend::{Backend, XattrMode};
 use crate::caller::{Caller, Checks};
 use crate::error::{Error, Result};
 use crate::inode::Node;
+use crate::paths::RightsChange;
 use crate::permission::Access;
 use crate::vfs::Vfs;
 
@@ -63,14 +64,10 @@ impl Vfs {
         node: &Node,
         change: impl FnOnce(&dyn Backend) -> Result<()>,
     ) -> Result<()> {
-        let begun = AttributeChange::begin(&self.core, node);
-        let result = change(self.core.backend());
-        drop(begun);
-        if node.is_directory() {
-            // It may have been the access control list: see `paths`.
-            self.core.paths.shape_changed();
-        }
-        result
+        // It may be the access control list. Dropped after the change: see `paths`.
+        let _rights = node.is_directory().then(|| RightsChange(&self.core.paths));
+        let _change = AttributeChange::begin(&self.core, node);
+        change(self.core.backend())
     }
 
     /// The names of all extended attributes that `caller` may know of. May block.

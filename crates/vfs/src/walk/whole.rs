@@ -73,7 +73,7 @@ impl Vfs {
         key: Key<'_>,
     ) -> Option<()> {
         let core = &self.core;
-        let bytes_max = usize::try_from(core.config.metadata_bytes / 8).unwrap_or(usize::MAX);
+        let bytes_max = core.paths_max_bytes();
         if !core.paths.admits(guard, key, bytes_max) {
             return None;
         }
