@@ -134,7 +134,7 @@ fn directory() -> io::Result<Directory> {
         path = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
         top.create_directory(&path, 0o755).map_err(io::Error::other)?;
     }
-    top.write_file(&format!("{path}/file"), b"x").map_err(io::Error::other)?;
+    top.write_file(format!("{path}/file"), b"x").map_err(io::Error::other)?;
     Ok(top)
 }
 

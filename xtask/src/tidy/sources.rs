@@ -36,7 +36,7 @@ fn rust(path: &str, text: &str, faults: &mut Vec<Fault>) {
     let code = Code::new(text);
     let notes: Vec<&str> = text.lines().collect();
     let imported = imported(&code);
-    let tests_only = path.starts_with("tests/") || path.contains("/tests/");
+    let tests_only = is_tests_only(path);
     for (line, code, test) in code.lines() {
         for word in UNFINISHED.iter().filter(|word| code.contains(**word)) {
             faults.push(Fault::new(
@@ -58,6 +58,13 @@ fn rust(path: &str, text: &str, faults: &mut Vec<Fault>) {
             ));
         }
     }
+}
+
+/// Whether a file is compiled for tests alone, by where it lies and what it is called: the modules
+/// `tests` and `models`, in a file or a folder.
+fn is_tests_only(path: &str) -> bool {
+    let mut parts = path.trim_end_matches(".rs").split('/');
+    path.starts_with("tests/") || parts.any(|part| matches!(part, "tests" | "models"))
 }
 
 fn length(path: &str, text: &str, faults: &mut Vec<Fault>) {
@@ -193,6 +200,7 @@ mod tests {
             []
         );
         assert_eq!(check("tests/tests/a.rs", bare), []);
+        assert_eq!(check("bench/src/a/models.rs", bare), []);
         assert_eq!(check("bench/src/a.rs", &format!("#[cfg(test)]\nmod t {{\n{bare}}}\n")), []);
         assert_eq!(
             check("bench/src/a.rs", "Request::Release => x.cmp(y) == Ordering::Less,\n"),

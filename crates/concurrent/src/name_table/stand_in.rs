@@ -18,6 +18,7 @@ use std::cell::RefCell;
 use std::ptr::NonNull;
 
 /// A pointer and the function that frees it.
+// SAFETY: whoever calls the function keeps its promise; see `Domain`.
 type Retired = (*mut (), unsafe fn(*mut ()));
 
 /// Pins and garbage of one model.
