@@ -56,14 +56,25 @@ pub(super) struct Array<'g> {
 /// What the allocator gives without touching every page.
 const ALIGN: usize = 16;
 
+/// What the buckets of an array are aligned to: to huge pages where they fill one about half.
+fn alignment(log2: u32) -> usize {
+    #[cfg(not(loom))]
+    if size_of::<Bucket>() << log2 >= crate::huge::HUGE_BYTES / 2 {
+        return crate::huge::HUGE_BYTES;
+    }
+    let _ = log2;
+    align_of::<Header>()
+}
+
 fn layout(log2: u32) -> Layout {
-    let bytes = size_of::<Header>() + (size_of::<Bucket>() << log2) + align_of::<Header>() - ALIGN;
+    // Room to move the start to where the buckets are aligned; what lies before is never touched.
+    let bytes = bytes(log2) + alignment(log2) - ALIGN;
     Layout::from_size_align(bytes, ALIGN).expect("an array that fits into memory")
 }
 
 /// The memory of an array of `1 << log2` buckets.
 pub(super) fn bytes(log2: u32) -> usize {
-    layout(log2).size()
+    size_of::<Header>() + (size_of::<Bucket>() << log2)
 }
 
 impl<'g> Array<'g> {
@@ -81,7 +92,10 @@ impl<'g> Array<'g> {
         unsafe {
             crate::huge::advise(allocation, layout(log2).size());
         }
-        let start = allocation.addr().next_multiple_of(align_of::<Header>());
+        // The header ends where the aligned buckets begin.
+        let header_bytes = size_of::<Header>();
+        let buckets = (allocation.addr() + header_bytes).next_multiple_of(alignment(log2));
+        let start = buckets - header_bytes;
         let header = ptr::with_exposed_provenance_mut::<Header>(start);
         let fresh = Header {
             next: AtomicU64::new(0),

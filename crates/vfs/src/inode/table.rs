@@ -21,7 +21,9 @@ use super::{Clock, Expiry, Inode, Node, Rest, Ticket, flag};
 use crate::backend::{Entry, InodeId};
 use crate::lock_order;
 use crate::vfs::Core;
-use std::collections::{HashMap, VecDeque};
+use std::borrow::Borrow;
+use std::collections::{HashSet, VecDeque};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::object::{Hold, Ref};
@@ -36,12 +38,36 @@ const SHARDS: usize = 64;
 /// Queued inodes looked at for one orphan.
 const ORPHANS_AT_ONCE: usize = 64;
 
-/// Bytes of one inode: its three lines, and its place in the table with the map's slack.
-pub(crate) const INODE_BYTES: usize = size_of::<Inode>() + 2 * size_of::<(InodeId, Ref<Inode>)>();
+/// Bytes of one inode: its three lines, and its place in the table with the table's slack.
+pub(crate) const INODE_BYTES: usize = size_of::<Inode>() + 2 * (size_of::<ById>() + 1);
+
+/// An inode in the table: found by its id, which it holds itself.
+#[derive(Debug)]
+struct ById(Ref<Inode>);
+
+impl Borrow<InodeId> for ById {
+    fn borrow(&self) -> &InodeId {
+        &self.0.id
+    }
+}
+
+impl Hash for ById {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.id.hash(state);
+    }
+}
+
+impl PartialEq for ById {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.id == other.0.id
+    }
+}
+
+impl Eq for ById {}
 
 #[derive(Debug, Default)]
 struct Shard {
-    inodes: HashMap<InodeId, Ref<Inode>>,
+    inodes: HashSet<ById>,
     /// The latest change of an inode that has left this shard: an answer about it that was asked for
     /// earlier may still be on its way.
     changed: Ticket,
@@ -79,7 +105,7 @@ impl InodeTable {
     ) -> Node {
         let mut shard = self.shards.of(&entry.inode).lock();
         let mut retired = Ticket::default();
-        if let Some(inode) = shard.inodes.get(&entry.inode) {
+        if let Some(ById(inode)) = shard.inodes.get(&entry.inode) {
             if inode.kind() == entry.attributes.kind
                 && let Some(node) = Node::try_hold(inode)
             {
@@ -104,7 +130,7 @@ impl InodeTable {
         // ORDERING: Relaxed; published by the shard's lock, or by the node returned.
         inode.names_after.store(shard.names_after, Relaxed);
         let reference = inode.try_ref().expect("a new inode has no references yet");
-        let old = shard.inodes.insert(entry.inode, reference);
+        let old = shard.inodes.replace(ById(reference));
         if old.is_none() {
             // ORDERING: Relaxed; a size.
             self.count.fetch_add(1, Relaxed);
@@ -122,7 +148,7 @@ impl InodeTable {
     /// about it that is on its way is not believed when it arrives.
     pub(crate) fn find_changed(&self, clock: &Clock, id: InodeId) -> Option<Node> {
         let mut shard = self.shards.of(&id).lock();
-        let node = shard.inodes.get(&id).and_then(Node::try_hold);
+        let node = shard.inodes.get(&id).and_then(|inode| Node::try_hold(&inode.0));
         if node.is_none() {
             shard.changed = clock.tick();
         }
@@ -136,7 +162,7 @@ impl InodeTable {
 
     /// The cached inode `id`, with a hold for the caller.
     pub(crate) fn find(&self, id: InodeId) -> Option<Node> {
-        let node = Node::try_hold(self.shards.of(&id).lock().inodes.get(&id)?)?;
+        let node = Node::try_hold(&self.shards.of(&id).lock().inodes.get(&id)?.0)?;
         node.inode.touch();
         Some(node)
     }
@@ -196,8 +222,8 @@ impl InodeTable {
             let mut idle = Vec::new();
             for shard in self.shards.iter() {
                 let shard = shard.lock();
-                let inactive = shard.inodes.values().filter(|inode| inode.racy_inactive());
-                idle.extend(inactive.filter_map(Ref::try_clone));
+                let inactive = shard.inodes.iter().filter(|inode| inode.0.racy_inactive());
+                idle.extend(inactive.filter_map(|inode| inode.0.try_clone()));
             }
             // A parent that becomes inactive by this goes in the next round.
             let retired = idle.iter().filter(|inode| self.retire(core, inode).is_some()).count();
@@ -229,7 +255,7 @@ impl InodeTable {
     pub(crate) fn racy_active(&self) -> u64 {
         let active = |shard: &Mutex<Shard>| {
             let shard = shard.lock();
-            shard.inodes.values().filter(|inode| inode.hold.racy_holds() > 0).count() as u64
+            shard.inodes.iter().filter(|inode| inode.0.hold.racy_holds() > 0).count() as u64
         };
         self.shards.iter().map(active).sum()
     }
@@ -237,7 +263,8 @@ impl InodeTable {
     /// Applies `action` to every cached inode, shard by shard.
     pub(crate) fn for_each(&self, mut action: impl FnMut(&Inode)) {
         for shard in self.shards.iter() {
-            let nodes: Vec<_> = shard.lock().inodes.values().filter_map(Node::try_hold).collect();
+            let held = |inode: &ById| Node::try_hold(&inode.0);
+            let nodes: Vec<_> = shard.lock().inodes.iter().filter_map(held).collect();
             nodes.iter().for_each(|node| action(&node.inode));
         }
     }
@@ -257,10 +284,10 @@ impl InodeTable {
                 shard.names_after = shard.names_after.max(inode.names_after.load(Relaxed));
             }
             match shard.inodes.get(&inode.id) {
-                Some(current) if current.same(inode) => {
+                Some(current) if current.0.same(inode) => {
                     // ORDERING: Relaxed; a size.
                     self.count.fetch_sub(1, Relaxed);
-                    shard.inodes.remove(&inode.id)
+                    shard.inodes.take(&inode.id)
                 }
                 _ => None,
             }
@@ -302,7 +329,8 @@ impl Drop for InodeTable {
     /// chain of them is freed by recursion.
     fn drop(&mut self) {
         for shard in self.shards.iter() {
-            let inodes: Vec<_> = shard.lock().inodes.values().filter_map(Ref::try_clone).collect();
+            let inodes: Vec<_> =
+                shard.lock().inodes.iter().filter_map(|inode| inode.0.try_clone()).collect();
             inodes.iter().for_each(|inode| drop(inode.take_parent()));
         }
     }
