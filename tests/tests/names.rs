@@ -552,6 +552,57 @@ fn news_of_a_directory_whose_answer_is_on_its_way() {
     scene.end();
 }
 
+// Answers that come back to an inode that was forgotten meanwhile.
+
+/// Bug: an inode made for an answer that a change had overtaken knew nothing of that change, so a
+/// second answer as old as the first was believed, for ever with a store of our own.
+#[test]
+fn two_answers_as_old_as_each_other() {
+    let scene = Scene::new();
+    scene.top.write_file("a", "").unwrap();
+    scene.top.link("a", "b").unwrap();
+    scene.top.link("a", "c").unwrap();
+    scene.vfs.forget_unused();
+    let gates = [Gate::new(), Gate::new()];
+    let hold = |gate: &Gate| Fault::Hold(Moment::After, gate.clone());
+    scene.hostile.follow(
+        Plan::new()
+            .when(On::call(Call::Lookup).name("a"), hold(&gates[0]))
+            .when(On::call(Call::Lookup).name("b"), hold(&gates[1])),
+    );
+    std::thread::scope(|scope| {
+        let openers = gates.each_ref().map(OpenAtEnd);
+        for (name, gate) in ["a", "b"].iter().zip(&gates) {
+            let top = &scene.top;
+            scope.spawn(move || top.stat(name).unwrap());
+            gate.wait_for(1);
+        }
+        let set = SetAttributes { mode: Some(0o600), ..Default::default() };
+        scene.top.set_attributes("c", &set).unwrap();
+        scene.vfs.forget_unused();
+        drop(openers);
+    });
+    for name in ["a", "b", "c"] {
+        assert_eq!(scene.top.stat(name).unwrap().mode, 0o600, "{name}");
+    }
+    scene.end();
+}
+
+/// Bug: inodes that were queued without a name, used again and removed stayed in the queue, dead, as
+/// long as the budget was not exceeded, which dead ones never bring about.
+#[test]
+fn removed_files_do_not_wait_in_a_queue() {
+    // Nothing is believed, so no name is ever cached.
+    let scene = Scene::shared(Duration::ZERO);
+    for _ in 0..3000 {
+        scene.top.write_file("a", "").unwrap();
+        scene.top.remove_file("a").unwrap();
+    }
+    let statistics = scene.vfs.statistics();
+    assert!(statistics.inodes.held < 10 && statistics.orphans < 200, "{statistics:?}");
+    scene.end();
+}
+
 // Directories that move or go.
 
 #[test]

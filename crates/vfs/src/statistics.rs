@@ -104,6 +104,8 @@ pub struct Statistics {
     pub inodes: CacheStatistics,
     /// Inodes in use by somebody.
     pub inodes_active: u64,
+    /// Inodes that were queued to be forgotten first, because no name leads to them.
+    pub orphans: u64,
     /// File data in the core's cache.
     pub pages: CacheStatistics,
     /// Answers of the store not kept, because a change overtook them.

@@ -152,6 +152,7 @@ impl Vfs {
                 evicted: counters.inodes_evicted.total(),
             },
             inodes_active: core.inodes.racy_active(),
+            orphans: core.inodes.orphans(),
             pages: CacheStatistics {
                 held: core.pages.held_bytes(),
                 limit: Some(core.pages.limit_bytes()),

@@ -233,6 +233,11 @@ impl InodeTable {
         }
     }
 
+    /// Inodes in the orphan queue, those included that have been used again or torn down since.
+    pub(crate) fn orphans(&self) -> u64 {
+        self.orphans.lock().len() as u64
+    }
+
     /// Inodes held or kept.
     pub(crate) fn count(&self) -> usize {
         // ORDERING: Relaxed; a statistic.

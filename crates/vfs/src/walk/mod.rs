@@ -2,8 +2,8 @@
 //!
 //! # Boundary
 //! Turns a path into a held node, or into a held directory and a last name; or answers `stat` on the
-//! way. [`fast`] walks by the caches alone, with no lock, no hold and no store to what others read.
-//! Where it cannot go on it says why ([`Reason`]), and [`slow`] goes on: by [`crate::Vfs::lookup`],
+//! way. `fast` walks by the caches alone, with no lock, no hold and no store to what others read.
+//! Where it cannot go on it says why (`Reason`), and `slow` goes on: by [`crate::Vfs::lookup`],
 //! so that a walk and a frontend's lookups share one cache.
 //!
 //! # Concurrency
