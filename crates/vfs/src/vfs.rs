@@ -105,6 +105,11 @@ impl Vfs {
         self.core.inodes.find(id)
     }
 
+    /// Removed objects that are still held: their space comes back when they are not.
+    pub fn leaving(&self) -> usize {
+        self.core.inodes.leaving()
+    }
+
     /// What the backend is and can do.
     pub fn capabilities(&self) -> &Capabilities {
         &self.core.capabilities

@@ -317,6 +317,8 @@ fn the_hidden_entries_of_a_nonempty_mountpoint_come_back() {
     assert!(place.mountpoint.join("hidden").exists());
 }
 
+/// Bug: the room of a removed file is free once the kernel has said that it let go of it, which it
+/// does after `close` and `unlink` have returned; who wrote right after them was refused now and then.
 #[test]
 fn a_full_memory_file_system_refuses_and_goes_on() {
     if !can_mount() {
@@ -325,10 +327,13 @@ fn a_full_memory_file_system_refuses_and_goes_on() {
     let place = Place::new();
     place.mount_daemon("memory:", &["--size", "4M"]);
     let file = place.mountpoint.join("big");
-    let full = File::create_new(&file).unwrap().write_all(&vec![1; 8 << 20]).unwrap_err();
-    assert_eq!(full.raw_os_error(), Some(rustix::io::Errno::NOSPC.raw_os_error()));
-    fs::remove_file(&file).unwrap();
-    fs::write(&file, "room again").unwrap();
+    for _ in 0..20 {
+        let full = File::create_new(&file).unwrap().write_all(&vec![1; 8 << 20]).unwrap_err();
+        assert_eq!(full.raw_os_error(), Some(rustix::io::Errno::NOSPC.raw_os_error()));
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, "room again").unwrap();
+        fs::remove_file(&file).unwrap();
+    }
     unmount(&place);
 }
 

@@ -144,7 +144,8 @@ impl Server {
         new: &NewNode<'_>,
     ) -> Result<EntryOut> {
         let parent = self.node(parent)?;
-        let found = self.vfs.create(caller, &parent, Name::new(name)?, new)?;
+        let name = Name::new(name)?;
+        let found = self.with_room(|| self.vfs.create(caller, &parent, name, new))?;
         Ok(self.found_out(found))
     }
 
@@ -202,7 +203,7 @@ impl Server {
         let parent = self.node(parent)?;
         let name = Name::new(name)?;
         let mode = open_mode(flags);
-        match self.vfs.create_and_open(caller, &parent, name, new, mode) {
+        match self.with_room(|| self.vfs.create_and_open(caller, &parent, name, new, mode)) {
             Err(Error::Exists) if flags & libc::O_EXCL == 0 => {
                 let found = self.vfs.lookup(caller, &parent, name)?.found()?;
                 if found.node.kind() != FileKind::Regular {
@@ -249,7 +250,24 @@ impl Server {
         offset: u64,
         data: &[u8],
     ) -> Result<usize> {
-        self.with_file(id, handle, |node, file| self.vfs.write(caller, node, file, offset, data))
+        self.with_file(id, handle, |node, file| {
+            self.with_room(|| self.vfs.write(caller, node, file, offset, data))
+        })
+    }
+
+    /// Does `work`. If there is no room, and removed files are still held, waits a little and tries
+    /// again: the kernel tells only after `unlink` and `close` have returned that it has let a file go,
+    /// and a program that removes one to make room for another expects the room to be there.
+    fn with_room<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+        for pause_ms in [1, 2, 4, 8, 16, 32] {
+            match work() {
+                Err(Error::NoSpace) if self.vfs.leaving() > 0 => {
+                    std::thread::sleep(Duration::from_millis(pause_ms));
+                }
+                other => return other,
+            }
+        }
+        work()
     }
 
     pub(crate) fn fallocate(
@@ -270,7 +288,7 @@ impl Server {
             _ => return Err(Error::Unsupported("a fallocate mode")),
         };
         self.with_file(id, handle, |node, file| {
-            self.vfs.allocate(caller, node, file, mode, offset, length)
+            self.with_room(|| self.vfs.allocate(caller, node, file, mode, offset, length))
         })
     }
 

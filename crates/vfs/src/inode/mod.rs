@@ -151,12 +151,14 @@ impl Inode {
         self.cached.beside.load(Acquire)
     }
 
-    fn set_flag(&self, bit: u32, on: bool) {
+    /// Sets or clears a bit; whether it was the other way before.
+    fn set_flag(&self, bit: u32, on: bool) -> bool {
         // ORDERING: Release, partner `flags`.
-        match on {
+        let before = match on {
             true => self.cached.beside.fetch_or(bit, Release),
             false => self.cached.beside.fetch_and(!bit, Release),
         };
+        (before & bit != 0) != on
     }
 
     /// What sort of object it is; never changes.
@@ -484,7 +486,11 @@ impl Inode {
 
     /// The last name is gone; the last hold takes the inode with it.
     pub(crate) fn set_unlinked(&self, unlinked: bool) {
-        self.set_flag(flag::UNLINKED, unlinked);
+        if self.set_flag(flag::UNLINKED, unlinked)
+            && let Some(core) = self.core.upgrade()
+        {
+            core.inodes.count_leaving(unlinked);
+        }
     }
 
     /// No name that was cached in this directory up to now is believed.

@@ -82,6 +82,8 @@ pub(crate) struct InodeTable {
     count: AtomicUsize,
     /// Inodes that have a [`Rest`].
     rests: AtomicUsize,
+    /// Inodes without a name in the store that somebody still holds.
+    leaving: AtomicUsize,
 }
 
 impl InodeTable {
@@ -91,6 +93,7 @@ impl InodeTable {
             orphans: Mutex::new(&lock_order::INACTIVE, VecDeque::new()),
             count: AtomicUsize::new(0),
             rests: AtomicUsize::new(0),
+            leaving: AtomicUsize::new(0),
         }
     }
 
@@ -238,6 +241,21 @@ impl InodeTable {
         self.orphans.lock().len() as u64
     }
 
+    /// Inodes whose last name is gone and whose space will be free with their last hold.
+    pub(crate) fn leaving(&self) -> usize {
+        // ORDERING: Relaxed; a hint that space is about to come back.
+        self.leaving.load(Relaxed)
+    }
+
+    /// An inode lost its last name, or got one again.
+    pub(super) fn count_leaving(&self, unlinked: bool) {
+        // ORDERING: Relaxed; as in `leaving`.
+        match unlinked {
+            true => self.leaving.fetch_add(1, Relaxed),
+            false => self.leaving.fetch_sub(1, Relaxed),
+        };
+    }
+
     /// Inodes held or kept.
     pub(crate) fn count(&self) -> usize {
         // ORDERING: Relaxed; a statistic.
@@ -311,6 +329,7 @@ impl InodeTable {
         if references > 0 {
             core.backend().forget(inode.id, references);
         }
+        inode.set_unlinked(false);
         Some(Retired { parent: inode.take_parent() })
     }
 }
