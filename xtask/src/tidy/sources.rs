@@ -22,13 +22,13 @@ pub(super) fn faults(tree: &Tree) -> Vec<Fault> {
             length(path, text, &mut faults);
         }
         if path.ends_with(".rs") {
-            rust(path, text, &mut faults);
+            rust(tree, path, text, &mut faults);
         }
     }
     faults
 }
 
-fn rust(path: &str, text: &str, faults: &mut Vec<Fault>) {
+fn rust(tree: &Tree, path: &str, text: &str, faults: &mut Vec<Fault>) {
     if path.starts_with("crates/") {
         header(path, text, faults);
         forbids_unsafe(path, text, faults);
@@ -36,7 +36,7 @@ fn rust(path: &str, text: &str, faults: &mut Vec<Fault>) {
     let code = Code::new(text);
     let notes: Vec<&str> = text.lines().collect();
     let imported = imported(&code);
-    let tests_only = is_tests_only(path);
+    let tests_only = is_tests_only(tree, path);
     for (line, code, test) in code.lines() {
         for word in UNFINISHED.iter().filter(|word| code.contains(**word)) {
             faults.push(Fault::new(
@@ -60,11 +60,22 @@ fn rust(path: &str, text: &str, faults: &mut Vec<Fault>) {
     }
 }
 
-/// Whether a file is compiled for tests alone, by where it lies and what it is called: the modules
-/// `tests` and `models`, in a file or a folder.
-fn is_tests_only(path: &str) -> bool {
-    let mut parts = path.trim_end_matches(".rs").split('/');
-    path.starts_with("tests/") || parts.any(|part| matches!(part, "tests" | "models"))
+/// Whether a file is compiled for tests alone: it lies in a folder of tests, or the module above it
+/// declares it under `cfg(test)`.
+fn is_tests_only(tree: &Tree, path: &str) -> bool {
+    path.starts_with("tests/") || path.contains("/tests/") || is_declared_for_tests(tree, path)
+}
+
+fn is_declared_for_tests(tree: &Tree, path: &str) -> bool {
+    let Some((folder, file)) = path.trim_end_matches(".rs").rsplit_once('/') else { return false };
+    let declaration = format!("mod {file};");
+    ["mod.rs", "lib.rs", "main.rs"].iter().any(|root| {
+        let Some(text) = tree.text(&format!("{folder}/{root}")) else { return false };
+        let lines: Vec<&str> = text.lines().collect();
+        lines.windows(2).any(|pair| {
+            pair[0].starts_with("#[cfg(") && has_word(pair[0], "test") && pair[1] == declaration
+        })
+    })
 }
 
 fn length(path: &str, text: &str, faults: &mut Vec<Fault>) {
@@ -200,7 +211,12 @@ mod tests {
             []
         );
         assert_eq!(check("tests/tests/a.rs", bare), []);
-        assert_eq!(check("bench/src/a/models.rs", bare), []);
+        let declared = |declaration: &str| {
+            let files = [("bench/src/a/mod.rs", declaration), ("bench/src/a/models.rs", bare)];
+            faults(&Tree::made_up(&files)).len()
+        };
+        assert_eq!(declared("#[cfg(all(test, loom))]\nmod models;\n"), 0);
+        assert_eq!(declared("mod models;\n"), 1, "its name alone does not make it a test");
         assert_eq!(check("bench/src/a.rs", &format!("#[cfg(test)]\nmod t {{\n{bare}}}\n")), []);
         assert_eq!(
             check("bench/src/a.rs", "Request::Release => x.cmp(y) == Ordering::Less,\n"),

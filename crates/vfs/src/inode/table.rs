@@ -329,7 +329,10 @@ impl InodeTable {
         if references > 0 {
             core.backend().forget(inode.id, references);
         }
-        inode.set_unlinked(false);
+        // Nobody holds it any more, so nobody changes the flag.
+        if inode.is_unlinked() {
+            self.count_leaving(false);
+        }
         Some(Retired { parent: inode.take_parent() })
     }
 }
