@@ -17,14 +17,20 @@
 //! * [`epoch`]: when may memory that was unlinked be freed; a pin stores to nothing shared.
 //! * [`name_table`]: names of directories to values, found without a lock; [`pool`]: the lines of memory
 //!   that its entries, and other small objects, lie in.
+//! * [`radix`]: indexes to values in a tree with tags, searched without a lock.
+//! * [`frame`]: the memory that pages of files lie in, referenced by speculation and read by version;
+//!   [`replacement`]: which of them should leave.
 //! * [`shard`]: one structure split into lock-protected shards by key.
 //! * [`counter`]: statistics that threads do not fight over.
 //! * [`gate`]: a bounded number of threads at once, without waiting.
+//! * [`residency`]: three system calls about the kernel's page cache that need `unsafe`; nothing else
+//!   here makes any but for memory.
 
 mod cells;
 pub mod complete;
 pub mod counter;
 pub mod epoch;
+pub mod frame;
 pub mod gate;
 pub mod generations;
 pub mod hold;
@@ -36,5 +42,8 @@ pub mod padded;
 pub mod pool;
 pub mod primitive;
 pub mod published;
+pub mod radix;
+pub mod replacement;
+pub mod residency;
 pub mod sequence;
 pub mod shard;

@@ -38,6 +38,17 @@ pub fn lock(class: &'static LockClass, attempt: impl FnMut() -> bool) -> BitHeld
     BitHeld { held: meter::spin(class, attempt, pause), _entered: entered }
 }
 
+/// Waits for a bit lock that a first try found held: calls `attempt` until it succeeds. The meter counts
+/// the acquisition and the wait, but not the hold, for structures that cannot afford to tell it of the
+/// acquisitions that did not wait; they note the lock order for themselves.
+#[cold]
+#[track_caller]
+pub(crate) fn wait(class: &'static LockClass, mut attempt: impl FnMut() -> bool) {
+    let mut tried = false;
+    let attempt = || std::mem::replace(&mut tried, true) && attempt();
+    std::mem::forget(meter::spin(class, attempt, pause));
+}
+
 /// Calls `attempt` once; none when it does not succeed, which the meter counts as rejected.
 ///
 /// # Panics

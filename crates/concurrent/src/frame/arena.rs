@@ -1,0 +1,372 @@
+//! The arena: descriptors and frames by number, and what can be done with a number alone.
+//!
+//! # Boundary
+//! Numbers in, references out. What a reference can do is in [`super::page`]; free numbers are in
+//! [`super::free`], bytes in [`super::memory`], sleepers in [`super::wait`].
+
+use super::free::{Free, Links};
+use super::memory::Memory;
+use super::page::{Evicting, Fresh, PageRef};
+use super::wait::Waits;
+use super::word::{self, StateWord};
+use crate::lock::LockClass;
+use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::replacement::{Access, AccessWord};
+use std::io;
+use std::num::NonZeroU64;
+
+/// Times a reader by version tries.
+const ROUNDS: usize = if cfg!(loom) { 2 } else { 8 };
+/// Frames that `trim` holds at a time.
+const TRIM_BATCH: usize = if cfg!(loom) { 2 } else { 512 };
+
+/// The number of a frame. Only that: the page in it may have gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameId(pub(super) u32);
+
+impl FrameId {
+    /// As a value for a tree.
+    #[inline]
+    pub fn to_value(self) -> NonZeroU64 {
+        NonZeroU64::MIN.saturating_add(u64::from(self.0))
+    }
+
+    /// From a value made by [`FrameId::to_value`]. Any other value is a number of some frame or of
+    /// none, which the arena refuses.
+    #[inline]
+    pub fn from_value(value: NonZeroU64) -> Self {
+        Self(u32::try_from(value.get() - 1).unwrap_or(u32::MAX))
+    }
+
+    /// As a number, for [`crate::replacement::Queues`].
+    #[inline]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// From [`FrameId::number`].
+    #[inline]
+    pub fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+}
+
+/// How a read by version went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    /// The bytes are the page's, all of one version.
+    Done,
+    /// The page is there, but being filled or changed: reference it and wait, or lock it.
+    Busy,
+    /// The frame does not hold this page, or no longer: look it up again.
+    Gone,
+}
+
+/// What there is to know about a frame but its bytes. Never moves, never freed (F1).
+#[derive(Debug)]
+#[repr(C, align(32))]
+pub(super) struct Descriptor {
+    pub(super) word: StateWord,
+    pub(super) owner: AtomicU64,
+    pub(super) index: AtomicU64,
+    access: AccessWord,
+    /// While free: the frame below in its stack.
+    link: AtomicU32,
+}
+
+/// Frames and their descriptors. See [`super`].
+#[derive(Debug)]
+pub struct Arena {
+    descriptors: Descriptors,
+    pub(super) memory: Memory,
+    pub(super) waits: Waits,
+    free: Free,
+}
+
+impl Arena {
+    /// Reserves address space for `frames_max` frames; memory follows as they are used. Waiting for
+    /// a page takes a lock of `class_for_waits`.
+    ///
+    /// # Errors
+    /// The system refuses the address space.
+    pub fn new(class_for_waits: &'static LockClass, frames_max: u32) -> io::Result<Self> {
+        // One number is kept for "none".
+        let frames_max = frames_max.min(u32::MAX - 1);
+        Ok(Self {
+            descriptors: Descriptors::new(frames_max)?,
+            memory: Memory::new(frames_max)?,
+            waits: Waits::new(class_for_waits),
+            free: Free::new(frames_max),
+        })
+    }
+
+    /// Says that about `frames` frames will be in use: many ask for huge pages, so that finding a page at
+    /// random does not walk the processor's page table. Frames are used from the first one on.
+    #[cfg(not(loom))]
+    pub fn expect(&self, frames: usize) {
+        if self.memory.expect(frames) {
+            self.descriptors.memory.expect(frames.saturating_mul(size_of::<Descriptor>()));
+        }
+    }
+
+    /// A frame for a new page, its content unspecified. `None` when all are in use.
+    pub fn allocate(&self) -> Option<Fresh<'_>> {
+        Some(Fresh::new(self, FrameId(self.free.take(self)?)))
+    }
+
+    /// Adds up to `wanted` frames to `out`; how many. Neighbours in a run are often neighbours in
+    /// memory.
+    pub fn allocate_many<'a>(&'a self, wanted: usize, out: &mut Vec<Fresh<'a>>) -> usize {
+        let mut taken = 0;
+        while taken < wanted {
+            let mut batch = [0; 32];
+            let most = batch.len().min(wanted - taken);
+            let got = self.free.take_some(self, &mut batch[..most]);
+            if got == 0 {
+                break;
+            }
+            out.extend(batch[..got].iter().map(|&frame| Fresh::new(self, FrameId(frame))));
+            taken += got;
+        }
+        taken
+    }
+
+    /// Frames there may be.
+    pub fn frames_max(&self) -> usize {
+        self.descriptors.count()
+    }
+
+    /// Frames in use; exact while nobody allocates, frees or trims.
+    pub fn allocated(&self) -> usize {
+        self.free.allocated()
+    }
+
+    /// Frames that have memory: in use, or free and not given back. Exact as [`Arena::allocated`].
+    pub fn resident(&self) -> usize {
+        self.free.resident()
+    }
+
+    /// Memory of the descriptors of frames that were ever used.
+    pub fn descriptor_bytes(&self) -> usize {
+        (self.free.used() * size_of::<Descriptor>()).next_multiple_of(4096)
+    }
+
+    /// Gives the memory of up to `frames` free frames back to the system; how many.
+    pub fn trim(&self, frames: usize) -> usize {
+        let mut trimmed = 0;
+        while trimmed < frames {
+            let mut batch = [0; TRIM_BATCH];
+            let most = batch.len().min(frames - trimmed);
+            let got = self.free.take_resident(self, &mut batch[..most]);
+            if got == 0 {
+                break;
+            }
+            let batch = &mut batch[..got];
+            // One call for each run of neighbours; and the lowest is the first to be used again.
+            batch.sort_unstable_by(|one, other| other.cmp(one));
+            let runs = batch.chunk_by(|one, next| one - 1 == *next);
+            for run in runs {
+                let lowest = run[run.len() - 1];
+                if self.memory.give_back(lowest, run.len() as u32) {
+                    self.free.give_without_memory(self, run);
+                    trimmed += run.len();
+                } else {
+                    self.free.give_some(self, run);
+                    return trimmed;
+                }
+            }
+        }
+        trimmed
+    }
+
+    /// A reference to page `index` of `owner`, if frame `id` holds it and gives references out.
+    #[inline]
+    pub fn try_get(&self, id: FrameId, owner: u64, index: u64) -> Option<PageRef<'_>> {
+        let descriptor = self.descriptors.get(id.0)?;
+        if !descriptor.word.try_reference() {
+            return None;
+        }
+        // Dropping it puts the reference back: the frame held something else (F2).
+        let page = PageRef::from_reference(self, id);
+        descriptor.is(owner, index).then_some(page)
+    }
+
+    /// Copies bytes of page `index` of `owner` from `offset` on, if frame `id` holds it, without a
+    /// reference: stores nothing that is shared. What is in `to` afterwards means something only
+    /// after [`Read::Done`].
+    ///
+    /// # Panics
+    /// If the range leaves the page.
+    #[inline]
+    pub fn read_validated(
+        &self,
+        id: FrameId,
+        owner: u64,
+        index: u64,
+        offset: usize,
+        to: &mut [u8],
+    ) -> Read {
+        let Some(descriptor) = self.descriptors.get(id.0) else { return Read::Gone };
+        for _ in 0..ROUNDS {
+            let before = descriptor.word.load();
+            if before & word::ATTACHED == 0 || !descriptor.is(owner, index) {
+                return Read::Gone;
+            }
+            if before & word::UPTODATE == 0 {
+                return Read::Busy;
+            }
+            if word::is_readable(before) {
+                self.memory.load(id.0, offset, to);
+                // The bytes were this page's if nothing began to change before they were all read
+                // (F4).
+                if word::version(descriptor.word.reload()) == word::version(before) {
+                    return Read::Done;
+                }
+            }
+            std::hint::spin_loop();
+        }
+        Read::Busy
+    }
+
+    /// Notes a use of the page in frame `id`, for the replacement policy; `clock` is the policy's.
+    /// One load, and at most now and then a store.
+    #[inline]
+    pub fn touch(&self, id: FrameId, clock: u32) {
+        if let Some(descriptor) = self.descriptors.get(id.0) {
+            descriptor.access.touch(clock);
+        }
+    }
+
+    /// Freezes the page in frame `id` if nobody uses it and nothing is to be written: the caller
+    /// alone decides what becomes of it.
+    pub fn try_evict(&self, id: FrameId) -> Option<Evicting<'_>> {
+        let descriptor = self.descriptors.get(id.0)?;
+        descriptor.word.try_freeze().then(|| Evicting::new(self, id))
+    }
+
+    /// The descriptor of a frame that somebody has, so that its number is good.
+    #[inline]
+    pub(super) fn descriptor(&self, id: FrameId) -> &Descriptor {
+        self.descriptors.at(id.0)
+    }
+
+    /// Takes a frame back that is the caller's alone.
+    pub(super) fn give(&self, id: FrameId) {
+        self.free.give(self, id.0);
+    }
+}
+
+impl Descriptor {
+    /// Whether the page is `index` of `owner`. The caller has a reference (F2), or checks the
+    /// version afterwards (F4).
+    #[inline]
+    fn is(&self, owner: u64, index: u64) -> bool {
+        self.owner() == owner && self.index() == index
+    }
+
+    pub(super) fn owner(&self) -> u64 {
+        // ORDERING: Relaxed; after the word's Acquire (O1), and checked as `is` says.
+        self.owner.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn index(&self) -> u64 {
+        // ORDERING: Relaxed; as `owner`.
+        self.index.load(Ordering::Relaxed)
+    }
+
+    /// Gives the frame to a page. By who took it off the free list (F2).
+    pub(super) fn assign(&self, owner: u64, index: u64) {
+        self.word.before_bytes();
+        // ORDERING: Relaxed; between the fence (O5) and `publish` (O1).
+        self.owner.store(owner, Ordering::Relaxed);
+        // ORDERING: Relaxed; as above.
+        self.index.store(index, Ordering::Relaxed);
+        self.word.publish();
+    }
+}
+
+impl Links for Arena {
+    fn link(&self, frame: u32) -> &AtomicU32 {
+        &self.descriptors.at(frame).link
+    }
+
+    fn word(&self, frame: u32) -> &StateWord {
+        &self.descriptors.at(frame).word
+    }
+}
+
+impl Access for Arena {
+    #[inline]
+    fn access(&self, frame: u32) -> &AccessWord {
+        &self.descriptors.at(frame).access
+    }
+}
+
+/// The descriptors, by number.
+#[cfg(not(loom))]
+#[derive(Debug)]
+struct Descriptors {
+    memory: super::memory::Reserved,
+    count: usize,
+}
+
+#[cfg(not(loom))]
+impl Descriptors {
+    fn new(frames: u32) -> io::Result<Self> {
+        let count = frames as usize;
+        let bytes = count.checked_mul(size_of::<Descriptor>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { memory: super::memory::Reserved::new(bytes)?, count })
+    }
+
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    #[inline]
+    fn get(&self, frame: u32) -> Option<&Descriptor> {
+        let frame = frame as usize;
+        // SAFETY: inside the mapping, which is aligned to pages, lives as long as we do and begins
+        // as zeroes, which are valid atomics (F1).
+        (frame < self.count)
+            .then(|| unsafe { self.memory.start().cast::<Descriptor>().add(frame).as_ref() })
+    }
+
+    #[inline]
+    fn at(&self, frame: u32) -> &Descriptor {
+        self.get(frame).expect("a frame of this arena")
+    }
+}
+
+/// The same on the heap, for the model checker, whose atomics are more than zeroes.
+#[cfg(loom)]
+#[derive(Debug)]
+struct Descriptors(Vec<Descriptor>);
+
+#[cfg(loom)]
+impl Descriptors {
+    fn new(frames: u32) -> io::Result<Self> {
+        let descriptor = |_| Descriptor {
+            word: StateWord::new(),
+            owner: AtomicU64::new(0),
+            index: AtomicU64::new(0),
+            access: AccessWord::default(),
+            link: AtomicU32::new(0),
+        };
+        Ok(Self((0..frames).map(descriptor).collect()))
+    }
+
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&self, frame: u32) -> Option<&Descriptor> {
+        self.0.get(frame as usize)
+    }
+
+    fn at(&self, frame: u32) -> &Descriptor {
+        &self.0[frame as usize]
+    }
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Descriptor>() == 32 && super::PAGE_BYTES == 4096);

@@ -1,0 +1,230 @@
+//! Free frames: stacks of numbers, one for each of a few lanes, and one of frames without memory.
+//!
+//! ```text
+//!   allocate:  own stack ─▶ a batch of another's ─▶ given back ─▶ never used
+//!   free:      own stack          trim:  any stack ─▶ given back
+//! ```
+//!
+//! Head of a stack: `changes:32 | top + 1:32`; each frame's link is the number below it, plus 1.
+//!
+//! S1. A number is in one stack, or with one thread.
+//! S2. Every change of a stack counts `changes` up. So a chain read from the top down is the chain
+//!     that was there if the head is still the same afterwards: nothing was taken or put in
+//!     between.
+//!
+//! O8. `push` (Release) → `pop` (Acquire): who takes a frame sees all that was done before it was
+//!     freed. Changes in between are read-modify-writes and pass it on.
+//!
+//! Progress: lock-free; a retry means that another thread pushed or popped here.
+//! Checked by `model_frame_passes_between_threads`.
+//!
+//! # Why
+//! Last in, first out: a frame that was just freed is in the processor's cache. Threads push and
+//! pop on stacks of their own lane, and a thread that has none left takes a batch, so two that miss
+//! meet once in a batch. Weakness: `changes` may come round in 2³² changes while a thread is
+//! stopped between two instructions, and that thread's exchange would then succeed wrongly.
+
+use super::word::StateWord;
+use crate::padded::Padded;
+use crate::pool::lane;
+use crate::primitive::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+const LANES: usize = if cfg!(loom) { 1 } else { 8 };
+/// Frames taken from another lane at once.
+const BATCH: usize = 32;
+
+/// Where a frame's link is.
+pub(super) trait Links {
+    fn link(&self, frame: u32) -> &AtomicU32;
+    /// The word of `frame`, for checks.
+    fn word(&self, frame: u32) -> &StateWord;
+}
+
+/// One stack of free frames.
+#[derive(Debug, Default)]
+struct Stack {
+    head: AtomicU64,
+    /// Frames in it; a little behind the head.
+    count: AtomicI64,
+}
+
+fn top(head: u64) -> u32 {
+    head as u32
+}
+
+fn changed(head: u64, top: u32) -> u64 {
+    ((head >> 32).wrapping_add(1) << 32) | u64::from(top)
+}
+
+impl Stack {
+    /// Takes up to `most` frames off the top, the topmost first. How many.
+    fn pop(&self, links: &impl Links, most: usize, out: &mut [u32]) -> usize {
+        let most = most.min(out.len());
+        // ORDERING: Acquire, partner `push` (O8): the links are read next.
+        let mut head = self.head.load(Ordering::Acquire);
+        loop {
+            let (mut taken, mut next) = (0, top(head));
+            while taken < most && next != 0 {
+                out[taken] = next - 1;
+                taken += 1;
+                // ORDERING: Relaxed; a guess, checked by the compare-exchange (S2).
+                next = links.link(next - 1).load(Ordering::Relaxed);
+            }
+            if taken == 0 {
+                return 0;
+            }
+            let rest = changed(head, next);
+            // ORDERING: Acquire, partner `push` (O8).
+            match self.head.compare_exchange_weak(head, rest, Ordering::Acquire, Ordering::Acquire)
+            {
+                Ok(_) => {
+                    // ORDERING: Relaxed; a statistic, nothing is reached through it.
+                    self.count.fetch_sub(taken as i64, Ordering::Relaxed);
+                    return taken;
+                }
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Puts `frames`, which are the caller's, on top; the last one topmost.
+    fn push(&self, links: &impl Links, frames: &[u32]) {
+        let (Some(&first), Some(&last)) = (frames.first(), frames.last()) else { return };
+        for pair in frames.windows(2) {
+            // ORDERING: Relaxed; published by the compare-exchange below.
+            links.link(pair[1]).store(pair[0] + 1, Ordering::Relaxed);
+        }
+        // ORDERING: Relaxed; a guess, checked by the compare-exchange.
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            // ORDERING: Relaxed; as above.
+            links.link(first).store(top(head), Ordering::Relaxed);
+            let next = changed(head, last + 1);
+            // ORDERING: Release, partner `pop` (O8).
+            match self.head.compare_exchange_weak(head, next, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => break,
+                Err(now) => head = now,
+            }
+        }
+        // ORDERING: Relaxed; a statistic, nothing is reached through it.
+        self.count.fetch_add(frames.len() as i64, Ordering::Relaxed);
+    }
+
+    fn count(&self) -> i64 {
+        // ORDERING: Relaxed; a statistic, nothing is reached through it.
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+/// All free frames of an arena. See the module.
+#[derive(Debug)]
+pub(super) struct Free {
+    lanes: [Padded<Stack>; LANES],
+    given_back: Padded<Stack>,
+    /// Frames from here on were never used.
+    unused_from: Padded<AtomicU32>,
+    frames_max: u32,
+}
+
+impl Free {
+    pub(super) fn new(frames_max: u32) -> Self {
+        Self {
+            lanes: std::array::from_fn(|_| Padded(Stack::default())),
+            given_back: Padded(Stack::default()),
+            unused_from: Padded(AtomicU32::new(0)),
+            frames_max,
+        }
+    }
+
+    /// Takes one frame.
+    pub(super) fn take(&self, links: &impl Links) -> Option<u32> {
+        let mut one = [0];
+        (self.take_some(links, &mut one) == 1).then_some(one[0])
+    }
+
+    /// Takes as many frames as `out` has room for and there are, in one batch; how many. Fewer only
+    /// when the caller's lane, the next stack that has any, and what was never used gave no more.
+    pub(super) fn take_some(&self, links: &impl Links, out: &mut [u32]) -> usize {
+        let own = lane() % LANES;
+        let taken = self.lanes[own].pop(links, out.len(), out);
+        if taken > 0 {
+            return taken;
+        }
+        let others = (1..LANES).map(|step| &self.lanes[(own + step) % LANES]);
+        for other in others.chain([&self.given_back]) {
+            let is_resident = !std::ptr::eq(other, &self.given_back);
+            let mut batch = [0; BATCH];
+            // Frames without memory go to their user only, or `resident` would count them.
+            let most = if is_resident { BATCH } else { out.len() };
+            let got = other.pop(links, most, &mut batch);
+            if got > 0 {
+                let kept = got.min(out.len());
+                out[..kept].copy_from_slice(&batch[..kept]);
+                self.lanes[own].push(links, &batch[kept..got]);
+                return kept;
+            }
+        }
+        self.take_unused(out)
+    }
+
+    fn take_unused(&self, out: &mut [u32]) -> usize {
+        let more = |from: u32| {
+            let left = (self.frames_max - from) as usize;
+            let next = from + left.min(out.len()) as u32;
+            (next != from).then_some(next)
+        };
+        // ORDERING: Relaxed; a number: nothing was written to the frames behind it.
+        let from = self.unused_from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        let Ok(from) = from else { return 0 };
+        let taken = ((self.frames_max - from) as usize).min(out.len());
+        for (slot, frame) in out[..taken].iter_mut().zip(from..) {
+            *slot = frame;
+        }
+        taken
+    }
+
+    /// Puts a frame back.
+    pub(super) fn give(&self, links: &impl Links, frame: u32) {
+        debug_assert!(links.word(frame).is_free(), "freed in use");
+        self.lanes[lane() % LANES].push(links, &[frame]);
+    }
+
+    /// Takes free frames that have memory, from any stack, into `out`; how many.
+    pub(super) fn take_resident(&self, links: &impl Links, out: &mut [u32]) -> usize {
+        let mut taken = 0;
+        for lane in &self.lanes {
+            let room = out.len() - taken;
+            taken += lane.pop(links, room, &mut out[taken..]);
+        }
+        taken
+    }
+
+    /// Puts frames back whose memory was given back to the system.
+    pub(super) fn give_without_memory(&self, links: &impl Links, frames: &[u32]) {
+        self.given_back.push(links, frames);
+    }
+
+    /// Puts frames back that still have memory.
+    pub(super) fn give_some(&self, links: &impl Links, frames: &[u32]) {
+        self.lanes[lane() % LANES].push(links, frames);
+    }
+
+    /// Frames ever used.
+    pub(super) fn used(&self) -> usize {
+        // ORDERING: Relaxed; a statistic, nothing is reached through it.
+        self.unused_from.load(Ordering::Relaxed) as usize
+    }
+
+    /// Frames with memory, free or not. Exact while nobody is between two steps.
+    pub(super) fn resident(&self) -> usize {
+        let without = usize::try_from(self.given_back.count()).unwrap_or(0);
+        self.used().saturating_sub(without)
+    }
+
+    /// Frames with a user, exact as `resident`.
+    pub(super) fn allocated(&self) -> usize {
+        let free: i64 = self.lanes.iter().map(|lane| lane.count()).sum();
+        self.resident().saturating_sub(usize::try_from(free).unwrap_or(0))
+    }
+}

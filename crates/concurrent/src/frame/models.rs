@@ -1,0 +1,411 @@
+//! Models of the frames' protocol, run by the model checker over all schedules. A page has two
+//! bytes, so that it can be torn, and an arena one frame, so that it is always reused.
+
+use super::*;
+use crate::lock::LockClass;
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use loom::thread;
+
+static CLASS: LockClass = LockClass::new(1, "model-waits", "test");
+
+/// What a frame's bytes, or the backend's copy of them, are to the protocol: loom's cell complains
+/// of every use that is not ordered against a change.
+struct Watched(UnsafeCell<u64>);
+
+// SAFETY: used only where the protocol allows it; loom's cell checks that claim.
+unsafe impl Sync for Watched {}
+// SAFETY: as for `Sync`.
+unsafe impl Send for Watched {}
+
+impl Watched {
+    fn get(&self) -> u64 {
+        self.0.with(|value| {
+            // SAFETY: as for `Sync`.
+            unsafe { *value }
+        })
+    }
+    fn set(&self, to: u64) {
+        self.0.with_mut(|value| {
+            // SAFETY: as for `Sync`.
+            unsafe { *value = to }
+        });
+    }
+}
+
+/// One frame, with page 1 of owner 1 in it, whose bytes are 1.
+struct World {
+    arena: Arena,
+    watched: Watched,
+    flag: AtomicBool,
+}
+
+const ID: FrameId = FrameId(0);
+
+fn world() -> Arc<World> {
+    let world = World {
+        arena: Arena::new(&CLASS, 1).unwrap(),
+        watched: Watched(UnsafeCell::new(0)),
+        flag: AtomicBool::new(false),
+    };
+    world.fill(1);
+    Arc::new(world)
+}
+
+impl World {
+    /// Puts page `number` of owner `number` into the free frame, if it is free.
+    fn fill(&self, number: u8) -> bool {
+        let Some(fresh) = self.arena.allocate() else { return false };
+        let mut page = fresh.assign(number.into(), number.into());
+        page.write(0, &[number; 2]);
+        page.set_uptodate();
+        true
+    }
+
+    fn evict(&self) -> bool {
+        let evicting = self.arena.try_evict(ID);
+        evicting.is_some_and(|evicting| {
+            evicting.free();
+            true
+        })
+    }
+
+    fn get(&self, number: u8) -> Option<PageRef<'_>> {
+        self.arena.try_get(ID, number.into(), number.into())
+    }
+
+    /// The bytes of page `number`, if a read by version gets them.
+    fn read(&self, number: u8) -> Option<[u8; 2]> {
+        let mut bytes = [0; 2];
+        let read = self.arena.read_validated(ID, number.into(), number.into(), 0, &mut bytes);
+        (read == Read::Done).then_some(bytes)
+    }
+}
+
+fn bounded(check: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    // Every schedule with up to three preemptions, in seconds instead of hours.
+    model.preemption_bound = Some(3);
+    model.check(check);
+}
+
+/// F2, O1: who has a reference has the page he asked for, while the frame is freed and used again.
+/// Fails with a Relaxed `publish` or `try_reference`, and when the identity is compared before the
+/// reference is counted.
+#[test]
+fn model_reference_is_accurate() {
+    bounded(|| {
+        let world = world();
+        let other = world.clone();
+        let reuse = thread::spawn(move || {
+            if other.evict() {
+                other.fill(2);
+            }
+        });
+        for number in [1, 2] {
+            if let Some(page) = world.get(number) {
+                let page = page.lock();
+                assert_eq!(
+                    (page.page().owner(), page.page().index()),
+                    (number.into(), number.into())
+                );
+                let mut bytes = [0; 2];
+                page.read(0, &mut bytes);
+                assert_eq!(bytes, [number; 2]);
+            }
+        }
+        reuse.join().unwrap();
+    });
+}
+
+/// F3: no reference is given out once `detach` has returned; those given out before keep the frame.
+/// Fails when `try_reference` looks at ATTACHED and adds in two steps.
+#[test]
+fn model_no_reference_after_detach() {
+    bounded(|| {
+        let world = world();
+        let other = world.clone();
+        let reader = thread::spawn(move || {
+            let detached = other.flag.load(Ordering::Acquire);
+            if let Some(page) = other.get(1) {
+                assert!(!detached, "a new reference");
+                // Waits for who detaches; then the page has left the cache, but is still there.
+                let page = page.lock();
+                let mut bytes = [0; 2];
+                page.read(0, &mut bytes);
+                assert_eq!((page.page().owner(), bytes), (1, [1; 2]));
+                assert!(other.arena.allocate().is_none(), "freed with a reference left");
+            }
+        });
+        let mut page = world.get(1).unwrap().lock();
+        assert!(page.detach());
+        world.flag.store(true, Ordering::Release);
+        drop(page);
+        reader.join().unwrap();
+        assert_eq!(world.arena.allocated(), 0);
+    });
+}
+
+/// O2: the last of two references frees a detached frame, once, after the other's last use. Fails
+/// with a `put` that is only Release, or only Acquire.
+#[test]
+fn model_last_reference_frees() {
+    bounded(|| {
+        let world = world();
+        let mut page = world.get(1).unwrap().lock();
+        page.detach();
+        let page = page.unlock();
+        std::mem::forget(page.clone());
+        std::mem::forget(page);
+        let part = |world: &World| {
+            let page = PageRef::from_reference(&world.arena, ID);
+            world.watched.get();
+            drop(page);
+            // Whoever can have the frame has it alone.
+            if let Some(fresh) = world.arena.allocate() {
+                world.watched.set(1);
+                std::mem::forget(fresh);
+            }
+        };
+        let other = world.clone();
+        let holder = thread::spawn(move || part(&other));
+        part(&world);
+        holder.join().unwrap();
+        assert_eq!(world.watched.get(), 1, "nobody freed it");
+    });
+}
+
+/// F4, O3, O4: a read by version is of one moment. Fails without the fence of `begin_change`,
+/// without that of `reload`, with a Relaxed `end_change`, with a Relaxed `load`, without CHANGING,
+/// and without a new version.
+#[test]
+fn model_read_and_write() {
+    bounded(|| {
+        let world = world();
+        let other = world.clone();
+        let writer = thread::spawn(move || {
+            let mut page = other.get(1).unwrap().lock();
+            page.write(0, &[2; 2]);
+            page.write(0, &[3; 2]);
+        });
+        if let Some(bytes) = world.read(1) {
+            assert_eq!(bytes[0], bytes[1], "torn");
+        }
+        writer.join().unwrap();
+        assert_eq!(world.read(1), Some([3; 2]));
+    });
+}
+
+/// F4, O5, O1, O4: a read by version never accepts the bytes of the page that came into the frame
+/// afterwards, nor a new identity with old bytes. Fails without both fences of `before_bytes` (at
+/// the identity and at the bytes), with a Relaxed `publish` or `set`, and when the freeze keeps the
+/// version.
+#[test]
+fn model_read_and_reuse() {
+    bounded(|| {
+        let world = world();
+        let other = world.clone();
+        let reuse = thread::spawn(move || {
+            assert!(other.evict());
+            assert!(other.fill(2));
+        });
+        for number in [1, 2] {
+            if let Some(bytes) = world.read(number) {
+                assert_eq!(bytes, [number; 2], "another page's");
+            }
+        }
+        reuse.join().unwrap();
+        assert_eq!((world.read(1), world.read(2)), (None, Some([2; 2])));
+    });
+}
+
+/// F4, O2, O5: nor the bytes of the page that came after a detached one. Fails when `detach` keeps
+/// the version.
+#[test]
+fn model_read_and_detach() {
+    bounded(|| {
+        let world = world();
+        let other = world.clone();
+        let reuse = thread::spawn(move || {
+            let mut page = other.get(1).unwrap().lock();
+            page.detach();
+            drop(page);
+            assert!(other.fill(2));
+        });
+        for number in [1, 2] {
+            if let Some(bytes) = world.read(number) {
+                assert_eq!(bytes, [number; 2], "another page's");
+            }
+        }
+        reuse.join().unwrap();
+    });
+}
+
+/// O8, O5: the same when one thread frees the frame and another takes it. Fails with a Relaxed
+/// `push` and with a Relaxed `pop`.
+#[test]
+fn model_frame_passes_between_threads() {
+    let mut model = loom::model::Builder::new();
+    // Three threads: two preemptions, as above.
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let world = world();
+        let (one, other) = (world.clone(), world.clone());
+        let evict = thread::spawn(move || one.evict());
+        let fill = thread::spawn(move || other.fill(2));
+        for number in [1, 2] {
+            if let Some(bytes) = world.read(number) {
+                assert_eq!(bytes, [number; 2], "another page's");
+            }
+        }
+        assert!(evict.join().unwrap());
+        fill.join().unwrap();
+    });
+}
+
+/// O6: who takes the lock sees what was done under it. Fails with a Relaxed `unlock` or `try_lock`.
+#[test]
+fn model_lock_hand_over() {
+    bounded(|| {
+        let world = world();
+        let add = |world: &World| {
+            let mut page = world.get(1).unwrap().lock();
+            let mut bytes = [0; 2];
+            page.read(0, &mut bytes);
+            assert_eq!(bytes[0], bytes[1]);
+            page.write(0, &bytes.map(|byte| byte + 1));
+            world.watched.set(world.watched.get() + 1);
+        };
+        let other = world.clone();
+        let thread = thread::spawn(move || add(&other));
+        add(&world);
+        thread.join().unwrap();
+        assert_eq!((world.read(1), world.watched.get()), (Some([3; 2]), 2));
+    });
+}
+
+/// F7: what is written to a page while it is written back is dirty afterwards. Fails when the end
+/// of the write clears DIRTY, and when it does so in two steps.
+#[test]
+fn model_write_back_and_new_dirt() {
+    bounded(|| {
+        let world = world();
+        world.get(1).unwrap().lock().mark_dirty();
+        let stored = Arc::new(AtomicU64::new(0));
+        let (other, backend) = (world.clone(), stored.clone());
+        let write_back = thread::spawn(move || {
+            let mut page = other.get(1).unwrap().lock();
+            assert!(page.begin_writing());
+            let mut bytes = [0; 2];
+            page.read(0, &mut bytes);
+            let page = page.unlock();
+            backend.store(bytes[0].into(), Ordering::Relaxed);
+            page.end_writing(Outcome::Written);
+        });
+        let mut page = world.get(1).unwrap().lock();
+        page.write(0, &[2; 2]);
+        page.mark_dirty();
+        drop(page);
+        write_back.join().unwrap();
+        let page = world.get(1).unwrap();
+        assert!(!page.is_writing());
+        assert!(page.is_dirty() || stored.load(Ordering::Relaxed) == 2, "a change was lost");
+    });
+}
+
+/// O7, W1, W2: who waits for a write is woken, and sees it done. Fails with a Relaxed `end_writing`
+/// or `load`, when the end of the write does not wake, and when a sleeper sets WAITERS before it
+/// has the bucket.
+#[test]
+fn model_waiters_are_woken() {
+    bounded(|| {
+        let world = world();
+        let mut page = world.get(1).unwrap().lock();
+        page.mark_dirty();
+        page.begin_writing();
+        let page = page.unlock();
+        let other = world.clone();
+        let waiter = thread::spawn(move || {
+            let page = other.get(1).unwrap();
+            page.wait_written();
+            // Still referenced: giving the reference back would order it too.
+            assert_eq!(other.watched.get(), 7);
+        });
+        world.watched.set(7);
+        page.end_writing(Outcome::Written);
+        waiter.join().unwrap();
+    });
+}
+
+/// F3, O2: a page is evicted or referenced, and evicted only after the last use. Fails with a
+/// Relaxed `put` or `try_freeze`, and when the freeze does not look at references in the same step.
+#[test]
+fn model_evict_or_get() {
+    bounded(|| {
+        let world = world();
+        let other = world.clone();
+        let user = thread::spawn(move || {
+            if let Some(page) = other.get(1) {
+                other.watched.get();
+                drop(page);
+                return true;
+            }
+            false
+        });
+        let evicting = world.arena.try_evict(ID);
+        let evicted = evicting.is_some();
+        if let Some(evicting) = evicting {
+            world.watched.set(1);
+            evicting.free();
+        }
+        let used = user.join().unwrap();
+        assert!(evicted || used, "one of them gets it");
+    });
+}
+
+/// O6 of a wait: who sleeps for the lock sees what was done under it, even if he takes only a look.
+/// Fails with a Relaxed `unlock`, and when the release does not wake.
+#[test]
+fn model_who_waits_for_a_fill_sees_it() {
+    bounded(|| {
+        let world = world();
+        let page = world.get(1).unwrap().lock();
+        let other = world.clone();
+        let waiter = thread::spawn(move || {
+            let page = other.get(1).unwrap();
+            page.wait_unlocked();
+            assert_eq!(other.watched.get(), 7);
+        });
+        world.watched.set(7);
+        drop(page);
+        waiter.join().unwrap();
+    });
+}
+
+/// F8: news that the store has changed, while a page is being filled from it: the page is filled
+/// again, or nobody reads it. Fails with a Relaxed `mark_stale` or `set_filled`, and when readers by
+/// version do not look at STALE.
+#[test]
+fn model_news_during_a_fill() {
+    bounded(|| {
+        let world = world();
+        assert!(world.evict());
+        let mut page = world.arena.allocate().unwrap().assign(1, 1);
+        let store = Arc::new(AtomicU64::new(1));
+        let (other, changed) = (world.clone(), store.clone());
+        let news = thread::spawn(move || {
+            changed.store(2, Ordering::Relaxed);
+            other.get(1).unwrap().mark_stale();
+        });
+        loop {
+            page.write(0, &[store.load(Ordering::Relaxed) as u8; 2]);
+            if page.set_filled() {
+                break;
+            }
+        }
+        drop(page);
+        news.join().unwrap();
+        assert!([None, Some([2; 2])].contains(&world.read(1)), "out of date");
+    });
+}

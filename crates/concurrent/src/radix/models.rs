@@ -1,0 +1,359 @@
+//! Models of the tree's protocol, run by the model checker over all schedules. Nodes have two slots, so
+//! indexes 0 and 1 share a leaf, 0 to 3 a node of two levels, and 0 to 7 a root of three.
+//!
+//! Nodes know whether they are freed, and pages are cells that the checker watches: who reads one
+//! without having been told of it by the tree is caught.
+
+use super::node::{BITS, Node, SLOTS, TAGS};
+use super::stand_in::Domain;
+use super::*;
+use crate::lock::LockClass;
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+use std::num::NonZeroU64;
+
+static CLASS: LockClass = LockClass::new(1, "model-radix", "test");
+
+/// A tree and its garbage, and what its values stand for.
+struct World<L: Locking> {
+    tree: Tree<L>,
+    domain: Domain,
+    pages: [UnsafeCell<u64>; 4],
+}
+
+// SAFETY: a page is written before it is inserted, and read by who found it; loom's cells check that.
+unsafe impl<L: Locking> Sync for World<L> {}
+// SAFETY: as for `Sync`.
+unsafe impl<L: Locking> Send for World<L> {}
+
+fn value(page: u64) -> NonZeroU64 {
+    NonZeroU64::new(page + 1).expect("not zero")
+}
+
+impl<L: Locking> World<L> {
+    /// A world with pages at `indexes`.
+    fn with(indexes: &[u64]) -> Arc<Self> {
+        let pages = std::array::from_fn(|_| UnsafeCell::new(0));
+        let world = Self { tree: Tree::new(&CLASS), domain: Domain::default(), pages };
+        for &index in indexes {
+            world.insert(index, 0);
+        }
+        Arc::new(world)
+    }
+
+    /// Writes a page, and puts it at `index`.
+    fn insert(&self, index: u64, page: u64) {
+        self.pages[page as usize].with_mut(|content| {
+            // SAFETY: nobody has found this page yet.
+            unsafe { *content = page + 7 }
+        });
+        let guard = self.domain.pin();
+        assert_eq!(self.tree.insert(index, value(page), &guard), Ok(()));
+    }
+
+    /// Reads the page at `index`.
+    fn get(&self, index: u64) -> Option<u64> {
+        let guard = self.domain.pin();
+        let page = self.tree.get(index, &guard)?.get() - 1;
+        self.pages[page as usize].with(|content| {
+            // SAFETY: found in the tree, so written before.
+            assert_eq!(unsafe { *content }, page + 7);
+        });
+        Some(page)
+    }
+
+    fn remove(&self, index: u64) -> bool {
+        let guard = self.domain.pin();
+        let found = self.tree.remove(index, &guard);
+        drop(guard);
+        self.domain.collect();
+        found.is_some()
+    }
+
+    fn tag(&self, index: u64) -> bool {
+        self.tree.set_tag(index, Tag::Dirty, &self.domain.pin())
+    }
+
+    fn untag(&self, index: u64) -> bool {
+        self.tree.clear_tag(index, Tag::Dirty, &self.domain.pin())
+    }
+
+    /// Whether a search by the tag finds `index`.
+    fn finds_tagged(&self, index: u64) -> bool {
+        let guard = self.domain.pin();
+        let mut out = [(0, NonZeroU64::MIN); 1];
+        self.tree.gang_tagged(index..=index, Tag::Dirty, &mut out, &guard) == 1
+    }
+
+    /// Whether a search by index finds `index`.
+    fn finds(&self, index: u64) -> bool {
+        let guard = self.domain.pin();
+        self.tree.gang(index..=index, &mut [(0, NonZeroU64::MIN)], &guard) == 1
+    }
+
+    /// Asserts what holds when nobody is changing the tree (R1, R3 to R5).
+    fn check(&self) {
+        fn below(node: &Node, parent: *const Node) {
+            assert!(std::ptr::eq(node.parent(), parent));
+            assert_ne!(node.occupied(), 0, "an empty node is linked");
+            for slot in 0..SLOTS {
+                let occupied = node.load(slot) != 0;
+                assert_eq!(node.occupied() & 1 << slot != 0, occupied);
+                // SAFETY: asked above level 0 only; no other thread is left.
+                let child = (node.shift() > 0).then(|| unsafe { node.child(slot) }).flatten();
+                for tag in 0..TAGS {
+                    let tagged = node.tags(tag) & 1 << slot != 0;
+                    assert!(occupied || !tagged);
+                    assert!(child.is_none_or(|child| tagged == (child.tags(tag) != 0)));
+                }
+                if let Some(child) = child {
+                    assert_eq!(child.shift() + BITS, node.shift());
+                    below(child, node);
+                }
+            }
+        }
+        if let Some(root) = self.tree.core.root().node() {
+            assert!(root.shift() == 0 || root.occupied() != 1, "the tree could be lower");
+            below(root, std::ptr::null());
+        }
+    }
+}
+
+/// Runs two threads on a world with pages 0 at `indexes`, for each locking's every schedule with at
+/// most `preemptions` switches that nobody asked for, and checks what is left.
+fn check<L: Locking>(
+    preemptions: usize,
+    indexes: &'static [u64],
+    one: impl Fn(&World<L>) + Send + Sync + Copy + 'static,
+    other: impl Fn(&World<L>) + Send + Sync + Copy + 'static,
+    after: impl Fn(&World<L>) + Send + Sync + Copy + 'static,
+) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 10_000;
+    builder.check(move || {
+        let world = World::<L>::with(indexes);
+        let others = world.clone();
+        let thread = thread::spawn(move || other(&others));
+        one(&world);
+        thread.join().unwrap();
+        after(&world);
+        world.check();
+    });
+}
+
+/// O1: who finds a page sees what is in it; in a leaf that is there, in a new one, in a new tree. Fails
+/// with a Relaxed `Node::store`, `Node::load`, `Core::plant` or `Core::root`.
+#[test]
+fn model_insert_and_lookup() {
+    for indexes in [&[0][..], &[0, 4], &[]] {
+        let insert = |world: &World<Optimistic>| world.insert(1, 1);
+        let get = |world: &World<Optimistic>| {
+            let seen = world.get(1);
+            assert!([None, Some(1)].contains(&seen));
+            assert!(seen.is_none() || world.get(1) == seen, "found, then missed");
+        };
+        check(3, indexes, insert, get, |world| assert_eq!(world.get(1), Some(1)));
+    }
+}
+
+/// R4, R6: a page is looked up while it is removed and its leaf is unlinked and freed. Fails if the leaf
+/// is retired before the parent's slot is emptied, or freed at once.
+#[test]
+fn model_lookup_and_remove() {
+    fn run<L: Locking>() {
+        let get = |world: &World<L>| {
+            let first = world.get(0);
+            assert!(first.is_some() || world.get(0).is_none(), "missed, then found");
+        };
+        let remove = |world: &World<L>| assert!(world.remove(0));
+        check(3, &[0, 2], get, remove, |world| assert_eq!(world.get(0), None));
+    }
+    run::<Optimistic>();
+    run::<Serial>();
+    run::<LadderPath>();
+}
+
+/// R2, O2: two insertions into one leaf, and two that each want to make it. Fails with a Relaxed
+/// `Word::unlock`, a Relaxed `Word::lock`, or if `place` does not look at the slot again once it has
+/// the lock.
+#[test]
+fn model_insert_and_insert() {
+    fn run<L: Locking>(indexes: &'static [u64]) {
+        let one = |world: &World<L>| world.insert(0, 1);
+        let other = |world: &World<L>| world.insert(1, 2);
+        check(3, indexes, one, other, |world| {
+            assert_eq!((world.get(0), world.get(1)), (Some(1), Some(2)));
+        });
+    }
+    run::<Optimistic>(&[2]);
+    run::<Optimistic>(&[]);
+    run::<Serial>(&[2]);
+    run::<LadderPath>(&[2]);
+    // In a leaf that is there already.
+    let (one, other) = (
+        |world: &World<Optimistic>| world.insert(2, 1),
+        |world: &World<Optimistic>| {
+            assert!(world.remove(3));
+        },
+    );
+    check(3, &[0, 3], one, other, |world| {
+        assert_eq!((world.get(2), world.get(3)), (Some(1), None));
+    });
+}
+
+/// R4, O2: an insertion finds the leaf, and before it has the lock the leaf is emptied and unlinked. Fails
+/// if `unlock_dead` leaves the node free to be locked; with a Relaxed `unlock_dead`, or a `Word::lock`
+/// that is Relaxed when it fails, it finds the dead leaf again and again.
+#[test]
+fn model_insert_into_a_leaf_that_goes_away() {
+    fn run<L: Locking>() {
+        let insert = |world: &World<L>| world.insert(1, 1);
+        let remove = |world: &World<L>| assert!(world.remove(0));
+        check(3, &[0, 2], insert, remove, |world| {
+            assert_eq!((world.get(0), world.get(1)), (None, Some(1)));
+        });
+    }
+    run::<Optimistic>();
+    run::<LadderPath>();
+}
+
+/// R5, the tag race: one clears a leaf's last tag and goes up, the other tags the neighbour. Fails if
+/// `settle_above` releases the leaf before the parent's bit is cleared.
+#[test]
+fn model_tag_and_untag_in_one_leaf() {
+    fn run<L: Locking>() {
+        let untag = |world: &World<L>| assert!(world.untag(0));
+        let tag = |world: &World<L>| {
+            assert!(world.tag(1));
+            assert!(world.finds_tagged(1), "tagged, and not found by its tag");
+        };
+        check_tagged(&[0, 1, 2], &[0], untag, tag, |world| assert!(world.finds_tagged(1)));
+    }
+    run::<Optimistic>();
+    run::<Serial>();
+    run::<LadderPath>();
+}
+
+/// R5: a clear is on its way up from one leaf, and a tag on its way up from the leaf beside it meets it in
+/// their parent. Fails if `settle_above` goes on above a node that has the tag still, or again, or if
+/// `raise_above` sets a parent's bit without holding it.
+#[test]
+fn model_clear_goes_up_and_a_tag_comes_below() {
+    fn run<L: Locking>() {
+        let untag = |world: &World<L>| assert!(world.untag(0));
+        let tag = |world: &World<L>| {
+            assert!(world.tag(2));
+            assert!(world.finds_tagged(2), "tagged, and not found by its tag");
+        };
+        check_tagged(&[0, 2, 4], &[0], untag, tag, |world| assert!(world.finds_tagged(2)));
+    }
+    run::<Optimistic>();
+    run::<LadderPath>();
+}
+
+/// R5, O3: who finds a tag set, and so takes no lock, is found by it at once, though who set it may
+/// still be on its way. Fails if `raise` tags the leaf before what is above, with a Relaxed `set_tags`,
+/// or a Relaxed `tags`.
+#[test]
+fn model_tag_that_is_set_already() {
+    fn run<L: Locking>() {
+        let tag = |world: &World<L>| {
+            assert!(world.tag(0));
+            assert!(world.finds_tagged(0), "tagged, and not found by its tag");
+        };
+        check(3, &[0, 2, 4], tag, tag, |world| assert!(world.finds_tagged(0)));
+    }
+    run::<Optimistic>();
+    run::<LadderPath>();
+}
+
+/// R5: who has been told that a page is gone cannot tag it, also not by finding the old tag. Fails if a
+/// removal empties the slot before it clears the tags.
+#[test]
+fn model_tag_of_a_page_that_is_removed() {
+    let remove = |world: &World<Optimistic>| assert!(world.remove(0));
+    let look = |world: &World<Optimistic>| {
+        assert!(world.get(0).is_some() || !world.tag(0), "gone, and then tagged");
+    };
+    check_tagged(&[0, 1], &[0], remove, look, |world| assert!(!world.finds_tagged(0)));
+}
+
+/// R5, O4: who is missed by a search is missed by a lookup afterwards, and who is found by a lookup is
+/// found by a search afterwards. Fails with a Relaxed `occupy`, a Relaxed `occupied`, or if `empty` or
+/// `fill` do their steps the other way round.
+#[test]
+fn model_search_and_lookup_agree() {
+    let remove = |world: &World<Optimistic>| assert!(world.remove(0));
+    let look = |world: &World<Optimistic>| {
+        assert!(world.finds(0) || world.get(0).is_none(), "missed by the search only");
+    };
+    check(3, &[0, 1], remove, look, |_| ());
+    let insert = |world: &World<Optimistic>| world.insert(0, 1);
+    let look = |world: &World<Optimistic>| {
+        assert!(world.get(0).is_none() || world.finds(0), "missed by the search only");
+    };
+    check(3, &[1], insert, look, |_| ());
+}
+
+/// R7: the tree grows while the old root gets a value, or its first tag. Fails if `place` calls `grow`
+/// without the lock, if `grow` does not set the old root's parent, or with a Relaxed `Core::set_root`.
+#[test]
+fn model_grow_and_change() {
+    fn run<L: Locking>() {
+        let grow = |world: &World<L>| world.insert(2, 1);
+        let insert = |world: &World<L>| world.insert(1, 2);
+        check(3, &[0], grow, insert, |world| {
+            assert_eq!((world.get(1), world.get(2)), (Some(2), Some(1)));
+        });
+        let tag = |world: &World<L>| {
+            assert!(world.tag(0));
+            assert!(world.finds_tagged(0), "tagged, and not found by its tag");
+        };
+        check(3, &[0], grow, tag, |world| assert!(world.finds_tagged(0)));
+    }
+    run::<Optimistic>();
+    run::<LadderPath>();
+}
+
+/// R7: the tree shrinks while the new root is tagged, or the old one gets a value. Fails if `shrink`
+/// takes no lock of the new root, or leaves the old one alive.
+#[test]
+fn model_shrink_and_change() {
+    fn run<L: Locking>() {
+        let shrink = |world: &World<L>| assert!(world.remove(2));
+        let tag = |world: &World<L>| {
+            assert!(world.tag(0));
+            assert!(world.finds_tagged(0), "tagged, and not found by its tag");
+        };
+        check(3, &[0, 2], shrink, tag, |world| assert!(world.finds_tagged(0)));
+        let insert = |world: &World<L>| world.insert(3, 1);
+        check(3, &[0, 2], shrink, insert, |world| assert_eq!(world.get(3), Some(1)));
+    }
+    run::<Optimistic>();
+    run::<LadderPath>();
+}
+
+/// As `check`, with tags on `tagged` to begin with.
+fn check_tagged<L: Locking>(
+    indexes: &'static [u64],
+    tagged: &'static [u64],
+    one: impl Fn(&World<L>) + Send + Sync + Copy + 'static,
+    other: impl Fn(&World<L>) + Send + Sync + Copy + 'static,
+    after: impl Fn(&World<L>) + Send + Sync + Copy + 'static,
+) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.max_branches = 10_000;
+    builder.check(move || {
+        let world = World::<L>::with(indexes);
+        tagged.iter().for_each(|&index| assert!(world.tag(index)));
+        let others = world.clone();
+        let thread = thread::spawn(move || other(&others));
+        one(&world);
+        thread.join().unwrap();
+        after(&world);
+        world.check();
+    });
+}

@@ -1,0 +1,396 @@
+//! One node: a header line and its slots.
+//!
+//! # Boundary
+//! Layout, the lock word, and single accesses with their orderings. Which lock an access needs, and
+//! what has to follow it, is said by the rules in [`super`].
+//!
+//! # Why
+//! 64 slots make a tag one word and a node nine lines, of which a lookup touches one: the height comes
+//! with the root's pointer, so the header is for those who modify or look for tags. Weakness: some
+//! bytes of the header are empty, and a node with one value costs as much as a full one.
+
+use super::wait::{Patience, wait};
+use crate::lock::LockClass;
+use crate::pool;
+use crate::primitive::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::primitive::record;
+use std::alloc::Layout;
+use std::num::NonZeroU64;
+use std::ptr::{self, NonNull};
+
+/// Bits of an index that one level consumes. Under the model checker two slots make a node, so that
+/// several levels are a few steps.
+pub(super) const BITS: u32 = if cfg!(loom) { 1 } else { 6 };
+/// Slots of a node.
+pub(super) const SLOTS: usize = 1 << BITS;
+/// Levels of the highest tree.
+pub(super) const LEVELS: usize = u64::BITS.div_ceil(BITS) as usize;
+/// Tags of a node.
+pub(super) const TAGS: usize = 3;
+/// All slots of a node, as bits.
+pub(super) const ALL: u64 = u64::MAX >> (64 - SLOTS);
+
+const FREE: u32 = 0;
+const LOCKED: u32 = 1;
+const DEAD: u32 = 2;
+
+/// What modifiers and tag searches read.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Header {
+    word: Word,
+    /// The slots that are not empty.
+    occupied: AtomicU64,
+    parent: AtomicPtr<Node>,
+    tags: [AtomicU64; TAGS],
+    /// Bits of an index below this node's; a multiple of `BITS`, 0 in a leaf. Never changes.
+    shift: u32,
+    /// The parent's slot that leads here. Never changes: a root's is 0, and stays so when it grows.
+    offset: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Node {
+    header: Header,
+    /// Values in a leaf, addresses of children elsewhere; 0 is empty.
+    slots: [AtomicU64; SLOTS],
+    /// Touched by every visitor and written by the free, so that the checker sees the two race.
+    #[cfg(loom)]
+    life: loom::cell::UnsafeCell<bool>,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Node>() == 9 * 64 && align_of::<Node>() == 64);
+
+/// Bytes of a node, as reported.
+pub(super) const NODE_BYTES: usize = size_of::<Node>();
+
+impl Node {
+    /// A node that nobody else knows: unlocked, empty, untagged.
+    pub(super) fn allocate(shift: u32, offset: u32, parent: *mut Node) -> NonNull<Node> {
+        let node = pool::shared().allocate(Layout::new::<Node>()).cast::<Node>();
+        // SAFETY: fresh memory of a node's layout, ours alone; all fields are integers or pointers,
+        // for which zeros are valid, and the models' own types are written whole.
+        unsafe {
+            #[cfg(loom)]
+            node.write(Node {
+                header: Header {
+                    word: Word::default(),
+                    occupied: AtomicU64::new(0),
+                    parent: AtomicPtr::new(parent),
+                    tags: std::array::from_fn(|_| AtomicU64::new(0)),
+                    shift,
+                    offset,
+                },
+                slots: std::array::from_fn(|_| AtomicU64::new(0)),
+                life: loom::cell::UnsafeCell::new(false),
+            });
+            // Written now: loom dates a cell's making at the thread's last atomic step.
+            #[cfg(loom)]
+            node.as_ref().life.with_mut(|life| *life = true);
+            #[cfg(not(loom))]
+            {
+                node.write_bytes(0, 1);
+                let header = &raw mut (*node.as_ptr()).header;
+                (*header).parent = AtomicPtr::new(parent);
+                (*header).shift = shift;
+                (*header).offset = offset;
+            }
+        }
+        node
+    }
+
+    /// Gives a node's memory back.
+    ///
+    /// # Safety
+    /// `node` came from [`Node::allocate`], and nobody uses it any more.
+    pub(super) unsafe fn free(node: *mut ()) {
+        let node = node.cast::<Node>();
+        // SAFETY: the caller's promise.
+        unsafe {
+            #[cfg(loom)]
+            {
+                (*node).life.with_mut(|life| *life = false);
+                ptr::drop_in_place(node);
+            }
+            pool::shared().free(NonNull::new_unchecked(node).cast(), Layout::new::<Node>());
+        }
+    }
+
+    /// The node at an address that [`Node::address`] gave.
+    ///
+    /// # Safety
+    /// The node is not freed while `'a` lasts.
+    #[inline(always)]
+    pub(super) unsafe fn at<'a>(address: u64) -> &'a Node {
+        let node = ptr::with_exposed_provenance::<Node>(address as usize);
+        // SAFETY: the caller's promise.
+        let node = unsafe { &*node };
+        #[cfg(loom)]
+        node.life.with(|life| {
+            // SAFETY: read only here, written by the free alone; loom's cell checks that claim.
+            assert!(unsafe { *life })
+        });
+        node
+    }
+
+    /// Its address, as it stands in slots.
+    #[inline(always)]
+    pub(super) fn address(&self) -> u64 {
+        ptr::from_ref(self).expose_provenance() as u64
+    }
+
+    /// Bits of an index below this node's.
+    #[inline(always)]
+    pub(super) fn shift(&self) -> u32 {
+        self.header.shift
+    }
+
+    /// This node's bit in its parent's tag words.
+    #[inline(always)]
+    pub(super) fn bit_above(&self) -> u64 {
+        1 << self.header.offset
+    }
+
+    /// The parent's slot that leads here.
+    #[inline(always)]
+    pub(super) fn offset(&self) -> usize {
+        self.header.offset as usize
+    }
+
+    /// Takes the lock; false if the node is dead.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn lock(&self, class: &'static LockClass, patience: Patience) -> bool {
+        self.header.word.lock(class, patience)
+    }
+
+    /// Gives the lock back.
+    #[inline(always)]
+    pub(super) fn unlock(&self) {
+        self.header.word.unlock();
+    }
+
+    /// Gives the lock back for ever: nobody gets it again.
+    pub(super) fn unlock_dead(&self) {
+        // ORDERING: Release, partner `Word::lock` (O2). Who sees DEAD starts again from the root, and
+        // finds there what took this node's place.
+        self.header.word.0.store(DEAD, Ordering::Release);
+    }
+
+    /// Whether the lock is free, for tests.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn is_free(&self) -> bool {
+        self.header.word.0.load(Ordering::SeqCst) == FREE
+    }
+
+    /// The parent, null in a root. For a holder of this node's lock.
+    #[inline(always)]
+    pub(super) fn parent(&self) -> *mut Node {
+        // ORDERING: Relaxed; changes under this node's lock, which the caller holds.
+        self.header.parent.load(Ordering::Relaxed)
+    }
+
+    /// Sets the parent. For a holder of this node's lock.
+    pub(super) fn set_parent(&self, parent: *mut Node) {
+        // ORDERING: Relaxed; read under this node's lock only (O2).
+        self.header.parent.store(parent, Ordering::Relaxed);
+    }
+
+    /// The slots that are not empty. Exact for a holder of the lock; for others see R5.
+    #[inline(always)]
+    pub(super) fn occupied(&self) -> u64 {
+        // ORDERING: Acquire, partner `occupy` (O4): who misses a slot here saw it emptied.
+        self.header.occupied.load(Ordering::Acquire)
+    }
+
+    /// Notes which slots are not empty: before one is filled, and after one was emptied (R5). For a
+    /// holder of the lock.
+    #[inline(always)]
+    pub(super) fn occupy(&self, slots: u64) {
+        // ORDERING: Release, partner `occupied` (O4).
+        self.header.occupied.store(slots, Ordering::Release);
+    }
+
+    /// The slots that have a tag. Exact for a holder of the lock; for others see R5.
+    #[inline(always)]
+    pub(super) fn tags(&self, tag: usize) -> u64 {
+        // ORDERING: Acquire, partner `set_tags` (O3): who sees a bit here and then reads the words
+        // above sees them set.
+        self.header.tags[tag].load(Ordering::Acquire)
+    }
+
+    /// For a holder of the lock.
+    #[inline(always)]
+    pub(super) fn set_tags(&self, tag: usize, slots: u64) {
+        // ORDERING: Release, partner `tags` (O3). The words above were set before (R5).
+        self.header.tags[tag].store(slots, Ordering::Release);
+    }
+
+    /// Takes `slots` out of every tag word; the tags whose words became 0 by it, as bits. For a holder
+    /// of the lock.
+    #[inline(always)]
+    pub(super) fn untag_all(&self, slots: u64) -> u32 {
+        let mut emptied = 0;
+        for tag in 0..TAGS {
+            emptied |= u32::from(self.untag(tag, slots)) << tag;
+        }
+        emptied
+    }
+
+    /// Takes `slots` out of one tag word; whether that made it 0. For a holder of the lock.
+    #[inline(always)]
+    pub(super) fn untag(&self, tag: usize, slots: u64) -> bool {
+        let before = self.tags(tag);
+        if before & slots == 0 {
+            return false;
+        }
+        self.set_tags(tag, before & !slots);
+        before & !slots == 0
+    }
+
+    /// What a slot holds.
+    #[inline(always)]
+    pub(super) fn load(&self, slot: usize) -> u64 {
+        // ORDERING: Acquire, partner `store` (O1): who finds a child or a value sees what is in it.
+        self.slots[slot].load(Ordering::Acquire)
+    }
+
+    /// Changes what is in an occupied slot. For a holder of the lock.
+    #[inline(always)]
+    pub(super) fn store(&self, slot: usize, content: u64) {
+        // ORDERING: Release, partner `load` (O1).
+        self.slots[slot].store(content, Ordering::Release);
+    }
+
+    /// Fills an empty slot. For a holder of the lock.
+    #[inline(always)]
+    pub(super) fn fill(&self, slot: usize, content: u64) {
+        debug_assert!(content != 0 && self.load(slot) == 0);
+        self.occupy(self.occupied() | 1 << slot);
+        self.store(slot, content);
+    }
+
+    /// Empties a slot. For a holder of the lock.
+    #[inline(always)]
+    pub(super) fn empty(&self, slot: usize) {
+        self.store(slot, 0);
+        self.occupy(self.occupied() & !(1 << slot));
+    }
+
+    /// The value in a slot of a leaf.
+    #[inline(always)]
+    pub(super) fn value(&self, slot: usize) -> Option<NonZeroU64> {
+        NonZeroU64::new(self.load(slot))
+    }
+
+    /// Has the processor fetch lines of the child in a slot, if there is one.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, slot: usize, lines: Lines) {
+        #[cfg(all(target_arch = "x86_64", not(loom)))]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let child = ptr::with_exposed_provenance::<i8>(self.load(slot) as usize);
+            let count = if lines == Lines::Header { 1 } else { NODE_BYTES / pool::LINE };
+            for line in 0..count {
+                // SAFETY: a hint; it reads nothing and may be given any address.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(child.wrapping_add(line * pool::LINE)) };
+            }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+        let _ = (slot, lines);
+    }
+
+    /// The child in a slot of an inner node.
+    ///
+    /// # Safety
+    /// This node is not a leaf, and children found are not freed while `'a` lasts (R6).
+    #[inline(always)]
+    pub(super) unsafe fn child<'a>(&self, slot: usize) -> Option<&'a Node> {
+        let address = self.load(slot);
+        // SAFETY: an inner node's slot holds addresses of nodes; the caller's promise.
+        (address != 0).then(|| unsafe { Node::at(address) })
+    }
+}
+
+/// What to fetch ahead of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lines {
+    /// For one who locks it: what follows a lock waits for it, so the processor cannot look ahead.
+    Header,
+    /// For one who reads the slots.
+    All,
+}
+
+/// A lock in one word: `FREE`, `LOCKED`, or, in a node that was unlinked, `DEAD` for ever.
+#[derive(Debug)]
+pub struct Word(AtomicU32);
+
+impl Default for Word {
+    fn default() -> Self {
+        Self(AtomicU32::new(FREE))
+    }
+}
+
+impl Word {
+    /// Takes the lock, waiting if need be; false if it is dead.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn lock(&self, class: &'static LockClass, patience: Patience) -> bool {
+        record::lock();
+        // ORDERING: Acquire, partners `unlock` and `unlock_dead` (O2).
+        match self.0.compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Acquire) {
+            Ok(_) => true,
+            Err(DEAD) => false,
+            Err(_) => self.lock_after_wait(class, patience),
+        }
+    }
+
+    /// Gives the lock back.
+    #[inline(always)]
+    pub(super) fn unlock(&self) {
+        // ORDERING: Release, partner `lock` (O2).
+        self.0.store(FREE, Ordering::Release);
+    }
+
+    /// As `lock`, after it was found held.
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn lock_after_wait(&self, class: &'static LockClass, patience: Patience) -> bool {
+        let mut dead = false;
+        wait(class, patience, || {
+            // ORDERING: Relaxed; a waiter looks without taking the line.
+            if self.0.load(Ordering::Relaxed) == LOCKED {
+                return false;
+            }
+            // ORDERING: Acquire, as in `lock` (O2).
+            match self.0.compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => true,
+                Err(found) => {
+                    dead = found == DEAD;
+                    dead
+                }
+            }
+        });
+        !dead
+    }
+}
+
+/// The positions of the bits of `word`, from the lowest.
+#[inline(always)]
+pub(super) fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = (word != 0).then(|| word.trailing_zeros() as usize)?;
+        word &= word - 1;
+        Some(lowest)
+    })
+}
+
+/// The slot of a node with `shift` that `index` is in.
+#[inline(always)]
+pub(super) fn slot_of(index: u64, shift: u32) -> usize {
+    (index >> shift) as usize & (SLOTS - 1)
+}

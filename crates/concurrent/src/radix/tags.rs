@@ -1,0 +1,157 @@
+//! Tags: set, cleared, asked for, and kept summarised above.
+//!
+//! # Boundary
+//! Single indexes here; ranges, which do the same for several slots of a leaf under one lock, in
+//! [`super::range`]. Why a set goes up before the leaf's bit and a clear after it is R5, in [`super`].
+//!
+//! # Why
+//! A tag that is set already costs no lock, as dirtying a dirty page is the common case. Weakness:
+//! the first tag of a leaf holds as many locks as there are levels without that tag.
+
+use super::locking::{Context, Found, Locking, Wish};
+use super::node::{Node, slot_of};
+#[cfg(loom)]
+use super::stand_in::Guard;
+use super::tree::{Tree, Unlinked, settle};
+#[cfg(not(loom))]
+use crate::epoch::Guard;
+
+/// A mark on a value. Every node knows which of its slots lead to values with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Tag {
+    /// Differs from what is stored behind it.
+    Dirty = 0,
+    /// Being written.
+    Writing = 1,
+    /// Was dirty when somebody began to write all that was.
+    ToWrite = 2,
+}
+
+impl Tag {
+    /// All of them.
+    pub const ALL: [Tag; 3] = [Tag::Dirty, Tag::Writing, Tag::ToWrite];
+
+    #[inline(always)]
+    pub(super) fn number(self) -> usize {
+        self as usize
+    }
+}
+
+/// Values with some tags and without some others.
+///
+/// ```
+/// use uvfs_concurrent::radix::{Tag, TagMask};
+/// let to_start = TagMask::with(Tag::Dirty).and_without(Tag::Writing);
+/// # let _ = to_start;
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct TagMask {
+    pub(super) with: u32,
+    pub(super) without: u32,
+}
+
+impl TagMask {
+    /// Every value, whatever its tags.
+    pub const ANY: Self = Self { with: 0, without: 0 };
+
+    /// Values with `tag`.
+    pub const fn with(tag: Tag) -> Self {
+        Self::ANY.and_with(tag)
+    }
+
+    /// Values without `tag`.
+    pub const fn without(tag: Tag) -> Self {
+        Self::ANY.and_without(tag)
+    }
+
+    /// Those of this mask that have `tag` too.
+    #[must_use]
+    pub const fn and_with(self, tag: Tag) -> Self {
+        Self { with: self.with | 1 << tag as u32, ..self }
+    }
+
+    /// Those of this mask that do not have `tag`.
+    #[must_use]
+    pub const fn and_without(self, tag: Tag) -> Self {
+        Self { without: self.without | 1 << tag as u32, ..self }
+    }
+}
+
+impl From<Tag> for TagMask {
+    fn from(tag: Tag) -> Self {
+        Self::with(tag)
+    }
+}
+
+/// Gives `slots` of a leaf, which is held, the tag, above first. The caller releases the leaf.
+#[inline(always)]
+pub(super) fn raise<'t, C: Context<'t>>(locks: &mut C, leaf: &'t Node, tag: usize, slots: u64) {
+    let before = leaf.tags(tag);
+    if before == 0 && !C::TAGS_DOWNWARDS {
+        raise_above(locks, leaf, tag);
+    }
+    leaf.set_tags(tag, before | slots);
+}
+
+/// Sets the bits above `node`, which is held and whose word for `tag` is 0: the highest first, every
+/// node between it and `node` held meanwhile (R5).
+#[inline(never)]
+fn raise_above<'t, C: Context<'t>>(locks: &mut C, node: &'t Node, tag: usize) {
+    let Some(parent) = locks.parent(node) else { return };
+    let before = parent.tags(tag);
+    if before == 0 {
+        raise_above(locks, parent, tag);
+    }
+    parent.set_tags(tag, before | node.bit_above());
+    locks.release(parent);
+}
+
+impl<L: Locking> Tree<L> {
+    /// Tags the value at `index`; false if nothing is there. Takes no lock if it has the tag.
+    #[inline]
+    pub fn set_tag(&self, index: u64, tag: Tag, _guard: &Guard) -> bool {
+        let (tag, slot) = (tag.number(), slot_of(index, 0));
+        let slots = 1 << slot;
+        let mut locks = self.locks();
+        let leaf = match locks.leaf(index, Wish::Tag { tag, slots }) {
+            Found::Leaf(leaf) => leaf,
+            // Who has a tag is there (R5).
+            Found::AsWished => return true,
+            Found::Absent => return false,
+        };
+        if leaf.value(slot).is_none() {
+            locks.untagged(index, tag, leaf);
+            return false;
+        }
+        raise(&mut locks, leaf, tag, slots);
+        locks.release(leaf);
+        true
+    }
+
+    /// Takes a tag from the value at `index`; whether it had it. Takes no lock if it has not.
+    #[inline]
+    pub fn clear_tag(&self, index: u64, tag: Tag, _guard: &Guard) -> bool {
+        let (tag, slots) = (tag.number(), 1 << slot_of(index, 0));
+        let mut locks = self.locks();
+        let Found::Leaf(leaf) = locks.leaf(index, Wish::Untag { tag, slots }) else { return false };
+        let had = leaf.tags(tag) & slots != 0;
+        let emptied = u32::from(leaf.untag(tag, slots)) << tag;
+        settle(&self.core, &mut locks, leaf, emptied, &mut Unlinked::none());
+        had
+    }
+
+    /// Whether the value at `index` has the tag. Takes no lock.
+    #[inline]
+    pub fn is_tagged(&self, index: u64, tag: Tag, _guard: &Guard) -> bool {
+        let tagged = |leaf: &Node| leaf.tags(tag.number()) & 1 << slot_of(index, 0) != 0;
+        self.core.leaf(index).is_some_and(tagged)
+    }
+
+    /// Whether any value has the tag: the root's summary. True for a moment longer than it should be,
+    /// while the last tag's clearing is on its way up; never false while a value has the tag.
+    #[inline]
+    pub fn any_tagged(&self, tag: Tag, _guard: &Guard) -> bool {
+        self.core.root().node().is_some_and(|root| root.tags(tag.number()) != 0)
+    }
+}

@@ -1,0 +1,287 @@
+//! The queues of the replacement policy, and the hand that goes round them.
+//!
+//! # Boundary
+//! Frame numbers and hashes of pages. Plain data: the caller keeps threads apart, and tells what
+//! left.
+
+use super::access::{Access, CORRELATED_TICKS};
+use super::duel::Duel;
+use super::ghost::Ghost;
+
+/// The probationary queue's part of all pages: one in this many.
+const SMALL_ONE_IN: usize = 10;
+/// Frames looked at for each one wanted, at most, so that no call holds the caller's lock for long.
+const LOOKS_EACH: usize = 64;
+/// Offers in vain that one departure makes up for.
+const VAIN_PER_DEPARTURE: usize = 16;
+
+/// Admissions within which uses count as one, as a part of the cache, where that is less than the
+/// usual number: else the pages of a small cache could not be used twice.
+const CORRELATED_ONE_IN: usize = 128;
+
+/// What a call of [`Queues::candidates`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offer {
+    /// As many as were wanted.
+    Full,
+    /// Fewer, because many pages had been used: ask again.
+    Short,
+    /// Every page was offered since the last one left, and none could leave: wait for something to
+    /// be written or put back before asking again.
+    Exhausted,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Place {
+    Nowhere = 0,
+    Small = 1,
+    Main = 2,
+}
+
+/// Beside a frame's place, during a call of `candidates`: it is among what was offered.
+const OFFERED: u8 = 0x80;
+
+/// One queue's ends, as links.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Next to be looked at.
+    head: u32,
+    tail: u32,
+    length: usize,
+    /// Offers of its pages that came to nothing, less what departures made up for.
+    vain: usize,
+}
+
+/// S3-FIFO with a correlation window. See [`super`].
+#[derive(Debug)]
+pub struct Queues {
+    frames_max: usize,
+    /// Of each frame that was ever queued: the one before it and the one behind it, plus 1; 0 for none.
+    links: Vec<[u32; 2]>,
+    /// Of each frame: where it is, as [`Place`].
+    places: Vec<u8>,
+    small: Queue,
+    main: Queue,
+    ghost: Ghost,
+    duel: Duel,
+    clock: u32,
+    ticks_per_admission: u32,
+}
+
+const BEFORE: usize = 0;
+const BEHIND: usize = 1;
+
+impl Queues {
+    /// Empty queues for frames numbered below `frames_max`.
+    pub fn new(frames_max: u32) -> Self {
+        let mut queues = Self {
+            frames_max: frames_max as usize,
+            links: Vec::new(),
+            places: Vec::new(),
+            small: Queue::default(),
+            main: Queue::default(),
+            ghost: Ghost::new(0),
+            duel: Duel::default(),
+            clock: 0,
+            ticks_per_admission: 1,
+        };
+        queues.set_capacity(frames_max as usize);
+        queues
+    }
+
+    /// Says how many pages the cache has room for. Which pages left before is forgotten.
+    pub fn set_capacity(&mut self, frames: usize) {
+        let frames = frames.min(self.frames_max);
+        self.ghost = Ghost::new(frames - frames / SMALL_ONE_IN);
+        let correlated = (frames / CORRELATED_ONE_IN).clamp(1, CORRELATED_TICKS as usize);
+        self.ticks_per_admission = CORRELATED_TICKS / correlated as u32;
+    }
+
+    /// Ticks with admissions, for [`super::AccessWord::touch`].
+    pub fn clock(&self) -> u32 {
+        self.clock
+    }
+
+    /// Pages in the queues.
+    pub fn len(&self) -> usize {
+        self.small.length + self.main.length
+    }
+
+    /// Whether there is no page.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Memory of the queues.
+    pub fn bytes(&self) -> usize {
+        let frames = size_of_val(self.links.as_slice()) + size_of_val(self.places.as_slice());
+        frames + self.ghost.bytes()
+    }
+
+    /// Takes in the page that `frame` now holds, for a use; `key` is a hash of it. A page that left
+    /// not long ago goes to the main queue. A frame that is queued already stays where it is.
+    ///
+    /// # Panics
+    /// If there is no such frame.
+    pub fn admit(&mut self, access: &impl Access, frame: u32, key: u64) {
+        self.take_in(access, frame, key, false);
+    }
+
+    /// As [`Queues::admit`], ahead of any use: the first one will not count.
+    ///
+    /// # Panics
+    /// As [`Queues::admit`].
+    pub fn admit_ahead(&mut self, access: &impl Access, frame: u32, key: u64) {
+        self.take_in(access, frame, key, true);
+    }
+
+    fn take_in(&mut self, access: &impl Access, frame: u32, key: u64, ahead: bool) {
+        assert!((frame as usize) < self.frames_max, "no frame {frame}");
+        self.clock = self.clock.wrapping_add(self.ticks_per_admission);
+        access.access(frame).start(self.clock, ahead);
+        if self.place(frame) == Place::Nowhere {
+            let to_main = self.duel.admits_to_main(key) || self.ghost.contains(key);
+            self.push(frame, if to_main { Place::Main } else { Place::Small });
+        }
+    }
+
+    /// Forgets `frame`, whose page is gone for reasons of its own. False if it was not queued.
+    pub fn remove(&mut self, frame: u32) -> bool {
+        let place = self.place(frame);
+        if place == Place::Nowhere {
+            return false;
+        }
+        self.unlink(frame, place);
+        true
+    }
+
+    /// Forgets `frame`, because its page was evicted; `key` as when it was admitted.
+    pub fn evicted(&mut self, frame: u32, key: u64) {
+        let place = self.place(frame);
+        if self.remove(frame) {
+            self.small.vain = self.small.vain.saturating_sub(VAIN_PER_DEPARTURE);
+            self.main.vain = self.main.vain.saturating_sub(VAIN_PER_DEPARTURE);
+        }
+        if place == Place::Small {
+            self.ghost.insert(key);
+        }
+    }
+
+    /// Adds up to `wanted` frames to `out` whose pages should go first, each once. They stay
+    /// queued, behind the others of their queue, until [`Queues::evicted`] or [`Queues::remove`]
+    /// tells that they went.
+    pub fn candidates(&mut self, access: &impl Access, wanted: usize, out: &mut Vec<u32>) -> Offer {
+        let before = out.len();
+        let offer = self.offer(access, wanted, out);
+        for &frame in &out[before..] {
+            self.places[frame as usize] &= !OFFERED;
+        }
+        offer
+    }
+
+    fn offer(&mut self, access: &impl Access, wanted: usize, out: &mut Vec<u32>) -> Offer {
+        let (mut offered, mut offered_small) = (0, 0);
+        let mut looks = wanted.saturating_mul(LOOKS_EACH);
+        while offered < wanted {
+            // Queue lengths as if what was offered had gone.
+            let left = self.len().saturating_sub(offered);
+            let small_left = self.small.length.saturating_sub(offered_small);
+            let small_may = self.small.vain < self.small.length && small_left > 0;
+            let main_may = self.main.vain < self.main.length && left > small_left;
+            let small_should = small_left > left / SMALL_ONE_IN;
+            let place = match (small_may, main_may) {
+                (true, false) => Place::Small,
+                (false, true) => Place::Main,
+                (true, true) if small_should => Place::Small,
+                (true, true) => Place::Main,
+                (false, false) if offered > 0 => return Offer::Short,
+                (false, false) => {
+                    // The next call begins another round.
+                    (self.small.vain, self.main.vain) = (0, 0);
+                    return Offer::Exhausted;
+                }
+            };
+            if looks == 0 {
+                return Offer::Short;
+            }
+            looks -= 1;
+            if let Some(frame) = self.look(access, place) {
+                out.push(frame);
+                offered += 1;
+                offered_small += usize::from(place == Place::Small);
+            }
+        }
+        Offer::Full
+    }
+
+    /// Looks at the head of one queue, and moves it on. The frame, if its page should go.
+    fn look(&mut self, access: &impl Access, place: Place) -> Option<u32> {
+        let frame = self.queue(place).head.checked_sub(1)?;
+        if self.places[frame as usize] & OFFERED != 0 {
+            // Those between it and the tail were used, and are looked at again.
+            self.unlink(frame, place);
+            self.push(frame, place);
+            self.places[frame as usize] |= OFFERED;
+            return None;
+        }
+        let word = access.access(frame);
+        self.unlink(frame, place);
+        if word.count() > 0 {
+            word.forget(place == Place::Small);
+            self.push(frame, Place::Main);
+            return None;
+        }
+        self.push(frame, place);
+        self.places[frame as usize] |= OFFERED;
+        self.queue(place).vain += 1;
+        Some(frame)
+    }
+
+    fn place(&self, frame: u32) -> Place {
+        match self.places.get(frame as usize).map(|place| place & !OFFERED) {
+            Some(1) => Place::Small,
+            Some(2) => Place::Main,
+            _ => Place::Nowhere,
+        }
+    }
+
+    fn queue(&mut self, place: Place) -> &mut Queue {
+        if place == Place::Main { &mut self.main } else { &mut self.small }
+    }
+
+    /// Puts `frame`, which is in no queue, at the tail of one.
+    fn push(&mut self, frame: u32, place: Place) {
+        if frame as usize >= self.places.len() {
+            // Frames are used from the first one on, so this grows with how many there are.
+            let frames = (frame as usize + 1).next_power_of_two().min(self.frames_max);
+            self.links.resize(frames, [0; 2]);
+            self.places.resize(frames, 0);
+        }
+        let queue = self.queue(place);
+        let last = std::mem::replace(&mut queue.tail, frame + 1);
+        queue.length += 1;
+        if last == 0 {
+            queue.head = frame + 1;
+        } else {
+            self.links[last as usize - 1][BEHIND] = frame + 1;
+        }
+        self.links[frame as usize] = [last, 0];
+        self.places[frame as usize] = place as u8;
+    }
+
+    /// Takes `frame` out of its queue, `place`.
+    fn unlink(&mut self, frame: u32, place: Place) {
+        let [before, behind] = self.links[frame as usize];
+        self.places[frame as usize] = Place::Nowhere as u8;
+        match before {
+            0 => self.queue(place).head = behind,
+            before => self.links[before as usize - 1][BEHIND] = behind,
+        }
+        match behind {
+            0 => self.queue(place).tail = before,
+            behind => self.links[behind as usize - 1][BEFORE] = before,
+        }
+        self.queue(place).length -= 1;
+    }
+}
