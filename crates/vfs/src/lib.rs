@@ -17,7 +17,9 @@ mod advisory;
 mod api;
 pub mod attributes;
 pub mod backend;
+mod budget;
 pub mod caller;
+pub mod clean;
 mod config;
 pub mod creation;
 pub mod error;
@@ -44,8 +46,9 @@ pub use backend::{
     FileRef, InodeId, Listing, NewKind, NewNode, OpenMode, Opens, PageCaching, RenameMode,
     SeekTarget, SyncMode, Waits, XattrMode,
 };
+pub use budget::MINIMUM_BYTES;
 pub use caller::{Caller, Checks, GroupReader, Groups};
-pub use config::{TIMEOUT_MAX, VfsConfig};
+pub use config::{PagePolicy, READ_AHEAD_MAX, TIMEOUT_MAX, VfsConfig};
 pub use error::{Error, Fault, Result, Retry};
 pub use inode::Node;
 pub use mount::{MountId, MountInfo, Namespace, Unmount};

@@ -63,10 +63,30 @@ classes! {
     INODE_LOCKS = 160, "inode-locks", "advisory record locks and flocks of one inode";
     /// Who waits for whose advisory lock.
     LOCK_WAITS = 170, "lock-waits", "owners that wait for advisory locks, for deadlock detection";
-    /// Pages of one inode.
-    INODE_PAGES = 180, "inode-pages", "cached pages of one inode";
-    /// The page cache's clock.
-    PAGE_CLOCK = 190, "page-clock", "order in which pages are considered for eviction";
+    /// Who is inside the gate of one file's pages.
+    FILE_GATE = 174, "file-gate", "who changes the pages of one file now";
+    /// Streams of one file.
+    STREAMS = 176, "streams", "where reading of one file is expected to go on";
+    /// The store's open files behind one file's pages.
+    OPENS = 178, "opens", "the store's open files that pages are read and written by";
+    /// Sleepers for pages.
+    PAGE_WAITS = 180, "page-waits", "one bucket of those who sleep until a page is free or written";
+    /// Nodes of one file's page tree.
+    PAGE_TREE = 182, "page-tree", "one node of the tree of one file's pages";
+    /// Files with dirty pages.
+    DIRTY_FILES = 184, "dirty-files", "files that wait to be written back";
+    /// What the store does not know of one file.
+    PAGES_LOCAL = 186, "pages-local", "what of one file is held back from the store";
+    /// Errors of writing back one file.
+    WRITE_ERRORS = 187, "write-errors", "errors of writing back one file, until they are told";
+    /// Files by the numbers that frames know them by.
+    PAGE_FILES = 188, "page-files", "one shard of the files that have pages";
+    /// The replacement's queues.
+    PAGE_QUEUES = 190, "page-queues", "order in which pages are considered for eviction";
+    /// Buffers for runs of pages.
+    PAGE_BUFFERS = 192, "page-buffers", "buffers for runs of pages that are not in use";
+    /// The threads that read ahead and write back.
+    PAGE_WORK = 194, "page-work", "what is to be read ahead and written back, and by how many threads";
     /// The listener for changes.
     OBSERVER = 200, "observer", "the frontend that wants to hear of changes";
     /// Hostile backend: its plan.

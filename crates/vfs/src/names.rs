@@ -129,6 +129,9 @@ pub(crate) fn touch(name: &CachedName, directory: bool) -> bool {
     warm
 }
 
+/// Bytes of a bucket of a name table: one line.
+pub(crate) const BUCKET_BYTES: usize = 64;
+
 #[derive(Debug)]
 pub(crate) struct NameCache {
     table: NameTable<Dentry>,
@@ -344,6 +347,16 @@ impl NameCache {
     pub(crate) fn negatives(&self) -> usize {
         // ORDERING: Relaxed; a size.
         self.negatives.load(Relaxed)
+    }
+
+    /// Buckets of the table.
+    pub(crate) fn buckets(&self) -> usize {
+        self.table.buckets()
+    }
+
+    /// Bytes of the table alone, which does not shrink.
+    pub(crate) fn table_bytes(&self) -> usize {
+        self.table.buckets() * BUCKET_BYTES
     }
 
     /// Bytes of names and table.

@@ -28,6 +28,7 @@ use crate::backend::InodeId;
 use crate::caller::{Caller, Checks, Groups};
 use crate::inode::{Expiry, Inode, Moment};
 use crate::lock_order;
+use crate::names::BUCKET_BYTES;
 use std::cell::Cell;
 use std::sync::Arc;
 use uvfs_concurrent::epoch::Guard;
@@ -252,6 +253,11 @@ impl PathCache {
     /// Memos kept now.
     pub(crate) fn count(&self) -> usize {
         self.table.len()
+    }
+
+    /// Bytes of the table alone, which does not shrink.
+    pub(crate) fn table_bytes(&self) -> usize {
+        self.table.buckets() * BUCKET_BYTES
     }
 
     /// Bytes of memos and table.

@@ -1,13 +1,16 @@
-//! Keeping names and inodes within their budget.
+//! Keeping names, inodes and pages within their budget.
 //!
 //! # Boundary
-//! Decides when there is too much and what goes. The clock that knows what was used is in [`crate::names`],
-//! the queue of inodes without a name in [`crate::inode`].
+//! Decides when there is too much and what goes. Who may have how much says [`crate::budget`]; the clock
+//! that knows what was used is in [`crate::names`], the queue of inodes without a name in
+//! [`crate::inode`], and which pages go is the page cache's.
 //!
 //! # Concurrency
 //! Whoever adds something or stops using something does a few steps here, with no lock and no epoch
 //! guard held: tearing an inode down calls the backend. Lookups never wait for it: they take no
-//! lock, and a step holds one bucket's lock for some entries.
+//! lock, and a step holds one bucket's lock for some entries. What is added may push the other side
+//! ([`Core::make_room`] looks at both). The more there is too much, the more steps, unless nothing goes
+//! by them.
 //!
 //! # Why
 //! One number of bytes for both, because they come in pairs: inodes that no name leads to go first,
@@ -15,15 +18,29 @@
 //! holds that. Nothing is moved on a hit. Names that came with a listing are on probation: they go at
 //! the hand's first visit, so that reading a huge directory once does not push out what is in use.
 //! Weakness: what somebody holds cannot go, so a kernel that holds more inodes than fit keeps the
-//! cache beyond its budget; and the hand visits what is held too.
+//! cache beyond its budget; and the hand visits what is held too. The table of names does not shrink: after
+//! the limit was lowered a lot, what it takes is gone from the room, but for a share that stays for names.
 
+use crate::config::VfsConfig;
+use crate::error::Result;
 use crate::inode::Inode;
-use crate::vfs::Core;
+use crate::statistics::BudgetStatistics;
+use crate::vfs::{Core, Vfs};
 use uvfs_concurrent::epoch;
 use uvfs_concurrent::object::Ref;
 
 /// Steps after something was added.
 const STEPS: usize = 8;
+/// One step more for so many bytes too much: what a step takes away at most.
+const STEP_BYTES: u64 = 8 << 10;
+/// Most steps of one call, so that nobody pays for all the others: about a millisecond.
+const STEPS_MAX: usize = 256;
+/// Turns of the hand after which nothing more goes: a name outlives three unused, and one may begin anywhere.
+const TURNS: usize = 5;
+/// Share of what names and inodes may have that is left for entries, however large their table is.
+const ENTRIES_SHARE: u64 = 4;
+/// Garbage is freed when it exceeds this share of the room.
+const GARBAGE_SHARE: u64 = 128;
 /// Steps after something went out of use.
 pub(crate) const STEPS_AFTER_RELEASE: usize = 2;
 /// Buckets of the name table in one step.
@@ -33,20 +50,122 @@ const NEGATIVE_STEPS: usize = 16;
 /// Bytes of a negative name: one line, and its share of the table.
 const NEGATIVE_BYTES: usize = 80;
 
+/// Names to have room for at first: few, but not so few that a large cache grows often.
+pub(crate) fn names_expected(config: &VfsConfig) -> usize {
+    let room = config.cache_bytes - config.overhead_bytes;
+    usize::try_from(room / 8192).unwrap_or(usize::MAX).clamp(8, 4096)
+}
+
+impl Vfs {
+    /// Changes [`VfsConfig::cache_bytes`]. When it was lowered, what is too much is gone on return, but for
+    /// what is in use.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] says the rule; then nothing has changed.
+    pub fn set_cache_bytes(&self, bytes: u64) -> Result<()> {
+        self.core.budget.set_limit(bytes)?;
+        self.core.pages.expect(bytes);
+        self.core.shrink();
+        Ok(())
+    }
+}
+
 impl Core {
     /// Bytes of names, inodes and whole paths.
     pub(crate) fn metadata_bytes(&self) -> usize {
-        self.names.bytes() + self.inodes.bytes() + self.paths.bytes()
+        self.names.bytes() + self.inodes.bytes() + self.paths.bytes() + self.pages.file_bytes()
+    }
+
+    /// What names and inodes may have now.
+    fn metadata_allowed(&self) -> u64 {
+        let garbage = epoch::garbage_bytes() as u64;
+        let allowed = self.budget.metadata_allowed(garbage);
+        let tables = (self.names.table_bytes() + self.paths.table_bytes()) as u64;
+        allowed.max(tables + self.budget.metadata_sure() / ENTRIES_SHARE)
+    }
+
+    /// What pages may have now.
+    pub(crate) fn pages_allowed(&self) -> u64 {
+        let garbage = epoch::garbage_bytes() as u64;
+        self.budget.pages_allowed(self.metadata_bytes() as u64, garbage)
+    }
+
+    /// Bytes of names and inodes that are too much.
+    fn excess(&self) -> u64 {
+        let held = self.metadata_bytes() as u64;
+        // Mostly there is nothing to add up.
+        if held <= self.budget.metadata_sure() {
+            return 0;
+        }
+        held.saturating_sub(self.metadata_allowed())
     }
 
     fn is_over(&self) -> bool {
-        self.metadata_bytes() as u64 > self.config.metadata_bytes
+        self.excess() > 0
     }
 
-    /// Forgets some of what was used least, if there is too much. Calls the backend.
+    /// Forgets some of what was used least, of either side, if there is too much: called after something
+    /// was added to either, with no lock and no epoch guard held. Calls the backend.
     pub(crate) fn make_room(&self) {
-        if self.is_over() {
-            self.reclaim(None, STEPS);
+        let excess = self.excess();
+        if excess > 0 {
+            let before = self.metadata_bytes();
+            // What is in use does not go by more of them.
+            let more = match self.budget.idle_steps() > TURNS * self.turn() {
+                true => 0,
+                false => usize::try_from(excess / STEP_BYTES).unwrap_or(STEPS_MAX),
+            };
+            let steps = (STEPS + more).min(STEPS_MAX);
+            self.reclaim(None, steps);
+            self.budget.took(steps, self.metadata_bytes() < before);
+        }
+        // Half is theirs, and mostly they have none.
+        if self.pages.held_bytes() > 0 {
+            self.trim_pages();
+        }
+    }
+
+    /// Drops pages until they are within what they may have.
+    fn trim_pages(&self) {
+        self.pages.trim_to_budget(self);
+    }
+
+    /// Forgets until everything is within the budget, or nothing more can go: the rest is in use, or was
+    /// added meanwhile. Calls the backend.
+    pub(crate) fn shrink(&self) {
+        let mut held = usize::MAX;
+        // Each round but the last has made it smaller; the bound is for those who add meanwhile.
+        for _ in 0..64 {
+            self.trim_pages();
+            epoch::collect();
+            let now = self.metadata_bytes();
+            if !self.is_over() || now >= held {
+                return;
+            }
+            held = now;
+            let turns = TURNS * self.turn();
+            self.reclaim(None, turns + usize::try_from(self.inodes.orphans()).unwrap_or(0));
+        }
+    }
+
+    /// Steps of the hand once around.
+    fn turn(&self) -> usize {
+        self.names.buckets() / BUCKETS + 1
+    }
+
+    /// The budget and who has how much of it.
+    pub(crate) fn budget_statistics(&self) -> BudgetStatistics {
+        let (metadata_bytes, page_bytes) = (self.metadata_bytes() as u64, self.pages.held_bytes());
+        let garbage_bytes = epoch::garbage_bytes() as u64;
+        BudgetStatistics {
+            limit_bytes: self.budget.limit(),
+            overhead_bytes: self.budget.overhead(),
+            held_bytes: metadata_bytes + page_bytes + garbage_bytes,
+            metadata_bytes,
+            metadata_max_bytes: self.metadata_allowed(),
+            page_bytes,
+            page_max_bytes: self.pages_allowed(),
+            garbage_bytes,
         }
     }
 
@@ -81,7 +200,7 @@ impl Core {
     /// Names no memory that is only waiting for readers to pass is counted among the cached; but it
     /// is memory all the same, so it is not left to wait when there is little.
     fn free_garbage(&self) {
-        if epoch::garbage_bytes() as u64 > self.config.metadata_bytes / 64 {
+        if epoch::garbage_bytes() as u64 > self.budget.room() / GARBAGE_SHARE {
             epoch::collect();
         }
     }
@@ -96,7 +215,7 @@ impl Core {
 
     /// Room for memos of whole paths.
     pub(crate) fn paths_max_bytes(&self) -> usize {
-        usize::try_from(self.config.metadata_bytes / 8).unwrap_or(usize::MAX)
+        usize::try_from(self.metadata_allowed() / 8).unwrap_or(usize::MAX)
     }
 
     /// Forgets every name.
@@ -106,7 +225,7 @@ impl Core {
 
     /// Keeps negative names within their share. Those that were hit twice stay longest.
     pub(crate) fn trim_negatives(&self) {
-        let share = self.config.metadata_bytes / 100 * u64::from(self.config.negative_percent);
+        let share = self.metadata_allowed() / 100 * u64::from(self.config.negative_percent);
         for _ in 0..NEGATIVE_STEPS {
             if (self.names.negatives() * NEGATIVE_BYTES) as u64 <= share {
                 return;

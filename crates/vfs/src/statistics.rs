@@ -16,9 +16,6 @@ pub(crate) struct Counters {
     pub(crate) attribute_hits: Counter,
     pub(crate) attribute_misses: Counter,
     pub(crate) inodes_evicted: Counter,
-    pub(crate) page_hits: Counter,
-    pub(crate) page_misses: Counter,
-    pub(crate) pages_evicted: Counter,
     pub(crate) discarded: Counter,
     pub(crate) stale: Counter,
     pub(crate) news: Counter,
@@ -27,9 +24,9 @@ pub(crate) struct Counters {
 /// One cache: what it holds, what it may hold, how it was used.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct CacheStatistics {
-    /// Held now: entries, or bytes for `pages`.
+    /// Entries held now.
     pub held: u64,
-    /// May be held; the same unit. None for names and inodes, which share `metadata`.
+    /// May be held; the same unit. None for names and inodes, which `budget` bounds together.
     pub limit: Option<u64>,
     /// Requests answered.
     pub hits: u64,
@@ -39,15 +36,60 @@ pub struct CacheStatistics {
     pub evicted: u64,
 }
 
-/// A budget of bytes.
+/// The one budget of all caches, and who has how much of it.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct BudgetStatistics {
-    /// Held now.
-    pub held_bytes: u64,
-    /// May be held.
+    /// [`crate::VfsConfig::cache_bytes`] as it is now.
     pub limit_bytes: u64,
+    /// What of it the process needs besides the caches.
+    pub overhead_bytes: u64,
+    /// Held now by all together; with `overhead_bytes` at most `limit_bytes`, but for what is in use.
+    pub held_bytes: u64,
+    /// Held by names, inodes, memos of whole paths, and their tables.
+    pub metadata_bytes: u64,
+    /// What these may hold as long as pages hold what they do.
+    pub metadata_max_bytes: u64,
+    /// Held by pages.
+    pub page_bytes: u64,
+    /// What these may hold as long as names and inodes hold what they do.
+    pub page_max_bytes: u64,
     /// Let go, and kept only until every reader has passed; of the whole process.
     pub garbage_bytes: u64,
+}
+
+/// File data in the core's cache.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct PageStatistics {
+    /// Bytes held now: pages, what describes them and what finds them.
+    pub held: u64,
+    /// Bytes that may be held now.
+    pub limit: u64,
+    /// Pages of 4 KiB in use.
+    pub pages: u64,
+    /// Bytes that the store does not have yet.
+    pub dirty_bytes: u64,
+    /// Pages read from the cache.
+    pub hits: u64,
+    /// Times that the store was asked because a page was missing.
+    pub misses: u64,
+    /// Times that a reader waited for a page which another one was fetching.
+    pub waited: u64,
+    /// Reads past the cache, because there was no room in it.
+    pub around: u64,
+    /// Pages read ahead in the background.
+    pub read_ahead: u64,
+    /// Pages dropped for room.
+    pub evicted: u64,
+    /// Pages fetched and not kept, because the store changed meanwhile.
+    pub stale: u64,
+    /// Runs of pages written back.
+    pub runs_written: u64,
+    /// Pages written back.
+    pub pages_written: u64,
+    /// Runs that the store refused; their pages stayed.
+    pub write_errors: u64,
+    /// Writes that were slowed down because too much was dirty.
+    pub throttled: u64,
 }
 
 /// Path walks, and why some did not stay on the fast path.
@@ -86,8 +128,8 @@ impl WalkCounters {
 pub struct Statistics {
     /// Kind of store.
     pub store: &'static str,
-    /// Names and inodes together.
-    pub metadata: BudgetStatistics,
+    /// What bounds names, inodes and pages together.
+    pub budget: BudgetStatistics,
     /// Names.
     pub names: CacheStatistics,
     /// Names known to be missing that are held now; counted in `names` too.
@@ -107,7 +149,7 @@ pub struct Statistics {
     /// Inodes that were queued to be forgotten first, because no name leads to them.
     pub orphans: u64,
     /// File data in the core's cache.
-    pub pages: CacheStatistics,
+    pub pages: PageStatistics,
     /// Answers of the store not kept, because a change overtook them.
     pub discarded: u64,
     /// Times the store had changed behind the caches.

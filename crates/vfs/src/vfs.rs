@@ -13,10 +13,11 @@ use crate::acl::{self, Acl};
 use crate::api::Directory;
 use crate::attributes::{Attributes, FileKind};
 use crate::backend::{
-    Authority, Backend, Capabilities, ChangeSink, Enforcer, Entry, FileRef, InodeId,
+    Authority, Backend, Capabilities, ChangeSink, Enforcer, Entry, FileRef, InodeId, PageCaching,
 };
+use crate::budget::{self, Budget};
 use crate::caller::{Caller, Checks};
-use crate::config::VfsConfig;
+use crate::config::{PagePolicy, VfsConfig};
 use crate::error::{Error, Result};
 use crate::flight::Flights;
 use crate::inode::{Clock, Expiry, InodeTable, Node, Ticket};
@@ -24,10 +25,11 @@ use crate::lock_order;
 use crate::name::Name;
 use crate::names::NameCache;
 use crate::ops::Turns;
-use crate::page::PageBudget;
+use crate::page::{FilePages, PageCache};
 use crate::paths::PathCache;
 use crate::permission::{self, Access};
-use crate::statistics::{BudgetStatistics, CacheStatistics, Counters, Statistics};
+use crate::reclaim;
+use crate::statistics::{CacheStatistics, Counters, Statistics};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use uvfs_concurrent::epoch;
@@ -45,7 +47,9 @@ pub(crate) struct Core {
     pub(crate) flights: Flights,
     /// Taken to move a directory to another parent.
     pub(crate) moves: Turns,
-    pub(crate) pages: Arc<PageBudget>,
+    pub(crate) pages: Arc<PageCache>,
+    /// What bounds names, inodes and pages together.
+    pub(crate) budget: Budget,
     pub(crate) counters: Counters,
     observer: RwLock<Option<Arc<dyn ChangeSink>>>,
 }
@@ -64,16 +68,23 @@ impl Vfs {
     /// root, or of being watched.
     pub fn new(backend: impl Backend, config: VfsConfig) -> Result<Arc<Self>> {
         config.validate()?;
+        let capabilities = config.pages.applied_to(backend.capabilities());
+        let pages = match capabilities.caching {
+            PageCaching::Core => budget::Pages::Here,
+            PageCaching::Store => budget::Pages::Elsewhere,
+        };
+        let budget = Budget::new(config.cache_bytes, config.overhead_bytes, pages);
         let core = Arc::new(Core {
-            capabilities: backend.capabilities(),
+            capabilities,
             backend: Box::new(backend),
             clock: Clock::default(),
             inodes: InodeTable::new(),
-            names: NameCache::new(names_expected(&config)),
+            names: NameCache::new(reclaim::names_expected(&config)),
             paths: PathCache::new(),
             flights: Flights::new(),
             moves: Turns::new(),
-            pages: Arc::new(PageBudget::new(config.page_cache_bytes)),
+            pages: Arc::new(PageCache::new(config.cache_bytes)?),
+            budget,
             counters: Counters::default(),
             observer: RwLock::new(&lock_order::OBSERVER, None),
             config,
@@ -132,11 +143,7 @@ impl Vfs {
         let counters = &core.counters;
         Statistics {
             store: core.capabilities.store,
-            metadata: BudgetStatistics {
-                held_bytes: core.metadata_bytes() as u64,
-                limit_bytes: core.config.metadata_bytes,
-                garbage_bytes: epoch::garbage_bytes() as u64,
-            },
+            budget: core.budget_statistics(),
             names: CacheStatistics {
                 held: core.names.count() as u64,
                 limit: None,
@@ -158,13 +165,7 @@ impl Vfs {
             },
             inodes_active: core.inodes.racy_active(),
             orphans: core.inodes.orphans(),
-            pages: CacheStatistics {
-                held: core.pages.held_bytes(),
-                limit: Some(core.pages.limit_bytes()),
-                hits: counters.page_hits.total(),
-                misses: counters.page_misses.total(),
-                evicted: counters.pages_evicted.total(),
-            },
+            pages: core.pages.statistics(core.pages_allowed()),
             discarded: counters.discarded.total(),
             stale: counters.stale.total(),
             news: counters.news.total(),
@@ -177,6 +178,17 @@ impl Vfs {
         self.core.forget_names();
         self.core.paths.clear(&epoch::pin());
         self.core.inodes.clear_inactive(&self.core);
+        epoch::collect();
+        self.core.pages.give_back_unused();
+    }
+
+    /// Brings everything that was written to the store, of all files. What the store keeps in memory of
+    /// its own is its own affair. Blocks.
+    ///
+    /// # Errors
+    /// The store's, of the last file that could not be written; its pages stay dirty.
+    pub fn write_back_all(&self) -> Result<()> {
+        self.core.sync_all_pages()
     }
 
     /// Fails if nothing may be changed.
@@ -229,9 +241,11 @@ impl Vfs {
     }
 }
 
-/// Names to have room for at first: few, but not so few that a large cache grows often.
-fn names_expected(config: &VfsConfig) -> usize {
-    usize::try_from(config.metadata_bytes / 4096).unwrap_or(usize::MAX).clamp(8, 4096)
+impl Drop for Vfs {
+    /// Nothing that was written is left behind, as far as the store takes it.
+    fn drop(&mut self) {
+        self.core.end_pages();
+    }
 }
 
 impl Core {
@@ -279,6 +293,23 @@ impl Core {
         }
     }
 
+    /// Whether file data is cached here.
+    pub(crate) fn caches_pages(&self) -> bool {
+        self.capabilities.caching == PageCaching::Core
+    }
+
+    /// Whether what is written stays here for a while.
+    pub(crate) fn writes_back(&self) -> bool {
+        self.caches_pages() && self.config.pages == PagePolicy::WriteBack
+    }
+
+    /// The pages of `node`, a regular file.
+    pub(crate) fn pages_of<'a>(&self, node: &'a Node) -> &'a Arc<FilePages> {
+        let pages = &node.inode.rest().used().pages;
+        let shared = self.capabilities.authority == Authority::Shared;
+        pages.get_or_init(|| self.pages.file(node.id(), shared))
+    }
+
     /// Whether the core must apply ownership rules for `caller` itself.
     pub(crate) fn enforces(&self, caller: &Caller) -> bool {
         caller.checks == Checks::Enforce && self.capabilities.enforcer == Enforcer::Core
@@ -298,10 +329,10 @@ impl Core {
         match self.backend().attributes(file) {
             Ok(value) => {
                 let expiry = self.attribute_expiry();
-                if !node.inode.keep_attributes(&self.clock, ticket, &value, expiry) {
+                if !node.inode.keep_attributes(ticket, &value, expiry) {
                     self.counters.discarded.hit();
                 }
-                Ok(value)
+                Ok(node.inode.known_better(value))
             }
             Err(error) => {
                 if matches!(error, Error::Stale) {
@@ -341,8 +372,8 @@ impl ChangeSink for News {
         if let Some(node) = core.inodes.find_changed(&core.clock, inode) {
             node.inode.expire_attributes(&core.clock);
             core.paths.shape_changed();
-            if let Some(pages) = node.inode.known_use().and_then(|used| used.pages.get()) {
-                pages.content_changed(&core.clock);
+            if let Some(pages) = node.inode.known_pages() {
+                pages.content_changed();
             }
         }
         core.tell(|observer| observer.inode_changed(inode));
@@ -359,8 +390,8 @@ impl ChangeSink for News {
                 inode.rest().complete.revoke();
             }
             inode.expire_attributes(&core.clock);
-            if let Some(pages) = inode.known_use().and_then(|used| used.pages.get()) {
-                pages.content_changed(&core.clock);
+            if let Some(pages) = inode.known_pages() {
+                pages.content_changed();
             }
         });
         core.forget_names();

@@ -250,6 +250,11 @@ impl Server {
         offset: u64,
         data: &[u8],
     ) -> Result<usize> {
+        if let Some(file) = self.files.get(handle).filter(|file| file.mode().append) {
+            // The kernel's idea of the end may be old.
+            let (node, reference) = (file.node(), file.reference());
+            return self.with_room(|| self.vfs.append(caller, node, reference, data));
+        }
         self.with_file(id, handle, |node, file| {
             self.with_room(|| self.vfs.write(caller, node, file, offset, data))
         })
@@ -319,7 +324,10 @@ impl Server {
 
     pub(crate) fn fsync(&self, id: u64, handle: u64, data_only: bool) -> Result<()> {
         let mode = if data_only { SyncMode::Data } else { SyncMode::All };
-        self.with_file(id, handle, |_, file| self.vfs.sync(file, mode))
+        match self.files.get(handle) {
+            Some(file) => self.vfs.sync_open(&file, mode),
+            None => self.with_file(id, handle, |node, file| self.vfs.sync(node, file, mode)),
+        }
     }
 
     /// Whether a flush can tell anything: a store whose pages we do not cache has reported every
@@ -328,8 +336,8 @@ impl Server {
         self.vfs.capabilities().caching == PageCaching::Core && !self.stateless()
     }
 
-    pub(crate) fn flush(&self, id: u64, handle: u64) -> Result<()> {
-        self.with_file(id, handle, |_, file| self.vfs.flush(file))
+    pub(crate) fn flush(&self, handle: u64) -> Result<()> {
+        self.files.get(handle).map_or(Ok(()), |file| self.vfs.flush(&file))
     }
 
     pub(crate) fn list(

@@ -529,13 +529,13 @@ impl fuser::Filesystem for Adapter {
         );
     }
 
-    fn flush(&self, _: &Request, node: INodeNo, file: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, _: &Request, _: INodeNo, file: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         self.server().counters.requests.flush.hit();
         if !self.server().wants_flush() {
             return reply.error(Errno::ENOSYS);
         }
         self.run(
-            move |shared| shared.server.flush(node.0, file.0),
+            move |shared| shared.server.flush(file.0),
             move |answer| send_empty(reply, answer),
         );
     }

@@ -154,6 +154,9 @@ impl File {
         } else {
             self.vfs.write(&self.caller, self.node(), file, offset, data)?
         };
+        if self.open.mode().sync && self.vfs.core.writes_back() {
+            self.vfs.sync_open(&self.open, SyncMode::Data)?;
+        }
         self.vfs.tell_inode(self.node());
         Ok(count)
     }
@@ -222,7 +225,7 @@ impl File {
 
     /// Returns when the file is stable. fsync(2), fdatasync(2).
     pub fn sync(&self, mode: SyncMode) -> Result<()> {
-        self.vfs.sync(self.open.reference(), mode)
+        self.vfs.sync_open(&self.open, mode)
     }
 
     /// Takes a record lock for `owner` (fcntl(2), F_SETLK and F_SETLKW). Use one owner per process

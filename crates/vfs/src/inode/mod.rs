@@ -41,6 +41,7 @@ use crate::acl::Acl;
 use crate::attributes::{Attributes, FileKind};
 use crate::backend::InodeId;
 use crate::lock_order;
+use crate::page::FilePages;
 use crate::reclaim;
 use crate::vfs::Core;
 use std::fmt;
@@ -221,6 +222,11 @@ impl Inode {
         self.flags() & flag::UNLINKED != 0
     }
 
+    /// Holds at some instant during the call.
+    pub(crate) fn racy_holds(&self) -> u64 {
+        self.hold.racy_holds()
+    }
+
     /// Whether nobody held it at some instant during the call.
     pub(crate) fn racy_inactive(&self) -> bool {
         self.hold.racy_inactive()
@@ -265,6 +271,13 @@ impl Inode {
         Some(cached::unpack(self.kind(), &words))
     }
 
+    /// Whether the cached attributes may be believed now.
+    #[inline]
+    pub(crate) fn attributes_believed(&self) -> bool {
+        self.flags() & (flag::BYPASSED | flag::DEAD) == 0
+            && Expiry::from_word(self.cached.racy_one(EXPIRY)).valid()
+    }
+
     /// What guards a directory against being searched, if it may be believed now.
     #[inline]
     pub(crate) fn guarding(&self, now: &mut Option<Moment>) -> Option<Guarding> {
@@ -299,7 +312,7 @@ impl Inode {
         let bypassed = self.flags() & flag::BYPASSED != 0;
         let (expiry, value) = self.snapshot();
         match expiry.remains() {
-            Duration::ZERO => (given, Duration::ZERO),
+            Duration::ZERO => (self.known_better(given), Duration::ZERO),
             remains if bypassed => (given, remains),
             remains => (value, remains),
         }
@@ -313,7 +326,6 @@ impl Inode {
     /// Keeps `value`, read from the store after `ticket` was taken. False if a change overtook it.
     pub(crate) fn keep_attributes(
         &self,
-        clock: &Clock,
         ticket: Ticket,
         value: &Attributes,
         expiry: Expiry,
@@ -322,6 +334,7 @@ impl Inode {
         if !changes.admits(ticket) {
             return false;
         }
+        let value = &self.known_better(*value);
         let words = self.cached.as_writer();
         let old = cached::unpack(self.kind(), &words);
         let same_rights = old.ctime == value.ctime && old.mode == value.mode;
@@ -330,17 +343,21 @@ impl Inode {
         }
         let no_acl = same_rights && cached::says_no_acl(&words);
         self.cached.write(&cached::pack(value, expiry, no_acl));
+        let pages = self.known_pages();
+        if let Some(pages) = pages {
+            pages.learn_size(value.size);
+        }
         drop(changes);
+        if let Some(pages) = pages
+            && (old.mtime != value.mtime || old.size != value.size)
+        {
+            pages.attributes_changed();
+        }
         let rights = |seen: &Attributes| (seen.mode, seen.uid, seen.gid);
         if (self.kind() == FileKind::Directory && rights(&old) != rights(value))
             && let Some(core) = self.core.upgrade()
         {
             core.paths.shape_changed();
-        }
-        if (old.mtime != value.mtime || old.size != value.size)
-            && let Some(pages) = self.known_use().and_then(|used| used.pages.get())
-        {
-            pages.content_changed(clock);
         }
         true
     }
@@ -361,12 +378,46 @@ impl Inode {
         let mut changes = self.changes.lock();
         let alone = changes.end(clock, begin);
         self.drop_acl(&changes);
+        let mut news = false;
         match value {
             Some((value, expiry)) if alone => {
+                let old = self.snapshot_as_writer();
+                let value = self.known_better(value);
                 self.cached.write(&cached::pack(&value, expiry, false));
+                if let Some(pages) = self.known_pages() {
+                    pages.learn_size(value.size);
+                    news = old.mtime != value.mtime || old.size != value.size;
+                }
             }
             _ => self.expire(&changes),
         }
+        drop(changes);
+        if news && let Some(pages) = self.known_pages() {
+            pages.attributes_changed();
+        }
+    }
+
+    /// `given` by the store, with what is known better here: what was written and not brought to the
+    /// store yet.
+    pub(crate) fn known_better(&self, given: Attributes) -> Attributes {
+        self.known_pages().map_or(given, |pages| pages.overlay(given))
+    }
+
+    /// Data was written that the store does not know of.
+    pub(crate) fn wrote(&self, clock: &Clock) {
+        let mut changes = self.changes.lock();
+        changes.note(clock);
+        let words = self.cached.as_writer();
+        let expiry = Expiry::from_word(words[EXPIRY]);
+        let cached = cached::unpack(self.kind(), &words);
+        let value = self.known_pages().map_or(cached, |pages| pages.overlay_again(cached));
+        let no_acl = cached::says_no_acl(&words);
+        self.cached.write(&cached::pack(&value, expiry, no_acl));
+    }
+
+    /// The pages, if there have been any.
+    pub(crate) fn known_pages(&self) -> Option<&Arc<FilePages>> {
+        self.known_use()?.pages.get()
     }
 
     /// Asks the store again at the next request.

@@ -5,7 +5,7 @@ use crate::acl::Acl;
 use crate::advisory::AdvisoryLocks;
 use crate::backend::Cookie;
 use crate::lock_order;
-use crate::page::InodePages;
+use crate::page::FilePages;
 use std::sync::{Arc, OnceLock};
 use uvfs_concurrent::complete::Complete;
 use uvfs_concurrent::lock::Mutex;
@@ -33,7 +33,7 @@ pub(crate) struct Use {
     pub(super) acl: Mutex<Option<Arc<Acl>>>,
     /// Open files that the kernel reads and writes by itself.
     pub(super) bypassed: Mutex<u32>,
-    pub(crate) pages: OnceLock<Arc<InodePages>>,
+    pub(crate) pages: OnceLock<Arc<FilePages>>,
     pub(crate) locks: OnceLock<Box<AdvisoryLocks>>,
 }
 

@@ -115,7 +115,7 @@ impl InodeTable {
                 // ORDERING: Relaxed; the shard lock and our hold order it against the teardown.
                 node.inode.references.fetch_add(1, Relaxed);
                 drop(shard);
-                node.inode.keep_attributes(&core.clock, ticket, &entry.attributes, expiry);
+                node.inode.keep_attributes(ticket, &entry.attributes, expiry);
                 return node;
             }
             // Who retired it may not have come to marking it yet: names that lead to it must say no
@@ -321,7 +321,7 @@ impl InodeTable {
             // ORDERING: Relaxed; a size.
             self.rests.fetch_sub(1, Relaxed);
         }
-        if let Some(pages) = inode.known_use().and_then(|used| used.pages.get()) {
+        if let Some(pages) = inode.known_pages() {
             pages.clear();
         }
         // ORDERING: Relaxed; `retire` acquired all that holders did before (O1 of `hold`).

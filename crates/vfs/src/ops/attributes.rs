@@ -59,21 +59,29 @@ impl Vfs {
         let set = self.permitted(caller, node, file, set)?;
         let reference = file.map_or(FileRef::unopened(node.id()), OpenFile::reference);
         let core = &self.core;
-        let data = set.size.map(|size| self.begin_page_change(node, size, u64::MAX));
         // Rights decide who may pass. Dropped after the change: who walks from then on sees it.
         let rights = node.is_directory().then(|| RightsChange(&core.paths));
         let change = AttributeChange::begin(core, node);
-        let result = core.backend().set_attributes(caller, reference, &set);
+        let ask = || core.backend().set_attributes(caller, reference, &set);
+        let result = match set.size {
+            Some(size) if core.caches_pages() => core.change_size(node, size, ask),
+            None if set.mtime.is_some() => match node.inode.known_pages() {
+                Some(pages) => core.change_times(pages, ask),
+                None => ask(),
+            },
+            _ => ask(),
+        };
         match &result {
-            Ok(value) => change.settle(*value),
+            Ok(value) => {
+                change.settle(*value);
+            }
             Err(_) => drop(change),
         }
         drop(rights);
-        drop(data);
         if matches!(result, Err(Error::Stale)) {
             core.went_stale(node);
         }
-        result
+        result.map(|value| node.inode.known_better(value))
     }
 
     /// Whether `caller` may access `node` so: access(2), by the ids given.

@@ -146,7 +146,7 @@ impl Drop for NameChange<'_> {
 
 /// A change of one inode's attributes in flight. Ends when dropped.
 #[derive(Debug)]
-pub(super) struct AttributeChange<'a> {
+pub(crate) struct AttributeChange<'a> {
     core: &'a Core,
     node: &'a Node,
     begin: Ticket,
@@ -155,13 +155,13 @@ pub(super) struct AttributeChange<'a> {
 
 impl<'a> AttributeChange<'a> {
     /// Attributes asked for earlier are not cached from now on.
-    pub(super) fn begin(core: &'a Core, node: &'a Node) -> Self {
+    pub(crate) fn begin(core: &'a Core, node: &'a Node) -> Self {
         Self { core, node, begin: node.inode.begin_change(&core.clock), value: None }
     }
 
     /// The change ended, and the store says that the attributes are now these: kept if no other
     /// change overlapped.
-    pub(super) fn settle(mut self, value: Attributes) {
+    pub(crate) fn settle(mut self, value: Attributes) {
         self.value = Some((value, self.core.attribute_expiry()));
     }
 }

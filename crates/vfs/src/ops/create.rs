@@ -62,7 +62,7 @@ impl Vfs {
     ) -> Result<(Found, OpenFile)> {
         if self.core.capabilities.opens == Opens::Stateless {
             let found = self.create(caller, parent, name, new)?;
-            let file = OpenFile::new(self, found.node.clone(), FileId::NONE, mode);
+            let file = OpenFile::new(self, found.node.clone(), (FileId::NONE, mode), mode);
             return Ok((found, file));
         }
         let allowed = self.may_create(caller, parent, new);
@@ -70,9 +70,11 @@ impl Vfs {
         let core = &self.core;
         let change = NameChange::begin(core, parent, name);
         let ticket = core.clock.now();
-        let (entry, file) = core.backend().create_and_open(caller, parent.id(), name, new, mode)?;
+        let stored = core.store_mode(crate::FileKind::Regular, mode);
+        let backend = core.backend();
+        let (entry, file) = backend.create_and_open(caller, parent.id(), name, new, stored)?;
         let node = core.adopt(&entry, ticket);
-        let file = OpenFile::new(self, node.clone(), file, mode);
+        let file = OpenFile::new(self, node.clone(), (file, stored), mode);
         Ok((self.settled(change, node, entry.attributes), file))
     }
 
@@ -88,10 +90,11 @@ impl Vfs {
         self.may_create(caller, parent, new)?;
         let core = &self.core;
         let ticket = core.clock.now();
-        let (entry, file) = core.backend().create_unnamed(caller, parent.id(), new, mode)?;
+        let stored = core.store_mode(crate::FileKind::Regular, mode);
+        let (entry, file) = core.backend().create_unnamed(caller, parent.id(), new, stored)?;
         let node = core.adopt(&entry, ticket);
         node.inode.set_unlinked(true);
-        Ok(OpenFile::new(self, node, file, mode))
+        Ok(OpenFile::new(self, node, (file, stored), mode))
     }
 
     /// Gives `node` a further name: a hard link. May block.

@@ -6,14 +6,13 @@
 use super::OpenFile;
 use super::change::AttributeChange;
 use crate::attributes::SetAttributes;
-use crate::backend::{AllocateMode, FileRef, PageCaching, SeekTarget, SyncMode};
+use crate::backend::{AllocateMode, FileRef, SeekTarget, SyncMode};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
-use crate::inode::{Clock, Node, Ticket};
-use crate::page::{FOLIO_BYTES, InodePages};
+use crate::inode::Node;
+use crate::page::Place;
 use crate::permission;
 use crate::vfs::Vfs;
-use std::sync::Arc;
 
 /// Largest file and offset: 2^63 - 1.
 pub(super) const FILE_SIZE_MAX: u64 = i64::MAX as u64;
@@ -24,22 +23,6 @@ const SET_IDS: u32 = 0o6000;
 /// Bytes moved at once by a copy that the store cannot do itself.
 const COPY_CHUNK: usize = 1 << 20;
 
-/// A change of a file's data in flight. Ends when dropped.
-#[derive(Debug)]
-pub(super) struct DataChange<'a> {
-    clock: &'a Clock,
-    pages: Option<(&'a InodePages, Ticket)>,
-    _attributes: Option<AttributeChange<'a>>,
-}
-
-impl Drop for DataChange<'_> {
-    fn drop(&mut self) {
-        if let Some((pages, begin)) = self.pages {
-            pages.end_change(self.clock, begin);
-        }
-    }
-}
-
 impl Vfs {
     /// Reads bytes; fewer than asked for mean the end of the file. May block.
     pub fn read(&self, node: &Node, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
@@ -47,10 +30,10 @@ impl Vfs {
         if offset >= FILE_SIZE_MAX || into.is_empty() {
             return Ok(0);
         }
-        let count = match self.core.capabilities.caching {
-            PageCaching::Store => self.core.backend().read(file, offset, into)?,
-            PageCaching::Core => self.read_cached(node, file, offset, into)?,
-        };
+        if self.core.caches_pages() {
+            return self.read_cached(node, file, offset, into);
+        }
+        let count = self.core.backend().read(file, offset, into)?;
         node.inode.was_read();
         Ok(count)
     }
@@ -73,7 +56,14 @@ impl Vfs {
             return Err(Error::TooBig);
         };
         let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
-        let _change = self.begin_data_change(node, offset, offset + data.len() as u64);
+        if self.core.caches_pages() {
+            if self.core.writes_back() {
+                // The store will be written to by nobody in particular.
+                self.drop_set_ids(caller, node, file)?;
+            }
+            return self.write_cached(caller, node, file, Place::At(offset), data);
+        }
+        let _change = AttributeChange::begin(&self.core, node);
         self.core.backend().write(caller, file, offset, data)
     }
 
@@ -87,7 +77,13 @@ impl Vfs {
     ) -> Result<usize> {
         self.writable()?;
         self.data_of(node)?;
-        let _change = self.begin_data_change(node, 0, u64::MAX);
+        if self.core.caches_pages() {
+            if self.core.writes_back() {
+                self.drop_set_ids(caller, node, file)?;
+            }
+            return self.write_cached(caller, node, file, Place::End, data);
+        }
+        let _change = AttributeChange::begin(&self.core, node);
         self.core.backend().append(caller, file, data)
     }
 
@@ -108,10 +104,9 @@ impl Vfs {
         }
         let end = offset.checked_add(length).filter(|&end| end <= FILE_SIZE_MAX);
         let end = end.ok_or(Error::TooBig)?;
-        {
-            let _change = self.begin_data_change(node, offset, end);
-            self.core.backend().allocate(file, mode, offset, length)?;
-        }
+        self.change_data(node, (offset, end), || {
+            self.core.backend().allocate(file, mode, offset, length)
+        })?;
         self.drop_set_ids(caller, node, file)
     }
 
@@ -120,6 +115,10 @@ impl Vfs {
         self.data_of(node)?;
         if offset > FILE_SIZE_MAX {
             return Err(Error::NoData);
+        }
+        if let Some(pages) = node.inode.known_pages() {
+            // Only the store knows where its holes are, and it has to know what was written.
+            self.core.write_out_all(pages)?;
         }
         self.core.backend().seek(file, offset, target)
     }
@@ -140,9 +139,12 @@ impl Vfs {
         if from.0 == to.0 && from.2 < end && to.2 < source_end {
             return Err(Error::Invalid("source and target overlap"));
         }
-        let change = self.begin_data_change(to.0, to.2, end);
-        let result = self.core.backend().copy_range(from.1, from.2, to.1, to.2, length);
-        drop(change);
+        if let Some(pages) = from.0.inode.known_pages() {
+            self.core.write_out_all(pages)?;
+        }
+        let result = self.change_data(to.0, (to.2, end), || {
+            self.core.backend().copy_range(from.1, from.2, to.1, to.2, length)
+        });
         match result {
             Err(Error::Unsupported(_)) => self.copy_through_memory(caller, from, to, length),
             Ok(copied) => {
@@ -153,41 +155,51 @@ impl Vfs {
         }
     }
 
-    /// Returns when the file's data (and attributes, if asked) are stable. May block.
-    pub fn sync(&self, file: FileRef, mode: SyncMode) -> Result<()> {
-        self.core.backend().sync(file, mode)
+    /// Returns when the file's data (and attributes, if asked) are stable. fsync(2) of the object, for
+    /// frontends whose store does not track opens; others use [`Vfs::sync_open`]. May block.
+    ///
+    /// # Errors
+    /// The store's; an error of writing back is told once.
+    pub fn sync(&self, node: &Node, file: FileRef, mode: SyncMode) -> Result<()> {
+        match node.inode.known_pages() {
+            Some(pages) => self.core.sync_pages(pages, file, mode, &pages.heard),
+            None => self.core.backend().sync(file, mode),
+        }
     }
 
-    /// A descriptor of the file was closed: reports what writing it ran into. May block.
-    pub fn flush(&self, file: FileRef) -> Result<()> {
-        self.core.backend().flush(file)
+    /// As [`Vfs::sync`], of one open file, which is told of every error of writing back once.
+    pub fn sync_open(&self, file: &OpenFile, mode: SyncMode) -> Result<()> {
+        match file.node().inode.known_pages() {
+            Some(pages) => self.core.sync_pages(pages, file.reference(), mode, file.heard()),
+            None => self.core.backend().sync(file.reference(), mode),
+        }
     }
 
-    /// The bytes from `start` to `end` of `node` are about to change.
-    pub(super) fn begin_data_change<'a>(
-        &'a self,
-        node: &'a Node,
-        start: u64,
-        end: u64,
-    ) -> DataChange<'a> {
-        let mut change = self.begin_page_change(node, start, end);
-        change._attributes = Some(AttributeChange::begin(&self.core, node));
-        change
+    /// A descriptor of the open file was closed: reports what writing it ran into. With a store that
+    /// others see, what was written is brought there first. May block.
+    pub fn flush(&self, file: &OpenFile) -> Result<()> {
+        if let Some(pages) = file.node().inode.known_pages() {
+            self.core.flush_pages(pages, file.heard())?;
+        }
+        self.core.backend().flush(file.reference())
     }
 
-    /// As [`Vfs::begin_data_change`], for a caller that has begun to change the attributes itself.
-    pub(super) fn begin_page_change<'a>(
-        &'a self,
-        node: &'a Node,
-        start: u64,
-        end: u64,
-    ) -> DataChange<'a> {
-        let clock = &self.core.clock;
-        let pages = (self.core.capabilities.caching == PageCaching::Core).then(|| {
-            let pages = &**self.pages_of(node);
-            (pages, pages.begin_change(clock, start, end))
-        });
-        DataChange { clock, pages, _attributes: None }
+    /// Does `work`, by which the store itself changes the bytes of `range` of a file.
+    fn change_data<T>(
+        &self,
+        node: &Node,
+        range: (u64, u64),
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let change = || {
+            let _attributes = AttributeChange::begin(&self.core, node);
+            work()
+        };
+        if self.core.caches_pages() {
+            self.core.change_by_store(node, range, change)
+        } else {
+            change()
+        }
     }
 
     /// Who is not privileged and changes a file's data takes its set-id bits away. A backend does
@@ -206,74 +218,12 @@ impl Vfs {
         self.core.backend().set_attributes(&Caller::root(), file, &set).map(drop)
     }
 
-    fn pages_of<'a>(&self, node: &'a Node) -> &'a Arc<InodePages> {
-        node.inode
-            .rest()
-            .used()
-            .pages
-            .get_or_init(|| Arc::new(InodePages::new(self.core.pages.clone())))
-    }
-
     fn data_of(&self, node: &Node) -> Result<()> {
         match node.kind() {
             crate::FileKind::Regular => Ok(()),
             crate::FileKind::Directory => Err(Error::IsDirectory),
             _ => Err(Error::Invalid("not a regular file")),
         }
-    }
-
-    /// Reads folio by folio: from the cache, or from the store into the cache.
-    fn read_cached(
-        &self,
-        node: &Node,
-        file: FileRef,
-        offset: u64,
-        into: &mut [u8],
-    ) -> Result<usize> {
-        let mut done = 0;
-        while done < into.len() {
-            let at = offset + done as u64;
-            let (index, skip) = (at / FOLIO_BYTES as u64, (at % FOLIO_BYTES as u64) as usize);
-            let folio = match self.folio(node, file, index) {
-                Ok(folio) => folio,
-                // What was read before the failure is good; the next call meets the failure.
-                Err(_) if done > 0 => break,
-                Err(error) => return Err(error),
-            };
-            let rest = folio.get(skip..).unwrap_or(&[]);
-            let count = rest.len().min(into.len() - done);
-            into[done..done + count].copy_from_slice(&rest[..count]);
-            done += count;
-            if folio.len() < FOLIO_BYTES || count == 0 {
-                break;
-            }
-        }
-        Ok(done)
-    }
-
-    fn folio(&self, node: &Node, file: FileRef, index: u64) -> Result<Arc<[u8]>> {
-        let core = &self.core;
-        let pages = self.pages_of(node);
-        if let Some(folio) = pages.find(index) {
-            core.counters.page_hits.hit();
-            return Ok(folio);
-        }
-        core.counters.page_misses.hit();
-        let ticket = core.clock.now();
-        let mut data = vec![0; FOLIO_BYTES];
-        let mut filled = 0;
-        // A store may answer short in the middle of a file; only an empty answer is the end.
-        while filled < FOLIO_BYTES {
-            let offset = index * FOLIO_BYTES as u64 + filled as u64;
-            match core.backend().read(file, offset, &mut data[filled..])? {
-                0 => break,
-                count => filled += count.min(FOLIO_BYTES - filled),
-            }
-        }
-        data.truncate(filled);
-        let folio: Arc<[u8]> = data.into();
-        pages.insert(&core.counters, index, folio.clone(), ticket);
-        Ok(folio)
     }
 
     fn copy_through_memory(

@@ -15,6 +15,7 @@ mod rename;
 mod turn;
 mod xattr;
 
+pub(crate) use change::AttributeChange;
 pub use list::Entries;
 pub use lookup::{Found, Lookup};
 pub use open::OpenFile;

@@ -9,6 +9,7 @@ use crate::backend::{FileId, FileRef, OpenMode, Opens};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::inode::Node;
+use crate::page::Heard;
 use crate::permission::Access;
 use crate::vfs::{Core, Vfs};
 use std::fmt;
@@ -22,6 +23,8 @@ pub struct OpenFile {
     file: FileId,
     mode: OpenMode,
     bypass: bool,
+    /// Up to where it was told of errors of writing back.
+    heard: Heard,
 }
 
 impl Vfs {
@@ -44,14 +47,22 @@ impl Vfs {
         self.check(caller, node, wanted_access(mode))?;
         let core = &self.core;
         let file = match core.capabilities.opens {
-            Opens::Stateless => FileId::NONE,
+            Opens::Stateless => (FileId::NONE, mode),
             Opens::Tracked => {
-                let mode = OpenMode { truncate: false, ..mode };
-                core.backend().open(caller, node.id(), mode).inspect_err(|error| {
+                let plain = OpenMode { truncate: false, ..mode };
+                let mut wish = core.store_mode(node.kind(), plain);
+                let mut opened = core.backend().open(caller, node.id(), wish);
+                if wish.read != plain.read && opened.is_err() {
+                    // It may be written and not read.
+                    wish.read = plain.read;
+                    opened = core.backend().open(caller, node.id(), wish);
+                }
+                let file = opened.inspect_err(|error| {
                     if matches!(error, Error::Stale) {
                         core.went_stale(node);
                     }
-                })?
+                })?;
+                (file, wish)
             }
         };
         let opened = OpenFile::new(self, node.clone(), file, mode);
@@ -63,6 +74,18 @@ impl Vfs {
     }
 }
 
+impl Core {
+    /// How a file is opened in the store that was opened so here. Where pages are cached, pages that are
+    /// written in part are read first, and every write says where it goes.
+    pub(super) fn store_mode(&self, kind: FileKind, mode: OpenMode) -> OpenMode {
+        if self.caches_pages() && kind == FileKind::Regular {
+            OpenMode { read: mode.read || mode.write, append: false, ..mode }
+        } else {
+            mode
+        }
+    }
+}
+
 fn wanted_access(mode: OpenMode) -> Access {
     let mut wanted = Access::empty();
     wanted.set(Access::READ, mode.read);
@@ -71,8 +94,28 @@ fn wanted_access(mode: OpenMode) -> Access {
 }
 
 impl OpenFile {
-    pub(super) fn new(vfs: &Vfs, node: Node, file: FileId, mode: OpenMode) -> Self {
-        Self { core: vfs.core.clone(), node, file, mode, bypass: false }
+    /// `file` was opened in the store as the mode beside it says.
+    pub(super) fn new(
+        vfs: &Vfs,
+        node: Node,
+        (file, stored): (FileId, OpenMode),
+        mode: OpenMode,
+    ) -> Self {
+        let core = vfs.core.clone();
+        let mut heard = Heard::default();
+        if core.caches_pages() && node.kind() == FileKind::Regular {
+            let pages = core.pages_of(&node);
+            heard = pages.errors.now();
+            if file != FileId::NONE {
+                pages.opens.opened(file, stored);
+            }
+        }
+        Self { core, node, file, mode, bypass: false, heard }
+    }
+
+    /// Up to where it was told of errors of writing back.
+    pub(super) fn heard(&self) -> &Heard {
+        &self.heard
     }
 
     /// The object.
@@ -111,8 +154,12 @@ impl OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         self.cancel_bypass();
-        if self.file != FileId::NONE {
-            self.core.backend().close(self.reference());
+        if self.file == FileId::NONE {
+            return;
+        }
+        match self.node.inode.known_pages() {
+            Some(pages) => self.core.leave_pages(pages, self.reference(), self.mode),
+            None => self.core.backend().close(self.reference()),
         }
     }
 }

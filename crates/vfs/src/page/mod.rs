@@ -1,184 +1,355 @@
 //! The page cache: file data of stores that are slower than memory.
 //!
 //! # Boundary
-//! Keeps clean data only: writes go through to the store, and what they touch is dropped here.
-//! Not used for stores that are memory already ([`crate::PageCaching::Store`]).
+//! Keeps pages of 4 KiB, reads them ahead, writes them back, and keeps within the budget. Not used for
+//! stores that are memory already, or whose files the kernel reads by itself
+//! ([`crate::PageCaching::Store`]). Replacement, the tree and the frames' own protocol are
+//! `uvfs_concurrent`'s; here they are put together.
 //!
 //! # Concurrency
-//! One lock per inode's pages, none held while the store is asked. A fill asks for one folio (a run
-//! of 16 pages) and keeps it only if no change of the file's data began since
-//! ([`crate::inode::Freshness`]). A folio that ends before its full length ends at the end of file;
-//! any change of data drops such folios too, since the file may have grown.
+//! A hit takes no lock and stores to nothing shared: it looks the page up, copies, and checks that the
+//! page was the same all the time ([`uvfs_concurrent::frame`]). Everything else meets at three places:
+//! the *page lock* (one page's content and its state), the *gate* of the file ([`gate`]: many inside,
+//! or one alone), and the *extending turn* (who moves the end of the file). None of the three is a lock
+//! of [`crate::lock_order`]: they are states, may be kept while the store is asked, and who waits for
+//! one sleeps. They are taken in the order gate, turn, page; one thread waits for one page at a time,
+//! except that a run of pages is locked upwards by trying, never by waiting.
 //!
-//! | against     | fill                    | write, truncate, punch         | evict            |
-//! |-------------|-------------------------|--------------------------------|------------------|
-//! | **read**    | `inode-pages`           | `inode-pages`                  | `inode-pages`    |
-//! | **fill**    | both keep the same data | ticket: the fill is not kept   | `inode-pages`    |
-//! | **write**   |                         | the store orders them          | `inode-pages`    |
+//! What separates two operations on one file:
+//!
+//! | against        | hit          | fill          | write         | write back    | cut, punch    | evict         |
+//! |----------------|--------------|---------------|---------------|---------------|---------------|---------------|
+//! | **hit**        | nothing      | not up to date until filled | the page's version | nothing (only read) | version; size first | version |
+//! | **fill**       |              | page lock: one fills, others wait | page lock | not dirty | the gate | not up to date and locked |
+//! | **write**      |              |               | page lock; turn at the end | page lock | the gate | page lock; dirty |
+//! | **write back** |              |               |               | `WRITING`: one run at a time | the gate | `WRITING` |
+//! | **cut, punch** |              |               |               |               | the gate      | page lock or freezing: one of both |
+//! | **evict**      |              |               |               |               |               | freezing: one wins |
+//!
+//! News that others changed the store comes at any time and waits for nobody: it marks what is being
+//! filled as stale, and who fills it does not keep it.
+//!
+//! Room is promised before the gate is entered ([`reclaim`]): making room may write pages of any file
+//! back, which enters gates. Nobody waits for room inside one.
 //!
 //! # Why
-//! The plain beginning: write-through needs no write-back. Bad at: two threads missing on one folio
-//! both ask the store, and a hit takes the file's lock. The tagged tree replaces it.
+//! The concurrent page cache of Zijlstra (OLS 2007), which found every page under one lock per file and
+//! left it under one lock per page. Copying out under a version instead of a reference is what Linux
+//! still argues about ("The long path toward optimizing short reads", LWN 2025). Weakness: data is
+//! copied twice on a miss (store to buffer, buffer to page), and a file read by many small processes
+//! once is cached here and in the kernel that asks.
 
-use crate::inode::{Clock, Freshness, Ticket};
+mod ahead;
+mod errors;
+mod file;
+mod gate;
+mod opens;
+mod read;
+mod reclaim;
+mod workers;
+mod write;
+mod write_back;
+
+pub(crate) use errors::Heard;
+pub(crate) use file::FilePages;
+use gate::Alone;
+use opens::Borrowed;
+pub(crate) use write::Place;
+
+use crate::backend::InodeId;
+use crate::error::Result;
 use crate::lock_order;
-use crate::statistics::Counters;
-use std::collections::{BTreeMap, VecDeque};
+use crate::statistics::PageStatistics;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
+use uvfs_concurrent::counter::Counter;
+use uvfs_concurrent::frame::{Arena, FrameId, PAGE_BYTES};
 use uvfs_concurrent::lock::Mutex;
-use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
+use uvfs_concurrent::primitive::atomic::{
+    AtomicI64, AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Relaxed},
+};
+use uvfs_concurrent::radix;
+use uvfs_concurrent::replacement::Queues;
+use uvfs_concurrent::shard::Shards;
+use workers::Workers;
 
-/// Unit of caching and of requests to the store: 16 pages.
-pub(crate) const FOLIO_BYTES: usize = 64 << 10;
+/// Bytes of a page, as file offsets are counted.
+pub(crate) const PAGE: u64 = PAGE_BYTES as u64;
+/// Address space for frames: 64 GiB of pages, or more if the budget is larger. Not memory.
+const FRAMES_MIN: u64 = (64 << 30) / PAGE;
+/// Buffers for runs kept for the next one.
+const BUFFERS_MAX: usize = 4;
+/// Pages of the largest run asked of the store, or written to it, at once: 1 MiB.
+pub(crate) const RUN_PAGES: u64 = 256;
+const SHARDS: usize = 16;
 
-/// The pages of one file.
+/// What all files' pages share.
 #[derive(Debug)]
-pub(crate) struct InodePages {
-    state: Mutex<State>,
-    budget: Arc<PageBudget>,
+pub(crate) struct PageCache {
+    arena: Arena,
+    queues: Mutex<Order>,
+    /// The replacement's clock, to be read without its lock.
+    clock: AtomicU32,
+    files: Shards<HashMap<u64, Weak<FilePages>>>,
+    file_count: AtomicU64,
+    owners: AtomicU64,
+    /// Frames promised to somebody who has not taken them yet.
+    promised: AtomicU64,
+    /// Pages dirty or being written; lags behind while a write is under way.
+    dirty: AtomicI64,
+    dirty_files: Mutex<VecDeque<Arc<FilePages>>>,
+    buffers: Mutex<Vec<Vec<u8>>>,
+    /// Bytes of buffers, in use and not.
+    buffer_bytes: AtomicU64,
+    workers: Workers,
+    counters: Counters,
 }
 
+/// Why a page comes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// Somebody asked for it.
+    Now,
+    /// Somebody may.
+    Ahead,
+}
+
+/// The replacement's order, and for how many pages it remembers departures.
+#[derive(Debug)]
+struct Order {
+    queues: Queues,
+    capacity: u64,
+}
+
+/// Counts events of the page cache.
 #[derive(Debug, Default)]
-struct State {
-    folios: BTreeMap<u64, Folio>,
-    freshness: Freshness,
+struct Counters {
+    hits: Counter,
+    misses: Counter,
+    waited: Counter,
+    around: Counter,
+    ahead: Counter,
+    evicted: Counter,
+    stale: Counter,
+    runs_written: Counter,
+    pages_written: Counter,
+    write_errors: Counter,
+    throttled: Counter,
 }
 
-#[derive(Debug)]
-struct Folio {
-    data: Arc<[u8]>,
-    referenced: bool,
-}
-
-/// What bounds all files' pages together.
-#[derive(Debug)]
-pub(crate) struct PageBudget {
-    clock: Mutex<VecDeque<(Weak<InodePages>, u64)>>,
-    held_bytes: AtomicU64,
-    limit_bytes: u64,
-}
-
-impl PageBudget {
-    pub(crate) fn new(limit_bytes: u64) -> Self {
-        Self {
-            clock: Mutex::new(&lock_order::PAGE_CLOCK, VecDeque::new()),
-            held_bytes: AtomicU64::new(0),
-            limit_bytes,
-        }
+impl PageCache {
+    /// For a budget of `limit_bytes`, which may change later.
+    ///
+    /// # Errors
+    /// The address space cannot be had.
+    pub(crate) fn new(limit_bytes: u64) -> Result<Self> {
+        let frames = (limit_bytes / PAGE).max(FRAMES_MIN).min(u64::from(u32::MAX) / 2) as u32;
+        let arena = Arena::new(&lock_order::PAGE_WAITS, frames)?;
+        let mut queues = Queues::new(frames);
+        queues.set_capacity(usize::try_from(limit_bytes / PAGE).unwrap_or(usize::MAX));
+        arena.expect(usize::try_from(limit_bytes / PAGE).unwrap_or(usize::MAX));
+        Ok(Self {
+            arena,
+            queues: Mutex::new(
+                &lock_order::PAGE_QUEUES,
+                Order { queues, capacity: limit_bytes / PAGE },
+            ),
+            clock: AtomicU32::new(0),
+            files: Shards::new(&lock_order::PAGE_FILES, SHARDS),
+            file_count: AtomicU64::new(0),
+            owners: AtomicU64::new(1),
+            promised: AtomicU64::new(0),
+            dirty: AtomicI64::new(0),
+            dirty_files: Mutex::new(&lock_order::DIRTY_FILES, VecDeque::new()),
+            buffers: Mutex::new(&lock_order::PAGE_BUFFERS, Vec::new()),
+            buffer_bytes: AtomicU64::new(0),
+            workers: Workers::new(),
+            counters: Counters::default(),
+        })
     }
 
+    /// The budget is another one now.
+    pub(crate) fn expect(&self, limit_bytes: u64) {
+        self.arena.expect(usize::try_from(limit_bytes / PAGE).unwrap_or(usize::MAX));
+    }
+
+    /// The pages of a file that has none yet.
+    pub(crate) fn file(self: &Arc<Self>, inode: InodeId, shared: bool) -> Arc<FilePages> {
+        // ORDERING: Relaxed; only distinct numbers are wanted.
+        let owner = self.owners.fetch_add(1, Relaxed);
+        let file = Arc::new(FilePages::new(self.clone(), inode, owner, shared));
+        self.files.of(&owner).lock().insert(owner, Arc::downgrade(&file));
+        // ORDERING: Relaxed; a size.
+        self.file_count.fetch_add(1, Relaxed);
+        file
+    }
+
+    fn forget_file(&self, owner: u64) {
+        self.files.of(&owner).lock().remove(&owner);
+        // ORDERING: Relaxed; a size.
+        self.file_count.fetch_sub(1, Relaxed);
+    }
+
+    fn file_of(&self, owner: u64) -> Option<Arc<FilePages>> {
+        self.files.of(&owner).lock().get(&owner)?.upgrade()
+    }
+
+    /// Every file that has pages or had them.
+    fn all_files(&self) -> Vec<Arc<FilePages>> {
+        let files = self
+            .files
+            .iter()
+            .flat_map(|shard| shard.lock().values().filter_map(Weak::upgrade).collect::<Vec<_>>());
+        files.collect()
+    }
+
+    /// The replacement's clock.
+    #[inline]
+    fn clock(&self) -> u32 {
+        // ORDERING: Relaxed; a stamp that may lag.
+        self.clock.load(Relaxed)
+    }
+
+    /// Pages that have just come in, as (frame, key, why). They are locked: nobody takes them out yet.
+    fn came_in(&self, pages: impl Iterator<Item = (FrameId, u64, Wanted)>) {
+        let queues = &mut self.queues.lock().queues;
+        for (id, key, wanted) in pages {
+            match wanted {
+                Wanted::Now => queues.admit(&self.arena, id.number(), key),
+                Wanted::Ahead => queues.admit_ahead(&self.arena, id.number(), key),
+            }
+        }
+        // ORDERING: Relaxed; as in `clock`, and stored under the lock.
+        self.clock.store(queues.clock(), Relaxed);
+    }
+
+    /// A page leaves that is not evicted. Its frame is not free yet.
+    fn leaves(&self, id: FrameId) {
+        self.queues.lock().queues.remove(id.number());
+    }
+
+    /// `pages` more are dirty.
+    fn dirty_more(&self, pages: u64) {
+        // ORDERING: Relaxed; a count that may lag.
+        self.dirty.fetch_add(pages as i64, Relaxed);
+    }
+
+    /// `pages` fewer are dirty or being written.
+    fn dirty_less(&self, pages: u64) {
+        // ORDERING: AcqRel; who waits for room sees what was cleaned.
+        self.dirty.fetch_sub(pages as i64, AcqRel);
+    }
+
+    /// Pages dirty or being written.
+    fn dirty(&self) -> u64 {
+        // ORDERING: Relaxed; a count that may lag.
+        self.dirty.load(Relaxed).max(0) as u64
+    }
+
+    fn queue_dirty(&self, file: Arc<FilePages>) {
+        self.dirty_files.lock().push_back(file);
+    }
+
+    /// A buffer of `bytes`, with anything in it.
+    fn buffer(&self, bytes: usize) -> Buffer<'_> {
+        let mut data = self.buffers.lock().pop().unwrap_or_default();
+        if data.len() < bytes {
+            // ORDERING: Relaxed; a size that may lag.
+            self.buffer_bytes.fetch_add((bytes - data.len()) as u64, Relaxed);
+            data.resize(bytes, 0);
+        }
+        Buffer { cache: self, data, bytes }
+    }
+
+    /// Gives up the buffers that nobody uses.
+    fn forget_buffers(&self) {
+        let gone = std::mem::take(&mut *self.buffers.lock());
+        let bytes = gone.iter().map(|data| data.len() as u64).sum();
+        // ORDERING: Relaxed; a size that may lag.
+        self.buffer_bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Bytes of frames, with what describes them and finds them.
     pub(crate) fn held_bytes(&self) -> u64 {
-        // ORDERING: Relaxed; a statistic.
-        self.held_bytes.load(Relaxed)
+        self.arena.resident() as u64 * PAGE + self.overhead_bytes()
     }
 
-    pub(crate) fn limit_bytes(&self) -> u64 {
-        self.limit_bytes
-    }
-
-    fn release(&self, bytes: usize) {
+    fn overhead_bytes(&self) -> u64 {
         // ORDERING: Relaxed; a size that may lag.
-        self.held_bytes.fetch_sub(bytes as u64, Relaxed);
+        let buffers = self.buffer_bytes.load(Relaxed);
+        (self.arena.descriptor_bytes() + radix::bytes_of_all()) as u64 + buffers
     }
 
-    /// Drops folios, those unused longest first, until the budget holds.
-    fn trim(&self, counters: &Counters) {
-        let mut rounds = self.clock.lock().len() * 2;
-        while self.held_bytes() > self.limit_bytes && rounds > 0 {
-            rounds -= 1;
-            let Some((file, index)) = self.clock.lock().pop_front() else { break };
-            let Some(pages) = file.upgrade() else { continue };
-            let mut state = pages.state.lock();
-            match state.folios.get_mut(&index) {
-                Some(folio) if folio.referenced => {
-                    folio.referenced = false;
-                    drop(state);
-                    self.clock.lock().push_back((file, index));
-                }
-                Some(_) => {
-                    let bytes = state.folios.remove(&index).map_or(0, |folio| folio.data.len());
-                    self.release(bytes);
-                    counters.pages_evicted.hit();
-                }
-                None => {}
-            }
+    /// Bytes that files have beside their pages. They go with their inodes.
+    pub(crate) fn file_bytes(&self) -> usize {
+        // ORDERING: Relaxed; a size that may lag.
+        self.file_count.load(Relaxed) as usize * FILE_BYTES
+    }
+
+    /// What the cache holds and did.
+    pub(crate) fn statistics(&self, limit: u64) -> PageStatistics {
+        let counters = &self.counters;
+        PageStatistics {
+            held: self.held_bytes(),
+            limit,
+            pages: self.arena.allocated() as u64,
+            dirty_bytes: self.dirty() * PAGE,
+            hits: counters.hits.total(),
+            misses: counters.misses.total(),
+            waited: counters.waited.total(),
+            around: counters.around.total(),
+            read_ahead: counters.ahead.total(),
+            evicted: counters.evicted.total(),
+            stale: counters.stale.total(),
+            runs_written: counters.runs_written.total(),
+            pages_written: counters.pages_written.total(),
+            write_errors: counters.write_errors.total(),
+            throttled: counters.throttled.total(),
         }
     }
 }
 
-impl InodePages {
-    pub(crate) fn new(budget: Arc<PageBudget>) -> Self {
-        Self { state: Mutex::new(&lock_order::INODE_PAGES, State::default()), budget }
-    }
+/// Bytes of one file's [`FilePages`], with its places in tables.
+const FILE_BYTES: usize = size_of::<FilePages>() + 64;
 
-    /// The folio at `index`, if cached.
-    pub(crate) fn find(&self, index: u64) -> Option<Arc<[u8]>> {
-        let mut state = self.state.lock();
-        let folio = state.folios.get_mut(&index)?;
-        folio.referenced = true;
-        Some(folio.data.clone())
-    }
+/// Memory for one run, used again.
+#[derive(Debug)]
+struct Buffer<'a> {
+    cache: &'a PageCache,
+    data: Vec<u8>,
+    bytes: usize,
+}
 
-    /// Keeps `data`, read from the store after `ticket` was taken.
-    pub(crate) fn insert(
-        self: &Arc<Self>,
-        counters: &Counters,
-        index: u64,
-        data: Arc<[u8]>,
-        ticket: Ticket,
-    ) {
-        let budget = &*self.budget;
-        let bytes = data.len();
-        {
-            let mut state = self.state.lock();
-            if data.is_empty() || !state.freshness.admits(ticket) {
-                return counters.discarded.hit();
-            }
-            if state.folios.contains_key(&index) {
-                return;
-            }
-            state.folios.insert(index, Folio { data, referenced: false });
-        }
-        // ORDERING: Relaxed; a size that may lag.
-        budget.held_bytes.fetch_add(bytes as u64, Relaxed);
-        budget.clock.lock().push_back((Arc::downgrade(self), index));
-        budget.trim(counters);
-    }
-
-    /// A change of the bytes from `start` to `end` begins.
-    pub(crate) fn begin_change(&self, clock: &Clock, start: u64, end: u64) -> Ticket {
-        let mut state = self.state.lock();
-        let ticket = state.freshness.begin(clock);
-        drop_range(&mut state, &self.budget, start, end);
-        ticket
-    }
-
-    /// The change ended; what was filled meanwhile was not kept.
-    pub(crate) fn end_change(&self, clock: &Clock, begin: Ticket) {
-        self.state.lock().freshness.end(clock, begin);
-    }
-
-    /// The store says that others changed the content: drops it, and what is being filled now.
-    pub(crate) fn content_changed(&self, clock: &Clock) {
-        let mut state = self.state.lock();
-        state.freshness.note(clock);
-        drop_range(&mut state, &self.budget, 0, u64::MAX);
-    }
-
-    /// Drops everything.
-    pub(crate) fn clear(&self) {
-        drop_range(&mut self.state.lock(), &self.budget, 0, u64::MAX);
+impl std::ops::Deref for Buffer<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.data[..self.bytes]
     }
 }
 
-/// Drops the folios that hold bytes from `start` to `end`, and those that end early.
-fn drop_range(state: &mut State, budget: &PageBudget, start: u64, end: u64) {
-    let (first, last) = (start / FOLIO_BYTES as u64, end.div_ceil(FOLIO_BYTES as u64));
-    state.folios.retain(|&index, folio| {
-        let keep = !(first..last).contains(&index) && folio.data.len() == FOLIO_BYTES;
-        if !keep {
-            budget.release(folio.data.len());
+impl std::ops::DerefMut for Buffer<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.data[..self.bytes]
+    }
+}
+
+impl Drop for Buffer<'_> {
+    fn drop(&mut self) {
+        let mut buffers = self.cache.buffers.lock();
+        if buffers.len() < BUFFERS_MAX {
+            buffers.push(std::mem::take(&mut self.data));
+        } else {
+            // ORDERING: Relaxed; a size that may lag.
+            self.cache.buffer_bytes.fetch_sub(self.data.len() as u64, Relaxed);
         }
-        keep
-    });
+    }
+}
+
+/// What the replacement remembers a page by.
+fn key(inode: InodeId, index: u64) -> u64 {
+    // As splitmix64 mixes: pages of one file must not share the low bits of their keys.
+    let mut mixed = inode.0.rotate_left(32) ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed ^ (mixed >> 31)
 }

@@ -1,0 +1,288 @@
+//! Requests to clean: `N` or `N:PATH`, as a user writes them on a command line or into a file.
+//!
+//! ```text
+//! request = ( "1" | "2" | "3" ) [ ":" path ] [ newline ]
+//! path    = "/" then bytes other than NUL; no component is ".."; the last is no newline
+//! ```
+//! At most 4096 bytes in all, the newline included. The digits mean what they mean in
+//! `/proc/sys/vm/drop_caches`: 1 pages, 2 names and inodes, 3 both.
+//!
+//! # Boundary
+//! Form only. Whether the directory exists, is a directory, lies in a mount or may be cleaned by the
+//! caller is decided where it is opened. That place answers with [`Refusal`] too, so that a user reads
+//! one language and a program that wrote to a file gets one errno for one cause.
+//!
+//! # Why
+//! A cleaned directory is hard to see: what was meant must be beyond doubt, so nothing is guessed or
+//! corrected. `..` is refused rather than resolved, because what it means depends on links. Weakness: a
+//! directory whose own name ends in a newline cannot be named, as that newline ends the request; its
+//! parent can.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+/// Longest request in bytes, its newline included.
+pub const REQUEST_BYTES_MAX: usize = 4096;
+
+/// Which caches to empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// `1`: the contents of files.
+    Pages,
+    /// `2`: names and inodes.
+    Names,
+    /// `3`: all of it.
+    Both,
+}
+
+impl What {
+    /// Whether pages are among it.
+    pub const fn has_pages(self) -> bool {
+        matches!(self, What::Pages | What::Both)
+    }
+
+    /// Whether names and inodes are among it.
+    pub const fn has_names(self) -> bool {
+        matches!(self, What::Names | What::Both)
+    }
+
+    /// The digit that asks for it.
+    pub const fn digit(self) -> char {
+        match self {
+            What::Pages => '1',
+            What::Names => '2',
+            What::Both => '3',
+        }
+    }
+}
+
+/// What to clean, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Which caches.
+    pub what: What,
+    /// Of which directory: an absolute path without `..`. Without one, of everything in reach.
+    pub directory: Option<PathBuf>,
+}
+
+impl Request {
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// The first rule, in the order of [`Refusal`]'s variants, that `bytes` breaks.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
+        if bytes.len() > REQUEST_BYTES_MAX {
+            return Err(Refusal::TooLong);
+        }
+        let text = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        let (digit, rest) = text.split_first().ok_or(Refusal::Empty)?;
+        let what = match digit {
+            b'1' => What::Pages,
+            b'2' => What::Names,
+            b'3' => What::Both,
+            _ => return Err(Refusal::Digit),
+        };
+        let Some((colon, path)) = rest.split_first() else {
+            return Ok(Self { what, directory: None });
+        };
+        if *colon != b':' {
+            return Err(Refusal::Form);
+        }
+        check_path(path)?;
+        Ok(Self { what, directory: Some(OsString::from_vec(path.to_vec()).into()) })
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.directory {
+            None => write!(out, "{}", self.what.digit()),
+            Some(directory) => write!(out, "{}:{}", self.what.digit(), directory.display()),
+        }
+    }
+}
+
+fn check_path(path: &[u8]) -> Result<(), Refusal> {
+    if path.is_empty() {
+        return Err(Refusal::NoPath);
+    }
+    if path.contains(&0) {
+        return Err(Refusal::Nul);
+    }
+    if path[0] != b'/' {
+        return Err(Refusal::Relative);
+    }
+    if path.ends_with(b"\n") {
+        return Err(Refusal::Newline);
+    }
+    if path.split(|&byte| byte == b'/').any(|component| component == b"..") {
+        return Err(Refusal::DotDot);
+    }
+    Ok(())
+}
+
+/// Why a request is refused. The text names the rule; [`Refusal::errno`] is what a `write` of the
+/// request fails with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Longer than [`REQUEST_BYTES_MAX`].
+    TooLong,
+    /// Nothing, or only a newline.
+    Empty,
+    /// The first byte is not 1, 2 or 3.
+    Digit,
+    /// Something other than a colon follows the digit.
+    Form,
+    /// Nothing follows the colon.
+    NoPath,
+    /// The path has a NUL byte.
+    Nul,
+    /// The path does not begin with a slash.
+    Relative,
+    /// A second newline at the end.
+    Newline,
+    /// The path has a component `..`.
+    DotDot,
+    /// There is no such directory.
+    Missing,
+    /// The path names something else than a directory.
+    NotDirectory,
+    /// A component of the path is a symbolic link.
+    Symlink,
+    /// The directory is not in this mount.
+    Outside,
+    /// The caller may not clean this directory.
+    NotPermitted,
+}
+
+impl Refusal {
+    /// The errno for a program that wrote the request into a file.
+    pub const fn errno(self) -> i32 {
+        match self {
+            Refusal::Missing => libc::ENOENT,
+            Refusal::NotPermitted => libc::EPERM,
+            _ => libc::EINVAL,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Refusal::TooLong => "longer than 4096 bytes; name a directory further up",
+            Refusal::Empty => {
+                "empty; write 1, 2 or 3, or one of them with a directory as in 1:/srv"
+            }
+            Refusal::Digit => "begins with none of 1 (pages), 2 (names and inodes), 3 (both)",
+            Refusal::Form => "more than a digit; a directory follows a colon, as in 1:/srv",
+            Refusal::NoPath => "no directory after the colon; write one as in 1:/srv, or no colon",
+            Refusal::Nul => "a NUL byte in the path; no file name has one",
+            Refusal::Relative => "a relative path; write it from / on, as in 1:/srv",
+            Refusal::Newline => "ends in more than one newline; write at most one",
+            Refusal::DotDot => "`..` in the path; write the path without it",
+            Refusal::Missing => "no such directory",
+            Refusal::NotDirectory => "not a directory; name the directory that it is in",
+            Refusal::Symlink => "a symbolic link in the path; name the directory that it leads to",
+            Refusal::Outside => "not a directory of this mount",
+            Refusal::NotPermitted => "not permitted; ask root or the owner",
+        })
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
+
+    fn parse(text: &str) -> Result<(What, Option<String>), Refusal> {
+        let request = Request::parse(text.as_bytes())?;
+        let directory = request.directory.map(|path| path.to_str().unwrap().to_string());
+        Ok((request.what, directory))
+    }
+
+    #[test]
+    fn a_digit_alone_or_with_an_absolute_path_is_a_request() {
+        assert_eq!(parse("1"), Ok((What::Pages, None)));
+        assert_eq!(parse("2\n"), Ok((What::Names, None)));
+        assert_eq!(parse("3:/"), Ok((What::Both, Some("/".into()))));
+        for path in ["/home/foo/jpg", "/a b", "/a:b", "/...", "/..a", "/a../b", "/a/./b//", "/é"] {
+            assert_eq!(parse(&format!("1:{path}")), Ok((What::Pages, Some(path.into()))));
+            assert_eq!(parse(&format!("1:{path}\n")), Ok((What::Pages, Some(path.into()))));
+        }
+        assert_eq!(parse("1:/a\nb"), Ok((What::Pages, Some("/a\nb".into()))), "inside a name");
+    }
+
+    #[test]
+    fn names_need_not_be_text() {
+        let request = Request::parse(b"1:/\xff\xfe").unwrap();
+        let expected = Path::new(std::ffi::OsStr::from_bytes(b"/\xff\xfe"));
+        assert_eq!(request.directory.as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn everything_else_is_refused_by_its_rule() {
+        let check = |text: &str, refusal| assert_eq!(parse(text), Err(refusal), "{text:?}");
+        check("", Refusal::Empty);
+        check("\n", Refusal::Empty);
+        for text in ["0", "4", "0:/a", "4:/a", ":x", ":/x", " 1", "-1", "x", "/a", "\u{661}"] {
+            check(text, Refusal::Digit);
+        }
+        for text in ["11", "1 ", "1/a", "1 :/a", "1\r\n", "1\n\n", "12:/a", "1\0", "1;/a"] {
+            check(text, Refusal::Form);
+        }
+        check("1:", Refusal::NoPath);
+        check("2:\n", Refusal::NoPath);
+        check("1:/a\0b", Refusal::Nul);
+        check("1:\0", Refusal::Nul);
+        for text in ["1:a", "1:./a", "1: /a", "1:..", "1::/a", "1:~/a", "1:\n\n"] {
+            check(text, Refusal::Relative);
+        }
+        check("1:/a\n\n", Refusal::Newline);
+        for text in ["1:/..", "1:/../a", "1:/a/../b", "1:/a/..", "1:/a/../", "1://..//", "1:/..\n"]
+        {
+            check(text, Refusal::DotDot);
+        }
+    }
+
+    #[test]
+    fn the_limit_counts_everything() {
+        let longest = format!("1:/{}", "a".repeat(REQUEST_BYTES_MAX - 3));
+        assert_eq!(longest.len(), 4096);
+        assert!(parse(&longest).is_ok());
+        assert_eq!(parse(&(longest.clone() + "\n")), Err(Refusal::TooLong));
+        assert_eq!(parse(&(longest + "a")), Err(Refusal::TooLong));
+        assert_eq!(parse(&"x".repeat(5000)), Err(Refusal::TooLong), "before anything is read");
+    }
+
+    #[test]
+    fn a_request_is_written_as_it_is_read() {
+        for text in ["1", "2", "3", "1:/", "2:/a/b", "3:/a b"] {
+            assert_eq!(Request::parse(text.as_bytes()).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn refusals_have_an_errno_and_name_their_rule() {
+        assert_eq!(Refusal::Missing.errno(), libc::ENOENT);
+        assert_eq!(Refusal::NotPermitted.errno(), libc::EPERM);
+        for refusal in [Refusal::TooLong, Refusal::Digit, Refusal::Outside, Refusal::Symlink] {
+            assert_eq!(refusal.errno(), libc::EINVAL, "{refusal}");
+        }
+        assert!(Refusal::TooLong.to_string().contains(&REQUEST_BYTES_MAX.to_string()));
+        assert!(Refusal::DotDot.to_string().contains("`..`"));
+    }
+
+    #[test]
+    fn what_is_two_questions() {
+        for what in [What::Pages, What::Names, What::Both] {
+            let number = u8::from(what.has_pages()) + 2 * u8::from(what.has_names());
+            assert_eq!(number.to_string(), what.digit().to_string());
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Errors of writing back, kept until each open file has heard of them.
+//!
+//! # Concurrency
+//! One lock, taken when something failed and when somebody asks.
+//!
+//! # Why
+//! Who wrote the data has returned long ago, so the error waits for the next call that may report it:
+//! `fsync` or `close` of each open file, once for each (`errseq_t` of Linux, 4.13). A file opened
+//! after an error that nobody has heard of yet hears of it too. Weakness: of several errors between
+//! two calls only the last is told.
+
+use crate::error::Error;
+use crate::lock_order;
+use uvfs_concurrent::lock::Mutex;
+use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What writing back one file ran into.
+#[derive(Debug)]
+pub(crate) struct ErrorLog(Mutex<Log>);
+
+#[derive(Debug, Default)]
+struct Log {
+    /// How many errors there were.
+    count: u64,
+    /// The last one.
+    errno: i32,
+    /// Somebody has heard of it.
+    told: bool,
+}
+
+/// How far one open file has heard. Changed under the log's lock.
+#[derive(Debug, Default)]
+pub(crate) struct Heard(AtomicU64);
+
+impl ErrorLog {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(&lock_order::WRITE_ERRORS, Log::default()))
+    }
+
+    /// Writing back failed.
+    pub(crate) fn record(&self, error: &Error) {
+        let mut log = self.0.lock();
+        log.count += 1;
+        log.errno = error.errno();
+        log.told = false;
+    }
+
+    /// How many there were.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.lock().count
+    }
+
+    /// From where on a file opened now has to be told.
+    pub(crate) fn now(&self) -> Heard {
+        let log = self.0.lock();
+        Heard(AtomicU64::new(if log.count > 0 && !log.told { log.count - 1 } else { log.count }))
+    }
+
+    /// What `heard` has not been told yet; it has from now on.
+    pub(crate) fn tell(&self, heard: &Heard) -> Option<Error> {
+        let mut log = self.0.lock();
+        // ORDERING: Relaxed; the lock orders.
+        if heard.0.load(Relaxed) == log.count {
+            return None;
+        }
+        // ORDERING: Relaxed; as above.
+        heard.0.store(log.count, Relaxed);
+        log.told = true;
+        Some(Error::from_errno(log.errno))
+    }
+
+    /// The last error, told or not.
+    pub(crate) fn last(&self) -> Option<Error> {
+        let log = self.0.lock();
+        (log.count > 0).then(|| Error::from_errno(log.errno))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_open_file_hears_once() {
+        let log = ErrorLog::new();
+        let (one, other) = (log.now(), log.now());
+        assert!(log.tell(&one).is_none() && log.last().is_none());
+        log.record(&Error::NoSpace);
+        assert!(matches!(log.tell(&one), Some(Error::NoSpace)));
+        assert!(log.tell(&one).is_none());
+        let late = log.now();
+        assert!(log.tell(&late).is_none(), "somebody has heard");
+        assert!(matches!(log.tell(&other), Some(Error::NoSpace)));
+        assert!(matches!(log.last(), Some(Error::NoSpace)));
+    }
+
+    #[test]
+    fn an_error_that_nobody_heard_of_waits_for_the_next_open() {
+        let log = ErrorLog::new();
+        log.record(&Error::TimedOut);
+        let late = log.now();
+        assert!(matches!(log.tell(&late), Some(Error::TimedOut)));
+        let later = log.now();
+        assert!(log.tell(&later).is_none());
+        log.record(&Error::NoSpace);
+        log.record(&Error::Quota);
+        assert!(matches!(log.tell(&later), Some(Error::Quota)));
+        assert!(log.tell(&later).is_none(), "two between two calls are told as one");
+    }
+}

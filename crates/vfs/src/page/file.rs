@@ -1,0 +1,511 @@
+//! The pages of one file, and what is known here before the store knows it.
+//!
+//! # Boundary
+//! Finds, takes in and takes out pages; keeps the file's size; knows whether something waits to be
+//! written. Asks the store nothing: [`super::read`], [`super::write`] and [`super::write_back`] do.
+//!
+//! # Concurrency
+//! F1. A page is in the tree from before it is filled until after it is locked for removal; who takes
+//!     it out holds its lock, or has frozen it ([`Arena::try_evict`]).
+//! F2. A page's bytes beyond the size are zero, so that a file that grows shows zeros.
+//! F3. The size is published before the page that reaches it is marked dirty: who writes a page back
+//!     and cuts it at the size loses nothing.
+//! F4. While something is *held back* (dirty, being written, or a time the store was not told) the
+//!     inode is held, and its size and times are those here, whatever the store says.
+//!
+//! The lock of [`Local`] is innermost but for the page's own.
+
+use super::ahead::Streams;
+use super::errors::{ErrorLog, Heard};
+use super::gate::FileGate;
+use super::opens::Opens;
+use super::{PAGE, PageCache};
+use crate::attributes::{Attributes, Timestamp};
+use crate::backend::InodeId;
+use crate::error::Error;
+use crate::inode::Node;
+use crate::lock_order;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uvfs_concurrent::epoch::{self, Guard};
+use uvfs_concurrent::frame::{FrameId, Fresh, Locked, Outcome, PageRef, Read};
+use uvfs_concurrent::lock::{Mutex, MutexGuard};
+use uvfs_concurrent::primitive::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use uvfs_concurrent::radix::{Tag, Tree};
+
+/// The size is not known: the store has to be asked.
+const UNKNOWN: u64 = u64::MAX;
+/// Longest file: a store that says more is not believed.
+const SIZE_MAX: u64 = i64::MAX as u64;
+/// A page in the unit of `st_blocks`.
+const BLOCKS: u64 = PAGE / 512;
+/// Longest pause between two tries to write to a store that fails.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// First pause.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct FilePages {
+    /// Read by every hit, stored to by changes of the size.
+    size: AtomicU64,
+    /// Names the pages of this file among all frames.
+    pub(super) owner: u64,
+    pub(super) inode: InodeId,
+    pub(super) tree: Tree,
+    pub(super) streams: Streams,
+    pub(super) cache: Arc<PageCache>,
+    pub(super) gate: FileGate,
+    pub(crate) opens: Opens,
+    pub(crate) errors: ErrorLog,
+    /// Up to where those were told who have no open file.
+    pub(crate) heard: Heard,
+    /// Others change the file in the store.
+    shared: bool,
+    /// Where writing back in the background goes on.
+    pub(super) cursor: AtomicU64,
+    local: Mutex<Local>,
+}
+
+/// What the store does not know yet.
+#[derive(Debug, Default)]
+pub(super) struct Local {
+    /// Pages dirty or being written. Lags behind while there are `writers`, and may be below zero.
+    pub(super) unwritten: i64,
+    /// Writes under way.
+    pub(super) writers: u32,
+    /// When the data last changed, if the store was not told.
+    pub(super) changed: Option<Timestamp>,
+    /// That time was set by somebody, and says nothing of when.
+    stated: bool,
+    /// The store has to be asked how long the file is, as soon as nothing is held back.
+    doubtful: bool,
+    /// Space that the file took when the store last said, in units of 512 bytes.
+    blocks: u64,
+    /// What the store's file was like after our last write to it: who finds it otherwise before the next
+    /// one knows that others write to it.
+    store: Option<Version>,
+    /// Threads that are writing it back.
+    pub(super) helpers: u32,
+    /// Keeps the inode while something is held back.
+    pub(super) keeps: Option<Node>,
+    /// Since when something is.
+    pub(super) since: Option<Instant>,
+    /// The store failed: not before this moment, and how long to wait after the next failure.
+    pub(super) pause: Option<(Instant, Duration)>,
+    /// Waits for the writers-back.
+    pub(super) queued: bool,
+}
+
+/// By what a change of a file's content shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Version {
+    mtime: Timestamp,
+    size: u64,
+}
+
+impl Version {
+    fn of(attributes: &Attributes) -> Self {
+        Self { mtime: attributes.mtime, size: attributes.size }
+    }
+}
+
+impl Local {
+    fn is_settled(&self) -> bool {
+        self.unwritten <= 0 && self.writers == 0
+    }
+}
+
+impl FilePages {
+    pub(super) fn new(cache: Arc<PageCache>, inode: InodeId, owner: u64, shared: bool) -> Self {
+        Self {
+            size: AtomicU64::new(UNKNOWN),
+            owner,
+            inode,
+            tree: Tree::new(&lock_order::PAGE_TREE),
+            streams: Streams::new(),
+            cache,
+            gate: FileGate::new(),
+            opens: Opens::new(inode),
+            errors: ErrorLog::new(),
+            heard: Heard::default(),
+            shared,
+            cursor: AtomicU64::new(0),
+            local: Mutex::new(&lock_order::PAGES_LOCAL, Local::default()),
+        }
+    }
+
+    pub(super) fn local(&self) -> MutexGuard<'_, Local> {
+        self.local.lock()
+    }
+
+    /// The size, if it is known.
+    #[inline]
+    pub(super) fn size(&self) -> Option<u64> {
+        // ORDERING: Acquire, partner `grow_to` and `set_size`: who sees the size sees what is below it.
+        Some(self.size.load(Acquire)).filter(|&size| size != UNKNOWN)
+    }
+
+    /// The file reaches up to `end` now, at least. For writers, which are inside the gate.
+    pub(super) fn grow_to(&self, end: u64) {
+        // ORDERING: Relaxed; only ever compared, and `fetch_max` decides.
+        let known = self.size.load(Relaxed);
+        if known < end {
+            // ORDERING: Release, partner `size`: the page was written before (F3).
+            self.size.fetch_max(end, Release);
+        }
+    }
+
+    /// The size, from who is alone or has asked the store.
+    pub(super) fn set_size(&self, size: u64) {
+        // ORDERING: Release, partner `size`.
+        self.size.store(size.min(SIZE_MAX), Release);
+    }
+
+    /// The store has to be asked how long the file is.
+    pub(super) fn doubt_size(&self) {
+        // ORDERING: Release, partner `size`.
+        self.size.store(UNKNOWN, Release);
+    }
+
+    /// Whether the store lags behind (F4).
+    pub(super) fn holds_back(&self) -> bool {
+        self.local().keeps.is_some()
+    }
+
+    /// Whether pages wait to be written, or are being written.
+    pub(super) fn is_unwritten(&self) -> bool {
+        !self.local().is_settled()
+    }
+
+    /// `given` by the store, with what is known better here (F4).
+    pub(crate) fn overlay(&self, given: Attributes) -> Attributes {
+        let mut local = self.local();
+        if local.keeps.is_none() {
+            return given;
+        }
+        local.blocks = given.blocks;
+        self.improved(&local, given)
+    }
+
+    /// What is cached of the attributes, which may have been through [`FilePages::overlay`], after a write.
+    pub(crate) fn overlay_again(&self, cached: Attributes) -> Attributes {
+        let local = self.local();
+        if local.keeps.is_none() { cached } else { self.improved(&local, cached) }
+    }
+
+    fn improved(&self, local: &Local, given: Attributes) -> Attributes {
+        let size = self.size().unwrap_or(given.size);
+        // What is not written yet will take space, unless it has some already.
+        let most = local.blocks.max(size.div_ceil(PAGE) * BLOCKS);
+        let unwritten = local.unwritten.max(0) as u64 * BLOCKS;
+        let given = Attributes { size, blocks: (local.blocks + unwritten).min(most), ..given };
+        match local.changed {
+            Some(time) if local.stated => Attributes { mtime: time, ..given },
+            Some(time) => Attributes { mtime: time, ctime: given.ctime.max(time), ..given },
+            None => given,
+        }
+    }
+
+    /// The store says that the file is so long. Not believed while something is held back.
+    pub(crate) fn learn_size(&self, size: u64) {
+        let local = self.local();
+        if local.keeps.is_none() {
+            self.set_size(size);
+        }
+    }
+
+    /// A write begins: from now on the size is ours.
+    pub(super) fn begin_write(&self, node: &Node) {
+        let mut local = self.local();
+        local.writers += 1;
+        if local.keeps.is_none() {
+            local.keeps = Some(node.clone());
+            local.since = Some(Instant::now());
+            drop(local);
+            // Read without our lock: reading attributes may wait for who changes them.
+            let known = node.inode.last_attributes();
+            let believed = node.inode.attributes_believed();
+            let mut local = self.local();
+            local.blocks = known.blocks;
+            local.store = believed.then(|| Version::of(&known));
+        }
+    }
+
+    /// Whether others have changed the store's file, which is so now, since we last wrote to it.
+    pub(super) fn changed_by_others(&self, now: &Attributes) -> bool {
+        self.local().store.is_some_and(|last| last != Version::of(now))
+    }
+
+    /// The store's file is so after our write to it.
+    pub(super) fn stored(&self, now: &Attributes) {
+        self.local().store = Some(Version::of(now));
+    }
+
+    /// It ended, and made `dirtied` more pages dirty; at `changed`, if it wrote anything. True if from
+    /// now on the file waits for the writers-back.
+    pub(super) fn end_write(self: &Arc<Self>, dirtied: u64, changed: Option<Timestamp>) -> bool {
+        let mut local = self.local();
+        local.writers -= 1;
+        local.unwritten += dirtied as i64;
+        local.stated &= changed.is_none();
+        local.changed = changed.or(local.changed);
+        let nothing = local.is_settled() && local.changed.is_none();
+        // Dropped with no lock held: it may be the last hold.
+        let node = if nothing { local.keeps.take() } else { None };
+        let queue = local.keeps.is_some() && !std::mem::replace(&mut local.queued, true);
+        drop(local);
+        drop(node);
+        if queue {
+            self.cache.queue_dirty(self.clone());
+        }
+        queue
+    }
+
+    /// The store answered about a run: `less` fewer pages wait to be written.
+    pub(super) fn answered(&self, less: u64, outcome: Outcome) {
+        self.cache.dirty_less(less);
+        let mut local = self.local();
+        local.unwritten -= less as i64;
+        if outcome == Outcome::Written {
+            local.pause = None;
+        }
+    }
+
+    /// The store failed: leave it alone for a while.
+    pub(super) fn failed(&self) {
+        let mut local = self.local();
+        let pause = local.pause.map_or(PAUSE_MIN, |(_, last)| (last * 2).min(PAUSE_MAX));
+        local.pause = Some((Instant::now() + pause, pause));
+    }
+
+    /// What the store said when it last refused something, if it has not taken anything since.
+    pub(super) fn why_not_written(&self) -> Option<Error> {
+        let failing = self.local().pause.is_some();
+        if failing { self.errors.last() } else { None }
+    }
+
+    /// The time of the last change that the store was not told, if nothing else is held back.
+    pub(super) fn untold_change(&self) -> Option<Timestamp> {
+        let local = self.local();
+        local.changed.filter(|_| local.is_settled())
+    }
+
+    /// The store was told of the change at `time`, or need not be: nothing is held back, unless
+    /// something was written meanwhile. The hold on the inode, to be dropped with no lock held.
+    pub(super) fn told_change(&self, time: Option<Timestamp>) -> Option<Node> {
+        let mut local = self.local();
+        if !local.is_settled() || local.changed != time {
+            return None;
+        }
+        local.changed = None;
+        local.stated = false;
+        local.since = None;
+        if std::mem::take(&mut local.doubtful) {
+            self.doubt_size();
+        }
+        local.keeps.take()
+    }
+
+    /// The store has to be asked how long the file is: now, or when nothing is held back any more.
+    pub(super) fn doubt_size_when_settled(&self) {
+        let mut local = self.local();
+        match local.keeps {
+            Some(_) => local.doubtful = true,
+            None => self.doubt_size(),
+        }
+    }
+
+    /// Takes out the pages from `first` on that are clean. The caller is alone.
+    pub(super) fn drop_clean_from(&self, first: u64) {
+        let mut at = first;
+        while let Some(index) = self.next(at..u64::MAX) {
+            at = index + 1;
+            if let Some(locked) = self.lock(index)
+                && !locked.page().is_dirty()
+            {
+                self.take_out(locked);
+            }
+        }
+    }
+
+    /// The store set the time of the last change, while something may be held back.
+    pub(crate) fn set_change(&self, time: Timestamp) {
+        let mut local = self.local();
+        if local.keeps.is_some() {
+            local.changed = Some(time);
+            local.stated = true;
+        }
+    }
+
+    /// Bytes in `into` from page `index` on, `skip` bytes into it; false if it is not here, or not
+    /// readable at once. Takes no lock and stores to nothing shared but, at times, a mark of use.
+    #[inline]
+    pub(super) fn copy_out(&self, index: u64, skip: usize, into: &mut [u8], guard: &Guard) -> bool {
+        let Some(value) = self.tree.get(index, guard) else { return false };
+        let (id, arena) = (FrameId::from_value(value), &self.cache.arena);
+        let read = arena.read_validated(id, self.owner, index, skip, into);
+        if !matches!(read, Read::Done) {
+            return false;
+        }
+        arena.touch(id, self.cache.clock());
+        true
+    }
+
+    /// A reference to page `index`.
+    pub(super) fn find(&self, index: u64) -> Option<PageRef<'_>> {
+        let guard = epoch::pin();
+        let value = self.tree.get(index, &guard)?;
+        self.cache.arena.try_get(FrameId::from_value(value), self.owner, index)
+    }
+
+    /// Page `index`, locked; waits for who has it. `None` if it is not here.
+    pub(super) fn lock(&self, index: u64) -> Option<Locked<'_>> {
+        loop {
+            let locked = self.find(index)?.lock();
+            if locked.page().is_attached() {
+                return Some(locked);
+            }
+        }
+    }
+
+    /// Takes `fresh` in as page `index`, locked and not filled. `None` if there is one already.
+    pub(super) fn take_in<'a>(&'a self, fresh: Fresh<'a>, index: u64) -> Option<Locked<'a>> {
+        let mut locked = fresh.assign(self.owner, index);
+        let value = locked.page().id().to_value();
+        match self.tree.insert(index, value, &epoch::pin()) {
+            Ok(()) => Some(locked),
+            Err(_) => {
+                locked.detach();
+                None
+            }
+        }
+    }
+
+    /// Takes a page out; what was dirty in it is lost, and the caller knows that.
+    pub(super) fn take_out(&self, mut locked: Locked<'_>) {
+        let (index, id) = (locked.page().index(), locked.page().id());
+        if locked.clear_dirty() {
+            self.cache.dirty_less(1);
+            self.local().unwritten -= 1;
+        }
+        self.tree.remove_if(index, id.to_value(), &epoch::pin());
+        self.cache.leaves(id);
+        locked.detach();
+    }
+
+    /// Takes out the pages of `range`, waiting for who has them. What is dirty in them is lost.
+    pub(super) fn drop_range(&self, range: Range<u64>) {
+        let mut at = range.start;
+        while let Some(index) = self.next(at..range.end) {
+            at = index + 1;
+            if let Some(locked) = self.lock(index) {
+                self.take_out(locked);
+            }
+        }
+    }
+
+    /// Others changed the content in the store, and maybe the size. Never waits.
+    pub(crate) fn content_changed(&self) {
+        self.drop_outdated();
+        let local = self.local();
+        if local.keeps.is_none() {
+            self.doubt_size();
+        }
+    }
+
+    /// The store says that the file has another size or another time of change than it said before.
+    pub(crate) fn attributes_changed(&self) {
+        // Where nobody else changes the store, the change was ours.
+        if self.shared {
+            self.drop_outdated();
+        }
+    }
+
+    /// Drops what is clean; what is being filled is not kept. Never waits.
+    fn drop_outdated(&self) {
+        let mut at = 0;
+        while let Some(index) = self.next(at..u64::MAX) {
+            at = index + 1;
+            let Some(page) = self.find(index) else { continue };
+            page.mark_stale();
+            if let Ok(locked) = page.try_lock()
+                && locked.page().is_attached()
+                && !(locked.page().is_dirty() || locked.page().is_writing())
+            {
+                self.take_out(locked);
+            }
+        }
+    }
+
+    /// The file ends at `size` now. The caller is alone.
+    pub(super) fn cut(&self, size: u64) {
+        // Readers see the new end before the pages behind it go.
+        self.set_size(size);
+        self.drop_range(size.div_ceil(PAGE)..u64::MAX);
+        let (index, keep) = (size / PAGE, (size % PAGE) as usize);
+        if keep > 0
+            && let Some(mut locked) = self.lock(index)
+        {
+            if locked.page().is_uptodate() {
+                locked.zero(keep..PAGE as usize);
+            } else {
+                self.take_out(locked);
+            }
+        }
+    }
+
+    /// Puts `data` into the pages that are here, as the store has it from `offset` on. The caller is
+    /// alone.
+    pub(super) fn overwrite(&self, offset: u64, data: &[u8]) {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let (index, skip) = (at / PAGE, (at % PAGE) as usize);
+            let count = (PAGE as usize - skip).min(data.len() - done);
+            if let Some(mut locked) = self.lock(index) {
+                if locked.page().is_uptodate() {
+                    locked.write(skip, &data[done..done + count]);
+                } else {
+                    self.take_out(locked);
+                }
+            }
+            done += count;
+        }
+    }
+
+    /// The first page at or after the start of `range`.
+    fn next(&self, range: Range<u64>) -> Option<u64> {
+        if range.is_empty() {
+            return None;
+        }
+        let guard = epoch::pin();
+        let (index, _) = self.tree.iter(range, &guard).next()?;
+        Some(index)
+    }
+
+    /// The first page in `range` that has `tag`.
+    pub(super) fn next_tagged(&self, range: Range<u64>, tag: Tag) -> Option<u64> {
+        if range.is_empty() {
+            return None;
+        }
+        let guard = epoch::pin();
+        self.tree.iter_tagged(range, tag, &guard).next().map(|(index, _)| index)
+    }
+
+    /// Forgets every page, for an inode that goes. What is dirty is lost.
+    pub(crate) fn clear(&self) {
+        self.drop_range(0..u64::MAX);
+    }
+}
+
+impl Drop for FilePages {
+    fn drop(&mut self) {
+        self.clear();
+        self.cache.forget_file(self.owner);
+    }
+}

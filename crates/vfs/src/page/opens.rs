@@ -1,0 +1,162 @@
+//! The store's open files behind one file's pages.
+//!
+//! # Boundary
+//! Knows which of them can be read and written by, and when the store may close them. Pages are filled
+//! and written back after the call that opened the file has returned, so a file is closed when nobody
+//! uses it *and* nothing waits to be written through it.
+//!
+//! # Concurrency
+//! One lock, never held across a call to the store: who closes is decided under it, and closes after.
+//!
+//! # Why
+//! Only for stores that track opens; the others are asked by inode. Weakness: a program that closes a
+//! file does not learn that the store could not write it, unless its store is shared or it calls
+//! `fsync`; so it is with every file system that writes back.
+
+use crate::backend::{FileId, FileRef, InodeId, OpenMode};
+use crate::lock_order;
+use uvfs_concurrent::lock::Mutex;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Opens {
+    inode: InodeId,
+    files: Mutex<Vec<Open>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: FileId,
+    read: bool,
+    write: bool,
+    /// Calls that are using it.
+    uses: u32,
+    /// Whoever opened it is done with it.
+    left: bool,
+}
+
+/// An open file that is being used: the store does not close it. Goes back by [`Opens::give_back`].
+#[derive(Debug)]
+#[must_use = "give it back, or the store never closes it"]
+pub(crate) struct Borrowed(pub(crate) FileRef);
+
+impl Opens {
+    pub(crate) fn new(inode: InodeId) -> Self {
+        Self { inode, files: Mutex::new(&lock_order::OPENS, Vec::new()) }
+    }
+
+    /// The store opened `file`.
+    pub(crate) fn opened(&self, file: FileId, mode: OpenMode) {
+        let open = Open { file, read: mode.read, write: mode.write, uses: 0, left: false };
+        self.files.lock().push(open);
+    }
+
+    /// Whoever opened `file` is done. True if the store is to close it now; otherwise it is closed
+    /// later, by whoever [`Opens::closable`] tells.
+    pub(crate) fn leave(&self, file: FileId, unwritten: bool) -> bool {
+        let mut files = self.files.lock();
+        let Some(at) = files.iter().position(|open| open.file == file) else { return true };
+        files[at].left = true;
+        if files[at].uses > 0 || (unwritten && files[at].write) {
+            return false;
+        }
+        files.swap_remove(at);
+        true
+    }
+
+    /// What the store may close by now. `unwritten`: something still waits to be written.
+    pub(crate) fn closable(&self, unwritten: bool) -> Vec<FileRef> {
+        let mut gone = Vec::new();
+        self.files.lock().retain(|open| {
+            let keep = !open.left || open.uses > 0 || (unwritten && open.write);
+            if !keep {
+                gone.push(FileRef { inode: self.inode, file: open.file });
+            }
+            keep
+        });
+        gone
+    }
+
+    /// An open file to read by: `wished`, if it can be, or another one.
+    pub(crate) fn reader(&self, wished: FileRef) -> Option<Borrowed> {
+        self.borrow(|open| open.read, wished.file)
+    }
+
+    /// An open file to write by.
+    pub(crate) fn writer(&self) -> Option<Borrowed> {
+        self.borrow(|open| open.write, FileId::NONE)
+    }
+
+    fn borrow(&self, fits: impl Fn(&Open) -> bool, wished: FileId) -> Option<Borrowed> {
+        let mut files = self.files.lock();
+        let at = files
+            .iter()
+            .position(|open| open.file == wished && fits(open))
+            .or_else(|| files.iter().position(&fits))?;
+        files[at].uses += 1;
+        Some(Borrowed(FileRef { inode: self.inode, file: files[at].file }))
+    }
+
+    /// Ends a use. The file, if the store is to close it now.
+    pub(crate) fn give_back(&self, borrowed: Borrowed, unwritten: bool) -> Option<FileRef> {
+        let mut files = self.files.lock();
+        let at = files.iter().position(|open| open.file == borrowed.0.file)?;
+        let open = &mut files[at];
+        open.uses -= 1;
+        if !open.left || open.uses > 0 || (unwritten && open.write) {
+            return None;
+        }
+        files.swap_remove(at);
+        Some(borrowed.0)
+    }
+
+    /// Whether somebody has the file open.
+    pub(crate) fn any_wanted(&self) -> bool {
+        self.files.lock().iter().any(|open| !open.left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READ: OpenMode = OpenMode::READ;
+    const WRITE: OpenMode = OpenMode { read: false, ..OpenMode::READ_WRITE };
+
+    fn opens(files: &[(u64, OpenMode)]) -> Opens {
+        let opens = Opens::new(InodeId(7));
+        files.iter().for_each(|&(id, mode)| opens.opened(FileId(id), mode));
+        opens
+    }
+
+    #[test]
+    fn a_file_in_use_is_closed_by_its_last_user() {
+        let opens = opens(&[(1, READ)]);
+        let used = opens.reader(FileRef { inode: InodeId(7), file: FileId(1) }).unwrap();
+        assert!(!opens.leave(FileId(1), false));
+        assert!(opens.closable(false).is_empty() && !opens.any_wanted());
+        assert_eq!(opens.give_back(used, false).unwrap().file, FileId(1));
+        assert!(opens.closable(false).is_empty(), "told once");
+    }
+
+    #[test]
+    fn a_writer_stays_until_everything_is_written() {
+        let opens = opens(&[(1, READ), (2, WRITE)]);
+        assert!(opens.leave(FileId(1), true), "nothing is written by it");
+        assert!(!opens.leave(FileId(2), true));
+        let used = opens.writer().unwrap();
+        assert_eq!(used.0.file, FileId(2));
+        assert!(opens.give_back(used, true).is_none());
+        assert!(opens.closable(true).is_empty());
+        let closed: Vec<_> = opens.closable(false).iter().map(|open| open.file).collect();
+        assert_eq!(closed, [FileId(2)]);
+        assert!(opens.writer().is_none());
+    }
+
+    #[test]
+    fn who_cannot_read_by_his_own_file_reads_by_another() {
+        let opens = opens(&[(1, WRITE), (2, READ)]);
+        let own = FileRef { inode: InodeId(7), file: FileId(1) };
+        assert_eq!(opens.reader(own).unwrap().0.file, FileId(2));
+    }
+}

@@ -1,0 +1,417 @@
+//! Reading through the page cache.
+//!
+//! # Boundary
+//! From a request to bytes: hits, fills, read-ahead, and reading around the cache when there is no room.
+//!
+//! # Concurrency
+//! A miss puts *locked, empty* pages into the tree before it asks the store, so whoever wants one of
+//! them meets it and waits for its lock instead of asking again. A fill that fails takes its pages out:
+//! the error goes to the reader that asked; those who waited find no page and ask for themselves.
+//! A fill that was overtaken by news (its pages are stale) is not kept.
+//!
+//! # Why
+//! One fill per page, and no error cached as data. Weakness: when the store fails, all who waited ask
+//! it again, one after the other.
+
+use super::file::FilePages;
+use super::reclaim::Room;
+use super::{Borrowed, PAGE, Wanted, key};
+use crate::backend::{Authority, FileRef, OpenMode, Opens};
+use crate::caller::Caller;
+use crate::error::Result;
+use crate::inode::Node;
+use crate::vfs::{Core, Vfs};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+use uvfs_concurrent::epoch;
+use uvfs_concurrent::frame::Locked;
+
+/// Fills for one page before it is read around the cache: others take it out as fast as it comes in.
+const FILLS_MAX: usize = 3;
+
+/// How long a fill waits for room: reading around the cache is no great loss.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// What became of a try to fill.
+enum Fill {
+    /// Look again: the page is here, or was, or the file has changed.
+    Again,
+    /// There is no room in the cache.
+    NoRoom,
+}
+
+impl Vfs {
+    /// Reads by way of the cache.
+    pub(crate) fn read_cached(
+        &self,
+        node: &Node,
+        file: FileRef,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<usize> {
+        let core = &self.core;
+        let pages = core.pages_of(node);
+        if core.capabilities.authority == Authority::Shared && !node.inode.attributes_believed() {
+            core.refresh(node, file)?;
+        }
+        let (mut done, mut fills, mut fetched) = (0, 0, false);
+        loop {
+            let size = core.size_of(node, pages, file)?;
+            let end = size.min(offset.saturating_add(into.len() as u64));
+            let hit = copy(pages, offset, end, into, &mut done);
+            if hit > 0 {
+                pages.cache.counters.hits.add(hit);
+                fills = 0;
+            }
+            let at = offset + done as u64;
+            if at >= end {
+                break;
+            }
+            let wanted = at / PAGE..end.div_ceil(PAGE);
+            let filled = match fills {
+                FILLS_MAX.. => Ok(Fill::NoRoom),
+                _ => core.fill(pages, node, file, wanted),
+            };
+            fills += 1;
+            fetched = true;
+            let outcome = match filled {
+                Ok(Fill::Again) => Ok(()),
+                Ok(Fill::NoRoom) => {
+                    let stop = end.min((at / PAGE + 1) * PAGE);
+                    let rest = &mut into[done..done + (stop - at) as usize];
+                    core.read_around(pages, file, at, rest).map(|count| {
+                        done += count;
+                        fills = 0;
+                    })
+                }
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Ok(()) => {}
+                // What was read before the failure is good; the next call meets the failure.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if fetched {
+            core.make_room();
+        }
+        let range = offset / PAGE..(offset + done as u64).div_ceil(PAGE);
+        if pages.streams.is_marked(&range) {
+            core.go_ahead(pages, node, file, range);
+        }
+        Ok(done)
+    }
+}
+
+/// Copies what is here, up to the first page that is not; how many pages.
+#[inline]
+fn copy(pages: &FilePages, offset: u64, end: u64, into: &mut [u8], done: &mut usize) -> u64 {
+    let guard = epoch::pin();
+    let mut hits = 0;
+    while offset + (*done as u64) < end {
+        let at = offset + *done as u64;
+        let (index, skip) = (at / PAGE, (at % PAGE) as usize);
+        let count = (PAGE - skip as u64).min(end - at) as usize;
+        if !pages.copy_out(index, skip, &mut into[*done..*done + count], &guard) {
+            break;
+        }
+        *done += count;
+        hits += 1;
+    }
+    hits
+}
+
+impl Core {
+    /// The size of the file behind `pages`; asks the store if it is not known.
+    pub(super) fn size_of(&self, node: &Node, pages: &FilePages, file: FileRef) -> Result<u64> {
+        match pages.size() {
+            Some(size) => Ok(size),
+            None => {
+                // A change may overtake the answer, which is then not kept but true enough for us.
+                let given = self.refresh(node, file)?;
+                Ok(pages.size().unwrap_or(given.size))
+            }
+        }
+    }
+
+    /// Brings in the first page of `wanted`, and what else of it and behind it is expected to be of
+    /// use; or waits for who does.
+    fn fill(
+        self: &Arc<Self>,
+        pages: &Arc<FilePages>,
+        node: &Node,
+        file: FileRef,
+        wanted: Range<u64>,
+    ) -> Result<Fill> {
+        let first = wanted.start;
+        if let Some(page) = pages.find(first) {
+            if page.is_locked() {
+                pages.cache.counters.waited.hit();
+                page.wait_unlocked();
+            } else if page.is_outdated() {
+                let locked = page.lock();
+                if locked.page().is_attached() && locked.page().is_outdated() {
+                    pages.take_out(locked);
+                }
+            }
+            return Ok(Fill::Again);
+        }
+        pages.cache.counters.misses.hit();
+        let end = self.size_of(node, pages, file)?.div_ceil(PAGE);
+        let limit = self.config.read_ahead_bytes / PAGE;
+        let run_pages = pages.cache.run_pages(self);
+        let asked_end = wanted.end;
+        let run = pages.streams.missed(wanted, limit.min(run_pages), end);
+        let count = (run.end - run.start).min(run_pages);
+        let room = pages.cache.room(self, (1, count), PATIENCE);
+        let Ok(mut room) = room else { return Ok(Fill::NoRoom) };
+        let _inside = pages.gate.enter();
+        let fill = FillRun::claim(pages, first..first + count, asked_end, &mut room);
+        if fill.locked.is_empty() {
+            return Ok(Fill::Again);
+        }
+        self.ask(fill, node, file)?;
+        node.inode.was_read();
+        Ok(Fill::Again)
+    }
+
+    /// Fills the pages of `fill` from the store. The caller is inside the gate.
+    fn ask(&self, fill: FillRun<'_>, node: &Node, file: FileRef) -> Result<()> {
+        let pages = fill.pages;
+        let start = fill.first * PAGE;
+        let size = self.size_of(node, pages, file)?;
+        let span = fill.locked.len() as u64 * PAGE;
+        let wanted = size.saturating_sub(start).min(span) as usize;
+        let mut buffer = pages.cache.buffer(span as usize);
+        let filled = {
+            let file = pages.reader(self, file);
+            self.read_fully(file.file(), start, &mut buffer[..wanted])?
+        };
+        if filled < wanted && !pages.holds_back() {
+            // The file is shorter than was believed: it is asked how long. What is behind its end
+            // reads as zeros until then, as after a cut that came in between.
+            self.refresh(node, file)?;
+        }
+        buffer[filled..].fill(0);
+        fill.finish(&buffer);
+        Ok(())
+    }
+
+    /// Reads until `into` is full or the file ends.
+    pub(super) fn read_fully(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        let mut filled = 0;
+        // A store may answer short in the middle of a file; only an empty answer is the end.
+        while filled < into.len() {
+            match self.backend().read(file, offset + filled as u64, &mut into[filled..])? {
+                0 => break,
+                count => filled += count.min(into.len() - filled),
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Reads a part of one page past the cache.
+    fn read_around(
+        &self,
+        pages: &FilePages,
+        file: FileRef,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<usize> {
+        pages.cache.counters.around.hit();
+        let _inside = pages.gate.enter();
+        if let Some(locked) = pages.lock(offset / PAGE)
+            && locked.page().is_uptodate()
+            && !locked.page().is_outdated()
+        {
+            locked.read((offset % PAGE) as usize, into);
+            return Ok(into.len());
+        }
+        let file = pages.reader(self, file);
+        let filled = self.read_fully(file.file(), offset, into)?;
+        into[filled..].fill(0);
+        Ok(into.len())
+    }
+
+    /// A reader came to a mark in `range`: fetches what is expected next, in the background.
+    fn go_ahead(
+        self: &Arc<Self>,
+        pages: &Arc<FilePages>,
+        node: &Node,
+        file: FileRef,
+        range: Range<u64>,
+    ) {
+        let Some(size) = pages.size() else { return };
+        let limit = (self.config.read_ahead_bytes / PAGE).min(pages.cache.run_pages(self));
+        let run = pages.streams.came_to_mark(range, limit, size.div_ceil(PAGE));
+        if run.is_empty() {
+            return;
+        }
+        let Some(reader) = Kept::new(self, pages, file) else { return };
+        let job = Ahead { pages: pages.clone(), node: node.clone(), reader, run };
+        // If too much is under way already, the reader will miss, and fetch it itself.
+        drop(self.pages.workers.submit_ahead(self, job));
+    }
+
+    /// Does what [`Core::go_ahead`] asked for. Nobody waits for it, so nobody hears of errors.
+    pub(super) fn fetch_ahead(self: &Arc<Self>, job: Ahead) {
+        let (pages, mut run) = (&job.pages, job.run.clone());
+        while run.start < run.end && pages.find(run.start).is_some() {
+            run.start += 1;
+        }
+        if !run.is_empty()
+            && let Some(mut room) = pages.cache.try_room(self, (1, run.end - run.start))
+            && let Some(_inside) = pages.gate.try_enter()
+        {
+            let nothing_asked = run.start;
+            let fill = FillRun::claim(pages, run, nothing_asked, &mut room);
+            let count = fill.locked.len() as u64;
+            if count > 0 && self.ask(fill, &job.node, job.reader.file).is_ok() {
+                pages.cache.counters.ahead.add(count);
+            }
+        }
+    }
+}
+
+/// Pages to fetch in the background.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    pages: Arc<FilePages>,
+    node: Node,
+    reader: Kept,
+    run: Range<u64>,
+}
+
+/// What a file is read by, for as long as a job lasts.
+#[derive(Debug)]
+struct Kept {
+    core: Arc<Core>,
+    pages: Arc<FilePages>,
+    file: FileRef,
+    /// An open file of the store, which stays open until this is dropped.
+    borrowed: Option<Borrowed>,
+}
+
+impl Kept {
+    /// `None` if the store tracks opens and none can be read by.
+    fn new(core: &Arc<Core>, pages: &Arc<FilePages>, wished: FileRef) -> Option<Self> {
+        let borrowed = pages.opens.reader(wished);
+        if borrowed.is_none() && core.capabilities.opens == Opens::Tracked {
+            return None;
+        }
+        let file = borrowed.as_ref().map_or(wished, |borrowed| borrowed.0);
+        Some(Self { core: core.clone(), pages: pages.clone(), file, borrowed })
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(borrowed) = self.borrowed.take() {
+            self.pages.end_use(&self.core, borrowed);
+        }
+    }
+}
+
+/// A file to read by, given back when dropped.
+pub(super) struct Reader<'a> {
+    core: &'a Core,
+    pages: &'a FilePages,
+    file: FileRef,
+    borrowed: Option<Borrowed>,
+    opened: bool,
+}
+
+impl FilePages {
+    /// A file of the store to read by: `wished`, or another one if that is not open for reading, or one
+    /// that is opened for this.
+    pub(super) fn reader<'a>(&'a self, core: &'a Core, wished: FileRef) -> Reader<'a> {
+        let mut reader = Reader { core, pages: self, file: wished, borrowed: None, opened: false };
+        if core.capabilities.opens == Opens::Stateless {
+            return reader;
+        }
+        reader.borrowed = self.opens.reader(wished);
+        match &reader.borrowed {
+            Some(borrowed) => reader.file = borrowed.0,
+            None => {
+                // Who may write a part of a page need not be allowed to read the rest: we are.
+                let opened = core.backend().open(&Caller::root(), self.inode, OpenMode::READ);
+                if let Ok(file) = opened {
+                    reader.file = FileRef { inode: self.inode, file };
+                    reader.opened = true;
+                }
+            }
+        }
+        reader
+    }
+
+    /// Ends the use of an open file of the store.
+    pub(super) fn end_use(&self, core: &Core, borrowed: Borrowed) {
+        if let Some(file) = self.opens.give_back(borrowed, self.is_unwritten()) {
+            core.backend().close(file);
+        }
+    }
+}
+
+impl Reader<'_> {
+    pub(super) fn file(&self) -> FileRef {
+        self.file
+    }
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        if let Some(borrowed) = self.borrowed.take() {
+            self.pages.end_use(self.core, borrowed);
+        }
+        if self.opened {
+            self.core.backend().close(self.file);
+        }
+    }
+}
+
+/// Pages that came in empty and are ours to fill. Those that are not filled go out again.
+struct FillRun<'a> {
+    pages: &'a FilePages,
+    first: u64,
+    locked: Vec<Locked<'a>>,
+}
+
+impl<'a> FillRun<'a> {
+    /// Takes in as many pages of `run` as are missing in one piece from its start, and as there is room
+    /// for. Those from `asked_end` on come in ahead of any use.
+    fn claim(pages: &'a FilePages, run: Range<u64>, asked_end: u64, room: &mut Room<'a>) -> Self {
+        let mut locked = Vec::with_capacity((run.end - run.start) as usize);
+        for index in run.clone() {
+            let Some(page) = room.take().and_then(|fresh| pages.take_in(fresh, index)) else {
+                break;
+            };
+            locked.push(page);
+        }
+        let keyed = locked.iter().map(|page| {
+            let (id, index) = (page.page().id(), page.page().index());
+            let wanted = if index < asked_end { Wanted::Now } else { Wanted::Ahead };
+            (id, key(pages.inode, index), wanted)
+        });
+        pages.cache.came_in(keyed);
+        Self { pages, first: run.start, locked }
+    }
+
+    /// `data` is what the store says. Pages that news overtook go out.
+    fn finish(mut self, data: &[u8]) {
+        for (mut locked, data) in self.locked.drain(..).zip(data.chunks(PAGE as usize)) {
+            locked.write(0, data);
+            if !locked.set_filled() {
+                self.pages.cache.counters.stale.hit();
+                self.pages.take_out(locked);
+            }
+        }
+    }
+}
+
+impl Drop for FillRun<'_> {
+    fn drop(&mut self) {
+        self.locked.drain(..).for_each(|locked| self.pages.take_out(locked));
+    }
+}

@@ -1,0 +1,421 @@
+//! Writing through the page cache.
+//!
+//! # Boundary
+//! Two ways. *Back*: into pages, which are dirty until [`super::write_back`] has brought them to the
+//! store. *Through*: to the store at once, then into the pages that are here. Which of them is
+//! [`crate::WriteMode`].
+//!
+//! # Concurrency
+//! Who writes back is inside the gate and holds one page lock at a time; who moves the end of the file,
+//! appends included, has the extending turn, so that two appends never overlap. Who writes through is
+//! alone. Room is promised, and a writer slowed down, before the gate.
+//!
+//! # Why
+//! A writer pays for what it makes others do: above the background threshold threads write back; from
+//! half way to the hard threshold on, the writer itself writes pages back, in proportion to how near
+//! that is. It does work instead of sleeping, so it is slowed to the store's pace and never stands still
+//! for longer than a run takes. Weakness: an append larger than a run (1 MiB, less in a small cache) is
+//! several appends.
+
+use super::file::FilePages;
+use super::{PAGE, Wanted, key};
+use crate::attributes::Timestamp;
+use crate::backend::{Authority, FileRef};
+use crate::caller::Caller;
+use crate::error::{Error, Result};
+use crate::inode::Node;
+use crate::ops::AttributeChange;
+use crate::vfs::{Core, Vfs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uvfs_concurrent::epoch;
+use uvfs_concurrent::frame::Locked;
+use uvfs_concurrent::radix::Tag;
+
+/// Share of the pages allowed at which threads begin to write back, in percent.
+const BACKGROUND_PERCENT: u64 = 10;
+/// Share at which a writer writes as much back as it writes, in percent.
+const HARD_PERCENT: u64 = 20;
+/// Longest wait for pages that others are writing, above the hard threshold.
+const WAIT_MAX: Duration = Duration::from_millis(200);
+/// How long a write waits for room. Longer than any store that works needs for a run.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Fills of one page that news overtook, before it is taken as it is.
+const REFILLS: usize = 3;
+
+/// Where to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At this offset.
+    At(u64),
+    /// At the end, wherever that is by then.
+    End,
+}
+
+impl Vfs {
+    /// Writes by way of the cache; how many bytes.
+    pub(crate) fn write_cached(
+        &self,
+        caller: &Caller,
+        node: &Node,
+        file: FileRef,
+        place: Place,
+        data: &[u8],
+    ) -> Result<usize> {
+        let core = &self.core;
+        let pages = core.pages_of(node);
+        // Where others append too, only the store knows the end.
+        let foreign_end = place == Place::End && core.capabilities.authority == Authority::Shared;
+        if !core.writes_back() || foreign_end {
+            return core.write_through(caller, pages, node, (file, place), data);
+        }
+        let (mut done, mut grew) = (0, false);
+        let result = loop {
+            if done == data.len() {
+                break Ok(done);
+            }
+            let place = match place {
+                Place::At(offset) => Place::At(offset + done as u64),
+                Place::End => Place::End,
+            };
+            let chunk_bytes = (pages.cache.run_pages(core) * PAGE) as usize;
+            let chunk = &data[done..data.len().min(done + chunk_bytes)];
+            let written = core
+                .slow_down(pages, chunk.len())
+                .and_then(|()| core.write_chunk(pages, node, (file, place), chunk));
+            match written {
+                Ok((count, came_in)) => {
+                    done += count;
+                    grew |= came_in;
+                }
+                Err(_) if done > 0 => break Ok(done),
+                Err(error) => break Err(error),
+            }
+        };
+        if grew {
+            core.make_room();
+        }
+        result
+    }
+}
+
+impl Core {
+    /// Pages at which threads begin to write back, and at which writers do as much as they can.
+    pub(super) fn dirty_thresholds(&self) -> (u64, u64) {
+        let allowed = self.pages.frames_allowed(self);
+        (allowed * BACKGROUND_PERCENT / 100, (allowed * HARD_PERCENT / 100).max(1))
+    }
+
+    /// Makes a writer of `bytes` pay for the pages that are dirty already.
+    fn slow_down(self: &Arc<Self>, pages: &Arc<FilePages>, bytes: usize) -> Result<()> {
+        let cache = &self.pages;
+        let (background, hard) = self.dirty_thresholds();
+        let dirty = cache.dirty();
+        if dirty > background {
+            cache.workers.write_back_at(self, Instant::now());
+        }
+        let half = background.midpoint(hard);
+        if dirty <= half {
+            return Ok(());
+        }
+        cache.counters.throttled.hit();
+        let adds = (bytes as u64).div_ceil(PAGE);
+        let owed = adds * 2 * (dirty - half) / (hard - half).max(1);
+        let began = Instant::now();
+        let mut paid = 0;
+        while paid < owed || cache.dirty() > hard {
+            // Only of this file: the store may be stuck with another one.
+            match self.write_next_run(pages) {
+                Ok(0) if cache.dirty() <= hard || began.elapsed() > WAIT_MAX => break,
+                // What else is dirty is the threads' to write.
+                Ok(0) => {
+                    cache.workers.write_back_at(self, Instant::now());
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Ok(count) => paid += count,
+                // More is not taken in while what is here of this file cannot go out.
+                Err(error) if cache.dirty() > hard => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the size known.
+    fn settle_size(&self, pages: &FilePages, file: FileRef) -> Result<()> {
+        if pages.size().is_some() {
+            return Ok(());
+        }
+        // Alone, so that nobody changes it between the answer and its use.
+        let _alone = pages.gate.enter_alone();
+        if pages.size().is_none() {
+            let given = self.backend().attributes(file)?;
+            pages.learn_size(given.size);
+        }
+        Ok(())
+    }
+
+    /// Writes a part of what [`Vfs::write_cached`] was given into pages: how many bytes, and whether pages
+    /// came in for it.
+    fn write_chunk(
+        self: &Arc<Self>,
+        pages: &Arc<FilePages>,
+        node: &Node,
+        (file, place): (FileRef, Place),
+        data: &[u8],
+    ) -> Result<(usize, bool)> {
+        loop {
+            self.settle_size(pages, file)?;
+            let count = (data.len() as u64).div_ceil(PAGE) + 1;
+            // An append has to be whole.
+            let least = if place == Place::End { count } else { 1 };
+            let room = pages.cache.room(self, (least, count), PATIENCE);
+            let mut room = room.map_err(|error| pages.why_not_written().unwrap_or(error))?;
+            let inside = pages.gate.enter();
+            let mut writing = Writing::begin(self, pages, node);
+            // From here on the size is ours, if it is known.
+            let Some(size) = pages.size() else { continue };
+            let extends = match place {
+                Place::End => true,
+                Place::At(offset) => offset + data.len() as u64 > size,
+            };
+            let turn = extends.then(|| inside.extend());
+            let size = pages.size().unwrap_or(size);
+            let offset = match place {
+                Place::End => size,
+                Place::At(offset) => offset,
+            };
+            let room_left = (i64::MAX as u64).saturating_sub(offset);
+            if room_left == 0 {
+                return Err(Error::TooBig);
+            }
+            let data = &data[..data.len().min(usize::try_from(room_left).unwrap_or(usize::MAX))];
+            let (mut done, mut came_in) = (0, false);
+            let mut failed = None;
+            while done < data.len() {
+                let at = offset + done as u64;
+                let skip = (at % PAGE) as usize;
+                let bytes = &data[done..data.len().min(done + PAGE as usize - skip)];
+                let mut locked = match pages.lock(at / PAGE) {
+                    Some(locked) => locked,
+                    None => {
+                        let Some(fresh) = room.take() else { break };
+                        let Some(locked) = pages.take_in(fresh, at / PAGE) else {
+                            // Somebody else was quicker, or it is just being evicted.
+                            room.put_back();
+                            std::thread::yield_now();
+                            continue;
+                        };
+                        let keyed = (locked.page().id(), key(pages.inode, at / PAGE), Wanted::Now);
+                        pages.cache.came_in(std::iter::once(keyed));
+                        came_in = true;
+                        locked
+                    }
+                };
+                if let Err(error) = self.complete(pages, &mut locked, file, (skip, bytes.len())) {
+                    pages.take_out(locked);
+                    failed = Some(error);
+                    break;
+                }
+                locked.write(skip, bytes);
+                // Only now: nobody reads of a page what is neither old nor new.
+                locked.set_uptodate();
+                done += bytes.len();
+                writing.wrote(locked, offset + done as u64);
+            }
+            drop(turn);
+            return match failed {
+                Some(error) if done == 0 => Err(error),
+                None if done == 0 => {
+                    drop((writing, inside, room));
+                    continue;
+                }
+                _ => Ok((done, came_in)),
+            };
+        }
+    }
+
+    /// Brings in what a page that is not up to date lacks beside the bytes that are about to be written:
+    /// `skip` into it, so many.
+    fn complete(
+        &self,
+        pages: &FilePages,
+        locked: &mut Locked<'_>,
+        file: FileRef,
+        (skip, count): (usize, usize),
+    ) -> Result<()> {
+        if locked.page().is_uptodate() {
+            return Ok(());
+        }
+        let start = locked.page().index() * PAGE;
+        let size = pages.size().unwrap_or(0);
+        // What of the page the store may have and will not be overwritten.
+        let shown = size.saturating_sub(start).min(PAGE) as usize;
+        if shown == 0 || (skip == 0 && count >= shown) {
+            locked.zero(0..skip);
+            locked.zero(skip + count..PAGE as usize);
+            return Ok(());
+        }
+        let mut buffer = pages.cache.buffer(PAGE as usize);
+        for _ in 0..REFILLS {
+            let filled = {
+                let reader = pages.reader(self, file);
+                self.read_fully(reader.file(), start, &mut buffer[..shown])?
+            };
+            buffer[filled..].fill(0);
+            locked.write(0, &buffer);
+            if locked.set_filled() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes to the store, then to the pages that are here.
+    fn write_through(
+        self: &Arc<Self>,
+        caller: &Caller,
+        pages: &Arc<FilePages>,
+        node: &Node,
+        (file, place): (FileRef, Place),
+        data: &[u8],
+    ) -> Result<usize> {
+        let alone = pages.gate.enter_alone();
+        self.write_out_alone(pages, &alone)?;
+        let _attributes = AttributeChange::begin(self, node);
+        // Dropped on failure and on panic: nobody knows what the store has then.
+        let doubt = Doubt(pages, place, data.len());
+        let count = match place {
+            Place::At(offset) => self.backend().write(caller, file, offset, data)?,
+            Place::End => self.backend().append(caller, file, data)?,
+        };
+        let count = count.min(data.len());
+        let size = pages.size();
+        let sole = self.capabilities.authority == Authority::Sole;
+        let offset = match place {
+            Place::At(offset) => Some(offset),
+            Place::End => size.filter(|_| sole),
+        };
+        if let (Some(offset), Some(size)) = (offset, size) {
+            std::mem::forget(doubt);
+            pages.overwrite(offset, &data[..count]);
+            pages.set_size(size.max(offset + count as u64));
+        }
+        Ok(count)
+    }
+}
+
+/// A write into pages under way.
+struct Writing<'a> {
+    pages: &'a Arc<FilePages>,
+    dirtied: u64,
+    wrote: bool,
+    node: &'a Node,
+    core: &'a Arc<Core>,
+}
+
+impl<'a> Writing<'a> {
+    fn begin(core: &'a Arc<Core>, pages: &'a Arc<FilePages>, node: &'a Node) -> Self {
+        pages.begin_write(node);
+        Self { pages, dirtied: 0, wrote: false, node, core }
+    }
+
+    /// `locked` was written to, up to `end` of the file.
+    fn wrote(&mut self, mut locked: Locked<'_>, end: u64) {
+        let index = locked.page().index();
+        self.pages.grow_to(end);
+        if locked.mark_dirty() {
+            self.pages.tree.set_tag(index, Tag::Dirty, &epoch::pin());
+            self.dirtied += 1;
+        }
+        self.wrote = true;
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.pages.cache.dirty_more(self.dirtied);
+        let time = self.wrote.then(Timestamp::now);
+        if self.pages.end_write(self.dirtied, time) {
+            let due = Instant::now() + self.core.config.write_back_delay;
+            self.pages.cache.workers.write_back_at(self.core, due);
+        }
+        if self.wrote {
+            self.node.inode.wrote(&self.core.clock);
+        }
+    }
+}
+
+/// A cut whose outcome is not known yet.
+struct CutDoubt<'a>(&'a FilePages, u64);
+
+impl Drop for CutDoubt<'_> {
+    /// What is clean behind the new end is asked for again. What is held back stays, and decides; how
+    /// long the file is, is asked when the store has it.
+    fn drop(&mut self) {
+        self.0.drop_clean_from(self.1 / PAGE);
+        self.0.doubt_size_when_settled();
+    }
+}
+
+/// A write through the cache whose outcome is not known yet.
+struct Doubt<'a>(&'a FilePages, Place, usize);
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        let Self(pages, place, length) = *self;
+        let (first, last) = match (place, pages.size()) {
+            (Place::At(offset), _) => (offset / PAGE, (offset + length as u64).div_ceil(PAGE)),
+            (Place::End, size) => (size.unwrap_or(0) / PAGE, u64::MAX),
+        };
+        pages.drop_range(first..last);
+        pages.doubt_size();
+    }
+}
+
+impl Core {
+    /// Does `work`, by which the store changes the bytes from `start` to `end` of a file, with nothing
+    /// held back and nobody else inside; what is cached of them goes.
+    pub(crate) fn change_by_store<T>(
+        self: &Arc<Self>,
+        node: &Node,
+        (start, end): (u64, u64),
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let pages = self.pages_of(node);
+        let alone = pages.gate.enter_alone();
+        self.write_out_alone(pages, &alone)?;
+        let _doubt = Doubt(pages, Place::At(start), end.saturating_sub(start) as usize);
+        work()
+    }
+
+    /// Does `work`, which sets a file's times: what is held back of them is told before or after.
+    pub(crate) fn change_times(
+        &self,
+        pages: &FilePages,
+        work: impl FnOnce() -> Result<crate::Attributes>,
+    ) -> Result<crate::Attributes> {
+        let _alone = pages.gate.enter_alone();
+        let given = work()?;
+        pages.set_change(given.mtime);
+        Ok(given)
+    }
+
+    /// Does `work`, which sets a file's size to `size`.
+    pub(crate) fn change_size(
+        self: &Arc<Self>,
+        node: &Node,
+        size: u64,
+        work: impl FnOnce() -> Result<crate::Attributes>,
+    ) -> Result<crate::Attributes> {
+        let pages = self.pages_of(node);
+        let _alone = pages.gate.enter_alone();
+        // On failure and on panic: it may have been done all the same.
+        let doubt = CutDoubt(pages, size);
+        let given = work()?;
+        std::mem::forget(doubt);
+        pages.cut(size);
+        pages.set_change(given.mtime);
+        Ok(given)
+    }
+}

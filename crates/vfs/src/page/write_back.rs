@@ -1,0 +1,668 @@
+//! Bringing dirty pages to the store.
+//!
+//! # Boundary
+//! Which pages, in what order, when, and what becomes of errors. Who makes pages dirty is
+//! [`super::write`].
+//!
+//! # Concurrency
+//! A run is neighbouring dirty pages, in the order of the file. Its first page is waited for, the
+//! others only tried, so that two runs never wait for each other. With all of them locked, their tags
+//! change from dirty to writing, their bytes are copied out, and they are unlocked before the store is
+//! asked: they can be read and written meanwhile, and are then dirty again, but nobody writes them back
+//! until this run is done (`WRITING`). Who writes back is inside the gate, so no cut and no punch is
+//! overtaken by a run that began before it.
+//!
+//! W1. A page that is dirty and not locked has the tag [`Tag::Dirty`].
+//! W2. A page is `WRITING` from the copy of its bytes until the store has answered about them.
+//! W3. A run that failed, or whose thread panicked, leaves its pages dirty.
+//! W4. Its error is in the file's log before its pages lose the tag or the state of being written. So
+//!     who finds a page neither dirty nor being written, and then no new error, knows that it arrived.
+//!
+//! # Why
+//! In index order and large runs, because every store is slow per request. `fsync` marks what is dirty
+//! when it begins ([`Tag::ToWrite`]) and is done when that is written, whatever is written meanwhile (as
+//! Linux `tag_pages_for_writeback`). Errors are told once per open file and the pages stay: a store that
+//! was full a moment ago may not be now. Weakness: a store that never recovers keeps the dirty pages in
+//! memory until the end, where they are named in the log.
+
+use super::file::FilePages;
+use super::{Alone, Borrowed, Heard, PAGE, PageCache};
+use crate::attributes::{SetAttributes, SetTime};
+use crate::backend::{Authority, FileRef, OpenMode, Opens, SyncMode};
+use crate::caller::Caller;
+use crate::error::{Error, Result};
+use crate::ops::AttributeChange;
+use crate::vfs::Core;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uvfs_concurrent::epoch;
+use uvfs_concurrent::frame::{Locked, Outcome, PageRef};
+use uvfs_concurrent::primitive::atomic::Ordering::Relaxed;
+use uvfs_concurrent::radix::Tag;
+
+/// How soon to look again when all that is dirty is being written.
+const BUSY: Duration = Duration::from_millis(10);
+/// All pages of a file.
+const ALL: Range<u64> = 0..u64::MAX;
+/// Threads that write one file back, at most.
+const HELPERS_MAX: u32 = 2;
+/// Runs that may fail before an `fsync` gives up: a store that is dead is not asked for every run.
+const FAILURES_MAX: usize = 3;
+
+impl Core {
+    /// Writes what is dirty in a file when the call begins, and waits for what others are writing of it.
+    ///
+    /// # Errors
+    /// If any of it did not arrive, whoever wrote it: the last error. What did not arrive stays dirty.
+    pub(super) fn write_out(&self, pages: &FilePages) -> Result<()> {
+        let _inside = pages.gate.enter();
+        self.write_marked(pages, FAILURES_MAX)
+    }
+
+    /// As [`Core::write_out`] for the whole file, by who is alone; then nothing is held back.
+    pub(super) fn write_out_alone(&self, pages: &FilePages, _alone: &Alone<'_>) -> Result<()> {
+        if !pages.holds_back() {
+            return Ok(());
+        }
+        self.write_marked(pages, FAILURES_MAX)?;
+        self.tell_change(pages)?;
+        if pages.holds_back() { Err(pages.errors.last().unwrap_or(Error::Busy)) } else { Ok(()) }
+    }
+
+    /// The caller is inside the gate, or alone. Gives up after so many runs that failed.
+    fn write_marked(&self, pages: &FilePages, failures_max: usize) -> Result<()> {
+        let errors = pages.errors.count();
+        let mut failures = 0;
+        // What others were writing in the first round and failed to is dirty in the second.
+        for _ in 0..2 {
+            pages.tree.copy_tag(ALL, Tag::Dirty, Tag::ToWrite, &epoch::pin());
+            let mut at = 0;
+            while let Some(index) = pages.next_tagged(at..u64::MAX, Tag::ToWrite) {
+                let run = self.write_run(pages, index, Tag::ToWrite);
+                at = run.stop;
+                failures += usize::from(run.result.is_err());
+                if failures >= failures_max {
+                    break;
+                }
+            }
+            if failures > 0 {
+                pages.tree.clear_tags(ALL, Tag::ToWrite, &epoch::pin());
+            }
+            if !pages.wait_for_writing() || failures > 0 {
+                break;
+            }
+        }
+        // Errors are noted before the pages they are about can be met as written (W4).
+        match pages.errors.count() == errors {
+            true => Ok(()),
+            false => Err(pages.errors.last().unwrap_or(Error::Busy)),
+        }
+    }
+
+    /// Writes one run of a file, where the last one ended; how many pages. 0: nothing is dirty, or the
+    /// file is busy.
+    pub(super) fn write_next_run(&self, pages: &FilePages) -> Result<u64> {
+        let Some(_inside) = pages.gate.try_enter() else { return Ok(0) };
+        // ORDERING: Relaxed; a hint where to begin.
+        let from = pages.cursor.load(Relaxed);
+        let next = pages.next_tagged(from..u64::MAX, Tag::Dirty);
+        let Some(first) = next.or_else(|| pages.next_tagged(0..from, Tag::Dirty)) else {
+            return Ok(0);
+        };
+        // ORDERING: Relaxed; as above.
+        pages.cursor.store(first + pages.cache.run_pages(self), Relaxed);
+        self.write_run(pages, first, Tag::Dirty).result
+    }
+
+    /// Writes the dirty pages from `first` on that are neighbours. The caller is inside the gate.
+    fn write_run(&self, pages: &FilePages, first: u64, tag: Tag) -> Run {
+        let Some(locked) = lock_to_write(pages, first, tag) else {
+            return Run { stop: first + 1, result: Ok(0) };
+        };
+        let mut locks = vec![locked];
+        for index in first + 1..first + pages.cache.run_pages(self) {
+            let Some(page) = pages.find(index) else { break };
+            let Ok(locked) = page.try_lock() else { break };
+            let page = locked.page();
+            if !page.is_attached() || !page.is_dirty() || page.is_writing() {
+                break;
+            }
+            locks.push(locked);
+        }
+        let stop = first + locks.len() as u64;
+        let mut buffer = pages.cache.buffer(locks.len() * PAGE as usize);
+        let mut run = WriteRun::begin(pages, first..stop, locks, &mut buffer);
+        // Read after the pages (F3 of `file`).
+        let size = pages.size().unwrap_or(u64::MAX);
+        let start = first * PAGE;
+        let length = size.saturating_sub(start).min(buffer.len() as u64) as usize;
+        let result = match self.write_fully(pages, start, &buffer[..length]) {
+            Ok(()) => {
+                let count = run.end(Outcome::Written);
+                pages.cache.counters.runs_written.hit();
+                pages.cache.counters.pages_written.add(count);
+                Ok(count)
+            }
+            Err(error) => {
+                run.fail(&error);
+                Err(error)
+            }
+        };
+        Run { stop, result }
+    }
+
+    /// Writes all of `data` to the store.
+    fn write_fully(&self, pages: &FilePages, offset: u64, data: &[u8]) -> Result<()> {
+        let writer = Writer::find(self, pages)?;
+        self.look_for_others(pages, writer.file());
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            match self.backend().write(&Caller::root(), writer.file(), at, &data[done..])? {
+                0 => return Err(Error::NoSpace),
+                count => done += count.min(data.len() - done),
+            }
+        }
+        if self.shares_files()
+            && let Ok(now) = self.backend().attributes(writer.file())
+        {
+            pages.stored(&now);
+        }
+        Ok(())
+    }
+
+    /// Whether others may change files without telling.
+    fn shares_files(&self) -> bool {
+        self.capabilities.authority == Authority::Shared && !self.config.watch
+    }
+
+    /// Before a change of the store's file: if others have changed it, which our change would hide, what
+    /// is cached of it goes.
+    fn look_for_others(&self, pages: &FilePages, file: FileRef) {
+        if self.shares_files()
+            && let Ok(now) = self.backend().attributes(file)
+            && pages.changed_by_others(&now)
+        {
+            pages.attributes_changed();
+        }
+    }
+
+    /// If nothing of a file waits to be written, tells the store when it changed, and closes what was
+    /// kept open for writing.
+    ///
+    /// # Errors
+    /// Why the store was not told: it failed, and is told later.
+    pub(super) fn settle(&self, pages: &FilePages) -> Result<()> {
+        let _inside = pages.gate.enter();
+        self.tell_change(pages)
+    }
+
+    /// As [`Core::settle`], by who is inside the gate or alone: somebody who sets times is alone, so the
+    /// time told is the last one.
+    fn tell_change(&self, pages: &FilePages) -> Result<()> {
+        let mut result = Ok(());
+        let told = match pages.untold_change() {
+            Some(time) => {
+                let Some(node) = pages.local().keeps.clone() else { return Ok(()) };
+                let change = AttributeChange::begin(self, &node);
+                let set = SetAttributes { mtime: Some(SetTime::At(time)), ..Default::default() };
+                let writer = Writer::find(self, pages);
+                let file = writer.as_ref().map_or(FileRef::unopened(pages.inode), Writer::file);
+                self.look_for_others(pages, file);
+                match self.backend().set_attributes(&Caller::root(), file, &set) {
+                    Ok(given) => {
+                        let kept = pages.told_change(Some(time));
+                        change.settle(given);
+                        kept
+                    }
+                    Err(error @ (Error::Io(_) | Error::TimedOut | Error::Interrupted)) => {
+                        pages.failed();
+                        result = Err(error);
+                        None
+                    }
+                    // It has no such time, or no such file any more: it keeps its own.
+                    Err(_) => pages.told_change(Some(time)),
+                }
+            }
+            None => pages.told_change(None),
+        };
+        drop(told);
+        self.close_left(pages);
+        result
+    }
+
+    /// Closes what everybody has left and nothing waits for.
+    fn close_left(&self, pages: &FilePages) {
+        for file in pages.opens.closable(pages.is_unwritten()) {
+            self.backend().close(file);
+        }
+    }
+
+    /// fsync(2) of one open file, or of the file if nobody tracks opens.
+    pub(crate) fn sync_pages(
+        self: &Arc<Self>,
+        pages: &Arc<FilePages>,
+        file: FileRef,
+        mode: SyncMode,
+        heard: &Heard,
+    ) -> Result<()> {
+        let written = self.write_out(pages).and_then(|()| match (self.settle(pages), mode) {
+            // fdatasync(2) is not about times.
+            (_, SyncMode::Data) => Ok(()),
+            (told, SyncMode::All) => told,
+        });
+        let synced = match &written {
+            Ok(()) => self.backend().sync(file, mode),
+            Err(_) => Ok(()),
+        };
+        match pages.errors.tell(heard) {
+            Some(error) => Err(error),
+            None => written.and(synced),
+        }
+    }
+
+    /// close(2) of one descriptor: tells what went wrong.
+    pub(crate) fn flush_pages(
+        self: &Arc<Self>,
+        pages: &Arc<FilePages>,
+        heard: &Heard,
+    ) -> Result<()> {
+        let shared = self.capabilities.authority == Authority::Shared;
+        let written = match shared {
+            true => self.write_out(pages).and_then(|()| self.settle(pages)),
+            false => Ok(()),
+        };
+        match pages.errors.tell(heard) {
+            Some(error) => Err(error),
+            None => written,
+        }
+    }
+
+    /// Writes everything that is dirty in a file.
+    pub(crate) fn write_out_all(&self, pages: &FilePages) -> Result<()> {
+        if pages.holds_back() { self.write_out(pages) } else { Ok(()) }
+    }
+
+    /// Whoever opened `file` is done with it: closes it, now or when everything is written.
+    pub(crate) fn leave_pages(&self, pages: &FilePages, file: FileRef, mode: OpenMode) {
+        let _leaving = Leaving { core: self, pages, file };
+        let shared = self.capabilities.authority == Authority::Shared;
+        if shared && mode.write && pages.holds_back() {
+            // What goes wrong is told to who has the file open still, or opens it next.
+            if self.write_out(pages).is_ok() {
+                drop(self.settle(pages));
+            }
+        }
+    }
+
+    /// Writes one run of any file; how many pages. 0: nothing is dirty, or it is being written.
+    pub(super) fn write_any(&self) -> Result<u64> {
+        let mut failed = None;
+        for file in self.pages.some_dirty_files() {
+            match self.write_next_run(&file) {
+                Ok(0) => {}
+                Ok(count) => return Ok(count),
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.map_or(Ok(0), Err)
+    }
+
+    /// One step of a thread that writes back; when there is something for the next, if at all.
+    pub(super) fn write_back_step(self: &Arc<Self>) -> Option<Instant> {
+        let cache = &self.pages;
+        let now = Instant::now();
+        let hurry = cache.dirty() > self.dirty_thresholds().0;
+        let mut next: Option<Instant> = None;
+        let mut wait = |when: Instant| next = Some(next.map_or(when, |next| next.min(when)));
+        let count = cache.dirty_files.lock().len();
+        for _ in 0..count {
+            let Some(file) = cache.dirty_files.lock().pop_front() else { break };
+            let due = file.due(now, self.config.write_back_delay, hurry);
+            // Before it is written: another thread may write its next run.
+            cache.queue_dirty(file.clone());
+            if due > now {
+                wait(due);
+                continue;
+            }
+            if self.discard_if_gone(&file) {
+                continue;
+            }
+            let Some(helping) = Helping::begin(&file) else {
+                wait(now + BUSY);
+                continue;
+            };
+            let wrote = self.write_next_run(&file);
+            drop(helping);
+            match wrote {
+                Ok(0) if file.is_unwritten() => wait(now + BUSY),
+                Ok(0) => {
+                    // What failed is tried again.
+                    let _ = self.settle(&file);
+                    match cache.unqueue_settled(&file) {
+                        true => {}
+                        false => wait(now + BUSY),
+                    }
+                }
+                Ok(_) => return Some(now),
+                Err(error) => {
+                    log::warn!(
+                        "inode {}: cannot write back, will try again: {error}",
+                        file.inode.0
+                    );
+                    wait(file.due(now, self.config.write_back_delay, hurry));
+                }
+            }
+        }
+        next
+    }
+
+    /// A file without a name that nobody has open will never be read: its dirty pages go. True if so.
+    fn discard_if_gone(&self, file: &Arc<FilePages>) -> bool {
+        let node = file.local().keeps.clone();
+        // Held by what is dirty and by us alone: nobody can open it again.
+        // Where others change the store, one may give it a name.
+        let gone = self.capabilities.opens == Opens::Tracked
+            && self.capabilities.authority == Authority::Sole
+            && node.is_some_and(|node| node.inode.is_unlinked() && node.inode.racy_holds() <= 2)
+            && !file.opens.any_wanted();
+        if !gone {
+            return false;
+        }
+        let alone = file.gate.enter_alone();
+        file.drop_range(ALL);
+        drop(alone);
+        let changed = file.untold_change();
+        drop(file.told_change(changed));
+        // Nothing is left to be told.
+        let _ = self.settle(file);
+        self.pages.unqueue_settled(file);
+        true
+    }
+
+    /// Writes everything back, of all files.
+    ///
+    /// # Errors
+    /// The last one; every file is tried.
+    pub(crate) fn sync_all_pages(&self) -> Result<()> {
+        let mut result = Ok(());
+        for file in self.pages.all_files() {
+            if !file.holds_back() {
+                continue;
+            }
+            let written = {
+                let _inside = file.gate.enter();
+                // Every run is tried, and what failed once more.
+                self.write_marked(&file, usize::MAX)
+                    .or_else(|_| self.write_marked(&file, usize::MAX))
+            };
+            if let Err(error) = written.and_then(|()| self.settle(&file)) {
+                result = Err(error);
+            }
+        }
+        result
+    }
+
+    /// The end: writes everything back, and names in the log what cannot be.
+    pub(crate) fn end_pages(self: &Arc<Self>) {
+        drop(self.pages.workers.stop());
+        // Errors are told for each file below; one that panics does not keep the others from it.
+        for _ in 0..2 {
+            let _ = catch_unwind(AssertUnwindSafe(|| self.sync_all_pages()));
+        }
+        for file in self.pages.all_files() {
+            let unwritten = file.local().unwritten;
+            if unwritten > 0 {
+                let why = file.errors.last().unwrap_or(Error::Busy);
+                log::error!(
+                    "inode {}: {} bytes could not be written and are lost: {why}",
+                    file.inode.0,
+                    unwritten as u64 * PAGE
+                );
+                file.drop_range(ALL);
+            }
+            let changed = file.untold_change();
+            drop(file.told_change(changed));
+            for open in file.opens.closable(false) {
+                let _ = catch_unwind(AssertUnwindSafe(|| self.backend().close(open)));
+            }
+        }
+        // Dropped with no lock held: some may be the last of their file.
+        let queued = std::mem::take(&mut *self.pages.dirty_files.lock());
+        drop(queued);
+    }
+}
+
+impl PageCache {
+    /// The files that have waited longest.
+    fn some_dirty_files(&self) -> Vec<Arc<FilePages>> {
+        let mut files = self.dirty_files.lock();
+        let count = files.len().min(8);
+        files.rotate_left(count);
+        let mut some: Vec<_> = files.iter().rev().take(count).cloned().collect();
+        drop(files);
+        // Those first that nobody writes now: their store may be stuck.
+        some.sort_by_key(|file| file.local().helpers);
+        some
+    }
+
+    /// Takes a file that holds nothing back out of the queue. False if it does again.
+    fn unqueue_settled(&self, file: &Arc<FilePages>) -> bool {
+        let mut files = self.dirty_files.lock();
+        let mut local = file.local();
+        if local.keeps.is_some() {
+            return false;
+        }
+        local.queued = false;
+        files.retain(|queued| !Arc::ptr_eq(queued, file));
+        true
+    }
+}
+
+impl FilePages {
+    /// Waits for all pages that are being written when the call begins. Whether there were any.
+    fn wait_for_writing(&self) -> bool {
+        let (mut at, mut any) = (0, false);
+        while let Some(index) = self.next_tagged(at..u64::MAX, Tag::Writing) {
+            at = index + 1;
+            any = true;
+            if let Some(page) = self.find(index) {
+                page.wait_written();
+            }
+        }
+        any
+    }
+
+    /// When this file is to be written back.
+    fn due(&self, now: Instant, delay: Duration, hurry: bool) -> Instant {
+        let local = self.local();
+        let ripe = match local.since {
+            _ if hurry => now,
+            Some(since) => since + delay,
+            None => now,
+        };
+        local.pause.map_or(ripe, |(until, _)| ripe.max(until))
+    }
+}
+
+/// An open file that is being left, also if writing it out panics.
+struct Leaving<'a> {
+    core: &'a Core,
+    pages: &'a FilePages,
+    file: FileRef,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let Self { core, pages, file } = *self;
+        let leave = || {
+            if pages.opens.leave(file.file, pages.is_unwritten()) {
+                core.backend().close(file);
+            }
+            // It may have been the last thing that was written while we looked.
+            core.close_left(pages);
+        };
+        if std::thread::panicking() {
+            // One panic of the store is enough: a second one would end the process.
+            let _ = catch_unwind(AssertUnwindSafe(leave));
+        } else {
+            leave();
+        }
+    }
+}
+
+/// A thread that writes a file back.
+struct Helping<'a>(&'a FilePages);
+
+impl<'a> Helping<'a> {
+    /// `None` if enough do already: a store that is stuck with one file has some left for the others.
+    fn begin(file: &'a FilePages) -> Option<Self> {
+        let mut local = file.local();
+        if local.helpers >= HELPERS_MAX {
+            return None;
+        }
+        local.helpers += 1;
+        Some(Self(file))
+    }
+}
+
+impl Drop for Helping<'_> {
+    fn drop(&mut self) {
+        self.0.local().helpers -= 1;
+    }
+}
+
+/// What became of a run.
+struct Run {
+    /// The index behind it.
+    stop: u64,
+    /// How many pages it had.
+    result: Result<u64>,
+}
+
+/// Locks page `index` to write it; waits for who writes it now. `None`: nothing to write any more.
+fn lock_to_write(pages: &FilePages, index: u64, tag: Tag) -> Option<Locked<'_>> {
+    loop {
+        let locked = pages.lock(index)?;
+        if locked.page().is_writing() {
+            // It may be dirty again after that, even if it is not now.
+            let page = locked.unlock();
+            page.wait_written();
+        } else if locked.page().is_dirty() {
+            return Some(locked);
+        } else {
+            if tag == Tag::ToWrite {
+                pages.tree.clear_tag(index, tag, &epoch::pin());
+            }
+            return None;
+        }
+    }
+}
+
+/// A file of the store to write by.
+struct Writer<'a> {
+    core: &'a Core,
+    pages: &'a FilePages,
+    file: Option<Borrowed>,
+    opened: Option<FileRef>,
+}
+
+impl<'a> Writer<'a> {
+    /// One that is open for writing, or one opened for this.
+    fn find(core: &'a Core, pages: &'a FilePages) -> Result<Self> {
+        let mut writer = Self { core, pages, file: None, opened: None };
+        if core.capabilities.opens == Opens::Tracked {
+            writer.file = pages.opens.writer();
+            if writer.file.is_none() {
+                let mode = OpenMode { read: false, ..OpenMode::READ_WRITE };
+                let file = core.backend().open(&Caller::root(), pages.inode, mode)?;
+                writer.opened = Some(FileRef { inode: pages.inode, file });
+            }
+        }
+        Ok(writer)
+    }
+
+    fn file(&self) -> FileRef {
+        let known = self.file.as_ref().map(|borrowed| borrowed.0).or(self.opened);
+        known.unwrap_or(FileRef::unopened(self.pages.inode))
+    }
+}
+
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        if let Some(borrowed) = self.file.take() {
+            self.pages.end_use(self.core, borrowed);
+        }
+        if let Some(file) = self.opened.take() {
+            self.core.backend().close(file);
+        }
+    }
+}
+
+/// Pages on their way to the store. Dirty again if that is not finished.
+struct WriteRun<'a> {
+    pages: &'a FilePages,
+    range: Range<u64>,
+    writing: Vec<PageRef<'a>>,
+}
+
+impl<'a> WriteRun<'a> {
+    /// Copies the locked pages into `buffer`; from then on they are being written.
+    fn begin(
+        pages: &'a FilePages,
+        range: Range<u64>,
+        mut locks: Vec<Locked<'a>>,
+        buffer: &mut [u8],
+    ) -> Self {
+        for (locked, into) in locks.iter_mut().zip(buffer.chunks_mut(PAGE as usize)) {
+            locked.begin_writing();
+            locked.read(0, into);
+        }
+        let guard = epoch::pin();
+        pages.tree.set_tags(range.clone(), Tag::Writing, &guard);
+        pages.tree.clear_tags(range.clone(), Tag::Dirty, &guard);
+        pages.tree.clear_tags(range.clone(), Tag::ToWrite, &guard);
+        drop(guard);
+        let writing = locks.into_iter().map(Locked::unlock).collect();
+        Self { pages, range, writing }
+    }
+
+    /// The store did not take it.
+    fn fail(&mut self, error: &Error) {
+        // Before the pages can be met as written: who waits for them looks for errors next (W4).
+        self.pages.errors.record(error);
+        self.pages.failed();
+        self.pages.cache.counters.write_errors.hit();
+        self.end(Outcome::Again);
+    }
+
+    /// The store has answered; how many pages that were. Once.
+    fn end(&mut self, outcome: Outcome) -> u64 {
+        let writing = std::mem::take(&mut self.writing);
+        let count = writing.len() as u64;
+        if count == 0 {
+            return 0;
+        }
+        let guard = epoch::pin();
+        if outcome == Outcome::Again {
+            self.pages.tree.set_tags(self.range.clone(), Tag::Dirty, &guard);
+        }
+        self.pages.tree.clear_tags(self.range.clone(), Tag::Writing, &guard);
+        drop(guard);
+        // One that was written to meanwhile is dirty on its own account: it counts once.
+        let less = writing.iter().filter(|page| page.end_writing(outcome)).count() as u64;
+        self.pages.answered(less, outcome);
+        count
+    }
+}
+
+impl Drop for WriteRun<'_> {
+    /// The thread panicked.
+    fn drop(&mut self) {
+        if !self.writing.is_empty() {
+            self.fail(&Error::Corrupt("writing back panicked"));
+        }
+    }
+}
