@@ -4,9 +4,11 @@
 //! Names, defaults and help texts. Values that can be wrong in more than form (sizes, durations)
 //! stay text here and are read where a one-line refusal can name the remedy ([`crate::serve`]).
 
+use crate::cleaning::flags::{CachedArguments, DropArguments};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use uvfs_vfs::PagePolicy;
 
 const EXIT_STATUS: &str = "\
 Exit status:
@@ -19,11 +21,25 @@ Examples:
   uvfs mount memory: /mnt/ram --size 2G        a file system in RAM
   uvfs mount /srv/data /mnt/data               a directory, until Ctrl-C
   uvfs mount dir:/srv/data /mnt/data --daemon  the same in the background
+  uvfs mount /srv/data /mnt/data --page-cache write-back --cache-size 2G
+                                               writes return at once, and go to the disk in large runs
   uvfs mount ./memory: /mnt/odd                a directory that is called `memory:`
   uvfs stat                                    what is mounted
   uvfs stat /mnt/data --json                   caches and counters, for programs
   uvfs stat /mnt/data --locks --interval 5     who waits for which lock, during 5 s
+  uvfs set /mnt/data cache-size=1G             gives a mount more memory, or less, while it is used
+  uvfs cached /srv/data                        what of its files is in memory, by directory
+  uvfs drop 1:/srv/data                        takes their pages out of memory
   uvfs unmount /mnt/data                       ends a mount, also one whose daemon died";
+
+const SET_KEYS: &str = "\
+Keys:
+  cache-size  memory of the whole process, as for `uvfs mount`: 512M, 2G, or a share such as 25%.
+              What is too much goes at once, but for what is in use
+
+Examples:
+  uvfs set /mnt/data cache-size=1G             more, or less
+  uvfs set /mnt/data cache-size=10%            a tenth of the machine's or the container's memory";
 
 /// Mounts RAM or a host directory through uvfs, a file system layer in user space.
 #[derive(Debug, Parser)]
@@ -47,6 +63,12 @@ pub(crate) enum Command {
     Mount(Box<MountArguments>),
     /// Show what is mounted, what the caches hold and what they did
     Stat(StatArguments),
+    /// Change settings of a mount while it is in use
+    Set(SetArguments),
+    /// Empty caches of one directory, on any file system
+    Drop(DropArguments),
+    /// Show what the kernel has in memory of the files below a directory
+    Cached(CachedArguments),
     /// End a mount, with everything written
     Unmount(UnmountArguments),
 }
@@ -88,10 +110,23 @@ pub(crate) struct MountArguments {
     /// Notice changes made directly in the host directory at once, not after the timeouts
     #[arg(long)]
     pub(crate) watch: bool,
-    /// Memory for the caches, half of it for names with their inodes and half for file data, at
-    /// least 4M: 256M, 10% [default: 512M]
+    /// Memory of the whole process, nearly all of it for the caches: 256M, 1G, or a share of the memory
+    /// of the machine or its control group, such as 10%. With a page cache, names with their inodes have
+    /// half of it at most. What is stored in a `memory:` file system comes on top
+    /// [default: 25%, at most 8G]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) cache_size: Option<String>,
+    /// What is done with file data of a host directory
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = PageCache::Auto)]
+    pub(crate) page_cache: PageCache,
+    /// Most that is read ahead of a sequential reader at once: 256K, up to 1M; 0 for nothing. With a page
+    /// cache only [default: 512K]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) read_ahead: Option<String>,
+    /// How long written data may wait before it is brought to the source. With
+    /// `--page-cache write-back` only [default: 5s]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) write_back_delay: Option<String>,
     /// Threads that read requests from the kernel, 1 to 64 [default: by the number of cores]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) readers: Option<String>,
@@ -136,6 +171,17 @@ pub(crate) struct StatArguments {
     pub(crate) interval: Option<String>,
 }
 
+/// `uvfs set`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{SET_KEYS}\n\n{EXIT_STATUS}"))]
+pub(crate) struct SetArguments {
+    /// Where it is mounted
+    pub(crate) mountpoint: PathBuf,
+    /// What to change, such as cache-size=1G
+    #[arg(value_name = "KEY=VALUE", required = true)]
+    pub(crate) settings: Vec<String>,
+}
+
 /// `uvfs unmount`.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_STATUS)]
@@ -145,6 +191,31 @@ pub(crate) struct UnmountArguments {
     /// Detach now, although in use; serving ends with the last user
     #[arg(long)]
     pub(crate) lazy: bool,
+}
+
+/// Where file data is cached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PageCache {
+    /// As is best for the source: RAM and host directories are cached by the kernel already
+    Auto,
+    /// Not by uvfs; every request goes to the source
+    Off,
+    /// In uvfs, within --cache-size; what is written goes to the source at once
+    WriteThrough,
+    /// In uvfs; what is written goes to the source later, in large runs, or by fsync, which tells
+    /// what went wrong
+    WriteBack,
+}
+
+impl From<PageCache> for PagePolicy {
+    fn from(cache: PageCache) -> Self {
+        match cache {
+            PageCache::Auto => PagePolicy::Auto,
+            PageCache::Off => PagePolicy::Off,
+            PageCache::WriteThrough => PagePolicy::WriteThrough,
+            PageCache::WriteBack => PagePolicy::WriteBack,
+        }
+    }
 }
 
 /// How much is logged.

@@ -1,4 +1,4 @@
-//! `uvfs`: mounts RAM or a host directory, reports on mounts, and ends them.
+//! `uvfs`: mounts RAM or a host directory, reports on mounts, changes and ends them.
 //!
 //! # Boundary
 //! Composition: command line → checks → backend, core and frontend → control socket. Knows no
@@ -17,16 +17,19 @@
 #![forbid(unsafe_code)]
 
 mod checks;
+mod cleaning;
 mod control;
 mod daemon;
 mod flags;
 mod holders;
 mod locks_report;
 mod logger;
+mod memory;
 mod mountinfo;
 mod plan;
 mod sandbox;
 mod serve;
+mod set;
 mod source;
 mod stat;
 mod units;
@@ -83,6 +86,9 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Mount(arguments) => serve::mount(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),
+        Command::Set(arguments) => set::run(&arguments),
+        Command::Drop(arguments) => cleaning::drop::run(&arguments),
+        Command::Cached(arguments) => cleaning::cached::run(&arguments),
         Command::Unmount(arguments) => unmount::run(&arguments),
     };
     match done {

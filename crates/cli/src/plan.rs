@@ -11,18 +11,18 @@
 use crate::Failure;
 use crate::checks::{self, Contents, Mounter};
 use crate::control::client;
-use crate::flags::MountArguments;
+use crate::flags::{MountArguments, PageCache};
+use crate::memory::{self, Machine, Overhead, ram_bytes};
 use crate::mountinfo;
 use crate::source::{self, Source};
 use crate::units::{self, Size};
+use clap::ValueEnum;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uvfs_backends::memory::SIZE_BYTES_MIN;
-use uvfs_vfs::VfsConfig;
+use uvfs_vfs::{READ_AHEAD_MAX, VfsConfig};
 
-/// Least memory for caches; below it they would only churn.
-const CACHE_BYTES_MIN: u64 = 4 << 20;
 /// Most threads that may read requests.
 const READERS_MAX: usize = 64;
 
@@ -65,6 +65,8 @@ pub(crate) struct Plan {
     pub(crate) mountpoint: PathBuf,
     /// Limits and lifetimes of the caches.
     pub(crate) config: VfsConfig,
+    /// What the process needs besides its caches.
+    pub(crate) overhead: Overhead,
     /// Threads that read requests, if not as many as the frontend thinks right.
     pub(crate) readers: Option<usize>,
     /// Name in the mount table.
@@ -80,6 +82,7 @@ pub(crate) struct Options {
     pub(crate) read_only: bool,
     pub(crate) watch: bool,
     pub(crate) passthrough: bool,
+    pub(crate) page_cache: Option<String>,
     pub(crate) daemon: bool,
     pub(crate) size_bytes: Option<u64>,
     pub(crate) attr_timeout: String,
@@ -92,8 +95,9 @@ pub(crate) struct Options {
 /// # Errors
 /// The first thing found wrong, as one line.
 pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
-    let config = config(arguments)?;
     let readers = arguments.readers.as_deref().map(readers).transpose()?;
+    let overhead = Overhead::here(readers);
+    let config = config(arguments, overhead)?;
     let name = arguments.name.as_deref().map(name).transpose()?;
     let store = store(arguments)?;
     let mounter = Mounter::here();
@@ -113,7 +117,8 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
         allow_other: arguments.allow_other,
         read_only: arguments.read_only,
         watch: arguments.watch,
-        passthrough: !arguments.no_passthrough,
+        passthrough: !arguments.no_passthrough && !caches_pages(arguments),
+        page_cache: caches_pages(arguments).then(|| show(arguments.page_cache)),
         daemon: arguments.in_background,
         size_bytes: match store {
             Store::Memory { size_bytes } => Some(size_bytes),
@@ -124,7 +129,7 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
         negative_timeout: units::show_duration(config.negative_timeout),
     };
     let name = name.unwrap_or_else(|| store.name());
-    Ok(Plan { store, mountpoint, config, readers, name, options })
+    Ok(Plan { store, mountpoint, config, overhead, readers, name, options })
 }
 
 fn store(arguments: &MountArguments) -> Result<Store, Failure> {
@@ -135,6 +140,11 @@ fn store(arguments: &MountArguments) -> Result<Store, Failure> {
             if arguments.watch {
                 return Err(Failure::usage(
                     "--watch: nobody else can change a memory: file system; leave it out",
+                ));
+            }
+            if caches_pages(arguments) {
+                return Err(Failure::usage(
+                    "--page-cache: a memory: file system is memory already; leave it out",
                 ));
             }
             Ok(Store::Memory { size_bytes })
@@ -157,34 +167,70 @@ fn memory_bytes(size: Size, ram_bytes: u64) -> Result<u64, Failure> {
     }
 }
 
-fn config(arguments: &MountArguments) -> Result<VfsConfig, Failure> {
+fn config(arguments: &MountArguments, overhead: Overhead) -> Result<VfsConfig, Failure> {
     let timeout = |name: &str, text: &str| -> Result<Duration, Failure> {
         Ok(option(name, Some(text), units::parse_duration)?.unwrap_or_default())
     };
-    let mut config = VfsConfig {
+    let cache_bytes = match &arguments.cache_size {
+        Some(text) => memory::cache_bytes("--cache-size", text, overhead)?,
+        None => overhead.default_bytes(Machine::here().memory_bytes()),
+    };
+    let defaults = VfsConfig::default();
+    if !caches_pages(arguments) {
+        let unused = [
+            ("--read-ahead", arguments.read_ahead.is_some()),
+            ("--write-back-delay", arguments.write_back_delay.is_some()),
+        ];
+        if let Some((option, _)) = unused.iter().find(|(_, given)| *given) {
+            return Err(Failure::usage(format!(
+                "{option}: nothing is cached by uvfs; add --page-cache write-back, or leave it out"
+            )));
+        }
+    }
+    if arguments.write_back_delay.is_some() && arguments.page_cache != PageCache::WriteBack {
+        return Err(Failure::usage(
+            "--write-back-delay: nothing is written later; add --page-cache write-back, or leave it out",
+        ));
+    }
+    let read_ahead = option("--read-ahead", arguments.read_ahead.as_deref(), read_ahead)?;
+    let delay = arguments.write_back_delay.as_deref();
+    let delay = option("--write-back-delay", delay, units::parse_duration)?;
+    let config = VfsConfig {
+        pages: arguments.page_cache.into(),
+        read_ahead_bytes: read_ahead.unwrap_or(defaults.read_ahead_bytes),
+        write_back_delay: delay.unwrap_or(defaults.write_back_delay),
         attr_timeout: timeout("--attr-timeout", &arguments.attr_timeout)?,
         entry_timeout: timeout("--entry-timeout", &arguments.entry_timeout)?,
         negative_timeout: timeout("--negative-timeout", &arguments.negative_timeout)?,
         watch: arguments.watch,
         read_only: arguments.read_only,
-        ..VfsConfig::default()
+        cache_bytes,
+        overhead_bytes: overhead.bytes(),
+        ..defaults
     };
-    if let Some(size) = option("--cache-size", arguments.cache_size.as_deref(), units::parse_size)?
-    {
-        share_out(&mut config, size.of(ram_bytes()))?;
-    }
     config.validate().map_err(|error| Failure::usage(format!("options: {error}")))?;
     Ok(config)
 }
 
-/// Divides `bytes` among the caches: half for file data, half for names and inodes.
-fn share_out(config: &mut VfsConfig, bytes: u64) -> Result<(), Failure> {
-    if bytes < CACHE_BYTES_MIN {
-        return Err(Failure::usage("--cache-size: too small to be of use; write at least 4M"));
+/// Whether uvfs is to keep file data.
+fn caches_pages(arguments: &MountArguments) -> bool {
+    matches!(arguments.page_cache, PageCache::WriteThrough | PageCache::WriteBack)
+}
+
+/// As it is written on the command line.
+fn show(cache: PageCache) -> String {
+    cache.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// A size for `--read-ahead`, which may be nothing.
+fn read_ahead(text: &str) -> Result<u64, String> {
+    if text == "0" {
+        return Ok(0);
     }
-    config.metadata_bytes = bytes / 2;
-    config.page_cache_bytes = bytes / 2;
-    Ok(())
+    match units::parse_size(text)? {
+        Size::Bytes(bytes @ 0..=READ_AHEAD_MAX) => Ok(bytes),
+        _ => Err(format!("write a size of at most {}K, or 0", READ_AHEAD_MAX / 1024)),
+    }
 }
 
 fn readers(text: &str) -> Result<usize, Failure> {
@@ -215,13 +261,6 @@ fn option<T>(
 ) -> Result<Option<T>, Failure> {
     let explain = |text: &str, why: String| Failure::usage(format!("{name} {text}: {why}"));
     text.map(|text| parse(text).map_err(|why| explain(text, why))).transpose()
-}
-
-fn ram_bytes() -> u64 {
-    let info = rustix::system::sysinfo();
-    let unit = u64::from(info.mem_unit.max(1));
-    #[allow(clippy::useless_conversion, reason = "a 32-bit field on 32-bit machines")]
-    u64::from(info.totalram).saturating_mul(unit)
 }
 
 #[cfg(test)]
@@ -255,7 +294,8 @@ mod tests {
         check("--attr-timeout", "5", "the unit is missing;");
         check("--entry-timeout", "-1s", "not a duration;");
         check("--negative-timeout", "soon", "not a duration;");
-        check("--cache-size", "1M", "at least 4M");
+        check("--cache-size", "1M", "below the working minimum");
+        check("--cache-size", "lots", "lots: not a size;");
         check("--readers", "0", "write 1 to 64");
         check("--readers", "many", "write 1 to 64");
         check("--name", "a,b", "without commas");
@@ -266,6 +306,15 @@ mod tests {
     fn options_that_mean_nothing_for_the_source_are_refused() {
         assert!(refusal(&["/tmp", "/", "--size", "1G"]).starts_with("--size: a directory has"));
         assert!(refusal(&["memory:", "/", "--watch"]).starts_with("--watch: nobody else"));
+        let cached = refusal(&["memory:", "/", "--page-cache", "write-back"]);
+        assert!(cached.starts_with("--page-cache: a memory: file system"), "{cached}");
+        let ahead = refusal(&["/tmp", "/", "--read-ahead", "64K"]);
+        assert!(ahead.starts_with("--read-ahead: nothing is cached"), "{ahead}");
+        let cached = ["/tmp", "/", "--page-cache", "write-through"];
+        let delay = refusal(&[&cached[..], &["--write-back-delay", "1s"]].concat());
+        assert!(delay.starts_with("--write-back-delay: nothing is written later"), "{delay}");
+        let ahead = refusal(&[&cached[..], &["--read-ahead", "2M"]].concat());
+        assert!(ahead.contains("at most 1024K"), "{ahead}");
     }
 
     #[test]
@@ -279,13 +328,22 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_shared_out_among_the_caches() {
-        let mut config = VfsConfig::default();
-        share_out(&mut config, 64 << 20).unwrap();
-        assert_eq!(config.metadata_bytes, 32 << 20);
-        assert_eq!(config.page_cache_bytes, 32 << 20);
-        share_out(&mut config, CACHE_BYTES_MIN).unwrap();
-        assert!(config.validate().is_ok(), "the least that is accepted works");
+    fn the_size_of_the_caches_is_that_of_the_process() {
+        let overhead = Overhead::here(Some(2));
+        let config = |line: &[&str]| {
+            super::config(&arguments(&[&["memory:", "/"], line].concat()), overhead)
+        };
+        let least = format!("{}M", overhead.minimum_bytes() >> 20);
+        for (text, bytes) in
+            [("64M", 64 << 20), ("1GiB", 1 << 30), (&*least, overhead.minimum_bytes())]
+        {
+            let config = config(&["--cache-size", text]).unwrap();
+            assert_eq!((config.cache_bytes, config.overhead_bytes), (bytes, overhead.bytes()));
+            assert!(config.validate().is_ok(), "the least that is accepted works");
+        }
+        let memory = Machine::here().memory_bytes();
+        assert_eq!(config(&[]).unwrap().cache_bytes, overhead.default_bytes(memory));
+        assert_eq!(config(&["--cache-size", "100%"]).unwrap().cache_bytes, memory);
     }
 
     #[test]

@@ -24,14 +24,17 @@ use crate::control::server::{Served, Server, Stays};
 use crate::daemon;
 use crate::flags::MountArguments;
 use crate::logger;
+use crate::memory::{Machine, Overhead};
 use crate::mountinfo;
 use crate::plan::{self, Options, Plan, Store};
 use crate::sandbox::{self, Sandbox};
+use crate::set::Setting;
 use crate::unmount;
 use rustix::io::Errno;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -94,6 +97,7 @@ struct Live {
     mountpoint: PathBuf,
     source: String,
     options: Options,
+    overhead: Overhead,
     since: u64,
     sandbox: Arc<OnceLock<Sandbox>>,
     /// Out of the mount table, but perhaps still in use.
@@ -132,6 +136,25 @@ impl Served for Live {
             log::error!("report: {error}");
             serde_json::Value::Null
         })
+    }
+
+    fn set(&self, settings: &BTreeMap<String, String>) -> Result<(), String> {
+        let mut cache_bytes = None;
+        for (key, value) in settings {
+            match Setting::parse(key, value)? {
+                Setting::CacheSize(size) => {
+                    let bytes = self.overhead.cache_bytes(size, Machine::here().memory_bytes());
+                    cache_bytes = Some(bytes.map_err(|why| format!("{key}={value}: {why}"))?);
+                }
+            }
+        }
+        // Everything can be done: now it is.
+        if let Some(bytes) = cache_bytes {
+            let done = self.vfs.set_cache_bytes(bytes);
+            done.map_err(|error| format!("cache-size={bytes}: {error}"))?;
+            log::info!("{}: cache-size={bytes}", self.mountpoint.display());
+        }
+        Ok(())
     }
 
     fn unmount(&self, lazy: bool) -> Result<(), Stays> {
@@ -175,9 +198,17 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
     let mount = Mount::start(vfs.clone(), &plan.mountpoint, options)
         .map_err(|error| not_mounted(&plan.mountpoint, &error))?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (mountpoint, options) = (plan.mountpoint, plan.options);
-    let detached = AtomicBool::new(false);
-    Ok(Arc::new(Live { mount, vfs, mountpoint, source, options, since, sandbox, detached }))
+    Ok(Arc::new(Live {
+        mount,
+        vfs,
+        mountpoint: plan.mountpoint,
+        source,
+        options: plan.options,
+        overhead: plan.overhead,
+        since,
+        sandbox,
+        detached: AtomicBool::new(false),
+    }))
 }
 
 fn memory_config(size_bytes: u64) -> MemoryConfig {
@@ -290,7 +321,10 @@ fn forward_end(live: &Arc<Live>, events: Sender<Event>) {
 fn wait_for_end(live: &Live, events: &Receiver<Event>) -> ExitCode {
     for event in events {
         match event {
-            Event::Ended => return ended(live),
+            Event::Ended => {
+                let status = ended(live);
+                return if written_back(live) { status } else { ExitCode::FAILURE };
+            }
             // ORDERING: Relaxed; as where it is set.
             Event::Signal if live.detached.load(Relaxed) => {
                 eprintln!("uvfs: {}: still in use; ended all the same", live.mountpoint.display());
@@ -301,6 +335,24 @@ fn wait_for_end(live: &Live, events: &Receiver<Event>) -> ExitCode {
     }
     // All senders are gone, which their threads do only after `Ended`.
     ExitCode::SUCCESS
+}
+
+/// Brings everything that was written to the source; says what could not be. Progress is the kernel's:
+/// nobody waits for the mount any more.
+fn written_back(live: &Live) -> bool {
+    match live.vfs.write_back_all() {
+        Ok(()) => true,
+        Err(error) => {
+            let dirty = live.vfs.statistics().pages.dirty_bytes;
+            eprintln!(
+                "uvfs: {}: {} bytes that were written could not be brought to {}: {error}; they are lost",
+                live.mountpoint.display(),
+                dirty,
+                live.source
+            );
+            false
+        }
+    }
 }
 
 /// The session is over. One that was cut off has left its mount in the tree, failing every request.

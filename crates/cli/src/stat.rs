@@ -156,7 +156,7 @@ fn render(report: &Value) -> String {
     row(&mut text, "files in reach", &string(&report["sandbox"]["files"]));
     row(&mut text, "system calls", &string(&report["sandbox"]["system_calls"]));
     render_caches(&mut text, core);
-    render_section(&mut text, "names and inodes together", &core["metadata"]);
+    render_section(&mut text, "memory", &core["budget"]);
     render_section(&mut text, "path walks in process", &core["walks"]);
     render_section(&mut text, "kernel", &report["frontend"]);
     render_section(&mut text, "store", &pairs_to_object(&core["backend"]));
@@ -288,7 +288,10 @@ mod tests {
             "sandbox": {"files": "only the source and /proc", "system_calls": "50 denied"},
             "core": {
                 "store": "directory",
-                "metadata": {"held_bytes": 2048, "limit_bytes": 4096, "garbage_bytes": 0},
+                "budget": {"limit_bytes": 8_388_608, "overhead_bytes": 4_194_304,
+                    "held_bytes": 3584, "metadata_bytes": 2048,
+                    "metadata_max_bytes": 4_192_768, "page_bytes": 1536,
+                    "page_max_bytes": 4_192_256, "garbage_bytes": 0},
                 "names": {"held": 1234, "limit": null, "hits": 5, "misses": 6, "evicted": 7},
                 "pages": {"held": 1536, "limit": 268_435_456u64, "hits": 0, "misses": 0,
                     "evicted": 0},
@@ -319,10 +322,15 @@ caches                         held        limit         hits       misses      
   pages                     1.5 KiB    256.0 MiB            0            0            0
   stale                3
 
-names and inodes together
+memory
   garbage bytes        0 B
-  held bytes           2.0 KiB
-  limit bytes          4.0 KiB
+  held bytes           3.5 KiB
+  limit bytes          8.0 MiB
+  metadata bytes       2.0 KiB
+  metadata max bytes   4.0 MiB
+  overhead bytes       4.0 MiB
+  page bytes           1.5 KiB
+  page max bytes       4.0 MiB
 
 path walks in process
   fast                 9

@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// Time in which a daemon answers what needs no waiting.
-const REPLY_TIME: Duration = Duration::from_secs(20);
+pub(crate) const REPLY_TIME: Duration = Duration::from_secs(20);
 
 /// Why a daemon could not be asked.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The control socket: how `uvfs stat` and `uvfs unmount` reach the daemon of a mount.
+//! The control socket: how `uvfs stat`, `uvfs set` and `uvfs unmount` reach the daemon of a mount.
 //!
 //! # Boundary
 //! [`protocol`] says what is said, [`place`] where the socket is, [`server`] answers in the daemon,

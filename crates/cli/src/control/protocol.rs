@@ -3,6 +3,8 @@
 //! ```text
 //! {"op":"stat"}                  → {"ok":true,"report":{...}}
 //! {"op":"locks"}                 → {"ok":true,"report":{...}}, the lock meter's
+//! {"op":"set","settings":{"cache-size":"1G"}}
+//!                                → {"ok":true} when all are done, or {"ok":false,"error":"..."}
 //! {"op":"unmount","lazy":false}  → {"ok":true}, then end of stream when the daemon has ended
 //!                                  {"ok":false,"error":"...","busy":true}
 //! ```
@@ -12,6 +14,7 @@
 //! have a bound of their own: the meter's grows with the places that take locks.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read};
 
 /// Longest request, its newline included.
@@ -20,13 +23,18 @@ pub(crate) const REQUEST_BYTES_MAX: u64 = 64 << 10;
 pub(crate) const REPLY_BYTES_MAX: u64 = 4 << 20;
 
 /// What a client asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub(crate) enum Request {
     /// The report of the mount.
     Stat,
     /// The report of the lock meter.
     Locks,
+    /// To change settings, all or none.
+    Set {
+        /// Values by key, as [`crate::set`] reads them.
+        settings: BTreeMap<String, String>,
+    },
     /// To end.
     Unmount {
         /// Also while in use.
@@ -105,6 +113,11 @@ mod tests {
         assert_eq!(parse(r#"{"op":"locks"}"#), Some(Request::Locks));
         assert_eq!(parse(r#"{"op":"unmount"}"#), Some(Request::Unmount { lazy: false }));
         assert_eq!(parse(r#"{"op":"unmount","lazy":true}"#), Some(Request::Unmount { lazy: true }));
+        let settings = BTreeMap::from([("cache-size".into(), "1G".into())]);
+        let set = r#"{"op":"set","settings":{"cache-size":"1G"}}"#;
+        assert_eq!(parse(set), Some(Request::Set { settings }));
+        assert_eq!(parse(r#"{"op":"set"}"#), None);
+        assert_eq!(parse(r#"{"op":"set","settings":{"cache-size":5}}"#), None);
         for bad in ["", "stat", "{}", r#"{"op":"reboot"}"#, r#"{"op":"unmount","lazy":3}"#, "[1]"] {
             assert_eq!(parse(bad), None, "{bad}");
         }

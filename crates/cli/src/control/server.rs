@@ -13,6 +13,7 @@
 
 use super::protocol::{self, Reply, Request};
 use crate::locks_report;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -37,6 +38,12 @@ const REPLIES_TIME: Duration = Duration::from_secs(5);
 pub(crate) trait Served: Send + Sync + 'static {
     /// What is mounted, and what the caches hold and did.
     fn report(&self) -> serde_json::Value;
+
+    /// Changes settings, all of them or none.
+    ///
+    /// # Errors
+    /// Which one is wrong and what would be right.
+    fn set(&self, settings: &BTreeMap<String, String>) -> Result<(), String>;
 
     /// Ends the mount; blocks while the kernel writes back.
     ///
@@ -204,6 +211,10 @@ fn answer(line: &str, served: &dyn Served) -> (Reply, bool) {
         Ok(Request::Locks) => {
             (Reply { report: Some(locks_report::collect()), ..Reply::done() }, false)
         }
+        Ok(Request::Set { settings }) => match served.set(&settings) {
+            Ok(()) => (Reply::done(), false),
+            Err(cause) => (Reply::refused(cause), false),
+        },
         Ok(Request::Unmount { lazy }) => match served.unmount(lazy) {
             Ok(()) => (Reply::done(), true),
             Err(stays) => (Reply { busy: stays.busy, ..Reply::refused(stays.cause) }, false),
@@ -246,6 +257,9 @@ mod tests {
         fn report(&self) -> serde_json::Value {
             serde_json::json!({"source": "fake"})
         }
+        fn set(&self, settings: &BTreeMap<String, String>) -> Result<(), String> {
+            settings.get("size").filter(|size| *size == "1").map(drop).ok_or("size is 1".into())
+        }
         fn unmount(&self, lazy: bool) -> Result<(), Stays> {
             match self.busy.load(Relaxed) && !lazy {
                 true => Err(Stays { cause: "in use".into(), busy: true }),
@@ -279,6 +293,10 @@ mod tests {
         let locks = ask(&mut client, "{\"op\":\"locks\"}\n");
         assert!(locks.starts_with("{\"ok\":true,\"report\":{\"classes\":["), "{locks}");
         assert!(ask(&mut client, "nonsense\n").contains("not a request"));
+        let set =
+            |value: &str| format!("{{\"op\":\"set\",\"settings\":{{\"size\":\"{value}\"}}}}\n");
+        assert_eq!(ask(&mut client, &set("1")), "{\"ok\":true}\n");
+        assert_eq!(ask(&mut client, &set("2")), "{\"ok\":false,\"error\":\"size is 1\"}\n");
         fake.busy.store(true, Relaxed);
         assert!(ask(&mut client, "{\"op\":\"unmount\"}\n").contains("\"busy\":true"));
         assert_eq!(ask(&mut client, "{\"op\":\"unmount\",\"lazy\":true}\n"), "{\"ok\":true}\n");

@@ -89,7 +89,27 @@ fn option_values_that_make_no_sense_are_usage_errors() {
     check("memory:", &["--watch"], &["--watch", "leave it out"]);
     check("memory:", &["--attr-timeout", "5"], &["--attr-timeout 5", "unit", "500ms"]);
     check("memory:", &["--readers", "0"], &["--readers 0", "1 to 64"]);
-    check("memory:", &["--cache-size", "1K"], &["--cache-size", "4M"]);
+    let rule = ["--cache-size 1K", "below the working minimum", "write at least"];
+    check("memory:", &["--cache-size", "1K"], &rule);
+}
+
+#[test]
+fn settings_that_make_no_sense_are_usage_errors() {
+    // Nothing is mounted there: what makes no sense is refused before anybody is asked.
+    let place = Place::new();
+    let check = |setting: &str, parts: &[&str]| {
+        check_refused(&["set", place.mnt(), setting], 2, parts);
+    };
+    check("colour=red", &["colour=red", "unknown key", "cache-size"]);
+    check("cache-size=lots", &["cache-size=lots", "not a size", "512M"]);
+    check("cache-size=0", &["cache-size=0", "zero"]);
+    check("cache-size=101%", &["cache-size=101%", "at most 100%"]);
+    check("cache-size", &["cache-size", "KEY=VALUE", "cache-size"]);
+    let help = run(&["set", "--help"]);
+    assert_eq!(help.code, Some(0));
+    for part in ["Keys:", "cache-size", "Examples:", "Exit status:"] {
+        assert!(help.stdout.contains(part), "no {part:?} in {}", help.stdout);
+    }
 }
 
 #[test]
@@ -106,7 +126,11 @@ fn a_daemon_that_cannot_start_says_so_through_the_command_that_started_it() {
 #[test]
 fn places_where_nothing_of_ours_is_mounted_are_refused() {
     let place = Place::new();
-    for command in ["stat", "unmount"] {
+    for command in [&["stat"][..], &["unmount"], &["set", "cache-size=1G"]] {
+        let (command, rest) = (command[0], &command[1..]);
+        let check_refused = |arguments: &[&str], status, parts: &[&str]| {
+            check_refused(&[arguments, rest].concat(), status, parts)
+        };
         check_refused(&[command, place.mnt()], 1, &["nothing is mounted here", "uvfs stat"]);
         check_refused(&[command, "/no-such"], 1, &["/no-such", "no such directory"]);
         check_refused(&[command, "/no/such/folder"], 1, &["/no/such/folder", "No such file"]);
@@ -127,7 +151,13 @@ fn command_lines_that_make_no_sense_get_status_2_and_help() {
     let nothing = finish(&mut uvfs());
     assert_eq!(nothing.code, Some(2));
     assert!(nothing.stderr.contains("Usage: uvfs"), "{nothing:?}");
-    for bad in [&["frobnicate"][..], &["mount"], &["mount", "memory:"], &["stat", "--frob", "/"]] {
+    for bad in [
+        &["frobnicate"][..],
+        &["mount"],
+        &["mount", "memory:"],
+        &["stat", "--frob", "/"],
+        &["set", "/"],
+    ] {
         let outcome = run(bad);
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
         assert!(outcome.stderr.contains("--help") || outcome.stderr.contains("Usage"));

@@ -1,6 +1,7 @@
 //! The built program, from outside: what it refuses and how, and what a mount does.
 
 mod bad_input;
+mod cleaning;
 mod common;
 mod locks;
 mod mounting;

@@ -109,7 +109,7 @@ fn a_report_says_what_is_mounted_and_how() {
     }
     let place = Place::new();
     let options =
-        ["--read-only", "--attr-timeout", "500ms", "--cache-size", "8M", "--readers", "2"];
+        ["--read-only", "--attr-timeout", "500ms", "--cache-size", "16M", "--readers", "2"];
     let pid = place.mount_daemon(place.src(), &options);
     let report = report(&place);
     assert_eq!(report["mountpoint"], place.mnt());
@@ -118,11 +118,19 @@ fn a_report_says_what_is_mounted_and_how() {
     assert_eq!(report["options"]["read_only"], true);
     assert_eq!(report["options"]["attr_timeout"], "500ms");
     assert_eq!(report["core"]["store"], "directory");
-    assert_eq!(report["core"]["pages"]["limit"], 4 << 20);
+    assert_eq!(report["core"]["budget"]["limit_bytes"], 16 << 20);
+    assert!(report["core"]["budget"]["overhead_bytes"].as_u64().unwrap() > 1 << 20);
     assert!(report["sandbox"]["system_calls"].as_str().unwrap().ends_with("denied"), "{report}");
     let text = run(&["stat", place.mnt()]).stdout;
-    for part in [place.mnt(), place.src(), "directory", "read-only", "attr-timeout 500ms", "names"]
-    {
+    for part in [
+        place.mnt(),
+        place.src(),
+        "directory",
+        "read-only",
+        "attr-timeout 500ms",
+        "names",
+        "memory",
+    ] {
         assert!(text.contains(part), "no {part:?} in\n{text}");
     }
     let listing = run(&["stat"]).stdout;
@@ -130,6 +138,45 @@ fn a_report_says_what_is_mounted_and_how() {
     assert!(listing.lines().any(|line| line == expected), "{listing}");
     let refused = fs::write(place.mountpoint.join("new"), "").unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc_erofs()));
+    unmount(&place);
+}
+
+/// The size of the caches changes while files are open; what cannot be is refused and changes nothing.
+#[test]
+fn the_memory_of_a_mount_is_changed_while_it_is_used() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.mount_daemon("memory:", &["--size", "64M"]);
+    let set = |setting: &str| run(&["set", place.mnt(), setting]);
+    let budget = |field: &str| report(&place)["core"]["budget"][field].as_u64().unwrap();
+    let mut kept = File::create_new(place.mountpoint.join("kept")).unwrap();
+    let outcome = set("cache-size=1GiB");
+    assert_eq!((outcome.code, outcome.stdout + &outcome.stderr), (Some(0), String::new()));
+    assert_eq!(budget("limit_bytes"), 1 << 30);
+    // Missing names are what no kernel holds; long ones are remembered at a price.
+    for at in 0..60_000 {
+        assert!(!place.mountpoint.join(format!("{at:0>150}")).exists());
+    }
+    let room = (16 << 20) - budget("overhead_bytes");
+    let before = budget("metadata_bytes");
+    assert!(before > room, "{before} bytes do not fill {room}");
+    assert_eq!(set("cache-size=16M").code, Some(0));
+    assert_eq!(budget("limit_bytes"), 16 << 20);
+    let after = budget("metadata_bytes");
+    assert!(after <= room, "{after} of {room} bytes are held");
+    let refused = set("cache-size=1M");
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""), "{refused:?}");
+    for part in [place.mnt(), "cache-size=1M", "below the working minimum", "write at least"] {
+        assert!(refused.stderr.contains(part), "no {part:?} in {refused:?}");
+    }
+    assert_eq!(budget("limit_bytes"), 16 << 20, "as it was");
+    assert_eq!(set("cache-size=100%").code, Some(0));
+    assert!(budget("limit_bytes") > 16 << 20);
+    kept.write_all(b"text").unwrap();
+    drop(kept);
+    assert_eq!(fs::read(place.mountpoint.join("kept")).unwrap(), b"text");
     unmount(&place);
 }
 
@@ -163,9 +210,13 @@ fn only_the_owner_and_root_are_answered() {
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
     let base = place.mountpoint.parent().unwrap();
     fs::set_permissions(base, fs::Permissions::from_mode(0o755)).unwrap();
-    for command in ["stat", "unmount"] {
+    for command in [
+        &["stat", place.mnt()][..],
+        &["unmount", place.mnt()],
+        &["set", place.mnt(), "cache-size=1G"],
+    ] {
         let mut stranger = Command::new(&copy);
-        stranger.args([command, place.mnt()]).uid(65534).gid(65534);
+        stranger.args(command).uid(65534).gid(65534);
         stranger.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
         let outcome = finish(&mut stranger);
         assert_eq!(outcome.code, Some(1), "{outcome:?}");

@@ -1,0 +1,236 @@
+//! `uvfs cached`: what the kernel has in memory of the files below a directory.
+//!
+//! # Boundary
+//! Walks, and prints what [`Census`] added up; once, or again and again.
+//!
+//! # Why
+//! Counting pages is a visit to every file, so a view is as old as its walk is long; the time is printed.
+//! A walk that begins when the last one ends would be all work and no rest: the interval counts from
+//! the end. Weakness: visiting brings names into the kernel's cache; `--no-fill` does not, and sees less.
+
+use super::flags::CachedArguments;
+use super::interrupt::Interrupt;
+use super::meter::{self, Meter};
+use super::opener::{Fill, Offered};
+use super::report::{Spinner, failure, left_alone};
+use super::tally::Outcome;
+use super::tree::{Census, Tree, summary};
+use super::walk::Walk;
+use crate::Failure;
+use crate::units::{parse_duration, show_count};
+use rustix::fs::{self, CWD, Mode, OFlags};
+use serde_json::{Value, json};
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Time between two views.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// If the directory cannot be walked.
+pub(crate) fn run(arguments: &CachedArguments) -> Result<ExitCode, Failure> {
+    let interval = match &arguments.interval {
+        None => INTERVAL,
+        Some(text) => interval(text)?,
+    };
+    let offered = Offered::probe();
+    if arguments.no_fill && !offered.can_leave_alone() {
+        return Err(super::drop::no_resolve_cached());
+    }
+    let directory = open(arguments)?;
+    let interrupt = Interrupt::by_signals()?;
+    loop {
+        let view = View::take(arguments, &directory, offered, &interrupt)?;
+        if view.outcome.interrupted && arguments.watch {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if arguments.json {
+            crate::print_line(&view.json(arguments).to_string());
+        } else {
+            print(&view.text(), arguments.watch);
+        }
+        if !arguments.watch {
+            return view.status(arguments);
+        }
+        if interrupt.wait(interval) {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, Failure> {
+    match parse_duration(text) {
+        Ok(interval) if interval.is_zero() => {
+            Err(Failure::usage("--interval 0: no rest between two views; write 1s or 500ms"))
+        }
+        Ok(interval) => Ok(interval),
+        Err(cause) => Err(Failure::usage(format!("--interval {text}: {cause}"))),
+    }
+}
+
+fn open(arguments: &CachedArguments) -> Result<OwnedFd, Failure> {
+    let path = &arguments.directory;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    fs::openat(CWD, path, flags, Mode::empty()).map_err(|errno| {
+        let remedy = match errno {
+            rustix::io::Errno::NOENT => "name an existing directory",
+            rustix::io::Errno::NOTDIR => "name the directory that it is in",
+            _ => "run as root or as its owner",
+        };
+        let path = path.display();
+        Failure::refused(format!("{path}: {}; {remedy}", crate::cause(&errno.into())))
+    })
+}
+
+/// What one walk found.
+#[derive(Debug)]
+struct View {
+    tree: Tree,
+    outcome: Outcome,
+    meter: Meter,
+    memory: Option<&'static str>,
+    elapsed: Duration,
+}
+
+impl View {
+    fn take(
+        arguments: &CachedArguments,
+        directory: &OwnedFd,
+        offered: Offered,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
+        let began = Instant::now();
+        let path = &arguments.directory;
+        let failed = |error: io::Error| {
+            Failure::refused(format!("{}: {}; try again", path.display(), crate::cause(&error)))
+        };
+        // A descriptor of its own, which is at the beginning of the listing.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let start = fs::openat(directory, c".", flags, Mode::empty());
+        let start = start.map_err(|errno| failed(errno.into()))?;
+        let meter = Meter::choose(start.as_fd());
+        let memory = meter::memory(start.as_fd());
+        let census = Census::new(meter, arguments.depth, path);
+        let fill = if arguments.no_fill { Fill::Never } else { Fill::Allowed };
+        let spinner = Spinner::new(&path.to_string_lossy());
+        // Between two views the last one stays on the screen; nothing is drawn over it.
+        let show = |progress: &_| {
+            if !arguments.watch {
+                spinner.show(progress);
+            }
+        };
+        let walk = Walk { offered, fill, interrupt, show: &show };
+        let walked = walk.run(start, path.as_os_str(), &census);
+        spinner.end();
+        let outcome = walked.map_err(failed)?;
+        let elapsed = began.elapsed();
+        Ok(Self { tree: census.into_tree(arguments.sort), outcome, meter, memory, elapsed })
+    }
+
+    fn text(&self) -> String {
+        let total = self.tree.total();
+        let mut text = self.tree.text();
+        let seconds = self.elapsed.as_secs_f64();
+        text += &format!("{}; {seconds:.3} s, by {}\n", summary(total), self.meter.name());
+        if self.meter == Meter::Mincore {
+            text += "dirty pages are not known here (they need cachestat, and no overlay)\n";
+        }
+        if let Some(name) = self.memory {
+            text += &format!("a {name}: these pages are the files themselves, not a cache\n");
+        }
+        if total.files_unknown > 0 {
+            let files = show_count(total.files_unknown);
+            text += &format!("not countable: {files} files of other users; run as root\n");
+        }
+        let left = left_alone(&self.outcome);
+        if !left.is_empty() {
+            text += &format!("not looked at: {left}\n");
+        }
+        text
+    }
+
+    fn json(&self, arguments: &CachedArguments) -> Value {
+        let tally = &self.outcome.tally;
+        json!({
+            "directory": arguments.directory.to_string_lossy(),
+            "measured_by": self.meter.name(),
+            "tree": self.tree.json(),
+            "files": tally.files,
+            "further_links": tally.links,
+            "not_countable": tally.files_unknown,
+            "directories": tally.directories,
+            "mount_points": tally.mounts,
+            "denied": tally.denied,
+            "failed": tally.failed,
+            "vanished": tally.vanished,
+            "names_brought_in": tally.names_filled,
+            "names_left_alone": tally.names_cold,
+            "interrupted": self.outcome.interrupted,
+            "elapsed_seconds": self.elapsed.as_secs_f64(),
+        })
+    }
+
+    /// A view in part is a view: only what failed for another reason than rights is a failure.
+    fn status(&self, arguments: &CachedArguments) -> Result<ExitCode, Failure> {
+        let name = arguments.directory.display().to_string();
+        if self.outcome.interrupted {
+            return Err(Failure::refused(format!("{name}: interrupted; the numbers are a part")));
+        }
+        match failure(&name, &self.outcome) {
+            Some(line) if self.outcome.tally.failed > 0 => Err(Failure::refused(line)),
+            _ => Ok(ExitCode::SUCCESS),
+        }
+    }
+}
+
+/// Prints a view; one of a series replaces the last one if the output is a terminal.
+fn print(text: &str, series: bool) {
+    let mut out = io::stdout().lock();
+    let shown = if series && out.is_terminal() {
+        let rows = rustix::termios::tcgetwinsize(&out).map_or(24, |size| usize::from(size.ws_row));
+        format!("\x1b[H\x1b[J{}", cut(text, rows))
+    } else if series {
+        format!("{text}\n")
+    } else {
+        text.to_string()
+    };
+    // A reader that left is no failure of ours.
+    let _ = out.write_all(shown.as_bytes()).and_then(|()| out.flush());
+}
+
+/// As many lines of `text` as fit on `rows`, the last one kept: it has the sums.
+fn cut(text: &str, rows: usize) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    // The cursor stands below the last line.
+    let room = rows.saturating_sub(1).max(4);
+    if lines.len() <= room {
+        return text.to_string();
+    }
+    let (head, end) = lines.split_at(lines.len() - 1);
+    let head = &head[..room - 2];
+    format!("{}\n...\n{}\n", head.join("\n"), end.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_is_cut_to_the_screen_and_keeps_its_sum() {
+        assert_eq!(cut("a\nb\n", 24), "a\nb\n");
+        assert_eq!(cut("1\n2\n3\n4\n5\n6\nsum\n", 6), "1\n2\n3\n...\nsum\n");
+    }
+
+    #[test]
+    fn intervals_have_units() {
+        assert_eq!(interval("500ms"), Ok(Duration::from_millis(500)));
+        for bad in ["0", "5", "soon", "-1s"] {
+            let refused = interval(bad).unwrap_err().to_string();
+            assert!(refused.starts_with(&format!("--interval {bad}: ")), "{refused}");
+        }
+    }
+}

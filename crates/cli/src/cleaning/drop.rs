@@ -1,0 +1,194 @@
+//! `uvfs drop`: empties caches of directories.
+//!
+//! # Boundary
+//! Reads the requests, checks all of them before anything is dropped, and carries them out one after the
+//! other. How a file's pages leave is [`evict`]'s, what is printed [`report`]'s.
+//!
+//! # Why
+//! What cannot be done is refused as a whole: a request for names of a file system that is not ours does
+//! not turn into one for pages. Weakness: a directory that leaves between check and walk fails late.
+//!
+//! [`evict`]: super::evict
+//! [`report`]: super::report
+
+use super::evict::{Evict, Mode};
+use super::flags::DropArguments;
+use super::interrupt::Interrupt;
+use super::meter::{self, Meter};
+use super::mounted;
+use super::opener::{self, Fill, Offered};
+use super::report::{Report, Spinner};
+use super::system;
+use super::walk::Walk;
+use crate::Failure;
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+use uvfs_vfs::clean::request::{Refusal, Request};
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// What makes no sense or cannot be done, before anything is dropped; and what could not be reached.
+pub(crate) fn run(arguments: &DropArguments) -> Result<ExitCode, Failure> {
+    let requests: Vec<_> = arguments.requests.iter().map(parse).collect::<Result<_, _>>()?;
+    if arguments.system {
+        return system::run(&requests, arguments.dry_run, arguments.json);
+    }
+    let offered = Offered::probe();
+    if arguments.no_fill && !offered.can_leave_alone() {
+        return Err(no_resolve_cached());
+    }
+    let mut jobs = Vec::new();
+    for request in requests {
+        jobs.push(Job::check(request, offered)?);
+    }
+    let interrupt = Interrupt::by_signals()?;
+    let mut failures = Vec::new();
+    for job in jobs {
+        let report = job.run(arguments, offered, &interrupt)?;
+        let line = if arguments.json { report.json().to_string() } else { report.text() };
+        crate::print_line(line.trim_end());
+        failures.extend(report.failure());
+        if interrupt.is_set() {
+            failures.push("interrupted; what was dropped so far is dropped".into());
+            break;
+        }
+    }
+    if failures.is_empty() {
+        Ok(ExitCode::SUCCESS)
+    } else {
+        Err(Failure::refused(failures.join("; ")))
+    }
+}
+
+/// The refusal of `--no-fill` on an old kernel.
+pub(super) fn no_resolve_cached() -> Failure {
+    Failure::refused("--no-fill: needs openat2 with RESOLVE_CACHED, Linux 5.12; leave it out")
+}
+
+fn parse(text: &OsString) -> Result<Request, Failure> {
+    Request::parse(text.as_bytes()).map_err(|refusal| {
+        Failure::usage(format!("request `{}`: {refusal}", shorten(&text.to_string_lossy())))
+    })
+}
+
+/// The beginning of what may be long.
+fn shorten(text: &str) -> String {
+    const CHARACTERS_MAX: usize = 80;
+    match text.char_indices().nth(CHARACTERS_MAX) {
+        None => text.replace('\0', "\\0"),
+        Some((end, _)) => format!("{}...", &text[..end]),
+    }
+}
+
+/// A request that can be carried out.
+#[derive(Debug)]
+struct Job {
+    request: Request,
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+impl Job {
+    fn check(request: Request, offered: Offered) -> Result<Self, Failure> {
+        let Some(path) = request.directory.clone() else {
+            return Err(Failure::usage(format!(
+                "request `{request}`: which directory? write {request}:DIR, or {request} with --system for the \
+                 whole machine"
+            )));
+        };
+        let directory = opener::start(&path, offered)
+            .map_err(|errno| Failure::refused(not_opened(&request, &path, errno)))?;
+        if let Some(mount) = mounted::mounted(&directory)? {
+            return Err(mounted::clean(&mount, &request));
+        }
+        if request.what.has_names() {
+            return Err(Failure::refused(foreign_names(&request, &path)));
+        }
+        if let Some(name) = meter::memory(directory.as_fd()) {
+            return Err(Failure::refused(format!(
+                "{request}: a {name}, whose pages are the files themselves; nothing can be dropped, remove \
+                 files instead"
+            )));
+        }
+        Ok(Self { request, path, directory })
+    }
+
+    fn run(
+        self,
+        arguments: &DropArguments,
+        offered: Offered,
+        interrupt: &Interrupt,
+    ) -> Result<Report, Failure> {
+        let began = Instant::now();
+        let meter = Meter::choose(self.directory.as_fd());
+        let mode = match (arguments.dry_run, arguments.sync) {
+            (true, _) => Mode::Count,
+            (false, false) => Mode::Drop,
+            (false, true) => Mode::SyncAndDrop,
+        };
+        let fill = if arguments.no_fill { Fill::Never } else { Fill::Allowed };
+        let spinner = Spinner::new(&self.request.to_string());
+        let walk = Walk { offered, fill, interrupt, show: &|progress| spinner.show(progress) };
+        let evict = Evict::new(meter, mode);
+        let walked = walk.run(self.directory, self.path.as_os_str(), &evict);
+        spinner.end();
+        let outcome = walked.map_err(|error| {
+            Failure::refused(format!("{}: {}; try again", self.request, crate::cause(&error)))
+        })?;
+        Ok(Report { request: self.request, mode, meter, fill, outcome, elapsed: began.elapsed() })
+    }
+}
+
+/// Why names of one directory stay.
+fn foreign_names(request: &Request, path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "{request}: not a uvfs mount, and the kernel has no way to drop names and inodes of one directory; \
+         drop its pages (`uvfs drop 1:{path}`), or as root everything of the machine (`uvfs drop {} --system`)",
+        request.what.digit()
+    )
+}
+
+/// The line for a directory that cannot be opened.
+fn not_opened(request: &Request, path: &Path, errno: Errno) -> String {
+    match errno {
+        Errno::NOENT => format!("{request}: {}", Refusal::Missing),
+        Errno::NOTDIR => format!("{request}: {}", Refusal::NotDirectory),
+        Errno::LOOP => match fs::canonicalize(path) {
+            Ok(real) => format!("{request}: {}, {}", Refusal::Symlink, real.display()),
+            Err(_) => format!("{request}: {}", Refusal::Symlink),
+        },
+        Errno::ACCESS | Errno::PERM => {
+            format!("{request}: {}; run as root or as its owner", crate::cause(&errno.into()))
+        }
+        _ => format!("{request}: {}", crate::cause(&errno.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_cannot_do_is_said_with_what_can_be_done() {
+        let request = Request::parse(b"3:/srv/a").unwrap();
+        let line = foreign_names(&request, Path::new("/srv/a"));
+        for part in ["3:/srv/a: ", "no way", "uvfs drop 1:/srv/a", "uvfs drop 3 --system"] {
+            assert!(line.contains(part), "{line}");
+        }
+    }
+
+    #[test]
+    fn long_requests_are_shown_in_part() {
+        assert_eq!(shorten("1:/a"), "1:/a");
+        assert_eq!(shorten(&"é".repeat(100)).chars().count(), 83);
+        assert_eq!(shorten("1:/\0"), "1:/\\0");
+    }
+}

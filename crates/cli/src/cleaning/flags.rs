@@ -1,0 +1,139 @@
+//! The command lines of `uvfs drop` and `uvfs cached`.
+//!
+//! # Boundary
+//! Names, defaults and help texts, as in [`crate::flags`].
+
+use clap::{Args, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+const DROP_HELP: &str = "\
+Requests:
+  1:DIR   the pages of the files below DIR
+  2:DIR   its names and inodes     } of a uvfs mount; other file systems
+  3:DIR   both                     } have no way for one directory
+  1 2 3   with --system: of the whole machine, as /proc/sys/vm/drop_caches
+DIR is written from / on, without `..` and without symbolic links. Mount points below it are not crossed.
+
+Kept, and counted: dirty pages (write them first with --sync) and pages in use (mapped, locked, being read).
+
+Examples:
+  uvfs drop 1:/var/lib/data                    its files' pages leave memory
+  uvfs drop --sync 1:/srv/a 1:/srv/b           two directories, dirty pages written first
+  uvfs drop --dry-run --json 1:/srv/a          what is there, for programs
+  uvfs drop --no-fill 1:/srv/huge              only files whose names the kernel has cached
+  uvfs drop --system 3                         the whole machine, as root
+
+Exit status:
+  0  done
+  1  refused, or not all of it could be reached; a line on standard error says what and why
+  2  the command line makes no sense";
+
+const CACHED_HELP: &str = "\
+Examples:
+  uvfs cached /var/lib/data                    what is in memory, two levels deep
+  uvfs cached /srv --depth 1 --sort name       by name
+  uvfs cached /srv --watch                     again every second, until Ctrl-C
+  uvfs cached /srv --json                      one object, for programs
+
+Exit status:
+  0  done
+  1  refused or failed; one line on standard error says what, why and what helps
+  2  the command line makes no sense";
+
+/// `uvfs drop`.
+#[derive(Debug, Args)]
+#[command(after_help = DROP_HELP)]
+pub(crate) struct DropArguments {
+    /// What to drop of which directory: 1:DIR pages, 2:DIR names and inodes, 3:DIR both
+    #[arg(value_name = "REQUEST", required = true)]
+    pub(crate) requests: Vec<OsString>,
+    /// Write dirty pages first, so that they can leave too
+    #[arg(long)]
+    pub(crate) sync: bool,
+    /// Count what is there and drop nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// One JSON object per request and line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Visit only what the kernel has a name cached of, so that visiting fills no cache. Pages of files
+    /// whose names have left the cache stay
+    #[arg(long)]
+    pub(crate) no_fill: bool,
+    /// The kernel's own switch, for all files of the machine; the request names no directory. Dirty
+    /// pages are written first. Needs root
+    #[arg(long, conflicts_with = "no_fill")]
+    pub(crate) system: bool,
+}
+
+/// `uvfs cached`.
+#[derive(Debug, Args)]
+#[command(after_help = CACHED_HELP)]
+pub(crate) struct CachedArguments {
+    /// The directory to show; mount points below it are not crossed
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// Levels of directories to show; what is deeper counts to those
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(crate) depth: u32,
+    /// Show it again and again, until Ctrl-C
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// Time between two views: 1s, 500ms [default: 1s]
+    #[arg(long, value_name = "TIME", requires = "watch", allow_hyphen_values = true)]
+    pub(crate) interval: Option<String>,
+    /// One JSON object per view and line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Order of directories beside each other
+    #[arg(long, value_name = "KEY", value_enum, default_value_t = Sort::Size)]
+    pub(crate) sort: Sort,
+    /// Visit only what the kernel has a name cached of, so that visiting fills no cache. Pages of files
+    /// whose names have left the cache are not seen
+    #[arg(long)]
+    pub(crate) no_fill: bool,
+}
+
+/// The order of directories beside each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sort {
+    /// Most cached first.
+    Size,
+    /// By name.
+    Name,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Command, FromArgMatches};
+
+    fn read<A: Args + FromArgMatches>(line: &[&str]) -> Result<A, clap::Error> {
+        let command = A::augment_args(Command::new("test").no_binary_name(true));
+        A::from_arg_matches(&command.try_get_matches_from(line)?)
+    }
+
+    #[test]
+    fn a_drop_command_is_read() {
+        let drop: DropArguments = read(&["--sync", "1:/a", "2:/b", "--json"]).unwrap();
+        assert_eq!(drop.requests, ["1:/a", "2:/b"]);
+        assert!(drop.sync && drop.json && !drop.dry_run && !drop.system && !drop.no_fill);
+        assert!(read::<DropArguments>(&[]).is_err(), "no request");
+        assert!(read::<DropArguments>(&["1", "--system", "--no-fill"]).is_err());
+    }
+
+    #[test]
+    fn a_cached_command_is_read() {
+        let cached: CachedArguments = read(&["/a", "--watch", "--interval", "2s"]).unwrap();
+        assert_eq!((cached.depth, cached.sort, cached.watch), (2, Sort::Size, true));
+        assert!(read::<CachedArguments>(&["/a", "--interval", "2s"]).is_err(), "without --watch");
+        assert!(read::<CachedArguments>(&["/a", "--sort", "colour"]).is_err());
+        assert!(read::<CachedArguments>(&["/a", "--depth", "-1"]).is_err());
+    }
+
+    #[test]
+    fn help_has_examples_of_both() {
+        assert!(DROP_HELP.contains("Examples:") && CACHED_HELP.contains("Examples:"));
+    }
+}

@@ -1,0 +1,60 @@
+//! Ctrl-C and SIGTERM while a walk runs: the first ends it in good order, the second ends the process.
+//!
+//! # Why
+//! A walk can wait in the kernel for a dead network file system; then only the second signal helps. The flag
+//! is `std`'s own, not the one behind `primitive`, because the signal crate takes no other.
+
+use crate::Failure;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longest time between two looks at the flag.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Whether the user wants an end.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// One that the signals set, from now to the end of the process.
+    pub(super) fn by_signals() -> Result<Self, Failure> {
+        let interrupt = Self::default();
+        for signal in [SIGINT, SIGTERM] {
+            // The order matters: what was registered first runs first, so the first signal only sets it.
+            let second = flag::register_conditional_shutdown(signal, 1, interrupt.0.clone());
+            let first = second.and_then(|_| flag::register(signal, interrupt.0.clone()));
+            first.map_err(|error| {
+                Failure::refused(format!("signals: {}; cannot catch Ctrl-C", crate::cause(&error)))
+            })?;
+        }
+        Ok(interrupt)
+    }
+
+    /// Whether it is set.
+    pub(super) fn is_set(&self) -> bool {
+        // ORDERING: Relaxed; a wish to stop, nothing is reached through it.
+        self.0.load(Relaxed)
+    }
+
+    /// Waits for `time`, or until it is set; whether it is.
+    pub(super) fn wait(&self, time: Duration) -> bool {
+        let end = Instant::now() + time;
+        loop {
+            let rest = end.saturating_duration_since(Instant::now());
+            if rest.is_zero() || self.is_set() {
+                return self.is_set();
+            }
+            thread::sleep(rest.min(LOOK));
+        }
+    }
+
+    /// Sets it, as a signal does.
+    #[cfg(test)]
+    pub(super) fn set(&self) {
+        self.0.store(true, Relaxed);
+    }
+}

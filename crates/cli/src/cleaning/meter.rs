@@ -1,0 +1,141 @@
+//! How many pages of an open file the kernel has cached.
+//!
+//! # Boundary
+//! Chooses between cachestat(2) and mincore(2) by what the kernel and the file system can do, and says
+//! when neither may be believed. The calls are `uvfs_concurrent::residency`'s.
+//!
+//! # Why
+//! cachestat knows dirty pages and maps nothing; it is the way wherever it works. On overlayfs it does
+//! not: it looks at the overlay's own inode, which never has pages. There, and before Linux 6.5,
+//! mincore maps the file and finds the pages of the file below. Both tell the truth only to who may write
+//! a file or owns it; mincore tells others that all is there, so it is not asked then.
+
+use super::opener::{self, Identity};
+use rustix::fs;
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use uvfs_concurrent::residency::{Residency, cachestat, mincore};
+
+/// File systems that are memory: their pages are the files.
+const MEMORY: [(u64, &str); 3] =
+    [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs"), (0x9584_58f6, "hugetlbfs")];
+/// File systems whose files show the pages of other files.
+const OVERLAY: u64 = 0x794c_7630;
+
+/// The way to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meter {
+    /// cachestat(2).
+    Cachestat,
+    /// mincore(2): dirty pages are not known.
+    Mincore,
+}
+
+impl Meter {
+    /// The way for the files below `directory`.
+    pub(super) fn choose(directory: BorrowedFd<'_>) -> Self {
+        if magic(directory) == Some(OVERLAY) {
+            return Meter::Mincore;
+        }
+        match cachestat(directory, 0, 0) {
+            Err(error) if opener::is(&error, Errno::NOSYS) => Meter::Mincore,
+            // A directory that is not ours says EPERM, a file may still answer.
+            _ => Meter::Cachestat,
+        }
+    }
+
+    /// Its name in reports.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Meter::Cachestat => "cachestat",
+            Meter::Mincore => "mincore",
+        }
+    }
+
+    /// What is cached of `file`; nothing if the kernel does not tell this user.
+    ///
+    /// # Errors
+    /// If asking fails otherwise.
+    pub(super) fn measure(self, file: &OwnedFd) -> io::Result<Option<Residency>> {
+        match self {
+            Meter::Cachestat => match cachestat(file, 0, 0) {
+                Ok(residency) => Ok(Some(residency)),
+                Err(error) if opener::is(&error, Errno::PERM) => Ok(None),
+                Err(error) => Err(error),
+            },
+            Meter::Mincore => {
+                let identity = Identity::of(file.as_fd())?;
+                if !may_ask(&identity) {
+                    return Ok(None);
+                }
+                let cached = mincore(file, identity.bytes)?;
+                Ok(Some(Residency { cached, ..Residency::default() }))
+            }
+        }
+    }
+}
+
+/// Whether mincore tells this user the truth. Narrower than the kernel's rule, which also lets those ask
+/// who may write the file.
+fn may_ask(identity: &Identity) -> bool {
+    let uid = rustix::process::geteuid();
+    uid.is_root() || uid.as_raw() == identity.uid
+}
+
+/// The name of the file system of `directory`, if its pages are its files.
+pub(super) fn memory(directory: BorrowedFd<'_>) -> Option<&'static str> {
+    let magic = magic(directory)?;
+    MEMORY.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name)
+}
+
+fn magic(directory: BorrowedFd<'_>) -> Option<u64> {
+    // A number of 32 bits, which some architectures widen with its sign.
+    fs::fstatfs(directory).ok().map(|stat| u64::from(stat.f_type as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::path::Path;
+
+    #[test]
+    fn both_ways_count_the_same_pages() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![1; 3 * uvfs_concurrent::residency::page_bytes() as usize + 1])
+            .unwrap();
+        let file = OwnedFd::from(File::open(&path).unwrap());
+        let by_mincore = Meter::Mincore.measure(&file).unwrap().unwrap();
+        assert_eq!((by_mincore.cached, by_mincore.dirty), (4, 0));
+        let directory = File::open(folder.path()).unwrap();
+        if Meter::choose(directory.as_fd()) == Meter::Mincore {
+            return println!("skipped: no cachestat here");
+        }
+        assert_eq!(Meter::Cachestat.measure(&file).unwrap().unwrap().cached, 4);
+    }
+
+    #[test]
+    fn memory_file_systems_are_known() {
+        let shared = Path::new("/dev/shm");
+        match File::open(shared) {
+            Ok(directory) => match memory(directory.as_fd()) {
+                Some(name) => assert_eq!(name, "tmpfs"),
+                None => println!("skipped: /dev/shm is no tmpfs"),
+            },
+            Err(error) => println!("skipped: /dev/shm: {error}"),
+        }
+        assert_eq!(memory(File::open("/proc").unwrap().as_fd()), None);
+    }
+
+    #[test]
+    fn mincore_is_asked_about_ones_own_files() {
+        let own = rustix::process::geteuid().as_raw();
+        let file = File::open("/proc/self/maps").unwrap();
+        let identity = Identity { uid: own, ..Identity::of(file.as_fd()).unwrap() };
+        assert!(may_ask(&identity));
+        let other = Identity { uid: own.wrapping_add(1), ..identity };
+        assert_eq!(may_ask(&other), own == 0);
+    }
+}

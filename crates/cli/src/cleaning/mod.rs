@@ -1,0 +1,44 @@
+//! `uvfs drop` and `uvfs cached`: what the kernel has cached of one directory, and emptying it.
+//!
+//! # Boundary
+//! [`drop`](mod@drop) and [`cached`] are the commands. Both walk a directory ([`walk`], [`opener`]) and
+//! ask about its files ([`meter`]); [`evict`] empties one, [`tree`] adds up by directory. [`system`] is the
+//! kernel's own switch for the whole machine, [`mounted`] the way to a uvfs mount. What a request may say is
+//! `uvfs_vfs::clean::request`'s.
+//!
+//! # Concurrency
+//! A walk has its own threads, which end before it returns. They share a queue of work, and locks that
+//! are never held together ([`QUEUE`], [`LINKS`], [`NODES`]).
+//!
+//! # Why
+//! The kernel lets anybody ask, file by file, that a file's clean pages be dropped
+//! (posix_fadvise(2), POSIX_FADV_DONTNEED). It has no such call for names and inodes, and none for
+//! directories. So pages of a directory are dropped by visiting its files, and names and inodes of
+//! a file system that is not ours are refused. Weakness: a file must be opened to be visited, which
+//! brings its name into the kernel's cache where it was not ([`opener`]).
+
+pub(crate) mod cached;
+pub(crate) mod drop;
+mod evict;
+pub(crate) mod flags;
+mod interrupt;
+mod meter;
+mod mounted;
+mod opener;
+mod place;
+mod report;
+mod system;
+mod tally;
+#[cfg(test)]
+mod testing;
+mod tree;
+mod walk;
+
+use uvfs_concurrent::lock::LockClass;
+
+/// Work that is not yet taken.
+static QUEUE: LockClass = LockClass::new(1, "walk-queue", "directories and files to visit");
+/// Files with several names.
+static LINKS: LockClass = LockClass::new(2, "walk-links", "files of several names that were seen");
+/// Sums by directory.
+static NODES: LockClass = LockClass::new(3, "walk-nodes", "what is cached, by directory");

@@ -1,0 +1,121 @@
+//! What a walk counted.
+//!
+//! # Boundary
+//! Numbers and their sums. Pages are counted in pages; what they are in bytes is the report's.
+
+use std::io;
+use std::ops::AddAssign;
+use std::path::PathBuf;
+
+/// Faults that are remembered with their path; more are only counted.
+const FAULTS_MAX: usize = 8;
+
+macro_rules! counts {
+    ($($(#[$note:meta])* $name:ident,)*) => {
+        /// Counts of a walk, or of a part of one.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub(super) struct Tally { $($(#[$note])* pub(super) $name: u64,)* }
+
+        impl AddAssign<&Tally> for Tally {
+            fn add_assign(&mut self, other: &Tally) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
+}
+
+counts! {
+    /// Names of regular files that were opened.
+    files,
+    /// Directories that were listed.
+    directories,
+    /// Names that are neither: links, devices, sockets.
+    others,
+    /// Names of a file that was counted under another one.
+    links,
+    /// Files that had pages.
+    files_before,
+    /// Files that have none left.
+    files_emptied,
+    /// Files that kept dirty pages.
+    files_dirty,
+    /// Files that kept pages in use.
+    files_busy,
+    /// Files about whose pages the kernel says nothing to this user.
+    files_unknown,
+    /// Bytes in files, whether cached or not.
+    size_bytes,
+    /// Pages that were there.
+    pages_before,
+    /// Of these, dirty ones.
+    pages_dirty_before,
+    /// Of these, pages that were being written.
+    pages_writeback_before,
+    /// Pages that are left.
+    pages_after,
+    /// Of these, pages that are dirty or being written.
+    pages_dirty,
+    /// Of these, the others: mapped, locked, being read.
+    pages_busy,
+    /// Names that the walk brought into the kernel's cache.
+    names_filled,
+    /// Names that were left alone because the kernel had not cached them.
+    names_cold,
+    /// Mount points that were not crossed.
+    mounts,
+    /// Files and directories that this user may not open.
+    denied,
+    /// Files and directories that could not be visited for another reason.
+    failed,
+    /// Names that were gone when it was their turn.
+    vanished,
+}
+
+/// The outcome of a walk.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// What was counted.
+    pub(super) tally: Tally,
+    /// The first of what could not be visited.
+    pub(super) faults: Vec<(PathBuf, io::Error)>,
+    /// It ended early, as the user wished.
+    pub(super) interrupted: bool,
+}
+
+impl Outcome {
+    /// Remembers a fault, if there is room; `path` is asked for only then.
+    pub(super) fn fault(&mut self, path: impl FnOnce() -> PathBuf, error: io::Error) {
+        if self.faults.len() < FAULTS_MAX {
+            self.faults.push((path(), error));
+        }
+    }
+
+    /// Adds what another thread found.
+    pub(super) fn merge(&mut self, other: Outcome) {
+        self.tally += &other.tally;
+        self.interrupted |= other.interrupted;
+        for (path, error) in other.faults {
+            self.fault(|| path, error);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_add_up_and_faults_are_bounded() {
+        let mut sum = Outcome::default();
+        for _ in 0..20 {
+            let tally = Tally { files: 2, pages_busy: 3, ..Tally::default() };
+            let mut one = Outcome { tally, ..Outcome::default() };
+            one.fault(|| "/a".into(), io::ErrorKind::NotFound.into());
+            sum.merge(one);
+        }
+        assert_eq!((sum.tally.files, sum.tally.pages_busy, sum.tally.links), (40, 60, 0));
+        assert_eq!(sum.faults.len(), FAULTS_MAX);
+        sum.merge(Outcome { interrupted: true, ..Outcome::default() });
+        assert!(sum.interrupted);
+    }
+}

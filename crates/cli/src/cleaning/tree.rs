@@ -1,0 +1,294 @@
+//! What is cached, added up by directory and shown as a tree with bars.
+//!
+//! # Boundary
+//! A [`Visitor`] that measures and drops nothing; layout of what it found.
+//!
+//! # Why
+//! Directories below the depth that is shown count to the one above them, so a tree of a million directories
+//! needs as many nodes as lines. Those with nothing cached are counted, not shown: the question is
+//! where the memory went.
+
+use super::NODES;
+use super::evict::Links;
+use super::flags::Sort;
+use super::meter::Meter;
+use super::opener::Identity;
+use super::place::Place;
+use super::report::files;
+use super::tally::Tally;
+use super::walk::Visitor;
+use crate::units::{show_bytes, show_count};
+use serde_json::{Value, json};
+use std::ffi::{CStr, OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use uvfs_concurrent::lock::Mutex;
+use uvfs_concurrent::residency::page_bytes;
+
+/// Characters of a full bar.
+const BAR_WIDTH: usize = 20;
+
+/// A directory of the tree.
+#[derive(Debug)]
+struct Node {
+    name: OsString,
+    children: Vec<usize>,
+    /// What lies in it, and after [`Tree::new`] also below it.
+    tally: Tally,
+}
+
+/// Adds up what is cached, by directory.
+#[derive(Debug)]
+pub(super) struct Census {
+    meter: Meter,
+    depth_max: u32,
+    links: Links,
+    nodes: Mutex<Vec<Node>>,
+}
+
+impl Census {
+    /// For one walk from `start`, whose node is 0.
+    pub(super) fn new(meter: Meter, depth_max: u32, start: &Path) -> Self {
+        let name = start.as_os_str().to_os_string();
+        let root = Node { name, children: Vec::new(), tally: Tally::default() };
+        Self { meter, depth_max, links: Links::new(), nodes: Mutex::new(&NODES, vec![root]) }
+    }
+
+    /// The tree, after the walk.
+    pub(super) fn into_tree(self, sort: Sort) -> Tree {
+        Tree::new(self.nodes.into_inner(), sort)
+    }
+}
+
+impl Visitor for Census {
+    fn enter(&self, parent: &Place, name: &CStr) -> usize {
+        if parent.depth >= self.depth_max {
+            return parent.node;
+        }
+        let name = OsStr::from_bytes(name.to_bytes()).to_os_string();
+        let mut nodes = self.nodes.lock();
+        let node = nodes.len();
+        nodes.push(Node { name, children: Vec::new(), tally: Tally::default() });
+        nodes[parent.node].children.push(node);
+        node
+    }
+
+    fn file(&self, file: &OwnedFd, tally: &mut Tally) -> io::Result<()> {
+        let identity = Identity::of(file.as_fd())?;
+        if self.links.seen(&identity) {
+            tally.links += 1;
+            return Ok(());
+        }
+        tally.size_bytes += identity.bytes;
+        match self.meter.measure(file)? {
+            None => tally.files_unknown += 1,
+            Some(now) => {
+                tally.files_before += u64::from(now.cached > 0);
+                tally.pages_before += now.cached;
+                tally.pages_dirty_before += now.dirty;
+                tally.pages_writeback_before += now.writeback;
+            }
+        }
+        Ok(())
+    }
+
+    fn counted(&self, place: &Place, tally: &Tally) {
+        self.nodes.lock()[place.node].tally += tally;
+    }
+
+    fn listed(&self, _directory: &OwnedFd) {}
+}
+
+/// Directories with what is cached in and below them.
+#[derive(Debug)]
+pub(super) struct Tree {
+    nodes: Vec<Node>,
+}
+
+impl Tree {
+    fn new(mut nodes: Vec<Node>, sort: Sort) -> Self {
+        // A child comes after its parent, so sums are complete from the end on.
+        for at in (0..nodes.len()).rev() {
+            let mut sum = nodes[at].tally;
+            for child in nodes[at].children.clone() {
+                sum += &nodes[child].tally;
+            }
+            nodes[at].tally = sum;
+        }
+        for at in 0..nodes.len() {
+            let mut children = std::mem::take(&mut nodes[at].children);
+            children.sort_by(|&a, &b| {
+                let (a, b) = (&nodes[a], &nodes[b]);
+                let by_name = a.name.cmp(&b.name);
+                match sort {
+                    Sort::Name => by_name,
+                    Sort::Size => b.tally.pages_before.cmp(&a.tally.pages_before).then(by_name),
+                }
+            });
+            nodes[at].children = children;
+        }
+        Self { nodes }
+    }
+
+    /// The sum of everything.
+    pub(super) fn total(&self) -> &Tally {
+        &self.nodes[0].tally
+    }
+
+    /// Lines for people.
+    pub(super) fn text(&self) -> String {
+        let mut text = format!(
+            "{:>11}  {:>4}  {:>10}  {:>10}  {:<BAR_WIDTH$}  directory\n",
+            "cached", "of", "dirty", "writing", "share"
+        );
+        self.line(0, 0, &mut text);
+        text
+    }
+
+    fn line(&self, node: usize, depth: usize, text: &mut String) {
+        let Node { name, children, tally } = &self.nodes[node];
+        let cached = tally.pages_before * page_bytes();
+        let name: String = name.to_string_lossy().replace(char::is_control, "?");
+        let slash = if name.ends_with('/') { "" } else { "/" };
+        *text += &format!(
+            "{:>11}  {:>4}  {:>10}  {:>10}  {:<BAR_WIDTH$}  {:indent$}{name}{slash}\n",
+            show_bytes(cached),
+            share_of_files(tally),
+            show_unless_zero(tally.pages_dirty_before),
+            show_unless_zero(tally.pages_writeback_before),
+            bar(tally.pages_before, self.total().pages_before),
+            "",
+            indent = 2 * depth,
+        );
+        let shown = |child: &&usize| self.nodes[**child].tally.pages_before > 0;
+        for child in children.iter().filter(shown) {
+            self.line(*child, depth + 1, text);
+        }
+        let empty = children.len() - children.iter().filter(shown).count();
+        if empty > 0 && empty < children.len() {
+            let noun = if empty == 1 { "directory" } else { "directories" };
+            let indent = 2 * (depth + 1);
+            let skip = 11 + 2 + 4 + 2 + 10 + 2 + 10 + 2 + BAR_WIDTH + 2 + indent;
+            *text += &format!("{:skip$}and {} {noun} with nothing\n", "", show_count(empty as u64));
+        }
+    }
+
+    /// An object for programs, with all directories.
+    pub(super) fn json(&self) -> Value {
+        self.object(0)
+    }
+
+    fn object(&self, node: usize) -> Value {
+        let Node { name, children, tally } = &self.nodes[node];
+        json!({
+            "name": name.to_string_lossy(),
+            "cached_bytes": tally.pages_before * page_bytes(),
+            "dirty_bytes": tally.pages_dirty_before * page_bytes(),
+            "writeback_bytes": tally.pages_writeback_before * page_bytes(),
+            "size_bytes": tally.size_bytes,
+            "files": tally.files,
+            "files_with_pages": tally.files_before,
+            "directories": children.iter().map(|&child| self.object(child)).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// `45%`: how much of what the files have is cached.
+fn share_of_files(tally: &Tally) -> String {
+    let cached = u128::from(tally.pages_before * page_bytes());
+    match u128::from(tally.size_bytes) {
+        0 => String::new(),
+        // The last page of a file counts whole, so there may be a little more than all.
+        size => format!("{}%", (100 * cached / size).min(100)),
+    }
+}
+
+fn show_unless_zero(pages: u64) -> String {
+    if pages == 0 { "-".into() } else { show_bytes(pages * page_bytes()) }
+}
+
+/// `part` of `whole` as a row of signs; a part that is there has at least one.
+fn bar(part: u64, whole: u64) -> String {
+    let width = match whole {
+        0 => 0,
+        _ => (u128::from(part) * BAR_WIDTH as u128).div_ceil(u128::from(whole)) as usize,
+    };
+    "#".repeat(width.min(BAR_WIDTH))
+}
+
+/// `1,234 files, 120 with pages`, for the last line of a view.
+pub(super) fn summary(tally: &Tally) -> String {
+    format!("{}, {} with pages", files(tally.files), show_count(tally.files_before))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::opener::{Fill, Offered};
+    use super::super::testing;
+    use super::*;
+
+    fn node(name: &str, pages: u64, children: &[usize]) -> Node {
+        let size_bytes = 2 * pages * page_bytes();
+        let tally = Tally { pages_before: pages, files: 1, size_bytes, ..Tally::default() };
+        Node { name: name.into(), children: children.to_vec(), tally }
+    }
+
+    #[test]
+    fn sums_go_upwards_and_lines_are_sorted() {
+        let nodes = || {
+            vec![
+                node("/srv", 0, &[1, 2, 3]),
+                node("a", 256, &[4]),
+                node("b", 768, &[]),
+                node("c", 0, &[]),
+                node("deep", 256, &[]),
+            ]
+        };
+        if page_bytes() != 4096 {
+            return println!("skipped: the text below is for pages of 4 KiB");
+        }
+        let expected = "
+     cached    of       dirty     writing  share                 directory
+    5.0 MiB   50%           -           -  ####################  /srv/
+    3.0 MiB   50%           -           -  ############            b/
+    2.0 MiB   50%           -           -  ########                a/
+    1.0 MiB   50%           -           -  ####                      deep/
+                                                                   and 1 directory with nothing
+";
+        let text = Tree::new(nodes(), Sort::Size).text();
+        assert_eq!(text, expected[1..], "\n{text}");
+        let by_name = Tree::new(nodes(), Sort::Name).json();
+        let names: Vec<_> = by_name["directories"].as_array().unwrap().iter().collect();
+        let names: Vec<_> = names.iter().map(|node| node["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        assert_eq!(by_name["directories"][0]["cached_bytes"], 512 * 4096);
+    }
+
+    #[test]
+    fn bars_are_never_empty_for_what_is_there() {
+        assert_eq!(bar(0, 10), "");
+        assert_eq!(bar(1, 1_000_000), "#");
+        assert_eq!(bar(5, 10).len(), BAR_WIDTH / 2);
+        assert_eq!(bar(u64::MAX, u64::MAX).len(), BAR_WIDTH);
+        assert_eq!(bar(0, 0), "");
+    }
+
+    #[test]
+    fn a_census_counts_by_directory_to_the_depth_that_is_shown() {
+        let Some(folder) = testing::Tree::new() else { return };
+        for (file, pages) in [("t/a/x", 2), ("t/a/b/c/y", 3), ("t/z", 4), ("u/other", 5)] {
+            folder.clean_file(file, pages);
+        }
+        std::fs::hard_link(folder.path("t/z"), folder.path("t/zz")).unwrap();
+        let start = folder.path("t");
+        let census = Census::new(Meter::Cachestat, 1, &start);
+        let outcome = testing::walk(&start, Offered::probe(), Fill::Allowed, &census);
+        let tree = census.into_tree(Sort::Size);
+        assert_eq!((tree.total().pages_before, tree.total().links), (9, 1));
+        assert_eq!((tree.nodes.len(), outcome.tally.files), (2, 4), "c counts to a");
+        assert_eq!((tree.nodes[1].tally.pages_before, tree.nodes[1].tally.files), (5, 2));
+        assert_eq!(tree.total().size_bytes, 9 * page_bytes());
+    }
+}

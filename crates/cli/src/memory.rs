@@ -1,0 +1,349 @@
+//! What memory there is, and how much of it the caches may have.
+//!
+//! # Boundary
+//! Reads what the kernel says of the machine, of this process's control group and of this process; turns
+//! the size that a user asked for into the numbers of the core. Knows no cache.
+//!
+//! # The numbers
+//! `--cache-size` bounds the whole process: what a user of a container counts is what the kernel counts
+//! against the limit. What the program had in memory before the caches existed, and an allowance for
+//! the buffers of requests, is the *overhead*; the caches have the rest. A share (`25%`) is one of the
+//! smaller of the machine's memory and the control group's limit, and so is the default, a quarter.
+//!
+//! # Why
+//! A quarter leaves the other three to the programs that use the mount and to the kernel's own caches of it.
+//! The limit of a group also holds for the groups in it, so the way up is read, too (cgroup-v2 of the
+//! kernel's documentation, "memory.max"). Weakness: the overhead is measured once; buffers of more
+//! readers than the allowance counts, all full at once, come on top.
+
+use crate::Failure;
+use crate::units::{Size, show_bytes};
+use std::fs;
+use std::path::{Path, PathBuf};
+use uvfs_vfs::MINIMUM_BYTES;
+
+/// The default is one of so many parts of the memory.
+const DEFAULT_PART: u64 = 4;
+/// Most that is taken without being asked for.
+const DEFAULT_BYTES_MAX: u64 = 8 << 30;
+/// Least that the caches have besides the overhead: half of it for pages, half for names.
+const CACHES_BYTES_MIN: u64 = 4 << 20;
+/// Buffers of one reader: the largest write of the kernel.
+const READER_BYTES: u64 = 1 << 20;
+/// Most for the buffers of all readers: on large machines there are more readers than large requests.
+const READERS_BYTES_MAX: u64 = 4 << 20;
+
+/// Where the kernel says what memory there is.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    root: PathBuf,
+}
+
+impl Machine {
+    /// This machine.
+    pub(crate) fn here() -> Self {
+        Self { root: "/".into() }
+    }
+
+    /// Memory that this process may have: the machine's, or what its control groups leave of it.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let machine = self.read("/proc/meminfo").and_then(|text| bytes_of("MemTotal:", &text));
+        let machine = machine.unwrap_or_else(ram_bytes);
+        self.group_bytes().map_or(machine, |group| group.min(machine))
+    }
+
+    /// The least limit of the control groups that this process is in, if there is one.
+    fn group_bytes(&self) -> Option<u64> {
+        let (groups, mounts) =
+            (self.read("/proc/self/cgroup")?, self.read("/proc/self/mountinfo")?);
+        let of = |version| {
+            let folders = folders(version, &groups, &mounts).into_iter();
+            folders.filter_map(move |folder| {
+                let text = self.read(folder.join(version.file()).to_str()?)?;
+                // `max` is no limit, and version 1 writes a number beyond every machine's memory.
+                text.trim().parse::<u64>().ok()
+            })
+        };
+        of(Version::Two).min().or_else(|| of(Version::One).min())
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.root.join(path.trim_start_matches('/'))).ok()
+    }
+
+    /// What this process has in memory now.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        self.read("/proc/self/status").and_then(|text| bytes_of("VmRSS:", &text)).unwrap_or(0)
+    }
+}
+
+/// Versions of control groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+impl Version {
+    /// Type of its file system.
+    fn file_system(self) -> &'static str {
+        match self {
+            Version::One => "cgroup",
+            Version::Two => "cgroup2",
+        }
+    }
+
+    /// Where the limit is.
+    fn file(self) -> &'static str {
+        match self {
+            Version::One => "memory.limit_in_bytes",
+            Version::Two => "memory.max",
+        }
+    }
+
+    /// The group's path in a line of `/proc/self/cgroup`, if it is about this version's memory.
+    fn group(self, line: &str) -> Option<&str> {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let ours = match self {
+            Version::One => controllers.split(',').any(|controller| controller == "memory"),
+            Version::Two => controllers.is_empty(),
+        };
+        ours.then_some(path)
+    }
+}
+
+/// The folders of the group that this process is in and of all that it is in, by the texts of
+/// `/proc/self/cgroup` and `/proc/self/mountinfo`.
+fn folders(version: Version, groups: &str, mounts: &str) -> Vec<PathBuf> {
+    let Some(group) = groups.lines().find_map(|line| version.group(line)) else {
+        return Vec::new();
+    };
+    let Some((root, mountpoint)) = mounts.lines().find_map(|line| mount_of(version, line)) else {
+        return Vec::new();
+    };
+    // In a container only a part of the tree may be mounted; a group outside of it is not seen.
+    let below = Path::new(group).strip_prefix(root).unwrap_or(Path::new(""));
+    let below =
+        if below.components().any(|part| part.as_os_str() == "..") { Path::new("") } else { below };
+    below.ancestors().map(|part| Path::new(mountpoint).join(part)).collect()
+}
+
+/// Which part of the tree of groups is mounted where, if `line` of the mount table says it.
+fn mount_of(version: Version, line: &str) -> Option<(&str, &str)> {
+    let (mount, file_system) = line.split_once(" - ")?;
+    let mut fields = mount.split(' ');
+    let (root, mountpoint) = (fields.nth(3)?, fields.next()?);
+    let mut fields = file_system.split(' ');
+    let (kind, options) = (fields.next()?, fields.nth(1)?);
+    let ours = kind == version.file_system()
+        && (version == Version::Two || options.split(',').any(|option| option == "memory"));
+    ours.then_some((root, mountpoint))
+}
+
+/// The bytes after `label`, as proc_meminfo(5) and proc_pid_status(5) write them.
+fn bytes_of(label: &str, text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(label))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The machine's memory by sysinfo(2).
+pub(crate) fn ram_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    let unit = u64::from(info.mem_unit.max(1));
+    #[allow(clippy::useless_conversion, reason = "a 32-bit field on 32-bit machines")]
+    u64::from(info.totalram).saturating_mul(unit)
+}
+
+/// What the process needs besides its caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Overhead {
+    /// The program, before it has cached anything.
+    program_bytes: u64,
+    /// Buffers of requests.
+    buffer_bytes: u64,
+}
+
+impl Overhead {
+    /// That of this process, which has no caches yet and will have so many `readers`, if that is known.
+    pub(crate) fn here(readers: Option<usize>) -> Self {
+        Self::new(Machine::here().resident_bytes(), readers)
+    }
+
+    fn new(program_bytes: u64, readers: Option<usize>) -> Self {
+        let of_readers = |readers: usize| (readers as u64).saturating_mul(READER_BYTES);
+        let buffer_bytes = readers.map_or(u64::MAX, of_readers).min(READERS_BYTES_MAX);
+        Self { program_bytes, buffer_bytes }
+    }
+
+    /// Both together.
+    pub(crate) fn bytes(self) -> u64 {
+        self.program_bytes.saturating_add(self.buffer_bytes)
+    }
+
+    /// The least size that works, in whole MiB.
+    pub(crate) fn minimum_bytes(self) -> u64 {
+        let least = self.bytes().saturating_add(CACHES_BYTES_MIN).max(MINIMUM_BYTES);
+        least.div_ceil(1 << 20) << 20
+    }
+
+    /// The size that is taken when none is asked for.
+    pub(crate) fn default_bytes(self, memory_bytes: u64) -> u64 {
+        (memory_bytes / DEFAULT_PART).min(DEFAULT_BYTES_MAX).max(self.minimum_bytes())
+    }
+
+    /// The bytes of `size` on a machine with `memory_bytes`.
+    ///
+    /// # Errors
+    /// As the end of a sentence, if that is below the working minimum.
+    pub(crate) fn cache_bytes(self, size: Size, memory_bytes: u64) -> Result<u64, String> {
+        let (bytes, minimum) = (size.of(memory_bytes), self.minimum_bytes());
+        if bytes >= minimum {
+            return Ok(bytes);
+        }
+        let is = match size {
+            Size::Bytes(_) => String::new(),
+            Size::Share(_) => format!("{} of {}: ", show_bytes(bytes), show_bytes(memory_bytes)),
+        };
+        Err(format!(
+            "{is}below the working minimum ({} of program, {} of buffers, the rest for the caches); \
+             write at least {}M",
+            show_bytes(self.program_bytes),
+            show_bytes(self.buffer_bytes),
+            minimum >> 20
+        ))
+    }
+}
+
+/// As [`Overhead::cache_bytes`], for `text` as the value of `option`.
+///
+/// # Errors
+/// One line that names the option, the value, the rule and the remedy.
+pub(crate) fn cache_bytes(option: &str, text: &str, overhead: Overhead) -> Result<u64, Failure> {
+    let size = crate::units::parse_size(text);
+    let bytes = size.and_then(|size| overhead.cache_bytes(size, Machine::here().memory_bytes()));
+    bytes.map_err(|why| Failure::usage(format!("{option} {text}: {why}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::parse_size;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A machine of 16 GiB with these files.
+    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Machine) {
+        let folder = tempfile::tempdir().unwrap();
+        let memory = ("proc/meminfo", "MemTotal:       16777216 kB\nMemFree:   1 kB\n");
+        for (path, text) in files.iter().chain([&memory]) {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let machine = Machine { root: folder.path().into() };
+        (folder, machine)
+    }
+
+    const MOUNTED_TWO: &str = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+        31 22 0:28 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+    const MOUNTED_ONE: &str = "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
+        35 31 0:32 /docker/abc /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+        41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+
+    #[test]
+    fn without_a_group_the_machine_counts() {
+        let (_folder, machine) = machine(&[]);
+        assert_eq!(machine.memory_bytes(), 16 << 30);
+        assert!(Machine::here().memory_bytes() > 1 << 20);
+        assert!(Machine::here().resident_bytes() > 1 << 16);
+        let nowhere = Machine { root: "/no/such/machine".into() };
+        assert_eq!(nowhere.memory_bytes(), ram_bytes());
+    }
+
+    #[test]
+    fn the_least_limit_on_the_way_up_counts() {
+        let files = [
+            ("proc/self/cgroup", "0::/user.slice/session/service\n"),
+            ("proc/self/mountinfo", MOUNTED_TWO),
+            ("sys/fs/cgroup/user.slice/session/service/memory.max", "max\n"),
+            ("sys/fs/cgroup/user.slice/session/memory.max", "2147483648\n"),
+            ("sys/fs/cgroup/user.slice/memory.max", "1073741824\n"),
+        ];
+        assert_eq!(machine(&files).1.memory_bytes(), 1 << 30);
+        // The root of the tree has no such file; a group without limits leaves the machine's memory.
+        assert_eq!(machine(&files[..3]).1.memory_bytes(), 16 << 30);
+        let beyond = ("sys/fs/cgroup/user.slice/session/service/memory.max", "99999999999999\n");
+        assert_eq!(machine(&[files[0], files[1], beyond]).1.memory_bytes(), 16 << 30);
+    }
+
+    #[test]
+    fn a_container_sees_its_own_group_as_the_root() {
+        let files = [
+            ("proc/self/cgroup", "0::/\n"),
+            ("proc/self/mountinfo", MOUNTED_TWO),
+            ("sys/fs/cgroup/memory.max", "536870912\n"),
+        ];
+        assert_eq!(machine(&files).1.memory_bytes(), 512 * MIB);
+        // Started outside of what is mounted: what is seen of it still holds.
+        let outside = [("proc/self/cgroup", "0::/../other\n"), files[1], files[2]];
+        assert_eq!(machine(&outside).1.memory_bytes(), 512 * MIB);
+    }
+
+    #[test]
+    fn version_one_is_asked_where_version_two_says_nothing() {
+        let files = [
+            ("proc/self/cgroup", "9:cpu:/x\n4:memory,hugetlb:/docker/abc/deep\n0::/\n"),
+            ("proc/self/mountinfo", MOUNTED_ONE),
+            ("sys/fs/cgroup/memory/deep/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "268435456\n"),
+        ];
+        assert_eq!(machine(&files).1.memory_bytes(), 256 * MIB);
+        assert_eq!(machine(&files[..3]).1.memory_bytes(), 16 << 30, "no limit");
+    }
+
+    #[test]
+    fn texts_that_are_not_as_expected_say_nothing() {
+        for text in ["", "MemTotal: many kB", "MemTotal: 5", "MemFree: 5 kB"] {
+            assert_eq!(bytes_of("MemTotal:", text), None, "{text}");
+        }
+        for line in ["", "0", "0:", "x - cgroup2 y"] {
+            assert_eq!(Version::Two.group(line), None, "{line}");
+            assert_eq!(mount_of(Version::Two, line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_default_is_a_quarter_within_bounds() {
+        let overhead = Overhead::new(5 * MIB, Some(2));
+        assert_eq!(overhead.default_bytes(16 << 30), 4 << 30);
+        assert_eq!(overhead.default_bytes(1 << 40), DEFAULT_BYTES_MAX);
+        assert_eq!(overhead.default_bytes(16 * MIB), 11 * MIB, "the minimum");
+    }
+
+    #[test]
+    fn the_minimum_has_room_for_program_buffers_and_caches() {
+        assert_eq!(Overhead::new(0, Some(1)).minimum_bytes(), MINIMUM_BYTES);
+        assert_eq!(Overhead::new(5 * MIB + 1, Some(2)).minimum_bytes(), 12 * MIB);
+        for many in [Some(64), None] {
+            assert_eq!(Overhead::new(6 * MIB, many).minimum_bytes(), 14 * MIB, "a bound");
+        }
+    }
+
+    #[test]
+    fn sizes_below_the_minimum_are_refused_with_it() {
+        let overhead = Overhead::new(5 * MIB, Some(2));
+        let check = |text: &str, memory: u64| {
+            overhead.cache_bytes(parse_size(text).unwrap(), memory).map_err(|why| {
+                assert!(why.ends_with("write at least 11M"), "{why}");
+                why
+            })
+        };
+        assert_eq!(check("11M", 0), Ok(11 * MIB));
+        assert_eq!(check("25%", 1 << 30), Ok(256 * MIB));
+        let refused = check("10MiB", 0).unwrap_err();
+        assert!(refused.starts_with("below the working minimum (5.0 MiB of program"), "{refused}");
+        let refused = check("1%", 512 * MIB).unwrap_err();
+        assert!(refused.starts_with("5.1 MiB of 512.0 MiB: below"), "{refused}");
+    }
+}

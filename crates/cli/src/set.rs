@@ -1,0 +1,122 @@
+//! `uvfs set`: changes settings of a mount while it is in use.
+//!
+//! # Boundary
+//! From `KEY=VALUE` to a [`Setting`], at both ends: the command refuses what makes no sense before it asks,
+//! and the daemon reads what it was sent again, since it trusts nobody. What a setting does is the
+//! daemon's ([`crate::serve`]).
+//!
+//! # Why
+//! Keys are named as the options of `uvfs mount`, and values are written as there. All that one command
+//! sets is read before any of it is done. Weakness: what only the daemon knows, such as what its
+//! program takes of a cache's size, is refused by it, with exit status 1.
+
+use crate::Failure;
+use crate::control::client::{self, Unreachable};
+use crate::control::protocol::Request;
+use crate::flags::SetArguments;
+use crate::mountinfo;
+use crate::units::{self, Size};
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+/// The keys, as the refusal of another one lists them.
+const KEYS: [&str; 1] = ["cache-size"];
+
+/// One setting that can be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Setting {
+    /// `cache-size`: memory of the whole process.
+    CacheSize(Size),
+}
+
+impl Setting {
+    /// Reads `value` as that of `key`.
+    ///
+    /// # Errors
+    /// What is wrong and what would be right; names key and value.
+    pub(crate) fn parse(key: &str, value: &str) -> Result<Self, String> {
+        let read = match key {
+            "cache-size" => units::parse_size(value).map(Setting::CacheSize),
+            _ => Err(format!("unknown key; write one of: {}", KEYS.join(", "))),
+        };
+        read.map_err(|why| format!("{key}={value}: {why}"))
+    }
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// What makes no sense, and what the daemon refuses.
+pub(crate) fn run(arguments: &SetArguments) -> Result<ExitCode, Failure> {
+    let settings = split(&arguments.settings)?;
+    let mount = mountinfo::find(&arguments.mountpoint)?;
+    let mountpoint = mount.mountpoint.display();
+    let mut daemon = client::connect(&mount).map_err(|unreachable| match unreachable {
+        Unreachable::Nobody => Failure::refused(format!(
+            "{mountpoint}: its daemon is gone; run `uvfs unmount {mountpoint}`"
+        )),
+        Unreachable::NotPermitted => crate::unmount::not_permitted(&mount),
+        Unreachable::Failed(error) => Failure::refused(format!(
+            "{mountpoint}: its control socket: {}; try as root",
+            crate::cause(&error)
+        )),
+    })?;
+    let reply = daemon.ask(Request::Set { settings }, client::REPLY_TIME)?;
+    match reply.error {
+        None if reply.ok => Ok(ExitCode::SUCCESS),
+        cause => Err(Failure::refused(format!(
+            "{mountpoint}: {}",
+            cause.unwrap_or_else(|| "the daemon refused".into())
+        ))),
+    }
+}
+
+/// The words of the command line as keys and values, each checked, none twice.
+fn split(words: &[String]) -> Result<BTreeMap<String, String>, Failure> {
+    let mut settings = BTreeMap::new();
+    for word in words {
+        let (key, value) = word.split_once('=').ok_or_else(|| {
+            Failure::usage(format!(
+                "{word}: not a setting; write KEY=VALUE with one of the keys {}",
+                KEYS.join(", ")
+            ))
+        })?;
+        Setting::parse(key, value).map_err(Failure::usage)?;
+        if settings.insert(key.to_string(), value.to_string()).is_some() {
+            return Err(Failure::usage(format!("{key}={value}: set twice; write it once")));
+        }
+    }
+    Ok(settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(words: &[&str]) -> String {
+        let words: Vec<_> = words.iter().map(ToString::to_string).collect();
+        split(&words).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn settings_are_keys_with_values() {
+        let settings = split(&["cache-size=1GiB".into()]).unwrap();
+        assert_eq!(settings, BTreeMap::from([("cache-size".into(), "1GiB".into())]));
+        assert_eq!(Setting::parse("cache-size", "25%"), Ok(Setting::CacheSize(Size::Share(25))));
+        for key in KEYS {
+            let refused = Setting::parse(key, "").unwrap_err();
+            assert!(!refused.contains("unknown key"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn refusals_name_key_value_rule_and_keys() {
+        let unknown = refusal(&["colour=red"]);
+        assert_eq!(unknown, "colour=red: unknown key; write one of: cache-size");
+        assert!(refusal(&["cache-size=lots"]).starts_with("cache-size=lots: not a size; write"));
+        assert!(
+            refusal(&["cache-size"]).contains("write KEY=VALUE with one of the keys cache-size")
+        );
+        assert!(refusal(&["cache-size=1G", "cache-size=2G"]).contains("set twice"));
+    }
+}
