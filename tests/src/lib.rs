@@ -6,11 +6,14 @@
 //! conformance suites next to them drive a mounted file system from outside.
 
 pub mod history;
+mod ledger;
 mod listing;
+pub mod paged;
 mod snapshot;
 pub mod stress;
 mod watchdog;
 
+pub use ledger::Ledger;
 pub use listing::{for_each_node, list_nodes};
 pub use snapshot::{Snapshot, snapshot};
 pub use watchdog::Watchdog;
@@ -18,7 +21,7 @@ pub use watchdog::Watchdog;
 use std::sync::Arc;
 use uvfs_backends::hostile::HostileBackend;
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
-use uvfs_vfs::{Caller, Directory, InodeId, Result, Vfs, VfsConfig};
+use uvfs_vfs::{Caller, Directory, InodeId, MINIMUM_BYTES, Result, Vfs, VfsConfig};
 
 /// A memory store that misbehaves by plan.
 pub type Hostile = HostileBackend<MemoryBackend>;
@@ -39,9 +42,16 @@ pub fn root(vfs: &Arc<Vfs>) -> Directory {
     vfs.root_directory(Caller::root())
 }
 
-/// The smallest caches that can be asked for.
+/// Caches with room for `bytes`, which may be less than anybody should ask for: something else takes all the
+/// rest of the budget. Names and inodes have half of it for sure, pages no less than 1 MiB.
+pub fn with_room(bytes: u64) -> VfsConfig {
+    let cache_bytes = MINIMUM_BYTES.max(bytes);
+    VfsConfig { cache_bytes, overhead_bytes: cache_bytes - bytes, ..VfsConfig::default() }
+}
+
+/// The smallest caches there can be.
 pub fn tiny() -> VfsConfig {
-    VfsConfig { metadata_bytes: 16 << 10, page_cache_bytes: 1 << 20, ..VfsConfig::default() }
+    with_room(16 << 10)
 }
 
 /// The errno of a result, 0 for success.

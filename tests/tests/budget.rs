@@ -8,8 +8,11 @@ use std::time::Duration;
 use uvfs_backends::hostile::{Call, Plan};
 use uvfs_tests::{
     Hostile, Numbers, Watchdog, assert_references_exact, hostile, root, seed, tiny, vfs_over,
+    with_room,
 };
-use uvfs_vfs::{OpenOptions, PageCaching, RenameMode, Statistics, Vfs, VfsConfig};
+use uvfs_vfs::{
+    File, MINIMUM_BYTES, OpenOptions, PageCaching, RenameMode, Statistics, Vfs, VfsConfig,
+};
 
 /// Bytes beyond a limit that may be there for a moment: of some names and inodes, for each thread
 /// that is just adding some.
@@ -19,18 +22,18 @@ const IN_USE: u64 = 700;
 
 fn assert_within(statistics: &Statistics) {
     let pages = statistics.pages;
-    assert!(pages.held <= pages.limit.unwrap() + (4 << 16), "pages: {pages:?}");
+    assert!(pages.held <= pages.limit + (16 << 10), "pages: {pages:?}");
     assert_metadata_within(statistics);
 }
 
 fn assert_metadata_within(statistics: &Statistics) {
-    let (metadata, in_use) = (statistics.metadata, statistics.inodes_active * IN_USE);
-    let limit = metadata.limit_bytes + in_use + SLACK;
-    assert!(metadata.held_bytes <= limit, "{metadata:?}, in use {in_use}: {statistics:?}");
+    let (budget, in_use) = (statistics.budget, statistics.inodes_active * IN_USE);
+    let limit = budget.limit_bytes - budget.overhead_bytes + in_use + SLACK;
+    assert!(budget.metadata_bytes <= limit, "in use {in_use}: {statistics:?}");
 }
 
 fn caches() -> [VfsConfig; 2] {
-    [tiny(), VfsConfig { metadata_bytes: 256 << 10, ..VfsConfig::default() }]
+    [tiny(), with_room(256 << 10)]
 }
 
 #[test]
@@ -133,7 +136,7 @@ fn pages_stay_within_their_budget() {
     let seed = seed();
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let hostile = hostile().claiming(|can| can.caching = PageCaching::Core);
-    let vfs = vfs_over(&hostile, tiny());
+    let vfs = vfs_over(&hostile, with_room(2 << 20));
     let top = root(&vfs);
     for file in 0..8u8 {
         top.write_file(file.to_string(), vec![file; 1 << 20]).unwrap();
@@ -165,7 +168,95 @@ fn pages_stay_within_their_budget() {
     assert!(statistics.pages.hits > 0 && statistics.pages.evicted > 0, "{statistics:?}");
     drop(top);
     end(&vfs, &hostile);
-    assert_eq!(vfs.statistics().pages.held, 0);
+    assert_eq!(vfs.statistics().pages.pages, 0);
+}
+
+/// Reads all of `into` from `offset` on.
+fn read_all(file: &File, offset: u64, into: &mut [u8]) {
+    let mut done = 0;
+    while done < into.len() {
+        let count = file.read_at(offset + done as u64, &mut into[done..]).unwrap();
+        assert!(count > 0, "the end at {done}");
+        done += count;
+    }
+}
+
+/// Names and pages share the room; at no time both are beyond what they have together, but for what was
+/// added since the last look.
+#[test]
+fn names_and_pages_share_one_budget() {
+    const ROOM: u64 = 8 << 20;
+    const NAMES: u64 = 40_000;
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let hostile = hostile().claiming(|can| can.caching = PageCaching::Core);
+    let vfs = vfs_over(&hostile, with_room(ROOM));
+    let top = root(&vfs);
+    top.write_file("data", vec![1; 12 << 20]).unwrap();
+    let data = top.open("data", OpenOptions::read()).unwrap();
+    let mut buffer = vec![0; 64 << 10];
+    let within = |what: &str| {
+        let budget = vfs.statistics().budget;
+        let held = budget.metadata_bytes + budget.page_bytes;
+        assert!(held <= ROOM + ROOM / 8, "{what}: {budget:?}");
+        budget
+    };
+    for at in 0..NAMES {
+        assert!(top.stat(format!("none-{at}")).is_err());
+        top.write_file(format!("some-{}", at % (NAMES / 2)), "").unwrap();
+    }
+    let names_alone = within("names alone");
+    assert!(names_alone.metadata_bytes > ROOM * 3 / 8, "{names_alone:?}");
+    for at in 0..12 << 4 {
+        read_all(&data, at << 16, &mut buffer);
+        // What pages push out goes step by step, by those who add something.
+        (0..64).for_each(|name| drop(top.stat(format!("new-{at}-{name}"))));
+        within("pages come");
+    }
+    let both = within("both");
+    assert!(both.page_bytes >= ROOM / 3 && both.metadata_bytes >= ROOM / 3, "{both:?}");
+    drop((data, top));
+    end(&vfs, &hostile);
+}
+
+/// A budget that is lowered holds when the call returns; one that cannot be is refused and changes nothing.
+#[test]
+fn a_lowered_budget_holds_at_once() {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let hostile = hostile().claiming(|can| can.caching = PageCaching::Core);
+    let vfs = vfs_over(&hostile, VfsConfig { cache_bytes: 64 << 20, ..VfsConfig::default() });
+    let top = root(&vfs);
+    for at in 0..30_000 {
+        top.write_file(format!("{at}"), "").unwrap();
+    }
+    top.write_file("data", vec![1; 12 << 20]).unwrap();
+    let (data, mut read) = (top.open("data", OpenOptions::read()).unwrap(), vec![0; 12 << 20]);
+    read_all(&data, 0, &mut read);
+    let before = vfs.statistics().budget;
+    assert!(before.metadata_bytes > 8 << 20 && before.page_bytes >= 12 << 20, "{before:?}");
+    for bad in [0, MINIMUM_BYTES - 1] {
+        let refused = vfs.set_cache_bytes(bad).unwrap_err().to_string();
+        assert!(refused.contains("at least 8 MiB"), "{refused}");
+    }
+    assert_eq!(vfs.statistics().budget.limit_bytes, 64 << 20);
+    assert_eq!(vfs.statistics().names.held, 30_001);
+    vfs.set_cache_bytes(MINIMUM_BYTES).unwrap();
+    let after = vfs.statistics().budget;
+    assert_eq!(after.limit_bytes, MINIMUM_BYTES);
+    let held = after.metadata_bytes + after.page_bytes;
+    assert!(held <= MINIMUM_BYTES + SLACK, "{after:?}");
+    assert!(after.page_bytes > 1 << 20 && after.metadata_bytes > 1 << 20, "not all: {after:?}");
+    // And it stays so, until it is raised again.
+    for at in 0..30_000 {
+        top.stat(format!("{at}")).unwrap();
+    }
+    assert_metadata_within(&vfs.statistics());
+    vfs.set_cache_bytes(64 << 20).unwrap();
+    for at in 0..30_000 {
+        top.stat(format!("{at}")).unwrap();
+    }
+    assert!(vfs.statistics().names.held >= 30_000);
+    drop((data, top));
+    end(&vfs, &hostile);
 }
 
 /// Hits and misses add up to the requests, and misses to the calls of the store.

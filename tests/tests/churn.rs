@@ -13,7 +13,7 @@ use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
 use uvfs_concurrent::epoch;
 use uvfs_tests::{
     Numbers, Watchdog, assert_references_exact, for_each_node, hostile, root, seed, stress,
-    vfs_over,
+    vfs_over, with_room,
 };
 use uvfs_vfs::{Directory, RenameMode, Statistics, Vfs, VfsConfig};
 
@@ -36,7 +36,7 @@ const DAY: u64 = 24 * 3600 * 500;
 const GROWTH: u64 = 16 << 20;
 
 fn config() -> VfsConfig {
-    VfsConfig { metadata_bytes: BUDGET, ..VfsConfig::default() }
+    with_room(BUDGET)
 }
 
 fn plant(top: &Directory) {
@@ -85,7 +85,7 @@ fn operation(vfs: &Arc<Vfs>, top: &Directory, thread: u64, numbers: &mut Numbers
 
 fn assert_within(statistics: &Statistics) {
     let limit = BUDGET + BUDGET / 10 + statistics.inodes_active * IN_USE;
-    assert!(statistics.metadata.held_bytes <= limit, "beyond {limit}: {statistics:?}");
+    assert!(statistics.budget.metadata_bytes <= limit, "beyond {limit}: {statistics:?}");
 }
 
 /// Churns until `end` and until `least` operations are done; returns how many were.
@@ -101,8 +101,8 @@ fn churn(vfs: &Arc<Vfs>, seed: u64, end: Instant, least: u64) -> u64 {
                     done.fetch_add(STEP, Relaxed);
                     let statistics = vfs.statistics();
                     assert_within(&statistics);
-                    most_held.fetch_max(statistics.metadata.held_bytes, Relaxed);
-                    most_garbage.fetch_max(statistics.metadata.garbage_bytes, Relaxed);
+                    most_held.fetch_max(statistics.budget.metadata_bytes, Relaxed);
+                    most_garbage.fetch_max(statistics.budget.garbage_bytes, Relaxed);
                 }
             });
         }

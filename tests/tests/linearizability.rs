@@ -14,7 +14,7 @@ use uvfs_concurrent::epoch;
 use uvfs_tests::history::{Act, Event, History, Names, SLOTS, Saw, Slot};
 use uvfs_tests::{
     Hostile, Numbers, Watchdog, assert_references_exact, errno, for_each_node, hostile, root, seed,
-    stress, tiny, vfs_over,
+    stress, tiny, vfs_over, with_room,
 };
 use uvfs_vfs::{
     Authority, Backend, Caller, Directory, Error, Lookup, Name, NewKind, NewNode, Node, RenameMode,
@@ -380,9 +380,7 @@ fn a_replaced_name_only_moves_forward() {
 #[test]
 fn whole_paths_change_with_their_directories() {
     let _watchdog = watchdog();
-    for config in
-        [VfsConfig::default(), VfsConfig { metadata_bytes: 64 << 10, ..VfsConfig::default() }]
-    {
+    for config in [VfsConfig::default(), with_room(64 << 10)] {
         let hostile = hostile();
         let vfs = vfs_over(&hostile, config);
         let top = root(&vfs);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
 use uvfs_tests::{
     Hostile, Numbers, Watchdog, assert_references_exact, errno, for_each_node, hostile,
-    inner_snapshot, list_nodes, root, seed, snapshot, vfs_over,
+    inner_snapshot, list_nodes, root, seed, snapshot, vfs_over, with_room,
 };
 use uvfs_vfs::{
     Authority, Backend, Caller, Directory, Error, FileRef, InodeId, Lookup, Name, NewKind, NewNode,
@@ -40,8 +40,8 @@ impl Scene {
         Self::over(hostile().claiming(|can| can.authority = Authority::Shared), config)
     }
 
-    fn sized(metadata_bytes: u64) -> Self {
-        Self::over(hostile(), VfsConfig { metadata_bytes, ..VfsConfig::default() })
+    fn sized(bytes: u64) -> Self {
+        Self::over(hostile(), with_room(bytes))
     }
 
     fn over(hostile: Hostile, config: VfsConfig) -> Self {
@@ -274,8 +274,8 @@ fn a_listing_pushes_out_nothing_in_use() {
         });
     });
     assert_eq!((listed, asked), (15_000, 0));
-    let metadata = scene.vfs.statistics().metadata;
-    assert!(metadata.held_bytes <= metadata.limit_bytes + 16_384, "{metadata:?}");
+    let budget = scene.vfs.statistics().budget;
+    assert!(budget.metadata_bytes <= (1 << 20) + 16_384, "{budget:?}");
     drop(huge);
     scene.end();
 }
@@ -629,12 +629,11 @@ fn a_stale_directory_is_not_believed_again() {
     let scene = Scene::over(
         hostile().claiming(|can| can.authority = Authority::Shared),
         VfsConfig {
-            metadata_bytes: 64 << 10,
             attr_timeout: HOUR,
             entry_timeout: HOUR,
             negative_timeout: HOUR,
             watch: true,
-            ..VfsConfig::default()
+            ..with_room(64 << 10)
         },
     );
     scene.fill("d", 1);

@@ -19,8 +19,8 @@ use script::{Operation, Step};
 use std::sync::Arc;
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
 use uvfs_vfs::{
-    Attributes, Caller, Directory, Error, FileKind, NewKind, OpenOptions, Resolve, ResolveMode,
-    Result, Vfs, VfsConfig,
+    Attributes, Caller, Directory, Error, FileKind, MINIMUM_BYTES, NewKind, OpenOptions, Resolve,
+    ResolveMode, Result, Vfs, VfsConfig,
 };
 
 const STEPS_MAX: usize = 64;
@@ -48,7 +48,10 @@ struct Run {
 impl Run {
     fn new() -> Self {
         let memory = MemoryBackend::new(MemoryConfig::default()).expect("the default limits");
-        let config = VfsConfig { metadata_bytes: 16 << 10, ..VfsConfig::default() };
+        // As small as can be: something else takes all but 16 KiB of the budget.
+        let overhead_bytes = MINIMUM_BYTES - (16 << 10);
+        let config =
+            VfsConfig { cache_bytes: MINIMUM_BYTES, overhead_bytes, ..VfsConfig::default() };
         let vfs = Vfs::new(memory, config).expect("the smallest limits");
         let root = vfs.root_directory(Caller::root());
         let number = root.stat("/").expect("a root").number;

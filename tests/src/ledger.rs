@@ -1,0 +1,315 @@
+//! A store that tracks its open files and does not forgive.
+//!
+//! # Boundary
+//! Stands between the file system and a [`Hostile`] store. If that one claims to track opens, hands out
+//! numbers for open files, and notes every call that comes by a file that is not open, is another
+//! object's, or is not open for this; such a call fails. If it claims not to, every call has to come
+//! without one.
+//!
+//! # Why
+//! The memory store knows no open files, so claiming that it does would prove nothing. Weakness: an
+//! object without a name can be reached without an open file here; on a host it cannot.
+
+use crate::Hostile;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::thread::ThreadId;
+use uvfs_concurrent::lock::{LockClass, Mutex};
+use uvfs_vfs::{
+    AllocateMode, Attributes, Backend, Caller, Capabilities, ChangeSink, Cookie, Entry, Error,
+    FileId, FileRef, InodeId, Listing, Name, NewNode, OpenMode, Opens, RenameMode, Result,
+    SeekTarget, SetAttributes, SyncMode, Totals, XattrMode,
+};
+
+static LEDGER: LockClass = LockClass::new(280, "ledger", "open files of a store under test");
+
+/// See the module. Clones are one store.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    store: Hostile,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: u64,
+    open: HashMap<FileId, (InodeId, OpenMode)>,
+    wrongs: Vec<String>,
+    writers: HashSet<(InodeId, ThreadId)>,
+}
+
+/// What a call needs its file to be open for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Read,
+    Write,
+    /// Open, for whatever.
+    Open,
+    /// If it comes by an open file, by one of this object.
+    Nothing,
+}
+
+impl Ledger {
+    /// Keeps the ledger of `store`.
+    pub fn new(store: Hostile) -> Self {
+        Self { store, state: Arc::new(Mutex::new(&LEDGER, State::default())) }
+    }
+
+    /// Asserts that every file was closed, and every call came by the right one.
+    ///
+    /// # Panics
+    /// If not.
+    pub fn assert_settled(&self) {
+        self.assert_right();
+        let open: Vec<_> = self.state.lock().open.values().copied().collect();
+        assert!(open.is_empty(), "the store still has open files: {open:?}");
+    }
+
+    /// Asserts that every call came by the right file.
+    ///
+    /// # Panics
+    /// If not.
+    pub fn assert_right(&self) {
+        let wrongs = self.state.lock().wrongs.clone();
+        assert!(wrongs.is_empty(), "{wrongs:?}");
+    }
+
+    /// How many files the store has open.
+    pub fn open_files(&self) -> usize {
+        self.state.lock().open.len()
+    }
+
+    /// Asserts that the file system over it is gone, with all that it had in memory.
+    ///
+    /// # Panics
+    /// If not.
+    pub fn assert_alone(&self) {
+        assert_eq!(Arc::strong_count(&self.state), 1, "somebody still has the store");
+    }
+
+    /// Whether `thread` ever wrote to `inode`.
+    pub fn wrote(&self, inode: InodeId, thread: ThreadId) -> bool {
+        self.state.lock().writers.contains(&(inode, thread))
+    }
+
+    fn tracks(&self) -> bool {
+        self.store.capabilities().opens == Opens::Tracked
+    }
+
+    /// The file as the store knows it, if a call that has this `need` may come by it.
+    fn by(&self, file: FileRef, need: Need) -> Result<FileRef> {
+        let plain = FileRef::unopened(file.inode);
+        let mut state = self.state.lock();
+        let why = match (file.file, state.open.get(&file.file).copied()) {
+            (FileId::NONE, _) if need == Need::Nothing || !self.tracks() => return Ok(plain),
+            (FileId::NONE, _) => "by no open file",
+            (_, None) => "by a file that is not open",
+            (_, Some((inode, _))) if inode != file.inode => "by another object's file",
+            (_, Some((_, mode))) => match need {
+                Need::Read if !mode.read => "by a file that cannot be read",
+                Need::Write if !mode.write => "by a file that cannot be written",
+                _ => return Ok(plain),
+            },
+        };
+        state.wrongs.push(format!("{need:?} of {} {why}", file.inode.0));
+        Err(Error::BadHandle)
+    }
+
+    fn opened(&self, inode: InodeId, mode: OpenMode) -> FileId {
+        if !self.tracks() {
+            return FileId::NONE;
+        }
+        let mut state = self.state.lock();
+        state.last += 1;
+        let file = FileId(state.last);
+        state.open.insert(file, (inode, mode));
+        file
+    }
+}
+
+impl Backend for Ledger {
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn root(&self) -> Result<Entry> {
+        self.store.root()
+    }
+
+    fn lookup(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
+        self.store.lookup(caller, parent, name)
+    }
+
+    fn attributes(&self, file: FileRef) -> Result<Attributes> {
+        self.store.attributes(self.by(file, Need::Nothing)?)
+    }
+
+    fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
+        self.store.list(self.by(directory, Need::Nothing)?, from, listing)
+    }
+
+    fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        self.store.read(self.by(file, Need::Read)?, offset, into)
+    }
+
+    fn forget(&self, inode: InodeId, references: u64) {
+        self.store.forget(inode, references);
+    }
+
+    fn set_attributes(
+        &self,
+        caller: &Caller,
+        file: FileRef,
+        set: &SetAttributes,
+    ) -> Result<Attributes> {
+        self.store.set_attributes(caller, self.by(file, Need::Nothing)?, set)
+    }
+
+    fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
+        self.store.read_link(inode)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: InodeId,
+        name: Name<'_>,
+        new: &NewNode<'_>,
+    ) -> Result<Entry> {
+        self.store.create(caller, parent, name, new)
+    }
+
+    fn create_and_open(
+        &self,
+        caller: &Caller,
+        parent: InodeId,
+        name: Name<'_>,
+        new: &NewNode<'_>,
+        mode: OpenMode,
+    ) -> Result<(Entry, FileId)> {
+        let (entry, _) = self.store.create_and_open(caller, parent, name, new, mode)?;
+        Ok((entry, self.opened(entry.inode, mode)))
+    }
+
+    fn create_unnamed(
+        &self,
+        caller: &Caller,
+        parent: InodeId,
+        new: &NewNode<'_>,
+        mode: OpenMode,
+    ) -> Result<(Entry, FileId)> {
+        let (entry, _) = self.store.create_unnamed(caller, parent, new, mode)?;
+        Ok((entry, self.opened(entry.inode, mode)))
+    }
+
+    fn link(
+        &self,
+        caller: &Caller,
+        inode: InodeId,
+        parent: InodeId,
+        name: Name<'_>,
+    ) -> Result<Entry> {
+        self.store.link(caller, inode, parent, name)
+    }
+
+    fn unlink(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
+        self.store.unlink(caller, parent, name)
+    }
+
+    fn remove_directory(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
+        self.store.remove_directory(caller, parent, name)
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: (InodeId, Name<'_>),
+        to: (InodeId, Name<'_>),
+        mode: RenameMode,
+    ) -> Result<()> {
+        self.store.rename(caller, from, to, mode)
+    }
+
+    fn open(&self, caller: &Caller, inode: InodeId, mode: OpenMode) -> Result<FileId> {
+        self.store.open(caller, inode, mode)?;
+        Ok(self.opened(inode, mode))
+    }
+
+    fn close(&self, file: FileRef) {
+        let inode = FileRef::unopened(file.inode);
+        let known = self.state.lock().open.remove(&file.file);
+        if known.is_none_or(|(inode, _)| inode != file.inode) {
+            self.state.lock().wrongs.push(format!("close of {file:?}, open: {known:?}"));
+        }
+        self.store.close(inode);
+    }
+
+    fn write(&self, caller: &Caller, file: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
+        let plain = self.by(file, Need::Write)?;
+        self.state.lock().writers.insert((file.inode, std::thread::current().id()));
+        self.store.write(caller, plain, offset, data)
+    }
+
+    fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
+        self.store.append(caller, self.by(file, Need::Write)?, data)
+    }
+
+    fn allocate(&self, file: FileRef, mode: AllocateMode, offset: u64, length: u64) -> Result<()> {
+        self.store.allocate(self.by(file, Need::Write)?, mode, offset, length)
+    }
+
+    fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {
+        self.store.seek(self.by(file, Need::Open)?, offset, target)
+    }
+
+    fn copy_range(
+        &self,
+        from: FileRef,
+        from_offset: u64,
+        to: FileRef,
+        to_offset: u64,
+        length: u64,
+    ) -> Result<u64> {
+        let (from, to) = (self.by(from, Need::Read)?, self.by(to, Need::Write)?);
+        self.store.copy_range(from, from_offset, to, to_offset, length)
+    }
+
+    fn sync(&self, file: FileRef, mode: SyncMode) -> Result<()> {
+        self.store.sync(self.by(file, Need::Open)?, mode)
+    }
+
+    fn flush(&self, file: FileRef) -> Result<()> {
+        self.store.flush(self.by(file, Need::Open)?)
+    }
+
+    fn get_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
+        self.store.get_xattr(caller, inode, name)
+    }
+
+    fn set_xattr(
+        &self,
+        caller: &Caller,
+        inode: InodeId,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        self.store.set_xattr(caller, inode, name, value, mode)
+    }
+
+    fn list_xattrs(&self, caller: &Caller, inode: InodeId) -> Result<Vec<Vec<u8>>> {
+        self.store.list_xattrs(caller, inode)
+    }
+
+    fn remove_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<()> {
+        self.store.remove_xattr(caller, inode, name)
+    }
+
+    fn totals(&self) -> Result<Totals> {
+        self.store.totals()
+    }
+
+    fn watch(&self, changes: Arc<dyn ChangeSink>) -> Result<()> {
+        self.store.watch(changes)
+    }
+}
