@@ -1,11 +1,13 @@
 #!/bin/sh
-# Gets the systems that uvfs-bench compares with: bindfs from Debian, and libfuse's own
-# passthrough examples, compiled from the copies that Debian ships with libfuse3-dev.
+# Gets the systems that uvfs-bench compares with: bindfs from Debian; libfuse's own passthrough
+# examples, compiled from the copies that Debian ships with libfuse3-dev; Linux's XArray, compiled
+# from Debian's package of the kernel's source (see xarray/README.md); and the Rust crates.
 #
 # Their sources are not part of this repository: they have licences of their own. The bench works
 # without them and says what it leaves out.
 #
-# usage: bench-compare/install.sh      needs root for apt-get; writes bench-compare/target only
+# usage: bench-compare/install.sh      needs root for apt-get where something is missing; writes
+#                                      bench-compare/target, and the XArray's cache folder
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -13,15 +15,30 @@ target=$here/target
 examples=/usr/share/doc/libfuse3-dev/examples
 
 if ! command -v bindfs >/dev/null || ! [ -d "$examples" ] ||
-    ! command -v gcc >/dev/null || ! command -v pkg-config >/dev/null; then
+    ! command -v gcc >/dev/null || ! command -v pkg-config >/dev/null ||
+    ! command -v objcopy >/dev/null || ! command -v xz >/dev/null; then
     if ! command -v apt-get >/dev/null; then
-        echo "install.sh: no apt-get; install bindfs, gcc, pkg-config and libfuse3 yourself" >&2
+        echo "install.sh: no apt-get; install bindfs, binutils, gcc, pkg-config, libfuse3 and xz yourself" >&2
         exit 1
     fi
     DEBIAN_FRONTEND=noninteractive
     export DEBIAN_FRONTEND
     apt-get update -q
-    apt-get install -y -q --no-install-recommends bindfs gcc libc6-dev libfuse3-dev pkg-config
+    apt-get install -y -q --no-install-recommends \
+        bindfs binutils gcc libc6-dev libfuse3-dev pkg-config xz-utils
+fi
+
+if ! "$here/xarray/build.sh"; then
+    echo "install.sh: without the XArray" >&2
+fi
+
+# mimalloc compiles C too.
+if command -v cargo >/dev/null; then
+    # Where the benches look for it, whatever the environment says.
+    cargo build --release --locked --manifest-path "$here/Cargo.toml" --target-dir "$target"
+    echo "crates: $target/release/bench-compare"
+else
+    echo "install.sh: no cargo; then: cargo build --release --manifest-path bench-compare/Cargo.toml" >&2
 fi
 
 mkdir -p "$target"

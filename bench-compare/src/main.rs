@@ -12,6 +12,9 @@
 //! ```
 //! `build` with another tree takes away what was built before. It ends with its input.
 //!
+//! `bench-compare radix`, `hit` and `evict` become `bench-compare-pages`, the rivals of the page cache,
+//! which lies beside it; their lines are described in `radix`, `hit` and `evict`.
+//!
 //! # Why
 //! A process of its own, so that the product's build never sees these crates; the tree, the paths
 //! and the timed loop are compiled from the bench's own files. Weakness: the processes evict each
@@ -27,7 +30,8 @@ mod workload;
 
 use maps::{Attributes, Boxed, Cache, Dash, Inline, Locked, Papaya, Scc, Value};
 use std::io::{self, BufRead, Write};
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 use workload::paths::{Paths, Pattern};
 use workload::timed::{self, MISSING, Pace};
@@ -42,19 +46,41 @@ const NAMES: [&str; 6] =
 type Folded = foldhash::fast::FixedState;
 type Fx = rustc_hash::FxBuildHasher;
 
+const USAGE: &str = "\
+usage: bench-compare walk      maps of (parent, name)
+       bench-compare radix     indexes of pages: insert, look up, tag, remove
+       bench-compare hit       caches where everything is there
+       bench-compare evict     hits that caches keep of a sequence of accesses
+Each is started by the bench of uvfs-bench that it serves, and told by lines what to do.";
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if words != ["walk"] {
-        eprintln!("usage: bench-compare walk     (started by `uvfs-bench walk`)");
-        return ExitCode::from(2);
-    }
-    match serve() {
+    let served = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["walk"] => serve(),
+        ["radix" | "hit" | "evict"] => become_pages(&words[0]),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench-compare: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Goes on as the program that holds the rivals of the page cache, which lies beside this one.
+///
+/// # Errors
+/// If it cannot be started; otherwise this does not return.
+fn become_pages(word: &str) -> io::Result<()> {
+    let program = std::env::current_exe()?.with_file_name("bench-compare-pages");
+    let error = Command::new(&program).arg(word).exec();
+    let why = format!("{}: {error}; it is built with this one", program.display());
+    Err(io::Error::new(error.kind(), why))
 }
 
 fn serve() -> io::Result<()> {

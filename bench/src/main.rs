@@ -21,10 +21,13 @@ mod cleanup;
 mod client;
 mod cpu;
 mod dcache;
+mod evict;
+mod hit;
 mod machine;
 mod meter;
 mod mount;
 mod places;
+mod radix;
 mod report;
 mod server;
 mod system;
@@ -52,6 +55,12 @@ enum Bench {
     Dcache(dcache::DcacheArguments),
     /// Path walks in process, against the kernel's tmpfs and against concurrent maps
     Walk(walk::WalkArguments),
+    /// Hits that replacement policies keep of sequences of accesses, against those of other crates
+    Evict(evict::EvictArguments),
+    /// The tagged radix tree: the experiment of Zijlstra (2007), step by step, and rivals
+    Radix(radix::RadixArguments),
+    /// The page cache where everything is there, against the kernel's and against other caches
+    Hit(hit::HitArguments),
     /// What the lock meter costs: the same work with it on and off
     Meter(meter::MeterArguments),
     /// A FUSE server that answers constants; started by `mount` as a rival
@@ -97,6 +106,9 @@ fn main() -> ExitCode {
         Bench::Mount(arguments) => mount::run(&arguments),
         Bench::Dcache(arguments) => dcache::run(&arguments),
         Bench::Walk(arguments) => walk::run(&arguments),
+        Bench::Evict(arguments) => evict::run(&arguments),
+        Bench::Radix(arguments) => radix::run(&arguments),
+        Bench::Hit(arguments) => hit::run(&arguments),
         Bench::Meter(arguments) => meter::run(&arguments),
         Bench::BareServer(arguments) => {
             bare::serve(&arguments.mountpoint, arguments.readers, arguments.stuck_ms)

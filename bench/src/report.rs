@@ -23,6 +23,8 @@ pub(crate) enum Unit {
     CpuSeconds,
     /// Thousands of operations a second.
     ThousandsPerSecond,
+    /// Millions of operations a second.
+    MillionsPerSecond,
     /// Mebibytes a second.
     MebibytesPerSecond,
     /// Seconds on the clock.
@@ -33,8 +35,12 @@ pub(crate) enum Unit {
     NanosecondsPerWalk,
     /// Bytes of memory for one name.
     BytesPerName,
+    /// Bytes of memory for one item.
+    BytesPerItem,
     /// A part of a whole that one wishes to be large, such as hits.
     Share,
+    /// The same in hundredths.
+    Percent,
     /// How many times as long something takes beside something else.
     Slowdown,
 }
@@ -47,18 +53,23 @@ impl Unit {
             Unit::CpuMicrosecondsPerMebibyte => "cpu-us/MiB",
             Unit::CpuSeconds => "cpu-s",
             Unit::ThousandsPerSecond => "k/s",
+            Unit::MillionsPerSecond => "M/s",
             Unit::MebibytesPerSecond => "MiB/s",
             Unit::Seconds => "s",
             Unit::Nanoseconds => "ns",
             Unit::NanosecondsPerWalk => "ns/walk",
             Unit::BytesPerName => "B/name",
+            Unit::BytesPerItem => "B/item",
+            Unit::Percent => "percent",
             Unit::Share | Unit::Slowdown => "ratio",
         }
     }
 
     /// Which way is better.
     pub(crate) fn higher_is_better(self) -> bool {
-        matches!(self, Unit::ThousandsPerSecond | Unit::MebibytesPerSecond | Unit::Share)
+        use Unit::{MebibytesPerSecond, MillionsPerSecond, Percent, Share, ThousandsPerSecond};
+        let rates = matches!(self, ThousandsPerSecond | MillionsPerSecond | MebibytesPerSecond);
+        rates || matches!(self, Share | Percent)
     }
 }
 

@@ -8,12 +8,12 @@ use super::paths::{Open, System};
 use std::io;
 use std::sync::Arc;
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
-use uvfs_vfs::{Caller, Directory, Error, OpenOptions, RenameMode, Vfs, VfsConfig};
+use uvfs_vfs::{Caller, Directory, Error, MINIMUM_BYTES, OpenOptions, RenameMode, Vfs, VfsConfig};
 
 /// What the product's documentation says a name with its inode takes.
 const ENTRY_BYTES: u64 = 300;
-/// The least that it accepts.
-const METADATA_BYTES_MIN: u64 = 16 << 10;
+/// The least room that it accepts.
+const ROOM_BYTES_MIN: u64 = 16 << 10;
 
 /// A uvfs file system.
 pub(super) struct Product {
@@ -29,8 +29,10 @@ impl Product {
     pub(super) fn new(entries_max: usize) -> io::Result<Self> {
         let failed = |error: Error| io::Error::other(format!("uvfs: {error}"));
         let backend = MemoryBackend::new(MemoryConfig::default()).map_err(failed)?;
-        let metadata_bytes = (entries_max as u64 * ENTRY_BYTES).max(METADATA_BYTES_MIN);
-        let config = VfsConfig { metadata_bytes, ..VfsConfig::default() };
+        let room_bytes = (entries_max as u64 * ENTRY_BYTES).max(ROOM_BYTES_MIN);
+        let cache_bytes = room_bytes.max(MINIMUM_BYTES);
+        let overhead_bytes = cache_bytes - room_bytes;
+        let config = VfsConfig { cache_bytes, overhead_bytes, ..VfsConfig::default() };
         let vfs = Vfs::new(backend, config).map_err(failed)?;
         Ok(Self { root: vfs.root_directory(Caller::root()), vfs })
     }

@@ -23,7 +23,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use uvfs_vfs::{Caller, Directory, Vfs, VfsConfig};
+use uvfs_vfs::{Caller, Directory, MINIMUM_BYTES, Vfs, VfsConfig};
 
 /// One way to walk one tree.
 pub(super) trait Contestant {
@@ -111,13 +111,16 @@ pub(super) const AMPLE_BYTES: u64 = 16 << 30;
 const ENTRY_BYTES: u64 = 310;
 
 /// Settings of the system `uvfs`: it walks by components.
-pub(super) fn by_components(metadata_bytes: u64) -> VfsConfig {
-    VfsConfig { metadata_bytes, whole_paths: false, ..VfsConfig::default() }
+pub(super) fn by_components(bytes: u64) -> VfsConfig {
+    // Less than the least there is goes by having something else take the rest.
+    let cache_bytes = bytes.max(MINIMUM_BYTES);
+    let overhead_bytes = cache_bytes - bytes;
+    VfsConfig { cache_bytes, overhead_bytes, whole_paths: false, ..VfsConfig::default() }
 }
 
 /// Settings of the system `uvfs-whole-path`; nothing else differs.
-pub(super) fn by_whole_paths(metadata_bytes: u64) -> VfsConfig {
-    VfsConfig { whole_paths: true, ..by_components(metadata_bytes) }
+pub(super) fn by_whole_paths(bytes: u64) -> VfsConfig {
+    VfsConfig { whole_paths: true, ..by_components(bytes) }
 }
 
 /// Settings of `uvfs` with room for about `entries` names with their inodes.

@@ -1,0 +1,153 @@
+//! Threads that work together, and how long they took.
+//!
+//! # Boundary
+//! Pins, meets, times. What is done is the caller's.
+//!
+//! # Concurrency
+//! Each thread is pinned to a core of its own, as far as there are enough, and meets the others at a
+//! barrier before each phase. The wall time of a phase is from the first begin to the last end, so a
+//! thread that is held up counts against its system.
+//!
+//! # Why
+//! Processor time beside wall time tells waiting from working when the machine is shared. Weakness:
+//! who sleeps while waiting for a lock looks cheap in it.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Most threads of a team.
+pub(crate) const THREADS_MAX: usize = 1024;
+
+/// What a phase took of one thread.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stint {
+    begin: Instant,
+    end: Instant,
+    cpu: Duration,
+}
+
+/// What a phase took of all threads.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Span {
+    /// From the first begin to the last end.
+    pub(crate) wall: Duration,
+    /// Of all threads' processors.
+    pub(crate) cpu: Duration,
+}
+
+impl Span {
+    /// Of a phase that each thread did its stint of.
+    pub(crate) fn of(stints: impl Iterator<Item = Stint> + Clone) -> Self {
+        let begin = stints.clone().map(|stint| stint.begin).min();
+        let end = stints.clone().map(|stint| stint.end).max();
+        let wall = begin.zip(end).map_or(Duration::ZERO, |(begin, end)| end - begin);
+        Self { wall, cpu: stints.map(|stint| stint.cpu).sum() }
+    }
+}
+
+/// One thread of a team.
+#[derive(Debug)]
+pub(crate) struct Member<'t> {
+    /// From 0 to the number of threads.
+    pub(crate) number: usize,
+    barrier: &'t Barrier,
+}
+
+impl Member<'_> {
+    /// Waits for the others, then does `work` against the clock.
+    pub(crate) fn phase<R>(&self, work: impl FnOnce() -> R) -> (Stint, R) {
+        self.barrier.wait();
+        let (begin, before) = (Instant::now(), thread_cpu());
+        let result = work();
+        let (after, end) = (thread_cpu(), Instant::now());
+        (Stint { begin, end, cpu: after.saturating_sub(before) }, result)
+    }
+}
+
+/// What each of `threads` threads gives back. All must go through the same number of phases.
+///
+/// # Errors
+/// If a thread panics; if it does before its last phase, the others wait for it in vain.
+pub(crate) fn team<R: Send>(
+    threads: usize,
+    work: impl Fn(&Member<'_>) -> R + Sync,
+) -> Result<Vec<R>, String> {
+    let (work, barrier) = (&work, &Barrier::new(threads));
+    thread::scope(|scope| {
+        let one = |number| {
+            scope.spawn(move || {
+                pin(number);
+                work(&Member { number, barrier })
+            })
+        };
+        let members: Vec<_> = (0..threads).map(one).collect();
+        let results = members.into_iter().map(thread::ScopedJoinHandle::join);
+        results.collect::<Result<_, _>>().map_err(|_| "a thread panicked".to_owned())
+    })
+}
+
+/// Keeps the calling thread on the core of its number, counted among those it may use. Without the
+/// right to choose, it runs where it is.
+fn pin(number: usize) {
+    let Ok(allowed) = sched_getaffinity(None) else { return };
+    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect();
+    if let Some(&core) = cores.get(number % cores.len().max(1)) {
+        let mut set = CpuSet::new();
+        set.set(core);
+        // Unpinned threads make noisier figures, not wrong ones.
+        let _ = sched_setaffinity(None, &set);
+    }
+}
+
+/// Processor time of the calling thread.
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    #[test]
+    fn a_phase_begins_when_all_have_ended_the_one_before() {
+        let done = AtomicUsize::new(0);
+        let seen = team(4, |member| {
+            member.phase(|| done.fetch_add(1, SeqCst));
+            member.phase(|| done.load(SeqCst)).1
+        });
+        assert_eq!(seen.unwrap(), [4; 4]);
+    }
+
+    #[test]
+    fn a_span_reaches_from_the_first_begin_to_the_last_end() {
+        let origin = Instant::now();
+        let at = |ms| origin + Duration::from_millis(ms);
+        let stint = |begin, end, cpu| Stint {
+            begin: at(begin),
+            end: at(end),
+            cpu: Duration::from_millis(cpu),
+        };
+        let span = Span::of([stint(5, 9, 2), stint(3, 7, 4)].into_iter());
+        let expected = Span { wall: Duration::from_millis(6), cpu: Duration::from_millis(6) };
+        assert_eq!(span, expected);
+    }
+
+    #[test]
+    fn work_takes_time_of_its_own_processor() {
+        let spin = || (0..2_000_000_u64).fold(1, |sum: u64, n| std::hint::black_box(sum ^ n));
+        let stints = team(2, |member| member.phase(spin).0).unwrap();
+        assert!(stints.iter().all(|stint| stint.cpu > Duration::ZERO));
+        assert!(Span::of(stints.into_iter()).wall > Duration::ZERO);
+    }
+
+    #[test]
+    fn a_panic_is_an_error() {
+        let result = team(1, |_| panic!("on purpose"));
+        assert_eq!(result, Err::<Vec<()>, _>("a thread panicked".to_owned()));
+    }
+}

@@ -1,0 +1,157 @@
+//! `uvfs-bench evict`: hits that replacement policies keep of sequences of accesses.
+//!
+//! # Boundary
+//! Counts hits; no time is measured. Which traces there are is in `traces`, the policies of this
+//! process are in `policies`, those of other crates are asked through `rivals`, and `aims` judges.
+//!
+//! # Why
+//! A hit ratio is the same on any machine and in every run, so one run is enough and figures can be
+//! compared with those of other papers. All caches have room for the same number of pages, whatever
+//! they need besides. Weakness: pages here cost nothing to bring in, and none is dirty or in use.
+
+mod aims;
+mod policies;
+mod rivals;
+mod traces;
+
+use crate::report::{Report, Unit};
+use crate::{cleanup, context, machine};
+use clap::Args;
+use rivals::Rivals;
+use std::fs::File;
+use std::io::{self, BufReader, Write};
+use std::path::{Path, PathBuf};
+use traces::{Sizes, Trace};
+
+/// The figures of the literature: a cache of 256 MiB in pages.
+const FULL: Sizes = Sizes { capacity: 65_536, pages: 1 << 20, length: 6_000_000 };
+const QUICK: Sizes = Sizes { capacity: 16_384, pages: 1 << 18, length: 1_500_000 };
+const TINY: Sizes = Sizes { capacity: 512, pages: 1 << 13, length: 40_000 };
+
+const EXAMPLES: &str = "Examples:
+  uvfs-bench evict --quick
+  uvfs-bench evict --case scan-sub-page --case zipf-0.99 --json
+  uvfs-bench evict --trace pages.txt --capacity 100000
+Rivals: cargo build --release --manifest-path bench-compare/Cargo.toml";
+
+/// Arguments of `evict`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct EvictArguments {
+    /// A cache and traces of a quarter of the size; ends within a minute
+    #[arg(long)]
+    quick: bool,
+    /// One JSON object per line instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Only this trace; may be repeated [default: all]
+    #[arg(long = "case", value_name = "NAME", value_parser = traces::NAMES)]
+    cases: Vec<String>,
+    /// Replays this file instead: a page's number in each line, decimal or 0x and hexadecimal
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cases", "quick"])]
+    trace: Option<PathBuf>,
+    /// Pages that the cache has room for [default: a tenth of those in FILE]
+    #[arg(long, value_name = "PAGES", requires = "trace",
+        value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    capacity: Option<u32>,
+    /// The rivals' program [default: bench-compare/target/release/bench-compare]
+    #[arg(long, value_name = "PATH")]
+    rivals: Option<PathBuf>,
+    /// Inputs so small that the figures mean nothing, for tests.
+    #[arg(long, hide = true)]
+    tiny: bool,
+}
+
+/// One figure: trace, system, percent.
+type Row = (String, String, f64);
+
+/// Replays what `arguments` ask for.
+///
+/// # Errors
+/// A trace that cannot be read; at the end: which rivals failed in which cases.
+pub(crate) fn run(arguments: &EvictArguments) -> io::Result<()> {
+    cleanup::on_signals()?;
+    let program = arguments.rivals.clone().unwrap_or_else(rivals::default_program);
+    let mut rivals = match Rivals::start(&program) {
+        Ok(rivals) => Some(rivals),
+        Err(why) => {
+            eprintln!("uvfs-bench: rivals are left out: {why}");
+            None
+        }
+    };
+    if !arguments.json {
+        println!("{}", machine::describe(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")));
+        println!("hits in percent; the same on any machine");
+    }
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    let mut replay = |trace: &Trace| -> io::Result<()> {
+        let before = rows.len();
+        replay_all(trace, rivals.as_mut(), &mut rows, &mut failures);
+        write(&rows[before..], arguments.json)
+    };
+    if let Some(path) = &arguments.trace {
+        replay(&read(path, arguments.capacity)?)?;
+    } else {
+        let sizes = match (arguments.tiny, arguments.quick) {
+            (true, _) => TINY,
+            (false, true) => QUICK,
+            (false, false) => FULL,
+        };
+        let is_wanted = |name: &&str| {
+            arguments.cases.is_empty() || arguments.cases.iter().any(|case| case == name)
+        };
+        for name in traces::NAMES.iter().filter(|name| is_wanted(name)) {
+            replay(&traces::make(name, sizes))?;
+        }
+        if !arguments.json {
+            aims::write(&rows, &mut io::stdout().lock())?;
+        }
+    }
+    match failures.is_empty() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("not all was replayed: {}", failures.join("; ")))),
+    }
+}
+
+fn read(path: &Path, capacity: Option<u32>) -> io::Result<Trace> {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let capacity = capacity.map(|pages| pages as usize);
+    File::open(path)
+        .and_then(|file| traces::read(&name, BufReader::new(file), capacity))
+        .map_err(context(path.display()))
+}
+
+/// Replays `trace` through every system; one row each.
+fn replay_all(
+    trace: &Trace,
+    rivals: Option<&mut Rivals>,
+    rows: &mut Vec<Row>,
+    failures: &mut Vec<String>,
+) {
+    let mut add = |system: &str, percent: f64| {
+        rows.push((trace.name.clone(), system.to_owned(), percent));
+    };
+    for name in policies::NAMES {
+        add(name, policies::replay(name, trace));
+    }
+    let Some(rivals) = rivals else { return };
+    for name in rivals.names() {
+        match rivals.replay(&name, trace) {
+            Ok(percent) => add(&name, percent),
+            Err(why) => failures.push(format!("{name} in {}: {why}", trace.name)),
+        }
+    }
+}
+
+fn write(rows: &[Row], json: bool) -> io::Result<()> {
+    let mut report = Report::new("evict");
+    for (case, system, percent) in rows {
+        report.sample(case, system, 1, Unit::Percent, *percent);
+    }
+    let mut out = io::stdout().lock();
+    match json {
+        true => report.write_json(&mut out)?,
+        false => report.write_tables(&[policies::OPTIMUM], &mut out)?,
+    }
+    out.flush()
+}
