@@ -49,6 +49,8 @@ impl Pages {
     fn new(entries: u64) -> io::Result<Self> {
         let frames = u32::try_from(entries.max(FRAMES_MIN)).map_err(io::Error::other)?;
         let pages = Self { tree: Tree::new(&NODES), arena: Arena::new(&WAITS, frames)? };
+        // As the file system does when it has a budget of so much.
+        pages.arena.expect(entries as usize);
         for index in 0..entries {
             let fresh = pages.arena.allocate();
             let fresh = fresh.ok_or_else(|| io::Error::other("no frame is left"))?;

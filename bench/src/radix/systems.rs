@@ -16,7 +16,6 @@ use super::keys::{Keys, Pattern, share};
 use crate::cpu;
 use std::num::NonZeroU64;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use uvfs_concurrent::epoch;
 use uvfs_concurrent::lock::LockClass;
@@ -104,13 +103,12 @@ fn value(index: u64) -> NonZeroU64 {
 fn round_of<L: Locking>(pattern: Pattern, threads: usize, items: u64) -> Result<Round, String> {
     let tree = Tree::<L>::new(&CLASS);
     let (tree, barrier) = (&tree, &Barrier::new(threads));
-    let bytes = &AtomicU64::new(0);
-    let results: Vec<Vec<(Phase, Stint, u64)>> = std::thread::scope(|scope| {
+    let results: Vec<Done> = std::thread::scope(|scope| {
         let one = |number| {
             scope.spawn(move || {
                 pin_to_core(number);
                 let worker = Worker { tree, pattern, number, threads, items, barrier };
-                let mut stints = Vec::new();
+                let (mut stints, mut bytes) = (Vec::new(), 0);
                 for phase in Phase::ALL {
                     // All threads do the same, whatever the pattern.
                     if phase == Phase::RangeTag && pattern != Pattern::Sequential {
@@ -118,20 +116,18 @@ fn round_of<L: Locking>(pattern: Pattern, threads: usize, items: u64) -> Result<
                     }
                     stints.push(worker.phase(phase));
                     if phase == Phase::Lookup && number == 0 {
-                        let now = tree.bytes_racy(&epoch::pin());
-                        // ORDERING: Relaxed; read after the thread was joined.
-                        bytes.store(now as u64, Ordering::Relaxed);
+                        bytes = tree.bytes_racy(&epoch::pin());
                     }
                 }
-                stints
+                (stints, bytes)
             })
         };
         let workers: Vec<_> = (0..threads).map(one).collect();
         workers.into_iter().map(|worker| worker.join().unwrap_or_default()).collect()
     });
     let mut spans = Vec::new();
-    for nth in 0..results.iter().map(Vec::len).max().unwrap_or(0) {
-        let of_threads: Option<Vec<_>> = results.iter().map(|stints| stints.get(nth)).collect();
+    for nth in 0..results.iter().map(|result| result.0.len()).max().unwrap_or(0) {
+        let of_threads: Option<Vec<_>> = results.iter().map(|result| result.0.get(nth)).collect();
         let of_threads = of_threads.ok_or("a thread panicked")?;
         let phase = of_threads[0].0;
         let wrong: u64 = of_threads.iter().map(|stint| stint.2).sum();
@@ -146,10 +142,14 @@ fn round_of<L: Locking>(pattern: Pattern, threads: usize, items: u64) -> Result<
     // So that no round pays for freeing what the one before retired.
     epoch::synchronize();
     epoch::collect();
-    // ORDERING: Relaxed; the thread that stored it was joined.
-    let bytes_per_item = Some(bytes.load(Ordering::Relaxed) as f64 / items as f64);
+    let bytes: usize = results.iter().map(|result| result.1).sum();
+    let bytes_per_item = Some(bytes as f64 / items as f64);
     Ok(Round { spans, bytes_per_item })
 }
+
+/// What a thread did: its phases, each with how many items went wrong, and the bytes of the full
+/// tree if it looked.
+type Done = (Vec<(Phase, Stint, u64)>, usize);
 
 /// A phase of one thread.
 #[derive(Debug, Clone, Copy)]

@@ -79,7 +79,11 @@ fn unready(status: ExitStatus) -> Result<ExitCode, Failure> {
 /// # Errors
 /// If the process leads a group already, which a child never does.
 pub(crate) fn leave_session() -> io::Result<()> {
-    rustix::process::setsid()?;
+    use rustix::process::{getpid, getsid, setsid};
+    // It leads one if it has done this before and has started itself again since.
+    if getsid(None) != Ok(getpid()) {
+        setsid()?;
+    }
     Ok(())
 }
 

@@ -13,14 +13,21 @@
 //! # Why
 //! A quarter leaves the other three to the programs that use the mount and to the kernel's own caches of it.
 //! The limit of a group also holds for the groups in it, so the way up is read, too (cgroup-v2 of the
-//! kernel's documentation, "memory.max"). Weakness: the overhead is measured once; buffers of more
-//! readers than the allowance counts, all full at once, come on top.
+//! kernel's documentation, "memory.max"). What the process has besides the
+//! caches is measured five times a second, since nobody can say beforehand what an allocator keeps and what
+//! a store needs for each file that a kernel holds. Weakness: what comes in between is seen late; and
+//! when all that is not cache takes more than the size, the caches keep a minimum beyond it.
 
 use crate::Failure;
 use crate::units::{Size, show_bytes};
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use uvfs_vfs::MINIMUM_BYTES;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+use uvfs_vfs::{MINIMUM_BYTES, Vfs};
 
 /// The default is one of so many parts of the memory.
 const DEFAULT_PART: u64 = 4;
@@ -74,6 +81,54 @@ impl Machine {
     /// What this process has in memory now.
     pub(crate) fn resident_bytes(&self) -> u64 {
         self.read("/proc/self/status").and_then(|text| bytes_of("VmRSS:", &text)).unwrap_or(0)
+    }
+}
+
+/// How often the process is measured.
+const MEASURED_EVERY: Duration = Duration::from_millis(200);
+/// What may come between two looks; and the overhead is lowered when it is less than known by so much.
+const SLACK_BYTES: u64 = 1 << 20;
+/// Caches below this share few arenas of the allocator: each keeps some free memory for itself.
+const FEW_ARENAS_BELOW_BYTES: u64 = 1 << 30;
+/// The allocator's setting for it (mallopt(3)), read when a program starts.
+const ARENAS: &str = "MALLOC_ARENA_MAX";
+
+/// Starts this program again, in its place, with an allocator that keeps little to itself, if `cache_bytes`
+/// are so few that it matters. Returns if it does not, or cannot be done.
+pub(crate) fn with_few_arenas(cache_bytes: u64) {
+    if cache_bytes >= FEW_ARENAS_BELOW_BYTES || std::env::var_os(ARENAS).is_some() {
+        return;
+    }
+    let mut arguments = std::env::args_os();
+    let Some(name) = arguments.next() else { return };
+    let mut again = Command::new("/proc/self/exe");
+    again.arg0(name).args(arguments).env(ARENAS, "1");
+    again.env("MALLOC_TRIM_THRESHOLD_", "131072").env("MALLOC_MMAP_THRESHOLD_", "131072");
+    let error = again.exec();
+    log::debug!("the allocator stays as it is: {error}");
+}
+
+/// Keeps the whole process within its size: measures what it has besides the caches, and takes that off
+/// what they may have. Ends when `vfs` does.
+pub(crate) fn keep_within(vfs: &Arc<Vfs>, least: u64) {
+    let vfs = Arc::downgrade(vfs);
+    let watch = move || {
+        let (machine, mut known) = (Machine::here(), least);
+        while let Some(vfs) = vfs.upgrade() {
+            let besides = machine.resident_bytes().saturating_sub(vfs.held_bytes());
+            // Room for what comes before the next look.
+            let besides = (besides + SLACK_BYTES).max(least);
+            // Up at once, down slowly: buffers come and go.
+            if besides > known || besides + SLACK_BYTES < known {
+                known = if besides > known { besides } else { known - SLACK_BYTES / 8 };
+                vfs.set_overhead_bytes(known);
+            }
+            drop(vfs);
+            thread::sleep(MEASURED_EVERY);
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("uvfs-memory".into()).spawn(watch) {
+        log::warn!("the process's memory is not watched: {error}");
     }
 }
 

@@ -24,7 +24,7 @@ use crate::control::server::{Served, Server, Stays};
 use crate::daemon;
 use crate::flags::MountArguments;
 use crate::logger;
-use crate::memory::{Machine, Overhead};
+use crate::memory::{self, Machine, Overhead};
 use crate::mountinfo;
 use crate::plan::{self, Options, Plan, Store};
 use crate::sandbox::{self, Sandbox};
@@ -65,6 +65,7 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     }
     logger::start(arguments.log_level.into(), arguments.log_file.as_deref())?;
     let plan = plan::plan(arguments)?;
+    memory::with_few_arenas(plan.config.cache_bytes);
     let run_folder = place::own_folder()?;
     if let Err(error) = sandbox::harden_process() {
         log::warn!("core dumps stay possible: {error}");
@@ -72,7 +73,12 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     let (sender, events) = mpsc::channel();
     // Before the mount exists: from here on a signal ends it, and does not leave it behind.
     forward_signals(sender.clone())?;
+    // What is stored in RAM comes on top, and is not to be taken for something else.
+    let bounded = !matches!(plan.store, Store::Memory { .. });
     let served = start(plan, !arguments.no_sandbox)?;
+    if bounded {
+        memory::keep_within(&served.vfs, served.overhead.bytes());
+    }
     let control = announce(&served, &run_folder, arguments.in_background);
     let control = control.inspect_err(|_| abandon(&served))?;
     forward_end(&served, sender);

@@ -80,7 +80,7 @@ pub(crate) enum Pages {
 #[derive(Debug)]
 pub(crate) struct Budget {
     limit_bytes: AtomicU64,
-    overhead_bytes: u64,
+    overhead_bytes: AtomicU64,
     pages: Pages,
     /// The most that metadata ever had, as far as anybody has noticed.
     metadata_peak_bytes: AtomicU64,
@@ -93,7 +93,7 @@ impl Budget {
     pub(crate) fn new(limit_bytes: u64, overhead_bytes: u64, pages: Pages) -> Self {
         Self {
             limit_bytes: AtomicU64::new(limit_bytes),
-            overhead_bytes,
+            overhead_bytes: AtomicU64::new(overhead_bytes),
             pages,
             metadata_peak_bytes: AtomicU64::new(0),
             idle_steps: AtomicUsize::new(0),
@@ -108,7 +108,20 @@ impl Budget {
 
     /// What of it others take.
     pub(crate) fn overhead(&self) -> u64 {
-        self.overhead_bytes
+        // ORDERING: Relaxed; as in `limit`.
+        self.overhead_bytes.load(Relaxed)
+    }
+
+    /// Changes what others take. What is left is never nothing.
+    pub(crate) fn set_overhead(&self, overhead_bytes: u64) {
+        // ORDERING: Relaxed; as in `limit`.
+        self.overhead_bytes.store(overhead_bytes, Relaxed);
+    }
+
+    /// The most that metadata ever had, as far as anybody has noticed: so much memory it still has.
+    pub(crate) fn metadata_peak(&self) -> u64 {
+        // ORDERING: Relaxed; a size that may lag.
+        self.metadata_peak_bytes.load(Relaxed)
     }
 
     /// Changes the limit. Whoever lowers it sees to it that something goes ([`crate::Vfs::set_cache_bytes`]).
@@ -116,7 +129,7 @@ impl Budget {
     /// # Errors
     /// As [`check`]; the limit stays as it was.
     pub(crate) fn set_limit(&self, limit_bytes: u64) -> Result<()> {
-        check(limit_bytes, self.overhead_bytes)?;
+        check(limit_bytes, self.overhead())?;
         // ORDERING: Relaxed; as in `limit`.
         self.limit_bytes.store(limit_bytes, Relaxed);
         Ok(())
@@ -124,7 +137,7 @@ impl Budget {
 
     /// What there is for the caches.
     pub(crate) fn room(&self) -> u64 {
-        self.limit().saturating_sub(self.overhead_bytes).max(ROOM_BYTES_MIN)
+        self.limit().saturating_sub(self.overhead()).max(ROOM_BYTES_MIN)
     }
 
     /// What pages may take while names and inodes take `metadata_bytes`.

@@ -70,6 +70,26 @@ impl Vfs {
     }
 }
 
+impl Vfs {
+    /// Bytes that all caches have in memory, counting what names once had and is kept for other names.
+    pub fn held_bytes(&self) -> u64 {
+        let core = &*self.core;
+        let metadata = (core.metadata_bytes() as u64).max(core.budget.metadata_peak());
+        metadata + core.pages.held_bytes() + epoch::garbage_bytes() as u64
+    }
+
+    /// Changes [`VfsConfig::overhead_bytes`]: a frontend that bounds its process measures now and then what
+    /// the process has besides the caches. When it rose, what is too much is gone on return, but for what
+    /// is in use; the caches keep a minimum, however much the rest takes.
+    pub fn set_overhead_bytes(&self, bytes: u64) {
+        let before = self.core.budget.overhead();
+        self.core.budget.set_overhead(bytes);
+        if bytes > before {
+            self.core.shrink();
+        }
+    }
+}
+
 impl Core {
     /// Bytes of names, inodes and whole paths.
     pub(crate) fn metadata_bytes(&self) -> usize {

@@ -9,6 +9,8 @@
 //! with the root's pointer, so the header is for those who modify or look for tags. Weakness: some
 //! bytes of the header are empty, and a node with one value costs as much as a full one.
 
+#[cfg(all(test, not(loom)))]
+use super::tests::stir::stir;
 use super::wait::{Patience, wait};
 use crate::lock::LockClass;
 use crate::pool;
@@ -178,6 +180,7 @@ impl Node {
         // ORDERING: Release, partner `Word::lock` (O2). Who sees DEAD starts again from the root, and
         // finds there what took this node's place.
         self.header.word.0.store(DEAD, Ordering::Release);
+        stir();
     }
 
     /// Whether the lock is free, for tests.
@@ -212,6 +215,7 @@ impl Node {
     pub(super) fn occupy(&self, slots: u64) {
         // ORDERING: Release, partner `occupied` (O4).
         self.header.occupied.store(slots, Ordering::Release);
+        stir();
     }
 
     /// The slots that have a tag. Exact for a holder of the lock; for others see R5.
@@ -227,6 +231,7 @@ impl Node {
     pub(super) fn set_tags(&self, tag: usize, slots: u64) {
         // ORDERING: Release, partner `tags` (O3). The words above were set before (R5).
         self.header.tags[tag].store(slots, Ordering::Release);
+        stir();
     }
 
     /// Takes `slots` out of every tag word; the tags whose words became 0 by it, as bits. For a holder
@@ -263,6 +268,7 @@ impl Node {
     pub(super) fn store(&self, slot: usize, content: u64) {
         // ORDERING: Release, partner `load` (O1).
         self.slots[slot].store(content, Ordering::Release);
+        stir();
     }
 
     /// Fills an empty slot. For a holder of the lock.
@@ -324,6 +330,11 @@ pub(super) enum Lines {
     All,
 }
 
+/// Where tests hold threads up between steps.
+#[cfg(not(all(test, not(loom))))]
+#[inline(always)]
+fn stir() {}
+
 /// A lock in one word: `FREE`, `LOCKED`, or, in a node that was unlinked, `DEAD` for ever.
 #[derive(Debug)]
 pub struct Word(AtomicU32);
@@ -340,6 +351,7 @@ impl Word {
     #[track_caller]
     pub(super) fn lock(&self, class: &'static LockClass, patience: Patience) -> bool {
         record::lock();
+        stir();
         // ORDERING: Acquire, partners `unlock` and `unlock_dead` (O2).
         match self.0.compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Acquire) {
             Ok(_) => true,
@@ -353,6 +365,7 @@ impl Word {
     pub(super) fn unlock(&self) {
         // ORDERING: Release, partner `lock` (O2).
         self.0.store(FREE, Ordering::Release);
+        stir();
     }
 
     /// As `lock`, after it was found held.

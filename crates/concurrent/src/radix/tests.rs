@@ -4,6 +4,7 @@
 mod history;
 mod model;
 mod races;
+pub(super) mod stir;
 
 use super::node::{ALL, BITS, NODE_BYTES, Node, SLOTS, TAGS, bits};
 use super::*;

@@ -22,6 +22,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{Condvar, Mutex};
+use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Threads at most.
 const THREADS_MAX: usize = 4;
@@ -37,6 +38,8 @@ const IDLE: Duration = Duration::from_secs(10);
 pub(super) struct Workers {
     state: Arc<Mutex<State>>,
     work: Arc<Condvar>,
+    /// Somebody has asked for writing back at once, and it goes on. Tested before the lock is taken.
+    hurried: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -60,7 +63,7 @@ enum Task {
 impl Workers {
     pub(super) fn new() -> Self {
         let state = Mutex::new(&lock_order::PAGE_WORK, State::default());
-        Self { state: Arc::new(state), work: Arc::default() }
+        Self { state: Arc::new(state), work: Arc::default(), hurried: AtomicBool::new(false) }
     }
 
     /// Reads ahead soon; the job back, if too many are waiting.
@@ -86,6 +89,22 @@ impl Workers {
         self.start_if_needed(&mut state, core);
         drop(state);
         self.work.notify_one();
+    }
+
+    /// Too much is dirty: writes back at once, until [`Workers::end_hurry`].
+    pub(super) fn hurry(&self, core: &Arc<Core>) {
+        // ORDERING: Relaxed, both; who is not heard now is heard with the next write.
+        if !self.hurried.load(Relaxed) && !self.hurried.swap(true, Relaxed) {
+            self.write_back_at(core, Instant::now());
+        }
+    }
+
+    /// Not too much is dirty any more.
+    pub(super) fn end_hurry(&self) {
+        // ORDERING: Relaxed; as in `hurry`.
+        if self.hurried.load(Relaxed) {
+            self.hurried.store(false, Relaxed);
+        }
     }
 
     fn start_if_needed(&self, state: &mut State, core: &Arc<Core>) {

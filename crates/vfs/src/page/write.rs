@@ -112,7 +112,7 @@ impl Core {
         let (background, hard) = self.dirty_thresholds();
         let dirty = cache.dirty();
         if dirty > background {
-            cache.workers.write_back_at(self, Instant::now());
+            cache.workers.hurry(self);
         }
         let half = background.midpoint(hard);
         if dirty <= half {

@@ -315,6 +315,9 @@ impl Core {
         let cache = &self.pages;
         let now = Instant::now();
         let hurry = cache.dirty() > self.dirty_thresholds().0;
+        if !hurry {
+            cache.workers.end_hurry();
+        }
         let mut next: Option<Instant> = None;
         let mut wait = |when: Instant| next = Some(next.map_or(when, |next| next.min(when)));
         let count = cache.dirty_files.lock().len();
@@ -355,6 +358,10 @@ impl Core {
                     wait(file.due(now, self.config.write_back_delay, hurry));
                 }
             }
+        }
+        if next.is_none() {
+            // Whoever makes something dirty from now on has to say so.
+            cache.workers.end_hurry();
         }
         next
     }
