@@ -225,7 +225,7 @@ impl Overhead {
         Self::new(Machine::here().resident_bytes(), readers)
     }
 
-    fn new(program_bytes: u64, readers: Option<usize>) -> Self {
+    pub(crate) fn new(program_bytes: u64, readers: Option<usize>) -> Self {
         let of_readers = |readers: usize| (readers as u64).saturating_mul(READER_BYTES);
         let buffer_bytes = readers.map_or(u64::MAX, of_readers).min(READERS_BYTES_MAX);
         Self { program_bytes, buffer_bytes }
