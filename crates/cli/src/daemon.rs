@@ -77,14 +77,13 @@ fn unready(status: ExitStatus) -> Result<ExitCode, Failure> {
 /// In the daemon: leaves the terminal's session, so that its Ctrl-C and its end do not reach us.
 ///
 /// # Errors
-/// If the process leads a group already, which a child never does.
+/// Whatever else the kernel says: a process that leads a session already is where it should be. It does
+/// if it has done this before and has started itself again since.
 pub(crate) fn leave_session() -> io::Result<()> {
-    use rustix::process::{getpid, getsid, setsid};
-    // It leads one if it has done this before and has started itself again since.
-    if getsid(None) != Ok(getpid()) {
-        setsid()?;
+    match rustix::process::setsid() {
+        Ok(_) | Err(rustix::io::Errno::PERM) => Ok(()),
+        Err(error) => Err(error.into()),
     }
-    Ok(())
 }
 
 /// In the daemon: tells the parent that the mount is ready, and lets go of everything of the
