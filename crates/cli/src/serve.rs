@@ -65,7 +65,11 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     }
     logger::start(arguments.log_level.into(), arguments.log_file.as_deref())?;
     let plan = plan::plan(arguments)?;
-    memory::with_few_arenas(plan.config.cache_bytes);
+    // What is stored in RAM comes on top, and is not to be taken for something else.
+    let bounded = !matches!(plan.store, Store::Memory { .. });
+    if bounded {
+        memory::with_few_arenas(plan.config.cache_bytes);
+    }
     let run_folder = place::own_folder()?;
     if let Err(error) = sandbox::harden_process() {
         log::warn!("core dumps stay possible: {error}");
@@ -73,8 +77,6 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     let (sender, events) = mpsc::channel();
     // Before the mount exists: from here on a signal ends it, and does not leave it behind.
     forward_signals(sender.clone())?;
-    // What is stored in RAM comes on top, and is not to be taken for something else.
-    let bounded = !matches!(plan.store, Store::Memory { .. });
     let served = start(plan, !arguments.no_sandbox)?;
     if bounded {
         memory::keep_within(&served.vfs, served.overhead.bytes());
@@ -351,7 +353,7 @@ fn written_back(live: &Live) -> bool {
         Err(error) => {
             let dirty = live.vfs.statistics().pages.dirty_bytes;
             eprintln!(
-                "uvfs: {}: {} bytes that were written could not be brought to {}: {error}; they are lost",
+                "uvfs: {}: {} bytes that were written could not be brought to {}: {error}; a last try follows, and the log names what is lost",
                 live.mountpoint.display(),
                 dirty,
                 live.source

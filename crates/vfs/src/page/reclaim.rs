@@ -84,7 +84,9 @@ impl PageCache {
 
     /// Frames that may be in use, by the budget.
     pub(super) fn frames_allowed(&self, core: &Core) -> u64 {
-        (self.bytes_allowed(core) - self.overhead_bytes()) / PAGE
+        // The overhead may have grown between the two looks at it.
+        let bytes = self.bytes_allowed(core).saturating_sub(self.overhead_bytes());
+        (bytes / PAGE).max(FRAMES_SURE)
     }
 
     /// Promises `least` to `wanted` frames without waiting for anything: evicts what is clean. `None` if

@@ -69,6 +69,7 @@ impl Vfs {
         if !core.writes_back() || foreign_end {
             return core.write_through(caller, pages, node, (file, place), data);
         }
+        let chunk_bytes = (pages.cache.run_pages(core) * PAGE) as usize;
         let (mut done, mut grew) = (0, false);
         let result = loop {
             if done == data.len() {
@@ -78,7 +79,6 @@ impl Vfs {
                 Place::At(offset) => Place::At(offset + done as u64),
                 Place::End => Place::End,
             };
-            let chunk_bytes = (pages.cache.run_pages(core) * PAGE) as usize;
             let chunk = &data[done..data.len().min(done + chunk_bytes)];
             let written = core
                 .slow_down(pages, chunk.len())
