@@ -9,7 +9,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::os::unix::ffi::OsStrExt;
-use uvfs_vfs::clean::request::{Refusal, Request, What};
+use uvfs_vfs::Clean;
+use uvfs_vfs::clean::request::{Refusal, Request};
 
 fuzz_target!(|bytes: &[u8]| {
     let read = Request::parse(bytes);
@@ -97,7 +98,7 @@ fn again(request: &Request, path: Option<Vec<u8>>) {
         written.push(b'\n');
         assert_eq!(Request::parse(&written).as_ref(), Ok(request));
     }
-    let number = u8::from(request.what != What::Names) + 2 * u8::from(request.what != What::Pages);
+    let number = u8::from(request.what != Clean::Names) + 2 * u8::from(request.what != Clean::Pages);
     assert_eq!(number, request.what.digit() as u8 - b'0');
 }
 

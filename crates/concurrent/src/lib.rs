@@ -9,6 +9,7 @@
 //! * [`primitive`]: the only door to `std` or, under `--cfg loom`, to the model checker.
 //! * [`lock`]: mutex, reader-writer lock and condition variable with a *lock class*; debug builds
 //!   check the order in which classes are taken; a meter says which are held long and waited for.
+//! * [`lazy`]: a box of one word, made when it is first needed.
 //! * [`hold`]: the word that says who uses an object and who can find it, with an explicit inactive
 //!   state; [`object`]: pointers counted in it.
 //! * [`generations`]: whether anything has changed; [`complete`]: proof that a set is wholly known.
@@ -35,6 +36,7 @@ pub mod gate;
 pub mod generations;
 pub mod hold;
 mod huge;
+pub mod lazy;
 pub mod lock;
 pub mod name_table;
 pub mod object;

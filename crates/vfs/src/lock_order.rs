@@ -75,6 +75,8 @@ classes! {
     PAGE_TREE = 182, "page-tree", "one node of the tree of one file's pages";
     /// Files with dirty pages.
     DIRTY_FILES = 184, "dirty-files", "files that wait to be written back";
+    /// The directory that one file's pages belong to.
+    PAGES_HOME = 185, "pages-home", "the directory that a file with pages lies in";
     /// What the store does not know of one file.
     PAGES_LOCAL = 186, "pages-local", "what of one file is held back from the store";
     /// Errors of writing back one file.

@@ -93,6 +93,11 @@ impl Dentry {
         self.id
     }
 
+    /// When the store was asked that said so.
+    pub(crate) fn stamp(&self) -> Ticket {
+        self.stamp
+    }
+
     pub(crate) fn expiry(&self) -> Expiry {
         self.expiry
     }
@@ -112,6 +117,16 @@ impl Dentry {
     fn stands(&self, now: &mut Option<Moment>) -> bool {
         self.expiry.valid_at(now) && self.inode.as_ref().is_none_or(|inode| !inode.is_dead())
     }
+}
+
+/// A name that was taken out by [`NameCache::reap`].
+#[derive(Debug)]
+pub(crate) struct Reaped {
+    pub(crate) bytes: usize,
+    /// What it led to.
+    pub(crate) inode: Option<Ref<Inode>>,
+    /// It was the inode's last name, nobody holds the inode, and it is marked as queued.
+    pub(crate) is_orphan: bool,
 }
 
 /// A dentry in the table.
@@ -324,6 +339,40 @@ impl NameCache {
             Verdict::Keep
         });
         removed.into_iter().filter_map(|entry| self.removed(entry)).collect()
+    }
+
+    /// Takes names out of the part of the table from bucket `first` on: those that `verdict` says, which
+    /// their directories do not believe any more, so that nothing is lost by it ([`NameCache::losses`]).
+    pub(crate) fn reap(
+        &self,
+        (first, buckets): (usize, usize),
+        mut verdict: impl FnMut(&CachedName) -> Verdict,
+    ) -> Vec<Reaped> {
+        let guard = epoch::pin();
+        let mut reaped = Vec::new();
+        self.table.sweep(&guard, &Hand::at(first), buckets, |entry| {
+            if verdict(entry) == Verdict::Remove && self.table.remove_entry(&guard, entry) {
+                let orphan = self.removed(entry);
+                let is_orphan = orphan.is_some();
+                let inode = orphan.or_else(|| entry.value().inode()?.try_clone());
+                reaped.push(Reaped { bytes: entry.bytes(), inode, is_orphan });
+            }
+            Verdict::Keep
+        });
+        reaped
+    }
+
+    /// Visits every name that is in the table all the while, some buckets at a time.
+    pub(crate) fn visit(
+        &self,
+        (first, buckets): (usize, usize),
+        mut visit: impl FnMut(&CachedName),
+    ) {
+        let guard = epoch::pin();
+        self.table.sweep(&guard, &Hand::at(first), buckets, |entry| {
+            visit(entry);
+            Verdict::Keep
+        });
     }
 
     /// Accounts for a name that left the table.

@@ -33,6 +33,7 @@ use crate::statistics::{CacheStatistics, Counters, Statistics};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use uvfs_concurrent::epoch;
+use uvfs_concurrent::generations::Generation;
 use uvfs_concurrent::lock::{RwLock, order};
 
 /// The parts that operations share.
@@ -41,6 +42,8 @@ pub(crate) struct Core {
     pub(crate) capabilities: Capabilities,
     pub(crate) config: VfsConfig,
     pub(crate) clock: Clock,
+    /// The generation of cleanings ([`crate::clean`]).
+    pub(crate) cleans: Generation,
     pub(crate) inodes: InodeTable,
     pub(crate) names: NameCache,
     pub(crate) paths: PathCache,
@@ -78,6 +81,7 @@ impl Vfs {
             capabilities,
             backend: Box::new(backend),
             clock: Clock::default(),
+            cleans: Generation::default(),
             inodes: InodeTable::new(),
             names: NameCache::new(reclaim::names_expected(&config)),
             paths: PathCache::new(),
@@ -307,7 +311,10 @@ impl Core {
     pub(crate) fn pages_of<'a>(&self, node: &'a Node) -> &'a Arc<FilePages> {
         let pages = &node.inode.rest().used().pages;
         let shared = self.capabilities.authority == Authority::Shared;
-        pages.get_or_init(|| self.pages.file(node.id(), shared))
+        pages.get_or_init(|| {
+            let home = node.inode.home().and_then(|id| self.inodes.find(id));
+            self.pages.file(node.id(), (home, self.clock.now()), shared)
+        })
     }
 
     /// Whether the core must apply ownership rules for `caller` itself.

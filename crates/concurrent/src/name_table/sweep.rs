@@ -29,6 +29,11 @@ impl Hand {
     pub fn new() -> Self {
         Self(AtomicUsize::new(0))
     }
+
+    /// At a bucket: to go over a part of the table, or once more over one.
+    pub fn at(bucket: usize) -> Self {
+        Self(AtomicUsize::new(bucket))
+    }
 }
 
 impl Default for Hand {

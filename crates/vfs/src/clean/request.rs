@@ -18,6 +18,7 @@
 //! directory whose own name ends in a newline cannot be named, as that newline ends the request; its
 //! parent can.
 
+use super::Clean;
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStringExt;
@@ -26,43 +27,11 @@ use std::path::PathBuf;
 /// Longest request in bytes, its newline included.
 pub const REQUEST_BYTES_MAX: usize = 4096;
 
-/// Which caches to empty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
-    /// `1`: the contents of files.
-    Pages,
-    /// `2`: names and inodes.
-    Names,
-    /// `3`: all of it.
-    Both,
-}
-
-impl What {
-    /// Whether pages are among it.
-    pub const fn has_pages(self) -> bool {
-        matches!(self, What::Pages | What::Both)
-    }
-
-    /// Whether names and inodes are among it.
-    pub const fn has_names(self) -> bool {
-        matches!(self, What::Names | What::Both)
-    }
-
-    /// The digit that asks for it.
-    pub const fn digit(self) -> char {
-        match self {
-            What::Pages => '1',
-            What::Names => '2',
-            What::Both => '3',
-        }
-    }
-}
-
 /// What to clean, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// Which caches.
-    pub what: What,
+    pub what: Clean,
     /// Of which directory: an absolute path without `..`. Without one, of everything in reach.
     pub directory: Option<PathBuf>,
 }
@@ -79,9 +48,9 @@ impl Request {
         let text = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let (digit, rest) = text.split_first().ok_or(Refusal::Empty)?;
         let what = match digit {
-            b'1' => What::Pages,
-            b'2' => What::Names,
-            b'3' => What::Both,
+            b'1' => Clean::Pages,
+            b'2' => Clean::Names,
+            b'3' => Clean::Both,
             _ => return Err(Refusal::Digit),
         };
         let Some((colon, path)) = rest.split_first() else {
@@ -200,7 +169,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
 
-    fn parse(text: &str) -> Result<(What, Option<String>), Refusal> {
+    fn parse(text: &str) -> Result<(Clean, Option<String>), Refusal> {
         let request = Request::parse(text.as_bytes())?;
         let directory = request.directory.map(|path| path.to_str().unwrap().to_string());
         Ok((request.what, directory))
@@ -208,14 +177,14 @@ mod tests {
 
     #[test]
     fn a_digit_alone_or_with_an_absolute_path_is_a_request() {
-        assert_eq!(parse("1"), Ok((What::Pages, None)));
-        assert_eq!(parse("2\n"), Ok((What::Names, None)));
-        assert_eq!(parse("3:/"), Ok((What::Both, Some("/".into()))));
+        assert_eq!(parse("1"), Ok((Clean::Pages, None)));
+        assert_eq!(parse("2\n"), Ok((Clean::Names, None)));
+        assert_eq!(parse("3:/"), Ok((Clean::Both, Some("/".into()))));
         for path in ["/home/foo/jpg", "/a b", "/a:b", "/...", "/..a", "/a../b", "/a/./b//", "/é"] {
-            assert_eq!(parse(&format!("1:{path}")), Ok((What::Pages, Some(path.into()))));
-            assert_eq!(parse(&format!("1:{path}\n")), Ok((What::Pages, Some(path.into()))));
+            assert_eq!(parse(&format!("1:{path}")), Ok((Clean::Pages, Some(path.into()))));
+            assert_eq!(parse(&format!("1:{path}\n")), Ok((Clean::Pages, Some(path.into()))));
         }
-        assert_eq!(parse("1:/a\nb"), Ok((What::Pages, Some("/a\nb".into()))), "inside a name");
+        assert_eq!(parse("1:/a\nb"), Ok((Clean::Pages, Some("/a\nb".into()))), "inside a name");
     }
 
     #[test]
@@ -280,7 +249,7 @@ mod tests {
 
     #[test]
     fn what_is_two_questions() {
-        for what in [What::Pages, What::Names, What::Both] {
+        for what in [Clean::Pages, Clean::Names, Clean::Both] {
             let number = u8::from(what.has_pages()) + 2 * u8::from(what.has_names());
             assert_eq!(number.to_string(), what.digit().to_string());
         }

@@ -82,6 +82,11 @@ impl Freshness {
         alone
     }
 
+    /// Answers asked for before `moment` are not kept.
+    pub(crate) fn note_at(&mut self, moment: u64) {
+        self.changed = self.changed().max(Ticket(moment));
+    }
+
     /// A change happened elsewhere, at once.
     pub(crate) fn note(&mut self, clock: &Clock) {
         self.changed = clock.tick();

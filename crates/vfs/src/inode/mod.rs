@@ -32,8 +32,8 @@ mod table;
 
 pub(crate) use cached::Guarding;
 pub(crate) use freshness::{Clock, Expiry, Freshness, Moment, Ticket};
-pub(crate) use rest::{Progress, Rest, Use};
-pub(crate) use table::InodeTable;
+pub(crate) use rest::{CleanTicks, Progress, Rest, Use};
+pub(crate) use table::{INODE_BYTES, InodeTable};
 
 use self::cached::{CachedWords, EXPIRY, NUMBER};
 use self::rest::Parent;
@@ -45,10 +45,11 @@ use crate::page::FilePages;
 use crate::reclaim;
 use crate::vfs::Core;
 use std::fmt;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use uvfs_concurrent::complete::{Claim, Complete};
 use uvfs_concurrent::hold::HoldWord;
+use uvfs_concurrent::lazy::LazyBox;
 use uvfs_concurrent::lock::{Mutex, MutexGuard};
 use uvfs_concurrent::object::{Hold, Object, Ref};
 use uvfs_concurrent::primitive::atomic::{
@@ -61,9 +62,11 @@ use uvfs_concurrent::primitive::atomic::{
 #[repr(C, align(64))]
 pub(crate) struct Inode {
     pub(crate) id: InodeId,
-    core: Weak<Core>,
-    /// Of a directory: names cached at an earlier moment of the clock are not believed.
-    names_after: AtomicU64,
+    /// Of a directory: names cached at an earlier moment of the clock are not believed. Of anything else:
+    /// the id of the directory where it was last found; 0 for none.
+    by_kind: AtomicU64,
+    /// Of a directory: the generation of cleanings up to which `by_kind` tells all ([`crate::clean`]).
+    cleans: AtomicU64,
     /// The attributes; beside them [`flag`] bits and the kind.
     cached: CachedWords,
     // From here on: written by holders and changes, not read by walks.
@@ -76,7 +79,8 @@ pub(crate) struct Inode {
     queued: AtomicBool,
     /// Serialises writers of `cached`, and says which answers may become its value.
     changes: Mutex<Freshness>,
-    rest: OnceLock<Box<Rest>>,
+    rest: LazyBox<Rest>,
+    core: Weak<Core>,
 }
 
 /// Bits beside the attributes: read by every walk, stored only when they change.
@@ -134,15 +138,16 @@ impl Inode {
         cached.beside.store((kind as u32) << flag::KIND_SHIFT, Relaxed);
         Hold::new(Self {
             id,
-            core: core.clone(),
-            names_after: AtomicU64::new(0),
+            by_kind: AtomicU64::new(0),
+            cleans: AtomicU64::new(0),
             cached,
             hold: HoldWord::new(),
             references: AtomicU64::new(1),
             named: AtomicU32::new(0),
             queued: AtomicBool::new(false),
             changes: Mutex::new(&lock_order::INODE_ATTRIBUTES, Freshness::since(changed)),
-            rest: OnceLock::new(),
+            rest: LazyBox::new(),
+            core: core.clone(),
         })
     }
 
@@ -234,17 +239,16 @@ impl Inode {
 
     /// What few inodes have.
     pub(crate) fn rest(&self) -> &Rest {
-        self.rest.get_or_init(|| {
-            if let Some(core) = self.core.upgrade() {
-                core.inodes.made_rest();
-            }
-            Box::default()
-        })
+        let (rest, made) = self.rest.get_or_make(Rest::default);
+        if made && let Some(core) = self.core.upgrade() {
+            core.inodes.made_rest();
+        }
+        rest
     }
 
     /// As [`Inode::rest`], if it has been needed before.
     pub(crate) fn known_rest(&self) -> Option<&Rest> {
-        self.rest.get().map(|rest| &**rest)
+        self.rest.get()
     }
 
     /// What an inode in use has, if it has been needed before.
@@ -508,31 +512,140 @@ impl Inode {
         parent.as_ref().map(|parent| Node { inode: parent.inode.clone() })
     }
 
-    /// Notes the parent of a directory, asked for at `ticket`. What was learned later stays.
+    /// The parent directory, and the moment at which this directory came there.
+    pub(crate) fn parent_since(&self) -> Option<(Node, Ticket)> {
+        let parent = self.known_rest()?.parent.lock();
+        parent.as_ref().map(|parent| (Node { inode: parent.inode.clone() }, parent.joined))
+    }
+
+    /// Notes in which directory it was found, as the store was asked at `ticket`. What was learned later
+    /// stays.
     pub(crate) fn set_parent(&self, parent: &Node, ticket: Ticket) {
-        if self.kind() != FileKind::Directory || self.id == InodeId::ROOT {
+        if !self.is_directory() {
+            return self.set_home(parent);
+        }
+        if self.id == InodeId::ROOT {
             return;
         }
-        let old = {
-            let mut slot = self.rest().parent.lock();
-            if let Some(known) = &mut *slot {
-                if ticket < known.learned {
+        let (slot, mut joined) = (&self.rest().parent, Ticket::default());
+        let old = loop {
+            let mut slot = slot.lock();
+            match &mut *slot {
+                Some(known) if ticket < known.learned => return,
+                Some(known) if known.inode.same(&parent.inode) => {
+                    known.learned = ticket;
                     return;
                 }
-                known.learned = ticket;
-                if known.inode.same(&parent.inode) {
-                    return;
+                // It leaves a place: first it takes in what was cleaned there.
+                Some(_) if joined == Ticket::default() => {
+                    drop(slot);
+                    let Some(core) = self.core.upgrade() else { return };
+                    core.learn_cleans(self);
+                    joined = core.clock.tick();
+                }
+                _ => {
+                    break slot.replace(Parent {
+                        inode: parent.inode.clone(),
+                        learned: ticket,
+                        joined,
+                    });
                 }
             }
-            slot.replace(Parent { inode: parent.inode.clone(), learned: ticket })
         };
         // Given back with no lock held: it may be the last hold.
         drop(old);
     }
 
-    /// Takes the parent's hold away: the inode goes.
+    /// Of what is no directory: it was found in `parent`.
+    fn set_home(&self, parent: &Node) {
+        // ORDERING: Relaxed, both; an id, whose inode is asked for under its shard's lock.
+        if self.by_kind.load(Relaxed) == parent.id().0 {
+            return;
+        }
+        self.by_kind.store(parent.id().0, Relaxed);
+        if let Some(pages) = self.known_pages()
+            && let Some(core) = self.core.upgrade()
+        {
+            core.move_pages(pages, Some(parent.clone()));
+        }
+    }
+
+    /// It was found in `parent` by a cached name: where it lies, if that is not known any more.
+    #[inline]
+    pub(crate) fn found_in(&self, parent: &Node) {
+        // ORDERING: Relaxed; as in `set_home`.
+        if !self.is_directory() && self.by_kind.load(Relaxed) == 0 {
+            self.set_home(parent);
+        }
+    }
+
+    /// Of what is no directory: it lies nowhere any more.
+    pub(crate) fn leave_home(&self) {
+        if self.is_directory() {
+            return;
+        }
+        // ORDERING: Relaxed; as in `set_home`.
+        self.by_kind.store(0, Relaxed);
+        if let Some(pages) = self.known_pages()
+            && let Some(core) = self.core.upgrade()
+        {
+            core.move_pages(pages, None);
+        }
+    }
+
+    /// The id of the directory that it lies in, by what is cached.
+    pub(crate) fn home(&self) -> Option<InodeId> {
+        if self.is_directory() {
+            return self.parent().map(|parent| parent.id());
+        }
+        // ORDERING: Relaxed; as in `set_home`.
+        Some(InodeId(self.by_kind.load(Relaxed))).filter(|&id| id != InodeId(0))
+    }
+
+    /// Takes the hold on the directory that it lies in away: the inode goes.
     fn take_parent(&self) -> Option<Hold<Inode>> {
-        Some(self.known_rest()?.parent.lock().take()?.inode)
+        let rest = self.known_rest()?;
+        let parent = rest.parent.lock().take();
+        match parent {
+            Some(parent) => Some(parent.inode),
+            None => Some(rest.known_use()?.pages.get()?.take_home()?.inode),
+        }
+    }
+
+    /// Of a directory: whether it knows of all cleanings up to that generation.
+    #[inline]
+    pub(crate) fn knows_cleans(&self, generation: u64) -> bool {
+        // ORDERING: Acquire, partner `be_cleaned`: what was learned comes with it.
+        self.cleans.load(Acquire) >= generation
+    }
+
+    /// Of a directory: what was cleaned of all that is below it, as far as it knows.
+    pub(crate) fn cleaned(&self) -> CleanTicks {
+        self.known_rest().map_or_else(CleanTicks::default, |rest| rest.cleaned.ticks())
+    }
+
+    /// Of a directory: all below it is cleaned as of `ticks`; whoever comes by a later generation sees it.
+    pub(crate) fn raise_cleaned(&self, ticks: CleanTicks) {
+        self.rest().cleaned.raise(ticks);
+    }
+
+    /// Of a directory: takes in what was cleaned up to `generation`.
+    pub(crate) fn be_cleaned(&self, ticks: CleanTicks, generation: u64) {
+        if ticks != CleanTicks::default() {
+            let rest = self.rest();
+            rest.cleaned.raise(ticks);
+            // ORDERING: Acquire, partner the store below: what is known already has been done.
+            if ticks.names > self.by_kind.load(Acquire) {
+                let mut changes = rest.entries.lock();
+                changes.note_at(ticks.names);
+                rest.complete.revoke();
+                drop(changes);
+                // ORDERING: Release, partner `believes`; as in `forget_names`.
+                self.by_kind.fetch_max(ticks.names, Release);
+            }
+        }
+        // ORDERING: Release, partner `knows_cleans`.
+        self.cleans.fetch_max(generation, Release);
     }
 
     /// The last name is gone; the last hold takes the inode with it.
@@ -552,14 +665,14 @@ impl Inode {
             rest.complete.revoke();
         }
         // ORDERING: Release, partner `believes`: who looks up later than this sees it.
-        self.names_after.fetch_max(clock.tick().to_word(), Release);
+        self.by_kind.fetch_max(clock.tick().to_word(), Release);
     }
 
     /// Whether a name cached in this directory at `stamp` may be believed.
     #[inline]
     pub(crate) fn believes(&self, stamp: Ticket) -> bool {
         // ORDERING: Acquire, partner `forget_names`.
-        stamp.to_word() >= self.names_after.load(Acquire)
+        stamp.to_word() >= self.by_kind.load(Acquire)
     }
 
     /// Of a directory: a claim that all its names are in the cache, to be checked after a look.
@@ -669,6 +782,7 @@ mod tests {
     fn an_inode_is_three_lines_and_its_readers_need_two() {
         assert_eq!(size_of::<Inode>(), 192);
         assert_eq!(std::mem::offset_of!(Inode, hold), 128);
+        assert!(std::mem::offset_of!(Inode, cleans) < 64, "what a walk reads");
         assert!(std::mem::offset_of!(Inode, cached) + 8 + 3 * 8 <= 64, "what a walk reads");
         assert_eq!(KINDS[DIRECTORY as usize], FileKind::Directory);
     }

@@ -10,7 +10,10 @@ use std::sync::{Arc, OnceLock};
 use uvfs_concurrent::complete::Complete;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::object::Hold;
-use uvfs_concurrent::primitive::atomic::AtomicU64;
+use uvfs_concurrent::primitive::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Release},
+};
 
 /// See the module.
 pub(crate) struct Rest {
@@ -24,6 +27,8 @@ pub(crate) struct Rest {
     pub(crate) listing: Mutex<Option<Box<Progress>>>,
     /// Of a directory other than the root: its parent, kept by a hold.
     pub(super) parent: Mutex<Option<Parent>>,
+    /// Of a directory: what was cleaned of all that is below it. Raised only.
+    pub(super) cleaned: Cleaned,
     used_by: OnceLock<Box<Use>>,
 }
 
@@ -55,6 +60,50 @@ pub(super) struct Parent {
     pub(super) inode: Hold<Inode>,
     /// When the store was asked that said so: older answers do not replace it.
     pub(super) learned: Ticket,
+    /// When it came there, if it was elsewhere before: what was cleaned there until then does not
+    /// concern it.
+    pub(super) joined: Ticket,
+}
+
+/// Moments of the clock before which what was cached is not used any more; 0 for never.
+#[derive(Debug, Default)]
+pub(crate) struct Cleaned {
+    names: AtomicU64,
+    pages: AtomicU64,
+}
+
+/// The same, as values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct CleanTicks {
+    pub(crate) names: u64,
+    pub(crate) pages: u64,
+}
+
+impl CleanTicks {
+    /// The later ones of both.
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self { names: self.names.max(other.names), pages: self.pages.max(other.pages) }
+    }
+
+    /// Those that are later than `moment`.
+    pub(crate) fn after(self, moment: Ticket) -> Self {
+        let later = |tick: u64| if tick > moment.to_word() { tick } else { 0 };
+        Self { names: later(self.names), pages: later(self.pages) }
+    }
+}
+
+impl Cleaned {
+    pub(crate) fn ticks(&self) -> CleanTicks {
+        // ORDERING: Acquire, both, partner `raise`; who comes here by a new generation of cleanings
+        // (`Core::cleans`) sees what was raised before it.
+        CleanTicks { names: self.names.load(Acquire), pages: self.pages.load(Acquire) }
+    }
+
+    pub(crate) fn raise(&self, ticks: CleanTicks) {
+        // ORDERING: Release, both, partner `ticks`.
+        self.names.fetch_max(ticks.names, Release);
+        self.pages.fetch_max(ticks.pages, Release);
+    }
 }
 
 impl Default for Rest {
@@ -65,6 +114,7 @@ impl Default for Rest {
             complete_until: AtomicU64::new(0),
             listing: Mutex::new(&lock_order::LISTING, None),
             parent: Mutex::new(&lock_order::INODE_PARENT, None),
+            cleaned: Cleaned::default(),
             used_by: OnceLock::new(),
         }
     }

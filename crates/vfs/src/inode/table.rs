@@ -130,8 +130,10 @@ impl InodeTable {
         let changed = shard.changed.max(retired);
         let about = (entry.inode, &entry.attributes);
         let inode = Inode::new(&Arc::downgrade(core), about, expiry, changed);
-        // ORDERING: Relaxed; published by the shard's lock, or by the node returned.
-        inode.names_after.store(shard.names_after, Relaxed);
+        if inode.is_directory() {
+            // ORDERING: Relaxed; published by the shard's lock, or by the node returned.
+            inode.by_kind.store(shard.names_after, Relaxed);
+        }
         let reference = inode.try_ref().expect("a new inode has no references yet");
         let old = shard.inodes.replace(ById(reference));
         if old.is_none() {
@@ -168,6 +170,22 @@ impl InodeTable {
         let node = Node::try_hold(&self.shards.of(&id).lock().inodes.get(&id)?.0)?;
         node.inode.touch();
         Some(node)
+    }
+
+    /// As [`InodeTable::find`], without marking it as used.
+    pub(crate) fn peek(&self, id: InodeId) -> Option<Node> {
+        Node::try_hold(&self.shards.of(&id).lock().inodes.get(&id)?.0)
+    }
+
+    /// Takes up to `most` inodes that wait without a name out of their queue. They stay marked as queued:
+    /// who does not tear one down queues it again.
+    pub(crate) fn some_orphans(&self, most: usize) -> Vec<Ref<Inode>> {
+        let some: Vec<_> = {
+            let mut orphans = self.orphans.lock();
+            let count = orphans.len().min(most);
+            orphans.drain(..count).collect()
+        };
+        some.into_iter().filter(|inode| dequeued(inode)).collect()
     }
 
     /// Takes in an inode whose last hold is gone; one that no name leads to any more is torn down.
@@ -298,13 +316,17 @@ impl InodeTable {
             return None;
         }
         inode.set_flag(flag::DEAD, true);
+        if inode.is_directory() {
+            // While it still knows where it is: another one that stands for it must not believe more.
+            core.learn_cleans(inode);
+        }
         let left = {
             let mut shard = self.shards.of(&inode.id).lock();
             shard.changed = shard.changed.max(inode.changed());
             // A removed directory's id does not come back.
-            if inode.flags() & flag::UNLINKED == 0 {
+            if inode.is_directory() && inode.flags() & flag::UNLINKED == 0 {
                 // ORDERING: Relaxed; `retire` acquired all that holders did before (O1 of `hold`).
-                shard.names_after = shard.names_after.max(inode.names_after.load(Relaxed));
+                shard.names_after = shard.names_after.max(inode.by_kind.load(Relaxed));
             }
             match shard.inodes.get(&inode.id) {
                 Some(current) if current.0.same(inode) => {

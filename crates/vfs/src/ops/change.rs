@@ -124,7 +124,8 @@ impl<'a> NameChange<'a> {
                 // It is known to be missing without a note.
                 Some(Target::Missing) if self.complete && told => {}
                 Some(target) => {
-                    core.remember_name(directory, name, target, Arrival::Asked);
+                    let (target, stamp) = (target, self.entries);
+                    core.remember_name(directory, (name, target), stamp, Arrival::Asked);
                 }
                 None => core.forget_name(directory.id, name),
             }
@@ -182,20 +183,19 @@ impl Core {
         }
     }
 
-    /// Caches what `name` means from now on; returns for how long it is believed. The caller has the
-    /// lock over the directory's entries.
+    /// Caches what a name means, as was asked at `stamp`; returns for how long it is believed. The caller
+    /// has the lock over the directory's entries.
     fn remember_name(
         &self,
         directory: &Inode,
-        name: Name<'_>,
-        target: Target<'_>,
+        (name, target): (Name<'_>, Target<'_>),
+        stamp: Ticket,
         arrival: Arrival,
     ) -> Expiry {
         let expiry = match target {
             Target::Node(_) => self.entry_expiry(),
             Target::Missing => self.negative_expiry(),
         };
-        let stamp = self.clock.now();
         let orphan = self.names.insert(directory, name, target, (stamp, expiry), arrival);
         self.orphaned(orphan);
         expiry
@@ -227,6 +227,8 @@ impl Core {
         target: Target<'_>,
         arrival: Arrival,
     ) -> Duration {
+        // An answer from before a cleaning is not kept.
+        self.learn_cleans(&directory.inode);
         let changes = directory.inode.rest().entries.lock();
         if !changes.admits(ticket) {
             drop(changes);
@@ -244,7 +246,7 @@ impl Core {
                 self.forget_name(directory.id(), name);
                 self.negative_expiry()
             }
-            false => self.remember_name(&directory.inode, name, target, arrival),
+            false => self.remember_name(&directory.inode, (name, target), ticket, arrival),
         };
         drop(changes);
         match target {

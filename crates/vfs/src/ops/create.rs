@@ -74,6 +74,7 @@ impl Vfs {
         let backend = core.backend();
         let (entry, file) = backend.create_and_open(caller, parent.id(), name, new, stored)?;
         let node = core.adopt(&entry, ticket);
+        node.inode.set_parent(parent, ticket);
         let file = OpenFile::new(self, node.clone(), (file, stored), mode);
         Ok((self.settled(change, node, entry.attributes), file))
     }
@@ -122,6 +123,9 @@ impl Vfs {
         }
         let linked = core.adopt(&entry, ticket);
         linked.inode.set_unlinked(false);
+        if linked.inode.home().is_none() {
+            linked.inode.set_parent(parent, ticket);
+        }
         Ok(self.settled(change, linked, entry.attributes))
     }
 

@@ -111,6 +111,9 @@ impl Vfs {
     /// The object that `name` leads to, or that there is none, if that is cached; and for how much
     /// longer. The epoch guard ends here: giving a node back may call the store.
     fn find_cached(&self, parent: &Node, name: Name<'_>) -> Option<(Option<Node>, Duration)> {
+        if !self.core.learn_cleans(&parent.inode) {
+            return None;
+        }
         let guard = epoch::pin();
         let names = &self.core.names;
         let (hash, bytes) = (names.hash(parent.id(), name), name.as_bytes());
@@ -126,7 +129,12 @@ impl Vfs {
         };
         let is_directory = node.as_ref().is_some_and(Node::is_directory);
         names::touch(dentry, is_directory);
-        Some((node, dentry.expiry().remains()))
+        let answer = Some((node, dentry.expiry().remains()));
+        drop(guard);
+        if let Some((Some(node), _)) = &answer {
+            node.inode.found_in(parent);
+        }
+        answer
     }
 
     /// Whether there is no such name because all names of `directory` are cached and it is not among

@@ -98,6 +98,8 @@ impl Vfs {
                 Ok(now) => now.links == 0,
                 Err(error) => matches!(error, Error::Stale | Error::NotFound),
             };
+        // With another name it lies where it is found next.
+        victim.inode.leave_home();
         if unlinked {
             victim.inode.set_unlinked(true);
         }

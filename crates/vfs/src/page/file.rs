@@ -16,6 +16,7 @@
 //! The lock of [`Local`] is innermost but for the page's own.
 
 use super::ahead::Streams;
+use super::clean::Home;
 use super::errors::{ErrorLog, Heard};
 use super::gate::FileGate;
 use super::opens::Opens;
@@ -23,7 +24,7 @@ use super::{PAGE, PageCache};
 use crate::attributes::{Attributes, Timestamp};
 use crate::backend::InodeId;
 use crate::error::Error;
-use crate::inode::Node;
+use crate::inode::{Node, Ticket};
 use crate::lock_order;
 use std::ops::Range;
 use std::sync::Arc;
@@ -68,6 +69,8 @@ pub(crate) struct FilePages {
     shared: bool,
     /// Where writing back in the background goes on.
     pub(super) cursor: AtomicU64,
+    /// Where the file lies, and what was cleaned there.
+    pub(super) home: Home,
     local: Mutex<Local>,
 }
 
@@ -121,7 +124,12 @@ impl Local {
 }
 
 impl FilePages {
-    pub(super) fn new(cache: Arc<PageCache>, inode: InodeId, owner: u64, shared: bool) -> Self {
+    pub(super) fn new(
+        cache: Arc<PageCache>,
+        (inode, owner): (InodeId, u64),
+        home: (Option<Node>, Ticket),
+        shared: bool,
+    ) -> Self {
         Self {
             size: AtomicU64::new(UNKNOWN),
             owner,
@@ -135,6 +143,7 @@ impl FilePages {
             heard: Heard::default(),
             shared,
             cursor: AtomicU64::new(0),
+            home: Home::new(home.0, home.1),
             local: Mutex::new(&lock_order::PAGES_LOCAL, Local::default()),
         }
     }
@@ -173,7 +182,7 @@ impl FilePages {
     }
 
     /// Whether the store lags behind (F4).
-    pub(super) fn holds_back(&self) -> bool {
+    pub(crate) fn holds_back(&self) -> bool {
         self.local().keeps.is_some()
     }
 
@@ -479,7 +488,7 @@ impl FilePages {
     }
 
     /// The first page at or after the start of `range`.
-    fn next(&self, range: Range<u64>) -> Option<u64> {
+    pub(super) fn next(&self, range: Range<u64>) -> Option<u64> {
         if range.is_empty() {
             return None;
         }

@@ -40,6 +40,7 @@
 //! once is cached here and in the kernel that asks.
 
 mod ahead;
+mod clean;
 mod errors;
 mod file;
 mod gate;
@@ -58,6 +59,7 @@ pub(crate) use write::Place;
 
 use crate::backend::InodeId;
 use crate::error::Result;
+use crate::inode::{Node, Ticket};
 use crate::lock_order;
 use crate::statistics::PageStatistics;
 use std::collections::{HashMap, VecDeque};
@@ -174,11 +176,16 @@ impl PageCache {
         self.arena.expect(usize::try_from(limit_bytes / PAGE).unwrap_or(usize::MAX));
     }
 
-    /// The pages of a file that has none yet.
-    pub(crate) fn file(self: &Arc<Self>, inode: InodeId, shared: bool) -> Arc<FilePages> {
+    /// The pages of a file that has none yet; `home` is the directory that it lies in, and the moment now.
+    pub(crate) fn file(
+        self: &Arc<Self>,
+        inode: InodeId,
+        home: (Option<Node>, Ticket),
+        shared: bool,
+    ) -> Arc<FilePages> {
         // ORDERING: Relaxed; only distinct numbers are wanted.
         let owner = self.owners.fetch_add(1, Relaxed);
-        let file = Arc::new(FilePages::new(self.clone(), inode, owner, shared));
+        let file = Arc::new(FilePages::new(self.clone(), (inode, owner), home, shared));
         self.files.of(&owner).lock().insert(owner, Arc::downgrade(&file));
         // ORDERING: Relaxed; a size.
         self.file_count.fetch_add(1, Relaxed);

@@ -52,6 +52,7 @@ impl Vfs {
     ) -> Result<usize> {
         let core = &self.core;
         let pages = core.pages_of(node);
+        core.learn_page_cleans(pages);
         if core.capabilities.authority == Authority::Shared && !node.inode.attributes_believed() {
             core.refresh(node, file)?;
         }

@@ -64,6 +64,7 @@ impl Vfs {
     ) -> Result<usize> {
         let core = &self.core;
         let pages = core.pages_of(node);
+        core.learn_page_cleans(pages);
         // Where others append too, only the store knows the end.
         let foreign_end = place == Place::End && core.capabilities.authority == Authority::Shared;
         if !core.writes_back() || foreign_end {

@@ -45,6 +45,9 @@ use uvfs_concurrent::object::Ref;
 pub(crate) enum Reason {
     /// A name was not cached, or not believed any more.
     Miss,
+    /// Something was cleaned since the directory was last looked into: whether that concerns it has to
+    /// be found out.
+    Cleaned,
     /// A symbolic link has to be followed.
     Symlink,
     /// `..`
@@ -64,8 +67,9 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// All of them, in order.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Miss,
+        Self::Cleaned,
         Self::Symlink,
         Self::DotDot,
         Self::Permission,
@@ -79,6 +83,7 @@ impl Reason {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Miss => "miss",
+            Self::Cleaned => "cleaned",
             Self::Symlink => "symlink",
             Self::DotDot => "dotdot",
             Self::Permission => "permission",
@@ -234,6 +239,7 @@ impl Vfs {
     ) -> Result<Fast<'g, 'p>> {
         let mut vfs = leg.vfs;
         let mut names = &vfs.core.names;
+        let mut cleans = vfs.core.cleans.now();
         let mut at = At { place: Place::Held(start.node), mount: None };
         if path[0] == b'/' {
             match manner.resolve {
@@ -241,6 +247,7 @@ impl Vfs {
                     Some(mounts) if CROSSES => {
                         at = leg.cross(mounts.root);
                         (vfs, names) = (leg.vfs, &leg.vfs.core.names);
+                        cleans = vfs.core.cleans.now();
                     }
                     _ => at.place = Place::Held(vfs.root()),
                 },
@@ -302,6 +309,9 @@ impl Vfs {
                     return stopped(Reason::DotDot);
                 }
             }
+            if !directory.knows_cleans(cleans) {
+                return stopped(Reason::Cleaned);
+            }
             // By the id that came with the dentry: the probe does not wait for the inode's line.
             let key = names.key_hash(id, hash);
             let dentry = names.probe(guard, (directory, id), key, name, now);
@@ -345,6 +355,7 @@ impl Vfs {
                 if let Some(on) = mounts.table.covering(mount, inode.id) {
                     at = leg.cross(on);
                     (vfs, names) = (leg.vfs, &leg.vfs.core.names);
+                    cleans = vfs.core.cleans.now();
                     (directory, id) = (at.inode(), on.root.id());
                 }
             }

@@ -79,6 +79,7 @@ impl Vfs {
         }
         let mut now = None;
         let mut evidence = core.paths.evidence(&start.inode);
+        let cleans = core.cleans.now();
         let mut at = Place::Held(start);
         let mut components = 0;
         for name in path.split(|&byte| byte == b'/') {
@@ -89,6 +90,9 @@ impl Vfs {
             }
             let rights = self.search_until(manner.caller, directory, &mut now)?;
             core.paths.look(&mut evidence, directory, rights);
+            if !directory.knows_cleans(cleans) {
+                return None;
+            }
             let hash = core.names.key_hash(directory.id, core.names.scan_component(name).1);
             let dentry =
                 core.names.probe(guard, (directory, directory.id), hash, name, &mut now)?.value();

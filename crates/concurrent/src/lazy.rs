@@ -1,0 +1,178 @@
+//! A box that is made when it is first needed: one word.
+//!
+//! # Word
+//! ```text
+//!  null ──make──► pointer to what was made ──drop──► (freed)
+//! ```
+//! # Invariants
+//! L1. The pointer is null, or it came from `Box::into_raw` and belongs to this word alone.
+//! L2. It changes once: from null, by the one compare-and-swap that succeeds. What a maker that comes too
+//!     late has made it frees again itself.
+//!
+//! O1. the swap that publishes (Release) → `get` and the failed swap (Acquire): who sees the pointer sees
+//!     what it leads to.
+//!
+//! Progress: lock-free; nobody waits for a maker.
+//! Checked by `model_one_of_two_makers_wins`.
+//!
+//! # Why
+//! `OnceLock<Box<T>>` is two words, one to say whether the other is there. Where each of a million objects
+//! has one, and few have anything in it, that is a line more for every fifth of them. Weakness: makers
+//! that meet each make one, so what is made must be cheap and without effects.
+
+use crate::primitive::atomic::{AtomicPtr, Ordering};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr;
+
+/// See the module.
+pub struct LazyBox<T> {
+    word: AtomicPtr<T>,
+    /// It owns a `T`, which an atomic pointer does not say.
+    owns: PhantomData<Box<T>>,
+}
+
+impl<T> LazyBox<T> {
+    /// Nothing yet.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Self { word: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
+    }
+
+    /// Nothing yet.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Self { word: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
+    }
+
+    /// What was made, if it was.
+    #[inline]
+    pub fn get(&self) -> Option<&T> {
+        // ORDERING: Acquire, partner `get_or_make` (O1).
+        let made = self.word.load(Ordering::Acquire);
+        // SAFETY: by L1 and L2 it is null or stays valid as long as `self` is borrowed; O1.
+        unsafe { made.as_ref() }
+    }
+
+    /// What was made, now or before; and whether it is what `make` has made.
+    pub fn get_or_make(&self, make: impl FnOnce() -> T) -> (&T, bool) {
+        if let Some(made) = self.get() {
+            return (made, false);
+        }
+        let mine = Box::into_raw(Box::new(make()));
+        // ORDERING: Release, partner `get` (O1); Acquire to see what another has made.
+        let swap = (Ordering::AcqRel, Ordering::Acquire);
+        match self.word.compare_exchange(ptr::null_mut(), mine, swap.0, swap.1) {
+            // SAFETY: it has just become the word's own, which lets it go only when dropped (L2).
+            Ok(_) => (unsafe { &*mine }, true),
+            Err(made) => {
+                // SAFETY: the swap failed, so nobody else has seen it (L2).
+                drop(unsafe { Box::from_raw(mine) });
+                // SAFETY: not null, since the swap failed (L1, L2); O1.
+                (unsafe { &*made }, false)
+            }
+        }
+    }
+}
+
+impl<T> Drop for LazyBox<T> {
+    fn drop(&mut self) {
+        // ORDERING: Acquire, partner `get_or_make` (O1): it may have been made by another thread.
+        let made = self.word.load(Ordering::Acquire);
+        if !made.is_null() {
+            // SAFETY: from `Box::into_raw` and nobody else's (L1).
+            drop(unsafe { Box::from_raw(made) });
+        }
+    }
+}
+
+impl<T> Default for LazyBox<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+// SAFETY: an owned `T` goes along (L1).
+unsafe impl<T: Send> Send for LazyBox<T> {}
+// SAFETY: shared, it gives out `&T`; and it takes a `T` that one thread made, and others drop.
+unsafe impl<T: Send + Sync> Sync for LazyBox<T> {}
+
+impl<T: fmt::Debug> fmt::Debug for LazyBox<T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("LazyBox").field(&self.get()).finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn it_is_one_word_and_is_made_once() {
+        assert_eq!(size_of::<LazyBox<[u64; 9]>>(), size_of::<usize>());
+        let (lazy, counted) = (LazyBox::new(), Arc::new(()));
+        assert!(lazy.get().is_none());
+        assert!(lazy.get_or_make(|| counted.clone()).1);
+        assert!(!lazy.get_or_make(|| unreachable!("made already")).1);
+        assert!(lazy.get().is_some());
+        assert_eq!(Arc::strong_count(&counted), 2);
+        drop(lazy);
+        assert_eq!(Arc::strong_count(&counted), 1);
+    }
+
+    #[test]
+    fn makers_that_meet_leave_one() {
+        let counted = Arc::new(());
+        for _ in 0..500 {
+            let lazy = LazyBox::new();
+            let won = std::thread::scope(|scope| {
+                let make = || lazy.get_or_make(|| counted.clone()).1;
+                let makers = [scope.spawn(make), scope.spawn(make)];
+                makers.map(|maker| maker.join().unwrap())
+            });
+            assert_eq!(won.into_iter().filter(|&won| won).count(), 1);
+            assert_eq!(Arc::strong_count(&counted), 2);
+        }
+        assert_eq!(Arc::strong_count(&counted), 1);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// O1: who sees the pointer sees what it leads to, whoever made it.
+    #[test]
+    fn model_one_of_two_makers_wins() {
+        loom::model(|| {
+            let lazy = Arc::new(LazyBox::<UnsafeCell<u32>>::new());
+            let make = |lazy: &LazyBox<UnsafeCell<u32>>| {
+                let (made, mine) = lazy.get_or_make(|| {
+                    let cell = UnsafeCell::new(0);
+                    // SAFETY: nobody else has it yet; loom checks it.
+                    cell.with_mut(|at| unsafe { *at = 7 });
+                    cell
+                });
+                // SAFETY: nobody writes it any more; loom checks it.
+                assert_eq!(made.with(|at| unsafe { *at }), 7);
+                mine
+            };
+            let other = lazy.clone();
+            let thread = thread::spawn(move || make(&other));
+            let reader = lazy.clone();
+            let look = thread::spawn(move || {
+                if let Some(made) = reader.get() {
+                    // SAFETY: as above.
+                    assert_eq!(made.with(|at| unsafe { *at }), 7);
+                }
+            });
+            let mine = make(&lazy);
+            assert!(mine != thread.join().unwrap());
+            look.join().unwrap();
+        });
+    }
+}

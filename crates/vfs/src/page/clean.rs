@@ -1,0 +1,170 @@
+//! Cleaning the pages of one file: where the file lies, and what of it was cleaned there.
+//!
+//! # Boundary
+//! Takes out pages. Which directories were cleaned, and when, is [`crate::clean`]'s.
+//!
+//! # Concurrency
+//! P1. Who reads or writes by way of the cache first takes in the cleanings that he can know of
+//!     ([`crate::vfs::Core::learn_page_cleans`]): compares two words, and if they differ takes out what is
+//!     clean. Whoever comes after a cleaning so finds no page from before it.
+//! P2. What is being filled meanwhile was asked for before: it is marked as stale, and who fills it does
+//!     not keep it.
+//! P3. What is dirty or being written stays: it is not from the store, but on its way there.
+//! P4. A file that goes from one directory to another first takes in what was cleaned where it was; what
+//!     was cleaned before where it comes to does not concern it.
+//!
+//! # Why
+//! A mark per page would make the first read after a cleaning as fast as all others; but it would have to
+//! be looked at by every hit, and pages lie in trees that say nothing of directories. Weakness: the first
+//! reader of a large file pays for taking out its pages, some 200 ns each, if he comes before the reaper.
+
+use super::file::FilePages;
+use super::{PAGE, PageCache};
+use crate::clean::Tally;
+use crate::error::Result;
+use crate::inode::{Node, Ticket};
+use crate::lock_order;
+use crate::vfs::Core;
+use std::sync::Arc;
+use uvfs_concurrent::lock::Mutex;
+use uvfs_concurrent::primitive::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Release},
+};
+
+/// Where a file lies, and what it knows of cleanings.
+#[derive(Debug)]
+pub(super) struct Home {
+    /// The generation of cleanings up to which they were taken in.
+    cleans: AtomicU64,
+    /// The moment of the clock up to which cleanings do not concern it any more.
+    emptied: AtomicU64,
+    directory: Mutex<Option<Node>>,
+}
+
+impl Home {
+    /// Of a file in `directory` that has no pages yet.
+    pub(super) fn new(directory: Option<Node>, now: Ticket) -> Self {
+        Self {
+            cleans: AtomicU64::new(0),
+            emptied: AtomicU64::new(now.to_word()),
+            directory: Mutex::new(&lock_order::PAGES_HOME, directory),
+        }
+    }
+}
+
+impl FilePages {
+    /// The directory that it lies in, if that is known.
+    pub(crate) fn directory(&self) -> Option<Node> {
+        self.home.directory.lock().clone()
+    }
+
+    /// Takes the hold on that directory away: the inode goes.
+    pub(crate) fn take_home(&self) -> Option<Node> {
+        self.home.directory.lock().take()
+    }
+
+    /// Takes out what is clean and in nobody's hands; what is being filled is not kept. Never waits.
+    pub(crate) fn drop_clean(&self) -> Tally {
+        let (mut tally, mut at) = (Tally::default(), 0);
+        while let Some(index) = self.next(at..u64::MAX) {
+            at = index + 1;
+            let Some(page) = self.find(index) else { continue };
+            tally.found.add(1, PAGE);
+            if page.is_dirty() || page.is_writing() {
+                tally.dirty.add(1, PAGE);
+                continue;
+            }
+            match page.try_lock() {
+                Ok(locked) if !locked.page().is_attached() => {
+                    // It went by itself.
+                    tally.freed.add(1, PAGE);
+                }
+                Ok(locked) if locked.page().is_dirty() || locked.page().is_writing() => {
+                    tally.dirty.add(1, PAGE);
+                }
+                Ok(locked) => {
+                    self.take_out(locked);
+                    tally.freed.add(1, PAGE);
+                }
+                Err(page) => {
+                    page.mark_stale();
+                    tally.busy.add(1, PAGE);
+                }
+            }
+        }
+        tally
+    }
+
+    /// Pages that are here, and those of them that the store does not have yet.
+    pub(crate) fn resident(&self) -> (u64, u64) {
+        let (mut pages, mut at) = (0, 0);
+        while let Some(index) = self.next(at..u64::MAX) {
+            pages += 1;
+            at = index + 1;
+        }
+        (pages, self.local().unwritten.max(0) as u64)
+    }
+}
+
+impl Core {
+    /// Takes in what was cleaned where the file lies (P1).
+    #[inline]
+    pub(crate) fn learn_page_cleans(&self, pages: &FilePages) {
+        let now = self.cleans.now();
+        // ORDERING: Acquire, partner the store in `learn_pages`: what was cleaned is out by then.
+        if pages.home.cleans.load(Acquire) < now {
+            self.learn_pages(pages, now);
+        }
+    }
+
+    #[cold]
+    fn learn_pages(&self, pages: &FilePages, now: u64) -> Tally {
+        let mut tally = Tally::default();
+        if let Some(directory) = pages.directory() {
+            if !self.learn_cleans(&directory.inode) {
+                return tally;
+            }
+            let tick = directory.inode.cleaned().pages;
+            // ORDERING: Acquire, partner the store below: who is late has nothing to take out.
+            if tick > pages.home.emptied.load(Acquire) {
+                tally = pages.drop_clean();
+                // ORDERING: Release, partner the load above.
+                pages.home.emptied.fetch_max(tick, Release);
+            }
+        }
+        // ORDERING: Release, partner `learn_page_cleans`.
+        pages.home.cleans.fetch_max(now, Release);
+        tally
+    }
+
+    /// Takes in what was cleaned where the file lies, and tells what went.
+    pub(crate) fn reap_pages(&self, pages: &FilePages) -> Tally {
+        self.learn_pages(pages, self.cleans.now())
+    }
+
+    /// Writes what is dirty in a file, and tells the store what else it was not told.
+    pub(crate) fn bring_to_store(&self, pages: &FilePages) -> Result<()> {
+        self.write_out_all(pages).and_then(|()| self.settle(pages))
+    }
+
+    /// The file lies in `directory` from now on (P4).
+    pub(crate) fn move_pages(&self, pages: &Arc<FilePages>, directory: Option<Node>) {
+        self.learn_page_cleans(pages);
+        let old = {
+            let mut home = pages.home.directory.lock();
+            // ORDERING: Release, partner `learn_pages`.
+            pages.home.emptied.fetch_max(self.clock.tick().to_word(), Release);
+            std::mem::replace(&mut *home, directory)
+        };
+        // Given back with no lock held: it may be the last hold.
+        drop(old);
+    }
+}
+
+impl PageCache {
+    /// Every file that has pages or had them.
+    pub(crate) fn files(&self) -> Vec<Arc<FilePages>> {
+        self.all_files()
+    }
+}
