@@ -286,6 +286,7 @@ mod tests {
         let mount = MountEntry {
             id: 1,
             device,
+            root: "/".into(),
             mountpoint: base.clone(),
             file_system: mountinfo::FILE_SYSTEM_TYPE.into(),
             source: "memory:".into(),

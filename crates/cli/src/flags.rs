@@ -30,6 +30,7 @@ Examples:
   uvfs set /mnt/data cache-size=1G             gives a mount more memory, or less, while it is used
   uvfs cached /srv/data                        what of its files is in memory, by directory
   uvfs drop 1:/srv/data                        takes their pages out of memory
+  uvfs drop 3:/mnt/data/photos                 pages, names and inodes of one directory of a mount
   uvfs unmount /mnt/data                       ends a mount, also one whose daemon died";
 
 const SET_KEYS: &str = "\
@@ -133,6 +134,10 @@ pub(crate) struct MountArguments {
     /// Pass file data through the daemon instead of letting the kernel read and write host files
     #[arg(long)]
     pub(crate) no_passthrough: bool,
+    /// Leave out `.uvfs` in the root of the mount, whose file `drop_caches` cleans directories when a request
+    /// is written to it; a name `.uvfs` of the source can be seen then
+    #[arg(long)]
+    pub(crate) no_control_dir: bool,
     /// Do not restrict what the serving threads may ask of the host
     #[arg(long)]
     pub(crate) no_sandbox: bool,

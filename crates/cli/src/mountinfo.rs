@@ -45,6 +45,8 @@ pub(crate) struct MountEntry {
     pub(crate) id: u64,
     /// The file system's device number.
     pub(crate) device: Device,
+    /// Which directory of the file system it shows: `/`, or another one in a bind mount.
+    pub(crate) root: PathBuf,
     /// Where it is mounted.
     pub(crate) mountpoint: PathBuf,
     /// Its type, with the subtype: `ext4`, `fuse.uvfs`.
@@ -133,7 +135,8 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let (major, minor) = text(fields.nth(1)?)?
         .split_once(':')
         .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)))?;
-    let mountpoint = unescape(fields.nth(1)?);
+    let root = unescape(fields.next()?);
+    let mountpoint = unescape(fields.next()?);
     let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
     let file_system = String::from_utf8_lossy(&unescape(fields.next()?)).into_owned();
     let source = OsString::from_vec(unescape(fields.next()?));
@@ -142,6 +145,7 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     Some(MountEntry {
         id,
         device: Device { major, minor },
+        root: OsString::from_vec(root).into(),
         mountpoint: OsString::from_vec(mountpoint).into(),
         file_system,
         source,
@@ -220,7 +224,7 @@ mod tests {
 40 27 0:50 / /mnt/a\\040b rw,nosuid,nodev shared:3 master:4 - fuse.uvfs /srv\\134x rw,user_id=1000,group_id=5
 garbage
 41 27 0:51 / /mnt/over rw - tmpfs none rw
-42 27 0:52 / /mnt/over rw - fuse.uvfs memory: rw,user_id=0,group_id=0
+42 27 0:52 /sub\\040dir /mnt/over rw - fuse.uvfs memory: rw,user_id=0,group_id=0
 ";
 
     #[test]
@@ -231,6 +235,10 @@ garbage
         assert_eq!((mount.id, mount.device.to_string().as_str()), (40, "0:50"));
         assert_eq!(mount.mountpoint, Path::new("/mnt/a b"));
         assert_eq!(mount.source, "/srv\\x");
+        assert_eq!(
+            (mount.root.as_path(), mounts[3].root.to_str()),
+            (Path::new("/"), Some("/sub dir"))
+        );
         assert!(mount.is_uvfs() && mount.owner_uid == 1000);
         assert!(!mounts[0].is_uvfs() && mounts[0].owner_uid == 0);
     }

@@ -2,7 +2,8 @@
 //!
 //! # Concurrency
 //! The main thread receives [`Event`]s from two helpers: one waits for signals, one for the session's
-//! end. Control clients unmount from threads of their own; the frontend allows that at any time.
+//! end. Control clients clean ([`clean`]) and unmount from threads of their own; the frontend allows that
+//! at any time.
 //!
 //! # Ending
 //! ```text
@@ -18,8 +19,12 @@
 //! when told and nobody loses a write that was accepted. Weakness: until the last user is gone the
 //! mount is in no table, and only its log tells that it still exists.
 
+mod clean;
+
 use crate::Failure;
+use crate::control::cleaned::{Cleaned, Step};
 use crate::control::place;
+use crate::control::protocol::CleanRequest;
 use crate::control::server::{Served, Server, Stays};
 use crate::daemon;
 use crate::flags::MountArguments;
@@ -36,6 +41,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -104,6 +110,8 @@ struct Live {
     vfs: Arc<Vfs>,
     mountpoint: PathBuf,
     source: String,
+    /// The directory that is the source, if it is one.
+    directory: Option<PathBuf>,
     options: Options,
     overhead: Overhead,
     since: u64,
@@ -165,6 +173,14 @@ impl Served for Live {
         Ok(())
     }
 
+    fn clean(
+        &self,
+        request: &CleanRequest,
+        progress: &mut dyn FnMut(Step) -> ControlFlow<()>,
+    ) -> Result<Cleaned, String> {
+        clean::clean(&self.mount, &self.vfs, self.directory.as_deref(), request, progress)
+    }
+
     fn unmount(&self, lazy: bool) -> Result<(), Stays> {
         let how = if lazy { Unmount::Lazy } else { Unmount::Idle };
         match self.mount.unmount(how) {
@@ -201,6 +217,7 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
         read_only: plan.options.read_only,
         readers: plan.readers,
         passthrough: if plan.options.passthrough { Passthrough::Auto } else { Passthrough::Off },
+        control_directory: plan.options.control_dir,
         prepare_thread: Some(preparation(sandboxed, plan.store.path(), sandbox.clone())),
     };
     let mount = Mount::start(vfs.clone(), &plan.mountpoint, options)
@@ -211,6 +228,7 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
         vfs,
         mountpoint: plan.mountpoint,
         source,
+        directory: plan.store.path().map(Path::to_path_buf),
         options: plan.options,
         overhead: plan.overhead,
         since,

@@ -11,7 +11,7 @@
 //! program takes of a cache's size, is refused by it, with exit status 1.
 
 use crate::Failure;
-use crate::control::client::{self, Unreachable};
+use crate::control::client;
 use crate::control::protocol::Request;
 use crate::flags::SetArguments;
 use crate::mountinfo;
@@ -51,16 +51,7 @@ pub(crate) fn run(arguments: &SetArguments) -> Result<ExitCode, Failure> {
     let settings = split(&arguments.settings)?;
     let mount = mountinfo::find(&arguments.mountpoint)?;
     let mountpoint = mount.mountpoint.display();
-    let mut daemon = client::connect(&mount).map_err(|unreachable| match unreachable {
-        Unreachable::Nobody => Failure::refused(format!(
-            "{mountpoint}: its daemon is gone; run `uvfs unmount {mountpoint}`"
-        )),
-        Unreachable::NotPermitted => crate::unmount::not_permitted(&mount),
-        Unreachable::Failed(error) => Failure::refused(format!(
-            "{mountpoint}: its control socket: {}; try as root",
-            crate::cause(&error)
-        )),
-    })?;
+    let mut daemon = client::reach(&mount)?;
     let reply = daemon.ask(Request::Set { settings }, client::REPLY_TIME)?;
     match reply.error {
         None if reply.ok => Ok(ExitCode::SUCCESS),

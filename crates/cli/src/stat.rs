@@ -128,18 +128,7 @@ fn list_line(mount: &MountEntry, state: &str, json: bool) -> String {
 }
 
 fn ask(mount: &MountEntry, of: Request) -> Result<Value, Failure> {
-    let mountpoint = mount.mountpoint.display();
-    match client::connect(mount) {
-        Ok(mut daemon) => daemon.report(of),
-        Err(Unreachable::Nobody) => Err(Failure::refused(format!(
-            "{mountpoint}: its daemon is gone; run `uvfs unmount {mountpoint}`"
-        ))),
-        Err(Unreachable::NotPermitted) => Err(crate::unmount::not_permitted(mount)),
-        Err(Unreachable::Failed(error)) => Err(Failure::refused(format!(
-            "{mountpoint}: its control socket: {}; try as root",
-            crate::cause(&error)
-        ))),
-    }
+    client::reach(mount)?.report(of)
 }
 
 /// The report for people.
@@ -377,6 +366,7 @@ store
         let mount = MountEntry {
             id: 1,
             device: mountinfo::Device { major: 0, minor: 50 },
+            root: "/".into(),
             mountpoint: "/mnt/a\nb".into(),
             file_system: mountinfo::FILE_SYSTEM_TYPE.into(),
             source: "memory:".into(),

@@ -10,8 +10,10 @@
 //! * `server`: requests, in no transport's terms: node ids, open files, replies as plain values.
 //! * `transport`: the one place that names the FUSE crate; another transport replaces it alone.
 //! * `work`: hits are answered by the thread that read the request, misses may wait elsewhere.
+//! * `clean`: empties our caches and the kernel's of one directory, ours first.
 //! * `notify`: news for the kernel's caches, sent by a thread that holds no lock and serves nothing.
 
+mod clean;
 mod groups;
 mod mount;
 mod notify;
@@ -20,5 +22,6 @@ mod statistics;
 mod transport;
 mod work;
 
+pub use clean::{CleanStage, Cleaner, KernelHow, KernelReport, MountCleanReport, MountProgress};
 pub use mount::{Mount, MountOptions, Passthrough, Prepare, Unmount, unmount};
 pub use statistics::{MountStatistics, RequestCount};

@@ -5,6 +5,7 @@
 //! the readers and waits for them. Unmounting is never done by a reader: the kernel may have
 //! requests for it to answer first.
 
+use crate::clean::{Bridge, Cleaner, MountCleanReport, MountProgress, Turns};
 use crate::notify::{Notices, Notifier};
 use crate::server::{Server, Settings};
 use crate::statistics::MountStatistics;
@@ -15,6 +16,7 @@ use std::ffi::CString;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,7 +24,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{Condvar, Mutex};
-use uvfs_vfs::{Vfs, lock_order};
+use uvfs_vfs::{Clean, Dirty, Node, Vfs, lock_order};
 
 /// Whether the kernel may read and write host files directly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,7 +49,6 @@ pub enum Unmount {
 pub type Prepare = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
 /// How to mount.
-#[derive(Default)]
 pub struct MountOptions {
     /// What `mount` and `df` show as the source; `uvfs` if empty, which mount(2) refuses.
     pub source_name: String,
@@ -59,9 +60,27 @@ pub struct MountOptions {
     pub readers: Option<usize>,
     /// Direct reads and writes of host files.
     pub passthrough: Passthrough,
+    /// Have a directory `.uvfs` in the root, found by name and not listed, with a file `drop_caches`: a
+    /// request written to it ([`uvfs_vfs::clean::request`]) cleans a directory of the mount. It hides
+    /// an object of that name in the store. Default true.
+    pub control_directory: bool,
     /// Run on the session thread before it serves; every serving thread is its child, and so
     /// inherits what the kernel hands down (a sandbox, say). A failure ends the mount.
     pub prepare_thread: Option<Prepare>,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            source_name: String::new(),
+            allow_other: false,
+            read_only: false,
+            readers: None,
+            passthrough: Passthrough::default(),
+            control_directory: true,
+            prepare_thread: None,
+        }
+    }
 }
 
 impl MountOptions {
@@ -78,6 +97,7 @@ impl fmt::Debug for MountOptions {
             .field("read_only", &self.read_only)
             .field("readers", &self.readers)
             .field("passthrough", &self.passthrough)
+            .field("control_directory", &self.control_directory)
             .finish_non_exhaustive()
     }
 }
@@ -92,6 +112,7 @@ pub struct Mount {
     connection: Connection,
     end: Arc<End>,
     notifier: Mutex<Option<Notifier>>,
+    bridge: Arc<Bridge>,
 }
 
 /// Whether the session has ended.
@@ -109,7 +130,8 @@ impl Mount {
         let mountpoint = mountpoint.canonicalize()?;
         let readers = options.readers.unwrap_or_else(default_readers).clamp(1, 64);
         let passthrough = options.passthrough == Passthrough::Auto && !options.read_only;
-        let server = Arc::new(Server::new(vfs.clone(), Settings { passthrough }));
+        let settings = Settings { passthrough, control_directory: options.control_directory };
+        let server = Arc::new(Server::new(vfs.clone(), settings));
         let work = Arc::new(Work::new(readers));
         let session = open_session(&mountpoint, readers, &options, &server, &work)?;
         let undo = LazyUnmount(Some(&mountpoint));
@@ -121,11 +143,16 @@ impl Mount {
             ended: Mutex::new(&lock_order::FUSE_END, false),
             changed: Condvar::default(),
         });
-        start_session(session, options.prepare_thread, end.clone())?;
+        let turns = Turns::new();
+        let kernel = Box::new(connection.try_clone()?);
+        let (nodes, counters) = (server.nodes.clone(), server.counters.clone());
+        let bridge = Bridge::new(vfs.clone(), nodes, counters, kernel, turns.clone());
+        server.control.connect(Box::new(Cleaner::of(&bridge)));
+        start_session(session, options.prepare_thread, end.clone(), turns)?;
         vfs.observe(Some(notices));
         std::mem::forget(undo);
         let notifier = Mutex::new(&lock_order::FUSE_NOTIFIER, Some(notifier));
-        Ok(Self { mountpoint, readers, vfs, server, work, connection, end, notifier })
+        Ok(Self { mountpoint, readers, vfs, server, work, connection, end, notifier, bridge })
     }
 
     /// Where it is mounted.
@@ -145,6 +172,25 @@ impl Mount {
             passthrough: self.connection.passthrough(),
             ..self.server.counters.snapshot()
         }
+    }
+
+    /// Cleans `directory`; see [`Cleaner::clean`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn clean(
+        &self,
+        directory: &Node,
+        clean: Clean,
+        dirty: Dirty,
+        progress: &mut dyn FnMut(MountProgress) -> ControlFlow<()>,
+    ) -> io::Result<MountCleanReport> {
+        self.bridge.clean(directory, clean, dirty, progress)
+    }
+
+    /// A handle for other threads that clean directories of this mount.
+    pub fn cleaner(&self) -> Cleaner {
+        Cleaner::of(&self.bridge)
     }
 
     /// Unmounts. The session may outlive a lazy unmount; [`Mount::wait`] tells.
@@ -308,13 +354,18 @@ fn mount_directly(mountpoint: &Path, options: &MountOptions) -> io::Result<Owned
 }
 
 /// Starts the session thread; returns when it is prepared.
-fn start_session(session: Session, prepare: Option<Prepare>, end: Arc<End>) -> io::Result<()> {
+fn start_session(
+    session: Session,
+    prepare: Option<Prepare>,
+    end: Arc<End>,
+    turns: Arc<Turns>,
+) -> io::Result<()> {
     let (send, receive) = mpsc::channel();
     std::thread::Builder::new().name("uvfs-session".to_owned()).spawn(move || {
         let prepared = prepare.map_or(Ok(()), |prepare| prepare());
         let ready = prepared.is_ok();
         // However serving ends, also by a panic, those who wait for the end hear of it.
-        let _told = TellEnd(&end);
+        let _told = TellEnd(&end, &turns);
         // Who started us waits for exactly this.
         let _ = send.send(prepared);
         if ready && let Err(error) = session.serve() {
@@ -325,10 +376,11 @@ fn start_session(session: Session, prepare: Option<Prepare>, end: Arc<End>) -> i
 }
 
 /// Says that the session has ended, when dropped.
-struct TellEnd<'a>(&'a End);
+struct TellEnd<'a>(&'a End, &'a Turns);
 
 impl Drop for TellEnd<'_> {
     fn drop(&mut self) {
+        self.1.end();
         *self.0.ended.lock() = true;
         self.0.changed.notify_all();
     }

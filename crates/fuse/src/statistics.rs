@@ -81,6 +81,10 @@ pub(crate) struct Counters {
     pub(crate) notices: Counter,
     pub(crate) notices_failed: Counter,
     pub(crate) forgotten_too_often: Counter,
+    pub(crate) cleans: Counter,
+    pub(crate) cleans_refused: Counter,
+    pub(crate) clean_asked: Counter,
+    pub(crate) clean_let_go: Counter,
 }
 
 /// A snapshot of a mount's counters.
@@ -116,6 +120,14 @@ pub struct MountStatistics {
     pub panics: u64,
     /// Forgets beyond what was looked up. Always 0 unless there is a bug.
     pub forgotten_too_often: u64,
+    /// Directories cleaned.
+    pub cleans: u64,
+    /// Requests to clean that came when too many waited, or when the mount had ended.
+    pub cleans_refused: u64,
+    /// Nodes and names that the kernel was asked to let go, by cleaning.
+    pub clean_asked: u64,
+    /// Nodes that it then let go.
+    pub clean_let_go: u64,
 }
 
 impl Counters {
@@ -136,6 +148,10 @@ impl Counters {
             notices_failed: self.notices_failed.total(),
             panics: self.panics.total(),
             forgotten_too_often: self.forgotten_too_often.total(),
+            cleans: self.cleans.total(),
+            cleans_refused: self.cleans_refused.total(),
+            clean_asked: self.clean_asked.total(),
+            clean_let_go: self.clean_let_go.total(),
         }
     }
 }

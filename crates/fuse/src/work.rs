@@ -23,7 +23,7 @@ use uvfs_vfs::lock_order;
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 /// Workers at most.
-const WORKERS_MAX: usize = 64;
+pub(crate) const WORKERS_MAX: usize = 64;
 /// How long a worker waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 

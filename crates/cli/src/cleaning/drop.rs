@@ -2,20 +2,22 @@
 //!
 //! # Boundary
 //! Reads the requests, checks all of them before anything is dropped, and carries them out one after the
-//! other. How a file's pages leave is [`evict`]'s, what is printed [`report`]'s.
+//! other: those in a uvfs mount by its daemon ([`mounted`]), others by visiting files. How a file's pages leave
+//! is [`evict`]'s, what is printed [`report`]'s.
 //!
 //! # Why
 //! What cannot be done is refused as a whole: a request for names of a file system that is not ours does
 //! not turn into one for pages. Weakness: a directory that leaves between check and walk fails late.
 //!
 //! [`evict`]: super::evict
+//! [`mounted`]: super::mounted
 //! [`report`]: super::report
 
 use super::evict::{Evict, Mode};
 use super::flags::DropArguments;
 use super::interrupt::Interrupt;
 use super::meter::{self, Meter};
-use super::mounted;
+use super::mounted::{self, Target};
 use super::opener::{self, Fill, Offered};
 use super::report::{Report, Spinner};
 use super::system;
@@ -26,7 +28,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 use uvfs_vfs::clean::request::{Refusal, Request};
@@ -40,21 +42,39 @@ pub(crate) fn run(arguments: &DropArguments) -> Result<ExitCode, Failure> {
     if arguments.system {
         return system::run(&requests, arguments.dry_run, arguments.json);
     }
+    if let (Some(_), Some(request)) =
+        (&arguments.mount, requests.iter().find(|request| request.directory.is_some()))
+    {
+        let digit = request.what.digit();
+        return Err(Failure::usage(format!(
+            "request `{request}`: --mount is for all of a mount; write {digit} without a directory, or the whole \
+             path and no --mount"
+        )));
+    }
     let offered = Offered::probe();
     if arguments.no_fill && !offered.can_leave_alone() {
         return Err(no_resolve_cached());
     }
     let mut jobs = Vec::new();
     for request in requests {
-        jobs.push(Job::check(request, offered)?);
+        jobs.push(Job::check(request, arguments.mount.as_deref(), offered)?);
     }
     let interrupt = Interrupt::by_signals()?;
     let mut failures = Vec::new();
     for job in jobs {
-        let report = job.run(arguments, offered, &interrupt)?;
-        let line = if arguments.json { report.json().to_string() } else { report.text() };
+        let (text, json, failure) = match job {
+            Job::Host { request, directory } => {
+                let report = walk(request, directory, arguments, offered, &interrupt)?;
+                (report.text(), report.json(), report.failure())
+            }
+            Job::Mounted { request, target } => {
+                let report = target.clean(request, arguments, offered, &interrupt)?;
+                (report.text(), report.json(), report.failure())
+            }
+        };
+        let line = if arguments.json { json.to_string() } else { text };
         crate::print_line(line.trim_end());
-        failures.extend(report.failure());
+        failures.extend(failure);
         if interrupt.is_set() {
             failures.push("interrupted; what was dropped so far is dropped".into());
             break;
@@ -89,27 +109,49 @@ fn shorten(text: &str) -> String {
 
 /// A request that can be carried out.
 #[derive(Debug)]
-struct Job {
-    request: Request,
-    path: PathBuf,
-    directory: OwnedFd,
+enum Job {
+    /// By visiting the files of a directory.
+    Host {
+        /// Names it.
+        request: Request,
+        /// The directory.
+        directory: OwnedFd,
+    },
+    /// By the daemon of a mount.
+    Mounted {
+        /// Names it, as the user sees it.
+        request: Request,
+        /// The directory.
+        target: Target,
+    },
 }
 
 impl Job {
-    fn check(request: Request, offered: Offered) -> Result<Self, Failure> {
-        let Some(path) = request.directory.clone() else {
-            return Err(Failure::usage(format!(
-                "request `{request}`: which directory? write {request}:DIR, or {request} with --system for the \
-                 whole machine"
-            )));
+    fn check(request: Request, mount: Option<&Path>, offered: Offered) -> Result<Self, Failure> {
+        let target = match (&request.directory, mount) {
+            (None, None) => {
+                return Err(Failure::usage(format!(
+                    "request `{request}`: which directory? write {request}:DIR, {request} with --mount MOUNTPOINT \
+                     for all of a uvfs mount, or {request} with --system for the whole machine"
+                )));
+            }
+            (None, Some(mountpoint)) => Some(Target::whole(mountpoint)?),
+            (Some(path), _) => Target::find(path, offered).map_err(|refused| match refused {
+                mounted::Refused::NotOpened(errno) => {
+                    Failure::refused(not_opened(&request, path, errno))
+                }
+                mounted::Refused::Failure(failure) => failure,
+            })?,
         };
-        let directory = opener::start(&path, offered)
-            .map_err(|errno| Failure::refused(not_opened(&request, &path, errno)))?;
-        if let Some(mount) = mounted::mounted(&directory)? {
-            return Err(mounted::clean(&mount, &request));
+        if let Some(target) = target {
+            target.check()?;
+            return Ok(Job::Mounted { request, target });
         }
+        let path = request.directory.as_deref().unwrap_or(Path::new("/"));
+        let directory = opener::start(path, offered)
+            .map_err(|errno| Failure::refused(not_opened(&request, path, errno)))?;
         if request.what.has_names() {
-            return Err(Failure::refused(foreign_names(&request, &path)));
+            return Err(Failure::refused(foreign_names(&request, path)));
         }
         if let Some(name) = meter::memory(directory.as_fd()) {
             return Err(Failure::refused(format!(
@@ -117,33 +159,35 @@ impl Job {
                  files instead"
             )));
         }
-        Ok(Self { request, path, directory })
+        Ok(Job::Host { request, directory })
     }
+}
 
-    fn run(
-        self,
-        arguments: &DropArguments,
-        offered: Offered,
-        interrupt: &Interrupt,
-    ) -> Result<Report, Failure> {
-        let began = Instant::now();
-        let meter = Meter::choose(self.directory.as_fd());
-        let mode = match (arguments.dry_run, arguments.sync) {
-            (true, _) => Mode::Count,
-            (false, false) => Mode::Drop,
-            (false, true) => Mode::SyncAndDrop,
-        };
-        let fill = if arguments.no_fill { Fill::Never } else { Fill::Allowed };
-        let spinner = Spinner::new(&self.request.to_string());
-        let walk = Walk { offered, fill, interrupt, show: &|progress| spinner.show(progress) };
-        let evict = Evict::new(meter, mode);
-        let walked = walk.run(self.directory, self.path.as_os_str(), &evict);
-        spinner.end();
-        let outcome = walked.map_err(|error| {
-            Failure::refused(format!("{}: {}; try again", self.request, crate::cause(&error)))
-        })?;
-        Ok(Report { request: self.request, mode, meter, fill, outcome, elapsed: began.elapsed() })
-    }
+/// Visits the files below `directory`, which `request` names, and drops their pages.
+///
+/// # Errors
+/// If the directory cannot be looked at.
+pub(super) fn walk(
+    request: Request,
+    directory: OwnedFd,
+    arguments: &DropArguments,
+    offered: Offered,
+    interrupt: &Interrupt,
+) -> Result<Report, Failure> {
+    let began = Instant::now();
+    let meter = Meter::choose(directory.as_fd());
+    let mode = Mode::of(arguments);
+    let fill = if arguments.no_fill { Fill::Never } else { Fill::Allowed };
+    let spinner = Spinner::new(&request.to_string());
+    let walk = Walk { offered, fill, interrupt, show: &|progress| spinner.show(progress) };
+    let evict = Evict::new(meter, mode);
+    let path = request.directory.as_deref().unwrap_or(Path::new("/"));
+    let walked = walk.run(directory, path.as_os_str(), &evict);
+    spinner.end();
+    let outcome = walked.map_err(|error| {
+        Failure::refused(format!("{request}: {}; try again", crate::cause(&error)))
+    })?;
+    Ok(Report { request, mode, meter, fill, outcome, elapsed: began.elapsed() })
 }
 
 /// Why names of one directory stay.
@@ -167,6 +211,11 @@ fn not_opened(request: &Request, path: &Path, errno: Errno) -> String {
         },
         Errno::ACCESS | Errno::PERM => {
             format!("{request}: {}; run as root or as its owner", crate::cause(&errno.into()))
+        }
+        Errno::NOTCONN => {
+            format!(
+                "{request}: in a mount whose daemon is gone; `uvfs stat` lists it, `uvfs unmount` ends it"
+            )
         }
         _ => format!("{request}: {}", crate::cause(&errno.into())),
     }

@@ -18,6 +18,7 @@
 //! measurements others go on reading and writing; `freed` is then what is less, not what left.
 
 use super::LINKS;
+use super::flags::DropArguments;
 use super::meter::Meter;
 use super::opener::Identity;
 use super::place::Place;
@@ -44,6 +45,17 @@ pub(super) enum Mode {
     Drop,
     /// Write what is dirty, then drop.
     SyncAndDrop,
+}
+
+impl Mode {
+    /// What the command line asks for.
+    pub(super) fn of(arguments: &DropArguments) -> Self {
+        match (arguments.dry_run, arguments.sync) {
+            (true, _) => Mode::Count,
+            (false, false) => Mode::Drop,
+            (false, true) => Mode::SyncAndDrop,
+        }
+    }
 }
 
 /// Files of several names that were seen.

@@ -12,16 +12,24 @@ Requests:
   1:DIR   the pages of the files below DIR
   2:DIR   its names and inodes     } of a uvfs mount; other file systems
   3:DIR   both                     } have no way for one directory
-  1 2 3   with --system: of the whole machine, as /proc/sys/vm/drop_caches
+  1 2 3   with --mount: of all of a uvfs mount
+          with --system: of the whole machine, as /proc/sys/vm/drop_caches
 DIR is written from / on, without `..` and without symbolic links. Mount points below it are not crossed.
 
-Kept, and counted: dirty pages (write them first with --sync) and pages in use (mapped, locked, being read).
+Kept, and counted: dirty pages (write them first with --sync) and what is in use (open files, directories that
+somebody works in, pages that are mapped, locked or being read).
+
+In a uvfs mount its daemon does it, for root and for the user who mounted it: at once for who comes later,
+however much is cached there; then it has the kernel let go of names, inodes and pages, and frees the memory.
+Where the kernel reads the files of the source directly, the pages of the source are dropped as well.
 
 Examples:
   uvfs drop 1:/var/lib/data                    its files' pages leave memory
   uvfs drop --sync 1:/srv/a 1:/srv/b           two directories, dirty pages written first
   uvfs drop --dry-run --json 1:/srv/a          what is there, for programs
   uvfs drop --no-fill 1:/srv/huge              only files whose names the kernel has cached
+  uvfs drop 3:/mnt/data/photos/2019            names, inodes and pages, in a uvfs mount
+  uvfs drop --sync 3 --mount /mnt/data         all of a uvfs mount, what was written goes to the source first
   uvfs drop --system 3                         the whole machine, as root
 
 Exit status:
@@ -57,6 +65,9 @@ pub(crate) struct DropArguments {
     /// One JSON object per request and line
     #[arg(long)]
     pub(crate) json: bool,
+    /// All of the uvfs mount that is mounted there; the request names no directory
+    #[arg(long, value_name = "MOUNTPOINT", conflicts_with = "system")]
+    pub(crate) mount: Option<PathBuf>,
     /// Visit only what the kernel has a name cached of, so that visiting fills no cache. Pages of files
     /// whose names have left the cache stay
     #[arg(long)]
@@ -119,6 +130,9 @@ mod tests {
         let drop: DropArguments = read(&["--sync", "1:/a", "2:/b", "--json"]).unwrap();
         assert_eq!(drop.requests, ["1:/a", "2:/b"]);
         assert!(drop.sync && drop.json && !drop.dry_run && !drop.system && !drop.no_fill);
+        let whole: DropArguments = read(&["3", "--mount", "/mnt"]).unwrap();
+        assert_eq!(whole.mount.as_deref(), Some(std::path::Path::new("/mnt")));
+        assert!(read::<DropArguments>(&["3", "--mount", "/mnt", "--system"]).is_err());
         assert!(read::<DropArguments>(&[]).is_err(), "no request");
         assert!(read::<DropArguments>(&["1", "--system", "--no-fill"]).is_err());
     }

@@ -3,8 +3,8 @@
 //! # Boundary
 //! [`drop`](mod@drop) and [`cached`] are the commands. Both walk a directory ([`walk`], [`opener`]) and
 //! ask about its files ([`meter`]); [`evict`] empties one, [`tree`] adds up by directory. [`system`] is the
-//! kernel's own switch for the whole machine, [`mounted`] the way to a uvfs mount. What a request may say is
-//! `uvfs_vfs::clean::request`'s.
+//! kernel's own switch for the whole machine, [`mounted`] the way to the daemon of a uvfs mount, whose work
+//! [`mount_report`] prints. What a request may say is `uvfs_vfs::clean::request`'s.
 //!
 //! # Concurrency
 //! A walk has its own threads, which end before it returns. They share a queue of work, and locks that
@@ -23,6 +23,7 @@ mod evict;
 pub(crate) mod flags;
 mod interrupt;
 mod meter;
+mod mount_report;
 mod mounted;
 mod opener;
 mod place;

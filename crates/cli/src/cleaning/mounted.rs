@@ -1,23 +1,214 @@
 //! The way to the caches of a uvfs mount.
 //!
 //! # Boundary
-//! Says whether a directory lies in a uvfs mount, without asking its daemon, and passes a request on to
-//! the one that serves it.
+//! Says whether a path lies in a uvfs mount and which directory of its file system that is, has the daemon
+//! clean it, and then drops the source's pages, where those are what the mount shows. What is printed is
+//! [`MountReport`]'s.
 //!
 //! # Why
-//! Weakness: daemons have no such request yet, so it is refused, with what helps meanwhile.
+//! Which mount is decided by a descriptor, not by comparing paths: mounts may lie on top of each other. The
+//! descriptor is a bare one (O_PATH), so the daemon sees no open directory, and it is closed before the
+//! daemon is asked, since what is open is in use. Where it may not enter (root in another user's mount) or
+//! nobody answers (a dead daemon), a directory further up is taken: the rest of the path the daemon walks.
+//!
+//! A bind mount shows a directory of the file system as its root; the mount table names that directory as it is
+//! called now. Weakness: between reading that and asking the daemon it can be renamed; the daemon then
+//! refuses, or cleans what has taken the name.
 
+use super::evict::Mode;
+use super::flags::DropArguments;
+use super::interrupt::Interrupt;
+use super::meter;
+use super::mount_report::{MountReport, SourcePages};
+use super::opener::{self, Offered};
+use super::report::Spinner;
 use crate::Failure;
+use crate::control::cleaned::{HostSource, Raw};
+use crate::control::client;
+use crate::control::protocol::CleanRequest;
 use crate::mountinfo::{self, MountEntry};
+use rustix::io::Errno;
+use std::ffi::OsString;
 use std::fs;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 use uvfs_vfs::clean::request::Request;
+
+/// What the mount table appends to the name of a directory that was removed.
+const REMOVED: &[u8] = b"//deleted";
+
+/// A directory of a uvfs mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    mount: MountEntry,
+    /// Its path in the file system, from the root that the daemon knows.
+    inside: PathBuf,
+}
+
+/// Why a path is in no mount of ours.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// It cannot be looked at.
+    NotOpened(Errno),
+    /// Another reason, in words.
+    Failure(Failure),
+}
+
+impl Target {
+    /// What `path` is in a uvfs mount, if it lies in one.
+    ///
+    /// # Errors
+    /// If there is no such directory, or its place in the file system cannot be told.
+    pub(super) fn find(path: &Path, offered: Offered) -> Result<Option<Self>, Refused> {
+        let mut from = path;
+        let mount = loop {
+            match (opener::look(from, offered), from.parent()) {
+                (Ok(directory), _) => break mounted(&directory).map_err(Refused::Failure)?,
+                (Err(Errno::ACCESS | Errno::PERM | Errno::NOTCONN | Errno::IO), Some(parent)) => {
+                    from = parent;
+                }
+                (Err(errno), _) => return Err(Refused::NotOpened(errno)),
+            }
+        };
+        mount.map(|mount| Self::inside(mount, path).map_err(Refused::Failure)).transpose()
+    }
+
+    /// The whole of what is mounted at `mountpoint`.
+    ///
+    /// # Errors
+    /// If that is no uvfs mount.
+    pub(super) fn whole(mountpoint: &Path) -> Result<Self, Failure> {
+        let mount = mountinfo::find(mountpoint)?;
+        let path = mount.mountpoint.clone();
+        Self::inside(mount, &path)
+    }
+
+    fn inside(mount: MountEntry, path: &Path) -> Result<Self, Failure> {
+        let refused = |cause: &str| {
+            let (path, mountpoint) = (path.display(), mount.mountpoint.display());
+            Failure::refused(format!(
+                "{path}: in the uvfs mount {mountpoint}, {cause}; name it by a path that `uvfs stat` lists"
+            ))
+        };
+        if mount.root.as_os_str().as_bytes().ends_with(REMOVED) {
+            return Err(refused("which shows a directory that was removed"));
+        }
+        let Ok(below) = path.strip_prefix(&mount.mountpoint) else {
+            return Err(refused("but not below that path"));
+        };
+        // Put together again, without what says nothing: `.` and double slashes.
+        let inside = mount.root.components().chain(below.components()).collect();
+        Ok(Self { mount, inside })
+    }
+
+    /// Whether its daemon can be asked, before anything is cleaned.
+    ///
+    /// # Errors
+    /// Why not, and what helps.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        client::reach(&self.mount).map(drop)
+    }
+
+    /// Carries out `request`, which names this directory.
+    ///
+    /// # Errors
+    /// Why nothing was cleaned.
+    pub(super) fn clean(
+        self,
+        request: Request,
+        arguments: &DropArguments,
+        offered: Offered,
+        interrupt: &Interrupt,
+    ) -> Result<MountReport, Failure> {
+        let began = Instant::now();
+        let mut text = vec![request.what.digit() as u8, b':'];
+        text.extend(self.inside.as_os_str().as_bytes());
+        // With its end marked, a newline in front of it is the name's.
+        text.push(b'\n');
+        let asked =
+            CleanRequest { request: Raw(text), sync: arguments.sync, dry_run: arguments.dry_run };
+        let spinner = Spinner::new(&request.to_string());
+        let cleaned =
+            client::reach(&self.mount)?
+                .clean(asked, &|step| spinner.show_step(step), &|| interrupt.is_set());
+        spinner.end();
+        let mut cleaned =
+            cleaned.map_err(|cause| Failure::refused(format!("{request}: {cause}")))?;
+        let source = match cleaned.source.take() {
+            Some(source) if request.what.has_pages() => {
+                self.drop_source(&source, arguments, offered, interrupt)
+            }
+            _ => SourcePages::None,
+        };
+        let mode = Mode::of(arguments);
+        let Self { mount, inside } = self;
+        let elapsed = began.elapsed();
+        Ok(MountReport { request, mode, mount, inside, cleaned, source, elapsed })
+    }
+
+    /// Drops the pages of the host directory that this one shows.
+    fn drop_source(
+        &self,
+        source: &HostSource,
+        arguments: &DropArguments,
+        offered: Offered,
+        interrupt: &Interrupt,
+    ) -> SourcePages {
+        let root = PathBuf::from(OsString::from_vec(source.path.0.clone()));
+        let below = self.inside.strip_prefix("/").unwrap_or(&self.inside);
+        let path: PathBuf = root.components().chain(below.components()).collect();
+        let left = |why: String| SourcePages::Left { path: path.clone(), why };
+        let shown = path.display();
+        let own_uid = rustix::process::geteuid().as_raw();
+        if interrupt.is_set() {
+            return left("interrupted".into());
+        }
+        if !source.caches_pages {
+            return left(format!(
+                "uvfs caches this mount's itself; `uvfs drop 1:{shown}` drops them"
+            ));
+        }
+        // A daemon of another user could name any directory of the machine.
+        if own_uid != self.mount.owner_uid {
+            let owner = self.mount.owner_uid;
+            return left(format!("of user {owner}; run as that user, or `uvfs drop 1:{shown}`"));
+        }
+        let seen = opener::look(&root, offered).and_then(rustix::fs::fstat);
+        if !seen.is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (source.device, source.inode)) {
+            return left(
+                "not the directory that the daemon sees under this path; run it there".into(),
+            );
+        }
+        let directory = match opener::start(&path, offered) {
+            Ok(directory) => directory,
+            Err(errno) => return left(crate::cause(&errno.into())),
+        };
+        if let Ok(Some(_)) = mounted(&directory) {
+            return left(format!("a uvfs mount itself; `uvfs drop 1:{shown}` drops them"));
+        }
+        if let Some(name) = meter::memory(directory.as_fd()) {
+            return left(format!("a {name}, whose pages are the files themselves"));
+        }
+        let text = [b"1:", path.as_os_str().as_bytes()].concat();
+        match Request::parse(&text) {
+            Err(refusal) => left(refusal.to_string()),
+            Ok(request) => {
+                match super::drop::walk(request, directory, arguments, offered, interrupt) {
+                    Ok(report) => SourcePages::Walked(Box::new(report)),
+                    Err(failure) => left(failure.to_string()),
+                }
+            }
+        }
+    }
+}
 
 /// The uvfs mount that `directory` lies in, if it does.
 ///
 /// # Errors
 /// If /proc does not tell.
-pub(super) fn mounted(directory: &OwnedFd) -> Result<Option<MountEntry>, Failure> {
+fn mounted(directory: &OwnedFd) -> Result<Option<MountEntry>, Failure> {
     let path = format!("/proc/self/fdinfo/{}", directory.as_raw_fd());
     let text = fs::read_to_string(&path).map_err(|error| {
         Failure::refused(format!("{path}: {}; mount /proc", crate::cause(&error)))
@@ -27,18 +218,23 @@ pub(super) fn mounted(directory: &OwnedFd) -> Result<Option<MountEntry>, Failure
     Ok(mount.filter(MountEntry::is_uvfs))
 }
 
-/// Cleans a directory of a uvfs mount.
-pub(super) fn clean(mount: &MountEntry, request: &Request) -> Failure {
-    let (mountpoint, source) = (mount.mountpoint.display(), mount.source.display());
-    Failure::refused(format!(
-        "{request}: in the uvfs mount {mountpoint}, whose daemon cannot clean one directory yet; clean its \
-         source {source}, or give the mount less memory (`uvfs set {mountpoint} cache-size=SIZE`)"
-    ))
-}
-
 /// The number of the mount in the text of an fdinfo file.
 fn mount_id(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
+}
+
+/// A mount for tests.
+#[cfg(test)]
+pub(super) fn example(root: &str, mountpoint: &str) -> MountEntry {
+    MountEntry {
+        id: 1,
+        device: mountinfo::Device { major: 0, minor: 4_000_000 },
+        root: root.into(),
+        mountpoint: mountpoint.into(),
+        file_system: mountinfo::FILE_SYSTEM_TYPE.into(),
+        source: "/srv/data".into(),
+        owner_uid: 0,
+    }
 }
 
 #[cfg(test)]
@@ -47,26 +243,44 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_not_ours_has_no_mount_of_ours() {
-        let directory = fs::File::open("/proc").unwrap();
-        assert_eq!(mounted(&directory.into()).unwrap(), None);
+        let offered = Offered::probe();
+        assert!(matches!(Target::find(Path::new("/proc"), offered), Ok(None)));
+        let refused = Target::find(Path::new("/no/such"), offered);
+        assert!(matches!(refused, Err(Refused::NotOpened(Errno::NOENT))), "{refused:?}");
         assert_eq!(mount_id("pos:\t0\nflags:\t02\nmnt_id:\t27\nino:\t5\n"), Some(27));
         assert_eq!(mount_id("pos:\t0\n"), None);
     }
 
     #[test]
-    fn the_refusal_names_mount_and_remedy() {
-        let mount = MountEntry {
-            id: 1,
-            device: mountinfo::Device { major: 0, minor: 50 },
-            mountpoint: "/mnt/data".into(),
-            file_system: mountinfo::FILE_SYSTEM_TYPE.into(),
-            source: "/srv/data".into(),
-            owner_uid: 5,
+    fn paths_are_those_of_the_file_system_also_through_bind_mounts() {
+        let check = |root: &str, path: &str, expected: &str| {
+            let target = Target::inside(example(root, "/mnt/data"), Path::new(path)).unwrap();
+            assert_eq!(target.inside.as_os_str(), expected);
         };
-        let request = Request::parse(b"2:/mnt/data/x").unwrap();
-        let line = clean(&mount, &request).to_string();
-        for part in ["2:/mnt/data/x: ", "/mnt/data,", "/srv/data", "cache-size"] {
-            assert!(line.contains(part), "{line}");
-        }
+        check("/", "/mnt/data", "/");
+        check("/", "/mnt/data/", "/");
+        check("/", "/mnt/data/a//b/./c/", "/a/b/c");
+        check("/sub/dir", "/mnt/data", "/sub/dir");
+        check("/sub/dir", "/mnt/data/x", "/sub/dir/x");
+    }
+
+    #[test]
+    fn what_cannot_be_translated_is_refused_with_the_mount_and_a_remedy() {
+        let check = |root: &str, path: &str, part: &str| {
+            let refused = Target::inside(example(root, "/mnt/data"), Path::new(path)).unwrap_err();
+            let line = refused.to_string();
+            for part in [path, "/mnt/data", part, "`uvfs stat`"] {
+                assert!(line.contains(part), "no {part:?} in {line:?}");
+            }
+        };
+        check("/gone//deleted", "/mnt/data/x", "was removed");
+        check("/", "/mnt/database", "not below");
+    }
+
+    #[test]
+    fn a_mount_without_a_daemon_is_said_before_anything_is_cleaned() {
+        let target = Target::inside(example("/", "/mnt/data"), Path::new("/mnt/data")).unwrap();
+        let line = target.check().unwrap_err().to_string();
+        assert!(line.starts_with("/mnt/data: ") && line.contains("; "), "{line}");
     }
 }

@@ -158,22 +158,28 @@ impl Opener {
 
 /// Opens the directory at `path`, which a request names: no link on the way is followed.
 pub(super) fn start(path: &Path, offered: Offered) -> Result<OwnedFd, Errno> {
-    let open = |more: OFlags| {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
-        if offered.openat2 {
-            return fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
-        }
-        let resolved = std::fs::canonicalize(path).map_err(|error| raw(&error))?;
-        // Components, so that a slash at the end or twice is no difference.
-        if !resolved.components().eq(path.components()) {
-            return Err(Errno::LOOP);
-        }
-        fs::openat(CWD, path, flags, Mode::empty())
-    };
-    match open(OFlags::NOATIME) {
-        Err(Errno::PERM) => open(OFlags::empty()),
+    match open_at(path, offered, OFlags::RDONLY | OFlags::NOATIME) {
+        Err(Errno::PERM) => open_at(path, offered, OFlags::RDONLY),
         opened => opened,
     }
+}
+
+/// As [`start`], for finding out where it is: its file system does not hear of an open.
+pub(super) fn look(path: &Path, offered: Offered) -> Result<OwnedFd, Errno> {
+    open_at(path, offered, OFlags::PATH)
+}
+
+fn open_at(path: &Path, offered: Offered, how: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = how | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    if offered.openat2 {
+        return fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+    }
+    let resolved = std::fs::canonicalize(path).map_err(|error| raw(&error))?;
+    // Components, so that a slash at the end or twice is no difference.
+    if !resolved.components().eq(path.components()) {
+        return Err(Errno::LOOP);
+    }
+    fs::openat(CWD, path, flags, Mode::empty())
 }
 
 /// What tells a file from others, and what measuring it needs.
@@ -285,8 +291,10 @@ mod tests {
         std::fs::write(base.join("file"), "").unwrap();
         for offered in ways() {
             assert!(start(&base.join("real//below/."), offered).is_ok());
+            assert!(look(&base.join("real//below/."), offered).is_ok());
             for path in ["link", "link/below"] {
                 assert_eq!(start(&base.join(path), offered).unwrap_err(), Errno::LOOP, "{path}");
+                assert_eq!(look(&base.join(path), offered).unwrap_err(), Errno::LOOP, "{path}");
             }
             assert_eq!(start(&base.join("none"), offered).unwrap_err(), Errno::NOENT);
             assert_eq!(start(&base.join("file"), offered).unwrap_err(), Errno::NOTDIR);

@@ -11,6 +11,7 @@ use super::meter::Meter;
 use super::opener::Fill;
 use super::tally::Outcome;
 use super::walk::Progress;
+use crate::control::cleaned::{Phase, Step};
 use crate::units::{show_bytes, show_count};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -21,8 +22,43 @@ use uvfs_vfs::clean::request::Request;
 
 /// Time after which work counts as long.
 const LONG: Duration = Duration::from_millis(400);
+/// Width of a bar.
+const BAR_WIDTH: usize = 24;
 /// Width of the names on the left.
 const LABEL_WIDTH: usize = 16;
+
+/// The fields of the object that each request prints, of whatever file system.
+const FIELDS: [&str; 29] = [
+    "request",
+    "dry_run",
+    "sync",
+    "measured_by",
+    "before",
+    "dirty_before",
+    "after",
+    "freed",
+    "kept_dirty",
+    "kept_busy",
+    "files",
+    "directories",
+    "others",
+    "mount_points",
+    "denied",
+    "failed",
+    "vanished",
+    "names_brought_in",
+    "names_left_alone",
+    "interrupted",
+    "elapsed_seconds",
+    "mount",
+    "path_in_mount",
+    "names",
+    "inodes",
+    "kernel",
+    "not_written",
+    "effect_seconds",
+    "source_pages",
+];
 
 /// One line on standard error while a walk takes long, if that is a terminal.
 #[derive(Debug)]
@@ -38,6 +74,15 @@ impl Spinner {
         let style = ProgressStyle::with_template("{spinner} {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
         Self { bar, what: what.replace(char::is_control, "?"), began: Instant::now() }
+    }
+
+    /// Shows how far the daemon is.
+    pub(super) fn show_step(&self, step: Step) {
+        if self.began.elapsed() < LONG || self.bar.is_hidden() {
+            return;
+        }
+        self.bar.set_message(step_line(&self.what, step, self.began.elapsed()));
+        self.bar.tick();
     }
 
     /// Shows how far the walk is.
@@ -61,6 +106,21 @@ impl Spinner {
     }
 }
 
+/// How far the daemon is with `what`.
+fn step_line(what: &str, step: Step, elapsed: Duration) -> String {
+    let phase = match step.phase {
+        Phase::Waiting => "another cleaning is done first",
+        Phase::Kernel => "the kernel lets go",
+        Phase::Freeing => "memory is freed",
+    };
+    // A total that is not known yet fills no bar.
+    let total = step.total.max(step.done);
+    let filled = (step.done as f64 / total.max(1) as f64 * BAR_WIDTH as f64) as usize;
+    let bar: String = (0..BAR_WIDTH).map(|at| if at < filled { '#' } else { '.' }).collect();
+    let (done, total, seconds) = (show_count(step.done), show_count(total), elapsed.as_secs());
+    format!("{what}: {phase} [{bar}] {done} of {total}, {seconds} s")
+}
+
 /// A request that was carried out.
 #[derive(Debug)]
 pub(super) struct Report {
@@ -75,12 +135,19 @@ pub(super) struct Report {
 impl Report {
     /// For people.
     pub(super) fn text(&self) -> String {
-        let tally = &self.outcome.tally;
         let mut text = format!("{}\n", self.request.to_string().replace('\n', "\\n"));
-        let mut row = |label: &str, value: &str| {
+        for (label, value) in self.rows() {
             // Writing to a `String` cannot fail.
             let _ = writeln!(text, "  {label:<LABEL_WIDTH$}  {value}");
-        };
+        }
+        text
+    }
+
+    /// Labels and what stands beside them.
+    pub(super) fn rows(&self) -> Vec<(&'static str, String)> {
+        let tally = &self.outcome.tally;
+        let mut rows = Vec::new();
+        let mut row = |label, value: &str| rows.push((label, value.to_string()));
         row("cached before", &amount(tally.pages_before, Some(tally.files_before)));
         if self.mode == Mode::Count {
             if self.meter == Meter::Cachestat {
@@ -115,14 +182,21 @@ impl Report {
             row("names brought in", &show_count(tally.names_filled));
         }
         row("time", &format!("{:.3} s", self.elapsed.as_secs_f64()));
-        text
+        rows
+    }
+
+    /// Every field of the object of a request, none known.
+    pub(super) fn unknown() -> Value {
+        let fields = FIELDS.iter().map(|name| ((*name).to_string(), Value::Null));
+        Value::Object(fields.collect())
     }
 
     /// For programs.
     pub(super) fn json(&self) -> Value {
         let tally = &self.outcome.tally;
         let pages = |pages: u64| json!({ "pages": pages, "bytes": pages * page_bytes() });
-        let mut report = json!({
+        let mut report = Self::unknown();
+        let known = json!({
             "request": self.request.to_string(),
             "dry_run": self.mode == Mode::Count,
             "sync": self.mode == Mode::SyncAndDrop,
@@ -150,6 +224,9 @@ impl Report {
             "interrupted": self.outcome.interrupted,
             "elapsed_seconds": self.elapsed.as_secs_f64(),
         });
+        if let (Value::Object(all), Value::Object(known)) = (&mut report, known) {
+            all.extend(known);
+        }
         if self.meter == Meter::Mincore {
             // Not zero: not known.
             report["dirty_before"] = Value::Null;
@@ -238,11 +315,11 @@ fn directories(count: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::tally::Tally;
     use super::*;
 
-    fn report(mode: Mode, tally: Tally) -> Report {
+    pub(in crate::cleaning) fn report(mode: Mode, tally: Tally) -> Report {
         let outcome = Outcome { tally, ..Outcome::default() };
         let request = Request::parse(b"1:/srv").unwrap();
         let elapsed = Duration::from_millis(1234);
@@ -281,6 +358,23 @@ mod tests {
   time              1.234 s
 ";
         assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn a_bar_fills_as_the_daemon_goes_on() {
+        let line = |done, total| {
+            let step = Step { phase: Phase::Kernel, done, total, freed: 0 };
+            step_line("3:/a", step, Duration::from_millis(2500))
+        };
+        assert_eq!(
+            line(1000, 2000),
+            "3:/a: the kernel lets go [############............] 1,000 of 2,000, 2 s"
+        );
+        assert!(line(0, 0).contains(&format!("[{}] 0 of 0", ".".repeat(24))));
+        assert!(
+            line(9, 0).contains(&format!("[{}] 9 of 9", "#".repeat(24))),
+            "more than was known"
+        );
     }
 
     #[test]

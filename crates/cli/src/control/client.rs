@@ -5,16 +5,21 @@
 //! socket, or a socket that nobody serves, means that it is gone. Weakness: a daemon whose socket
 //! somebody removed looks gone too; it then ends by a plain unmount like any other.
 
+use super::cleaned::{Cleaned, Step};
 use super::place;
-use super::protocol::{self, Reply, Request};
+use super::protocol::{self, CleanLine, CleanRequest, REPLY_BYTES_MAX, Reply, Request};
 use crate::Failure;
 use crate::mountinfo::MountEntry;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// Time in which a daemon answers what needs no waiting.
 pub(crate) const REPLY_TIME: Duration = Duration::from_secs(20);
+
+/// Longest time between two looks at whether the user wants an end.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Why a daemon could not be asked.
 #[derive(Debug)]
@@ -54,6 +59,24 @@ pub(crate) fn connect(mount: &MountEntry) -> Result<Connection, Unreachable> {
     Err(worst)
 }
 
+/// As [`connect`], for a command that cannot go on without.
+///
+/// # Errors
+/// Why nobody answers, and what helps.
+pub(crate) fn reach(mount: &MountEntry) -> Result<Connection, Failure> {
+    let mountpoint = mount.mountpoint.display();
+    connect(mount).map_err(|unreachable| match unreachable {
+        Unreachable::Nobody => Failure::refused(format!(
+            "{mountpoint}: its daemon is gone; run `uvfs unmount {mountpoint}`"
+        )),
+        Unreachable::NotPermitted => crate::unmount::not_permitted(mount),
+        Unreachable::Failed(error) => Failure::refused(format!(
+            "{mountpoint}: its control socket: {}; try as root",
+            crate::cause(&error)
+        )),
+    })
+}
+
 /// Whether a daemon serves `mount`, as far as this user can tell; when in doubt, yes.
 pub(crate) fn is_served(mount: &MountEntry) -> bool {
     !matches!(connect(mount), Err(Unreachable::Nobody))
@@ -66,11 +89,9 @@ impl Connection {
     /// If the daemon does not answer within `limit`, or not in the protocol.
     pub(crate) fn ask(&mut self, request: Request, limit: Duration) -> Result<Reply, Failure> {
         self.exchange(request, limit).map_err(|error| {
-            let cause = match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                    format!("no answer within {} s", limit.as_secs())
-                }
-                _ => crate::cause(&error),
+            let cause = match is_timeout(&error) {
+                true => format!("no answer within {} s", limit.as_secs()),
+                false => crate::cause(&error),
             };
             Failure::refused(format!(
                 "the daemon: {cause}; if it hangs, kill it and run `uvfs unmount` again"
@@ -89,26 +110,162 @@ impl Connection {
         })
     }
 
+    /// Has a directory cleaned, however long that takes. `show` is told how far it is. When `is_enough` says
+    /// so, the daemon is asked to end early.
+    ///
+    /// # Errors
+    /// Why it was not done; without the name of the request.
+    pub(crate) fn clean(
+        &mut self,
+        request: CleanRequest,
+        show: &dyn Fn(Step),
+        is_enough: &dyn Fn() -> bool,
+    ) -> Result<Cleaned, String> {
+        let lost = |error: io::Error| format!("the daemon: {}; try again", crate::cause(&error));
+        self.send(&Request::Clean(request), REPLY_TIME).map_err(lost)?;
+        let stream = self.stream.get_ref();
+        stream.set_read_timeout(Some(LOOK)).map_err(lost)?;
+        let mut line = Vec::new();
+        let mut told = false;
+        loop {
+            if is_enough() && !told {
+                told = true;
+                // The daemon may have ended meanwhile; reading says so.
+                let _ = self.stream.get_ref().shutdown(Shutdown::Write);
+            }
+            let room = REPLY_BYTES_MAX.saturating_sub(line.len() as u64);
+            match (&mut self.stream).take(room).read_until(b'\n', &mut line) {
+                Err(error) if is_timeout(&error) => continue,
+                Err(error) => return Err(lost(error)),
+                Ok(_) if !line.ends_with(b"\n") => {
+                    return Err(lost(io::Error::other("ended without an answer")));
+                }
+                Ok(_) => {}
+            }
+            let read = serde_json::from_slice(&line);
+            line.clear();
+            match read.map_err(|error| lost(error.into()))? {
+                CleanLine::Progress { progress } => show(progress),
+                CleanLine::Reply(reply) => return cleaned(reply),
+            }
+        }
+    }
+
     /// Waits until the daemon has ended; false when `limit` passed first.
     pub(crate) fn wait_for_end(mut self, limit: Duration) -> bool {
         let timed = self.stream.get_ref().set_read_timeout(Some(limit));
         let ended = timed.and_then(|()| self.stream.read(&mut [0]));
         // A reset is an end as well.
-        !ended.is_err_and(|error| {
-            matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
-        })
+        !ended.is_err_and(|error| is_timeout(&error))
     }
 
     fn exchange(&mut self, request: Request, limit: Duration) -> io::Result<Reply> {
-        let line = serde_json::to_string(&request)? + "\n";
-        let stream = self.stream.get_mut();
-        stream.set_read_timeout(Some(limit))?;
-        stream.set_write_timeout(Some(limit))?;
         // A refused peer may find the stream closed; what was said before counts.
-        let sent = stream.write_all(line.as_bytes());
-        match protocol::read_line(&mut self.stream, protocol::REPLY_BYTES_MAX)? {
+        let sent = self.send(&request, limit);
+        match protocol::read_line(&mut self.stream, REPLY_BYTES_MAX)? {
             Some(reply) => Ok(serde_json::from_str(&reply)?),
             None => sent.and(Err(io::Error::other("closed without an answer"))),
         }
+    }
+
+    fn send(&mut self, request: &Request, limit: Duration) -> io::Result<()> {
+        let line = serde_json::to_string(request)? + "\n";
+        let stream = self.stream.get_mut();
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_write_timeout(Some(limit))?;
+        stream.write_all(line.as_bytes())
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// What the last line of a cleaning says.
+fn cleaned(reply: Reply) -> Result<Cleaned, String> {
+    match (reply.report, reply.error) {
+        (Some(report), _) if reply.ok => serde_json::from_value(report).map_err(|error| {
+            format!("the daemon's report: {error}; mount again with this version")
+        }),
+        // A daemon of an older version.
+        (_, Some(error)) if error.starts_with("not a request: unknown variant") => {
+            Err("its daemon is of a version that cannot clean; unmount it and mount it again"
+                .into())
+        }
+        (_, error) => Err(error.unwrap_or_else(|| "the daemon sent no report".into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asks for a cleaning; the peer is `serve`.
+    fn clean(
+        serve: impl FnOnce(BufReader<UnixStream>) + Send + 'static,
+        show: &dyn Fn(Step),
+        is_enough: &dyn Fn() -> bool,
+    ) -> Result<Cleaned, String> {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let peer = std::thread::spawn(move || serve(BufReader::new(theirs)));
+        let mut connection = Connection { stream: BufReader::new(ours) };
+        let request = CleanRequest { request: Default::default(), sync: false, dry_run: false };
+        let cleaned = connection.clean(request, show, is_enough);
+        peer.join().unwrap();
+        cleaned
+    }
+
+    #[test]
+    fn steps_come_before_the_report_however_the_bytes_arrive() {
+        let shown = std::cell::Cell::new(0);
+        let cleaned = clean(
+            |mut peer| {
+                let mut request = String::new();
+                peer.read_line(&mut request).unwrap();
+                assert!(request.starts_with(r#"{"op":"clean""#), "{request}");
+                let said =
+                    b"{\"progress\":{\"done\":7}}\n{\"ok\":true,\"report\":{\"not_written\":2}}\n";
+                for byte in said {
+                    peer.get_mut().write_all(&[*byte]).unwrap();
+                }
+            },
+            &|step| shown.set(shown.get() + step.done),
+            &|| false,
+        );
+        assert_eq!((cleaned.unwrap().not_written, shown.get()), (2, 7));
+    }
+
+    #[test]
+    fn who_wants_an_end_still_gets_the_report() {
+        let cleaned = clean(
+            |mut peer| {
+                let mut all = String::new();
+                peer.read_to_string(&mut all).expect("the sending side is closed");
+                peer.get_mut()
+                    .write_all(b"{\"ok\":true,\"report\":{\"interrupted\":true}}\n")
+                    .unwrap();
+            },
+            &|_| {},
+            &|| true,
+        );
+        assert!(cleaned.unwrap().interrupted);
+    }
+
+    #[test]
+    fn a_daemon_that_dies_or_refuses_or_is_old_is_said() {
+        let check = |said: &'static str, expected: &str| {
+            let serve = move |mut peer: BufReader<UnixStream>| {
+                peer.read_line(&mut String::new()).unwrap();
+                peer.get_mut().write_all(said.as_bytes()).unwrap();
+            };
+            let refused = clean(serve, &|_| {}, &|| false).unwrap_err();
+            assert!(refused.contains(expected), "{refused}");
+        };
+        check("", "ended without an answer");
+        check("{\"progress\":{}}\n{\"ok\"", "ended without an answer");
+        check("nonsense\n", "the daemon: ");
+        check("{\"ok\":false,\"error\":\"no such directory\"}\n", "no such directory");
+        let old = "{\"ok\":false,\"error\":\"not a request: unknown variant `clean`, expected\"}\n";
+        check(old, "mount it again");
     }
 }

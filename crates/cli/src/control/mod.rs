@@ -1,13 +1,15 @@
-//! The control socket: how `uvfs stat`, `uvfs set` and `uvfs unmount` reach the daemon of a mount.
+//! The control socket: how `uvfs stat`, `set`, `drop` and `unmount` reach the daemon of a mount.
 //!
 //! # Boundary
-//! [`protocol`] says what is said, [`place`] where the socket is, [`server`] answers in the daemon,
-//! [`client`] asks. What a report contains and how a mount ends is the daemon's ([`crate::serve`]).
+//! [`protocol`] says what is said, [`cleaned`] how a cleaning is told, [`place`] where the socket is,
+//! [`server`] answers in the daemon, [`client`] asks. What a report contains, how a directory is cleaned and
+//! how a mount ends is the daemon's ([`crate::serve`]).
 //!
 //! # Why
 //! A socket in a folder that only its owner may enter, and the peer's user id checked by the kernel's
 //! word as well: file modes alone fail open when somebody loosens them. Never a TCP port.
 
+pub(crate) mod cleaned;
 pub(crate) mod client;
 pub(crate) mod place;
 pub(crate) mod protocol;

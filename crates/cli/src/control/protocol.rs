@@ -5,6 +5,9 @@
 //! {"op":"locks"}                 → {"ok":true,"report":{...}}, the lock meter's
 //! {"op":"set","settings":{"cache-size":"1G"}}
 //!                                → {"ok":true} when all are done, or {"ok":false,"error":"..."}
+//! {"op":"clean","request":"3:/photos/2019","sync":false,"dry_run":false}
+//!                                → {"progress":{...}} as often as there is news, then
+//!                                  {"ok":true,"report":{...}} or {"ok":false,"error":"..."}
 //! {"op":"unmount","lazy":false}  → {"ok":true}, then end of stream when the daemon has ended
 //!                                  {"ok":false,"error":"...","busy":true}
 //! ```
@@ -12,7 +15,11 @@
 //! # Boundary
 //! Form only. A request is untrusted until [`read_line`] bounded it and [`Request`] parsed it. Replies
 //! have a bound of their own: the meter's grows with the places that take locks.
+//!
+//! A client that wants a cleaning to end early closes its sending side, and still gets the report of what was
+//! done. One that goes away altogether ends it too.
 
+use super::cleaned::{Raw, Step};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read};
@@ -35,12 +42,40 @@ pub(crate) enum Request {
         /// Values by key, as [`crate::set`] reads them.
         settings: BTreeMap<String, String>,
     },
+    /// To clean a directory.
+    Clean(CleanRequest),
     /// To end.
     Unmount {
         /// Also while in use.
         #[serde(default)]
         lazy: bool,
     },
+}
+
+/// What to clean, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CleanRequest {
+    /// As `uvfs_vfs::clean::request` reads it; the path begins at the root of the file system.
+    pub(crate) request: Raw,
+    /// Write dirty pages first.
+    #[serde(default)]
+    pub(crate) sync: bool,
+    /// Only count.
+    #[serde(default)]
+    pub(crate) dry_run: bool,
+}
+
+/// One line of the answer to [`Request::Clean`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum CleanLine {
+    /// It goes on.
+    Progress {
+        /// How far it is.
+        progress: Step,
+    },
+    /// The last line.
+    Reply(Reply),
 }
 
 /// What the daemon answers.
@@ -101,6 +136,7 @@ pub(crate) fn read_line(stream: &mut impl BufRead, bytes_max: u64) -> io::Result
 
 #[cfg(test)]
 mod tests {
+    use super::super::cleaned::Phase;
     use super::*;
 
     fn parse(text: &str) -> Option<Request> {
@@ -117,6 +153,21 @@ mod tests {
         let set = r#"{"op":"set","settings":{"cache-size":"1G"}}"#;
         assert_eq!(parse(set), Some(Request::Set { settings }));
         assert_eq!(parse(r#"{"op":"set"}"#), None);
+        let clean = |request: &[u8], sync| {
+            Some(Request::Clean(CleanRequest {
+                request: Raw(request.into()),
+                sync,
+                dry_run: false,
+            }))
+        };
+        assert_eq!(parse(r#"{"op":"clean","request":"3:/a"}"#), clean(b"3:/a", false));
+        assert_eq!(
+            parse(r#"{"op":"clean","request":[49,255],"sync":true}"#),
+            clean(b"1\xff", true)
+        );
+        for bad in [r#"{"op":"clean"}"#, r#"{"op":"clean","request":3}"#] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
         assert_eq!(parse(r#"{"op":"set","settings":{"cache-size":5}}"#), None);
         for bad in ["", "stat", "{}", r#"{"op":"reboot"}"#, r#"{"op":"unmount","lazy":3}"#, "[1]"] {
             assert_eq!(parse(bad), None, "{bad}");
@@ -130,6 +181,15 @@ mod tests {
         let line = refused.to_line();
         assert_eq!(line, "{\"ok\":false,\"error\":\"in\\nuse\",\"busy\":true}\n");
         assert_eq!(serde_json::from_str::<Reply>(&line).unwrap(), refused);
+    }
+
+    #[test]
+    fn progress_is_told_from_the_last_line() {
+        let read = |line: &str| serde_json::from_str::<CleanLine>(line).unwrap();
+        let progress = Step { done: 3, total: 9, freed: 1, phase: Phase::Freeing };
+        let line = CleanLine::Progress { progress };
+        assert_eq!(read(&serde_json::to_string(&line).unwrap()), line);
+        assert_eq!(read(&Reply::done().to_line()), CleanLine::Reply(Reply::done()));
     }
 
     #[test]

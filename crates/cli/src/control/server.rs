@@ -4,18 +4,26 @@
 //! One thread accepts; each client gets a thread, at most [`CLIENTS_MAX`] at a time. A client that
 //! sends nothing loses its place after [`REQUEST_TIME`], however it dribbles. No lock: the served
 //! mount is shared and immutable, the rest are two counts. Whoever asked for the end is told of it:
-//! dropping the server waits for replies under way.
+//! dropping the server waits for replies under way, and ends cleanings early.
+//!
+//! A cleaning may take minutes, on its client's thread; others are served meanwhile, since at most
+//! [`CLEANINGS_MAX`] of the places are for cleanings. Its client hears how far it is, by lines that are
+//! dropped when it does not read. It is listened to as well: closing the sending side ends the cleaning.
 //!
 //! # Why
 //! Only the daemon's user and root are heard, by the kernel's word (SO_PEERCRED); strangers are told
 //! so before they occupy a place. Weakness: eight silent clients of the *same* user delay a ninth by
 //! up to ten seconds; that user can also simply kill the daemon.
 
-use super::protocol::{self, Reply, Request};
+use super::cleaned::{Cleaned, Step};
+use super::protocol::{self, CleanLine, CleanRequest, Reply, Request};
 use crate::locks_report;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufReader, Read, Write};
+use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -23,12 +31,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::primitive::atomic::{
-    AtomicUsize,
+    AtomicBool, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
 /// Clients served at once.
 const CLIENTS_MAX: usize = 8;
+/// Cleanings done at once.
+const CLEANINGS_MAX: usize = CLIENTS_MAX / 2;
+/// Time between two lines that say how far a cleaning is, and between two looks at whether it is wanted.
+const NEWS_TIME: Duration = Duration::from_millis(50);
 /// Time in which a whole request has to arrive, and a reply has to be taken.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 /// Time in which replies under way are finished when the daemon ends.
@@ -44,6 +56,16 @@ pub(crate) trait Served: Send + Sync + 'static {
     /// # Errors
     /// Which one is wrong and what would be right.
     fn set(&self, settings: &BTreeMap<String, String>) -> Result<(), String>;
+
+    /// Cleans a directory; returns early when `progress` says so.
+    ///
+    /// # Errors
+    /// Why nothing was cleaned.
+    fn clean(
+        &self,
+        request: &CleanRequest,
+        progress: &mut dyn FnMut(Step) -> ControlFlow<()>,
+    ) -> Result<Cleaned, String>;
 
     /// Ends the mount; blocks while the kernel writes back.
     ///
@@ -75,6 +97,10 @@ struct Crowd {
     clients: AtomicUsize,
     /// Requests read and not yet replied to.
     requests: AtomicUsize,
+    /// Cleanings under way.
+    cleanings: AtomicUsize,
+    /// The daemon ends.
+    is_ending: AtomicBool,
 }
 
 impl Server {
@@ -101,6 +127,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // The process is about to end, often because a client said so: it gets its reply first.
+        // ORDERING: Relaxed; a wish to stop, nothing is reached through it.
+        self.crowd.is_ending.store(true, Relaxed);
         let deadline = Instant::now() + REPLIES_TIME;
         // ORDERING: Acquire, partner the Release in `converse`: the reply was sent.
         while self.crowd.requests.load(Acquire) > 0 && Instant::now() < deadline {
@@ -190,7 +218,11 @@ fn converse(mut stream: UnixStream, served: &dyn Served, crowd: &Crowd) -> io::R
         };
         // ORDERING: Relaxed; counted before the request can end anything.
         crowd.requests.fetch_add(1, Relaxed);
-        let (reply, is_ending) = answer(&line, served);
+        let (reply, is_ending) = match serde_json::from_str(&line) {
+            Ok(Request::Clean(request)) => (clean(&request, served, &stream, crowd), false),
+            Ok(request) => answer(request, served),
+            Err(error) => (Reply::refused(format!("not a request: {error}")), false),
+        };
         let sent = stream.write_all(reply.to_line().as_bytes());
         // ORDERING: Release, partner the Acquire in `Server::drop`.
         crowd.requests.fetch_sub(1, Release);
@@ -204,22 +236,91 @@ fn converse(mut stream: UnixStream, served: &dyn Served, crowd: &Crowd) -> io::R
     }
 }
 
-/// The reply to one line, and whether the daemon is about to end.
-fn answer(line: &str, served: &dyn Served) -> (Reply, bool) {
-    match serde_json::from_str(line) {
-        Ok(Request::Stat) => (Reply { report: Some(served.report()), ..Reply::done() }, false),
-        Ok(Request::Locks) => {
-            (Reply { report: Some(locks_report::collect()), ..Reply::done() }, false)
+/// One of [`CLEANINGS_MAX`]; given back when dropped.
+#[derive(Debug)]
+struct Turn<'a>(&'a Crowd);
+
+impl<'a> Turn<'a> {
+    fn take(crowd: &'a Crowd) -> Option<Self> {
+        // ORDERING: Relaxed; a bound on work, nothing is reached through it.
+        let before = crowd.cleanings.fetch_add(1, Relaxed);
+        let turn = Self(crowd);
+        (before < CLEANINGS_MAX).then_some(turn)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // ORDERING: Relaxed; as in `take`.
+        self.0.cleanings.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Cleans for the client at the other end of `stream`, and tells it how far that is.
+fn clean(request: &CleanRequest, served: &dyn Served, stream: &UnixStream, crowd: &Crowd) -> Reply {
+    let Some(_turn) = Turn::take(crowd) else {
+        return Reply::refused(format!("{CLEANINGS_MAX} cleanings are under way; try again"));
+    };
+    let mut last = Instant::now();
+    let mut progress = |step| {
+        // ORDERING: Relaxed; as in `Server::drop`.
+        if crowd.is_ending.load(Relaxed) {
+            return ControlFlow::Break(());
         }
-        Ok(Request::Set { settings }) => match served.set(&settings) {
+        if last.elapsed() < NEWS_TIME {
+            return ControlFlow::Continue(());
+        }
+        last = Instant::now();
+        match is_leaving(stream) || !tell(stream, step) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    };
+    match served.clean(request, &mut progress) {
+        Err(cause) => Reply::refused(cause),
+        Ok(cleaned) => match serde_json::to_value(cleaned) {
+            Ok(report) => Reply { report: Some(report), ..Reply::done() },
+            Err(error) => Reply::refused(format!("report: {error}")),
+        },
+    }
+}
+
+/// Whether the peer has closed its sending side, or is gone.
+fn is_leaving(stream: &UnixStream) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    match rustix::net::recv(stream, &mut [0][..], flags) {
+        Ok((_, 0)) => true,
+        Ok(_) | Err(Errno::AGAIN | Errno::INTR) => false,
+        Err(_) => true,
+    }
+}
+
+/// Sends one line; false if the peer is gone. One that does not read misses it: a line is far smaller than
+/// what the kernel sends in one piece, so it is never cut.
+fn tell(stream: &UnixStream, progress: Step) -> bool {
+    let Ok(line) = serde_json::to_string(&CleanLine::Progress { progress }) else { return true };
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    match rustix::net::send(stream, (line + "\n").as_bytes(), flags) {
+        Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => true,
+        Err(_) => false,
+    }
+}
+
+/// The reply to a request that needs no patience, and whether the daemon is about to end.
+fn answer(request: Request, served: &dyn Served) -> (Reply, bool) {
+    match request {
+        Request::Stat => (Reply { report: Some(served.report()), ..Reply::done() }, false),
+        Request::Locks => (Reply { report: Some(locks_report::collect()), ..Reply::done() }, false),
+        Request::Set { settings } => match served.set(&settings) {
             Ok(()) => (Reply::done(), false),
             Err(cause) => (Reply::refused(cause), false),
         },
-        Ok(Request::Unmount { lazy }) => match served.unmount(lazy) {
+        // Taken out by `converse`, which has the stream that it needs.
+        Request::Clean(_) => (Reply::refused("a cleaning has no short answer"), false),
+        Request::Unmount { lazy } => match served.unmount(lazy) {
             Ok(()) => (Reply::done(), true),
             Err(stays) => (Reply { busy: stays.busy, ..Reply::refused(stays.cause) }, false),
         },
-        Err(error) => (Reply::refused(format!("not a request: {error}")), false),
     }
 }
 
@@ -246,11 +347,12 @@ mod tests {
     use super::*;
     use std::io::BufRead;
     use std::os::unix::fs::MetadataExt;
-    use uvfs_concurrent::primitive::atomic::AtomicBool;
 
     #[derive(Debug, Default)]
     struct Fake {
         busy: AtomicBool,
+        /// Cleanings that ended.
+        cleaned: AtomicUsize,
     }
 
     impl Served for Fake {
@@ -259,6 +361,26 @@ mod tests {
         }
         fn set(&self, settings: &BTreeMap<String, String>) -> Result<(), String> {
             settings.get("size").filter(|size| *size == "1").map(drop).ok_or("size is 1".into())
+        }
+        /// `1` is done at once, `2` refused, `3` goes on until it is stopped.
+        fn clean(
+            &self,
+            request: &CleanRequest,
+            progress: &mut dyn FnMut(Step) -> ControlFlow<()>,
+        ) -> Result<Cleaned, String> {
+            let mut done = 0;
+            let interrupted = match &*request.request.0 {
+                b"1" => false,
+                b"2" => return Err("no".into()),
+                _ => loop {
+                    done += 1;
+                    if progress(Step { done, ..Step::default() }).is_break() {
+                        break true;
+                    }
+                },
+            };
+            self.cleaned.fetch_add(1, Relaxed);
+            Ok(Cleaned { interrupted, ..Cleaned::default() })
         }
         fn unmount(&self, lazy: bool) -> Result<(), Stays> {
             match self.busy.load(Relaxed) && !lazy {
@@ -335,6 +457,93 @@ mod tests {
             thread::sleep(Duration::from_millis(10));
         }
         panic!("no place came free");
+    }
+
+    fn request(digit: char) -> String {
+        format!("{{\"op\":\"clean\",\"request\":\"{digit}\"}}\n")
+    }
+
+    /// Reads until the last line of a cleaning.
+    fn reply(client: UnixStream) -> Reply {
+        client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut lines = BufReader::new(client);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            assert!(Instant::now() < deadline, "it goes on");
+            let mut line = String::new();
+            lines.read_line(&mut line).unwrap();
+            match serde_json::from_str(&line).expect("a line of a cleaning") {
+                CleanLine::Progress { .. } => {}
+                CleanLine::Reply(reply) => return reply,
+            }
+        }
+    }
+
+    #[test]
+    fn a_cleaning_is_told_step_by_step_while_others_are_served() {
+        let (_folder, path, _server, fake) = serve();
+        let mut client = UnixStream::connect(&path).unwrap();
+        assert!(ask(&mut client, &request('1')).contains("\"interrupted\":false"));
+        assert_eq!(ask(&mut client, &request('2')), "{\"ok\":false,\"error\":\"no\"}\n");
+        let step = ask(&mut client, &request('3'));
+        assert!(step.starts_with("{\"progress\":{"), "{step}");
+        let mut other = UnixStream::connect(&path).unwrap();
+        assert!(ask(&mut other, "{\"op\":\"stat\"}\n").contains("fake"), "meanwhile");
+        assert_eq!(fake.cleaned.load(Relaxed), 1, "it goes on");
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        let reply = reply(client);
+        assert!(reply.ok && reply.report.unwrap()["interrupted"] == true);
+    }
+
+    #[test]
+    fn a_client_that_goes_away_or_an_end_of_the_daemon_ends_its_cleaning() {
+        let (_folder, path, server, fake) = serve();
+        let mut client = UnixStream::connect(&path).unwrap();
+        ask(&mut client, &request('3'));
+        drop(client);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while fake.cleaned.load(Relaxed) < 1 {
+            assert!(Instant::now() < deadline, "it goes on for nobody");
+            thread::yield_now();
+        }
+        let mut client = UnixStream::connect(&path).unwrap();
+        ask(&mut client, &request('3'));
+        drop(server);
+        assert_eq!(fake.cleaned.load(Relaxed), 2, "before the server was gone");
+        assert!(reply(client).ok);
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_holds_up_no_cleaning() {
+        let (_folder, path, _server, fake) = serve();
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(request('3').as_bytes()).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        while rustix::net::send(&ours, b"x", SendFlags::DONTWAIT).is_ok() {}
+        assert!(tell(&ours, Step::default()), "full is not gone");
+        assert!(!is_leaving(&ours));
+        drop(theirs);
+        assert!(is_leaving(&ours) && !tell(&ours, Step::default()));
+        assert_eq!(fake.cleaned.load(Relaxed), 0);
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(reply(client).ok);
+    }
+
+    #[test]
+    fn cleanings_leave_places_for_short_requests() {
+        let (_folder, path, _server, _fake) = serve();
+        let clients: Vec<_> = (0..CLEANINGS_MAX)
+            .map(|_| {
+                let mut client = UnixStream::connect(&path).unwrap();
+                assert!(ask(&mut client, &request('3')).contains("progress"));
+                client
+            })
+            .collect();
+        let mut next = UnixStream::connect(&path).unwrap();
+        let refused = ask(&mut next, &request('1'));
+        assert!(refused.contains("4 cleanings are under way; try again"), "{refused}");
+        assert!(ask(&mut next, "{\"op\":\"stat\"}\n").contains("fake"));
+        drop(clients);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::path::Path;
 use uvfs_concurrent::residency::{cachestat, page_bytes};
 
 /// Checks that `arguments` are refused with one line that has `parts` in it, in this order.
-fn check_refused(arguments: &[&str], status: i32, parts: &[&str]) -> Outcome {
+pub(crate) fn check_refused(arguments: &[&str], status: i32, parts: &[&str]) -> Outcome {
     let outcome = run(arguments);
     assert_eq!(outcome.code, Some(status), "{arguments:?}: {outcome:?}");
     assert_eq!(outcome.stdout, "", "{arguments:?}");
@@ -19,7 +19,7 @@ fn check_refused(arguments: &[&str], status: i32, parts: &[&str]) -> Outcome {
 }
 
 /// Checks that standard error is one line that has `parts` in it, in this order.
-fn check_line(outcome: &Outcome, parts: &[&str]) {
+pub(crate) fn check_line(outcome: &Outcome, parts: &[&str]) {
     let line = outcome.stderr.strip_suffix('\n').unwrap_or_default();
     assert!(line.starts_with("uvfs: ") && !line.contains('\n'), "{outcome:?}");
     let mut rest = line;
@@ -29,12 +29,12 @@ fn check_line(outcome: &Outcome, parts: &[&str]) {
     }
 }
 
-fn pages(path: &Path) -> u64 {
+pub(crate) fn pages(path: &Path) -> u64 {
     cachestat(File::open(path).expect("readable"), 0, 0).expect("cachestat").cached
 }
 
 /// A place whose file system lets pages be counted and dropped; says why not.
-fn place() -> Option<Place> {
+pub(crate) fn place() -> Option<Place> {
     let place = Place::new();
     let probe = place.source.join("probe");
     clean_file(&probe, 1);
@@ -53,7 +53,7 @@ fn place() -> Option<Place> {
 }
 
 /// A file with `count` pages, cached and clean.
-fn clean_file(path: &Path, count: u64) {
+pub(crate) fn clean_file(path: &Path, count: u64) {
     fs::create_dir_all(path.parent().expect("absolute")).expect("a fresh folder");
     fs::write(path, vec![1; (count * page_bytes()) as usize]).expect("room");
     File::open(path).and_then(|file| file.sync_all()).expect("written");
@@ -150,7 +150,7 @@ fn the_whole_machine_needs_the_flag_no_directory_and_root() {
 }
 
 /// The program as a user without rights; says why not.
-fn as_nobody() -> Option<std::process::Command> {
+pub(crate) fn as_nobody() -> Option<std::process::Command> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: becoming another user needs root");
         return None;
@@ -329,18 +329,4 @@ fn help_has_examples() {
     }
     let help = run(&["--help"]);
     assert!(help.stdout.contains("drop") && help.stdout.contains("cached"), "{}", help.stdout);
-}
-
-#[test]
-fn a_directory_of_a_uvfs_mount_is_recognised() {
-    if !crate::common::can_mount() {
-        return;
-    }
-    let place = Place::new();
-    place.mount_daemon("memory:", &[]);
-    fs::create_dir(place.mountpoint.join("below")).unwrap();
-    for request in [format!("1:{}", place.mnt()), format!("3:{}/below", place.mnt())] {
-        check_refused(&["drop", &request], 1, &[&request, "in the uvfs mount", place.mnt()]);
-    }
-    assert_eq!(run(&["unmount", place.mnt()]).code, Some(0));
 }

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod cleaning;
+mod cleaning_mounts;
 mod common;
 mod locks;
 mod mounting;

@@ -8,6 +8,7 @@
 //! Called by any number of threads at once. Every entry that goes to the kernel counts one lookup
 //! on its node id *before* the reply is sent; the matching forgets come back later.
 
+pub(crate) mod control;
 pub(crate) mod files;
 pub(crate) mod nodes;
 mod requests;

@@ -8,16 +8,23 @@
 //! One lock per shard of ids. A lookup and a forget of one id meet on its shard's lock, so a forget
 //! cannot drop an id that a reply being built is counting.
 //!
+//! Who cleans may wait for forgets. They are counted only while somebody does; see [`ForgetWatch`].
+//!
 //! # Why
 //! A node id is the object's own number (`st_ino`) wherever that is free: the FUSE crate shows users
 //! the node id as the inode number, and tools compare inode numbers across mounts. Two objects of
 //! one number get an id from the end of the range instead. Weakness: from the first such case on, every
 //! lookup and forget of the mount takes the lock over those ids.
 
+use super::control::is_reserved;
 use std::collections::HashMap;
 use std::sync::Arc;
-use uvfs_concurrent::lock::Mutex;
-use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+use uvfs_concurrent::lock::{Condvar, LockClass, Mutex};
+use uvfs_concurrent::primitive::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use uvfs_concurrent::shard::Shards;
 use uvfs_vfs::{InodeId, Node, Vfs, lock_order};
 
@@ -26,6 +33,9 @@ pub(crate) const ROOT: u64 = 1;
 /// Where ids for objects whose number is taken are looked for.
 const ALIASES: u64 = 0xffff_0000_0000_0000;
 const SHARDS: usize = 32;
+
+static FUSE_FORGETS: LockClass =
+    LockClass::new(11, "fuse-forgets", "count of node ids forgotten while somebody waits for it");
 
 struct Held {
     node: Node,
@@ -38,6 +48,73 @@ pub(crate) struct NodeTable {
     shards: Shards<HashMap<u64, Held>>,
     aliases: Mutex<HashMap<InodeId, u64>>,
     aliases_made: AtomicU64,
+    forgets: Forgets,
+}
+
+/// Ids forgotten, counted for who waits.
+struct Forgets {
+    watched: AtomicBool,
+    count: Mutex<ForgetCount>,
+    enough: Condvar,
+}
+
+#[derive(Default)]
+struct ForgetCount {
+    gone: u64,
+    wanted: u64,
+}
+
+/// While it lives, forgets are counted. One at a time per table.
+pub(crate) struct ForgetWatch<'a>(&'a Forgets);
+
+/// Looks within a pause.
+const SLICES: u32 = 5;
+
+impl Forgets {
+    /// An id has gone.
+    fn tell(&self) {
+        // ORDERING: Relaxed; who misses that it is watched costs the watcher a pause: it then looks
+        // for itself what is held.
+        if !self.watched.load(Relaxed) {
+            return;
+        }
+        let mut count = self.count.lock();
+        count.gone += 1;
+        let enough = count.gone == count.wanted;
+        drop(count);
+        if enough {
+            self.enough.notify_all();
+        }
+    }
+}
+
+impl ForgetWatch<'_> {
+    /// Waits until `wanted` ids have gone since the last call (or since the watch began), or none went for
+    /// `quiet`, for at most `limit`. Ids that others had forgotten count too: it may return too early,
+    /// or, after a pause, with some missing.
+    pub(crate) fn wait(&self, wanted: u64, quiet: Duration, limit: Duration) {
+        let (end, slice) = (Instant::now() + limit, quiet / SLICES);
+        let mut count = self.0.count.lock();
+        count.wanted = wanted;
+        let mut quiet_slices = 0;
+        while count.gone < wanted && quiet_slices < SLICES {
+            let before = count.gone;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.0.enough.wait_for(&mut count, slice.min(left));
+            quiet_slices = if count.gone == before { quiet_slices + 1 } else { 0 };
+        }
+        *count = ForgetCount::default();
+    }
+}
+
+impl Drop for ForgetWatch<'_> {
+    fn drop(&mut self) {
+        // ORDERING: Relaxed, as `tell`.
+        self.0.watched.store(false, Relaxed);
+    }
 }
 
 impl NodeTable {
@@ -47,7 +124,25 @@ impl NodeTable {
             shards: Shards::new(&lock_order::FUSE_NODES, SHARDS),
             aliases: Mutex::new(&lock_order::FUSE_ALIASES, HashMap::new()),
             aliases_made: AtomicU64::new(0),
+            forgets: Forgets {
+                watched: AtomicBool::new(false),
+                count: Mutex::new(&FUSE_FORGETS, ForgetCount::default()),
+                enough: Condvar::default(),
+            },
         }
+    }
+
+    /// Counts forgets from now on.
+    pub(crate) fn watch_forgets(&self) -> ForgetWatch<'_> {
+        *self.forgets.count.lock() = ForgetCount::default();
+        // ORDERING: Relaxed, as `tell`.
+        self.forgets.watched.store(true, Relaxed);
+        ForgetWatch(&self.forgets)
+    }
+
+    /// Whether the kernel holds `id`.
+    pub(crate) fn is_held(&self, id: u64) -> bool {
+        id == ROOT || self.shards.of(&id).lock().contains_key(&id)
     }
 
     /// The node that the kernel means by `id`.
@@ -63,6 +158,7 @@ impl NodeTable {
         if node.id() == InodeId::ROOT {
             return ROOT;
         }
+        let number = if is_reserved(number) { 0 } else { number };
         // ORDERING: SeqCst both here and in `publish_alias`: of two threads that publish one node at
         // once, one by its number and one by an alias, at least one sees the other.
         let made = self.aliases_made.load(SeqCst);
@@ -113,7 +209,9 @@ impl NodeTable {
             aliases.remove(&held.node.id());
         }
         // The hold goes here, with no lock held: it may be the last one.
-        drop(gone);
+        if gone.map(drop).is_some() {
+            self.forgets.tell();
+        }
         exact
     }
 
@@ -247,6 +345,28 @@ mod tests {
         assert!(table.forget(alias, 2) && !table.forget(alias, 1));
         assert_eq!(table.publish(&b, 7), 7, "and the number is taken when both are free");
         assert_eq!(table.totals(), (1, 1));
+    }
+
+    #[test]
+    fn forgets_are_awaited_until_enough_came_or_none_comes_any_more() {
+        let (table, [a, b]) = sevens();
+        let ids = [table.publish(&a, 7), table.publish(&b, 7)];
+        assert!(table.forget(ids[0], 1), "before the watch: not counted");
+        assert_eq!(table.publish(&a, 7), 7);
+        let watch = table.watch_forgets();
+        std::thread::scope(|scope| {
+            scope.spawn(|| ids.map(|id| assert!(table.forget(id, 1))));
+            // Far longer than a test may take: it has to be woken.
+            watch.wait(2, Duration::from_secs(3600), Duration::from_secs(3600));
+            assert_eq!(table.totals(), (0, 0));
+        });
+        // Nobody forgets anything more: pauses end it, or the limit.
+        watch.wait(1, Duration::from_millis(5), Duration::from_secs(3600));
+        watch.wait(1, Duration::from_secs(3600), Duration::from_millis(5));
+        drop(watch);
+        assert_eq!(table.publish(&a, 7), 7);
+        assert!(table.forget(7, 1));
+        assert_eq!(table.forgets.count.lock().gone, 0, "nobody watches");
     }
 
     /// Bug: a forget that took an alias's last count, and a lookup that had just found the alias,

@@ -1,5 +1,6 @@
 //! One method per request.
 
+use super::control::{Control, Hiding, is_control};
 use super::files::FileTable;
 use super::nodes::NodeTable;
 use crate::groups;
@@ -18,6 +19,8 @@ use uvfs_vfs::{
 pub(crate) struct Settings {
     /// Let the kernel read and write host files directly.
     pub(crate) passthrough: bool,
+    /// Have a control directory in the root.
+    pub(crate) control_directory: bool,
 }
 
 /// Attributes for the kernel.
@@ -52,6 +55,7 @@ pub(crate) struct Server {
     pub(crate) vfs: Arc<Vfs>,
     pub(crate) nodes: Arc<NodeTable>,
     pub(crate) files: FileTable,
+    pub(crate) control: Control,
     pub(crate) counters: Arc<Counters>,
     pub(crate) settings: Settings,
 }
@@ -64,6 +68,7 @@ impl Server {
         Self {
             nodes: Arc::new(NodeTable::new(vfs.clone())),
             files: FileTable::new(),
+            control: Control::new(settings.control_directory),
             counters: Arc::default(),
             vfs,
             settings,
@@ -87,19 +92,25 @@ impl Server {
     }
 
     pub(crate) fn try_lookup(&self, parent: u64, name: &[u8]) -> Option<EntryOut> {
+        if self.control.hides(parent, name) {
+            return Some(self.control.directory());
+        }
         let parent = self.nodes.get(parent)?;
         let answer = self.vfs.try_lookup(&parent, Name::new(name).ok()?)?;
         Some(self.lookup_out(answer))
     }
 
     pub(crate) fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<EntryOut> {
+        if is_control(parent) {
+            return self.control.lookup(parent, name);
+        }
         let parent = self.node(parent)?;
         let answer = self.vfs.lookup(caller, &parent, Name::new(name)?)?;
         Ok(self.lookup_out(answer))
     }
 
     pub(crate) fn forget(&self, id: u64, lookups: u64) {
-        if !self.nodes.forget(id, lookups) {
+        if !is_control(id) && !self.nodes.forget(id, lookups) {
             self.counters.forgotten_too_often.hit();
         }
     }
@@ -111,6 +122,9 @@ impl Server {
     }
 
     pub(crate) fn getattr(&self, id: u64, handle: u64) -> Result<Attrs> {
+        if is_control(id) {
+            return Ok(self.control.attributes(id));
+        }
         let node = self.node(id)?;
         let file = self.files.get(handle);
         let attributes = self.vfs.attributes(&node, file.as_deref())?;
@@ -125,6 +139,9 @@ impl Server {
         handle: u64,
         set: &SetAttributes,
     ) -> Result<Attrs> {
+        if is_control(id) {
+            return self.control.set_attributes(id, set);
+        }
         let node = self.node(id)?;
         let file = self.files.get(handle);
         let attributes = self.vfs.set_attributes(caller, &node, file.as_deref(), set)?;
@@ -143,6 +160,7 @@ impl Server {
         name: &[u8],
         new: &NewNode<'_>,
     ) -> Result<EntryOut> {
+        self.control.spare(parent, name)?;
         let parent = self.node(parent)?;
         let name = Name::new(name)?;
         let found = self.with_room(|| self.vfs.create(caller, &parent, name, new))?;
@@ -156,16 +174,19 @@ impl Server {
         parent: u64,
         name: &[u8],
     ) -> Result<EntryOut> {
+        self.control.spare(parent, name)?;
         let (node, parent) = (self.node(id)?, self.node(parent)?);
         let found = self.vfs.link(caller, &node, &parent, Name::new(name)?)?;
         Ok(self.found_out(found))
     }
 
     pub(crate) fn unlink(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
+        self.control.spare(parent, name)?;
         self.vfs.unlink(caller, &self.node(parent)?, Name::new(name)?)
     }
 
     pub(crate) fn rmdir(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
+        self.control.spare(parent, name)?;
         self.vfs.remove_directory(caller, &self.node(parent)?, Name::new(name)?)
     }
 
@@ -176,6 +197,8 @@ impl Server {
         to: (u64, &[u8]),
         flags: u32,
     ) -> Result<()> {
+        self.control.spare(from.0, from.1)?;
+        self.control.spare(to.0, to.1)?;
         let mode = match flags {
             0 => RenameMode::Replace,
             libc::RENAME_NOREPLACE => RenameMode::NoReplace,
@@ -200,6 +223,7 @@ impl Server {
         new: &NewNode<'_>,
         flags: i32,
     ) -> Result<(Found, OpenFile)> {
+        self.control.spare(parent, name)?;
         let parent = self.node(parent)?;
         let name = Name::new(name)?;
         let mode = open_mode(flags);
@@ -326,6 +350,7 @@ impl Server {
         let mode = if data_only { SyncMode::Data } else { SyncMode::All };
         match self.files.get(handle) {
             Some(file) => self.vfs.sync_open(&file, mode),
+            None if is_control(id) => Ok(()),
             None => self.with_file(id, handle, |node, file| self.vfs.sync(node, file, mode)),
         }
     }
@@ -348,6 +373,11 @@ impl Server {
         from: Cookie,
         entries: &mut dyn Entries,
     ) -> Result<()> {
+        if is_control(id) {
+            return self.control.list(id, from, entries);
+        }
+        let mut hiding = Hiding(entries);
+        let entries = if self.control.covers(id) { &mut hiding } else { hiding.0 };
         self.with_file(id, handle, |node, file| self.vfs.list(caller, node, file, from, entries))
     }
 
@@ -360,11 +390,17 @@ impl Server {
     }
 
     pub(crate) fn getxattr(&self, caller: &Caller, id: u64, name: &[u8]) -> Result<Vec<u8>> {
+        if is_control(id) {
+            return Err(Error::NoAttribute);
+        }
         self.vfs.get_xattr(caller, &self.node(id)?, name)
     }
 
     pub(crate) fn listxattr(&self, caller: &Caller, id: u64) -> Result<Vec<u8>> {
         let mut list = Vec::new();
+        if is_control(id) {
+            return Ok(list);
+        }
         for name in self.vfs.list_xattrs(caller, &self.node(id)?)? {
             list.extend_from_slice(&name);
             list.push(0);
@@ -399,8 +435,10 @@ impl Server {
         self.nodes.clear();
     }
 
+    /// What the control directory has is no node: whatever would be done to it is not permitted.
     pub(crate) fn node(&self, id: u64) -> Result<Node> {
-        self.nodes.get(id).ok_or(Error::Stale)
+        let missing = || if is_control(id) { Error::NotPermitted } else { Error::Stale };
+        self.nodes.get(id).ok_or_else(missing)
     }
 
     pub(crate) fn found_out(&self, found: Found) -> EntryOut {

@@ -5,159 +5,38 @@
 //! way by the same closure, which owns the reply. A reply that is dropped unanswered (a handler
 //! that panicked) answers EIO.
 
-use super::backing::{Backings, without_set_id_privilege};
+mod adapter;
+mod control;
+
+pub(super) use adapter::Adapter;
+use adapter::Shared;
+
 use super::convert::{errno, set_time};
 use super::entries::{Names, Nodes, backend_cookie};
 use super::reply::{
     file_flags, numbers, send_attr, send_empty, send_entry, send_written, send_xattr, with_buffer,
 };
-use crate::server::{EntryOut, Opened, Server, special_kind};
-use crate::work::Work;
+use crate::server::control::is_control;
+use crate::server::{EntryOut, Opened, special_kind};
 use fuser::{
-    AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FopenFlags,
-    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FopenFlags, Generation,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
-use uvfs_vfs::{Caller, Error, FileKind, NewKind, NewNode, OpenFile, SetAttributes, Waits};
+use uvfs_concurrent::primitive::atomic::Ordering::Relaxed;
+use uvfs_vfs::{Error, NewKind, NewNode, SetAttributes};
 
 /// Largest request of the kernel.
 const WRITE_MAX: u32 = 1 << 20;
 /// Read-ahead and other requests nobody waits for, in flight at once.
 const BACKGROUND_MAX: u16 = 64;
-
-/// The FUSE crate's view of a [`Server`].
-pub(super) struct Adapter {
-    shared: Arc<Shared>,
-}
-
-/// What a closure on a worker needs.
-struct Shared {
-    server: Arc<Server>,
-    work: Arc<Work>,
-    backings: Backings,
-    /// Host files are passed through: wished for, and granted by the kernel.
-    passthrough: Arc<AtomicBool>,
-    /// The store never waits: everything runs on the reader.
-    prompt: bool,
-}
-
-impl Adapter {
-    pub(super) fn new(server: Arc<Server>, work: Arc<Work>) -> (Self, Arc<AtomicBool>) {
-        let passthrough = Arc::new(AtomicBool::new(false));
-        let prompt = server.vfs.capabilities().waits == Waits::Never;
-        let backings = Backings::new();
-        let granted = passthrough.clone();
-        (Self { shared: Arc::new(Shared { server, work, backings, passthrough, prompt }) }, granted)
-    }
-
-    fn server(&self) -> &Server {
-        &self.shared.server
-    }
-
-    fn caller(&self, request: &Request) -> Caller {
-        self.server().caller(request.uid(), request.gid(), request.pid())
-    }
-
-    /// Runs `work`, which may wait: here if another reader stays free, otherwise on a worker. Then
-    /// `reply`, which never waits: the reader counts as free by then, since whoever gets the reply
-    /// may send the next request before this thread runs on.
-    fn run<T>(
-        &self,
-        work: impl FnOnce(&Shared) -> T + Send + 'static,
-        reply: impl FnOnce(T) + Send + 'static,
-    ) {
-        let shared = &self.shared;
-        let counters = &shared.server.counters;
-        let pass = if shared.prompt { None } else { shared.work.try_inline() };
-        if shared.prompt || pass.is_some() {
-            counters.inline.hit();
-            return shared.guarded(|shared| {
-                let answer = work(shared);
-                drop(pass);
-                reply(answer);
-            });
-        }
-        counters.pooled.hit();
-        let shared = self.shared.clone();
-        let job = move |shared: &Shared| reply(work(shared));
-        self.shared.work.submit(Box::new(move || shared.guarded(job)));
-    }
-}
-
-impl Shared {
-    /// A panic fails the one request: its reply, dropped on the way out, answers EIO.
-    fn guarded(&self, job: impl FnOnce(&Shared)) {
-        if catch_unwind(AssertUnwindSafe(|| job(self))).is_err() {
-            self.server.counters.panics.hit();
-            log::error!("a request handler panicked; the request failed with EIO");
-        }
-    }
-
-    fn passthrough(&self) -> bool {
-        // ORDERING: Relaxed; set before the first request, and once more to false.
-        self.passthrough.load(Relaxed)
-    }
-
-    /// Whether, and through which host file, the kernel may read and write `file` directly.
-    fn backing(
-        &self,
-        file: &mut OpenFile,
-        open_backing: impl FnOnce(&OwnedFd) -> io::Result<BackingId>,
-    ) -> Option<Arc<BackingId>> {
-        if !self.server.settings.passthrough || file.node().kind() != FileKind::Regular {
-            return None;
-        }
-        // Every open is counted, also when nothing is offered (any more): all opens of an inode
-        // must agree, and `released` counts all of them back.
-        let host = file.bypass();
-        let set_id = file_has_set_id(&self.server, file);
-        let backing = self.backings.join(file.node().id(), || {
-            let host = host.filter(|_| !set_id && self.passthrough())?;
-            let registered = without_set_id_privilege(|| open_backing(&host));
-            registered.inspect_err(|error| self.passthrough_refused(error)).ok()
-        });
-        match &backing {
-            Some(_) => self.server.counters.passthrough_opens.hit(),
-            None => file.cancel_bypass(),
-        }
-        backing
-    }
-
-    /// The kernel did not take a host file. What it will never take is not offered again.
-    fn passthrough_refused(&self, error: &io::Error) {
-        let never = [libc::EPERM, libc::ENOTTY];
-        if error.raw_os_error().is_some_and(|errno| never.contains(&errno)) {
-            log::warn!("the kernel takes no host files from us ({error}); data goes through uvfs");
-            // ORDERING: Relaxed; opens that still see true are refused the same way.
-            self.passthrough.store(false, Relaxed);
-        }
-    }
-
-    fn released(&self, handle: u64) {
-        let Some(file) = self.server.release(handle) else { return };
-        if self.server.settings.passthrough && file.node().kind() == FileKind::Regular {
-            self.backings.leave(file.node().id());
-        }
-    }
-}
-
-fn file_has_set_id(server: &Server, file: &OpenFile) -> bool {
-    match server.vfs.attributes(file.node(), Some(file)) {
-        Ok(attributes) => attributes.mode & 0o6000 != 0,
-        Err(_) => true,
-    }
-}
 
 impl fuser::Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
@@ -400,6 +279,9 @@ impl fuser::Filesystem for Adapter {
         if self.server().stateless() {
             return reply.error(Errno::ENOSYS);
         }
+        if is_control(node.0) {
+            return self.open_control(request, node, flags, reply);
+        }
         let caller = self.caller(request);
         self.run(
             move |shared| {
@@ -499,11 +381,15 @@ impl fuser::Filesystem for Adapter {
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        _: OpenFlags,
+        flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         self.server().counters.requests.write.hit();
+        if is_control(node.0) {
+            let flags = (write_flags, flags);
+            return self.write_control(request, file, offset, data, flags, reply);
+        }
         let mut caller = self.caller(request);
         if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
             // Pages of a mapping, written by the kernel on nobody's behalf.
@@ -579,6 +465,9 @@ impl fuser::Filesystem for Adapter {
         self.server().counters.requests.opendir.hit();
         if self.server().stateless() {
             return reply.error(Errno::ENOSYS);
+        }
+        if is_control(node.0) {
+            return self.open_control(request, node, flags, reply);
         }
         let caller = self.caller(request);
         self.run(

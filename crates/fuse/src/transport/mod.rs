@@ -20,11 +20,15 @@ pub(crate) use session::{Connection, Session};
 use std::io;
 
 /// The kernel's caches of one mount, addressed by node id. Calls may block; never from a handler.
-pub(crate) trait KernelCache: Send {
+pub(crate) trait KernelCache: Send + Sync {
     /// Forgets what `name` in `parent` means. What was not cached is no error.
     fn forget_entry(&self, parent: u64, name: &[u8]) -> io::Result<()>;
     /// Forgets attributes and pages of a node.
     fn forget_inode(&self, node: u64) -> io::Result<()>;
+    /// Lets go of the names and the inode of each of `nodes` that nobody uses, in this order; a directory
+    /// with cached children counts as used. EINVAL if the kernel cannot (before Linux 6.18), also for no
+    /// nodes at all, which has no other effect. At most 512.
+    fn prune(&self, nodes: &[u64]) -> io::Result<()>;
     /// Asks again about every name before it is used next.
     fn forget_everything(&self) -> io::Result<()>;
 }

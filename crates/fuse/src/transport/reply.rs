@@ -1,6 +1,7 @@
 //! Answers of the server as replies.
 
 use super::convert::{errno, missing_attr};
+use crate::server::control::is_control;
 use crate::server::{Attrs, EntryOut, Server};
 use fuser::{
     Errno, FopenFlags, Generation, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyWrite, ReplyXattr,
@@ -12,6 +13,9 @@ use uvfs_vfs::Result;
 /// The numbers of a directory and of its parent, for `.` and `..`.
 pub(super) fn numbers(server: &Server, own: &Attrs) -> (u64, u64) {
     let number = own.attributes.number;
+    if is_control(own.node_id) {
+        return (number, server.vfs.root().number());
+    }
     let parent = server.nodes.get(own.node_id).and_then(|node| node.parent());
     (number, parent.map_or(number, |parent| parent.number()))
 }

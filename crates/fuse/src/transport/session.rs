@@ -100,4 +100,25 @@ impl KernelCache for Connection {
         rustix::io::write(&self.device, &notice)?;
         Ok(())
     }
+
+    fn prune(&self, nodes: &[u64]) -> io::Result<()> {
+        // FUSE_NOTIFY_PRUNE (protocol 7.45): length, code 9, the zero that marks a notice; then
+        // `struct fuse_notify_prune_out`: how many, padding, spare; then the nodes.
+        let length = 32 + 8 * nodes.len();
+        let (length, count) = match (u32::try_from(length), u32::try_from(nodes.len())) {
+            (Ok(length), Ok(count)) => (length, count),
+            _ => return Err(io::Error::from_raw_os_error(libc::E2BIG)),
+        };
+        let mut notice = Vec::with_capacity(length as usize);
+        notice.extend_from_slice(&length.to_ne_bytes());
+        notice.extend_from_slice(&9i32.to_ne_bytes());
+        notice.extend_from_slice(&[0; 8]);
+        notice.extend_from_slice(&count.to_ne_bytes());
+        notice.extend_from_slice(&[0; 12]);
+        for node in nodes {
+            notice.extend_from_slice(&node.to_ne_bytes());
+        }
+        rustix::io::write(&self.device, &notice)?;
+        Ok(())
+    }
 }

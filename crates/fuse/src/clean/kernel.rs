@@ -1,0 +1,334 @@
+//! Asks the kernel to let go of what lies below a directory.
+//!
+//! # Concurrency
+//! On the thread of who cleans, which has its turn and holds no lock while a message is written: some
+//! block until requests in flight are answered. See the rules in the module above.
+//!
+//! # Why
+//! Children go before their directories, the deepest directory first: PRUNE passes over a directory that
+//! has children cached, and is done with one when its write returns; so one pass in that order reaches the
+//! top. A second pass finds what a request in flight kept, and further ones run only while they help.
+//! Forgets come later, through the readers. They are counted rather than looked for, and those that
+//! stay away (in use) show by a pause in which none comes.
+
+use super::{Bridge, KernelHow, KernelReport, Progress};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::io;
+use std::time::{Duration, Instant};
+use uvfs_vfs::{
+    Attributes, Caller, Clean, Cookie, Entries, FileKind, FileRef, InodeId, Name, Node, OpenMode,
+    Opens,
+};
+
+/// Nodes in one message. The kernel takes up to 512 in one step, and other messages in between.
+const BATCH: usize = 256;
+/// Nodes looked at together.
+const LOOK: usize = 4096;
+/// Messages about single nodes or names between two looks whether to go on.
+const STEP: usize = 64;
+/// Passes at most.
+const PASSES_MAX: usize = 4;
+/// No forget for so long: no more will come. The kernel has queued them all when a message returns.
+const QUIET: Duration = Duration::from_millis(50);
+/// As above, in later passes, which seldom find anything.
+const QUIET_LATER: Duration = Duration::from_millis(15);
+/// All forgets are awaited for so long, and so much longer for each.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE_EACH: Duration = Duration::from_micros(50);
+
+/// A node that the kernel holds below the directory.
+#[derive(Debug, Clone, Copy)]
+struct Below {
+    id: u64,
+    kind: FileKind,
+    /// Directories: how far below.
+    depth: u32,
+}
+
+impl Bridge {
+    /// Asks, waits, and says what came of it.
+    pub(super) fn empty_kernel(
+        &self,
+        directory: &Node,
+        clean: Clean,
+        progress: &mut Progress<'_>,
+    ) -> KernelReport {
+        let began = Instant::now();
+        let mut below = self.held_below(directory);
+        let held = below.len() as u64;
+        progress.now.held = held;
+        let mut report = KernelReport { held, ..KernelReport::default() };
+        let asked = match clean.has_names() {
+            true => self.empty_names(directory, clean, &mut below, progress, &mut report),
+            false => self.empty_pages(&below, progress, &mut report),
+        };
+        if let Err(error) = asked {
+            self.counters.notices_failed.hit();
+            report.refused = Some(error.to_string());
+        }
+        report.kept = self.still_held(&mut below);
+        report.let_go = held - report.kept;
+        self.counters.clean_let_go.add(report.let_go);
+        progress.now.let_go = report.let_go;
+        report.waited = began.elapsed();
+        report
+    }
+
+    /// What the kernel holds below `directory`, in the order in which it can let go.
+    fn held_below(&self, directory: &Node) -> Vec<Below> {
+        let mut depths = HashMap::new();
+        let mut below = Vec::new();
+        for ids in self.nodes.ids().chunks(LOOK) {
+            let known = ids.iter().filter_map(|&id| Some((id, self.nodes.get(id)?)));
+            let (ids, nodes): (Vec<u64>, Vec<Node>) = known.unzip();
+            let ids: HashMap<InodeId, u64> = nodes.iter().map(Node::id).zip(ids).collect();
+            for node in self.vfs.those_below(nodes, directory) {
+                let Some(&id) = ids.get(&node.id()) else { continue };
+                let is_directory = node.is_directory();
+                let depth = if is_directory { depth(&node, directory, &mut depths) } else { 0 };
+                below.push(Below { id, kind: node.kind(), depth });
+            }
+        }
+        below.sort_unstable_by_key(|one| (one.kind == FileKind::Directory, Reverse(one.depth)));
+        below
+    }
+
+    fn empty_pages(
+        &self,
+        below: &[Below],
+        progress: &mut Progress<'_>,
+        report: &mut KernelReport,
+    ) -> io::Result<()> {
+        let files: Vec<u64> =
+            below.iter().filter(|one| one.kind == FileKind::Regular).map(|one| one.id).collect();
+        if !files.is_empty() {
+            report.how = KernelHow::Pages;
+        }
+        report.files += self.forget_each(files.iter().copied(), progress)?;
+        Ok(())
+    }
+
+    /// Drops attributes and pages (of a directory, its listing) of each; how many it were.
+    fn forget_each(
+        &self,
+        nodes: impl Iterator<Item = u64>,
+        progress: &mut Progress<'_>,
+    ) -> io::Result<u64> {
+        let mut done = 0;
+        for (at, node) in nodes.enumerate() {
+            if at % STEP == 0 && !progress.step() {
+                break;
+            }
+            gone_is_fine(self.kernel.forget_inode(node))?;
+            progress.now.sent = progress.now.held.min(progress.now.sent + 1);
+            done += 1;
+        }
+        self.counters.clean_asked.add(done);
+        Ok(done)
+    }
+
+    fn empty_names(
+        &self,
+        directory: &Node,
+        clean: Clean,
+        below: &mut Vec<Below>,
+        progress: &mut Progress<'_>,
+        report: &mut KernelReport,
+    ) -> io::Result<()> {
+        let watch = self.nodes.watch_forgets();
+        if !below.is_empty() {
+            let top = self.nodes.id_of(directory.id());
+            report.how = if self.prunes()? { KernelHow::Pruned } else { KernelHow::Entries };
+            for pass in 0..PASSES_MAX {
+                let before = below.len();
+                match report.how {
+                    KernelHow::Pruned => self.prune(below, progress)?,
+                    _ => report.unlisted = self.forget_names(top, below, progress)?,
+                }
+                let quiet = if pass == 0 { QUIET } else { QUIET_LATER };
+                let limit = PATIENCE + PATIENCE_EACH * u32::try_from(before).unwrap_or(u32::MAX);
+                watch.wait(can_go(below, report.how), quiet, limit);
+                let left = self.still_held(below);
+                progress.now.let_go = report.held - left;
+                let done = can_go(below, report.how) == 0 || left == before as u64;
+                if done || !progress.step() {
+                    break;
+                }
+            }
+        }
+        drop(watch);
+        // Listings are names too. Those of directories that went are gone with them.
+        let kept = below.iter().filter(|one| one.kind == FileKind::Directory).map(|one| one.id);
+        let top = self.nodes.id_of(directory.id());
+        self.forget_each(kept.chain(top), progress)?;
+        if clean.has_pages() {
+            // Pages of the others went with their inodes.
+            let used = below.iter().filter(|one| one.kind == FileKind::Regular).map(|one| one.id);
+            report.files += self.forget_each(used, progress)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel can be asked by node. A message about no node changes nothing and tells.
+    fn prunes(&self) -> io::Result<bool> {
+        if let Some(&known) = self.prunes.get() {
+            return Ok(known);
+        }
+        let known = match self.kernel.prune(&[]) {
+            Ok(()) => true,
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => false,
+            Err(error) => return Err(error),
+        };
+        Ok(*self.prunes.get_or_init(|| known))
+    }
+
+    fn prune(&self, below: &[Below], progress: &mut Progress<'_>) -> io::Result<()> {
+        let mut ids = Vec::with_capacity(BATCH);
+        for batch in below.chunks(BATCH) {
+            if !progress.step() {
+                break;
+            }
+            ids.clear();
+            ids.extend(batch.iter().map(|one| one.id));
+            gone_is_fine(self.kernel.prune(&ids))?;
+            self.counters.clean_asked.add(ids.len() as u64);
+            progress.now.sent = progress.now.held.min(progress.now.sent + ids.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// By name, as older kernels have it: every name that the store lists in `top` and in the directories
+    /// held below it, but for those of directories. The kernel would hide the current directory of a process
+    /// behind "(deleted)", and does not tell whether there is such a process. Returns how many directories
+    /// could not be listed.
+    fn forget_names(
+        &self,
+        top: Option<u64>,
+        below: &[Below],
+        progress: &mut Progress<'_>,
+    ) -> io::Result<u64> {
+        let mut unlisted = 0;
+        let directories = below.iter().filter(|one| one.kind == FileKind::Directory);
+        for id in directories.map(|one| one.id).chain(top) {
+            let Some(node) = self.nodes.get(id) else { continue };
+            let mut from = Some(Cookie::default());
+            while let Some(at) = from {
+                if !progress.step() {
+                    return Ok(unlisted);
+                }
+                let Ok(names) = self.list_some(&node, at) else {
+                    unlisted += 1;
+                    break;
+                };
+                from = names.next;
+                for name in &names.names {
+                    gone_is_fine(self.kernel.forget_entry(id, name))?;
+                }
+                let sent = names.names.len() as u64;
+                self.counters.clean_asked.add(sent);
+                progress.now.sent = progress.now.held.min(progress.now.sent + sent);
+            }
+        }
+        Ok(unlisted)
+    }
+
+    /// Some names of `directory` that are no directories. Only names are asked for, so that a listing
+    /// brings nothing into the caches that are being emptied.
+    fn list_some(&self, directory: &Node, from: Cookie) -> uvfs_vfs::Result<SomeNames> {
+        let caller = Caller::root();
+        let tracked = self.vfs.capabilities().opens == Opens::Tracked;
+        let open =
+            tracked.then(|| self.vfs.open(&caller, directory, OpenMode::READ)).transpose()?;
+        let unopened = FileRef::unopened(directory.id());
+        let file = open.as_ref().map_or(unopened, |open| open.reference());
+        let mut names = SomeNames::default();
+        self.vfs.list(&caller, directory, file, from, &mut names)?;
+        Ok(names)
+    }
+
+    /// Drops from `below` what the kernel holds no more; how many are left.
+    fn still_held(&self, below: &mut Vec<Below>) -> u64 {
+        below.retain(|one| self.nodes.is_held(one.id));
+        below.len() as u64
+    }
+}
+
+/// A piece of a listing.
+#[derive(Debug, Default)]
+struct SomeNames {
+    names: Vec<Box<[u8]>>,
+    seen: usize,
+    /// Where to go on; `None` at the end.
+    next: Option<Cookie>,
+}
+
+impl Entries for SomeNames {
+    fn room(&self) -> usize {
+        BATCH - self.seen
+    }
+
+    fn wants_nodes(&self) -> bool {
+        false
+    }
+
+    fn name(&mut self, name: Name<'_>, next: Cookie, _number: u64, kind: FileKind) -> bool {
+        if self.seen == BATCH {
+            return false;
+        }
+        self.seen += 1;
+        if kind != FileKind::Directory {
+            self.names.push(name.as_bytes().into());
+        }
+        self.next = (self.seen == BATCH).then_some(next);
+        true
+    }
+
+    fn node(
+        &mut self,
+        name: Name<'_>,
+        next: Cookie,
+        _node: Node,
+        attributes: &Attributes,
+        _valid: (Duration, Duration),
+    ) -> bool {
+        self.name(name, next, attributes.number, attributes.kind)
+    }
+}
+
+/// How many of `below` the kernel can let go, if nobody uses them.
+fn can_go(below: &[Below], how: KernelHow) -> u64 {
+    let by_name = how == KernelHow::Entries;
+    below.iter().filter(|one| !by_name || one.kind != FileKind::Directory).count() as u64
+}
+
+/// How far `node` lies below `top`; what is in between is remembered in `known`.
+fn depth(node: &Node, top: &Node, known: &mut HashMap<InodeId, u32>) -> u32 {
+    let mut chain = vec![node.id()];
+    let mut at = node.parent();
+    let mut depth = 0;
+    while let Some(parent) = at {
+        if parent == *top {
+            break;
+        }
+        if let Some(&found) = known.get(&parent.id()) {
+            depth = found;
+            break;
+        }
+        chain.push(parent.id());
+        at = parent.parent();
+    }
+    for id in chain.into_iter().rev() {
+        depth += 1;
+        known.insert(id, depth);
+    }
+    depth
+}
+
+/// What the kernel did not have, it has let go.
+fn gone_is_fine(answer: io::Result<()>) -> io::Result<()> {
+    match answer {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,297 @@
+//! Cleaning in front of a kernel that is not there: what it is asked, in which order, and what is made of
+//! its answers. The real one is in `tests/tests/mount_clean.rs`.
+
+use super::*;
+use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
+use uvfs_concurrent::lock::{LockClass, Mutex};
+use uvfs_vfs::{Caller, FileKind, Name, NewKind, NewNode, VfsConfig};
+
+static LOG: LockClass =
+    LockClass::new(400, "fake-kernel", "what a kernel made for a test was asked");
+
+#[derive(Debug, Default)]
+struct Log {
+    pruned: Vec<Vec<u64>>,
+    entries: Vec<(u64, String)>,
+    inodes: Vec<u64>,
+}
+
+impl Log {
+    fn messages(&self) -> usize {
+        self.pruned.len() + self.entries.len() + self.inodes.len()
+    }
+}
+
+/// A kernel that holds one lookup of every node of a [`Tree`].
+struct Fake {
+    nodes: Arc<NodeTable>,
+    names: Vec<(u64, &'static str, u64)>,
+    old: bool,
+    busy: Vec<u64>,
+    fails: Option<i32>,
+    log: Arc<Mutex<Log>>,
+}
+
+impl Fake {
+    fn let_go(&self, id: u64) -> io::Result<()> {
+        let has_children = self.names.iter().any(|one| one.0 == id && self.nodes.is_held(one.2));
+        if !self.nodes.is_held(id) {
+            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+        }
+        if !has_children && !self.busy.contains(&id) {
+            assert!(self.nodes.forget(id, 1));
+        }
+        Ok(())
+    }
+
+    fn answer(&self) -> io::Result<()> {
+        self.fails.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
+    }
+}
+
+impl KernelCache for Fake {
+    fn forget_entry(&self, parent: u64, name: &[u8]) -> io::Result<()> {
+        let name = String::from_utf8_lossy(name).into_owned();
+        let known = self.names.iter().find(|one| one.0 == parent && one.1 == name);
+        self.log.lock().entries.push((parent, name.clone()));
+        self.answer()?;
+        known.map_or(Err(io::Error::from_raw_os_error(libc::ENOENT)), |one| self.let_go(one.2))
+    }
+
+    fn forget_inode(&self, node: u64) -> io::Result<()> {
+        self.log.lock().inodes.push(node);
+        self.answer()
+    }
+
+    fn forget_everything(&self) -> io::Result<()> {
+        panic!("cleaning one directory must not empty the others")
+    }
+
+    fn prune(&self, nodes: &[u64]) -> io::Result<()> {
+        self.log.lock().pruned.push(nodes.to_vec());
+        if self.old {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        self.answer()?;
+        for &node in nodes {
+            let _ = self.let_go(node);
+        }
+        Ok(())
+    }
+}
+
+/// ```text
+/// foo/{a, b, sub/{c, deep/{d}}}   foobar/{x}
+/// ```
+struct Tree {
+    bridge: Arc<Bridge>,
+    foo: Node,
+    log: Arc<Mutex<Log>>,
+    names: Vec<(u64, &'static str, u64)>,
+}
+
+impl Tree {
+    fn new(change: impl FnOnce(&mut Fake)) -> Self {
+        let memory = MemoryBackend::new(MemoryConfig::default()).unwrap();
+        let vfs = Vfs::new(memory, VfsConfig::default()).unwrap();
+        let nodes = Arc::new(NodeTable::new(vfs.clone()));
+        let mut names = Vec::new();
+        let mut make = |parent: &Node, name: &'static str, kind: NewKind<'_>| {
+            let new = NewNode { kind, mode: 0o755, umask: 0 };
+            let found = vfs
+                .create(&Caller::root(), parent, Name::new(name.as_bytes()).unwrap(), &new)
+                .unwrap();
+            let id = nodes.publish(&found.node, found.attributes.number);
+            names.push((nodes.id_of(parent.id()).unwrap(), name, id));
+            found.node
+        };
+        let foo = make(vfs.root(), "foo", NewKind::Directory);
+        let foobar = make(vfs.root(), "foobar", NewKind::Directory);
+        let sub = make(&foo, "sub", NewKind::Directory);
+        let deep = make(&sub, "deep", NewKind::Directory);
+        for (parent, name) in [(&foo, "a"), (&foo, "b"), (&sub, "c"), (&deep, "d"), (&foobar, "x")]
+        {
+            assert_eq!(make(parent, name, NewKind::Regular).kind(), FileKind::Regular);
+        }
+        let log = Arc::new(Mutex::new(&LOG, Log::default()));
+        let mut fake = Fake {
+            nodes: nodes.clone(),
+            names: names.clone(),
+            old: false,
+            busy: Vec::new(),
+            fails: None,
+            log: log.clone(),
+        };
+        change(&mut fake);
+        let bridge = Bridge::new(vfs, nodes, Arc::default(), Box::new(fake), Turns::new());
+        Self { bridge, foo, log, names }
+    }
+
+    fn id(&self, name: &str) -> u64 {
+        id_in(&self.names, name)
+    }
+
+    fn ids<const N: usize>(&self, names: [&str; N]) -> Vec<u64> {
+        let mut ids: Vec<_> = names.map(|name| self.id(name)).into();
+        ids.sort_unstable();
+        ids
+    }
+
+    fn clean(&self, what: Clean) -> MountCleanReport {
+        let mut go_on = |_| ControlFlow::Continue(());
+        self.bridge.clean(&self.foo, what, Dirty::Skip, &mut go_on).unwrap()
+    }
+
+    fn held<const N: usize>(&self, names: [&str; N]) -> bool {
+        names.iter().all(|name| self.bridge.nodes.is_held(self.id(name)))
+    }
+}
+
+fn id_in(names: &[(u64, &'static str, u64)], name: &str) -> u64 {
+    names.iter().find(|one| one.1 == name).unwrap().2
+}
+
+#[test]
+fn children_are_asked_for_before_their_directories_and_nothing_outside_is() {
+    let tree = Tree::new(|_| ());
+    let report = tree.clean(Clean::Names).kernel;
+    assert_eq!((report.how, report.held, report.let_go, report.kept), (KernelHow::Pruned, 6, 6, 0));
+    assert_eq!(report.refused, None);
+    let log = tree.log.lock();
+    assert_eq!(log.pruned[0], [0; 0], "the probe has no effect");
+    let (files, directories) = log.pruned[1].split_at(4);
+    let mut files = files.to_vec();
+    files.sort_unstable();
+    assert_eq!(files, tree.ids(["a", "b", "c", "d"]));
+    assert_eq!(directories, [tree.id("deep"), tree.id("sub")]);
+    assert_eq!(log.pruned.len(), 2);
+    assert_eq!((&log.entries[..], &log.inodes[..]), (&[][..], &[tree.id("foo")][..]));
+    drop(log);
+    assert!(tree.held(["foo", "foobar", "x"]));
+}
+
+#[test]
+fn what_is_in_use_is_kept_with_its_directories_and_counted() {
+    let tree = Tree::new(|fake| fake.busy.push(id_in(&fake.names, "d")));
+    let report = tree.clean(Clean::Both).kernel;
+    assert_eq!((report.held, report.let_go, report.kept, report.files), (6, 3, 3, 1));
+    assert!(tree.held(["d", "deep", "sub"]));
+    // Its pages go all the same, and what is listed of the directories that stay.
+    let mut inodes = tree.log.lock().inodes.clone();
+    inodes.sort_unstable();
+    assert_eq!(inodes, tree.ids(["d", "deep", "sub", "foo"]));
+}
+
+#[test]
+fn pages_alone_are_asked_for_by_file() {
+    let tree = Tree::new(|_| ());
+    let report = tree.clean(Clean::Pages).kernel;
+    let expected = KernelReport {
+        how: KernelHow::Pages,
+        held: 6,
+        kept: 6,
+        files: 4,
+        waited: report.waited,
+        ..KernelReport::default()
+    };
+    assert_eq!(report, expected);
+    let mut log = tree.log.lock();
+    log.inodes.sort_unstable();
+    assert_eq!(log.inodes, tree.ids(["a", "b", "c", "d"]));
+    assert_eq!(log.messages(), 4);
+}
+
+/// An older kernel is asked by name, and never for the name of a directory.
+#[test]
+fn a_kernel_that_cannot_prune_is_asked_by_name() {
+    let tree = Tree::new(|fake| fake.old = true);
+    let report = tree.clean(Clean::Names).kernel;
+    assert_eq!((report.how, report.held, report.let_go), (KernelHow::Entries, 6, 4));
+    assert_eq!((report.kept, report.unlisted, report.refused), (2, 0, None));
+    assert!(tree.held(["foo", "foobar", "x", "sub", "deep"]));
+    let mut log = tree.log.lock();
+    let parents: Vec<u64> = log.entries.iter().map(|one| one.0).collect();
+    let (deep, sub, foo) = (tree.id("deep"), tree.id("sub"), tree.id("foo"));
+    assert!(parents.starts_with(&[deep, sub, foo, foo]), "{parents:?}");
+    let mut named: Vec<_> = log.entries.iter().map(|one| one.1.clone()).collect();
+    named.sort();
+    named.dedup();
+    assert_eq!(named, ["a", "b", "c", "d"]);
+    assert_eq!(log.pruned, [[0; 0]], "only the probe");
+    *log = Log::default();
+    drop(log);
+    tree.clean(Clean::Names);
+    assert_eq!(tree.log.lock().pruned.len(), 0, "it was probed again");
+}
+
+#[test]
+fn a_refusal_is_reported_and_our_own_caches_are_cleaned() {
+    for old in [false, true] {
+        let tree = Tree::new(|fake| (fake.old, fake.fails) = (old, Some(libc::EPERM)));
+        let report = tree.clean(Clean::Both);
+        let refused = io::Error::from_raw_os_error(libc::EPERM).to_string();
+        assert_eq!(report.kernel.refused, Some(refused), "old: {old}");
+        assert_eq!((report.kernel.let_go, report.kernel.kept), (0, 6));
+        assert!(!report.ended_early && report.caches.names.freed.entries > 0, "{report:?}");
+        assert_eq!(tree.bridge.counters.notices_failed.total(), 1);
+    }
+}
+
+#[test]
+fn what_the_kernel_does_not_have_is_let_go() {
+    let tree = Tree::new(|fake| fake.fails = Some(libc::ENOENT));
+    assert_eq!(tree.clean(Clean::Pages).kernel.refused, None);
+    assert_eq!(tree.log.lock().inodes.len(), 4);
+}
+
+#[test]
+fn progress_is_told_and_may_end_it() {
+    let tree = Tree::new(|_| ());
+    let mut seen = Vec::new();
+    let mut tell = |now: MountProgress| {
+        seen.push(now);
+        ControlFlow::Continue(())
+    };
+    tree.bridge.clean(&tree.foo, Clean::Names, Dirty::Skip, &mut tell).unwrap();
+    assert!(seen.iter().any(|now| now.stage == CleanStage::Kernel && now.held == 6));
+    assert_eq!(seen.last().map(|now| (now.sent, now.let_go)), Some((6, 6)));
+
+    let tree = Tree::new(|_| ());
+    let mut end = |_| ControlFlow::Break(());
+    let report = tree.bridge.clean(&tree.foo, Clean::Names, Dirty::Skip, &mut end).unwrap();
+    assert!(report.ended_early);
+    assert_eq!((report.kernel.held, report.kernel.let_go), (6, 0));
+    // The probe changes nothing.
+    let log = tree.log.lock();
+    assert_eq!((log.pruned.concat().len(), log.entries.len(), log.inodes.len()), (0, 0, 0));
+}
+
+#[test]
+fn a_cleaner_fails_when_its_mount_has_ended() {
+    let tree = Tree::new(|_| ());
+    let cleaner = Cleaner::of(&tree.bridge);
+    let clean = |cleaner: &Cleaner| {
+        let mut go_on = |_| ControlFlow::Continue(());
+        let answer = cleaner.clean(&tree.foo, Clean::Both, Dirty::Skip, &mut go_on);
+        answer.err().and_then(|error| error.raw_os_error())
+    };
+    assert_eq!(clean(&cleaner), None);
+    tree.bridge.turns.end();
+    assert_eq!(clean(&cleaner), Some(libc::ENOTCONN));
+    assert_eq!(tree.bridge.counters.cleans_refused.total(), 1);
+    let Tree { bridge, foo, .. } = tree;
+    drop(bridge);
+    let mut go_on = |_| ControlFlow::Continue(());
+    let error = cleaner.clean(&foo, Clean::Both, Dirty::Skip, &mut go_on).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENOTCONN));
+}
+
+#[test]
+fn a_file_is_no_directory() {
+    let tree = Tree::new(|_| ());
+    let file = tree.bridge.nodes.get(tree.id("a")).unwrap();
+    let mut go_on = |_| ControlFlow::Continue(());
+    let error = tree.bridge.clean(&file, Clean::Both, Dirty::Skip, &mut go_on).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENOTDIR));
+    assert_eq!(tree.log.lock().messages(), 0);
+}
