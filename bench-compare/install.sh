@@ -1,5 +1,5 @@
 #!/bin/sh
-# Gets the systems that uvfs-bench compares with: bindfs from Debian; libfuse's own passthrough
+# Gets the systems that uvfs-bench compares with: bindfs, rclone and vmtouch from Debian; libfuse's own passthrough
 # examples, compiled from the copies that Debian ships with libfuse3-dev; Linux's XArray, compiled
 # from Debian's package of the kernel's source (see xarray/README.md); and the Rust crates.
 #
@@ -15,17 +15,18 @@ target=$here/target
 examples=/usr/share/doc/libfuse3-dev/examples
 
 if ! command -v bindfs >/dev/null || ! [ -d "$examples" ] ||
+    ! command -v rclone >/dev/null || ! command -v vmtouch >/dev/null ||
     ! command -v gcc >/dev/null || ! command -v pkg-config >/dev/null ||
     ! command -v objcopy >/dev/null || ! command -v xz >/dev/null; then
     if ! command -v apt-get >/dev/null; then
-        echo "install.sh: no apt-get; install bindfs, binutils, gcc, pkg-config, libfuse3 and xz yourself" >&2
+        echo "install.sh: no apt-get; install bindfs, binutils, gcc, pkg-config, libfuse3, rclone, vmtouch and xz yourself" >&2
         exit 1
     fi
     DEBIAN_FRONTEND=noninteractive
     export DEBIAN_FRONTEND
     apt-get update -q
     apt-get install -y -q --no-install-recommends \
-        bindfs binutils gcc libc6-dev libfuse3-dev pkg-config xz-utils
+        bindfs binutils gcc libc6-dev libfuse3-dev pkg-config rclone vmtouch xz-utils
 fi
 
 if ! "$here/xarray/build.sh"; then
@@ -61,3 +62,4 @@ compile passthrough_fh
 
 echo "bindfs: $(bindfs --version 2>&1 | head -n 1)"
 echo "libfuse passthrough: $target/passthrough_ll and _fh, libfuse $(pkg-config --modversion fuse3)"
+echo "for clean: $(rclone version 2>&1 | head -n 1), $(command -v vmtouch)"

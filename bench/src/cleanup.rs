@@ -1,7 +1,7 @@
-//! Takes away what a run made: mounts, processes, files. Also after a signal or a failure.
+//! Takes away what a run made: mounts, processes, files, control groups. Also after a signal or a failure.
 //!
 //! # Boundary
-//! A register of mountpoints, process ids and work folders. Whoever makes one enters it here
+//! A register of mountpoints, process ids, work folders and control groups. Whoever makes one enters it here
 //! *before* it can outlive the run, and takes it out when it is gone.
 //!
 //! # Concurrency
@@ -12,6 +12,7 @@
 //! A mount left behind by a bench blocks the next one and confuses every later `df`. After SIGKILL
 //! nothing can clean up; the next run then sweeps folders whose process is gone.
 
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -20,6 +21,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{LockClass, Mutex};
 
 static CLASS: LockClass = LockClass::new(1, "bench-cleanup", "what a bench run has to take away");
@@ -32,6 +34,7 @@ struct Register {
     mountpoints: Vec<PathBuf>,
     processes: Vec<u32>,
     folders: Vec<PathBuf>,
+    groups: Vec<PathBuf>,
 }
 
 /// From now on a signal cleans up before it ends the process.
@@ -72,9 +75,20 @@ pub(crate) fn making(folder: &Path) {
     REGISTER.lock().folders.push(folder.to_path_buf());
 }
 
+/// Control group `group` is about to be made.
+pub(crate) fn grouping(group: &Path) {
+    REGISTER.lock().groups.push(group.to_path_buf());
+}
+
+/// Control group `group` is removed.
+pub(crate) fn ungrouped(group: &Path) {
+    REGISTER.lock().groups.retain(|one| one != group);
+}
+
 /// Ends every process, takes away every mount, then every folder.
 pub(crate) fn everything() {
-    let Register { mountpoints, processes, folders } = std::mem::take(&mut *REGISTER.lock());
+    let Register { mountpoints, processes, folders, groups } =
+        std::mem::take(&mut *REGISTER.lock());
     for mountpoint in mountpoints.iter().rev() {
         // Not mounted (yet) is as good as unmounted.
         let _ = rustix::mount::unmount(mountpoint, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
@@ -85,6 +99,27 @@ pub(crate) fn everything() {
         }
     }
     folders.iter().for_each(|folder| remove_folder(folder));
+    groups.iter().for_each(|group| remove_group(group));
+}
+
+/// Removes a control group once the processes in it, which were told to end, have ended.
+pub(crate) fn remove_group(group: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        match fs::remove_dir(group) {
+            Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {}
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                eprintln!("uvfs-bench: {} stays: {error}", group.display());
+                return;
+            }
+            _ => return,
+        }
+        if Instant::now() > deadline {
+            eprintln!("uvfs-bench: {} stays: it is in use", group.display());
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Takes away what runs that were killed left below `work`: folders named by process ids.

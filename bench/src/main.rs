@@ -17,6 +17,8 @@
 #![forbid(unsafe_code)]
 
 mod bare;
+mod chart;
+mod clean;
 mod cleanup;
 mod client;
 mod cpu;
@@ -61,8 +63,13 @@ enum Bench {
     Radix(radix::RadixArguments),
     /// The page cache where everything is there, against the kernel's and against other caches
     Hit(hit::HitArguments),
+    /// Cleaning a directory: the experiment of Li (2013), how soon it takes effect, and rivals
+    Clean(clean::CleanArguments),
     /// What the lock meter costs: the same work with it on and off
     Meter(meter::MeterArguments),
+    /// Opens and reads files as it is told; started by `clean` as the program whose memory is bounded
+    #[command(hide = true)]
+    CleanClient(clean::ClientArguments),
     /// A FUSE server that answers constants; started by `mount` as a rival
     #[command(hide = true)]
     BareServer(BareArguments),
@@ -109,6 +116,8 @@ fn main() -> ExitCode {
         Bench::Evict(arguments) => evict::run(&arguments),
         Bench::Radix(arguments) => radix::run(&arguments),
         Bench::Hit(arguments) => hit::run(&arguments),
+        Bench::Clean(arguments) => clean::run(&arguments),
+        Bench::CleanClient(arguments) => clean::serve(&arguments),
         Bench::Meter(arguments) => meter::run(&arguments),
         Bench::BareServer(arguments) => {
             bare::serve(&arguments.mountpoint, arguments.readers, arguments.stuck_ms)

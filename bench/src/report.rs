@@ -29,6 +29,8 @@ pub(crate) enum Unit {
     MebibytesPerSecond,
     /// Seconds on the clock.
     Seconds,
+    /// Microseconds on the clock.
+    Microseconds,
     /// Nanoseconds on the clock.
     Nanoseconds,
     /// Nanoseconds on the clock for one path.
@@ -41,6 +43,8 @@ pub(crate) enum Unit {
     Share,
     /// The same in hundredths.
     Percent,
+    /// Entries of a cache; fewer are better.
+    Entries,
     /// How many times as long something takes beside something else.
     Slowdown,
 }
@@ -56,10 +60,12 @@ impl Unit {
             Unit::MillionsPerSecond => "M/s",
             Unit::MebibytesPerSecond => "MiB/s",
             Unit::Seconds => "s",
+            Unit::Microseconds => "us",
             Unit::Nanoseconds => "ns",
             Unit::NanosecondsPerWalk => "ns/walk",
             Unit::BytesPerName => "B/name",
             Unit::BytesPerItem => "B/item",
+            Unit::Entries => "entries",
             Unit::Percent => "percent",
             Unit::Share | Unit::Slowdown => "ratio",
         }
@@ -231,7 +237,7 @@ fn write_table(
 }
 
 /// Three or four digits that mean something.
-fn figure(value: f64) -> String {
+pub(crate) fn figure(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),

@@ -34,8 +34,9 @@ pub(crate) struct Running {
     server: Option<Server>,
 }
 
+/// A process that serves a mount. Dropping it unmounts, and waits for its end.
 #[derive(Debug)]
-struct Server {
+pub(crate) struct Server {
     child: Child,
     mountpoint: PathBuf,
 }
@@ -116,7 +117,13 @@ impl Running {
 }
 
 impl Server {
-    fn start(command: &mut Command, mountpoint: PathBuf, log: &Path) -> io::Result<Self> {
+    /// Starts `command`, which serves `mountpoint`, makes that folder, and waits until it is mounted; `log`
+    /// gets what the process says.
+    pub(crate) fn start(
+        command: &mut Command,
+        mountpoint: PathBuf,
+        log: &Path,
+    ) -> io::Result<Self> {
         fs::create_dir_all(&mountpoint).map_err(context(mountpoint.display()))?;
         let device_before = fs::metadata(&mountpoint)?.dev();
         let output = fs::File::create(log)?;
@@ -128,6 +135,11 @@ impl Server {
         let mut server = Self { child, mountpoint };
         server.wait_until_mounted(device_before, log)?;
         Ok(server)
+    }
+
+    /// Where clients work.
+    pub(crate) fn mountpoint(&self) -> &Path {
+        &self.mountpoint
     }
 
     fn wait_until_mounted(&mut self, device_before: u64, log: &Path) -> io::Result<()> {

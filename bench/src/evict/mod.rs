@@ -62,6 +62,15 @@ pub(crate) struct EvictArguments {
     tiny: bool,
 }
 
+/// Misses of the accesses from `counted` on, where what was used longest ago leaves first.
+pub(crate) fn least_recent_misses(capacity: usize, accesses: Vec<u64>, counted: usize) -> u64 {
+    let mut accesses = accesses;
+    let all = accesses.len() - counted;
+    accesses[..counted].iter_mut().for_each(|access| *access |= traces::UNCOUNTED);
+    let trace = Trace { name: String::new(), capacity, accesses };
+    all as u64 - (policies::replay("lru", &trace) * all as f64 / 100.0).round() as u64
+}
+
 /// One figure: trace, system, percent.
 type Row = (String, String, f64);
 
