@@ -11,6 +11,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::ops::ControlFlow;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,8 +35,12 @@ impl Mounted {
         Self::with(Opens::Stateless)
     }
 
-    /// `None` where nothing can be mounted; says so.
     fn with(opens: Opens) -> Option<Self> {
+        Self::over(store(opens))
+    }
+
+    /// `None` where nothing can be mounted; says so.
+    fn over(hostile: Hostile) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             println!("skipped: mounting needs root");
             return None;
@@ -50,10 +55,6 @@ impl Mounted {
         let watchdog = Watchdog::with_rescue(limit, move || {
             abort(&path);
             let _ = uvfs_fuse::unmount(&path, Unmount::Lazy);
-        });
-        let hostile = hostile().claiming(|can| {
-            can.waits = Waits::Sometimes;
-            can.opens = opens;
         });
         let vfs = vfs_over(&hostile, VfsConfig::default());
         let root = root(&vfs);
@@ -117,6 +118,13 @@ impl Mounted {
         self.mount.unmount(Unmount::Idle).unwrap();
         self.mount.wait();
     }
+}
+
+fn store(opens: Opens) -> Hostile {
+    hostile().claiming(|can| {
+        can.waits = Waits::Sometimes;
+        can.opens = opens;
+    })
 }
 
 struct Planted {
@@ -214,6 +222,179 @@ fn pages_are_read_again_and_names_are_not_asked() {
     assert_eq!(lookups, 0);
     assert!(reads >= 100, "{reads}");
     mounted.end();
+}
+
+/// The kernel asks about these names, none of which is there.
+fn assert_missing(directory: &Path, names: impl IntoIterator<Item = u64>) {
+    for at in names {
+        let error = fs::metadata(directory.join(format!("no-{at}"))).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
+    }
+}
+
+/// Names that are missing have no node that could be pruned: those below are asked of the store again, once
+/// each, and no other is.
+#[test]
+fn missing_names_are_asked_again_below_and_not_elsewhere() {
+    let Some(mounted) = Mounted::new() else { return };
+    let (tree, outside) = (mounted.plant("tree", 20), mounted.plant("treetop", 20));
+    let inside = mounted.plant("treetop/tree", 20);
+    let missing = |planted: &Planted| {
+        assert_missing(&planted.path, 0..50);
+        assert_missing(&planted.path.join("sub"), 0..50);
+    };
+    // We made the directories, and would know without the store what is not in them.
+    mounted.clean(".", Clean::Names);
+    for planted in [&tree, &outside, &inside] {
+        let ours = |planted| mounted.asked(|| missing(planted)).0;
+        planted.read();
+        assert_eq!((ours(planted), ours(planted)), (100, 0), "the kernel believes it");
+    }
+    assert_eq!(mounted.mount.statistics().missing, 300);
+
+    for what in [Clean::Names, Clean::Both] {
+        let report = mounted.clean("tree", what);
+        assert_eq!((report.kernel.missing, report.kernel.let_go), (100, 20), "{report:?}");
+        // What it remembers of these names keeps it, whether it believes it or not.
+        assert_eq!(report.kernel.kept, 1);
+        assert_eq!(mounted.mount.statistics().missing, 200);
+        for planted in [&outside, &inside] {
+            assert_eq!(mounted.asked(|| missing(planted)).0, 0);
+            mounted.assert_warm(planted);
+        }
+        let calls = mounted.hostile.journal().len();
+        assert_eq!(mounted.asked(|| missing(&tree)).0, 100);
+        let calls = mounted.hostile.journal().split_off(calls);
+        assert_eq!(calls.iter().filter(|one| one.call == Call::Lookup).count(), 100);
+        assert_eq!(mounted.asked(|| missing(&tree)).0, 0);
+        assert_eq!(mounted.mount.statistics().missing, 300);
+        tree.read();
+    }
+    assert_eq!(mounted.clean("tree", Clean::Pages).kernel.missing, 0);
+    mounted.end();
+}
+
+/// Where no name can ever appear, what is remembered of missing names goes, and the directories with it.
+#[test]
+fn missing_names_keep_no_directory_of_a_store_that_never_changes() {
+    let hostile = store(Opens::Stateless);
+    let before = root(&vfs_over(&hostile, VfsConfig::default()));
+    before.create_directory("tree", 0o755).unwrap();
+    before.create_directory("tree/sub", 0o755).unwrap();
+    drop(before);
+    let Some(mounted) = Mounted::over(hostile.claiming(|can| can.read_only = true)) else { return };
+    let tree = mounted.path("tree");
+    let missing = || {
+        assert_missing(&tree, 0..50);
+        assert_missing(&tree.join("sub"), 0..50);
+    };
+    assert_eq!((mounted.asked(missing).0, mounted.asked(missing).0), (102, 0));
+    let report = mounted.clean("tree", Clean::Names);
+    assert_eq!((report.kernel.missing, report.kernel.held), (100, 1));
+    assert_eq!(report.kernel.let_go, directories(&report, 1));
+    let statistics = mounted.mount.statistics();
+    assert_eq!((statistics.missing, statistics.nodes), (0, 2 - directories(&report, 2)));
+    assert_eq!(mounted.asked(missing).0, 100 + directories(&report, 2));
+    mounted.end();
+}
+
+/// What is recorded has a bound: beyond it the kernel is told to ask again about the oldest.
+#[test]
+fn the_oldest_missing_names_are_asked_again_when_there_are_too_many() {
+    const ROOM: u64 = 16_384;
+    let Some(mounted) = Mounted::new() else { return };
+    mounted.plant("tree", 4);
+    let tree = mounted.path("tree");
+    let asked = |names: std::ops::Range<u64>| {
+        let asked = mounted.asked(|| assert_missing(&tree, names)).0;
+        // It waits for the notices, whatever it cleans.
+        mounted.clean("tree/sub", Clean::Names);
+        asked
+    };
+    assert_eq!(asked(0..ROOM + 10), ROOM + 10);
+    assert_eq!(mounted.mount.statistics().missing, ROOM);
+    assert_eq!(asked(ROOM..ROOM + 10), 0);
+    assert_eq!((asked(0..10), asked(20..30), asked(10..20)), (10, 0, 10));
+    let report = mounted.clean("tree", Clean::Names);
+    assert_eq!((report.kernel.missing, mounted.mount.statistics().missing), (ROOM, 0));
+    assert_eq!(asked(0..ROOM + 10), ROOM + 10);
+    mounted.end();
+}
+
+/// A name that was missing a moment ago is a directory that somebody is in: cleaning never detaches it, also
+/// not while the message about the name was on its way.
+#[test]
+fn names_that_come_and_go_are_never_detached() {
+    let Some(mounted) = Mounted::new() else { return };
+    mounted.plant("tree", 8);
+    let end = Instant::now() + stress_time();
+    let seed = seed();
+    let done = AtomicBool::new(false);
+    let work = AtomicU64::new(0);
+    let (mut rounds, mut missing) = (0u64, 0u64);
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let (mounted, done, work) = (&mounted, &done, &work);
+            scope.spawn(move || {
+                let mut numbers = Numbers(seed ^ thread);
+                while !done.load(Ordering::Relaxed) {
+                    let parent = ["tree", "tree/sub"][numbers.below(2) as usize];
+                    let path = mounted.path(format!("{parent}/{thread}-{}", numbers.below(3)));
+                    assert_missing(&mounted.path(parent), numbers.below(20)..20);
+                    assert!(fs::symlink_metadata(&path).is_err());
+                    come_and_go(&path, numbers.below(5));
+                    assert!(fs::symlink_metadata(&path).is_err());
+                    work.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        while Instant::now() < end {
+            missing += mounted.clean("tree", Clean::Names).kernel.missing;
+            rounds += 1;
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let work = work.load(Ordering::Relaxed);
+    println!("cleaned {rounds} times, told {missing} names, among {work} that came and went");
+    assert!(work > 0 && missing > 0);
+    mounted.end();
+}
+
+/// Makes `path` in one of several ways, uses it, and removes it.
+fn come_and_go(path: &Path, how: u64) {
+    let other = path.with_extension("other");
+    match how {
+        0 | 1 => {
+            if how == 0 {
+                fs::create_dir(path).unwrap();
+            } else {
+                fs::create_dir(&other).unwrap();
+                fs::rename(&other, path).unwrap();
+            }
+            // What a process in it would see.
+            let inside = fs::File::open(path).unwrap();
+            for _ in 0..20 {
+                let link = format!("/proc/self/fd/{}", inside.as_raw_fd());
+                assert_eq!(fs::read_link(link).unwrap(), path, "it was detached");
+                std::thread::yield_now();
+            }
+            fs::write(path.join("inside"), "x").unwrap();
+            fs::remove_file(path.join("inside")).unwrap();
+            return fs::remove_dir(path).unwrap();
+        }
+        2 => fs::write(path, "text").unwrap(),
+        3 => {
+            fs::write(&other, "text").unwrap();
+            fs::hard_link(&other, path).unwrap();
+            fs::remove_file(&other).unwrap();
+        }
+        _ => std::os::unix::fs::symlink("f1", path).unwrap(),
+    }
+    if how < 4 {
+        assert_eq!(fs::read(path).unwrap(), b"text");
+    }
+    assert!(fs::symlink_metadata(path).is_ok());
+    fs::remove_file(path).unwrap();
 }
 
 #[test]

@@ -309,6 +309,36 @@ fn nothing_in_it_can_be_changed() {
     mounted.end();
 }
 
+/// The kernel finds it before it asks to make it, and refuses every write where all is read-only.
+#[test]
+fn it_cannot_be_made_again_nor_written_on_a_read_only_mount() {
+    let Some(mounted) = Mounted::new() else { return };
+    for _ in 0..2 {
+        assert_eq!(errno(fs::create_dir(mounted.path(".uvfs"))), libc::EEXIST);
+    }
+    let mut exclusive = OpenOptions::new();
+    exclusive.write(true).create_new(true);
+    assert_eq!(errno(exclusive.open(mounted.path(".uvfs"))), libc::EEXIST);
+    assert_eq!(names(mounted.directory.path()), ["other", "own"]);
+    let store = mounted.hostile.clone();
+    mounted.end();
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_owned();
+    let _watchdog =
+        Watchdog::with_rescue(Duration::from_secs(90), move || abort_and_unmount(&path));
+    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    let vfs = vfs_over(&store, VfsConfig::default());
+    let mount = Mount::start(vfs, directory.path(), options).unwrap();
+    let file = directory.path().join(".uvfs/drop_caches");
+    assert_eq!(fs::symlink_metadata(&file).unwrap().mode(), 0o100_222);
+    assert_eq!(errno(fs::write(&file, "1:/own")), libc::EROFS);
+    assert_eq!(errno(fs::create_dir(directory.path().join(".uvfs"))), libc::EEXIST);
+    assert_eq!(mount.statistics().cleans, 0);
+    mount.unmount(Unmount::Idle).unwrap();
+    mount.wait();
+}
+
 /// What lies below the directory is asked for again, by the kernel and of the store, and nothing else is.
 #[test]
 fn a_write_cleans_its_directory_and_no_other() {

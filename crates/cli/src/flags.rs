@@ -4,7 +4,7 @@
 //! Names, defaults and help texts. Values that can be wrong in more than form (sizes, durations)
 //! stay text here and are read where a one-line refusal can name the remedy ([`crate::serve`]).
 
-use crate::cleaning::flags::{CachedArguments, DropArguments};
+use crate::cleaning::flags::{CachedArguments, DropArguments, PolicyArguments};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -31,6 +31,7 @@ Examples:
   uvfs cached /srv/data                        what of its files is in memory, by directory
   uvfs drop 1:/srv/data                        takes their pages out of memory
   uvfs drop 3:/mnt/data/photos                 pages, names and inodes of one directory of a mount
+  uvfs policy keep /mnt/data/photos            its caches go last; `once`: they go first
   uvfs unmount /mnt/data                       ends a mount, also one whose daemon died";
 
 const SET_KEYS: &str = "\
@@ -68,8 +69,10 @@ pub(crate) enum Command {
     Set(SetArguments),
     /// Empty caches of one directory, on any file system
     Drop(DropArguments),
-    /// Show what the kernel has in memory of the files below a directory
+    /// Show what is in memory of a directory, uvfs's or the kernel's
     Cached(CachedArguments),
+    /// Mark directories of a mount: their caches are kept longest, or go first
+    Policy(PolicyArguments),
     /// End a mount, with everything written
     Unmount(UnmountArguments),
 }
@@ -128,6 +131,10 @@ pub(crate) struct MountArguments {
     /// `--page-cache write-back` only [default: 5s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) write_back_delay: Option<String>,
+    /// Marks directories from the start, as `uvfs policy` does: a file of lines such as `keep /photos`,
+    /// `once /backup` and `normal /photos/tmp`, with paths from the mount's root on; # begins a comment
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
     /// Threads that read requests from the kernel, 1 to 64 [default: by the number of cores]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) readers: Option<String>,

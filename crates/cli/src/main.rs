@@ -27,6 +27,7 @@ mod logger;
 mod memory;
 mod mountinfo;
 mod plan;
+mod policies;
 mod sandbox;
 mod serve;
 mod set;
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
         Command::Set(arguments) => set::run(&arguments),
         Command::Drop(arguments) => cleaning::drop::run(&arguments),
         Command::Cached(arguments) => cleaning::cached::run(&arguments),
+        Command::Policy(arguments) => cleaning::policy::run(&arguments),
         Command::Unmount(arguments) => unmount::run(&arguments),
     };
     match done {

@@ -14,6 +14,7 @@ use crate::control::client;
 use crate::flags::{MountArguments, PageCache};
 use crate::memory::{self, Machine, Overhead, ram_bytes};
 use crate::mountinfo;
+use crate::policies::PolicyFile;
 use crate::source::{self, Source};
 use crate::units::{self, Size};
 use clap::ValueEnum;
@@ -69,6 +70,8 @@ pub(crate) struct Plan {
     pub(crate) overhead: Overhead,
     /// Threads that read requests, if not as many as the frontend thinks right.
     pub(crate) readers: Option<usize>,
+    /// What is marked from the start.
+    pub(crate) policies: PolicyFile,
     /// Name in the mount table.
     pub(crate) name: String,
     /// The options, for reports.
@@ -100,6 +103,7 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
     let overhead = Overhead::here(readers);
     let config = config(arguments, overhead)?;
     let name = arguments.name.as_deref().map(name).transpose()?;
+    let policies = arguments.policy.as_deref().map(PolicyFile::read).transpose()?;
     let store = store(arguments)?;
     let mounter = Mounter::here();
     let contents = if arguments.nonempty { Contents::MayBeHidden } else { Contents::MustBeEmpty };
@@ -131,7 +135,8 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
         negative_timeout: units::show_duration(config.negative_timeout),
     };
     let name = name.unwrap_or_else(|| store.name());
-    Ok(Plan { store, mountpoint, config, overhead, readers, name, options })
+    let policies = policies.unwrap_or_default();
+    Ok(Plan { store, mountpoint, config, overhead, readers, policies, name, options })
 }
 
 fn store(arguments: &MountArguments) -> Result<Store, Failure> {

@@ -20,11 +20,15 @@
 //! mount is in no table, and only its log tells that it still exists.
 
 mod clean;
+mod policies;
+mod resident;
 
 use crate::Failure;
 use crate::control::cleaned::{Cleaned, Step};
 use crate::control::place;
+use crate::control::policies::{Mark, PolicyRequest};
 use crate::control::protocol::CleanRequest;
+use crate::control::resident::{Cached, CachedRequest};
 use crate::control::server::{Served, Server, Stays};
 use crate::daemon;
 use crate::flags::MountArguments;
@@ -32,9 +36,11 @@ use crate::logger;
 use crate::memory::{self, Machine, Overhead};
 use crate::mountinfo;
 use crate::plan::{self, Options, Plan, Store};
+use crate::policies::PolicyFile;
 use crate::sandbox::{self, Sandbox};
 use crate::set::Setting;
 use crate::unmount;
+use policies::{Look, Policies};
 use rustix::io::Errno;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -112,6 +118,7 @@ struct Live {
     source: String,
     /// The directory that is the source, if it is one.
     directory: Option<PathBuf>,
+    policies: Policies,
     options: Options,
     overhead: Overhead,
     since: u64,
@@ -131,6 +138,7 @@ struct Report<'a> {
     version: &'static str,
     options: &'a Options,
     sandbox: Option<&'a Sandbox>,
+    policies: Vec<Mark>,
     core: Statistics,
     frontend: MountStatistics,
 }
@@ -145,6 +153,7 @@ impl Served for Live {
             version: env!("CARGO_PKG_VERSION"),
             options: &self.options,
             sandbox: self.sandbox.get(),
+            policies: self.policies.list(&self.vfs, Look::Never),
             core: self.vfs.statistics(),
             frontend: self.mount.statistics(),
         };
@@ -181,6 +190,18 @@ impl Served for Live {
         clean::clean(&self.mount, &self.vfs, self.directory.as_deref(), request, progress)
     }
 
+    fn cached(&self, request: &CachedRequest) -> Result<Cached, String> {
+        resident::cached(&self.vfs, self.directory.as_deref(), request)
+    }
+
+    fn set_policy(&self, request: &PolicyRequest) -> Result<(), String> {
+        self.policies.request(&self.vfs, request)
+    }
+
+    fn policies(&self) -> Vec<Mark> {
+        self.policies.list(&self.vfs, Look::Allowed)
+    }
+
     fn unmount(&self, lazy: bool) -> Result<(), Stays> {
         let how = if lazy { Unmount::Lazy } else { Unmount::Idle };
         match self.mount.unmount(how) {
@@ -210,6 +231,7 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
             .and_then(|backend| Vfs::new(backend, plan.config)),
     };
     let vfs = vfs.map_err(|error| Failure::refused(format!("source {source}: {error}")))?;
+    let policies = mark(&vfs, &plan.policies)?;
     let sandbox = Arc::new(OnceLock::new());
     let options = MountOptions {
         source_name: plan.name,
@@ -229,12 +251,28 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
         mountpoint: plan.mountpoint,
         source,
         directory: plan.store.path().map(Path::to_path_buf),
+        policies,
         options: plan.options,
         overhead: plan.overhead,
         since,
         sandbox,
         detached: AtomicBool::new(false),
     }))
+}
+
+/// Marks what `file` says.
+fn mark(vfs: &Arc<Vfs>, file: &PolicyFile) -> Result<Policies, Failure> {
+    let policies = Policies::new();
+    for line in &file.lines {
+        policies.set(vfs, &line.directory, Some(line.policy)).map_err(|cause| {
+            let (policy, directory) = (line.policy, line.directory.display());
+            // Most causes come with what helps.
+            let remedy = if cause.contains("; ") { "" } else { "; name a directory of the source" };
+            let cause = format!("{policy} {directory}: {cause}{remedy}");
+            crate::policies::at(&file.path, line.number, &cause)
+        })?;
+    }
+    Ok(policies)
 }
 
 fn memory_config(size_bytes: u64) -> MemoryConfig {

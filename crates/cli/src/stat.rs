@@ -12,11 +12,13 @@
 
 use crate::Failure;
 use crate::control::client::{self, Unreachable};
+use crate::control::policies::Mark;
 use crate::control::protocol::Request;
 use crate::flags::StatArguments;
 use crate::locks_report::LocksReport;
 use crate::mountinfo::{self, MountEntry};
 use crate::units::{parse_duration, show_bytes, show_count, show_time};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -146,6 +148,7 @@ fn render(report: &Value) -> String {
     row(&mut text, "system calls", &string(&report["sandbox"]["system_calls"]));
     render_caches(&mut text, core);
     render_section(&mut text, "memory", &core["budget"]);
+    render_policies(&mut text, &report["policies"], &core["policies"]);
     render_section(&mut text, "path walks in process", &core["walks"]);
     render_section(&mut text, "kernel", &report["frontend"]);
     render_section(&mut text, "store", &pairs_to_object(&core["backend"]));
@@ -169,6 +172,22 @@ fn render_caches(text: &mut String, core: &Value) {
     }
     for (name, value) in counters.iter().filter(|(_, value)| value.is_u64()) {
         row(text, &words(name), &amount(value, unit_of(name)));
+    }
+}
+
+/// What is marked, and what is cached by these marks; nothing if nothing is.
+fn render_policies(text: &mut String, marks: &Value, counters: &Value) {
+    let marks = Vec::<Mark>::deserialize(marks).unwrap_or_default();
+    if marks.is_empty() {
+        return;
+    }
+    render_section(text, "policies", counters);
+    if !counters.is_object() {
+        line(text, "", "");
+        line(text, "policies", "");
+    }
+    for mark in marks {
+        row(text, &mark.policy, &mark.place());
     }
 }
 
@@ -275,8 +294,11 @@ mod tests {
             "options": {"allow_other": true, "read_only": false, "attr_timeout": "1s",
                 "size_bytes": null},
             "sandbox": {"files": "only the source and /proc", "system_calls": "50 denied"},
+            "policies": [{"policy": "keep", "path": "/photos", "inode": 7, "moved": false},
+                {"policy": "once", "path": "/b", "inode": 8, "moved": true}],
             "core": {
                 "store": "directory",
+                "policies": {"kept_name_bytes": 2048, "marks": 2},
                 "budget": {"limit_bytes": 8_388_608, "overhead_bytes": 4_194_304,
                     "held_bytes": 3584, "metadata_bytes": 2048,
                     "metadata_max_bytes": 4_192_768, "page_bytes": 1536,
@@ -320,6 +342,12 @@ memory
   overhead bytes       4.0 MiB
   page bytes           1.5 KiB
   page max bytes       4.0 MiB
+
+policies
+  kept name bytes      2.0 KiB
+  marks                2
+  keep                 /photos
+  once                 /b (renamed since; inode 8)
 
 path walks in process
   fast                 9

@@ -21,6 +21,7 @@
 //! * [`radix`]: indexes to values in a tree with tags, searched without a lock.
 //! * [`frame`]: the memory that pages of files lie in, referenced by speculation and read by version;
 //!   [`replacement`]: which of them should leave.
+//! * [`class`]: what goes before the rest, and what after it.
 //! * [`shard`]: one structure split into lock-protected shards by key.
 //! * [`counter`]: statistics that threads do not fight over.
 //! * [`gate`]: a bounded number of threads at once, without waiting.
@@ -28,6 +29,7 @@
 //!   here makes any but for memory.
 
 mod cells;
+pub mod class;
 pub mod complete;
 pub mod counter;
 pub mod epoch;

@@ -6,7 +6,7 @@
 //! requests for it to answer first.
 
 use crate::clean::{Bridge, Cleaner, MountCleanReport, MountProgress, Turns};
-use crate::notify::{Notices, Notifier};
+use crate::notify::Notifier;
 use crate::server::{Server, Settings};
 use crate::statistics::MountStatistics;
 use crate::transport::{Connection, Session};
@@ -136,7 +136,7 @@ impl Mount {
         let session = open_session(&mountpoint, readers, &options, &server, &work)?;
         let undo = LazyUnmount(Some(&mountpoint));
         let connection = session.connection()?;
-        let notices = Notices::new();
+        let notices = server.notices.clone();
         let kernel = Box::new(connection.try_clone()?);
         let notifier = notices.start(kernel, server.nodes.clone(), server.counters.clone())?;
         let end = Arc::new(End {
@@ -146,7 +146,8 @@ impl Mount {
         let turns = Turns::new();
         let kernel = Box::new(connection.try_clone()?);
         let (nodes, counters) = (server.nodes.clone(), server.counters.clone());
-        let bridge = Bridge::new(vfs.clone(), nodes, counters, kernel, turns.clone());
+        let bridge =
+            Bridge::new(vfs.clone(), nodes, counters, kernel, notices.clone(), turns.clone());
         server.control.connect(Box::new(Cleaner::of(&bridge)));
         start_session(session, options.prepare_thread, end.clone(), turns)?;
         vfs.observe(Some(notices));
@@ -168,6 +169,7 @@ impl Mount {
             workers: self.work.workers(),
             nodes,
             lookups,
+            missing: self.server.nodes.missing.count(),
             files: self.server.files.count(),
             passthrough: self.connection.passthrough(),
             ..self.server.counters.snapshot()

@@ -98,6 +98,8 @@ pub struct MountStatistics {
     pub nodes: u64,
     /// Lookups that the kernel still owes forgets for.
     pub lookups: u64,
+    /// Names that the kernel was told to be missing, for some time.
+    pub missing: u64,
     /// Open files and directories.
     pub files: u64,
     /// Whether the kernel may read and write host files directly.
@@ -137,6 +139,7 @@ impl Counters {
             workers: 0,
             nodes: 0,
             lookups: 0,
+            missing: 0,
             files: 0,
             passthrough: false,
             requests: self.requests.counts(),

@@ -33,6 +33,7 @@ mod ops;
 mod page;
 mod paths;
 pub mod permission;
+mod policy;
 mod reclaim;
 mod statistics;
 mod vfs;
@@ -58,6 +59,9 @@ pub use mount::{MountId, MountInfo, Namespace, Unmount};
 pub use name::{NAME_MAX, Name, PATH_MAX};
 pub use ops::{Entries, Found, Lookup, OpenFile};
 pub use permission::Access;
-pub use statistics::{BudgetStatistics, CacheStatistics, Statistics, WalkStatistics};
+pub use policy::{CachePolicy, POLICIES_MAX};
+pub use statistics::{
+    BudgetStatistics, CacheStatistics, PolicyStatistics, Statistics, WalkStatistics,
+};
 pub use vfs::Vfs;
 pub use walk::{Resolve, Symlinks};

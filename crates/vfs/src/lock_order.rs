@@ -17,12 +17,18 @@ macro_rules! classes {
 classes! {
     /// End of a FUSE session.
     FUSE_END = 4, "fuse-end", "whether a session has ended";
+    /// Who cleans a mount.
+    FUSE_CLEAN = 5, "fuse-clean", "who cleans a mount now, and who waits for it";
     /// The FUSE frontend's notifier thread.
     FUSE_NOTIFIER = 6, "fuse-notifier", "the notifier thread of a mount, until it is joined";
     /// The FUSE frontend's node ids that are not inode numbers.
     FUSE_ALIASES = 8, "fuse-aliases", "node ids of objects whose inode number was taken";
     /// The FUSE frontend's table of node ids.
     FUSE_NODES = 10, "fuse-nodes", "node ids the kernel holds, with their lookup counts";
+    /// Forgets that somebody waits for.
+    FUSE_FORGETS = 11, "fuse-forgets", "count of node ids forgotten while somebody waits for it";
+    /// Names that the kernel believes to be missing.
+    FUSE_MISSING = 12, "fuse-missing", "one shard of the names that the kernel believes to be missing";
     /// The FUSE frontend's open files.
     FUSE_FILES = 20, "fuse-files", "open files of the kernel, by file handle";
     /// The passthrough state of one inode.
@@ -37,6 +43,8 @@ classes! {
     MOVES = 90, "moves", "whether somebody moves a directory to another parent";
     /// Parent link of one directory.
     INODE_PARENT = 100, "inode-parent", "the parent of one directory inode";
+    /// Cleanings and moves.
+    CLEANINGS = 104, "cleanings", "whether a cleaning takes effect, or something that moves arrives";
     /// A listing of one directory on its way into the cache.
     LISTING = 105, "listing", "how far a listing of one directory has come into the cache";
     /// In-flight changes of one directory.
@@ -47,6 +55,8 @@ classes! {
     FLIGHT = 114, "flight", "whether one lookup in flight has its answer";
     /// One bucket of the name table.
     NAMES = 120, "names", "one bucket of the name table";
+    /// Names that are to go first.
+    NAMES_ONCE = 122, "names-once", "the queue of names that are to go before all others";
     /// One bucket of the table of whole paths.
     PATHS = 125, "paths", "one bucket of the table of whole paths";
     /// One shard of the inode table.
@@ -89,6 +99,8 @@ classes! {
     PAGE_BUFFERS = 192, "page-buffers", "buffers for runs of pages that are not in use";
     /// The threads that read ahead and write back.
     PAGE_WORK = 194, "page-work", "what is to be read ahead and written back, and by how many threads";
+    /// Marked directories.
+    POLICIES = 198, "policies", "the directories that are marked to be kept, or to go first";
     /// The listener for changes.
     OBSERVER = 200, "observer", "the frontend that wants to hear of changes";
     /// Hostile backend: its plan.

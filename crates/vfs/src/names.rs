@@ -18,14 +18,21 @@
 //! so renaming a directory moves none of its children, and no reader is carried to another chain.
 //! Forgetting all names of a directory is one store; what is left of them goes when the clock hand
 //! comes by. Bad at: listing a directory, which the table cannot.
+//!
+//! Names that are to go first ([`Class::Once`]) wait in a queue beside the table, since the hand would pass,
+//! and age, all others on its way to each of them. Those that are to be kept ([`Class::Keep`]) are passed
+//! over by the hand; how long that may go on is [`crate::reclaim`]'s to say, by the bytes counted here.
 
 use crate::backend::InodeId;
-use crate::inode::{Expiry, Inode, Moment, Node, Ticket};
+use crate::inode::{Expiry, INODE_BYTES, Inode, Moment, Node, Ticket};
 use crate::lock_order;
 use crate::name::Name;
 use crate::statistics::Counters;
+use std::collections::{HashSet, VecDeque};
+use uvfs_concurrent::class::Class;
 use uvfs_concurrent::epoch::{self, Guard};
 use uvfs_concurrent::generations::Generations;
+use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::name_table::{Entry, Hand, NameTable, Verdict};
 use uvfs_concurrent::object::Ref;
 use uvfs_concurrent::primitive::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -67,6 +74,10 @@ mod weight {
     pub(crate) const MOST: u8 = 2;
     /// Most for a directory: many paths lead through it.
     pub(crate) const DIRECTORY: u8 = 3;
+    /// Most for what is to go first: a directory is spared once, since what is below leads through it.
+    pub(super) const fn most_once(directory: bool) -> u8 {
+        if directory { ASKED } else { PROBATION }
+    }
 }
 
 /// One cached name. Its key is in the table's entry.
@@ -115,7 +126,7 @@ impl Dentry {
     /// As [`Dentry::believed`], as far as it can be said without the directory.
     #[inline]
     fn stands(&self, now: &mut Option<Moment>) -> bool {
-        self.expiry.valid_at(now) && self.inode.as_ref().is_none_or(|inode| !inode.is_dead())
+        self.expiry.valid_at(now) && self.inode.as_ref().is_none_or(|inode| inode.can_be_found())
     }
 }
 
@@ -139,9 +150,33 @@ pub(crate) fn touch(name: &CachedName, directory: bool) -> bool {
     let most = if directory { weight::DIRECTORY } else { weight::MOST };
     let warm = name.weight() >= most;
     if !warm {
-        name.touch(most);
+        let once = name.class() == Class::Once;
+        name.touch(if once { weight::most_once(directory) } else { most });
     }
     warm
+}
+
+/// Finds a name that is to go first, or one that took its place.
+#[derive(Debug, Clone, Copy)]
+struct Reminder {
+    directory: u64,
+    hash: u32,
+}
+
+/// Reminders of names that have gone, beyond as many as there are names.
+const REMINDERS_SPARE: usize = 64;
+/// Reminders looked at for one name.
+const ONCE_LOOKS: usize = 16;
+
+/// The class of a name where `class` holds. The way to a directory that is to be kept is kept with it.
+fn class_of(class: Class, inode: Option<&Ref<Inode>>) -> Class {
+    let mark = inode.filter(|inode| inode.is_directory()).and_then(|inode| inode.own_mark());
+    if mark == Some(Class::Keep) { Class::Keep } else { class }
+}
+
+/// What a name takes with the inode that it leads to.
+fn charge(name: &CachedName) -> usize {
+    name.bytes() + if name.value().inode().is_some() { INODE_BYTES } else { 0 }
 }
 
 /// Bytes of a bucket of a name table: one line.
@@ -153,6 +188,12 @@ pub(crate) struct NameCache {
     hand: Hand,
     negative_hand: Hand,
     negatives: AtomicUsize,
+    /// Bytes of names that are to be kept, with the inodes that they lead to.
+    kept_bytes: AtomicUsize,
+    /// Names that are to go first, oldest first, with some that have gone.
+    once: Mutex<VecDeque<Reminder>>,
+    /// Names that are to go first.
+    once_count: AtomicUsize,
     /// Names that went although they may still exist: no directory of their stripe is complete.
     losses: Generations,
 }
@@ -165,6 +206,9 @@ impl NameCache {
             hand: Hand::default(),
             negative_hand: Hand::default(),
             negatives: AtomicUsize::new(0),
+            kept_bytes: AtomicUsize::new(0),
+            once: Mutex::new(&lock_order::NAMES_ONCE, VecDeque::new()),
+            once_count: AtomicUsize::new(0),
             losses: Generations::default(),
         }
     }
@@ -260,9 +304,16 @@ impl NameCache {
         // A name that is told again, by a listing for one, is as much in use as it was.
         let known = self.table.get(&guard, hash, directory.id.0, name);
         let known = known.filter(|known| known.value().meaning() == dentry.meaning());
-        let weight = known.map_or(weight, |known| weight.max(known.weight()));
-        let old = self.table.insert(&guard, hash, directory.id.0, name, weight, dentry)?;
-        self.removed(old)
+        let class = class_of(directory.class(), dentry.inode.as_ref());
+        let weight = match class {
+            Class::Once => weight::PROBATION,
+            _ => known.map_or(weight, |known| weight.max(known.weight())),
+        };
+        let worth = (weight, class);
+        let inserted = self.table.insert_as(&guard, hash, directory.id.0, name, worth, dentry);
+        // Not the class that it has by now: who changed it has counted that.
+        self.joined(class, inserted.entry);
+        self.removed(inserted.replaced?)
     }
 
     /// Forgets one name that may exist.
@@ -293,11 +344,20 @@ impl NameCache {
     /// Moves the clock hand over `buckets` buckets: what was used since it last came by gets another
     /// round, what was not goes. Returns the inodes that lost their last name and that nobody holds,
     /// marked as queued.
-    pub(crate) fn sweep(&self, buckets: usize, counters: &Counters) -> Vec<Ref<Inode>> {
+    /// Names that are to be kept are passed over if `spare_kept`.
+    pub(crate) fn sweep(
+        &self,
+        buckets: usize,
+        spare_kept: bool,
+        counters: &Counters,
+    ) -> Vec<Ref<Inode>> {
         let mut now = None;
         self.sweep_with(&self.hand, buckets, |entry| {
             if !entry.value().stands(&mut now) {
                 return Verdict::Remove;
+            }
+            if spare_kept && entry.class() == Class::Keep {
+                return Verdict::Keep;
             }
             let used = entry.value().inode().is_some_and(|inode| inode.untouch());
             if used | (entry.age() > 0) {
@@ -341,6 +401,120 @@ impl NameCache {
         removed.into_iter().filter_map(|entry| self.removed(entry)).collect()
     }
 
+    /// A name is of this class now.
+    fn joined(&self, class: Class, name: &CachedName) {
+        match class {
+            Class::Normal => {}
+            // ORDERING: Relaxed, both; sizes, which wrap where a name leaves before it was counted.
+            Class::Keep => _ = self.kept_bytes.fetch_add(charge(name), Relaxed),
+            Class::Once => {
+                self.once_count.fetch_add(1, Relaxed);
+                self.remind(Reminder { directory: name.parent(), hash: name.hash() as u32 });
+            }
+        }
+    }
+
+    /// A name is not of this class any more.
+    fn left(&self, class: Class, name: &CachedName) {
+        match class {
+            Class::Normal => {}
+            // ORDERING: Relaxed, both; as in `joined`.
+            Class::Keep => _ = self.kept_bytes.fetch_sub(charge(name), Relaxed),
+            Class::Once => _ = self.once_count.fetch_sub(1, Relaxed),
+        }
+    }
+
+    /// Bytes of names that are to be kept, with the inodes that they lead to, as far as these are known by
+    /// one name.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        // ORDERING: Relaxed; a size. It may be below zero for a moment.
+        (self.kept_bytes.load(Relaxed) as isize).max(0) as usize
+    }
+
+    /// Names that are to go first.
+    pub(crate) fn once_count(&self) -> usize {
+        // ORDERING: Relaxed; as in `kept_bytes`.
+        (self.once_count.load(Relaxed) as isize).max(0) as usize
+    }
+
+    /// Bytes of what is remembered of names that are to go first.
+    pub(crate) fn once_bytes(&self) -> usize {
+        self.once_count() * 2 * size_of::<Reminder>()
+    }
+
+    fn remind(&self, name: Reminder) {
+        let most = 2 * self.once_count() + REMINDERS_SPARE;
+        let crowded = {
+            let mut once = self.once.lock();
+            once.push_back(name);
+            if once.len() > most { std::mem::take(&mut *once) } else { VecDeque::new() }
+        };
+        if crowded.is_empty() {
+            return;
+        }
+        // Those whose names went otherwise: a constant share of the work per name.
+        let (guard, mut seen) = (epoch::pin(), HashSet::new());
+        let is_once = |entry: &CachedName| entry.class() == Class::Once;
+        let mut stands: VecDeque<_> = crowded
+            .into_iter()
+            .filter(|name| seen.insert((name.directory, name.hash)))
+            .filter(|name| {
+                self.table.find_if(&guard, name.hash.into(), name.directory, is_once).is_some()
+            })
+            .collect();
+        let mut once = self.once.lock();
+        stands.append(&mut once);
+        *once = stands;
+    }
+
+    /// Takes out the name that came first of those that are to go first. `None` if there is none; else the
+    /// inode that lost its last name by it, as [`NameCache::sweep`].
+    pub(crate) fn forget_once(&self, counters: &Counters) -> Option<Vec<Ref<Inode>>> {
+        for _ in 0..ONCE_LOOKS {
+            let name = self.once.lock().pop_front()?;
+            let (guard, mut spared) = (epoch::pin(), false);
+            self.losses.advance(name.directory);
+            let gone = self.table.remove_if(&guard, name.hash.into(), name.directory, |entry| {
+                let is_once = entry.class() == Class::Once;
+                // Only directories have any: see `touch`.
+                spared = is_once && entry.age() > 0;
+                is_once && !spared
+            });
+            if spared {
+                self.once.lock().push_back(name);
+            }
+            if let Some(entry) = gone {
+                counters.names_evicted.hit();
+                return Some(self.removed(entry).into_iter().collect());
+            }
+        }
+        None
+    }
+
+    /// Puts names into other classes: those in some buckets of which `policy` says another one than they
+    /// have, by the class that holds in their directory.
+    pub(crate) fn classify(
+        &self,
+        (first, buckets): (usize, usize),
+        mut policy: impl FnMut(&CachedName) -> Option<Class>,
+    ) {
+        let guard = epoch::pin();
+        self.table.sweep(&guard, &Hand::at(first), buckets, |entry| {
+            let class = policy(entry).map(|class| class_of(class, entry.value().inode()));
+            if let Some(class) = class
+                && class != entry.class()
+                && let Some(old) = self.table.set_class(&guard, entry, class)
+            {
+                if class == Class::Once {
+                    while entry.age() > 0 {}
+                }
+                self.joined(class, entry);
+                self.left(old, entry);
+            }
+            Verdict::Keep
+        });
+    }
+
     /// Takes names out of the part of the table from bucket `first` on: those that `verdict` says, which
     /// their directories do not believe any more, so that nothing is lost by it ([`NameCache::losses`]).
     pub(crate) fn reap(
@@ -377,6 +551,7 @@ impl NameCache {
 
     /// Accounts for a name that left the table.
     fn removed(&self, entry: &CachedName) -> Option<Ref<Inode>> {
+        self.left(entry.class(), entry);
         match entry.value().inode() {
             Some(inode) => inode.lost_name().then(|| inode.try_clone()).flatten(),
             None => {
@@ -410,7 +585,7 @@ impl NameCache {
 
     /// Bytes of names and table.
     pub(crate) fn bytes(&self) -> usize {
-        self.table.bytes()
+        self.table.bytes() + self.once_bytes()
     }
 
     /// The length of the first component of `path`, which does not start with a slash, and its hash.

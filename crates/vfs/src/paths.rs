@@ -194,7 +194,7 @@ impl PathCache {
         shape == self.shape.now()
             && entries == self.entries.of(directory.0)
             && expiry.valid_at(now)
-            && !memo.inode.is_dead()
+            && memo.inode.can_be_found()
     }
 
     /// Whether a path that is walked often should get a memo now. `bytes_max` is the room for all.

@@ -39,6 +39,10 @@ const STEPS_MAX: usize = 256;
 const TURNS: usize = 5;
 /// Share of what names and inodes may have that is left for entries, however large their table is.
 const ENTRIES_SHARE: u64 = 4;
+/// Share of that which names to be kept leave to the others.
+const OTHERS_SHARE: u64 = 8;
+/// Turns of the hand that may be in vain before names to be kept go, too.
+const KEPT_TURNS: usize = 4;
 /// Garbage is freed when it exceeds this share of the room.
 const GARBAGE_SHARE: u64 = 128;
 /// Steps after something went out of use.
@@ -153,17 +157,22 @@ impl Core {
     /// Forgets until everything is within the budget, or nothing more can go: the rest is in use, or was
     /// added meanwhile. Calls the backend.
     pub(crate) fn shrink(&self) {
-        let mut held = usize::MAX;
-        // Each round but the last has made it smaller; the bound is for those who add meanwhile.
+        let (mut held, mut last) = (usize::MAX, false);
+        // Each round but the last two has made it smaller; the bound is for those who add meanwhile.
         for _ in 0..64 {
             self.trim_pages();
             epoch::collect();
             let now = self.metadata_bytes();
-            if !self.is_over() || now >= held {
+            if !self.is_over() || (now >= held && last) {
                 return;
             }
-            held = now;
             let turns = TURNS * self.turn();
+            // What is to be kept goes when nothing else does.
+            last = now >= held;
+            if last {
+                self.budget.took(turns, false);
+            }
+            held = now;
             self.reclaim(None, turns + usize::try_from(self.inodes.orphans()).unwrap_or(0));
         }
     }
@@ -229,8 +238,23 @@ impl Core {
     fn forget_some(&self) -> Vec<Ref<Inode>> {
         match self.inodes.next_orphan() {
             Some(orphan) => vec![orphan],
-            None => self.names.sweep(BUCKETS, &self.counters),
+            None => self
+                .names
+                .forget_once(&self.counters)
+                .unwrap_or_else(|| self.names.sweep(BUCKETS, self.spares_kept(), &self.counters)),
         }
+    }
+
+    /// Whether names that are to be kept are: as long as they leave the others some room, and something
+    /// else goes.
+    fn spares_kept(&self) -> bool {
+        let kept = self.names.kept_bytes() as u64;
+        if kept == 0 {
+            return true;
+        }
+        let tables = (self.names.table_bytes() + self.paths.table_bytes()) as u64;
+        let room = self.metadata_allowed().saturating_sub(tables);
+        kept <= room - room / OTHERS_SHARE && self.budget.idle_steps() <= KEPT_TURNS * self.turn()
     }
 
     /// Room for memos of whole paths.

@@ -103,6 +103,21 @@ pub struct WalkStatistics {
     pub slow: Vec<(&'static str, u64)>,
 }
 
+/// What is marked by [`crate::Vfs::set_policy`], and what is cached by these marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct PolicyStatistics {
+    /// Marked directories.
+    pub marks: u64,
+    /// Bytes of names that are to be kept, with the inodes that they lead to.
+    pub kept_name_bytes: u64,
+    /// Names that are to go first.
+    pub once_names: u64,
+    /// Pages that are to be kept.
+    pub kept_pages: u64,
+    /// Pages that are to go first.
+    pub once_pages: u64,
+}
+
 /// Counts walks.
 #[derive(Debug, Default)]
 pub(crate) struct WalkCounters {
@@ -150,6 +165,8 @@ pub struct Statistics {
     pub orphans: u64,
     /// File data in the core's cache.
     pub pages: PageStatistics,
+    /// What is marked to be kept, or to go first.
+    pub policies: PolicyStatistics,
     /// Answers of the store not kept, because a change overtook them.
     pub discarded: u64,
     /// Times the store had changed behind the caches.

@@ -28,13 +28,14 @@ use crate::ops::Turns;
 use crate::page::{FilePages, PageCache};
 use crate::paths::PathCache;
 use crate::permission::{self, Access};
+use crate::policy::Marks;
 use crate::reclaim;
 use crate::statistics::{CacheStatistics, Counters, Statistics};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use uvfs_concurrent::epoch;
 use uvfs_concurrent::generations::Generation;
-use uvfs_concurrent::lock::{RwLock, order};
+use uvfs_concurrent::lock::{Mutex, RwLock, order};
 
 /// The parts that operations share.
 pub(crate) struct Core {
@@ -44,7 +45,11 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     /// The generation of cleanings ([`crate::clean`]).
     pub(crate) cleans: Generation,
+    /// Held while a cleaning takes effect, and while the moment of an arrival is taken.
+    pub(crate) cleanings: Mutex<()>,
     pub(crate) inodes: InodeTable,
+    /// The directories that are marked ([`crate::policy`]).
+    pub(crate) marks: Marks,
     pub(crate) names: NameCache,
     pub(crate) paths: PathCache,
     pub(crate) flights: Flights,
@@ -82,7 +87,9 @@ impl Vfs {
             backend: Box::new(backend),
             clock: Clock::default(),
             cleans: Generation::default(),
+            cleanings: Mutex::new(&lock_order::CLEANINGS, ()),
             inodes: InodeTable::new(),
+            marks: Marks::new(),
             names: NameCache::new(reclaim::names_expected(&config)),
             paths: PathCache::new(),
             flights: Flights::new(),
@@ -170,6 +177,7 @@ impl Vfs {
             inodes_active: core.inodes.racy_active(),
             orphans: core.inodes.orphans(),
             pages: core.pages.statistics(core.pages_allowed()),
+            policies: core.policy_statistics(),
             discarded: counters.discarded.total(),
             stale: counters.stale.total(),
             news: counters.news.total(),
@@ -311,10 +319,11 @@ impl Core {
     pub(crate) fn pages_of<'a>(&self, node: &'a Node) -> &'a Arc<FilePages> {
         let pages = &node.inode.rest().used().pages;
         let shared = self.capabilities.authority == Authority::Shared;
-        pages.get_or_init(|| {
-            let home = node.inode.home().and_then(|id| self.inodes.find(id));
-            self.pages.file(node.id(), (home, self.clock.now()), shared)
-        })
+        let pages = pages.get_or_init(|| self.pages.file(node.id(), self.clock.now(), shared));
+        if pages.home() != node.inode.home() {
+            self.settle_home(&node.inode, pages);
+        }
+        pages
     }
 
     /// Whether the core must apply ownership rules for `caller` itself.

@@ -1,7 +1,10 @@
-//! `uvfs cached`: what the kernel has in memory of the files below a directory.
+//! `uvfs cached`: what is in memory of a directory, by directory.
+//!
+//! Of any file system: what the kernel has of its files. Of a uvfs mount: what uvfs has.
 //!
 //! # Boundary
-//! Walks, and prints what [`Census`] added up; once, or again and again.
+//! Walks, and prints what [`Census`] added up, or asks a mount's daemon ([`MountView`]); once, or again
+//! and again.
 //!
 //! # Why
 //! Counting pages is a visit to every file, so a view is as old as its walk is long; the time is printed.
@@ -11,8 +14,10 @@
 use super::flags::CachedArguments;
 use super::interrupt::Interrupt;
 use super::meter::{self, Meter};
+use super::mounted::{self, Target};
 use super::opener::{Fill, Offered};
 use super::report::{Spinner, failure, left_alone};
+use super::resident::MountView;
 use super::tally::Outcome;
 use super::tree::{Census, Tree, summary};
 use super::walk::Walk;
@@ -38,23 +43,63 @@ pub(crate) fn run(arguments: &CachedArguments) -> Result<ExitCode, Failure> {
         Some(text) => interval(text)?,
     };
     let offered = Offered::probe();
+    if let Some(target) = target(arguments, offered)? {
+        return show(arguments, interval, |_| {
+            let view = MountView::take(&target, arguments)?;
+            Ok(Shown { text: view.text(), json: view.json(), status: Some(Ok(ExitCode::SUCCESS)) })
+        });
+    }
     if arguments.no_fill && !offered.can_leave_alone() {
         return Err(super::drop::no_resolve_cached());
     }
     let directory = open(arguments)?;
+    show(arguments, interval, |interrupt| {
+        let view = View::take(arguments, &directory, offered, interrupt)?;
+        let is_part = view.outcome.interrupted && arguments.watch;
+        let status = (!is_part).then(|| view.status(arguments));
+        Ok(Shown { text: view.text(), json: view.json(arguments), status })
+    })
+}
+
+/// The directory of a uvfs mount whose daemon is to be asked.
+fn target(arguments: &CachedArguments, offered: Offered) -> Result<Option<Target>, Failure> {
+    let path = &arguments.directory;
+    // In a mount that this user may not enter, or whose daemon is gone, links cannot be followed.
+    let whole = path.canonicalize().or_else(|_| std::path::absolute(path));
+    let Some(whole) = whole.ok().filter(|_| !arguments.kernel) else { return Ok(None) };
+    match Target::find(&whole, offered) {
+        Ok(target) => Ok(target),
+        Err(mounted::Refused::Failure(failure)) => Err(failure),
+        // What opens it next says so, in words.
+        Err(mounted::Refused::NotOpened(_)) => Ok(None),
+    }
+}
+
+/// A view, laid out.
+struct Shown {
+    text: String,
+    json: Value,
+    /// How a command ends that shows only this; nothing if it is not to be shown.
+    status: Option<Result<ExitCode, Failure>>,
+}
+
+/// Shows a view, or one after the other.
+fn show(
+    arguments: &CachedArguments,
+    interval: Duration,
+    mut take: impl FnMut(&Interrupt) -> Result<Shown, Failure>,
+) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::by_signals()?;
     loop {
-        let view = View::take(arguments, &directory, offered, &interrupt)?;
-        if view.outcome.interrupted && arguments.watch {
-            return Ok(ExitCode::SUCCESS);
-        }
+        let Shown { text, json, status } = take(&interrupt)?;
+        let Some(status) = status else { return Ok(ExitCode::SUCCESS) };
         if arguments.json {
-            crate::print_line(&view.json(arguments).to_string());
+            crate::print_line(&json.to_string());
         } else {
-            print(&view.text(), arguments.watch);
+            print(&text, arguments.watch);
         }
         if !arguments.watch {
-            return view.status(arguments);
+            return status;
         }
         if interrupt.wait(interval) {
             return Ok(ExitCode::SUCCESS);

@@ -1,4 +1,4 @@
-//! The command lines of `uvfs drop` and `uvfs cached`.
+//! The command lines of `uvfs drop`, `uvfs cached` and `uvfs policy`.
 //!
 //! # Boundary
 //! Names, defaults and help texts, as in [`crate::flags`].
@@ -38,11 +38,39 @@ Exit status:
   2  the command line makes no sense";
 
 const CACHED_HELP: &str = "\
+What is shown:
+  on any file system   pages that the kernel has of the files below DIR; every file is visited
+  in a uvfs mount      names, inodes and pages that uvfs itself has below DIR; its daemon counts them, for root
+                       and for the user who mounted it, and nothing is visited
+Where the kernel caches the file data of a uvfs mount, the last lines name the directory of the source:
+`uvfs cached SOURCE` shows those pages. `--kernel` shows what the kernel has of the mount's own files.
+
 Examples:
   uvfs cached /var/lib/data                    what is in memory, two levels deep
+  uvfs cached /mnt/data/photos                 what a uvfs mount has cached
   uvfs cached /srv --depth 1 --sort name       by name
   uvfs cached /srv --watch                     again every second, until Ctrl-C
   uvfs cached /srv --json                      one object, for programs
+
+Exit status:
+  0  done
+  1  refused or failed; one line on standard error says what, why and what helps
+  2  the command line makes no sense";
+
+const POLICY_HELP: &str = "\
+Policies, for what uvfs has cached in and below a directory, names, inodes and pages:
+  keep    goes last: after all that is not marked so, within the mount's memory (--cache-size)
+  once    goes first: for what is read once, such as a backup or a scan
+  normal  as if nothing were marked, in a directory below one that is
+  none    takes the mark of a directory away; what holds further up holds again
+The nearest mark upwards decides. A mark goes with a directory that is renamed, and ends with the mount;
+`uvfs mount --policy FILE` sets marks from the start, and the attribute user.uvfs.cache of a directory is its mark.
+
+Examples:
+  uvfs policy keep /mnt/data/photos            its caches go last
+  uvfs policy once /mnt/data/a /mnt/data/b     those of these two go first
+  uvfs policy none /mnt/data/photos            as before
+  uvfs policy /mnt/data                        what is marked in a mount; --json for programs
 
 Exit status:
   0  done
@@ -104,6 +132,22 @@ pub(crate) struct CachedArguments {
     /// whose names have left the cache are not seen
     #[arg(long)]
     pub(crate) no_fill: bool,
+    /// In a uvfs mount: show what the kernel has of its files, as on other file systems
+    #[arg(long)]
+    pub(crate) kernel: bool,
+}
+
+/// `uvfs policy`.
+#[derive(Debug, Args)]
+#[command(after_help = POLICY_HELP)]
+pub(crate) struct PolicyArguments {
+    /// keep, once, normal or none, and directories of uvfs mounts to mark so; or a mountpoint, whose marks are
+    /// listed
+    #[arg(value_name = "POLICY DIR... | MOUNTPOINT", required = true)]
+    pub(crate) words: Vec<OsString>,
+    /// The list as one JSON object per mark and line
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// The order of directories beside each other.
@@ -147,7 +191,9 @@ mod tests {
     }
 
     #[test]
-    fn help_has_examples_of_both() {
-        assert!(DROP_HELP.contains("Examples:") && CACHED_HELP.contains("Examples:"));
+    fn help_has_examples_of_all() {
+        for help in [DROP_HELP, CACHED_HELP, POLICY_HELP] {
+            assert!(help.contains("Examples:"), "{help}");
+        }
     }
 }

@@ -1,10 +1,10 @@
-//! `uvfs drop` and `uvfs cached`: what the kernel has cached of one directory, and emptying it.
+//! `uvfs drop`, `uvfs cached` and `uvfs policy`: what is cached of one directory, emptying it, and marking it.
 //!
 //! # Boundary
-//! [`drop`](mod@drop) and [`cached`] are the commands. Both walk a directory ([`walk`], [`opener`]) and
+//! [`drop`](mod@drop), [`cached`] and [`policy`] are the commands. The first two walk a directory ([`walk`], [`opener`]) and
 //! ask about its files ([`meter`]); [`evict`] empties one, [`tree`] adds up by directory. [`system`] is the
 //! kernel's own switch for the whole machine, [`mounted`] the way to the daemon of a uvfs mount, whose work
-//! [`mount_report`] prints. What a request may say is `uvfs_vfs::clean::request`'s.
+//! [`mount_report`] and [`resident`] print. What a request may say is `uvfs_vfs::clean::request`'s.
 //!
 //! # Concurrency
 //! A walk has its own threads, which end before it returns. They share a queue of work, and locks that
@@ -27,7 +27,9 @@ mod mount_report;
 mod mounted;
 mod opener;
 mod place;
+pub(crate) mod policy;
 mod report;
+mod resident;
 mod system;
 mod tally;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! # Boundary
 //! Says whether a path lies in a uvfs mount and which directory of its file system that is, has the daemon
-//! clean it, and then drops the source's pages, where those are what the mount shows. What is printed is
+//! count or clean it, and then drops the source's pages, where those are what the mount shows. What is printed is
 //! [`MountReport`]'s.
 //!
 //! # Why
@@ -25,7 +25,9 @@ use super::report::Spinner;
 use crate::Failure;
 use crate::control::cleaned::{HostSource, Raw};
 use crate::control::client;
+use crate::control::policies::PolicyRequest;
 use crate::control::protocol::CleanRequest;
+use crate::control::resident::{Cached, CachedRequest};
 use crate::mountinfo::{self, MountEntry};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -85,7 +87,7 @@ impl Target {
         Self::inside(mount, &path)
     }
 
-    fn inside(mount: MountEntry, path: &Path) -> Result<Self, Failure> {
+    pub(super) fn inside(mount: MountEntry, path: &Path) -> Result<Self, Failure> {
         let refused = |cause: &str| {
             let (path, mountpoint) = (path.display(), mount.mountpoint.display());
             Failure::refused(format!(
@@ -109,6 +111,36 @@ impl Target {
     /// Why not, and what helps.
     pub(super) fn check(&self) -> Result<(), Failure> {
         client::reach(&self.mount).map(drop)
+    }
+
+    /// Where the mount is.
+    pub(super) fn mountpoint(&self) -> &Path {
+        &self.mount.mountpoint
+    }
+
+    /// The directory's path in the file system.
+    pub(super) fn path_inside(&self) -> &Path {
+        &self.inside
+    }
+
+    /// What the daemon has cached below this directory, told apart to `depth` levels; or why it does not say.
+    ///
+    /// # Errors
+    /// If the daemon cannot be reached.
+    pub(super) fn cached(&self, depth: u32) -> Result<Result<Cached, String>, Failure> {
+        let directory = Raw(self.inside.as_os_str().as_bytes().into());
+        let request = CachedRequest { directory, depth: Some(depth) };
+        Ok(client::reach(&self.mount)?.cached(request))
+    }
+
+    /// Marks this directory.
+    ///
+    /// # Errors
+    /// If the daemon cannot be reached, or refuses: that without the name of the directory.
+    pub(super) fn set_policy(&self, policy: &str) -> Result<Result<(), String>, Failure> {
+        let directory = Raw(self.inside.as_os_str().as_bytes().into());
+        let request = PolicyRequest { directory, policy: policy.to_string() };
+        Ok(client::reach(&self.mount)?.set_policy(request))
     }
 
     /// Carries out `request`, which names this directory.

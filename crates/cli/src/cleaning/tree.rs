@@ -28,7 +28,7 @@ use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::residency::page_bytes;
 
 /// Characters of a full bar.
-const BAR_WIDTH: usize = 20;
+pub(super) const BAR_WIDTH: usize = 20;
 
 /// A directory of the tree.
 #[derive(Debug)]
@@ -210,7 +210,7 @@ fn show_unless_zero(pages: u64) -> String {
 }
 
 /// `part` of `whole` as a row of signs; a part that is there has at least one.
-fn bar(part: u64, whole: u64) -> String {
+pub(super) fn bar(part: u64, whole: u64) -> String {
     let width = match whole {
         0 => 0,
         _ => (u128::from(part) * BAR_WIDTH as u128).div_ceil(u128::from(whole)) as usize,

@@ -7,9 +7,12 @@
 
 use super::cleaned::{Cleaned, Step};
 use super::place;
+use super::policies::{Mark, PolicyRequest};
 use super::protocol::{self, CleanLine, CleanRequest, REPLY_BYTES_MAX, Reply, Request};
+use super::resident::{Cached, CachedRequest};
 use crate::Failure;
 use crate::mountinfo::MountEntry;
+use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -110,6 +113,36 @@ impl Connection {
         })
     }
 
+    /// What is cached below a directory.
+    ///
+    /// # Errors
+    /// Why the daemon does not say; without the name of the directory.
+    pub(crate) fn cached(&mut self, request: CachedRequest) -> Result<Cached, String> {
+        let reply = self.ask(Request::Cached(request), REPLY_TIME);
+        report_of(reply.map_err(|failure| failure.to_string())?, "show its caches")
+    }
+
+    /// Marks a directory.
+    ///
+    /// # Errors
+    /// Why it is not marked; without the name of the directory.
+    pub(crate) fn set_policy(&mut self, request: PolicyRequest) -> Result<(), String> {
+        let reply = self.ask(Request::Policy(request), REPLY_TIME);
+        match reply.map_err(|failure| failure.to_string())? {
+            Reply { ok: true, .. } => Ok(()),
+            reply => Err(refusal(reply, "mark directories")),
+        }
+    }
+
+    /// The marked directories.
+    ///
+    /// # Errors
+    /// Why the daemon does not say.
+    pub(crate) fn policies(&mut self) -> Result<Vec<Mark>, String> {
+        let reply = self.ask(Request::Policies, REPLY_TIME);
+        report_of(reply.map_err(|failure| failure.to_string())?, "mark directories")
+    }
+
     /// Has a directory cleaned, however long that takes. `show` is told how far it is. When `is_enough` says
     /// so, the daemon is asked to end early.
     ///
@@ -146,7 +179,7 @@ impl Connection {
             line.clear();
             match read.map_err(|error| lost(error.into()))? {
                 CleanLine::Progress { progress } => show(progress),
-                CleanLine::Reply(reply) => return cleaned(reply),
+                CleanLine::Reply(reply) => return report_of(reply, "clean"),
             }
         }
     }
@@ -181,18 +214,26 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// What the last line of a cleaning says.
-fn cleaned(reply: Reply) -> Result<Cleaned, String> {
-    match (reply.report, reply.error) {
-        (Some(report), _) if reply.ok => serde_json::from_value(report).map_err(|error| {
-            format!("the daemon's report: {error}; mount again with this version")
-        }),
-        // A daemon of an older version.
-        (_, Some(error)) if error.starts_with("not a request: unknown variant") => {
-            Err("its daemon is of a version that cannot clean; unmount it and mount it again"
-                .into())
+/// The report in `reply`, of a daemon that is to `what`.
+fn report_of<T: DeserializeOwned>(reply: Reply, what: &str) -> Result<T, String> {
+    match reply {
+        Reply { ok: true, report: Some(report), .. } => {
+            serde_json::from_value(report).map_err(|error| {
+                format!("the daemon's report: {error}; mount again with this version")
+            })
         }
-        (_, error) => Err(error.unwrap_or_else(|| "the daemon sent no report".into())),
+        reply => Err(refusal(reply, what)),
+    }
+}
+
+/// Why the daemon did not `what`.
+fn refusal(reply: Reply, what: &str) -> String {
+    match reply.error {
+        // A daemon of an older version.
+        Some(error) if error.starts_with("not a request: unknown variant") => {
+            format!("its daemon is of a version that cannot {what}; unmount it and mount it again")
+        }
+        error => error.unwrap_or_else(|| "the daemon sent no report".into()),
     }
 }
 

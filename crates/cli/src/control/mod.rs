@@ -1,7 +1,7 @@
-//! The control socket: how `uvfs stat`, `set`, `drop` and `unmount` reach the daemon of a mount.
+//! The control socket: how `uvfs stat`, `set`, `drop`, `cached`, `policy` and `unmount` reach the daemon of a mount.
 //!
 //! # Boundary
-//! [`protocol`] says what is said, [`cleaned`] how a cleaning is told, [`place`] where the socket is,
+//! [`protocol`] says what is said, [`cleaned`] how a cleaning is told and [`resident`] what is cached, [`policies`] what is marked, [`place`] where the socket is,
 //! [`server`] answers in the daemon, [`client`] asks. What a report contains, how a directory is cleaned and
 //! how a mount ends is the daemon's ([`crate::serve`]).
 //!
@@ -12,5 +12,7 @@
 pub(crate) mod cleaned;
 pub(crate) mod client;
 pub(crate) mod place;
+pub(crate) mod policies;
 pub(crate) mod protocol;
+pub(crate) mod resident;
 pub(crate) mod server;

@@ -8,6 +8,11 @@
 //! {"op":"clean","request":"3:/photos/2019","sync":false,"dry_run":false}
 //!                                → {"progress":{...}} as often as there is news, then
 //!                                  {"ok":true,"report":{...}} or {"ok":false,"error":"..."}
+//! {"op":"cached","directory":"/photos","depth":2}
+//!                                → {"ok":true,"report":{...}}, what is cached by directory
+//! {"op":"policy","directory":"/photos","policy":"keep"}
+//!                                → {"ok":true}; the policy `none` takes the mark away
+//! {"op":"policies"}              → {"ok":true,"report":[...]}, the marked directories
 //! {"op":"unmount","lazy":false}  → {"ok":true}, then end of stream when the daemon has ended
 //!                                  {"ok":false,"error":"...","busy":true}
 //! ```
@@ -20,6 +25,8 @@
 //! done. One that goes away altogether ends it too.
 
 use super::cleaned::{Raw, Step};
+use super::policies::PolicyRequest;
+use super::resident::CachedRequest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read};
@@ -44,6 +51,12 @@ pub(crate) enum Request {
     },
     /// To clean a directory.
     Clean(CleanRequest),
+    /// What is cached below a directory.
+    Cached(CachedRequest),
+    /// To mark a directory.
+    Policy(PolicyRequest),
+    /// Which directories are marked.
+    Policies,
     /// To end.
     Unmount {
         /// Also while in use.
@@ -165,6 +178,20 @@ mod tests {
             parse(r#"{"op":"clean","request":[49,255],"sync":true}"#),
             clean(b"1\xff", true)
         );
+        let cached = |depth| {
+            let directory = Raw(b"/a".to_vec());
+            Some(Request::Cached(CachedRequest { directory, depth }))
+        };
+        assert_eq!(parse(r#"{"op":"cached","directory":"/a"}"#), cached(None));
+        assert_eq!(parse(r#"{"op":"cached","directory":[47,97],"depth":2}"#), cached(Some(2)));
+        for bad in [r#"{"op":"cached"}"#, r#"{"op":"cached","directory":"/","depth":-1}"#] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+        let keep = PolicyRequest { directory: Raw(b"/a".to_vec()), policy: "keep".into() };
+        let text = r#"{"op":"policy","directory":"/a","policy":"keep"}"#;
+        assert_eq!(parse(text), Some(Request::Policy(keep)));
+        assert_eq!(parse(r#"{"op":"policies"}"#), Some(Request::Policies));
+        assert_eq!(parse(r#"{"op":"policy","directory":"/a"}"#), None);
         for bad in [r#"{"op":"clean"}"#, r#"{"op":"clean","request":3}"#] {
             assert_eq!(parse(bad), None, "{bad}");
         }

@@ -16,10 +16,13 @@
 //! up to ten seconds; that user can also simply kill the daemon.
 
 use super::cleaned::{Cleaned, Step};
+use super::policies::{Mark, PolicyRequest};
 use super::protocol::{self, CleanLine, CleanRequest, Reply, Request};
+use super::resident::{Cached, CachedRequest};
 use crate::locks_report;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufReader, Read, Write};
@@ -66,6 +69,21 @@ pub(crate) trait Served: Send + Sync + 'static {
         request: &CleanRequest,
         progress: &mut dyn FnMut(Step) -> ControlFlow<()>,
     ) -> Result<Cleaned, String>;
+
+    /// What is cached below a directory, in rows that fit a reply.
+    ///
+    /// # Errors
+    /// Why there is no such directory.
+    fn cached(&self, request: &CachedRequest) -> Result<Cached, String>;
+
+    /// Marks a directory.
+    ///
+    /// # Errors
+    /// Why it is not marked.
+    fn set_policy(&self, request: &PolicyRequest) -> Result<(), String>;
+
+    /// The marked directories.
+    fn policies(&self) -> Vec<Mark>;
 
     /// Ends the mount; blocks while the kernel writes back.
     ///
@@ -276,12 +294,20 @@ fn clean(request: &CleanRequest, served: &dyn Served, stream: &UnixStream, crowd
             false => ControlFlow::Continue(()),
         }
     };
-    match served.clean(request, &mut progress) {
+    reported(served.clean(request, &mut progress))
+}
+
+/// The reply that says whether something was done.
+fn done(outcome: Result<(), String>) -> Reply {
+    outcome.map_or_else(Reply::refused, |()| Reply::done())
+}
+
+/// The reply that carries `report`.
+fn reported(report: Result<impl Serialize, String>) -> Reply {
+    match report.map(serde_json::to_value) {
         Err(cause) => Reply::refused(cause),
-        Ok(cleaned) => match serde_json::to_value(cleaned) {
-            Ok(report) => Reply { report: Some(report), ..Reply::done() },
-            Err(error) => Reply::refused(format!("report: {error}")),
-        },
+        Ok(Ok(report)) => Reply { report: Some(report), ..Reply::done() },
+        Ok(Err(error)) => Reply::refused(format!("report: {error}")),
     }
 }
 
@@ -311,10 +337,10 @@ fn answer(request: Request, served: &dyn Served) -> (Reply, bool) {
     match request {
         Request::Stat => (Reply { report: Some(served.report()), ..Reply::done() }, false),
         Request::Locks => (Reply { report: Some(locks_report::collect()), ..Reply::done() }, false),
-        Request::Set { settings } => match served.set(&settings) {
-            Ok(()) => (Reply::done(), false),
-            Err(cause) => (Reply::refused(cause), false),
-        },
+        Request::Set { settings } => (done(served.set(&settings)), false),
+        Request::Policy(request) => (done(served.set_policy(&request)), false),
+        Request::Policies => (reported(Ok(served.policies())), false),
+        Request::Cached(request) => (reported(served.cached(&request)), false),
         // Taken out by `converse`, which has the stream that it needs.
         Request::Clean(_) => (Reply::refused("a cleaning has no short answer"), false),
         Request::Unmount { lazy } => match served.unmount(lazy) {
@@ -382,6 +408,18 @@ mod tests {
             self.cleaned.fetch_add(1, Relaxed);
             Ok(Cleaned { interrupted, ..Cleaned::default() })
         }
+        /// `/a` has a directory, others are not there.
+        fn cached(&self, request: &CachedRequest) -> Result<Cached, String> {
+            let there = request.directory.0 == b"/a" && request.depth == Some(2);
+            let folded = if there { 7 } else { return Err("no".into()) };
+            Ok(Cached { folded, ..Cached::default() })
+        }
+        fn set_policy(&self, request: &PolicyRequest) -> Result<(), String> {
+            (request.policy == "keep").then_some(()).ok_or("no".into())
+        }
+        fn policies(&self) -> Vec<Mark> {
+            vec![Mark { inode: 5, ..Mark::default() }]
+        }
         fn unmount(&self, lazy: bool) -> Result<(), Stays> {
             match self.busy.load(Relaxed) && !lazy {
                 true => Err(Stays { cause: "in use".into(), busy: true }),
@@ -414,6 +452,16 @@ mod tests {
         assert_eq!(report, "{\"ok\":true,\"report\":{\"source\":\"fake\"}}\n");
         let locks = ask(&mut client, "{\"op\":\"locks\"}\n");
         assert!(locks.starts_with("{\"ok\":true,\"report\":{\"classes\":["), "{locks}");
+        let cached =
+            |path: &str| format!("{{\"op\":\"cached\",\"directory\":\"{path}\",\"depth\":2}}\n");
+        assert!(ask(&mut client, &cached("/a")).contains("\"folded\":7"));
+        assert_eq!(ask(&mut client, &cached("/b")), "{\"ok\":false,\"error\":\"no\"}\n");
+        let policy = |policy: &str| {
+            format!("{{\"op\":\"policy\",\"directory\":\"/a\",\"policy\":\"{policy}\"}}\n")
+        };
+        assert_eq!(ask(&mut client, &policy("keep")), "{\"ok\":true}\n");
+        assert_eq!(ask(&mut client, &policy("hold")), "{\"ok\":false,\"error\":\"no\"}\n");
+        assert!(ask(&mut client, "{\"op\":\"policies\"}\n").contains("\"inode\":5"));
         assert!(ask(&mut client, "nonsense\n").contains("not a request"));
         let set =
             |value: &str| format!("{{\"op\":\"set\",\"settings\":{{\"size\":\"{value}\"}}}}\n");

@@ -70,7 +70,7 @@ pub(super) fn clean(
 }
 
 /// The directory `path` of the file system; no link on the way is followed.
-fn resolve(vfs: &Arc<Vfs>, path: &Path) -> Result<Node, String> {
+pub(super) fn resolve(vfs: &Arc<Vfs>, path: &Path) -> Result<Node, String> {
     // Who may clean is decided already: this process's user, whose mount it is, or root.
     let groups = rustix::process::getgroups().unwrap_or_default();
     let caller = Caller {
@@ -102,7 +102,7 @@ fn resident(vfs: &Arc<Vfs>, directory: &Node) -> Cleaned {
     }
 }
 
-fn host_source(vfs: &Vfs, path: &Path) -> HostSource {
+pub(super) fn host_source(vfs: &Vfs, path: &Path) -> HostSource {
     // Who asks compares: under the same path there may be another directory where it runs.
     let seen = rustix::fs::stat(path).ok();
     HostSource {
@@ -145,7 +145,7 @@ fn sort(tally: Tally) -> Sort {
     }
 }
 
-fn number(Amount { entries, bytes }: Amount) -> Number {
+pub(super) fn number(Amount { entries, bytes }: Amount) -> Number {
     Number { entries, bytes }
 }
 

@@ -1,8 +1,10 @@
 //! The built program, from outside: what it refuses and how, and what a mount does.
 
 mod bad_input;
+mod cached_mounts;
 mod cleaning;
 mod cleaning_mounts;
 mod common;
 mod locks;
 mod mounting;
+mod policies;

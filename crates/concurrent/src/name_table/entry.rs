@@ -1,8 +1,8 @@
 //! One entry: key, value and clock weight in one block of memory, mostly one cache line.
 //!
 //! ```text
-//!   0        8      12    14      15 16          16 + V              up to a multiple of 64
-//!   │ parent │ hash │ len │ weight│  │ value: V  │ name, zeros up to 8 │ unused │
+//!   0        8      12    14      15   16          16 + V              up to a multiple of 64
+//!   │ parent │ hash │ len │ weight│class│ value: V  │ name, zeros up to 8 │ unused │
 //! ```
 //!
 //! # Boundary
@@ -10,8 +10,10 @@
 //! since when it is not, is the table's business.
 //!
 //! # Concurrency
-//! Everything but `weight` is written before the entry is published (O1 of [`super`]) and never
-//! again. `weight` is a hint for the clock: racing updates may lose one another.
+//! Everything but `weight` and `class` is written before the entry is published (O1 of [`super`]) and
+//! never again. `weight` is a hint for the clock: racing updates may lose one another. `class` is stored
+//! under the lock of the entry's bucket while the entry is in it, so of an entry that was taken out it does
+//! not change any more: who adds up by class is exact.
 //!
 //! # Why
 //! The name lies behind the value, not behind a pointer, so a hit reads one line for names up to
@@ -19,6 +21,7 @@
 //! larger values push it to the next line.
 
 use super::hash::{NameHasher, full_word, last_word};
+use crate::class::Class;
 use crate::pool;
 use crate::primitive::atomic::{AtomicU8, Ordering};
 use std::alloc::Layout;
@@ -38,6 +41,7 @@ pub struct Entry<V> {
     hash: u32,
     length: u16,
     weight: AtomicU8,
+    class: AtomicU8,
     value: V,
     // The name follows, at `NAME_AT`.
 }
@@ -102,6 +106,22 @@ impl<V> Entry<V> {
     pub fn weight(&self) -> u8 {
         // ORDERING: Relaxed; a hint, nothing is reached through it.
         self.weight.load(Ordering::Relaxed)
+    }
+
+    /// The class.
+    #[inline]
+    pub fn class(&self) -> Class {
+        // ORDERING: Relaxed; a hint while the entry is in the table, and constant after: who took it out
+        // had the bucket's lock after who stored last (O4 of the table).
+        Class::from_byte(self.class.load(Ordering::Relaxed))
+    }
+
+    /// Stores the class; returns the old one. The caller has the lock of the bucket that it is in.
+    pub(super) fn set_class(&self, class: Class) -> Class {
+        let old = self.class();
+        // ORDERING: Relaxed; as in `class`.
+        self.class.store(class as u8, Ordering::Relaxed);
+        old
     }
 
     /// Makes the entry worth more to the clock, up to `most`. Stores only below `most`, so a hot
@@ -214,13 +234,14 @@ pub(super) struct Draft<V> {
     parent: u64,
     length: u16,
     weight: u8,
+    class: Class,
     value: std::marker::PhantomData<V>,
 }
 
 impl<V> Draft<V> {
     /// # Panics
     /// With a name longer than [`NAME_BYTES_MAX`].
-    pub(super) fn new(hash: u64, parent: u64, name: &[u8], weight: u8) -> Self {
+    pub(super) fn new(hash: u64, parent: u64, name: &[u8], (weight, class): (u8, Class)) -> Self {
         assert!(name.len() <= NAME_BYTES_MAX, "a name of {} bytes", name.len());
         let layout = Entry::<V>::layout(name.len());
         let start = pool::shared().allocate(layout);
@@ -232,14 +253,14 @@ impl<V> Draft<V> {
         }
         let memory = Memory { start, layout };
         let value = std::marker::PhantomData;
-        Self { memory, hash: hash as u32, parent, length: name.len() as u16, weight, value }
+        Self { memory, hash: hash as u32, parent, length: name.len() as u16, weight, class, value }
     }
 
     /// The whole entry. It is the caller's, to be given to [`Entry::free`] in the end.
     pub(super) fn finish(self, value: V) -> NonNull<Entry<V>> {
         let this = ManuallyDrop::new(self);
         let start = this.memory.start.cast::<Entry<V>>();
-        let weight = AtomicU8::new(this.weight);
+        let (weight, class) = (AtomicU8::new(this.weight), AtomicU8::new(this.class as u8));
         let (parent, hash, length) = (this.parent, this.hash, this.length);
         // SAFETY: fresh memory of the right size and alignment; nobody else knows it. The struct
         // has no padding behind `value` that reaches into the name: see the assertion.
@@ -250,6 +271,7 @@ impl<V> Draft<V> {
             (&raw mut (*entry).hash).write(hash);
             (&raw mut (*entry).length).write(length);
             (&raw mut (*entry).weight).write(weight);
+            (&raw mut (*entry).class).write(class);
             (&raw mut (*entry).value).write(value);
         }
         // Slots keep addresses, and `name` reads beyond the struct.
@@ -265,7 +287,7 @@ mod tests {
     fn check<V>(value: V, name: &[u8], bytes: usize) {
         let hasher = NameHasher::process();
         let hash = hasher.key_hash(7, hasher.hash_name(name));
-        let made = Draft::new(hash, 7, name, 3).finish(value);
+        let made = Draft::new(hash, 7, name, (3, Class::Keep)).finish(value);
         // SAFETY: just made, freed below.
         let entry = unsafe { made.as_ref() };
         assert_eq!((entry.parent(), entry.name(), entry.hash()), (7, name, hash));
@@ -296,8 +318,7 @@ mod tests {
         for length in 1..70usize {
             let name: Vec<u8> = (0..length as u8).map(|n| n.wrapping_mul(37) | 1).collect();
             check((), &name, (16 + length.next_multiple_of(8)).next_multiple_of(64));
-            // The value lies in the header's last byte.
-            check(1u8, &name, (16 + length.next_multiple_of(8)).next_multiple_of(64));
+            check(1u8, &name, (24 + length.next_multiple_of(8)).next_multiple_of(64));
             check([1u32; 3], &name, (32 + length.next_multiple_of(8)).next_multiple_of(64));
             check([1u64; 8], &name, (80 + length.next_multiple_of(8)).next_multiple_of(64));
         }
@@ -307,12 +328,12 @@ mod tests {
     #[test]
     #[should_panic(expected = "a name of 4097 bytes")]
     fn a_name_too_long_is_refused() {
-        Draft::<u8>::new(0, 0, &[b'x'; NAME_BYTES_MAX + 1], 0);
+        Draft::<u8>::new(0, 0, &[b'x'; NAME_BYTES_MAX + 1], (0, Class::Normal));
     }
 
     #[test]
     fn the_weight_rises_to_a_limit_and_falls_to_zero() {
-        let made = Draft::new(0, 0, b"x", 1).finish(());
+        let made = Draft::new(0, 0, b"x", (1, Class::Normal)).finish(());
         // SAFETY: just made, freed below.
         let entry = unsafe { made.as_ref() };
         (0..5).for_each(|_| entry.touch(3));

@@ -80,6 +80,7 @@ pub use entry::{Entry, NAME_BYTES_MAX};
 pub use hash::NameHasher;
 pub use sweep::{Hand, Swept, Verdict};
 
+use crate::class::Class;
 #[cfg(not(loom))]
 use crate::epoch::Guard;
 use crate::lock::LockClass;
@@ -207,7 +208,25 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         weight: u8,
         value: V,
     ) -> Option<&'g Entry<V>> {
-        self.insert_if(guard, hash, parent, name, weight, |_| Some(value))?.replaced
+        self.insert_as(guard, hash, parent, name, (weight, Class::Normal), value).replaced
+    }
+
+    /// As [`NameTable::insert`], of a class.
+    ///
+    /// # Panics
+    /// With a name longer than [`NAME_BYTES_MAX`].
+    pub fn insert_as<'g>(
+        &'g self,
+        guard: &'g Guard,
+        hash: u64,
+        parent: u64,
+        name: &[u8],
+        worth: (u8, Class),
+        value: V,
+    ) -> Inserted<'g, V> {
+        let draft = Draft::new(hash, parent, name, worth);
+        let inserted = self.put(guard, (hash, parent, name), draft, |_| Some(value));
+        inserted.expect("there was a value")
     }
 
     /// As [`NameTable::insert`], if `admit`, told what is there now, gives a value. `admit` runs
@@ -225,7 +244,17 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         weight: u8,
         admit: impl FnOnce(Option<&'g Entry<V>>) -> Option<V>,
     ) -> Option<Inserted<'g, V>> {
-        let draft = Draft::new(hash, parent, name, weight);
+        let draft = Draft::new(hash, parent, name, (weight, Class::Normal));
+        self.put(guard, (hash, parent, name), draft, admit)
+    }
+
+    fn put<'g>(
+        &'g self,
+        guard: &'g Guard,
+        (hash, parent, name): (u64, u64, &[u8]),
+        draft: Draft<V>,
+        admit: impl FnOnce(Option<&'g Entry<V>>) -> Option<V>,
+    ) -> Option<Inserted<'g, V>> {
         let mut locked = self.lock(guard, hash);
         // SAFETY: a bucket of this table.
         let place = unsafe { locked.find(|entry: &Entry<V>| entry.has_key(hash, parent, name)) };
@@ -263,6 +292,49 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         // Names that are not there need no lock.
         self.get(guard, hash, parent, name)?;
         self.remove_where(guard, hash, |entry| entry.has_key(hash, parent, name))
+    }
+
+    /// Puts this entry into a class; returns the one that it was in. `None` if it was removed or replaced
+    /// already.
+    pub fn set_class<'g>(
+        &'g self,
+        guard: &'g Guard,
+        entry: &'g Entry<V>,
+        class: Class,
+    ) -> Option<Class> {
+        let locked = self.lock(guard, entry.index_bits());
+        // SAFETY: a bucket of this table.
+        let place = unsafe { locked.find(|found: &Entry<V>| ptr::eq(found, entry)) }?;
+        let old = place.entry.set_class(class);
+        drop(locked);
+        Some(old)
+    }
+
+    /// The first entry of `parent` that `matches` among those whose key has the hash, or one whose low half
+    /// is the same. Not for hot paths.
+    pub fn find_if<'g>(
+        &'g self,
+        guard: &'g Guard,
+        hash: u64,
+        parent: u64,
+        matches: impl FnMut(&'g Entry<V>) -> bool,
+    ) -> Option<&'g Entry<V>> {
+        let locked = self.lock(guard, hash);
+        // SAFETY: a bucket of this table.
+        let place = unsafe { locked.find(about(hash, parent, matches)) };
+        place.map(|place| place.entry)
+    }
+
+    /// Removes the first entry of `parent` that `matches` among those whose key has the hash, or one whose
+    /// low half is the same.
+    pub fn remove_if<'g>(
+        &'g self,
+        guard: &'g Guard,
+        hash: u64,
+        parent: u64,
+        matches: impl FnMut(&'g Entry<V>) -> bool,
+    ) -> Option<&'g Entry<V>> {
+        self.remove_where(guard, hash, about(hash, parent, matches))
     }
 
     /// Removes exactly this entry: false if it was removed or replaced already.
@@ -400,6 +472,17 @@ impl<V> Drop for NameTable<V> {
             // reached from `current`.
             unsafe { Array::free(ptr::without_provenance_mut(array.word() as usize)) };
         }
+    }
+}
+
+/// Of entries of `parent` whose hash has the same low half, those that match.
+fn about<'g, V: 'g>(
+    hash: u64,
+    parent: u64,
+    mut matches: impl FnMut(&'g Entry<V>) -> bool,
+) -> impl FnMut(&'g Entry<V>) -> bool {
+    move |entry| {
+        entry.index_bits() == u64::from(hash as u32) && entry.parent() == parent && matches(entry)
     }
 }
 

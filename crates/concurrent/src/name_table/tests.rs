@@ -545,3 +545,27 @@ fn writers_of_the_same_names_agree_on_who_did_what() {
     assert_eq!(base.load(SeqCst), went + names.0.len());
     collect_until(|| living.load(SeqCst) == names.0.len());
 }
+
+#[test]
+fn an_entry_has_a_class_until_it_is_gone() {
+    let table = NameTable::<u64>::new(&CLASS, 8);
+    let guard = epoch::pin();
+    let hash = table.hash(1, b"a");
+    assert!(table.insert_as(&guard, hash, 1, b"a", (2, Class::Keep), 1).replaced.is_none());
+    let first = table.get(&guard, hash, 1, b"a").unwrap();
+    assert_eq!((first.class(), first.weight()), (Class::Keep, 2));
+    assert_eq!(table.set_class(&guard, first, Class::Once), Some(Class::Keep));
+    first.touch(3);
+    assert_eq!((first.class(), first.weight()), (Class::Once, 3), "apart from the weight");
+    assert!(table.insert(&guard, hash, 1, b"a", 0, 2).is_some_and(|old| std::ptr::eq(old, first)));
+    assert_eq!(table.set_class(&guard, first, Class::Keep), None, "replaced");
+    assert_eq!(first.class(), Class::Once, "as it left");
+    let second = table.get(&guard, hash, 1, b"a").unwrap();
+    assert_eq!(second.class(), Class::Normal);
+    assert!(table.remove_if(&guard, hash, 2, |_| true).is_none(), "another directory");
+    assert!(table.remove_if(&guard, hash, 1, |entry| entry.class() == Class::Once).is_none());
+    let found = table.find_if(&guard, hash, 1, |entry| **entry == 2);
+    assert!(found.is_some() && table.find_if(&guard, hash, 1, |_| false).is_none());
+    assert!(table.remove_if(&guard, u64::from(hash as u32), 1, |_| true).is_some());
+    assert_eq!(table.set_class(&guard, second, Class::Keep), None, "removed");
+}

@@ -52,6 +52,19 @@ impl AccessWord {
         self.0.store(clock << STAMP_SHIFT | ahead, Ordering::Relaxed);
     }
 
+    /// Whether the page was read ahead of a use that has not come yet, and this was not asked before.
+    pub(super) fn spare_ahead(&self) -> bool {
+        // ORDERING: Relaxed; as `touch`.
+        let word = self.0.load(Ordering::Relaxed);
+        let spare = word & AHEAD != 0 && word & COUNT == 0;
+        if spare {
+            // The use, when it comes, starts the word anew.
+            // ORDERING: Relaxed; as `touch`.
+            self.0.store(word | 1, Ordering::Relaxed);
+        }
+        spare
+    }
+
     /// Uses counted, at most 3.
     pub fn count(&self) -> u32 {
         // ORDERING: Relaxed; as `touch`.

@@ -3,13 +3,25 @@
 //! # Boundary
 //! Frame numbers and hashes of pages. Plain data: the caller keeps threads apart, and tells what
 //! left.
+//!
+//! # Classes
+//! Pages that are to go first ([`Class::Once`]) and those that are to stay ([`Class::Keep`]) have a queue
+//! each, beside the two of the policy. The former is emptied before anything else is looked at, in the
+//! order they came, used or not; only a page that was read ahead and not used yet is passed over, once: it
+//! would have been read for nothing. The latter is looked at when there is nothing else, or when it is more
+//! than seven eighths of all pages; a page that was used goes round once more for each use. Neither is
+//! remembered when it leaves, and to the policy it is as if they were not there: neither its queues nor its
+//! clock know of pages that go first.
 
 use super::access::{Access, CORRELATED_TICKS};
 use super::duel::Duel;
 use super::ghost::Ghost;
+use crate::class::Class;
 
 /// The probationary queue's part of all pages: one in this many.
 const SMALL_ONE_IN: usize = 10;
+/// What pages that are to stay leave to the others, whatever their number: one page in so many.
+const OTHERS_ONE_IN: usize = 8;
 /// Frames looked at for each one wanted, at most, so that no call holds the caller's lock for long.
 const LOOKS_EACH: usize = 64;
 /// Offers in vain that one departure makes up for.
@@ -37,6 +49,8 @@ enum Place {
     Nowhere = 0,
     Small = 1,
     Main = 2,
+    Once = 3,
+    Keep = 4,
 }
 
 /// Beside a frame's place, during a call of `candidates`: it is among what was offered.
@@ -53,6 +67,21 @@ struct Queue {
     vain: usize,
 }
 
+/// Frames that one call has offered, by queue.
+#[derive(Debug, Default)]
+struct Offered {
+    small: usize,
+    main: usize,
+    once: usize,
+    keep: usize,
+}
+
+impl Offered {
+    fn all(&self) -> usize {
+        self.small + self.main + self.once + self.keep
+    }
+}
+
 /// S3-FIFO with a correlation window. See [`super`].
 #[derive(Debug)]
 pub struct Queues {
@@ -63,6 +92,8 @@ pub struct Queues {
     places: Vec<u8>,
     small: Queue,
     main: Queue,
+    once: Queue,
+    keep: Queue,
     ghost: Ghost,
     duel: Duel,
     clock: u32,
@@ -81,6 +112,8 @@ impl Queues {
             places: Vec::new(),
             small: Queue::default(),
             main: Queue::default(),
+            once: Queue::default(),
+            keep: Queue::default(),
             ghost: Ghost::new(0),
             duel: Duel::default(),
             clock: 0,
@@ -105,7 +138,7 @@ impl Queues {
 
     /// Pages in the queues.
     pub fn len(&self) -> usize {
-        self.small.length + self.main.length
+        self.small.length + self.main.length + self.once.length + self.keep.length
     }
 
     /// Whether there is no page.
@@ -125,7 +158,7 @@ impl Queues {
     /// # Panics
     /// If there is no such frame.
     pub fn admit(&mut self, access: &impl Access, frame: u32, key: u64) {
-        self.take_in(access, frame, key, false);
+        self.admit_as(access, frame, key, (Class::Normal, false));
     }
 
     /// As [`Queues::admit`], ahead of any use: the first one will not count.
@@ -133,16 +166,62 @@ impl Queues {
     /// # Panics
     /// As [`Queues::admit`].
     pub fn admit_ahead(&mut self, access: &impl Access, frame: u32, key: u64) {
-        self.take_in(access, frame, key, true);
+        self.admit_as(access, frame, key, (Class::Normal, true));
     }
 
-    fn take_in(&mut self, access: &impl Access, frame: u32, key: u64, ahead: bool) {
+    /// As [`Queues::admit`], or [`Queues::admit_ahead`] if `ahead`, of a class.
+    ///
+    /// # Panics
+    /// As [`Queues::admit`].
+    pub fn admit_as(
+        &mut self,
+        access: &impl Access,
+        frame: u32,
+        key: u64,
+        (class, ahead): (Class, bool),
+    ) {
         assert!((frame as usize) < self.frames_max, "no frame {frame}");
-        self.clock = self.clock.wrapping_add(self.ticks_per_admission);
+        if class != Class::Once {
+            self.clock = self.clock.wrapping_add(self.ticks_per_admission);
+        }
         access.access(frame).start(self.clock, ahead);
         if self.place(frame) == Place::Nowhere {
-            let to_main = self.duel.admits_to_main(key) || self.ghost.contains(key);
-            self.push(frame, if to_main { Place::Main } else { Place::Small });
+            let place = match class {
+                Class::Once => Place::Once,
+                Class::Keep => Place::Keep,
+                Class::Normal if self.duel.admits_to_main(key) || self.ghost.contains(key) => {
+                    Place::Main
+                }
+                Class::Normal => Place::Small,
+            };
+            self.push(frame, place);
+        }
+    }
+
+    /// The page in `frame` is of this class from now on. False if it was already, or is not queued.
+    pub fn set_class(&mut self, frame: u32, class: Class) -> bool {
+        let place = self.place(frame);
+        let to = match class {
+            Class::Once => Place::Once,
+            Class::Keep => Place::Keep,
+            Class::Normal if matches!(place, Place::Small | Place::Main) => return false,
+            // On probation, as if it had just come.
+            Class::Normal => Place::Small,
+        };
+        if place == Place::Nowhere || place == to {
+            return false;
+        }
+        self.unlink(frame, place);
+        self.push(frame, to);
+        true
+    }
+
+    /// Pages of this class.
+    pub fn len_of(&self, class: Class) -> usize {
+        match class {
+            Class::Normal => self.small.length + self.main.length,
+            Class::Keep => self.keep.length,
+            Class::Once => self.once.length,
         }
     }
 
@@ -160,8 +239,12 @@ impl Queues {
     pub fn evicted(&mut self, frame: u32, key: u64) {
         let place = self.place(frame);
         if self.remove(frame) {
-            self.small.vain = self.small.vain.saturating_sub(VAIN_PER_DEPARTURE);
-            self.main.vain = self.main.vain.saturating_sub(VAIN_PER_DEPARTURE);
+            let all = [&mut self.once, &mut self.small, &mut self.main, &mut self.keep];
+            // That one goes first says nothing about the others.
+            let told = if place == Place::Once { 1 } else { all.len() };
+            for queue in all.into_iter().take(told) {
+                queue.vain = queue.vain.saturating_sub(VAIN_PER_DEPARTURE);
+            }
         }
         if place == Place::Small {
             self.ghost.insert(key);
@@ -181,26 +264,18 @@ impl Queues {
     }
 
     fn offer(&mut self, access: &impl Access, wanted: usize, out: &mut Vec<u32>) -> Offer {
-        let (mut offered, mut offered_small) = (0, 0);
+        let mut offered = Offered::default();
         let mut looks = wanted.saturating_mul(LOOKS_EACH);
-        while offered < wanted {
-            // Queue lengths as if what was offered had gone.
-            let left = self.len().saturating_sub(offered);
-            let small_left = self.small.length.saturating_sub(offered_small);
-            let small_may = self.small.vain < self.small.length && small_left > 0;
-            let main_may = self.main.vain < self.main.length && left > small_left;
-            let small_should = small_left > left / SMALL_ONE_IN;
-            let place = match (small_may, main_may) {
-                (true, false) => Place::Small,
-                (false, true) => Place::Main,
-                (true, true) if small_should => Place::Small,
-                (true, true) => Place::Main,
-                (false, false) if offered > 0 => return Offer::Short,
-                (false, false) => {
-                    // The next call begins another round.
-                    (self.small.vain, self.main.vain) = (0, 0);
-                    return Offer::Exhausted;
+        while offered.all() < wanted {
+            let Some(place) = self.next_place(&offered) else {
+                if offered.all() > 0 {
+                    return Offer::Short;
                 }
+                // The next call begins another round.
+                for queue in [&mut self.small, &mut self.main, &mut self.once, &mut self.keep] {
+                    queue.vain = 0;
+                }
+                return Offer::Exhausted;
             };
             if looks == 0 {
                 return Offer::Short;
@@ -208,11 +283,42 @@ impl Queues {
             looks -= 1;
             if let Some(frame) = self.look(access, place) {
                 out.push(frame);
-                offered += 1;
-                offered_small += usize::from(place == Place::Small);
+                match place {
+                    Place::Small => offered.small += 1,
+                    Place::Once => offered.once += 1,
+                    Place::Keep => offered.keep += 1,
+                    Place::Main | Place::Nowhere => offered.main += 1,
+                }
             }
         }
         Offer::Full
+    }
+
+    /// The queue to be looked at next; `None` if each has offered all that it has.
+    fn next_place(&self, offered: &Offered) -> Option<Place> {
+        // Queue lengths as if what was offered had gone.
+        let small_left = self.small.length.saturating_sub(offered.small);
+        let left =
+            (self.small.length + self.main.length).saturating_sub(offered.small + offered.main);
+        let once_left = self.once.length.saturating_sub(offered.once);
+        let keep_left = self.keep.length.saturating_sub(offered.keep);
+        if self.once.vain < self.once.length && once_left > 0 {
+            return Some(Place::Once);
+        }
+        let keep_may = self.keep.vain < self.keep.length && keep_left > 0;
+        if keep_may && keep_left > self.len() - self.len() / OTHERS_ONE_IN {
+            return Some(Place::Keep);
+        }
+        let small_may = self.small.vain < self.small.length && small_left > 0;
+        let main_may = self.main.vain < self.main.length && left > small_left;
+        let small_should = small_left > left / SMALL_ONE_IN;
+        match (small_may, main_may) {
+            (true, false) => Some(Place::Small),
+            (false, true) => Some(Place::Main),
+            (true, true) if small_should => Some(Place::Small),
+            (true, true) => Some(Place::Main),
+            (false, false) => keep_may.then_some(Place::Keep),
+        }
     }
 
     /// Looks at the head of one queue, and moves it on. The frame, if its page should go.
@@ -227,9 +333,17 @@ impl Queues {
         }
         let word = access.access(frame);
         self.unlink(frame, place);
-        if word.count() > 0 {
-            word.forget(place == Place::Small);
-            self.push(frame, Place::Main);
+        let stays = match place {
+            Place::Once => word.spare_ahead(),
+            _ => word.count() > 0,
+        };
+        if stays {
+            match place {
+                // A round in which no page can go comes to an end.
+                Place::Once => self.once.vain += 1,
+                _ => word.forget(place == Place::Small),
+            }
+            self.push(frame, if place == Place::Small { Place::Main } else { place });
             return None;
         }
         self.push(frame, place);
@@ -242,12 +356,19 @@ impl Queues {
         match self.places.get(frame as usize).map(|place| place & !OFFERED) {
             Some(1) => Place::Small,
             Some(2) => Place::Main,
+            Some(3) => Place::Once,
+            Some(4) => Place::Keep,
             _ => Place::Nowhere,
         }
     }
 
     fn queue(&mut self, place: Place) -> &mut Queue {
-        if place == Place::Main { &mut self.main } else { &mut self.small }
+        match place {
+            Place::Main => &mut self.main,
+            Place::Once => &mut self.once,
+            Place::Keep => &mut self.keep,
+            Place::Small | Place::Nowhere => &mut self.small,
+        }
     }
 
     /// Puts `frame`, which is in no queue, at the tail of one.

@@ -1,6 +1,7 @@
 //! Tests of the replacement policy. Its hit ratios are in `uvfs-bench evict`.
 
 use super::*;
+use crate::class::Class;
 use proptest::prelude::*;
 use std::collections::HashSet;
 
@@ -169,17 +170,133 @@ fn memory_is_bounded_by_the_frames() {
     assert!(queues.bytes() <= 100_000 * 14, "{}", queues.bytes());
 }
 
+fn class_of(number: u8) -> Class {
+    [Class::Normal, Class::Keep, Class::Once][usize::from(number % 3)]
+}
+
+/// Frames 0..50 normal, 50..80 to be kept, 80..100 to go first.
+fn classed() -> (Queues, Words) {
+    let (mut queues, words) = (Queues::new(100), words(100));
+    for frame in 0..100 {
+        let class = [Class::Normal, Class::Keep, Class::Once]
+            [(frame >= 50) as usize + (frame >= 80) as usize];
+        queues.admit_as(&words, frame, frame.into(), (class, false));
+    }
+    (queues, words)
+}
+
+#[test]
+fn pages_leave_by_class_and_among_each_other_as_they_came() {
+    let (mut queues, words) = classed();
+    // Being used helps neither class.
+    (80..90).for_each(|frame| used(&queues, &words, frame));
+    assert_eq!(offered(&mut queues, &words, 100).0, (80..100).chain(0..80).collect::<Vec<u32>>());
+    let lengths = [Class::Normal, Class::Keep, Class::Once].map(|class| queues.len_of(class));
+    assert_eq!((lengths, queues.len()), ([50, 30, 20], 100), "offered, and not gone");
+}
+
+#[test]
+fn pages_to_be_kept_leave_an_eighth_to_the_others() {
+    let (mut queues, words) = (Queues::new(100), words(100));
+    for frame in 0..100 {
+        let class = if frame < 95 { Class::Keep } else { Class::Normal };
+        queues.admit_as(&words, frame, frame.into(), (class, false));
+    }
+    let (out, _) = offered(&mut queues, &words, 14);
+    let expected: Vec<u32> = (0..7).chain(95..100).chain(7..9).collect();
+    assert_eq!(out, expected, "88 of 100 may be kept before the others");
+}
+
+#[test]
+fn a_page_to_be_kept_goes_round_again_for_each_use() {
+    let (mut queues, words) = (Queues::new(10), words(10));
+    (0..10).for_each(|frame| queues.admit_as(&words, frame, 0, (Class::Keep, false)));
+    used(&queues, &words, 0);
+    assert_eq!(offered(&mut queues, &words, 1).0, [1]);
+}
+
+#[test]
+fn a_page_read_ahead_to_go_first_is_passed_over_once() {
+    let (mut queues, words) = (Queues::new(10), words(10));
+    (0..4).for_each(|frame| queues.admit_as(&words, frame, 0, (Class::Once, frame < 2)));
+    assert_eq!(offered(&mut queues, &words, 1).0, [2]);
+    queues.evicted(2, 0);
+    words.access(0).touch(queues.clock());
+    let (out, offer) = offered(&mut queues, &words, 3);
+    assert_eq!((out, offer), (vec![3, 0, 1], Offer::Full));
+    // Nothing but such pages: it ends.
+    let (mut queues, words) = (Queues::new(10), self::words(10));
+    (0..10).for_each(|frame| queues.admit_as(&words, frame, 0, (Class::Once, true)));
+    assert_eq!(offered(&mut queues, &words, 3), (vec![], Offer::Exhausted));
+    assert_eq!(offered(&mut queues, &words, 3), (vec![0, 1, 2], Offer::Full));
+}
+
+#[test]
+fn a_page_changes_its_class() {
+    let (mut queues, words) = classed();
+    used(&queues, &words, 0);
+    assert!(queues.set_class(99, Class::Normal) && !queues.set_class(99, Class::Normal));
+    assert!(queues.set_class(0, Class::Once) && queues.set_class(98, Class::Keep));
+    queues.remove(97);
+    assert!(!queues.set_class(97, Class::Keep), "it is not here");
+    let (out, _) = offered(&mut queues, &words, 100);
+    let order: Vec<u32> =
+        (80..97).chain([0]).chain(1..50).chain([99]).chain(50..80).chain([98]).collect();
+    assert_eq!(out, order);
+}
+
 proptest! {
+    /// Pages that go first change nothing for the others: with them and without them, the same ones are
+    /// offered in the same order.
+    #[test]
+    fn pages_that_go_first_are_not_seen_by_the_others(
+        steps in prop::collection::vec((0..4u8, 0..64u32, any::<bool>()), 0..400)
+    ) {
+        let (mut plain, plain_words) = (Queues::new(128), words(128));
+        let (mut mixed, mixed_words) = (Queues::new(128), words(128));
+        for (step, frame, other) in steps {
+            let key = u64::from(frame) % 23;
+            if other {
+                mixed.admit_as(&mixed_words, 64 + frame, key, (Class::Once, false));
+            }
+            match step {
+                0 => {
+                    plain.admit(&plain_words, frame, key);
+                    mixed.admit(&mixed_words, frame, key);
+                }
+                1 => {
+                    used(&plain, &plain_words, frame);
+                    used(&mixed, &mixed_words, frame);
+                }
+                _ => {
+                    while let Some(frame) = (64..128).find(|&frame| mixed.remove(frame)) {
+                        mixed.admit_as(&mixed_words, frame, key, (Class::Once, false));
+                        mixed.evicted(frame, key);
+                    }
+                    let (out, offer) = offered(&mut plain, &plain_words, frame as usize);
+                    let same = offered(&mut mixed, &mixed_words, frame as usize);
+                    prop_assert_eq!(&same, &(out.clone(), offer));
+                    for frame in out.into_iter().filter(|frame| frame % 3 != 0) {
+                        plain.evicted(frame, u64::from(frame) % 23);
+                        mixed.evicted(frame, u64::from(frame) % 23);
+                    }
+                }
+            }
+            prop_assert_eq!(plain.clock(), mixed.clock());
+        }
+    }
+
     /// Whatever comes, queues hold what a set of frames holds, and offer each at most once in a
     /// call.
     #[test]
-    fn queues_are_a_set(steps in prop::collection::vec((0..5u8, 0..24u32), 0..300)) {
+    fn queues_are_a_set(steps in prop::collection::vec((0..6u8, 0..24u32, 0..3u8), 0..300)) {
         let (mut queues, words) = (Queues::new(24), words(24));
         let mut model = HashSet::new();
-        for (step, frame) in steps {
+        for (step, frame, class) in steps {
             match step {
                 0 => {
-                    queues.admit(&words, frame, u64::from(frame) % 7);
+                    let class = (class_of(class), frame % 2 == 0);
+                    queues.admit_as(&words, frame, u64::from(frame) % 7, class);
                     model.insert(frame);
                 }
                 1 => prop_assert_eq!(queues.remove(frame), model.remove(&frame)),
@@ -188,6 +305,7 @@ proptest! {
                     model.remove(&frame);
                 }
                 3 => used(&queues, &words, frame),
+                4 => _ = queues.set_class(frame, class_of(class)),
                 _ => {
                     let (out, offer) = offered(&mut queues, &words, frame as usize);
                     let set: HashSet<_> = out.iter().copied().collect();

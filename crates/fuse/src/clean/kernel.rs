@@ -17,8 +17,8 @@ use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 use uvfs_vfs::{
-    Attributes, Caller, Clean, Cookie, Entries, FileKind, FileRef, InodeId, Name, Node, OpenMode,
-    Opens,
+    Attributes, Authority, Caller, Clean, Cookie, Entries, FileKind, FileRef, InodeId, Name, Node,
+    OpenMode, Opens,
 };
 
 /// Nodes in one message. The kernel takes up to 512 in one step, and other messages in between.
@@ -29,6 +29,8 @@ const LOOK: usize = 4096;
 const STEP: usize = 64;
 /// Passes at most.
 const PASSES_MAX: usize = 4;
+/// Levels looked at.
+const DEPTH_MAX: usize = 1 << 16;
 /// No forget for so long: no more will come. The kernel has queued them all when a message returns.
 const QUIET: Duration = Duration::from_millis(50);
 /// As above, in later passes, which seldom find anything.
@@ -136,6 +138,7 @@ impl Bridge {
         progress: &mut Progress<'_>,
         report: &mut KernelReport,
     ) -> io::Result<()> {
+        self.ask_again(directory, below, progress, report)?;
         let watch = self.nodes.watch_forgets();
         if !below.is_empty() {
             let top = self.nodes.id_of(directory.id());
@@ -167,6 +170,40 @@ impl Bridge {
             let used = below.iter().filter(|one| one.kind == FileKind::Regular).map(|one| one.id);
             report.files += self.forget_each(used, progress)?;
         }
+        Ok(())
+    }
+
+    /// Has it ask again about the names that it believes to be missing, in `top` and in the directories held
+    /// below. Where no name can ever appear they are dropped, so that the directory can go.
+    /// Elsewhere the directory keeps them: dropping a name that was made a moment before would detach a
+    /// directory from those who are in it, and no order of our locks and the kernel's rules that out.
+    fn ask_again(
+        &self,
+        top: &Node,
+        below: &[Below],
+        progress: &mut Progress<'_>,
+        report: &mut KernelReport,
+    ) -> io::Result<()> {
+        let directories = below.iter().filter(|one| one.kind == FileKind::Directory);
+        let directories = directories.map(|one| one.id).chain(self.nodes.id_of(top.id()));
+        let store = self.vfs.capabilities();
+        let fixed = store.read_only && store.authority == Authority::Sole;
+        for id in directories {
+            for name in self.nodes.missing.names(id) {
+                if report.missing.is_multiple_of(STEP as u64) && !progress.step() {
+                    return Ok(());
+                }
+                match fixed {
+                    true => gone_is_fine(self.kernel.forget_entry(id, &name.name))?,
+                    false => gone_is_fine(self.kernel.ask_again(id, &name.name))?,
+                }
+                self.nodes.missing.told(id, &name);
+                self.counters.clean_asked.hit();
+                report.missing += 1;
+            }
+        }
+        // Those that left the record before we looked: the notifier tells the kernel.
+        self.notices.wait_asked(PATIENCE);
         Ok(())
     }
 
@@ -316,7 +353,8 @@ fn depth(node: &Node, top: &Node, known: &mut HashMap<InodeId, u32>) -> u32 {
             break;
         }
         chain.push(parent.id());
-        at = parent.parent();
+        // Where others move directories about, what is cached of them may be a circle.
+        at = parent.parent().filter(|_| chain.len() < DEPTH_MAX);
     }
     for id in chain.into_iter().rev() {
         depth += 1;

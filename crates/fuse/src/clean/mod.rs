@@ -17,7 +17,8 @@
 //!
 //! * Never from a request handler. For INVAL_ENTRY the kernel takes the lock of the directory, and holds it
 //!   already while a lookup or an unlink there waits for us; for INVAL_INODE it locks pages, and holds those
-//!   of a READ that waits for us. PRUNE takes neither, but after it forgets are awaited.
+//!   of a READ that waits for us. PRUNE takes neither, but after it forgets are awaited. What is recorded as
+//!   missing is told by name: where there is some, a lookup in flight in that directory delays the cleaning.
 //! * Never with a lock held, for a handler may want it before the kernel can go on.
 //! * The readers of the mount stay free: they bring the forgets, and the replies that INVAL_INODE waits
 //!   for. That includes WRITE requests: it brings changes made through a shared mapping to us first.
@@ -30,11 +31,13 @@
 //! # Why
 //! PRUNE is the only message that passes over what is in use: an open file, a process's current directory.
 //! It is used wherever the kernel has it. Sources: `include/uapi/linux/fuse.h` (FUSE_NOTIFY_PRUNE, protocol
-//! 7.45), `fs/fuse/{dev,dir,inode}.c`, `Documentation/filesystems/fuse/fuse.rst`. Weaknesses: *negative*
-//! entries have no node, so no PRUNE reaches them; the kernel believes them until their time is over, and keeps
-//! the directory that they are in. With its last cached child an unused directory goes too, whoever asked:
-//! also the cleaned one and those above, if nothing else is cached there. And finding what the kernel holds
-//! below the directory looks at all that it holds.
+//! 7.45), `fs/fuse/{dev,dir,inode}.c`, `Documentation/filesystems/fuse/fuse.rst`. *Negative* entries have no
+//! node, so no PRUNE reaches them: those that the kernel was told of are recorded (`server::missing`), and it is
+//! told by name to ask again. Weaknesses: it does not drop them at that, nor those that an unlink or a rename
+//! left behind, and keeps the directory that they are in (and those above) until it wants the room; only where
+//! the store never changes they are dropped. With its last cached child an unused directory goes too, whoever
+//! asked: also the cleaned one and those above, if nothing else is cached there. And finding what the kernel
+//! holds below the directory looks at all that it holds.
 
 mod kernel;
 #[cfg(test)]
@@ -43,6 +46,7 @@ mod turns;
 
 pub(crate) use turns::Turns;
 
+use crate::notify::Notices;
 use crate::server::nodes::NodeTable;
 use crate::statistics::Counters;
 use crate::transport::KernelCache;
@@ -77,8 +81,11 @@ pub struct KernelReport {
     pub held: u64,
     /// Those of them that it let go.
     pub let_go: u64,
-    /// Those that it keeps: in use, or looked up again since, or not asked for.
+    /// Those that it keeps: in use, or looked up again since, or not asked for; or directories in which it
+    /// remembers missing names, not to be believed but not dropped either.
     pub kept: u64,
+    /// Names below that it believed to be missing, and was told to ask again about.
+    pub missing: u64,
     /// Files whose pages were dropped one by one, without their names.
     pub files: u64,
     /// Directories whose names could not be had from the store, when asking by name.
@@ -174,6 +181,7 @@ pub(crate) struct Bridge {
     nodes: Arc<NodeTable>,
     counters: Arc<Counters>,
     kernel: Box<dyn KernelCache>,
+    notices: Arc<Notices>,
     /// Whether the kernel knows how to prune, once it has been asked.
     prunes: OnceLock<bool>,
     turns: Arc<Turns>,
@@ -185,9 +193,10 @@ impl Bridge {
         nodes: Arc<NodeTable>,
         counters: Arc<Counters>,
         kernel: Box<dyn KernelCache>,
+        notices: Arc<Notices>,
         turns: Arc<Turns>,
     ) -> Arc<Self> {
-        Arc::new(Self { vfs, nodes, counters, kernel, prunes: OnceLock::new(), turns })
+        Arc::new(Self { vfs, nodes, counters, kernel, notices, prunes: OnceLock::new(), turns })
     }
 
     /// See [`Cleaner::clean`].

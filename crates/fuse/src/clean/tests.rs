@@ -14,11 +14,12 @@ struct Log {
     pruned: Vec<Vec<u64>>,
     entries: Vec<(u64, String)>,
     inodes: Vec<u64>,
+    again: Vec<(u64, String)>,
 }
 
 impl Log {
     fn messages(&self) -> usize {
-        self.pruned.len() + self.entries.len() + self.inodes.len()
+        self.pruned.len() + self.entries.len() + self.inodes.len() + self.again.len()
     }
 }
 
@@ -28,6 +29,8 @@ struct Fake {
     names: Vec<(u64, &'static str, u64)>,
     old: bool,
     busy: Vec<u64>,
+    /// Takes its time over a name.
+    slow: bool,
     fails: Option<i32>,
     log: Arc<Mutex<Log>>,
 }
@@ -56,6 +59,16 @@ impl KernelCache for Fake {
         self.log.lock().entries.push((parent, name.clone()));
         self.answer()?;
         known.map_or(Err(io::Error::from_raw_os_error(libc::ENOENT)), |one| self.let_go(one.2))
+    }
+
+    fn ask_again(&self, parent: u64, name: &[u8]) -> io::Result<()> {
+        if self.slow {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let mut log = self.log.lock();
+        log.again.push((parent, String::from_utf8_lossy(name).into_owned()));
+        drop(log);
+        self.answer()
     }
 
     fn forget_inode(&self, node: u64) -> io::Result<()> {
@@ -119,11 +132,13 @@ impl Tree {
             names: names.clone(),
             old: false,
             busy: Vec::new(),
+            slow: false,
             fails: None,
             log: log.clone(),
         };
         change(&mut fake);
-        let bridge = Bridge::new(vfs, nodes, Arc::default(), Box::new(fake), Turns::new());
+        let bridge =
+            Bridge::new(vfs, nodes, Arc::default(), Box::new(fake), Notices::new(), Turns::new());
         Self { bridge, foo, log, names }
     }
 
@@ -294,4 +309,76 @@ fn a_file_is_no_directory() {
     let error = tree.bridge.clean(&file, Clean::Both, Dirty::Skip, &mut go_on).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::ENOTDIR));
     assert_eq!(tree.log.lock().messages(), 0);
+}
+
+/// Below the directory and in itself, and nowhere else; before the nodes, and not when only pages go.
+#[test]
+fn missing_names_are_asked_for_again_below_the_directory() {
+    let tree = Tree::new(|_| ());
+    let missing = &tree.bridge.nodes.missing;
+    let believed = ["foo", "sub", "deep", "foobar"].map(|name| tree.id(name));
+    for parent in believed {
+        assert!(missing.record(parent, b"no", |_, _| panic!("there is room")));
+    }
+    assert_eq!(tree.clean(Clean::Pages).kernel.missing, 0);
+    let report = tree.clean(Clean::Names).kernel;
+    assert_eq!((report.missing, report.let_go, report.refused), (3, 6, None));
+    let mut log = tree.log.lock();
+    assert_eq!(log.entries.len(), 0, "a name may have been made meanwhile: it is not detached");
+    log.again.sort_unstable();
+    let mut expected: Vec<_> = believed[..3].iter().map(|&id| (id, "no".to_owned())).collect();
+    expected.sort_unstable();
+    assert_eq!(log.again, expected);
+    drop(log);
+    assert_eq!((missing.count(), missing.names(believed[3]).len()), (1, 1));
+    assert_eq!(tree.clean(Clean::Names).kernel.missing, 0, "once is enough");
+}
+
+/// What the kernel refused to hear, and what was not sent, it still believes.
+#[test]
+fn missing_names_stay_recorded_until_the_kernel_was_told() {
+    let tree = Tree::new(|fake| fake.fails = Some(libc::EPERM));
+    let missing = &tree.bridge.nodes.missing;
+    assert!(missing.record(tree.id("sub"), b"no", |_, _| true));
+    let report = tree.clean(Clean::Names).kernel;
+    assert!(report.refused.is_some() && report.missing == 0, "{report:?}");
+    assert_eq!(missing.count(), 1);
+    let mut end = |_| ControlFlow::Break(());
+    tree.bridge.clean(&tree.foo, Clean::Names, Dirty::Skip, &mut end).unwrap();
+    assert_eq!((missing.count(), tree.log.lock().again.len()), (1, 1));
+    let tree = Tree::new(|fake| fake.fails = Some(libc::ENOENT));
+    let missing = &tree.bridge.nodes.missing;
+    assert!(missing.record(tree.id("sub"), b"no", |_, _| true));
+    assert_eq!(tree.clean(Clean::Names).kernel.missing, 1);
+    assert_eq!(missing.count(), 0, "what it does not have it does not believe");
+}
+
+/// A name that left the record for lack of room is told by the notifier: cleaning waits for that.
+#[test]
+fn cleaning_waits_for_notices_about_missing_names() {
+    let tree = Tree::new(|_| ());
+    let notices = tree.bridge.notices.clone();
+    assert!(notices.ask_again(tree.id("sub"), b"no"));
+    let told = Arc::new(Mutex::new(&LOG, Log::default()));
+    let kernel = Fake {
+        nodes: tree.bridge.nodes.clone(),
+        names: Vec::new(),
+        old: false,
+        busy: Vec::new(),
+        slow: true,
+        fails: None,
+        log: told.clone(),
+    };
+    let sub = tree.id("sub");
+    let (nodes, counters) = (tree.bridge.nodes.clone(), tree.bridge.counters.clone());
+    let notifier = std::thread::scope(|scope| {
+        let cleaning = scope.spawn(|| {
+            tree.clean(Clean::Names);
+            told.lock().again.clone()
+        });
+        let notifier = notices.start(Box::new(kernel), nodes, counters).unwrap();
+        assert_eq!(cleaning.join().unwrap(), [(sub, "no".to_owned())]);
+        notifier
+    });
+    drop(notifier);
 }

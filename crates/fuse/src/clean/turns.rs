@@ -9,16 +9,14 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use uvfs_concurrent::lock::{Condvar, LockClass, Mutex};
+use uvfs_concurrent::lock::{Condvar, Mutex};
+use uvfs_vfs::lock_order;
 
 /// Who may wait behind the one whose turn it is. Some wait on workers of the mount (`work`), and the one whose
 /// turn it is may need a READ that is queued for a worker: so it is half as many as there are workers.
 pub(super) const WAITING_MAX: usize = WORKERS_MAX / 2;
 /// How often those who wait tell that they still do.
 const TELL: Duration = Duration::from_millis(100);
-
-static FUSE_CLEAN: LockClass =
-    LockClass::new(5, "fuse-clean", "who cleans a mount now, and who waits for it");
 
 #[derive(Debug, Default)]
 struct State {
@@ -44,7 +42,7 @@ pub(super) struct Turn<'a> {
 
 impl Turns {
     pub(crate) fn new() -> Arc<Self> {
-        let state = Mutex::new(&FUSE_CLEAN, State::default());
+        let state = Mutex::new(&lock_order::FUSE_CLEAN, State::default());
         Arc::new(Self { state, changed: Condvar::default() })
     }
 

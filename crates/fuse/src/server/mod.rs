@@ -10,6 +10,7 @@
 
 pub(crate) mod control;
 pub(crate) mod files;
+pub(crate) mod missing;
 pub(crate) mod nodes;
 mod requests;
 

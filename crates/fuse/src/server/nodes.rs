@@ -6,7 +6,8 @@
 //!
 //! # Concurrency
 //! One lock per shard of ids. A lookup and a forget of one id meet on its shard's lock, so a forget
-//! cannot drop an id that a reply being built is counting.
+//! cannot drop an id that a reply being built is counting. The lock of the record of missing names ([`Missing`])
+//! is taken within it.
 //!
 //! Who cleans may wait for forgets. They are counted only while somebody does; see [`ForgetWatch`].
 //!
@@ -17,10 +18,11 @@
 //! lookup and forget of the mount takes the lock over those ids.
 
 use super::control::is_reserved;
+use super::missing::Missing;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uvfs_concurrent::lock::{Condvar, LockClass, Mutex};
+use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_concurrent::primitive::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Relaxed, SeqCst},
@@ -34,9 +36,6 @@ pub(crate) const ROOT: u64 = 1;
 const ALIASES: u64 = 0xffff_0000_0000_0000;
 const SHARDS: usize = 32;
 
-static FUSE_FORGETS: LockClass =
-    LockClass::new(11, "fuse-forgets", "count of node ids forgotten while somebody waits for it");
-
 struct Held {
     node: Node,
     lookups: u64,
@@ -49,6 +48,8 @@ pub(crate) struct NodeTable {
     aliases: Mutex<HashMap<InodeId, u64>>,
     aliases_made: AtomicU64,
     forgets: Forgets,
+    /// Names that the kernel believes to be missing.
+    pub(crate) missing: Missing,
 }
 
 /// Ids forgotten, counted for who waits.
@@ -126,9 +127,10 @@ impl NodeTable {
             aliases_made: AtomicU64::new(0),
             forgets: Forgets {
                 watched: AtomicBool::new(false),
-                count: Mutex::new(&FUSE_FORGETS, ForgetCount::default()),
+                count: Mutex::new(&lock_order::FUSE_FORGETS, ForgetCount::default()),
                 enough: Condvar::default(),
             },
+            missing: Missing::new(),
         }
     }
 
@@ -255,6 +257,7 @@ impl NodeTable {
             drop(held);
         }
         self.aliases.lock().clear();
+        self.missing.clear();
     }
 
     /// Counts a lookup on `id` if it is free or is `node`'s already.
@@ -277,6 +280,10 @@ impl NodeTable {
         let exact = held.lookups >= lookups;
         held.lookups = held.lookups.saturating_sub(lookups);
         let gone = if held.lookups == 0 { shard.remove(&id) } else { None };
+        if gone.as_ref().is_some_and(|held| held.node.is_directory()) {
+            // Under this lock: what the kernel is told of names there after looking it up again stays.
+            self.missing.forget(id);
+        }
         (exact, gone)
     }
 

@@ -4,6 +4,7 @@ use super::control::{Control, Hiding, is_control};
 use super::files::FileTable;
 use super::nodes::NodeTable;
 use crate::groups;
+use crate::notify::Notices;
 use crate::statistics::Counters;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -57,6 +58,7 @@ pub(crate) struct Server {
     pub(crate) files: FileTable,
     pub(crate) control: Control,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) notices: Arc<Notices>,
     pub(crate) settings: Settings,
 }
 
@@ -70,6 +72,7 @@ impl Server {
             files: FileTable::new(),
             control: Control::new(settings.control_directory),
             counters: Arc::default(),
+            notices: Notices::new(),
             vfs,
             settings,
         }
@@ -95,18 +98,18 @@ impl Server {
         if self.control.hides(parent, name) {
             return Some(self.control.directory());
         }
-        let parent = self.nodes.get(parent)?;
-        let answer = self.vfs.try_lookup(&parent, Name::new(name).ok()?)?;
-        Some(self.lookup_out(answer))
+        let directory = self.nodes.get(parent)?;
+        let answer = self.vfs.try_lookup(&directory, Name::new(name).ok()?)?;
+        Some(self.lookup_out(parent, name, answer))
     }
 
     pub(crate) fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<EntryOut> {
         if is_control(parent) {
             return self.control.lookup(parent, name);
         }
-        let parent = self.node(parent)?;
-        let answer = self.vfs.lookup(caller, &parent, Name::new(name)?)?;
-        Ok(self.lookup_out(answer))
+        let directory = self.node(parent)?;
+        let answer = self.vfs.lookup(caller, &directory, Name::new(name)?)?;
+        Ok(self.lookup_out(parent, name, answer))
     }
 
     pub(crate) fn forget(&self, id: u64, lookups: u64) {
@@ -161,10 +164,10 @@ impl Server {
         new: &NewNode<'_>,
     ) -> Result<EntryOut> {
         self.control.spare(parent, name)?;
-        let parent = self.node(parent)?;
-        let name = Name::new(name)?;
-        let found = self.with_room(|| self.vfs.create(caller, &parent, name, new))?;
-        Ok(self.found_out(found))
+        let directory = self.node(parent)?;
+        let bytes = Name::new(name)?;
+        let found = self.with_room(|| self.vfs.create(caller, &directory, bytes, new))?;
+        Ok(self.made_out(parent, name, found))
     }
 
     pub(crate) fn link(
@@ -175,9 +178,9 @@ impl Server {
         name: &[u8],
     ) -> Result<EntryOut> {
         self.control.spare(parent, name)?;
-        let (node, parent) = (self.node(id)?, self.node(parent)?);
-        let found = self.vfs.link(caller, &node, &parent, Name::new(name)?)?;
-        Ok(self.found_out(found))
+        let (node, directory) = (self.node(id)?, self.node(parent)?);
+        let found = self.vfs.link(caller, &node, &directory, Name::new(name)?)?;
+        Ok(self.made_out(parent, name, found))
     }
 
     pub(crate) fn unlink(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
@@ -206,7 +209,10 @@ impl Server {
             _ => return Err(Error::Invalid("a rename flag that is not supported")),
         };
         let (old, new) = (self.node(from.0)?, self.node(to.0)?);
-        self.vfs.rename(caller, (&old, Name::new(from.1)?), (&new, Name::new(to.1)?), mode)
+        self.vfs.rename(caller, (&old, Name::new(from.1)?), (&new, Name::new(to.1)?), mode)?;
+        // The kernel moves its entry, and looks the old name up again.
+        self.nodes.missing.made(to.0, to.1);
+        Ok(())
     }
 
     /// Opens a file; a transport that passes it through asks for its host file next.
@@ -441,16 +447,28 @@ impl Server {
         self.nodes.get(id).ok_or_else(missing)
     }
 
-    pub(crate) fn found_out(&self, found: Found) -> EntryOut {
+    /// The entry of `name` in `parent`, which is new; the kernel does not believe any more that it is missing.
+    pub(crate) fn made_out(&self, parent: u64, name: &[u8], found: Found) -> EntryOut {
+        let out = self.found_out(found);
+        self.nodes.missing.made(parent, name);
+        out
+    }
+
+    fn found_out(&self, found: Found) -> EntryOut {
         let node_id = self.nodes.publish(&found.node, found.attributes.number);
         let attrs = Attrs { node_id, attributes: found.attributes, valid: found.attributes_valid };
         EntryOut::Found { attrs, entry_valid: found.entry_valid }
     }
 
-    fn lookup_out(&self, answer: Lookup) -> EntryOut {
+    fn lookup_out(&self, parent: u64, name: &[u8], answer: Lookup) -> EntryOut {
         match answer {
             Lookup::Found(found) => self.found_out(found),
-            Lookup::Missing(valid) => EntryOut::Missing(valid),
+            Lookup::Missing(Duration::ZERO) => EntryOut::Missing(Duration::ZERO),
+            Lookup::Missing(valid) => {
+                let ask_again = |parent, name: &[u8]| self.notices.ask_again(parent, name);
+                let recorded = self.nodes.missing.record(parent, name, ask_again);
+                EntryOut::Missing(if recorded { valid } else { Duration::ZERO })
+            }
         }
     }
 

@@ -324,7 +324,8 @@ impl fuser::Filesystem for Adapter {
                     Err(error) => return reply.error(errno(&error)),
                 };
                 let backing = shared.backing(&mut file, |host| reply.open_backing(host));
-                let EntryOut::Found { attrs, entry_valid } = server.found_out(found) else {
+                let made = server.made_out(parent.0, name.as_bytes(), found);
+                let EntryOut::Found { attrs, entry_valid } = made else {
                     return reply.error(Errno::EIO);
                 };
                 // A kernel that need not tell of opens tells of no closes either, also for this one.

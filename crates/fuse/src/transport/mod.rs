@@ -23,6 +23,9 @@ use std::io;
 pub(crate) trait KernelCache: Send + Sync {
     /// Forgets what `name` in `parent` means. What was not cached is no error.
     fn forget_entry(&self, parent: u64, name: &[u8]) -> io::Result<()>;
+    /// Asks again about `name` in `parent` before it is used next, and detaches nothing. Like the message
+    /// above, it waits for requests in flight in `parent`. What was not cached is no error.
+    fn ask_again(&self, parent: u64, name: &[u8]) -> io::Result<()>;
     /// Forgets attributes and pages of a node.
     fn forget_inode(&self, node: u64) -> io::Result<()>;
     /// Lets go of the names and the inode of each of `nodes` that nobody uses, in this order; a directory

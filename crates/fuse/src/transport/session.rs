@@ -87,6 +87,30 @@ impl KernelCache for Connection {
         self.notifier.inval_entry(INodeNo(parent), OsStr::from_bytes(name))
     }
 
+    fn ask_again(&self, parent: u64, name: &[u8]) -> io::Result<()> {
+        // FUSE_NOTIFY_INVAL_ENTRY with FUSE_EXPIRE_ONLY (protocol 7.38), which the FUSE crate does not
+        // offer: length, code 3, the zero that marks a notice; then `struct fuse_notify_inval_entry_out`:
+        // parent, length of the name, flags; then the name and a zero. Before Linux 6.2 the flag is
+        // padding: the entry is dropped.
+        let (length, name_length) = match u32::try_from(33 + name.len()) {
+            Ok(length) => (length, length - 33),
+            Err(_) => return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG)),
+        };
+        let mut notice = Vec::with_capacity(length as usize);
+        notice.extend_from_slice(&length.to_ne_bytes());
+        notice.extend_from_slice(&3i32.to_ne_bytes());
+        notice.extend_from_slice(&[0; 8]);
+        notice.extend_from_slice(&parent.to_ne_bytes());
+        notice.extend_from_slice(&name_length.to_ne_bytes());
+        notice.extend_from_slice(&1u32.to_ne_bytes());
+        notice.extend_from_slice(name);
+        notice.push(0);
+        match rustix::io::write(&self.device, &notice) {
+            Ok(_) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn forget_inode(&self, node: u64) -> io::Result<()> {
         self.notifier.inval_inode(INodeNo(node), 0, 0)
     }

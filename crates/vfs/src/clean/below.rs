@@ -26,19 +26,27 @@ impl<'a> Below<'a> {
         self.memo.get(&directory).copied()
     }
 
+    /// Forgets what was said, if that is very much.
+    pub(super) fn trim(&mut self) {
+        if self.memo.len() >= MEMO_MAX {
+            self.memo = HashMap::from([(self.top, true)]);
+        }
+    }
+
     /// Whether `directory` is the one, or lies below it. A directory that is not cached does not.
     pub(super) fn holds(&mut self, directory: InodeId) -> bool {
         if let Some(known) = self.known(directory) {
             return known;
-        }
-        if self.memo.len() >= MEMO_MAX {
-            self.memo = HashMap::from([(self.top, true)]);
         }
         let (mut passed, mut at) = (vec![directory], self.core.inodes.peek(directory));
         let answer = loop {
             let Some(above) = at.and_then(|node| node.inode.parent()) else { break false };
             if let Some(known) = self.known(above.id()) {
                 break known;
+            }
+            // Where others move directories about, what is cached of them may be a circle.
+            if passed.len() > self.core.inodes.count() {
+                break false;
             }
             passed.push(above.id());
             at = Some(above);

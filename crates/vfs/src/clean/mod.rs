@@ -25,20 +25,30 @@
 //!     that knows tells the others on the way down. So the generation is read before anything that is
 //!     found by it, and a directory says that it knows after what it knows can be read.
 //! C3. `cleaned` and "knows" only rise. A name is believed if the store was asked for it at or after the
-//!     `cleaned` of its directory; an answer that was asked for before is not kept.
+//!     `cleaned` of its directory; an answer that was asked for before is not kept, nor the outcome of a
+//!     change that was under way when its directory learned of the cleaning.
 //! C4. A directory that leaves its place first takes in what was cleaned there, and notes the moment when
-//!     it came to its new one: what was cleaned there until then does not concern it.
+//!     it came to its new one: what was cleaned there until then does not concern it. That moment is taken
+//!     while no cleaning is half done and none has come since it took in the last one, so that of each
+//!     cleaning either half of this is true.
 //! C5. A directory that is torn down takes in what was cleaned first, and leaves it to whichever inode
-//!     stands for the same directory later ([`crate::inode::InodeTable`]). A directory whose place is
-//!     not known is not believed at all.
-//! C6. Pages do the same by file ([`crate::page`], P1 to P4): a file lies in one directory, where it was
-//!     last found.
+//!     stands for the same directory later ([`crate::inode::InodeTable`]), also for those below it. A
+//!     directory whose place is not known is not believed at all.
+//! C6. The reaper takes a name only after its directory has learned that it is not believed: whoever
+//!     concludes from its absence that there is no such name ([`uvfs_concurrent::complete`]) was told to
+//!     stop before.
+//! C7. Pages do the same by file ([`crate::page`], P1 to P4): a file lies in one directory, where it was
+//!     last found. While that is not known, its names are asked for again.
 //!
-//! Counter-examples that were looked for: a lookup that starts below the cleaned directory (C2: it asks
-//! above); one that was asked before and answers after (C3); a directory moved out, whose old names would
-//! come back to life (C4, first half), or in, whose names would go although they were elsewhere (C4,
-//! second half); one evicted and found again (C5); two cleanings at once, of which one advances the
-//! generation for the other's mark too early (then the other advances it again).
+//! Counter-examples, looked for or met, each with its test: a lookup that starts below the cleaned
+//! directory (C2: it asks above); one that was asked before and answers after (C3); a change that declares
+//! its directory complete again (C3); a directory moved out, whose old names would come back to life, or
+//! in, whose names would go although they were elsewhere, or between two directories of which a common
+//! one above is cleaned meanwhile (C4); one evicted and found again, with or without one above it (C5); an
+//! existing name that is denied because the reaper took it from a directory that believed to know all its
+//! names (C6); a file whose name goes and that has another (C7); parents that make a circle, because others
+//! move directories about (nobody knows where they are, C5); two cleanings at once, of which one advances
+//! the generation for the other's mark too early (then the other advances it again).
 //!
 //! What stops half way: a thread that stops between mark and advance has not cleaned yet; one that stops
 //! while asking above has told those below where it stopped, and others ask for themselves.

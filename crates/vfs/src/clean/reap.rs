@@ -2,9 +2,8 @@
 //!
 //! # Boundary
 //! Takes out of the caches what is out of use already ([`super`]), and counts it. Takes nothing else: a
-//! name goes if its directory is the cleaned one or lies below it and the store was asked for it before the
-//! cleaning; an inode, if it lies there, no name leads to it and nobody holds it; a page, as
-//! [`crate::page`] says.
+//! name goes if its directory is the cleaned one or lies below it and does not believe it any more; an inode,
+//! if it lies there, no name leads to it and nobody holds it; a page, as [`crate::page`] says.
 //!
 //! # Concurrency
 //! On the thread of who asked for it, in steps of some buckets, files or inodes. No lock and no epoch
@@ -21,11 +20,11 @@
 use super::below::Below;
 use super::{Clean, CleanProgress, CleanReport, Cleaning, Dirty};
 use crate::backend::InodeId;
-use crate::inode::{INODE_BYTES, Inode};
+use crate::inode::{INODE_BYTES, Inode, Retired};
 use crate::names::Reaped;
 use crate::page::FilePages;
 use crate::vfs::Core;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow::{self, Continue};
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,6 +35,8 @@ use uvfs_concurrent::object::Ref;
 const BUCKETS: usize = 64;
 /// Inodes without a name looked at in one step.
 const INODES: usize = 64;
+/// Directories remembered at most between two steps; more are asked again.
+const ENDS_MAX: usize = 1 << 16;
 /// Files between two reports of progress.
 const FILES: usize = 64;
 
@@ -58,6 +59,7 @@ impl Cleaning {
             progress: CleanProgress::default(),
             tell: progress,
             held: Vec::new(),
+            ends: HashMap::new(),
         };
         // What was done is reported also if it was ended before.
         let _ = reaper.run(self.clean, dirty);
@@ -76,6 +78,8 @@ struct Reaper<'a> {
     tell: &'a mut dyn FnMut(CleanProgress) -> ControlFlow<()>,
     /// Inodes that lost a name by it and were held then.
     held: Vec<Ref<Inode>>,
+    /// Of directories: names from before this moment go. 0 for those that lie elsewhere.
+    ends: HashMap<InodeId, u64>,
 }
 
 impl Reaper<'_> {
@@ -122,7 +126,7 @@ impl Reaper<'_> {
             self.report.not_written += 1;
         }
         if clean.has_pages() {
-            let tally = match write {
+            let tally = match write && file.is_concerned(self.tick) {
                 // Somebody may have looked while they were dirty, and left them.
                 true => file.drop_clean(),
                 false => self.core.reap_pages(file),
@@ -135,13 +139,18 @@ impl Reaper<'_> {
         let (mut at, mut unknown) = (0, HashSet::new());
         // The table may grow meanwhile: what has been passed then lies in what has been passed.
         while at < self.core.names.buckets() {
+            self.below.trim();
+            if self.ends.len() >= ENDS_MAX {
+                self.ends.clear();
+            }
             self.reap_names(at, &mut unknown);
             if !unknown.is_empty() {
                 for directory in unknown.drain() {
-                    self.below.holds(directory);
+                    let end = self.names_end(directory);
+                    self.ends.insert(directory, end);
                 }
                 self.reap_names(at, &mut unknown);
-                // Came in between: they are later than the cleaning.
+                // Of directories that came in between: all later than the cleaning.
                 unknown.clear();
             }
             at += BUCKETS;
@@ -150,17 +159,27 @@ impl Reaper<'_> {
         Continue(())
     }
 
-    /// Takes out what is known to lie below; notes the directories of which that is not known.
+    /// Before which moment names of `directory` go. First it learns that it was cleaned: who believes that
+    /// it knows all names of it does not any more, when the first of them goes.
+    fn names_end(&mut self, directory: InodeId) -> u64 {
+        if !self.below.holds(directory) {
+            return 0;
+        }
+        let Some(node) = self.core.inodes.peek(directory) else { return 0 };
+        match self.core.learn_cleans(&node.inode) {
+            true => node.inode.names_after(),
+            false => 0,
+        }
+    }
+
+    /// Takes out what is known to go; notes the directories of which nothing is known.
     fn reap_names(&mut self, at: usize, unknown: &mut HashSet<InodeId>) {
-        let (below, tick) = (&self.below, self.tick);
+        let ends = &self.ends;
         let reaped = self.core.names.reap((at, BUCKETS), |entry| {
-            if entry.value().stamp().to_word() >= tick {
-                return Verdict::Keep;
-            }
             let directory = InodeId(entry.parent());
-            match below.known(directory) {
-                Some(true) => Verdict::Remove,
-                Some(false) => Verdict::Keep,
+            match ends.get(&directory) {
+                Some(&end) if entry.value().stamp().to_word() < end => Verdict::Remove,
+                Some(_) => Verdict::Keep,
                 None => {
                     unknown.insert(directory);
                     Verdict::Keep
@@ -180,50 +199,54 @@ impl Reaper<'_> {
         }
     }
 
-    /// Tears an inode down that is marked as queued, unless somebody uses it again.
+    /// Tears an inode down that is marked as queued, unless somebody uses it again; and the directories
+    /// below that become free by that.
     fn tear_down(&mut self, inode: Ref<Inode>) {
-        let pages = inode.known_pages().map_or(0, |pages| pages.resident().0);
-        let Some(retired) = self.core.inodes.retire(self.core, &inode) else {
-            // Found again, by its id.
+        let mut next = Some(inode);
+        while let Some(inode) = next.take() {
+            let pages = inode.known_pages().map_or(0, |pages| pages.resident().0);
+            let Some(retired) = self.core.inodes.retire(self.core, &inode) else {
+                // Found again, by its id.
+                self.report.inodes.found.add(1, INODE_BYTES as u64);
+                self.report.inodes.busy.add(1, INODE_BYTES as u64);
+                return self.core.inodes.enqueue(inode);
+            };
+            let bytes = pages * crate::page::PAGE;
+            self.report.pages.found.add(pages, bytes);
+            self.report.pages.freed.add(pages, bytes);
             self.report.inodes.found.add(1, INODE_BYTES as u64);
-            self.report.inodes.busy.add(1, INODE_BYTES as u64);
-            return self.core.inodes.enqueue(inode);
-        };
-        let bytes = pages * crate::page::PAGE;
-        self.report.pages.found.add(pages, bytes);
-        self.report.pages.freed.add(pages, bytes);
-        self.report.inodes.found.add(1, INODE_BYTES as u64);
-        self.report.inodes.freed.add(1, INODE_BYTES as u64);
-        if let Some(parent) = retired.release_parent() {
-            // Only one that has no name in the store any more goes at once.
-            let mut above = self.core.inodes.inactive(self.core, parent);
-            while let Some(parent) = above.and_then(|retired| retired.release_parent()) {
-                above = self.core.inodes.inactive(self.core, parent);
-            }
+            self.report.inodes.freed.add(1, INODE_BYTES as u64);
+            next = self.left_by(retired);
         }
     }
 
-    /// Inodes below that no name leads to: those whose names went before, and directories that became
-    /// free with what was in them.
-    fn orphans(&mut self) -> ControlFlow<()> {
-        loop {
-            let before = self.report.inodes.freed.entries;
-            let mut left = self.core.inodes.orphans();
-            while left > 0 {
-                let some = self.core.inodes.some_orphans(INODES);
-                left = left.saturating_sub(INODES as u64);
-                for inode in some {
-                    match self.below.contains(&inode) {
-                        true => self.tear_down(inode),
-                        false => self.core.inodes.enqueue(inode),
-                    }
-                }
-                self.step(0)?;
-            }
-            if self.report.inodes.freed.entries == before {
-                return Continue(());
-            }
+    /// The directory that something torn down lay in, if it goes too.
+    fn left_by(&mut self, retired: Retired) -> Option<Ref<Inode>> {
+        let mut parent = retired.release_parent()?;
+        while !self.below.contains(&parent) {
+            // As whoever gives the last hold back.
+            parent = self.core.inodes.inactive(self.core, parent)?.release_parent()?;
         }
+        self.core.inodes.orphaned(parent)
+    }
+
+    /// Inodes below that no name leads to, because their names went before: as many as there are now.
+    fn orphans(&mut self) -> ControlFlow<()> {
+        let mut left = self.core.inodes.orphans();
+        while left > 0 {
+            self.below.trim();
+            let some = left.min(INODES as u64);
+            left -= some;
+            for _ in 0..some {
+                match self.core.inodes.oldest_orphan() {
+                    Some(inode) if self.below.contains(&inode) => self.tear_down(inode),
+                    Some(inode) => self.core.inodes.enqueue(inode),
+                    None => {}
+                }
+            }
+            self.step(0)?;
+        }
+        Continue(())
     }
 
     /// Those that are still held are busy, or keep what the store does not have yet. What nobody holds

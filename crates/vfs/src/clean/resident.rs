@@ -15,6 +15,7 @@ use super::below::Below;
 use crate::backend::InodeId;
 use crate::inode::{INODE_BYTES, Node};
 use crate::page::PAGE;
+use crate::policy::CachePolicy;
 use crate::vfs::{Core, Vfs};
 use std::collections::HashMap;
 
@@ -42,6 +43,8 @@ pub struct ResidentDirectory {
     pub path: Option<Vec<u8>>,
     /// Without what is in directories below.
     pub resident: Resident,
+    /// What holds in it; `None` where the directory is not cached itself.
+    pub policy: Option<CachePolicy>,
 }
 
 impl Resident {
@@ -127,7 +130,11 @@ impl<'a> Count<'a> {
         let found = std::mem::take(&mut self.found);
         let below = found.into_iter().filter(|(directory, _)| self.below.holds(*directory));
         let below: Vec<_> = below.collect();
-        let path = |(id, resident)| ResidentDirectory { path: self.path(id), resident };
+        let path = |(id, resident)| ResidentDirectory {
+            path: self.path(id),
+            resident,
+            policy: self.core.policy_in(id),
+        };
         below.into_iter().map(path).collect()
     }
 

@@ -5,19 +5,35 @@ use crate::clean::Clean;
 use crate::inode::CleanTicks;
 use crate::inode::{Inode, Node, Ticket};
 use crate::vfs::Core;
+use uvfs_concurrent::class::Class;
 
 impl Core {
     /// All that is cached below `directory` is out of use (C1).
     pub(super) fn tick(&self, directory: &Node, clean: Clean) -> Ticket {
+        let one = self.cleanings.lock();
         let tick = self.clock.tick();
         let of = |wanted: bool| if wanted { tick.to_word() } else { 0 };
         let ticks = CleanTicks { names: of(clean.has_names()), pages: of(clean.has_pages()) };
         directory.inode.raise_cleaned(ticks);
         self.cleans.advance();
+        drop(one);
         if clean.has_names() {
             self.paths.shape_changed();
         }
         tick
+    }
+
+    /// A moment that every cleaning is before or after: what was cleaned before it is learned by `learn`, and
+    /// what will be has a later moment (C4).
+    pub(crate) fn moment_between_cleans(&self, learn: impl Fn()) -> Ticket {
+        loop {
+            let before = self.cleans.now();
+            learn();
+            let _one = self.cleanings.lock();
+            if self.cleans.now() == before {
+                return self.clock.tick();
+            }
+        }
     }
 
     /// Sees to it that `directory` knows of all cleanings up to now (C2). False if it cannot be told,
@@ -38,19 +54,30 @@ impl Core {
                 break;
             }
             match highest.parent_since() {
+                // Where others move directories about, what is cached of them may be a circle.
+                Some(_) if above.len() > self.inodes.count() => return false,
                 Some(link) => above.push(link),
                 None if highest.id == InodeId::ROOT => break,
                 None => return false,
             }
         }
+        let highest = above.last().map_or(directory, |(node, _)| &node.inode);
+        let mut class = match highest.knows_cleans(now) {
+            true => highest.class(),
+            false => Class::default(),
+        };
         let mut from_above = CleanTicks::default();
         let mut joined = Ticket::default();
         while let Some((node, since)) = above.pop() {
             let ticks = node.inode.cleaned().max(from_above.after(joined));
-            node.inode.be_cleaned(ticks, now);
+            class = node.inode.own_mark().unwrap_or(class);
+            node.inode.learn_class(class, now);
+            node.inode.be_cleaned(&self.clock, ticks, now);
             (from_above, joined) = (ticks, since);
         }
-        directory.be_cleaned(directory.cleaned().max(from_above.after(joined)), now);
+        directory.learn_class(directory.own_mark().unwrap_or(class), now);
+        let ticks = directory.cleaned().max(from_above.after(joined));
+        directory.be_cleaned(&self.clock, ticks, now);
         true
     }
 }

@@ -82,9 +82,12 @@ impl Freshness {
         alone
     }
 
-    /// Answers asked for before `moment` are not kept.
-    pub(crate) fn note_at(&mut self, moment: u64) {
-        self.changed = self.changed().max(Ticket(moment));
+    /// Answers asked for before `moment` are not kept, nor is what comes of a change that is in flight.
+    pub(crate) fn note_at(&mut self, clock: &Clock, moment: u64) {
+        match self.in_flight {
+            0 => self.changed = self.changed().max(Ticket(moment)),
+            _ => self.note(clock),
+        }
     }
 
     /// A change happened elsewhere, at once.

@@ -33,7 +33,8 @@ mod table;
 pub(crate) use cached::Guarding;
 pub(crate) use freshness::{Clock, Expiry, Freshness, Moment, Ticket};
 pub(crate) use rest::{CleanTicks, Progress, Rest, Use};
-pub(crate) use table::{INODE_BYTES, InodeTable};
+use table::Known;
+pub(crate) use table::{INODE_BYTES, InodeTable, Retired};
 
 use self::cached::{CachedWords, EXPIRY, NUMBER};
 use self::rest::Parent;
@@ -47,6 +48,7 @@ use crate::vfs::Core;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use uvfs_concurrent::class::Class;
 use uvfs_concurrent::complete::{Claim, Complete};
 use uvfs_concurrent::hold::HoldWord;
 use uvfs_concurrent::lazy::LazyBox;
@@ -93,6 +95,8 @@ mod flag {
     pub(super) const BYPASSED: u32 = 1 << 2;
     /// No name leads here any more: forget it with the last hold.
     pub(super) const UNLINKED: u32 = 1 << 3;
+    /// Nobody knows in which directory it lies: names that lead here are asked for again.
+    pub(super) const STRAY: u32 = 1 << 4;
     /// Where the kind is.
     pub(super) const KIND_SHIFT: u32 = 8;
     pub(super) const KIND_BITS: u32 = 7;
@@ -200,6 +204,12 @@ impl Inode {
     #[inline]
     pub(crate) fn is_dead(&self) -> bool {
         self.flags() & flag::DEAD != 0
+    }
+
+    /// Whether names that lead to it may be believed.
+    #[inline]
+    pub(crate) fn can_be_found(&self) -> bool {
+        self.flags() & (flag::DEAD | flag::STRAY) == 0
     }
 
     /// Whether something may be mounted on it: a hint, the mount table of a namespace says.
@@ -522,7 +532,11 @@ impl Inode {
     /// stays.
     pub(crate) fn set_parent(&self, parent: &Node, ticket: Ticket) {
         if !self.is_directory() {
-            return self.set_home(parent);
+            // An answer that was overtaken says where it was.
+            if parent.inode.rest().entries.lock().admits(ticket) {
+                self.set_home(parent);
+            }
+            return;
         }
         if self.id == InodeId::ROOT {
             return;
@@ -540,8 +554,7 @@ impl Inode {
                 Some(_) if joined == Ticket::default() => {
                     drop(slot);
                     let Some(core) = self.core.upgrade() else { return };
-                    core.learn_cleans(self);
-                    joined = core.clock.tick();
+                    joined = core.moment_between_cleans(|| _ = core.learn_cleans(self));
                 }
                 _ => {
                     break slot.replace(Parent {
@@ -553,43 +566,51 @@ impl Inode {
             }
         };
         // Given back with no lock held: it may be the last hold.
+        let moved = old.is_some();
         drop(old);
+        if moved && let Some(core) = self.core.upgrade() {
+            core.policy_moved(self);
+        }
     }
 
-    /// Of what is no directory: it was found in `parent`.
+    /// Of a change that has made or moved it: it lies in `parent` now.
+    pub(crate) fn put_into(&self, parent: &Node, ticket: Ticket) {
+        match self.is_directory() {
+            true => self.set_parent(parent, ticket),
+            false => self.set_home(parent),
+        }
+    }
+
+    /// Of what is no directory: it lies in `parent`.
     fn set_home(&self, parent: &Node) {
         // ORDERING: Relaxed, both; an id, whose inode is asked for under its shard's lock.
-        if self.by_kind.load(Relaxed) == parent.id().0 {
-            return;
+        if self.by_kind.load(Relaxed) != parent.id().0 {
+            self.by_kind.store(parent.id().0, Relaxed);
+            self.settle_pages();
         }
-        self.by_kind.store(parent.id().0, Relaxed);
-        if let Some(pages) = self.known_pages()
-            && let Some(core) = self.core.upgrade()
-        {
-            core.move_pages(pages, Some(parent.clone()));
+        if self.flags() & flag::STRAY != 0 {
+            self.set_flag(flag::STRAY, false);
         }
     }
 
-    /// It was found in `parent` by a cached name: where it lies, if that is not known any more.
-    #[inline]
-    pub(crate) fn found_in(&self, parent: &Node) {
-        // ORDERING: Relaxed; as in `set_home`.
-        if !self.is_directory() && self.by_kind.load(Relaxed) == 0 {
-            self.set_home(parent);
-        }
-    }
-
-    /// Of what is no directory: it lies nowhere any more.
-    pub(crate) fn leave_home(&self) {
-        if self.is_directory() {
+    /// Of what is no directory: its name in `parent` is gone. Where it lies is not known until one of
+    /// its other names is asked for again.
+    pub(crate) fn leave(&self, parent: &Node) {
+        // ORDERING: Relaxed, both; as in `set_home`.
+        if self.is_directory() || self.by_kind.load(Relaxed) != parent.id().0 {
             return;
         }
-        // ORDERING: Relaxed; as in `set_home`.
+        self.set_flag(flag::STRAY, true);
         self.by_kind.store(0, Relaxed);
+        self.settle_pages();
+    }
+
+    /// Its pages lie where it does.
+    fn settle_pages(&self) {
         if let Some(pages) = self.known_pages()
             && let Some(core) = self.core.upgrade()
         {
-            core.move_pages(pages, None);
+            core.settle_home(self, pages);
         }
     }
 
@@ -619,9 +640,36 @@ impl Inode {
         self.cleans.load(Acquire) >= generation
     }
 
+    /// Of a directory that is being taken in: what is known of it from before.
+    fn start_knowing(&self, known: Known) {
+        // ORDERING: Relaxed; published by the shard's lock, or by the node returned.
+        self.by_kind.store(known.names_after, Relaxed);
+        if known.cleaned != CleanTicks::default() {
+            self.rest().cleaned.raise(known.cleaned);
+        }
+    }
+
     /// Of a directory: what was cleaned of all that is below it, as far as it knows.
     pub(crate) fn cleaned(&self) -> CleanTicks {
         self.known_rest().map_or_else(CleanTicks::default, |rest| rest.cleaned.ticks())
+    }
+
+    /// Of a directory: its own mark.
+    pub(crate) fn own_mark(&self) -> Option<Class> {
+        self.known_rest().and_then(|rest| rest.own_mark.get())
+    }
+
+    /// Of a directory: the class of what is cached of it, as far as it knows.
+    pub(crate) fn class(&self) -> Class {
+        self.known_rest().map_or(Class::Normal, |rest| rest.policy.class())
+    }
+
+    /// Of a directory: `class` holds as of `generation`; comes before [`Inode::be_cleaned`].
+    pub(crate) fn learn_class(&self, class: Class, generation: u64) {
+        // Without anything to say about it, it is a normal one.
+        if class != Class::Normal || self.known_rest().is_some() {
+            self.rest().policy.learn(class, generation);
+        }
     }
 
     /// Of a directory: all below it is cleaned as of `ticks`; whoever comes by a later generation sees it.
@@ -630,14 +678,14 @@ impl Inode {
     }
 
     /// Of a directory: takes in what was cleaned up to `generation`.
-    pub(crate) fn be_cleaned(&self, ticks: CleanTicks, generation: u64) {
+    pub(crate) fn be_cleaned(&self, clock: &Clock, ticks: CleanTicks, generation: u64) {
         if ticks != CleanTicks::default() {
             let rest = self.rest();
             rest.cleaned.raise(ticks);
             // ORDERING: Acquire, partner the store below: what is known already has been done.
             if ticks.names > self.by_kind.load(Acquire) {
                 let mut changes = rest.entries.lock();
-                changes.note_at(ticks.names);
+                changes.note_at(clock, ticks.names);
                 rest.complete.revoke();
                 drop(changes);
                 // ORDERING: Release, partner `believes`; as in `forget_names`.
@@ -673,6 +721,12 @@ impl Inode {
     pub(crate) fn believes(&self, stamp: Ticket) -> bool {
         // ORDERING: Acquire, partner `forget_names`.
         stamp.to_word() >= self.by_kind.load(Acquire)
+    }
+
+    /// Of a directory: names that the store was asked for before this moment are not believed.
+    pub(crate) fn names_after(&self) -> u64 {
+        // ORDERING: Acquire, partner `forget_names`.
+        self.by_kind.load(Acquire)
     }
 
     /// Of a directory: a claim that all its names are in the cache, to be checked after a look.

@@ -6,6 +6,7 @@ use crate::advisory::AdvisoryLocks;
 use crate::backend::Cookie;
 use crate::lock_order;
 use crate::page::FilePages;
+use crate::policy::{OwnMark, PolicyMemo};
 use std::sync::{Arc, OnceLock};
 use uvfs_concurrent::complete::Complete;
 use uvfs_concurrent::lock::Mutex;
@@ -29,6 +30,10 @@ pub(crate) struct Rest {
     pub(super) parent: Mutex<Option<Parent>>,
     /// Of a directory: what was cleaned of all that is below it. Raised only.
     pub(super) cleaned: Cleaned,
+    /// Of a directory: the mark that it has itself.
+    pub(crate) own_mark: OwnMark,
+    /// Of a directory: the policy that holds in it.
+    pub(super) policy: PolicyMemo,
     used_by: OnceLock<Box<Use>>,
 }
 
@@ -115,6 +120,8 @@ impl Default for Rest {
             listing: Mutex::new(&lock_order::LISTING, None),
             parent: Mutex::new(&lock_order::INODE_PARENT, None),
             cleaned: Cleaned::default(),
+            own_mark: OwnMark::default(),
+            policy: PolicyMemo::default(),
             used_by: OnceLock::new(),
         }
     }

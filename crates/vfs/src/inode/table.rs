@@ -17,12 +17,12 @@
 //! inactive queues it, and whoever takes its last name away does; the queue itself drops those that
 //! have a name.
 
-use super::{Clock, Expiry, Inode, Node, Rest, Ticket, flag};
+use super::{CleanTicks, Clock, Expiry, Inode, Node, Rest, Ticket, flag};
 use crate::backend::{Entry, InodeId};
 use crate::lock_order;
 use crate::vfs::Core;
 use std::borrow::Borrow;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use uvfs_concurrent::lock::Mutex;
@@ -35,6 +35,8 @@ use uvfs_concurrent::primitive::atomic::{
 use uvfs_concurrent::shard::Shards;
 
 const SHARDS: usize = 64;
+/// Directories that have left one shard of which something is remembered: together some 200 KiB.
+const RETIRED_MAX: usize = 64;
 /// Queued inodes looked at for one orphan.
 const ORPHANS_AT_ONCE: usize = 64;
 
@@ -71,8 +73,56 @@ struct Shard {
     /// The latest change of an inode that has left this shard: an answer about it that was asked for
     /// earlier may still be on its way.
     changed: Ticket,
-    /// The latest moment at which a directory that has left this shard forgot its names.
-    names_after: u64,
+    /// What directories that have left this shard knew of names and pages that may still be cached: what
+    /// stands for them later knows it, too.
+    retired: HashMap<InodeId, Known>,
+    /// The latest of those that there was no room for; it stands for all directories.
+    known: Known,
+}
+
+/// What a directory knows of what is cached of it and below it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Known {
+    /// Names from before this moment are not believed.
+    pub(super) names_after: u64,
+    pub(super) cleaned: CleanTicks,
+}
+
+impl Known {
+    fn of(directory: &Inode) -> Self {
+        Self { names_after: directory.names_after(), cleaned: directory.cleaned() }
+    }
+
+    fn is_nothing(self) -> bool {
+        self.names_after == 0 && self.cleaned == CleanTicks::default()
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self {
+            names_after: self.names_after.max(other.names_after),
+            cleaned: self.cleaned.max(other.cleaned),
+        }
+    }
+}
+
+impl Shard {
+    /// `directory` leaves.
+    fn note_retired(&mut self, directory: &Inode) {
+        let known = Known::of(directory);
+        if known.is_nothing() {
+            return;
+        }
+        if self.retired.len() >= RETIRED_MAX {
+            let all = self.retired.drain().fold(self.known, |all, (_, one)| all.max(one));
+            self.known = all;
+        }
+        self.retired.insert(directory.id, known);
+    }
+
+    /// What a directory that comes (again) has to know.
+    fn known_of(&mut self, directory: InodeId) -> Known {
+        self.retired.remove(&directory).unwrap_or_default().max(self.known)
+    }
 }
 
 #[derive(Debug)]
@@ -107,7 +157,7 @@ impl InodeTable {
         expiry: Expiry,
     ) -> Node {
         let mut shard = self.shards.of(&entry.inode).lock();
-        let mut retired = Ticket::default();
+        let (mut retired, mut known) = (Ticket::default(), Known::default());
         if let Some(ById(inode)) = shard.inodes.get(&entry.inode) {
             if inode.kind() == entry.attributes.kind
                 && let Some(node) = Node::try_hold(inode)
@@ -122,6 +172,10 @@ impl InodeTable {
             // more from the moment that there is another.
             inode.set_flag(flag::DEAD, true);
             retired = inode.changed();
+            // Who retired it may not have come to noting this, either.
+            if inode.is_directory() {
+                known = Known::of(inode);
+            }
         }
         let overtaken = ticket < shard.changed.max(retired);
         let expiry = if overtaken { Expiry::EXPIRED } else { expiry };
@@ -131,8 +185,7 @@ impl InodeTable {
         let about = (entry.inode, &entry.attributes);
         let inode = Inode::new(&Arc::downgrade(core), about, expiry, changed);
         if inode.is_directory() {
-            // ORDERING: Relaxed; published by the shard's lock, or by the node returned.
-            inode.by_kind.store(shard.names_after, Relaxed);
+            inode.start_knowing(shard.known_of(entry.inode).max(known));
         }
         let reference = inode.try_ref().expect("a new inode has no references yet");
         let old = shard.inodes.replace(ById(reference));
@@ -177,15 +230,11 @@ impl InodeTable {
         Node::try_hold(&self.shards.of(&id).lock().inodes.get(&id)?.0)
     }
 
-    /// Takes up to `most` inodes that wait without a name out of their queue. They stay marked as queued:
-    /// who does not tear one down queues it again.
-    pub(crate) fn some_orphans(&self, most: usize) -> Vec<Ref<Inode>> {
-        let some: Vec<_> = {
-            let mut orphans = self.orphans.lock();
-            let count = orphans.len().min(most);
-            orphans.drain(..count).collect()
-        };
-        some.into_iter().filter(|inode| dequeued(inode)).collect()
+    /// Takes the inode that has waited longest without a name out of the queue, used or not. It stays marked
+    /// as queued: who does not tear it down queues it again. `None` where it was none any more.
+    pub(crate) fn oldest_orphan(&self) -> Option<Ref<Inode>> {
+        let oldest = self.orphans.lock().pop_front()?;
+        dequeued(&oldest).then_some(oldest)
     }
 
     /// Takes in an inode whose last hold is gone; one that no name leads to any more is torn down.
@@ -193,15 +242,22 @@ impl InodeTable {
         if inode.flags() & flag::UNLINKED != 0 {
             return self.retire(core, &inode);
         }
+        if let Some(orphan) = self.orphaned(inode) {
+            self.enqueue(orphan);
+        }
+        None
+    }
+
+    /// Of an inode whose last hold is gone: itself, marked as queued, if no name leads to it either and it
+    /// is not queued yet. Who gets it queues it or tears it down.
+    pub(crate) fn orphaned(&self, inode: Ref<Inode>) -> Option<Ref<Inode>> {
         // ORDERING: SeqCst, partner the fence in `lost_name`: of the release before this and the loss of
         // the last name, at least one side sees the other, and queues the inode.
         fence(SeqCst);
         // ORDERING: Relaxed; after the fence. With a name, the clock hand finds it.
         // ORDERING: AcqRel, partner `dequeued`.
-        if inode.named.load(Relaxed) == 0 && !inode.queued.swap(true, AcqRel) {
-            self.enqueue(inode);
-        }
-        None
+        let orphan = inode.named.load(Relaxed) == 0 && !inode.queued.swap(true, AcqRel);
+        orphan.then_some(inode)
     }
 
     /// Queues an inode that is marked as queued.
@@ -325,8 +381,7 @@ impl InodeTable {
             shard.changed = shard.changed.max(inode.changed());
             // A removed directory's id does not come back.
             if inode.is_directory() && inode.flags() & flag::UNLINKED == 0 {
-                // ORDERING: Relaxed; `retire` acquired all that holders did before (O1 of `hold`).
-                shard.names_after = shard.names_after.max(inode.by_kind.load(Relaxed));
+                shard.note_retired(inode);
             }
             match shard.inodes.get(&inode.id) {
                 Some(current) if current.0.same(inode) => {

@@ -66,6 +66,8 @@ impl<'a> NameChange<'a> {
         names: [Option<Name<'a>>; 2],
         knows: impl FnOnce(&dyn Fn(Ticket) -> bool) -> bool,
     ) -> Self {
+        // What comes in is of the class that holds there now.
+        core.learn_cleans(&directory.inode);
         let (entries, knows, complete) = {
             let mut changes = directory.inode.rest().entries.lock();
             let knows = knows(&|ticket| changes.admits(ticket));

@@ -33,7 +33,7 @@ impl Vfs {
         let ticket = core.clock.now();
         let entry = core.backend().create(caller, parent.id(), name, new)?;
         let node = core.adopt(&entry, ticket);
-        node.inode.set_parent(parent, ticket);
+        node.inode.put_into(parent, ticket);
         if node.is_directory() {
             self.is_new(&node, ticket);
         }
@@ -74,7 +74,7 @@ impl Vfs {
         let backend = core.backend();
         let (entry, file) = backend.create_and_open(caller, parent.id(), name, new, stored)?;
         let node = core.adopt(&entry, ticket);
-        node.inode.set_parent(parent, ticket);
+        node.inode.put_into(parent, ticket);
         let file = OpenFile::new(self, node.clone(), (file, stored), mode);
         Ok((self.settled(change, node, entry.attributes), file))
     }
@@ -124,7 +124,7 @@ impl Vfs {
         let linked = core.adopt(&entry, ticket);
         linked.inode.set_unlinked(false);
         if linked.inode.home().is_none() {
-            linked.inode.set_parent(parent, ticket);
+            linked.inode.put_into(parent, ticket);
         }
         Ok(self.settled(change, linked, entry.attributes))
     }

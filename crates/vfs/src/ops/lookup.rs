@@ -129,12 +129,7 @@ impl Vfs {
         };
         let is_directory = node.as_ref().is_some_and(Node::is_directory);
         names::touch(dentry, is_directory);
-        let answer = Some((node, dentry.expiry().remains()));
-        drop(guard);
-        if let Some((Some(node), _)) = &answer {
-            node.inode.found_in(parent);
-        }
-        answer
+        Some((node, dentry.expiry().remains()))
     }
 
     /// Whether there is no such name because all names of `directory` are cached and it is not among

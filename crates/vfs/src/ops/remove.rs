@@ -35,7 +35,7 @@ impl Vfs {
         let (victim, change) = self.begin_removal(caller, parent, name)?;
         self.core.backend().unlink(caller, parent.id(), name)?;
         change.settle([Some(Target::Missing), None]);
-        self.lost_a_name(&victim);
+        self.lost_a_name(parent, &victim);
         Ok(victim)
     }
 
@@ -49,7 +49,7 @@ impl Vfs {
         self.core.backend().remove_directory(caller, parent.id(), name)?;
         change.settle([Some(Target::Missing), None]);
         victim.inode.forget_names(&self.core.clock);
-        self.lost_a_name(&victim);
+        self.lost_a_name(parent, &victim);
         Ok(())
     }
 
@@ -86,10 +86,10 @@ impl Vfs {
         Ok(victim)
     }
 
-    /// One of the object's names is gone. If that may have been the last one, the inode has to go with
+    /// One of the object's names, in `parent`, is gone. If that may have been the last one, the inode has to go with
     /// its last hold, and the store's space with it: where the cached count of names does not say,
     /// the store is asked.
-    pub(super) fn lost_a_name(&self, victim: &Node) {
+    pub(super) fn lost_a_name(&self, parent: &Node, victim: &Node) {
         let last = victim.inode.last_attributes();
         victim.inode.expire_attributes(&self.core.clock);
         let unlinked = last.links <= 1
@@ -98,10 +98,10 @@ impl Vfs {
                 Ok(now) => now.links == 0,
                 Err(error) => matches!(error, Error::Stale | Error::NotFound),
             };
-        // With another name it lies where it is found next.
-        victim.inode.leave_home();
+        victim.inode.leave(parent);
         if unlinked {
             victim.inode.set_unlinked(true);
+            self.core.forget_mark(victim);
         }
     }
 }

@@ -149,14 +149,14 @@ impl Vfs {
         // Later than every lookup that was answered before the move.
         let learned = core.clock.tick();
         step.moved.inode.expire_attributes(&core.clock);
-        step.moved.inode.set_parent(to, learned);
+        step.moved.inode.put_into(to, learned);
         match &step.target {
             Some(target) if mode == RenameMode::Exchange => {
                 target.inode.expire_attributes(&core.clock);
-                target.inode.set_parent(from, learned);
+                target.inode.put_into(from, learned);
             }
             // Two names of one object: nothing was replaced.
-            Some(target) if step.moved != *target => self.lost_a_name(target),
+            Some(target) if step.moved != *target => self.lost_a_name(to, target),
             _ => {}
         }
     }

@@ -9,12 +9,18 @@ use crate::error::{Error, Result};
 use crate::inode::Node;
 use crate::paths::RightsChange;
 use crate::permission::Access;
+use crate::policy::{CachePolicy, XATTR};
 use crate::vfs::Vfs;
 
 /// Longest attribute name in bytes (xattr(7)).
 pub(super) const XATTR_NAME_MAX: usize = 255;
 /// Longest attribute value in bytes (xattr(7)).
 pub(super) const XATTR_SIZE_MAX: usize = 64 << 10;
+
+/// Whether it is the attribute that stands for a directory's mark.
+fn is_policy(node: &Node, name: &[u8]) -> bool {
+    name == XATTR && node.is_directory()
+}
 
 impl Vfs {
     /// The text of a symbolic link. May block.
@@ -37,10 +43,21 @@ impl Vfs {
     /// xattr(7).
     pub fn get_xattr(&self, caller: &Caller, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
         self.check_xattr(caller, node, name, Access::READ)?;
+        if is_policy(node, name) {
+            let mark = node.inode.own_mark().map(CachePolicy::of).ok_or(Error::NoAttribute)?;
+            return Ok(mark.to_string().into_bytes());
+        }
         self.core.backend().get_xattr(caller, node.id(), name)
     }
 
     /// Sets an extended attribute. May block.
+    ///
+    /// `user.uvfs.cache` of a directory is not stored: it is the directory's mark ([`Vfs::set_policy`]), one of
+    /// "normal", "keep" and "once", and ends with the mount. Who may set it is who may set any `user.`
+    /// attribute of the directory. Of anything else it is an attribute as others.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for another value of that; those of xattr(7) and of the store.
     pub fn set_xattr(
         &self,
         caller: &Caller,
@@ -54,9 +71,22 @@ impl Vfs {
             return Err(Error::from_errno(libc::E2BIG));
         }
         self.check_xattr(caller, node, name, Access::WRITE)?;
+        if is_policy(node, name) {
+            return self.set_policy_xattr(node, value, mode);
+        }
         self.changing_xattrs(node, |backend| {
             backend.set_xattr(caller, node.id(), name, value, mode)
         })
+    }
+
+    fn set_policy_xattr(&self, node: &Node, value: &[u8], mode: XattrMode) -> Result<()> {
+        let value = str::from_utf8(value).unwrap_or_default();
+        let policy = value.parse::<CachePolicy>()?;
+        match (mode, node.inode.own_mark()) {
+            (XattrMode::Create, Some(_)) => Err(Error::Exists),
+            (XattrMode::Replace, None) => Err(Error::NoAttribute),
+            _ => self.set_policy(node, Some(policy)),
+        }
     }
 
     fn changing_xattrs(
@@ -76,6 +106,11 @@ impl Vfs {
         if !caller.is_privileged() {
             names.retain(|name| !name.starts_with(b"trusted."));
         }
+        if node.is_directory() {
+            // What the store may have by this name is not to be seen.
+            names.retain(|name| name != XATTR);
+            names.extend(node.inode.own_mark().map(|_| XATTR.to_vec()));
+        }
         Ok(names)
     }
 
@@ -83,6 +118,10 @@ impl Vfs {
     pub fn remove_xattr(&self, caller: &Caller, node: &Node, name: &[u8]) -> Result<()> {
         self.writable()?;
         self.check_xattr(caller, node, name, Access::WRITE)?;
+        if is_policy(node, name) {
+            node.inode.own_mark().ok_or(Error::NoAttribute)?;
+            return self.set_policy(node, None);
+        }
         self.changing_xattrs(node, |backend| backend.remove_xattr(caller, node.id(), name))
     }
 

@@ -13,6 +13,10 @@
 //! P4. A file that goes from one directory to another first takes in what was cleaned where it was; what
 //!     was cleaned before where it comes to does not concern it.
 //!
+//! P5. With the cleanings the file learns the class of its directory ([`crate::policy`]), and tells the pages
+//!     that it has. Changed under the lock over `directory`, so that what was learned of a place where the
+//!     file is no more, or at an earlier generation, does not replace what holds.
+//!
 //! # Why
 //! A mark per page would make the first read after a cleaning as fast as all others; but it would have to
 //! be looked at by every hit, and pages lie in trees that say nothing of directories. Weakness: the first
@@ -20,17 +24,22 @@
 
 use super::file::FilePages;
 use super::{PAGE, PageCache};
+use crate::backend::InodeId;
 use crate::clean::Tally;
 use crate::error::Result;
-use crate::inode::{Node, Ticket};
+use crate::inode::{Inode, Node, Ticket};
 use crate::lock_order;
 use crate::vfs::Core;
 use std::sync::Arc;
+use uvfs_concurrent::class::Class;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Release},
+    AtomicU8, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
 };
+
+/// Pages told at a time.
+const BATCH: usize = 32;
 
 /// Where a file lies, and what it knows of cleanings.
 #[derive(Debug)]
@@ -39,16 +48,25 @@ pub(super) struct Home {
     cleans: AtomicU64,
     /// The moment of the clock up to which cleanings do not concern it any more.
     emptied: AtomicU64,
+    /// The id of the directory; 0: the file lies nowhere. Stored under the lock below.
+    id: AtomicU64,
+    /// That directory, unless it was not cached when the file was put there.
     directory: Mutex<Option<Node>>,
+    /// The class of its pages, and the generation for which that was found. Stored under `directory`.
+    class: AtomicU8,
+    classed: AtomicU64,
 }
 
 impl Home {
-    /// Of a file in `directory` that has no pages yet.
-    pub(super) fn new(directory: Option<Node>, now: Ticket) -> Self {
+    /// Of a file that has no pages yet, and lies nowhere.
+    pub(super) fn new(now: Ticket) -> Self {
         Self {
             cleans: AtomicU64::new(0),
             emptied: AtomicU64::new(now.to_word()),
-            directory: Mutex::new(&lock_order::PAGES_HOME, directory),
+            id: AtomicU64::new(0),
+            directory: Mutex::new(&lock_order::PAGES_HOME, None),
+            class: AtomicU8::new(0),
+            classed: AtomicU64::new(0),
         }
     }
 }
@@ -57,6 +75,62 @@ impl FilePages {
     /// The directory that it lies in, if that is known.
     pub(crate) fn directory(&self) -> Option<Node> {
         self.home.directory.lock().clone()
+    }
+
+    /// The class of pages that come in.
+    pub(super) fn class(&self) -> Class {
+        // ORDERING: Relaxed; a hint, nothing is reached through it.
+        Class::from_byte(self.home.class.load(Relaxed))
+    }
+
+    /// `directory`, as far as the file still lies there, is of this class as of `generation` (P5).
+    fn learn_class(&self, directory: InodeId, class: Class, generation: u64) {
+        let changed = {
+            let _home = self.home.directory.lock();
+            // ORDERING: Relaxed, all of these; stored under this lock only.
+            let newer = self.home.classed.load(Relaxed) <= generation;
+            if !newer || self.home() != Some(directory) {
+                return;
+            }
+            // ORDERING: Relaxed, both; as above.
+            self.home.classed.store(generation, Relaxed);
+            self.home.class.swap(class as u8, Relaxed) != class as u8
+        };
+        if changed {
+            self.tell_pages(class);
+        }
+    }
+
+    /// The pages that are here are of this class from now on.
+    fn tell_pages(&self, class: Class) {
+        let mut at = 0;
+        loop {
+            let mut batch = Vec::with_capacity(BATCH);
+            while batch.len() < BATCH
+                && let Some(index) = self.next(at..u64::MAX)
+            {
+                at = index + 1;
+                batch.extend(self.find(index));
+            }
+            if batch.is_empty() {
+                return;
+            }
+            // They are held, so their frames are still theirs.
+            self.cache.set_class(batch.iter().map(|page| page.id()), class);
+        }
+    }
+
+    /// The id of that directory.
+    #[inline]
+    pub(crate) fn home(&self) -> Option<InodeId> {
+        // ORDERING: Relaxed; only compared.
+        Some(InodeId(self.home.id.load(Relaxed))).filter(|&id| id != InodeId(0))
+    }
+
+    /// Whether a cleaning at `tick` concerns it: it was there then, and has not been cleaned since.
+    pub(crate) fn is_concerned(&self, tick: u64) -> bool {
+        // ORDERING: Acquire, partner `learn_pages`.
+        self.home.emptied.load(Acquire) <= tick
     }
 
     /// Takes the hold on that directory away: the inode goes.
@@ -121,10 +195,10 @@ impl Core {
     #[cold]
     fn learn_pages(&self, pages: &FilePages, now: u64) -> Tally {
         let mut tally = Tally::default();
-        if let Some(directory) = pages.directory() {
-            if !self.learn_cleans(&directory.inode) {
-                return tally;
-            }
+        let known = pages.directory().or_else(|| self.inodes.peek(pages.home()?));
+        let known = known.filter(|directory| self.learn_cleans(&directory.inode));
+        if let Some(directory) = known {
+            pages.learn_class(directory.id(), directory.inode.class(), now);
             let tick = directory.inode.cleaned().pages;
             // ORDERING: Acquire, partner the store below: who is late has nothing to take out.
             if tick > pages.home.emptied.load(Acquire) {
@@ -132,6 +206,9 @@ impl Core {
                 // ORDERING: Release, partner the load above.
                 pages.home.emptied.fetch_max(tick, Release);
             }
+        } else if pages.home().is_some() {
+            // Nobody can say whether that was cleaned.
+            tally = pages.drop_clean();
         }
         // ORDERING: Release, partner `learn_page_cleans`.
         pages.home.cleans.fetch_max(now, Release);
@@ -148,17 +225,31 @@ impl Core {
         self.write_out_all(pages).and_then(|()| self.settle(pages))
     }
 
-    /// The file lies in `directory` from now on (P4).
-    pub(crate) fn move_pages(&self, pages: &Arc<FilePages>, directory: Option<Node>) {
-        self.learn_page_cleans(pages);
-        let old = {
-            let mut home = pages.home.directory.lock();
-            // ORDERING: Release, partner `learn_pages`.
-            pages.home.emptied.fetch_max(self.clock.tick().to_word(), Release);
-            std::mem::replace(&mut *home, directory)
-        };
-        // Given back with no lock held: it may be the last hold.
-        drop(old);
+    /// The pages lie where `inode`, whose they are, does (P4).
+    #[cold]
+    pub(crate) fn settle_home(&self, inode: &Inode, pages: &FilePages) {
+        // It may be moved on meanwhile.
+        while pages.home() != inode.home() {
+            let id = inode.home();
+            let directory = id.and_then(|id| self.inodes.peek(id));
+            let moment = self.moment_between_cleans(|| self.learn_page_cleans(pages));
+            let old = {
+                let mut home = pages.home.directory.lock();
+                // ORDERING: Release, partner `is_concerned` and `learn_pages`.
+                pages.home.emptied.fetch_max(moment.to_word(), Release);
+                // ORDERING: Relaxed; as in `home`.
+                pages.home.id.store(id.map_or(0, |id| id.0), Relaxed);
+                std::mem::replace(&mut *home, directory)
+            };
+            // Given back with no lock held: it may be the last hold.
+            drop(old);
+        }
+        let now = self.cleans.now();
+        if let Some(directory) = pages.directory()
+            && self.learn_cleans(&directory.inode)
+        {
+            pages.learn_class(directory.id(), directory.inode.class(), now);
+        }
     }
 }
 

@@ -127,7 +127,7 @@ impl FilePages {
     pub(super) fn new(
         cache: Arc<PageCache>,
         (inode, owner): (InodeId, u64),
-        home: (Option<Node>, Ticket),
+        now: Ticket,
         shared: bool,
     ) -> Self {
         Self {
@@ -143,7 +143,7 @@ impl FilePages {
             heard: Heard::default(),
             shared,
             cursor: AtomicU64::new(0),
-            home: Home::new(home.0, home.1),
+            home: Home::new(now),
             local: Mutex::new(&lock_order::PAGES_LOCAL, Local::default()),
         }
     }

@@ -59,11 +59,12 @@ pub(crate) use write::Place;
 
 use crate::backend::InodeId;
 use crate::error::Result;
-use crate::inode::{Node, Ticket};
+use crate::inode::Ticket;
 use crate::lock_order;
 use crate::statistics::PageStatistics;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
+use uvfs_concurrent::class::Class;
 use uvfs_concurrent::counter::Counter;
 use uvfs_concurrent::frame::{Arena, FrameId, PAGE_BYTES};
 use uvfs_concurrent::lock::Mutex;
@@ -176,16 +177,16 @@ impl PageCache {
         self.arena.expect(usize::try_from(limit_bytes / PAGE).unwrap_or(usize::MAX));
     }
 
-    /// The pages of a file that has none yet; `home` is the directory that it lies in, and the moment now.
+    /// The pages of a file that has none yet.
     pub(crate) fn file(
         self: &Arc<Self>,
         inode: InodeId,
-        home: (Option<Node>, Ticket),
+        now: Ticket,
         shared: bool,
     ) -> Arc<FilePages> {
         // ORDERING: Relaxed; only distinct numbers are wanted.
         let owner = self.owners.fetch_add(1, Relaxed);
-        let file = Arc::new(FilePages::new(self.clone(), (inode, owner), home, shared));
+        let file = Arc::new(FilePages::new(self.clone(), (inode, owner), now, shared));
         self.files.of(&owner).lock().insert(owner, Arc::downgrade(&file));
         // ORDERING: Relaxed; a size.
         self.file_count.fetch_add(1, Relaxed);
@@ -218,17 +219,27 @@ impl PageCache {
         self.clock.load(Relaxed)
     }
 
-    /// Pages that have just come in, as (frame, key, why). They are locked: nobody takes them out yet.
-    fn came_in(&self, pages: impl Iterator<Item = (FrameId, u64, Wanted)>) {
+    /// Pages of a file that have just come in, as (frame, key, why). They are locked: nobody takes them out yet.
+    fn came_in(&self, class: Class, pages: impl Iterator<Item = (FrameId, u64, Wanted)>) {
         let queues = &mut self.queues.lock().queues;
         for (id, key, wanted) in pages {
-            match wanted {
-                Wanted::Now => queues.admit(&self.arena, id.number(), key),
-                Wanted::Ahead => queues.admit_ahead(&self.arena, id.number(), key),
-            }
+            let ahead = wanted == Wanted::Ahead;
+            queues.admit_as(&self.arena, id.number(), key, (class, ahead));
         }
         // ORDERING: Relaxed; as in `clock`, and stored under the lock.
         self.clock.store(queues.clock(), Relaxed);
+    }
+
+    /// Pages that are held are of this class from now on.
+    fn set_class(&self, pages: impl Iterator<Item = FrameId>, class: Class) {
+        let queues = &mut self.queues.lock().queues;
+        pages.for_each(|id| _ = queues.set_class(id.number(), class));
+    }
+
+    /// Pages to be kept, and pages that are to go first.
+    pub(crate) fn classes(&self) -> (u64, u64) {
+        let queues = &self.queues.lock().queues;
+        (queues.len_of(Class::Keep) as u64, queues.len_of(Class::Once) as u64)
     }
 
     /// A page leaves that is not evicted. Its frame is not free yet.

@@ -395,7 +395,7 @@ impl<'a> FillRun<'a> {
             let wanted = if index < asked_end { Wanted::Now } else { Wanted::Ahead };
             (id, key(pages.inode, index), wanted)
         });
-        pages.cache.came_in(keyed);
+        pages.cache.came_in(pages.class(), keyed);
         Self { pages, first: run.start, locked }
     }
 

@@ -208,7 +208,7 @@ impl Core {
                             continue;
                         };
                         let keyed = (locked.page().id(), key(pages.inode, at / PAGE), Wanted::Now);
-                        pages.cache.came_in(std::iter::once(keyed));
+                        pages.cache.came_in(pages.class(), std::iter::once(keyed));
                         came_in = true;
                         locked
                     }

@@ -1,0 +1,129 @@
+//! How what a mount has cached is told over the control socket: by directory, in one bounded reply.
+//!
+//! # Boundary
+//! Values and their form. The daemon fills them in ([`crate::serve`]), `uvfs cached` lays them out.
+//!
+//! # Why
+//! A list in which each directory names the place of the one it is in, not objects within objects: a reader of
+//! JSON has a bound on depth, and file systems have none. What is zero is left out, since most numbers
+//! are, and a reply has a bound. Weakness: the list must be read as a whole before a path is known.
+
+use super::cleaned::{HostSource, Number, Raw};
+use serde::{Deserialize, Serialize};
+
+/// Which directory to tell of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CachedRequest {
+    /// Its path, from the root of the file system on.
+    pub(crate) directory: Raw,
+    /// Levels below it to tell apart; what is deeper counts to those. All, if it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) depth: Option<u32>,
+}
+
+/// What is cached below a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Cached {
+    /// The directory itself first; each other one after the one that it is in.
+    pub(crate) directories: Vec<Row>,
+    /// Of what counts to the first one: what lies in directories whose place is not known, because a name
+    /// on the way to them is not cached.
+    pub(crate) unplaced: Held,
+    /// Directories that count to one above them because the reply has a bound.
+    pub(crate) folded: u64,
+    /// Of a mount of a host directory.
+    pub(crate) source: Option<HostSource>,
+}
+
+/// A directory, and what is cached directly in it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Row {
+    /// Its name; that of the first one is empty.
+    pub(crate) name: Raw,
+    /// The place in the list of the one that it is in.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) parent: usize,
+    /// What is cached in it, without directories below that have a row of their own.
+    #[serde(flatten)]
+    pub(crate) held: Held,
+    /// Directories below it that have no row because the reply has a bound.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) folded: u64,
+    /// The policy that holds in it, if that is another one than in the directory that it is in.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) policy: Option<String>,
+}
+
+/// Cached things of all sorts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Held {
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) names: Number,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) inodes: Number,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) pages: Number,
+    /// Of the pages, those that the source does not have yet.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) dirty: Number,
+}
+
+impl Held {
+    /// Memory of all of it.
+    pub(crate) fn bytes(&self) -> u64 {
+        [self.names, self.inodes, self.pages].iter().fold(0, |sum: u64, sort| {
+            // From a daemon that nobody vouches for: a sum that is wrong rather than a panic.
+            sum.saturating_add(sort.bytes)
+        })
+    }
+
+    /// Takes in `other`.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let add = |into: &mut Number, more: Number| {
+            into.entries = into.entries.saturating_add(more.entries);
+            into.bytes = into.bytes.saturating_add(more.bytes);
+        };
+        add(&mut self.names, other.names);
+        add(&mut self.inodes, other.inodes);
+        add(&mut self.pages, other.pages);
+        add(&mut self.dirty, other.dirty);
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_zero_is_left_out_and_read_as_zero() {
+        let row = Row { name: Raw(b"a".to_vec()), ..Row::default() };
+        assert_eq!(serde_json::to_string(&row).unwrap(), r#"{"name":"a"}"#);
+        let names = Number { entries: 2, bytes: 9 };
+        let held = Held { names, ..Held::default() };
+        let row = Row { parent: 1, held, folded: 3, ..row };
+        let text = r#"{"name":"a","parent":1,"names":{"entries":2,"bytes":9},"folded":3}"#;
+        assert_eq!(serde_json::to_string(&row).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Row>(text).unwrap(), row);
+        let another = r#"{"directories":[{"name":[255],"moons":1}],"moons":3}"#;
+        let cached: Cached = serde_json::from_str(another).expect("of another version");
+        assert_eq!(cached.directories[0].name, Raw(vec![255]));
+    }
+
+    #[test]
+    fn sums_have_an_end_and_dirty_pages_count_once() {
+        let most = Number { entries: u64::MAX, bytes: u64::MAX };
+        let mut held = Held { pages: most, dirty: most, ..Held::default() };
+        assert_eq!(held.bytes(), u64::MAX);
+        held.add(&held.clone());
+        assert_eq!(held.pages, most);
+        let one = Number { entries: 1, bytes: 4096 };
+        assert_eq!(Held { pages: one, dirty: one, ..Held::default() }.bytes(), 4096);
+    }
+}

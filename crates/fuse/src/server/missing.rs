@@ -1,0 +1,341 @@
+//! Names that the kernel believes to be missing.
+//!
+//! # Boundary
+//! A bounded record of the negative answers that the kernel was given for some time: the directory's node id
+//! and the name. Who cleans reads it, since no message to the kernel finds *negative* entries by itself.
+//! Sends nothing.
+//!
+//! # Concurrency
+//! One lock per shard of directories. The record never says *less* than the kernel has:
+//!
+//! * A name comes into it before the answer goes out.
+//! * The kernel makes a name while it holds the lock of the directory for itself, and looks names up that it
+//!   does not have with that lock, too. So between an answer "missing" and the end of a request that makes the
+//!   name no other lookup makes a negative entry of it, and the end of that request may take it out.
+//! * Who cleans takes out only what it listed; a later answer about the same name has a later stamp.
+//! * All of a directory goes under the lock of its node id, when the kernel has given its last lookup back.
+//!   What it is told after that comes after it has looked the directory up again.
+//! * What is put out for lack of room is in the queue of notices before the lock is given up.
+//!
+//! It may say *more*: the kernel drops entries without telling, and a lookup that only asks whether a name still
+//! is what it was makes none. Whoever acts on it must do nothing that hurts a name that exists; that is
+//! why the kernel is told to ask again (FUSE_EXPIRE_ONLY), not to drop the entry: it would detach a directory
+//! that was made a moment before from those who are in it already.
+//!
+//! # Why
+//! The kernel keeps any number of negative entries, so what is recorded has a bound, and the oldest goes
+//! first: it was asked for longest ago, for the kernel answers later questions by itself. If even the queue of
+//! notices is busy, the answer is given no lifetime, which needs no record. Weaknesses: the age says nothing of
+//! use, so a name that is asked for all the time is asked again once per turn of its shard; and names
+//! cost memory twice, in the kernel and here.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use uvfs_concurrent::shard::Shards;
+use uvfs_vfs::lock_order;
+
+const SHARDS: usize = 8;
+/// Names in one shard; about 200 bytes each.
+const NAMES_MAX: usize = 16_384;
+
+/// A name that the kernel believes to be missing, as it was recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MissingName {
+    pub(crate) name: Arc<[u8]>,
+    /// When, in the order of its shard.
+    stamp: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    parents: HashMap<u64, HashMap<Arc<[u8]>, u64>>,
+    /// The same, oldest first.
+    order: BTreeMap<u64, (u64, Arc<[u8]>)>,
+    next: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Missing {
+    shards: Shards<Shard>,
+    names_max: usize,
+}
+
+impl Missing {
+    pub(crate) fn new() -> Self {
+        Self::with_room(SHARDS, NAMES_MAX)
+    }
+
+    fn with_room(shards: usize, names_max: usize) -> Self {
+        Self { shards: Shards::new(&lock_order::FUSE_MISSING, shards), names_max }
+    }
+
+    /// The kernel is about to be told that `name` in `parent` is missing, for some time. For lack of room
+    /// another name may have to go: `ask_again` queues a notice about it, or says that it cannot. Then this
+    /// is false, and the kernel may believe the answer for no time at all.
+    pub(crate) fn record(
+        &self,
+        parent: u64,
+        name: &[u8],
+        ask_again: impl FnOnce(u64, &[u8]) -> bool,
+    ) -> bool {
+        let mut shard = self.shards.of(&parent).lock();
+        // Once more: it is young again. The kernel has dropped its entry, or it would not have asked.
+        shard.remove(parent, name);
+        if shard.order.len() >= self.names_max {
+            let Some((_, (parent, name))) = shard.order.first_key_value() else { return false };
+            if !ask_again(*parent, name) {
+                return false;
+            }
+            let (parent, name) = (*parent, name.clone());
+            shard.remove(parent, &name);
+        }
+        shard.insert(parent, name.into());
+        true
+    }
+
+    /// `name` in `parent` is something now, and the request that made it is about to be answered.
+    pub(crate) fn made(&self, parent: u64, name: &[u8]) {
+        self.shards.of(&parent).lock().remove(parent, name);
+    }
+
+    /// The names recorded in `parent`.
+    pub(crate) fn names(&self, parent: u64) -> Vec<MissingName> {
+        let shard = self.shards.of(&parent).lock();
+        let names = shard.parents.get(&parent).into_iter().flatten();
+        names.map(|(name, &stamp)| MissingName { name: name.clone(), stamp }).collect()
+    }
+
+    /// The kernel has been told to ask again about `known` in `parent`; it stays if it was answered since it
+    /// was listed.
+    pub(crate) fn told(&self, parent: u64, known: &MissingName) {
+        let mut shard = self.shards.of(&parent).lock();
+        let names = shard.parents.get(&parent);
+        if names.and_then(|names| names.get(&known.name)) == Some(&known.stamp) {
+            shard.remove(parent, &known.name);
+        }
+    }
+
+    /// The kernel has forgotten `parent`, and with it what it believed of names in it.
+    pub(crate) fn forget(&self, parent: u64) {
+        let mut shard = self.shards.of(&parent).lock();
+        let names = shard.parents.remove(&parent).unwrap_or_default();
+        for stamp in names.values() {
+            shard.order.remove(stamp);
+        }
+    }
+
+    /// Names recorded.
+    pub(crate) fn count(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.lock().order.len() as u64).sum()
+    }
+
+    /// Drops everything: the kernel is gone.
+    pub(crate) fn clear(&self) {
+        for shard in self.shards.iter() {
+            let all = std::mem::take(&mut *shard.lock());
+            drop(all);
+        }
+    }
+}
+
+impl Shard {
+    fn insert(&mut self, parent: u64, name: Arc<[u8]>) {
+        self.next += 1;
+        self.order.insert(self.next, (parent, name.clone()));
+        self.parents.entry(parent).or_default().insert(name, self.next);
+    }
+
+    fn remove(&mut self, parent: u64, name: &[u8]) {
+        let Some(names) = self.parents.get_mut(&parent) else { return };
+        if let Some(stamp) = names.remove(name) {
+            self.order.remove(&stamp);
+        }
+        if names.is_empty() {
+            self.parents.remove(&parent);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn never(_: u64, _: &[u8]) -> bool {
+        panic!("there is room")
+    }
+
+    fn names(missing: &Missing, parent: u64) -> Vec<String> {
+        let names = missing.names(parent);
+        let mut names: Vec<_> =
+            names.iter().map(|one| String::from_utf8_lossy(&one.name).into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn names_are_kept_by_directory_until_they_are_made_or_it_is_forgotten() {
+        let missing = Missing::new();
+        for (parent, name) in [(2, "a"), (2, "b"), (3, "a"), (2, "a")] {
+            assert!(missing.record(parent, name.as_bytes(), never));
+        }
+        assert_eq!(
+            (names(&missing, 2), names(&missing, 4)),
+            (vec!["a".into(), "b".into()], vec![])
+        );
+        assert_eq!(missing.count(), 3, "a name is in it once");
+        missing.made(2, b"a");
+        missing.made(2, b"other");
+        missing.made(4, b"a");
+        assert_eq!((names(&missing, 2), names(&missing, 3)), (vec!["b".into()], vec!["a".into()]));
+        missing.forget(3);
+        missing.forget(3);
+        assert_eq!((names(&missing, 3).len(), missing.count()), (0, 1));
+        missing.made(2, b"b");
+        assert!(missing.shards.iter().all(|shard| shard.lock().parents.is_empty()));
+        assert!(missing.record(2, b"a", never));
+        missing.clear();
+        assert_eq!((missing.count(), names(&missing, 2).len()), (0, 0));
+    }
+
+    #[test]
+    fn the_oldest_goes_first_and_the_kernel_is_to_ask_again_about_it() {
+        let missing = Missing::with_room(1, 3);
+        for name in ["a", "b", "c"] {
+            assert!(missing.record(2, name.as_bytes(), never));
+        }
+        assert!(missing.record(2, b"a", never), "what is in it needs no room");
+        let mut told = Vec::new();
+        for at in 0..4u8 {
+            assert!(missing.record(3, &[at], |parent, name| {
+                told.push((parent, name.to_vec()));
+                true
+            }));
+            assert_eq!(missing.count(), 3);
+        }
+        let expected = [(2, b"b".to_vec()), (2, b"c".to_vec()), (2, b"a".to_vec()), (3, vec![0])];
+        assert_eq!(told, expected);
+        assert_eq!((missing.names(2).len(), missing.names(3).len()), (0, 3));
+    }
+
+    #[test]
+    fn what_cannot_be_recorded_must_not_be_believed() {
+        let missing = Missing::with_room(1, 2);
+        assert!(missing.record(2, b"a", never) && missing.record(2, b"b", never));
+        assert!(!missing.record(2, b"c", |_, _| false));
+        assert_eq!(names(&missing, 2), ["a", "b"], "and nothing had to go for it");
+    }
+
+    /// Between listing and telling the kernel may have asked once more: it believes the later answer.
+    #[test]
+    fn a_later_answer_outlives_what_was_told_of_an_earlier_one() {
+        let missing = Missing::new();
+        assert!(missing.record(2, b"a", never) && missing.record(2, b"b", never));
+        let listed = missing.names(2);
+        assert!(missing.record(2, b"a", never));
+        listed.iter().for_each(|one| missing.told(2, one));
+        assert_eq!(names(&missing, 2), ["a"]);
+        missing.names(2).iter().for_each(|one| missing.told(2, one));
+        assert_eq!(missing.count(), 0);
+    }
+
+    use crate::server::{EntryOut, Server, Settings};
+    use std::time::Duration;
+    use uvfs_backends::hostile::HostileBackend;
+    use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
+    use uvfs_vfs::{Authority, Caller, NewKind, NewNode, Vfs, VfsConfig};
+
+    fn server(authority: Authority, config: VfsConfig) -> Server {
+        let memory = MemoryBackend::new(MemoryConfig::default()).unwrap();
+        let store = HostileBackend::new(memory).claiming(|can| can.authority = authority);
+        let settings = Settings { passthrough: false, control_directory: true };
+        Server::new(Vfs::new(store, config).unwrap(), settings)
+    }
+
+    fn make(server: &Server, parent: u64, name: &[u8], kind: NewKind<'_>) -> u64 {
+        let new = NewNode { kind, mode: 0o755, umask: 0 };
+        match server.make(&Caller::root(), parent, name, &new) {
+            Ok(EntryOut::Found { attrs, .. }) => attrs.node_id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// How long the kernel is to believe that there is no such name.
+    fn believed(server: &Server, parent: u64, name: &[u8]) -> Duration {
+        match server.lookup(&Caller::root(), parent, name) {
+            Ok(EntryOut::Missing(valid)) => valid,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_request_that_makes_a_name_takes_it_out_and_a_forgotten_directory_all_of_its() {
+        let server = server(Authority::Sole, VfsConfig::default());
+        let root = Caller::root();
+        let missing = &server.nodes.missing;
+        let directory = make(&server, 1, b"directory", NewKind::Directory);
+        let file = make(&server, directory, b"file", NewKind::Regular);
+        for name in ["mkdir", "symlink", "link", "create", "rename"] {
+            assert!(believed(&server, directory, name.as_bytes()) > Duration::ZERO);
+            assert_eq!(names(missing, directory), [name]);
+            let name = name.as_bytes();
+            let new = NewNode { kind: NewKind::Regular, mode: 0o644, umask: 0 };
+            match name {
+                b"mkdir" => drop(make(&server, directory, name, NewKind::Directory)),
+                b"symlink" => drop(make(&server, directory, name, NewKind::Symlink(b"x"))),
+                b"link" => drop(server.link(&root, file, directory, name).unwrap()),
+                b"rename" => {
+                    let from = (directory, &b"create"[..]);
+                    server.rename(&root, from, (directory, name), 0).unwrap();
+                }
+                _ => {
+                    let (found, _) =
+                        server.create(&root, directory, name, &new, libc::O_RDWR).unwrap();
+                    assert!(matches!(
+                        server.made_out(directory, name, found),
+                        EntryOut::Found { .. }
+                    ));
+                }
+            }
+            assert_eq!(missing.count(), 0, "{}", name.escape_ascii());
+        }
+        // What failed made nothing.
+        believed(&server, directory, b"no");
+        assert!(server.link(&root, directory, directory, b"no").is_err());
+        assert!(server.rename(&root, (1, b"nothing"), (directory, b"no"), 0).is_err());
+        // From the caches, too.
+        assert!(server.try_lookup(directory, b"other").is_some());
+        assert_eq!(names(missing, directory), ["no", "other"]);
+        server.forget(directory, 1);
+        assert_eq!(missing.count(), 0);
+        // Names of the control directory are in no store.
+        let Some(EntryOut::Found { attrs, .. }) = server.try_lookup(1, b".uvfs") else {
+            panic!("it is there");
+        };
+        assert!(believed(&server, attrs.node_id, b"no") > Duration::ZERO);
+        assert_eq!(missing.count(), 0);
+    }
+
+    #[test]
+    fn an_answer_that_is_not_to_be_believed_is_not_recorded() {
+        let config = VfsConfig { negative_timeout: Duration::ZERO, ..VfsConfig::default() };
+        let server = server(Authority::Shared, config);
+        assert_eq!(believed(&server, 1, b"no"), Duration::ZERO);
+        assert_eq!(server.nodes.missing.count(), 0);
+    }
+
+    /// A full record, and a notifier that lags behind: the kernel believes nothing new for the time being.
+    #[test]
+    fn an_answer_that_cannot_be_recorded_is_not_to_be_believed() {
+        let server = server(Authority::Sole, VfsConfig::default());
+        for at in 0..NAMES_MAX {
+            assert!(server.nodes.missing.record(1, at.to_string().as_bytes(), never));
+        }
+        assert!(believed(&server, 1, b"one more") > Duration::ZERO);
+        assert_eq!(server.nodes.missing.count(), NAMES_MAX as u64);
+        assert!(!server.nodes.missing.names(1).iter().any(|one| &*one.name == b"0"));
+        while server.notices.ask_again(1, b"x") {}
+        assert_eq!(believed(&server, 1, b"two more"), Duration::ZERO);
+        assert!(believed(&server, 1, b"one more") > Duration::ZERO, "it is in the record");
+    }
+}

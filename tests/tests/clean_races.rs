@@ -1,0 +1,583 @@
+//! Floor: cleaning against what comes in between. Each test met a bug, or looked for one: something used
+//! that was cached before, something outside that was taken, or a file denied that was there all the time.
+//!
+//! The store is hostile: it holds calls at gates, claims what it is told to, and reports news. Some tests
+//! race; they print nothing and need no seed, since what they look for must not happen in any order.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
+use uvfs_tests::{Hostile, Watchdog, hostile, root, vfs_over};
+use uvfs_vfs::{
+    Authority, Backend, Caller, Clean, Cleaning, Directory, Dirty, File, InodeId, Name,
+    OpenOptions, PageCaching, RenameMode, Vfs, VfsConfig,
+};
+
+struct Scene {
+    hostile: Hostile,
+    vfs: Arc<Vfs>,
+    top: Directory,
+    _watchdog: Watchdog,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::of(hostile().claiming(|can| can.caching = PageCaching::Core), VfsConfig::default())
+    }
+
+    fn of(hostile: Hostile, config: VfsConfig) -> Self {
+        let vfs = vfs_over(&hostile, config);
+        let top = root(&vfs);
+        Self { hostile, vfs, top, _watchdog: Watchdog::new(Duration::from_secs(60)) }
+    }
+
+    fn asked(&self, call: Call, work: impl FnOnce()) -> usize {
+        self.hostile.follow(Plan::new());
+        work();
+        self.hostile.made(call)
+    }
+
+    fn lookups(&self, work: impl FnOnce()) -> usize {
+        self.asked(Call::Lookup, work)
+    }
+
+    fn names_asked(&self, work: impl FnOnce()) -> Vec<String> {
+        self.hostile.follow(Plan::new());
+        work();
+        let made = self.hostile.journal().into_iter().filter(|made| made.call == Call::Lookup);
+        made.filter_map(|made| String::from_utf8(made.name?).ok()).collect()
+    }
+
+    fn reads(&self, work: impl FnOnce()) -> usize {
+        self.asked(Call::Read, work)
+    }
+
+    fn directory(&self, path: &str) -> Directory {
+        self.top.open_directory(if path.is_empty() { "." } else { path }).unwrap()
+    }
+
+    fn make(&self, files: &[&str]) {
+        for file in files {
+            let mut at = 0;
+            while let Some(slash) = file[at..].find('/') {
+                let _ = self.top.create_directory(&file[..at + slash], 0o755);
+                at += slash + 1;
+            }
+            self.top.write_file(file, file).unwrap();
+        }
+        for file in files {
+            let above = file.match_indices('/').map(|(at, _)| &file[..at]);
+            self.stat_all(&above.chain([*file]).collect::<Vec<_>>());
+        }
+    }
+
+    fn stat_all(&self, files: &[&str]) {
+        files.iter().for_each(|file| assert!(self.top.stat(file).is_ok(), "{file}"));
+    }
+
+    fn begin(&self, path: &str, clean: Clean) -> Cleaning {
+        self.vfs.begin_clean(self.directory(path).node(), clean).unwrap()
+    }
+
+    fn clean(&self, path: &str, clean: Clean) {
+        let _ = self.vfs.clean(self.directory(path).node(), clean, Dirty::Skip).unwrap();
+    }
+
+    fn open(&self, path: &str) -> File {
+        self.top.open(path, OpenOptions::read()).unwrap()
+    }
+}
+
+/// What a shared store says is believed for long.
+fn hours() -> VfsConfig {
+    let hour = Duration::from_secs(3600);
+    VfsConfig {
+        entry_timeout: hour,
+        attr_timeout: hour,
+        negative_timeout: hour,
+        watch: true,
+        ..VfsConfig::default()
+    }
+}
+
+fn reap(cleaning: Cleaning) {
+    cleaning.reap(Dirty::Skip, &mut |_| ControlFlow::Continue(()));
+}
+
+fn content(file: &File) -> String {
+    let mut into = vec![0; 100];
+    let count = file.read_at(0, &mut into).unwrap();
+    String::from_utf8(into[..count].to_vec()).unwrap()
+}
+
+/// Opens a gate also when a test fails.
+struct OpenAtEnd<'a>(&'a Gate);
+
+impl Drop for OpenAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// A complete directory moves below the cleaned one between effect and reaping.
+#[test]
+fn a_complete_directory_that_came_later_keeps_its_names() {
+    let scene = Scene::new();
+    scene.make(&["a/1", "b/d/x", "b/d/y"]);
+    scene.directory("b/d").list_all().unwrap();
+    scene.stat_all(&["b", "b/d"]);
+    let cleaning = scene.begin("a", Clean::Names);
+    scene.top.rename("b/d", "a/d", RenameMode::NoReplace).unwrap();
+    scene.stat_all(&["a", "a/d"]);
+    assert_eq!(scene.lookups(|| scene.stat_all(&["a/d/x"])), 0);
+    reap(cleaning);
+    assert!(scene.top.stat("a/d/x").is_ok(), "it exists all the time");
+}
+
+/// As above without completeness: something outside is evicted.
+#[test]
+fn names_of_what_came_later_are_not_evicted() {
+    let scene = Scene::new();
+    scene.make(&["a/1", "b/d/x", "b/d/y"]);
+    scene.vfs.forget_unused();
+    scene.stat_all(&["a/1", "b/d/x", "b/d/y"]);
+    let cleaning = scene.begin("a", Clean::Names);
+    scene.top.rename("b/d", "a/d", RenameMode::NoReplace).unwrap();
+    scene.stat_all(&["a", "a/d"]);
+    reap(cleaning);
+    scene.stat_all(&["a", "a/d"]);
+    assert_eq!(scene.lookups(|| scene.stat_all(&["a/d/x"])), 0);
+}
+
+/// A change in flight resumes what the cleaning has revoked.
+#[test]
+fn a_change_in_flight_does_not_resume_completeness() {
+    let scene = Scene::new();
+    scene.make(&["a/x", "a/y"]);
+    let a = scene.directory("a");
+    a.list_all().unwrap();
+    let gate = Gate::new();
+    let cleaning = scene.vfs.begin_clean(a.node(), Clean::Names).unwrap();
+    scene
+        .hostile
+        .follow(Plan::new().when(On::call(Call::Create), Fault::Hold(Moment::After, gate.clone())));
+    std::thread::scope(|scope| {
+        let opener = OpenAtEnd(&gate);
+        let making = scope.spawn(|| {
+            use uvfs_vfs::{NewKind, NewNode};
+            scene
+                .vfs
+                .create(
+                    &Caller::root(),
+                    a.node(),
+                    Name::new(b"z").unwrap(),
+                    &NewNode { kind: NewKind::Directory, mode: 0o755, umask: 0 },
+                )
+                .map(drop)
+                .unwrap();
+        });
+        gate.wait_for(1);
+        // Learns of the cleaning.
+        assert!(a.stat("x").is_ok());
+        drop(opener);
+        making.join().unwrap();
+    });
+    reap(cleaning);
+    assert!(a.stat("y").is_ok(), "it exists all the time");
+}
+
+/// The directory is not cached when the file gets its pages.
+#[test]
+fn a_file_whose_directory_was_evicted_has_a_home() {
+    let scene = Scene::new();
+    scene.make(&["a/1"]);
+    scene.vfs.forget_unused();
+    let found = {
+        let a = scene.directory("a");
+        scene
+            .vfs
+            .lookup(&Caller::root(), a.node(), Name::new(b"1").unwrap())
+            .unwrap()
+            .found()
+            .unwrap()
+            .node
+    };
+    // The directory goes, the file is held.
+    scene.vfs.forget_unused();
+    let file = scene
+        .vfs
+        .open(&Caller::root(), &found, uvfs_vfs::OpenMode { read: true, ..Default::default() })
+        .unwrap();
+    let read = || {
+        scene.reads(|| {
+            let mut into = [0; 10];
+            scene.vfs.read(&found, file.reference(), 0, &mut into).unwrap();
+        })
+    };
+    read();
+    scene.stat_all(&["a/1"]);
+    assert_eq!(read(), 0);
+    scene.clean("a", Clean::Pages);
+    assert_eq!(read(), 1);
+    assert_eq!(scene.reads(|| drop(content(&scene.open("a/1")))), 0);
+}
+
+/// An answer from before a rename says where the file is.
+#[test]
+fn an_overtaken_answer_does_not_move_the_file() {
+    let scene = Scene::new();
+    scene.make(&["a/1", "b/2"]);
+    scene.vfs.forget_unused();
+    scene.stat_all(&["a", "b"]);
+    let gate = Gate::new();
+    scene.hostile.follow(
+        Plan::new().when(
+            On::call(Call::Lookup).name("1").nth(1),
+            Fault::Hold(Moment::After, gate.clone()),
+        ),
+    );
+    let a = scene.directory("a");
+    std::thread::scope(|scope| {
+        let opener = OpenAtEnd(&gate);
+        let asking = scope.spawn(|| drop(scene.top.stat("a/1")));
+        gate.wait_for(1);
+        scene.top.rename("a/1", "b/1", RenameMode::NoReplace).unwrap();
+        drop(opener);
+        asking.join().unwrap();
+    });
+    drop(a);
+    let file = scene.open("b/1");
+    content(&file);
+    assert_eq!(scene.reads(|| drop(content(&file))), 0);
+    scene.clean("b", Clean::Pages);
+    assert_eq!(scene.reads(|| drop(content(&file))), 1);
+}
+
+/// C5 for what lies below: the cleaned directory and one below it were both evicted.
+#[test]
+fn what_was_cleaned_is_left_to_those_below_too() {
+    for trees in 0..4 {
+        let scene = Scene::of(
+            hostile().claiming(|can| {
+                can.authority = Authority::Shared;
+            }),
+            hours(),
+        );
+        for _ in 0..trees {
+            scene.top.create_directory(format!("f{trees}"), 0o755).ok();
+        }
+        scene.make(&["q/d/c/x"]);
+        let (one, two) = (scene.begin("q", Clean::Names), scene.begin("q", Clean::Names));
+        scene.stat_all(&["q", "q/d", "q/d/c", "q/d/c/x"]);
+        let id = |path: &str| scene.directory(path).node().id();
+        let (q, d) = (id("q"), id("q/d"));
+        let sink = scene.hostile.sink().unwrap();
+        sink.entry_changed(d, Name::new(b"c").unwrap());
+        reap(one); // takes c, not c/x, which is later
+        drop(scene.begin("q/d", Clean::Names));
+        sink.entry_changed(q, Name::new(b"d").unwrap());
+        reap(two); // takes d
+        let asked = scene.names_asked(|| scene.stat_all(&["q/d/c/x"]));
+        assert!(asked.contains(&"c".to_string()), "the scene: {asked:?}");
+        assert!(asked.contains(&"x".to_string()), "{asked:?}");
+    }
+}
+
+/// A store moves directories about; what is cached of parents makes a circle.
+#[test]
+fn parents_that_make_a_circle_end_no_lookup() {
+    let scene = Scene::of(
+        hostile().claiming(|can| {
+            can.authority = Authority::Shared;
+        }),
+        VfsConfig { negative_timeout: Duration::ZERO, ..hours() },
+    );
+    let _dog = Watchdog::new(Duration::from_secs(5));
+    scene.top.create_directory("a", 0o755).unwrap();
+    scene.top.create_directory("a/b", 0o755).unwrap();
+    let (a, b) = (scene.directory("a"), scene.directory("a/b"));
+    let store = scene.hostile.inner();
+    let name = |name: &'static [u8]| Name::new(name).unwrap();
+    let root = Caller::root();
+    store
+        .rename(
+            &root,
+            (a.node().id(), name(b"b")),
+            (InodeId::ROOT, name(b"b")),
+            RenameMode::NoReplace,
+        )
+        .unwrap();
+    store
+        .rename(
+            &root,
+            (InodeId::ROOT, name(b"a")),
+            (b.node().id(), name(b"a")),
+            RenameMode::NoReplace,
+        )
+        .unwrap();
+    assert!(b.stat("a").is_ok());
+    drop(scene.vfs.begin_clean(scene.top.node(), Clean::Names).unwrap());
+    let _ = a.stat("none");
+}
+
+/// The other name of a file goes.
+#[test]
+fn a_file_with_one_name_left_lies_there() {
+    let scene = Scene::new();
+    scene.make(&["a/1", "b/2"]);
+    scene.top.link("a/1", "b/1").unwrap();
+    scene.top.remove_file("a/1").unwrap();
+    let file = scene.open("b/1");
+    content(&file);
+    scene.clean("b", Clean::Pages);
+    assert_eq!(scene.reads(|| drop(content(&file))), 1);
+}
+
+/// A file that exists all the time is found all the time.
+#[test]
+fn no_file_is_denied_while_the_reaper_goes() {
+    let scene = Scene::new();
+    scene.make(&["a/b/x", "a/b/y"]);
+    let b = scene.directory("a/b");
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let (mut denied, mut looks) = (0u64, 0u64);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let until = std::time::Instant::now() + Duration::from_secs(3);
+            while std::time::Instant::now() < until
+                && !over.load(std::sync::atomic::Ordering::Relaxed)
+            {
+                uvfs_tests::for_each_node(&scene.vfs, b.node(), |_, _| ());
+                let _ = scene.vfs.clean(scene.top.node(), Clean::Names, Dirty::Skip).unwrap();
+            }
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        while !over.load(std::sync::atomic::Ordering::Relaxed) {
+            for name in ["x", "y"] {
+                looks += 1;
+                if b.stat(name).is_err() {
+                    denied += 1;
+                    over.store(true, std::sync::atomic::Ordering::Relaxed);
+                }
+            }
+        }
+    });
+    assert_eq!(denied, 0);
+}
+
+/// A cleaning of all, while a directory moves: after both, nothing from before is used.
+#[test]
+fn a_cleaning_of_all_is_not_missed_by_a_move() {
+    let scene = Scene::new();
+    scene.make(&["a/1", "b/1", "a/d/x"]);
+    let d = scene.directory("a/d");
+    let start = std::sync::Barrier::new(2);
+    let rounds = 30_000;
+    let mut missed = 0;
+    std::thread::scope(|scope| {
+        let mover = scope.spawn(|| {
+            for round in 0..rounds {
+                start.wait();
+                let (from, to) = if round % 2 == 0 { ("a/d", "b/d") } else { ("b/d", "a/d") };
+                scene.top.rename(from, to, RenameMode::NoReplace).unwrap();
+                start.wait();
+            }
+        });
+        for round in 0..rounds {
+            d.stat("x").unwrap();
+            scene.hostile.follow(Plan::new());
+            start.wait();
+            for _ in 0..(round * 7) % 4000 {
+                std::hint::spin_loop();
+            }
+            drop(scene.vfs.begin_clean(scene.top.node(), Clean::Names).unwrap());
+            start.wait();
+            let asked = scene.lookups(|| assert!(d.stat("x").is_ok()));
+            if asked == 0 {
+                missed += 1;
+            }
+        }
+        mover.join().unwrap();
+    });
+    assert_eq!(missed, 0);
+}
+
+/// Names of a directory outside, which was evicted and found again.
+#[test]
+fn outside_nothing_is_asked_again() {
+    let scene = Scene::of(
+        hostile().claiming(|can| {
+            can.authority = Authority::Shared;
+        }),
+        hours(),
+    );
+    scene.make(&["in/1", "out/c/x"]);
+    for n in 0..300 {
+        scene.top.create_directory(format!("in/{n}d"), 0o755).unwrap();
+        scene.stat_all(&[&format!("in/{n}d")]);
+    }
+    let one = scene.begin("out", Clean::Names);
+    scene.stat_all(&["out", "out/c", "out/c/x"]);
+    let out = scene.directory("out").node().id();
+    scene.clean("in", Clean::Names);
+    scene.hostile.sink().unwrap().entry_changed(out, Name::new(b"c").unwrap());
+    reap(one); // takes c, not c/x
+    let asked = scene.names_asked(|| scene.stat_all(&["out/c/x"]));
+    assert!(asked.contains(&"c".to_string()), "the scene: {asked:?}");
+    assert!(!asked.contains(&"x".to_string()), "{asked:?}");
+}
+
+/// What came after the cleaning is not taken.
+#[test]
+fn inodes_found_after_are_not_taken() {
+    let scene = Scene::of(
+        hostile().claiming(|can| {
+            can.authority = Authority::Shared;
+            can.caching = PageCaching::Core;
+        }),
+        VfsConfig {
+            entry_timeout: Duration::ZERO,
+            negative_timeout: Duration::ZERO,
+            attr_timeout: Duration::from_secs(3600),
+            ..VfsConfig::default()
+        },
+    );
+    scene.make(&["a/1"]);
+    let cleaning = scene.begin("a", Clean::Names);
+    // Somebody goes on using it: names are not believed here, so every inode is an orphan when idle.
+    let mut rounds = 0;
+    let _ = cleaning.reap(Dirty::Skip, &mut |progress| {
+        rounds += 1;
+        scene.top.stat("a/1").unwrap();
+        assert!(rounds < 5000, "does not end: {progress:?}");
+        ControlFlow::Continue(())
+    });
+}
+
+/// The same for the pages of a file that moves (P4).
+#[test]
+fn a_cleaning_of_all_is_not_missed_by_a_moving_file() {
+    let scene = Scene::new();
+    scene.make(&["a/1", "b/2"]);
+    let file = scene.open("a/1");
+    let start = std::sync::Barrier::new(2);
+    let rounds = 30_000;
+    let mut missed = 0;
+    std::thread::scope(|scope| {
+        let mover = scope.spawn(|| {
+            for round in 0..rounds {
+                start.wait();
+                let (from, to) = if round % 2 == 0 { ("a/1", "b/1") } else { ("b/1", "a/1") };
+                scene.top.rename(from, to, RenameMode::NoReplace).unwrap();
+                start.wait();
+            }
+        });
+        for round in 0..rounds {
+            content(&file);
+            scene.hostile.follow(Plan::new());
+            start.wait();
+            for _ in 0..(round * 7) % 4000 {
+                std::hint::spin_loop();
+            }
+            drop(scene.vfs.begin_clean(scene.top.node(), Clean::Pages).unwrap());
+            start.wait();
+            if scene.reads(|| drop(content(&file))) == 0 {
+                missed += 1;
+            }
+        }
+        mover.join().unwrap();
+    });
+    assert_eq!(missed, 0);
+}
+
+/// Pages that are made while the file moves.
+#[test]
+fn pages_made_while_the_file_moves() {
+    let scene = Scene::new();
+    scene.make(&["a/1", "b/2"]);
+    let start = std::sync::Barrier::new(2);
+    let rounds = 40_000;
+    let mut missed = 0;
+    std::thread::scope(|scope| {
+        let mover = scope.spawn(|| {
+            for round in 0..rounds {
+                let (from, to) = if round % 2 == 0 { ("a/1", "b/1") } else { ("b/1", "a/1") };
+                start.wait();
+                scene.top.rename(from, to, RenameMode::NoReplace).unwrap();
+                start.wait();
+                start.wait();
+            }
+        });
+        for round in 0..rounds {
+            scene.vfs.forget_unused();
+            let (from, to) = if round % 2 == 0 { ("a", "b") } else { ("b", "a") };
+            let node = scene
+                .vfs
+                .lookup(&Caller::root(), scene.directory(from).node(), Name::new(b"1").unwrap())
+                .unwrap()
+                .found()
+                .unwrap()
+                .node;
+            scene.hostile.follow(Plan::new());
+            start.wait();
+            for _ in 0..(round * 7) % 3000 {
+                std::hint::spin_loop();
+            }
+            let open = scene
+                .vfs
+                .open(
+                    &Caller::root(),
+                    &node,
+                    uvfs_vfs::OpenMode { read: true, ..Default::default() },
+                )
+                .unwrap();
+            start.wait();
+            drop((open, node));
+            let file = scene.open(&format!("{to}/1"));
+            content(&file);
+            drop(scene.begin(to, Clean::Pages));
+            if scene.reads(|| drop(content(&file))) == 0 {
+                missed += 1;
+            }
+            start.wait();
+        }
+        mover.join().unwrap();
+    });
+    assert_eq!(missed, 0);
+}
+
+/// Steps over inodes without a name: not their number times the depth of what is cleaned.
+#[test]
+fn a_deep_chain_beside_many_idle_inodes() {
+    let scene = Scene::of(
+        hostile().claiming(|can| {
+            can.authority = Authority::Shared;
+        }),
+        VfsConfig {
+            entry_timeout: Duration::ZERO,
+            negative_timeout: Duration::ZERO,
+            ..VfsConfig::default()
+        },
+    );
+    for depth in [25, 50, 100] {
+        let chain = format!("chain{depth}");
+        let mut path = chain.clone();
+        scene.top.create_directory(&path, 0o755).unwrap();
+        for _ in 0..depth {
+            path += "/d";
+            scene.top.create_directory(&path, 0o755).unwrap();
+        }
+        for n in 0..20_000 {
+            if depth == 25 {
+                scene.top.create_directory(format!("{n}"), 0o755).unwrap();
+            }
+        }
+        let cleaning = scene.begin(&chain, Clean::Names);
+        let mut steps = 0;
+        cleaning.reap(Dirty::Skip, &mut |_| {
+            steps += 1;
+            ControlFlow::Continue(())
+        });
+    }
+}
