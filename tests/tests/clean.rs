@@ -182,8 +182,10 @@ fn what_was_cleaned_before_it_came_does_not_concern_it() {
     scene.begin("b", Clean::Both);
     scene.moved("a/d", "b/d");
     scene.moved("c/3", "b/3");
-    // A move makes the attributes of what moved uncertain.
+    // A move makes the attributes of what moved uncertain. And any other cleaning makes everybody ask
+    // what was cleaned above.
     scene.stat_all(&["b/d", "b/3"]);
+    scene.begin("c", Clean::Both);
     assert_eq!(scene.lookups(|| scene.stat_all(&["b/d/e/1", "b/3"])), 0);
     let report = scene.clean("b", Clean::Names);
     assert_eq!(

@@ -10,8 +10,8 @@ use std::time::Duration;
 use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
 use uvfs_tests::{Hostile, Watchdog, hostile, root, vfs_over};
 use uvfs_vfs::{
-    Authority, Backend, Caller, Clean, Cleaning, Directory, Dirty, File, InodeId, Name,
-    OpenOptions, PageCaching, RenameMode, Vfs, VfsConfig,
+    Authority, Backend, Caller, Clean, Cleaning, Directory, Dirty, File, FileRef, InodeId, Name,
+    OpenOptions, PageCaching, RenameMode, SetAttributes, Vfs, VfsConfig,
 };
 
 struct Scene {
@@ -580,4 +580,31 @@ fn a_deep_chain_beside_many_idle_inodes() {
             ControlFlow::Continue(())
         });
     }
+}
+
+/// An answer from before a cleaning does not bring back the attributes that it had.
+#[test]
+fn an_old_answer_does_not_replace_a_later_one() {
+    let scene = Scene::new();
+    scene.make(&["a/1"]);
+    scene.top.link("a/1", "a/2").unwrap();
+    let file = scene.open("a/1").node().id();
+    scene.vfs.forget_unused();
+    let directory = scene.directory("a");
+    let gate = Gate::new();
+    let late = On::call(Call::Lookup).name("1").nth(1);
+    scene.hostile.follow(Plan::new().when(late, Fault::Hold(Moment::After, gate.clone())));
+    std::thread::scope(|scope| {
+        let opener = OpenAtEnd(&gate);
+        let asking = scope.spawn(|| assert!(directory.stat("1").is_ok()));
+        gate.wait_for(1);
+        let set = SetAttributes { uid: Some(7), ..SetAttributes::default() };
+        let file = FileRef::unopened(file);
+        scene.hostile.inner().set_attributes(&Caller::root(), file, &set).unwrap();
+        drop(scene.vfs.begin_clean(directory.node(), Clean::Both).unwrap());
+        assert_eq!(directory.stat("2").unwrap().uid, 7);
+        drop(opener);
+        asking.join().unwrap();
+    });
+    assert_eq!(directory.stat("2").unwrap().uid, 7, "seen once, it stays");
 }

@@ -316,6 +316,14 @@ impl NameCache {
         self.removed(inserted.replaced?)
     }
 
+    /// What a cached name leads to, believed or not.
+    pub(crate) fn target(&self, directory: InodeId, name: Name<'_>) -> Option<Node> {
+        let guard = epoch::pin();
+        let hash = self.table.hash(directory.0, name.as_bytes());
+        let entry = self.table.get(&guard, hash, directory.0, name.as_bytes())?;
+        Node::try_hold(entry.value().inode()?)
+    }
+
     /// Forgets one name that may exist.
     pub(crate) fn lose(&self, directory: InodeId, name: Name<'_>) -> Option<Ref<Inode>> {
         self.losses.advance(directory.0);

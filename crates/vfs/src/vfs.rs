@@ -376,6 +376,9 @@ impl ChangeSink for News {
             }
             directory.inode.expire_attributes(&core.clock);
         }
+        if let Some(node) = core.names.target(parent, name) {
+            node.inode.leave(parent);
+        }
         core.lose_name(parent, name);
         core.paths.shape_changed();
         core.paths.entries_change(parent);

@@ -295,3 +295,11 @@ fn lookups_store_nothing_and_changes_take_one_lock() {
     assert_eq!(stores(&mut whole_leaf).1, and_parent, "63 values");
     assert_eq!(stores(&mut || assert!(tree.remove(5, &guard).is_some())).1, one_lock);
 }
+
+/// Once, a sum below zero was multiplied: where that is checked, it ended the thread that looked.
+#[test]
+fn a_sum_below_zero_is_none() {
+    use super::tree::bytes_of;
+    assert_eq!((bytes_of(usize::MAX), bytes_of(1usize.wrapping_sub(3))), (0, 0));
+    assert_eq!(bytes_of(2), 2 * bytes_of(1));
+}

@@ -43,7 +43,14 @@ static NODES: [Padded<AtomicUsize>; 8] = [const { Padded(AtomicUsize::new(0)) };
 pub fn bytes_of_all() -> usize {
     // ORDERING: Relaxed; a statistic, nothing is reached through it.
     let nodes = NODES.iter().map(|lane| lane.0.load(Ordering::Relaxed));
-    nodes.fold(0, usize::wrapping_add) * NODE_BYTES
+    bytes_of(nodes.fold(0, usize::wrapping_add))
+}
+
+/// Of a sum that was taken lane after lane: a node that came before its lane was read and went after may be
+/// seen to go alone, so the sum may lie a little below zero.
+#[cfg(not(loom))]
+pub(super) fn bytes_of(nodes: usize) -> usize {
+    if nodes > isize::MAX as usize { 0 } else { nodes * NODE_BYTES }
 }
 
 /// Notes that there are so many nodes more, or, as a wrapped number, fewer.

@@ -82,6 +82,11 @@ impl Freshness {
         alone
     }
 
+    /// The answer to what was asked at `ticket` is kept: those to what was asked earlier are not any more.
+    pub(crate) fn kept(&mut self, ticket: Ticket) {
+        self.changed = self.changed().max(ticket);
+    }
+
     /// Answers asked for before `moment` are not kept, nor is what comes of a change that is in flight.
     pub(crate) fn note_at(&mut self, clock: &Clock, moment: u64) {
         match self.in_flight {

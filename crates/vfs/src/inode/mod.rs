@@ -65,7 +65,7 @@ use uvfs_concurrent::primitive::atomic::{
 pub(crate) struct Inode {
     pub(crate) id: InodeId,
     /// Of a directory: names cached at an earlier moment of the clock are not believed. Of anything else:
-    /// the id of the directory where it was last found; 0 for none.
+    /// the id of the directory where it was last found; 0 if that is not known, or [`NOWHERE`].
     by_kind: AtomicU64,
     /// Of a directory: the generation of cleanings up to which `by_kind` tells all ([`crate::clean`]).
     cleans: AtomicU64,
@@ -103,6 +103,9 @@ mod flag {
     /// From here up: how many mounts are on it.
     pub(super) const MOUNT: u32 = 1 << 16;
 }
+
+/// Where a file without a name lies: in no directory that there is.
+pub(crate) const NOWHERE: InodeId = InodeId(u64::MAX);
 
 /// By number, padded so that every number has one.
 const KINDS: [FileKind; 8] = [
@@ -344,10 +347,11 @@ impl Inode {
         value: &Attributes,
         expiry: Expiry,
     ) -> bool {
-        let changes = self.changes.lock();
+        let mut changes = self.changes.lock();
         if !changes.admits(ticket) {
             return false;
         }
+        changes.kept(ticket);
         let value = &self.known_better(*value);
         let words = self.cached.as_writer();
         let old = cached::unpack(self.kind(), &words);
@@ -532,11 +536,12 @@ impl Inode {
     /// stays.
     pub(crate) fn set_parent(&self, parent: &Node, ticket: Ticket) {
         if !self.is_directory() {
-            // An answer that was overtaken says where it was.
-            if parent.inode.rest().entries.lock().admits(ticket) {
-                self.set_home(parent);
-            }
-            return;
+            let stands = parent.inode.rest().entries.lock().admits(ticket);
+            return match stands {
+                true => self.set_home(parent),
+                // It says where the file was, or where it is by now.
+                false => self.doubt_home(parent.id()),
+            };
         }
         if self.id == InodeId::ROOT {
             return;
@@ -595,12 +600,25 @@ impl Inode {
 
     /// Of what is no directory: its name in `parent` is gone. Where it lies is not known until one of
     /// its other names is asked for again.
-    pub(crate) fn leave(&self, parent: &Node) {
-        // ORDERING: Relaxed, both; as in `set_home`.
-        if self.is_directory() || self.by_kind.load(Relaxed) != parent.id().0 {
-            return;
+    pub(crate) fn leave(&self, parent: InodeId) {
+        // ORDERING: Relaxed; as in `set_home`.
+        if !self.is_directory() && self.by_kind.load(Relaxed) == parent.0 {
+            self.stray();
         }
+    }
+
+    /// Of what is no directory: it may lie in `parent`, or where it is known to lie.
+    fn doubt_home(&self, parent: InodeId) {
+        // ORDERING: Relaxed; as in `set_home`.
+        let known = self.by_kind.load(Relaxed);
+        if known != parent.0 && known != NOWHERE.0 {
+            self.stray();
+        }
+    }
+
+    fn stray(&self) {
         self.set_flag(flag::STRAY, true);
+        // ORDERING: Relaxed; as in `set_home`.
         self.by_kind.store(0, Relaxed);
         self.settle_pages();
     }
@@ -614,7 +632,17 @@ impl Inode {
         }
     }
 
-    /// The id of the directory that it lies in, by what is cached.
+    /// Of what is no directory: its last name is gone, or it never had one.
+    pub(crate) fn lies_nowhere(&self) {
+        if !self.is_directory() {
+            // ORDERING: Relaxed; as in `set_home`.
+            self.by_kind.store(NOWHERE.0, Relaxed);
+            self.settle_pages();
+        }
+    }
+
+    /// The id of the directory that it lies in, by what is cached; [`NOWHERE`] without a name, `None` if it
+    /// is not known.
     pub(crate) fn home(&self) -> Option<InodeId> {
         if self.is_directory() {
             return self.parent().map(|parent| parent.id());

@@ -179,9 +179,9 @@ impl InodeTable {
         }
         let overtaken = ticket < shard.changed.max(retired);
         let expiry = if overtaken { Expiry::EXPIRED } else { expiry };
-        // Others may come with answers as old as this one: it is as if the changes that overtook it had
-        // been noted here.
-        let changed = shard.changed.max(retired);
+        // Others may come with answers as old as this one, or older: it is as if the changes that overtook it
+        // had been noted here.
+        let changed = shard.changed.max(retired).max(ticket);
         let about = (entry.inode, &entry.attributes);
         let inode = Inode::new(&Arc::downgrade(core), about, expiry, changed);
         if inode.is_directory() {

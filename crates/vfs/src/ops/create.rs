@@ -6,7 +6,7 @@ use crate::attributes::Attributes;
 use crate::backend::{FileId, NewKind, NewNode, OpenMode, Opens};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
-use crate::inode::{Node, Ticket};
+use crate::inode::{NOWHERE, Node, Ticket};
 use crate::name::Name;
 use crate::names::Target;
 use crate::permission::Access;
@@ -95,6 +95,7 @@ impl Vfs {
         let (entry, file) = core.backend().create_unnamed(caller, parent.id(), new, stored)?;
         let node = core.adopt(&entry, ticket);
         node.inode.set_unlinked(true);
+        node.inode.lies_nowhere();
         Ok(OpenFile::new(self, node, (file, stored), mode))
     }
 
@@ -123,7 +124,7 @@ impl Vfs {
         }
         let linked = core.adopt(&entry, ticket);
         linked.inode.set_unlinked(false);
-        if linked.inode.home().is_none() {
+        if matches!(linked.inode.home(), None | Some(NOWHERE)) {
             linked.inode.put_into(parent, ticket);
         }
         Ok(self.settled(change, linked, entry.attributes))

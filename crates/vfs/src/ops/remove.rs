@@ -98,9 +98,10 @@ impl Vfs {
                 Ok(now) => now.links == 0,
                 Err(error) => matches!(error, Error::Stale | Error::NotFound),
             };
-        victim.inode.leave(parent);
+        victim.inode.leave(parent.id());
         if unlinked {
             victim.inode.set_unlinked(true);
+            victim.inode.lies_nowhere();
             self.core.forget_mark(victim);
         }
     }

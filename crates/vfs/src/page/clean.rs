@@ -27,7 +27,7 @@ use super::{PAGE, PageCache};
 use crate::backend::InodeId;
 use crate::clean::Tally;
 use crate::error::Result;
-use crate::inode::{Inode, Node, Ticket};
+use crate::inode::{Inode, NOWHERE, Node, Ticket};
 use crate::lock_order;
 use crate::vfs::Core;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub(super) struct Home {
     cleans: AtomicU64,
     /// The moment of the clock up to which cleanings do not concern it any more.
     emptied: AtomicU64,
-    /// The id of the directory; 0: the file lies nowhere. Stored under the lock below.
+    /// The id of the directory, as the inode has it. Stored under the lock below.
     id: AtomicU64,
     /// That directory, unless it was not cached when the file was put there.
     directory: Mutex<Option<Node>>,
@@ -58,7 +58,7 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// Of a file that has no pages yet, and lies nowhere.
+    /// Of a file that has no pages yet, wherever it lies.
     pub(super) fn new(now: Ticket) -> Self {
         Self {
             cleans: AtomicU64::new(0),
@@ -206,7 +206,7 @@ impl Core {
                 // ORDERING: Release, partner the load above.
                 pages.home.emptied.fetch_max(tick, Release);
             }
-        } else if pages.home().is_some() {
+        } else if pages.home() != Some(NOWHERE) {
             // Nobody can say whether that was cleaned.
             tally = pages.drop_clean();
         }
