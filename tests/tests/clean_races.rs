@@ -568,7 +568,7 @@ fn a_deep_chain_beside_many_idle_inodes() {
             path += "/d";
             scene.top.create_directory(&path, 0o755).unwrap();
         }
-        for n in 0..20_000 {
+        for n in 0..5_000 {
             if depth == 25 {
                 scene.top.create_directory(format!("{n}"), 0o755).unwrap();
             }
@@ -607,4 +607,116 @@ fn an_old_answer_does_not_replace_a_later_one() {
         asking.join().unwrap();
     });
     assert_eq!(directory.stat("2").unwrap().uid, 7, "seen once, it stays");
+}
+
+/// A file whose name went, and whose other name nobody has asked for since: the next cleaning takes its pages.
+#[test]
+fn a_file_of_which_a_name_went_is_cleaned_before_the_other_is_asked_for() {
+    let scene = Scene::new();
+    scene.make(&["a/1", "b/2"]);
+    scene.top.link("a/1", "b/1").unwrap();
+    content(&scene.open("a/1"));
+    scene.top.remove_file("a/1").unwrap();
+    scene.clean("b", Clean::Pages | Clean::Names);
+    assert_eq!(scene.reads(|| drop(content(&scene.open("b/1")))), 1);
+}
+
+/// The same by a cleaning of everything, with the file held.
+#[test]
+fn a_held_file_of_which_a_name_went_is_cleaned_with_all() {
+    let scene = Scene::new();
+    scene.make(&["a/1", "b/2"]);
+    scene.top.link("a/1", "b/1").unwrap();
+    let held = scene.open("a/1");
+    content(&held);
+    scene.top.remove_file("a/1").unwrap();
+    scene.clean("", Clean::Pages | Clean::Names);
+    assert_eq!(scene.reads(|| drop(content(&held))), 1);
+    assert_eq!(scene.reads(|| drop(content(&scene.open("b/1")))), 0);
+}
+
+/// Two renames, one after the other in the store, and ended the other way round.
+#[test]
+fn two_renames_at_once_leave_the_file_where_it_is() {
+    let scene = Scene::new();
+    scene.make(&["a/1", "b/2", "c/3"]);
+    let file = scene.open("a/1");
+    let mut missed = 0;
+    for _ in 0..2_000 {
+        // a -> b -> c, by two threads.
+        std::thread::scope(|scope| {
+            scope.spawn(|| scene.top.rename("a/1", "b/1", RenameMode::NoReplace).unwrap());
+            scope.spawn(|| while scene.top.rename("b/1", "c/1", RenameMode::NoReplace).is_err() {});
+        });
+        content(&file);
+        drop(scene.begin("c", Clean::Pages));
+        if scene.reads(|| drop(content(&scene.open("c/1")))) == 0 {
+            missed += 1;
+        }
+        scene.top.rename("c/1", "a/1", RenameMode::NoReplace).unwrap();
+    }
+    assert_eq!(missed, 0);
+}
+
+/// A lookup of the old name beside the rename.
+#[test]
+fn a_lookup_of_the_old_name_does_not_move_the_file_back() {
+    let scene = Scene::new();
+    scene.make(&["a/1", "b/2"]);
+    let file = scene.open("a/1");
+    let mut missed = 0;
+    for _ in 0..2_000 {
+        drop(scene.begin("a", Clean::Names));
+        std::thread::scope(|scope| {
+            scope.spawn(|| _ = scene.top.stat("a/1"));
+            scope.spawn(|| scene.top.rename("a/1", "b/1", RenameMode::NoReplace).unwrap());
+        });
+        content(&file);
+        drop(scene.begin("b", Clean::Pages));
+        if scene.reads(|| drop(content(&scene.open("b/1")))) == 0 {
+            missed += 1;
+        }
+        scene.top.rename("b/1", "a/1", RenameMode::NoReplace).unwrap();
+    }
+    assert_eq!(missed, 0);
+}
+
+/// The same in one of two directories, while the kernel, for one, holds the file.
+#[test]
+fn a_held_file_of_which_a_name_went_is_cleaned_where_it_is() {
+    let scene = Scene::new();
+    scene.make(&["a/1", "b/2"]);
+    scene.top.link("a/1", "b/1").unwrap();
+    let held = scene.open("a/1");
+    content(&held);
+    scene.top.remove_file("a/1").unwrap();
+    scene.clean("b", Clean::Pages | Clean::Names);
+    assert_eq!(scene.reads(|| drop(content(&scene.open("b/1")))), 1);
+}
+
+/// A name goes while the other one is looked up.
+#[test]
+fn a_name_that_goes_beside_a_lookup_of_the_other() {
+    let scene = Scene::new();
+    scene.make(&["a/1", "b/2"]);
+    let file = scene.open("a/1");
+    let mut missed = 0;
+    for _ in 0..2_000 {
+        scene.top.link("a/1", "b/1").unwrap();
+        assert!(scene.top.stat("a/1").is_ok());
+        drop(scene.begin("a", Clean::Names));
+        assert!(scene.top.stat("a/1").is_ok());
+        drop(scene.begin("b", Clean::Names));
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(scene.top.stat("b/1").is_ok()));
+            scope.spawn(|| scene.top.remove_file("a/1").unwrap());
+        });
+        content(&file);
+        drop(scene.begin("b", Clean::Pages));
+        if scene.reads(|| drop(content(&scene.open("b/1")))) == 0 {
+            missed += 1;
+        }
+        scene.top.rename("b/1", "a/1", RenameMode::NoReplace).unwrap();
+    }
+    assert_eq!(missed, 0);
 }

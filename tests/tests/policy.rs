@@ -12,7 +12,7 @@ use uvfs_tests::{
 };
 use uvfs_vfs::{
     CachePolicy, Caller, Directory, Error, Name, NewKind, NewNode, OpenOptions, POLICIES_MAX,
-    PageCaching, RenameMode, Statistics, Vfs, VfsConfig, XattrMode,
+    PageCaching, RenameMode, SetAttributes, Statistics, Vfs, VfsConfig, XattrMode,
 };
 
 const XATTR: &[u8] = b"user.uvfs.cache";
@@ -625,5 +625,85 @@ fn marks_at_random_are_counted_exactly() {
     // Told once more, with nobody else about, all are of the class that holds.
     scene.mark(".", CachePolicy::Keep);
     scene.assert_counts();
+    scene.end();
+}
+
+/// Of two who mark at once the later one decides, also for what is cached already.
+#[test]
+fn of_two_marks_at_once_one_holds() {
+    let scene = Scene::over(PageCaching::Core, with_room(512 << 20), |top| {
+        top.create_directory("used", 0o755).unwrap();
+        (0..2000).for_each(|at| top.write_file(format!("used/{at}"), "").unwrap());
+        top.write_file("used/file", vec![1; 4000 * PAGE]).unwrap();
+    });
+    let used = scene.directory("used");
+    scene.stat(&used, 2000);
+    scene.read("used/file", 4000);
+    let mut wrong = Vec::new();
+    for round in 0..40 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| scene.mark("used", CachePolicy::Keep));
+            scope.spawn(|| scene.mark("used", None));
+        });
+        let all = scene.statistics().policies;
+        let policy = scene.policy("used");
+        let names = (all.kept_name_bytes > 2000 * 64, all.kept_name_bytes == 0);
+        let pages = (all.kept_pages >= 4000, all.kept_pages == 0);
+        let kept = policy == CachePolicy::Keep;
+        if names != (kept, !kept) || pages != (kept, !kept) {
+            wrong.push((round, policy, all.kept_name_bytes, all.kept_pages));
+        }
+        scene.mark("used", None);
+    }
+    assert!(wrong.is_empty(), "{} wrong: {:?}", wrong.len(), &wrong[..wrong.len().min(10)]);
+}
+
+/// Any user who could write to a directory pinned the cache, once.
+#[test]
+fn marks_are_set_by_owners() {
+    let scene = Scene::names();
+    let used = scene.directory("used");
+    let all = |owner: u32| SetAttributes {
+        mode: Some(0o777),
+        uid: Some(owner),
+        ..SetAttributes::default()
+    };
+    let owned = |owner| {
+        scene.vfs.set_attributes(&Caller::root(), used.node(), None, &all(owner)).map(drop).unwrap()
+    };
+    let caller = Caller::new(1000, 1000, &[]);
+    let set =
+        |value: &[u8]| scene.vfs.set_xattr(&caller, used.node(), XATTR, value, XattrMode::Any);
+    let removed = || scene.vfs.remove_xattr(&caller, used.node(), XATTR);
+    owned(0);
+    assert!(matches!(set(b"once"), Err(Error::NotPermitted)));
+    owned(1000);
+    assert!(set(b"once").is_ok() && removed().is_ok(), "its own");
+    assert!(matches!(set(b"keep"), Err(Error::NotPermitted)), "from all others");
+    scene.mark("used", CachePolicy::Keep);
+    assert!(matches!(removed(), Err(Error::NotPermitted)), "what root has set");
+    assert!(matches!(set(b"normal"), Err(Error::NotPermitted)));
+    drop(used);
+    scene.end();
+}
+
+/// Files to be kept that were read take more than their names and inodes. Once, others missed for ever.
+#[test]
+fn files_to_be_kept_that_were_read_leave_room() {
+    let config = VfsConfig { read_ahead_bytes: 0, ..with_room(2 << 20) };
+    let scene = Scene::over(PageCaching::Core, config, |top| {
+        for (directory, files) in [("used", 300), ("kept", 6000)] {
+            top.create_directory(directory, 0o755).unwrap();
+            (0..files).for_each(|at| top.write_file(format!("{directory}/{at}"), "1").unwrap());
+        }
+    });
+    scene.mark("kept", CachePolicy::Keep);
+    let (used, kept) = (scene.directory("used"), scene.directory("kept"));
+    (0..6000).for_each(|at| drop(kept.read_file(at.to_string()).unwrap()));
+    let ask = || scene.made(Call::Lookup, || scene.stat(&used, 300));
+    (0..6).for_each(|_| _ = ask());
+    let missed = ask();
+    assert!(missed < 30, "{missed} of 300, with {:?}", scene.statistics().policies);
+    drop((used, kept));
     scene.end();
 }

@@ -192,6 +192,8 @@ pub(crate) struct NameCache {
     kept_bytes: AtomicUsize,
     /// Names that are to go first, oldest first, with some that have gone.
     once: Mutex<VecDeque<Reminder>>,
+    /// Room in that queue, to be read without its lock.
+    once_room: AtomicUsize,
     /// Names that are to go first.
     once_count: AtomicUsize,
     /// Names that went although they may still exist: no directory of their stripe is complete.
@@ -208,6 +210,7 @@ impl NameCache {
             negatives: AtomicUsize::new(0),
             kept_bytes: AtomicUsize::new(0),
             once: Mutex::new(&lock_order::NAMES_ONCE, VecDeque::new()),
+            once_room: AtomicUsize::new(0),
             once_count: AtomicUsize::new(0),
             losses: Generations::default(),
         }
@@ -447,7 +450,21 @@ impl NameCache {
 
     /// Bytes of what is remembered of names that are to go first.
     pub(crate) fn once_bytes(&self) -> usize {
-        self.once_count() * 2 * size_of::<Reminder>()
+        // ORDERING: Relaxed; a size.
+        self.once_room.load(Relaxed) * size_of::<Reminder>()
+    }
+
+    /// The oldest reminder. Room that is not needed any more is given back.
+    fn next_once(&self) -> Option<Reminder> {
+        let mut once = self.once.lock();
+        let name = once.pop_front();
+        if once.capacity() > 4 * once.len() + REMINDERS_SPARE {
+            let room = 2 * once.len();
+            once.shrink_to(room);
+            // ORDERING: Relaxed; a size, stored under the lock.
+            self.once_room.store(once.capacity(), Relaxed);
+        }
+        name
     }
 
     fn remind(&self, name: Reminder) {
@@ -455,6 +472,8 @@ impl NameCache {
         let crowded = {
             let mut once = self.once.lock();
             once.push_back(name);
+            // ORDERING: Relaxed; as in `next_once`.
+            self.once_room.store(once.capacity(), Relaxed);
             if once.len() > most { std::mem::take(&mut *once) } else { VecDeque::new() }
         };
         if crowded.is_empty() {
@@ -472,6 +491,8 @@ impl NameCache {
             .collect();
         let mut once = self.once.lock();
         stands.append(&mut once);
+        // ORDERING: Relaxed; as in `next_once`.
+        self.once_room.store(stands.capacity(), Relaxed);
         *once = stands;
     }
 
@@ -479,7 +500,7 @@ impl NameCache {
     /// inode that lost its last name by it, as [`NameCache::sweep`].
     pub(crate) fn forget_once(&self, counters: &Counters) -> Option<Vec<Ref<Inode>>> {
         for _ in 0..ONCE_LOOKS {
-            let name = self.once.lock().pop_front()?;
+            let name = self.next_once()?;
             let (guard, mut spared) = (epoch::pin(), false);
             self.losses.advance(name.directory);
             let gone = self.table.remove_if(&guard, name.hash.into(), name.directory, |entry| {

@@ -9,7 +9,8 @@
 //!     generation of cleanings for which that was found: whoever asks with a newer generation asks above, as
 //!     for cleanings, and an older answer does not replace a newer one.
 //! Q2. Who sets a mark stores it first, then advances the generation, then goes once over the names and
-//!     the files: what was cached before is of the new class when he returns.
+//!     the files, and once more if others have set marks meanwhile: what was cached before is of the new class
+//!     when he returns.
 //! Q3. A directory that moves to another parent advances the generation as well, while there are marks; and
 //!     if its policy is another one there, goes over them, too. A file asks the directory that it comes to.
 //! Q4. A class is a hint to who makes room; nothing that is answered depends on it. A name or page that comes
@@ -21,7 +22,8 @@
 //! directory: who makes room sees names, and does not know where they are. Linux has no such thing; programs
 //! help themselves with posix_fadvise(2), file by file, and for names with nothing. Weakness: setting a mark,
 //! or moving a directory to where another one holds, takes as long as looking at every cached name, some
-//! 0.2 s for a million; and a marked directory stays in memory, with those above it.
+//! 0.2 s for a million; a marked directory stays in memory, with those above it; and names to be kept that were
+//! cleaned, and not reaped, stay as long as others that are to be kept.
 
 use crate::backend::InodeId;
 use crate::error::{Error, Result};
@@ -33,6 +35,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 use uvfs_concurrent::class::Class;
+use uvfs_concurrent::generations::Generation;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::{
     AtomicU64, AtomicUsize,
@@ -54,7 +57,7 @@ pub enum CachePolicy {
     /// As long as it is used and there is room.
     #[default]
     Normal,
-    /// Longer than all that is not marked so, as long as it takes no more than seven eighths of the room.
+    /// Longer than all that is not marked so, as long as it is no more than seven eighths of all.
     Keep,
     /// It goes before all that is not marked so: it is read once.
     Once,
@@ -144,6 +147,8 @@ impl OwnMark {
 pub(crate) struct Marks {
     marked: Mutex<HashMap<InodeId, Node>>,
     count: AtomicUsize,
+    /// Marks set and taken away, and directories moved, so far.
+    changes: Generation,
 }
 
 impl Marks {
@@ -151,6 +156,7 @@ impl Marks {
         Self {
             marked: Mutex::new(&lock_order::POLICIES, HashMap::new()),
             count: AtomicUsize::new(0),
+            changes: Generation::default(),
         }
     }
 
@@ -220,6 +226,7 @@ impl Vfs {
                 // Removed meanwhile; whoever did may have found no mark.
                 core.marks.set(directory, None)?;
             }
+            core.marks.changes.advance();
             core.cleans.advance();
             core.tell_classes();
         }
@@ -279,15 +286,27 @@ impl Core {
             return;
         }
         let before = directory.class();
+        self.marks.changes.advance();
         self.cleans.advance();
         if self.learn_cleans(directory) && directory.class() != before {
             self.tell_classes();
         }
     }
 
-    /// Goes over all names and files, in steps with no lock held between them, and tells those whose class
-    /// is another one now.
+    /// Tells names and files whose class is another one now. Of several who set marks or move directories at
+    /// once, the one who ends last has begun after all of them.
     fn tell_classes(&self) {
+        loop {
+            let before = self.marks.changes.now();
+            self.tell_classes_once();
+            if self.marks.changes.now() == before {
+                return;
+            }
+        }
+    }
+
+    /// Goes over all names and files, in steps with no lock held between them.
+    fn tell_classes_once(&self) {
         let (mut known, mut at) = (HashMap::new(), 0);
         // The table may grow meanwhile: what has been passed then lies in what has been passed.
         while at < self.names.buckets() {

@@ -23,7 +23,7 @@
 
 use crate::config::VfsConfig;
 use crate::error::Result;
-use crate::inode::Inode;
+use crate::inode::{INODE_BYTES, Inode};
 use crate::statistics::BudgetStatistics;
 use crate::vfs::{Core, Vfs};
 use uvfs_concurrent::epoch;
@@ -39,7 +39,7 @@ const STEPS_MAX: usize = 256;
 const TURNS: usize = 5;
 /// Share of what names and inodes may have that is left for entries, however large their table is.
 const ENTRIES_SHARE: u64 = 4;
-/// Share of that which names to be kept leave to the others.
+/// Share of names and inodes that those to be kept leave to the others.
 const OTHERS_SHARE: u64 = 8;
 /// Turns of the hand that may be in vain before names to be kept go, too.
 const KEPT_TURNS: usize = 4;
@@ -252,9 +252,10 @@ impl Core {
         if kept == 0 {
             return true;
         }
-        let tables = (self.names.table_bytes() + self.paths.table_bytes()) as u64;
-        let room = self.metadata_allowed().saturating_sub(tables);
-        kept <= room - room / OTHERS_SHARE && self.budget.idle_steps() <= KEPT_TURNS * self.turn()
+        // Counted alike: what inodes have besides is not counted by name.
+        let names = self.names.bytes().saturating_sub(self.names.table_bytes());
+        let all = (names + self.inodes.count() * INODE_BYTES) as u64;
+        kept <= all - all / OTHERS_SHARE && self.budget.idle_steps() <= KEPT_TURNS * self.turn()
     }
 
     /// Room for memos of whole paths.

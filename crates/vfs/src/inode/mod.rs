@@ -536,17 +536,22 @@ impl Inode {
     /// stays.
     pub(crate) fn set_parent(&self, parent: &Node, ticket: Ticket) {
         if !self.is_directory() {
-            let stands = parent.inode.rest().entries.lock().admits(ticket);
-            return match stands {
-                true => self.set_home(parent),
+            let stands = || parent.inode.rest().entries.lock().admits(ticket);
+            if !stands() {
                 // It says where the file was, or where it is by now.
-                false => self.doubt_home(parent.id()),
-            };
+                return self.doubt_home(parent.id());
+            }
+            self.set_home(parent);
+            if !stands() {
+                // A change that came in between may have put it elsewhere before that.
+                self.stray();
+            }
+            return;
         }
         if self.id == InodeId::ROOT {
             return;
         }
-        let (slot, mut joined) = (&self.rest().parent, Ticket::default());
+        let (slot, mut joined, mut left) = (&self.rest().parent, Ticket::default(), None);
         let old = loop {
             let mut slot = slot.lock();
             match &mut *slot {
@@ -556,7 +561,8 @@ impl Inode {
                     return;
                 }
                 // It leaves a place: first it takes in what was cleaned there.
-                Some(_) if joined == Ticket::default() => {
+                Some(known) if left != Some(known.inode.id) => {
+                    left = Some(known.inode.id);
                     drop(slot);
                     let Some(core) = self.core.upgrade() else { return };
                     joined = core.moment_between_cleans(|| _ = core.learn_cleans(self));
@@ -616,7 +622,12 @@ impl Inode {
         }
     }
 
-    fn stray(&self) {
+    /// Of what is no directory: nobody knows where it lies.
+    pub(crate) fn stray(&self) {
+        // ORDERING: Relaxed; as in `set_home`.
+        if self.is_directory() || self.by_kind.load(Relaxed) == NOWHERE.0 {
+            return;
+        }
         self.set_flag(flag::STRAY, true);
         // ORDERING: Relaxed; as in `set_home`.
         self.by_kind.store(0, Relaxed);

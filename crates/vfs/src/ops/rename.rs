@@ -64,6 +64,11 @@ impl Vfs {
         // First the objects: who finds one at its new name goes on to its parent.
         self.renamed(from.0, to.0, &step, mode);
         let known = changes.iter().flatten().all(|change| change.knows() && change.alone());
+        if !known {
+            // Another change may have moved them on, or come before.
+            step.moved.inode.stray();
+            step.target.iter().for_each(|target| target.inode.stray());
+        }
         let (old, new) = if known { targets(&step, mode) } else { (None, None) };
         match changes {
             [Some(change), Some(other)] => {

@@ -11,6 +11,7 @@ use crate::paths::RightsChange;
 use crate::permission::Access;
 use crate::policy::{CachePolicy, XATTR};
 use crate::vfs::Vfs;
+use uvfs_concurrent::class::Class;
 
 /// Longest attribute name in bytes (xattr(7)).
 pub(super) const XATTR_NAME_MAX: usize = 255;
@@ -72,16 +73,23 @@ impl Vfs {
         }
         self.check_xattr(caller, node, name, Access::WRITE)?;
         if is_policy(node, name) {
-            return self.set_policy_xattr(node, value, mode);
+            return self.set_policy_xattr(caller, node, value, mode);
         }
         self.changing_xattrs(node, |backend| {
             backend.set_xattr(caller, node.id(), name, value, mode)
         })
     }
 
-    fn set_policy_xattr(&self, node: &Node, value: &[u8], mode: XattrMode) -> Result<()> {
+    fn set_policy_xattr(
+        &self,
+        caller: &Caller,
+        node: &Node,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
         let value = str::from_utf8(value).unwrap_or_default();
         let policy = value.parse::<CachePolicy>()?;
+        self.may_mark(caller, node, policy)?;
         match (mode, node.inode.own_mark()) {
             (XattrMode::Create, Some(_)) => Err(Error::Exists),
             (XattrMode::Replace, None) => Err(Error::NoAttribute),
@@ -119,10 +127,22 @@ impl Vfs {
         self.writable()?;
         self.check_xattr(caller, node, name, Access::WRITE)?;
         if is_policy(node, name) {
-            node.inode.own_mark().ok_or(Error::NoAttribute)?;
+            let mark = node.inode.own_mark().ok_or(Error::NoAttribute)?;
+            self.may_mark(caller, node, CachePolicy::of(mark))?;
             return self.set_policy(node, None);
         }
         self.changing_xattrs(node, |backend| backend.remove_xattr(caller, node.id(), name))
+    }
+
+    /// A mark is for its directory's owner to set and to take away; what is kept is kept from all others, so
+    /// that mark is for who owns the whole, the root directory. Checked whoever checks the rest.
+    fn may_mark(&self, caller: &Caller, node: &Node, policy: CachePolicy) -> Result<()> {
+        let owns = |node: &Node| self.attributes(node, None).map(|now| now.uid == caller.uid);
+        let keeps = policy == CachePolicy::Keep || node.inode.own_mark() == Some(Class::Keep);
+        match caller.is_privileged() || owns(node)? && (!keeps || owns(self.root())?) {
+            true => Ok(()),
+            false => Err(Error::NotPermitted),
+        }
     }
 
     /// In a sticky directory anybody may make files; its own attributes are its owner's.

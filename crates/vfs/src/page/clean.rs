@@ -97,12 +97,12 @@ impl FilePages {
             self.home.class.swap(class as u8, Relaxed) != class as u8
         };
         if changed {
-            self.tell_pages(class);
+            self.tell_pages();
         }
     }
 
-    /// The pages that are here are of this class from now on.
-    fn tell_pages(&self, class: Class) {
+    /// The pages that are here are of the file's class from now on.
+    fn tell_pages(&self) {
         let mut at = 0;
         loop {
             let mut batch = Vec::with_capacity(BATCH);
@@ -116,7 +116,7 @@ impl FilePages {
                 return;
             }
             // They are held, so their frames are still theirs.
-            self.cache.set_class(batch.iter().map(|page| page.id()), class);
+            self.cache.set_class(batch.iter().map(|page| page.id()), || self.class());
         }
     }
 

@@ -230,9 +230,11 @@ impl PageCache {
         self.clock.store(queues.clock(), Relaxed);
     }
 
-    /// Pages that are held are of this class from now on.
-    fn set_class(&self, pages: impl Iterator<Item = FrameId>, class: Class) {
+    /// Pages that are held are of this class from now on. It is asked for under the lock over the queues:
+    /// of two who tell, the later one tells what holds.
+    fn set_class(&self, pages: impl Iterator<Item = FrameId>, class: impl FnOnce() -> Class) {
         let queues = &mut self.queues.lock().queues;
+        let class = class();
         pages.for_each(|id| _ = queues.set_class(id.number(), class));
     }
 
