@@ -5,6 +5,7 @@
 //! Helpers only; the tests are in `tests/*.rs`, one file per floor, each with its own header. The
 //! conformance suites next to them drive a mounted file system from outside.
 
+pub mod cleaned;
 pub mod history;
 mod ledger;
 mod listing;

@@ -4,105 +4,13 @@
 //! (`UVFS_SEED` replays it).
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::time::Duration;
 use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
-use uvfs_tests::{
-    Hostile, Numbers, Watchdog, assert_references_exact, hostile, root, seed, vfs_over,
-};
+use uvfs_tests::cleaned::{Scene, content};
+use uvfs_tests::{Numbers, seed};
 use uvfs_vfs::{
-    Caller, Clean, CleanProgress, CleanReport, Directory, Dirty, Error, File, Name, Namespace,
-    OpenOptions, PageCaching, PagePolicy, RenameMode, Unmount, Vfs, VfsConfig,
+    Caller, Clean, CleanProgress, Dirty, Error, Name, Namespace, OpenOptions, PagePolicy,
+    RenameMode, Unmount, VfsConfig,
 };
-
-struct Scene {
-    hostile: Hostile,
-    vfs: Arc<Vfs>,
-    top: Directory,
-    _watchdog: Watchdog,
-}
-
-impl Scene {
-    fn new() -> Self {
-        Self::over(VfsConfig::default())
-    }
-
-    fn over(config: VfsConfig) -> Self {
-        let hostile = hostile().claiming(|can| can.caching = PageCaching::Core);
-        let vfs = vfs_over(&hostile, config);
-        let top = root(&vfs);
-        Self { hostile, vfs, top, _watchdog: Watchdog::new(Duration::from_secs(120)) }
-    }
-
-    /// Writing back, and never by itself.
-    fn lazy() -> Self {
-        let hour = Duration::from_secs(3600);
-        Self::over(VfsConfig {
-            pages: PagePolicy::WriteBack,
-            write_back_delay: hour,
-            ..VfsConfig::default()
-        })
-    }
-
-    fn asked(&self, call: Call, work: impl FnOnce()) -> usize {
-        self.hostile.follow(Plan::new());
-        work();
-        self.hostile.made(call)
-    }
-
-    fn lookups(&self, work: impl FnOnce()) -> usize {
-        self.asked(Call::Lookup, work)
-    }
-
-    fn reads(&self, work: impl FnOnce()) -> usize {
-        self.asked(Call::Read, work)
-    }
-
-    fn directory(&self, path: &str) -> Directory {
-        self.top.open_directory(if path.is_empty() { "." } else { path }).unwrap()
-    }
-
-    fn clean(&self, path: &str, clean: Clean) -> CleanReport {
-        self.vfs.clean(self.directory(path).node(), clean, Dirty::Skip).unwrap()
-    }
-
-    /// Takes effect and frees nothing.
-    fn begin(&self, path: &str, clean: Clean) {
-        drop(self.vfs.begin_clean(self.directory(path).node(), clean).unwrap());
-    }
-
-    /// Makes files and the directories above them.
-    fn make(&self, files: &[&str]) {
-        for file in files {
-            let mut at = 0;
-            while let Some(slash) = file[at..].find('/') {
-                let _ = self.top.create_directory(&file[..at + slash], 0o755);
-                at += slash + 1;
-            }
-            self.top.write_file(file, file).unwrap();
-        }
-        // What a change makes uncertain is certain again.
-        for file in files {
-            let above = file.match_indices('/').map(|(at, _)| &file[..at]);
-            self.stat_all(&above.chain([*file]).collect::<Vec<_>>());
-        }
-    }
-
-    fn stat_all(&self, files: &[&str]) {
-        files.iter().for_each(|file| assert!(self.top.stat(file).is_ok(), "{file}"));
-    }
-
-    fn end(self) {
-        drop(self.top);
-        assert_references_exact(&self.vfs, &self.hostile);
-    }
-}
-
-fn content(file: &File) -> String {
-    let mut into = vec![0; 100];
-    let count = file.read_at(0, &mut into).unwrap();
-    String::from_utf8(into[..count].to_vec()).unwrap()
-}
 
 const INSIDE: [&str; 4] = ["a/foo/1", "a/foo/2", "a/foo/deep/er/3", "a/foo/deep/4"];
 const OUTSIDE: [&str; 4] = ["a/1", "a/foobar/1", "a/fo/1", "b/foo/1"];
@@ -115,7 +23,7 @@ fn names_below_are_asked_for_again_and_no_others() {
         scene.make(&OUTSIDE);
         assert_eq!(scene.lookups(|| scene.stat_all(&INSIDE)), 0);
         match reap {
-            false => scene.begin("a/foo", Clean::Names),
+            false => drop(scene.begin("a/foo", Clean::Names)),
             true => {
                 let report = scene.clean("a/foo", Clean::Names);
                 assert_eq!(report.names.freed.entries, 6, "{report:?}");
@@ -142,7 +50,7 @@ fn what_is_known_to_be_missing_is_asked_for_again() {
         missing(path);
         assert_eq!(missing(path), 0);
     }
-    scene.begin("a", Clean::Names);
+    drop(scene.begin("a", Clean::Names));
     assert_eq!((missing("a/none"), missing("b/none")), (1, 0));
 }
 
@@ -153,25 +61,23 @@ fn a_lookup_that_starts_below_is_told() {
     let deep = scene.directory("a/foo/deep");
     let look = |path: &str| scene.lookups(|| assert!(deep.stat(path).is_ok()));
     assert_eq!(look("er/3") + look("4"), 0);
-    scene.begin("a", Clean::Names);
+    drop(scene.begin("a", Clean::Names));
     assert_eq!((look("er/3"), look("4")), (2, 1));
     assert_eq!((look("er/3"), look("4")), (0, 0));
-    scene.begin("", Clean::Names);
+    drop(scene.begin("", Clean::Names));
     assert_eq!(look("er/3"), 2);
 }
 
-impl Scene {
-    fn moved(&self, from: &str, to: &str) {
-        self.top.rename(from, to, RenameMode::NoReplace).unwrap();
-    }
+fn move_to(scene: &Scene, from: &str, to: &str) {
+    scene.top.rename(from, to, RenameMode::NoReplace).unwrap();
 }
 
 #[test]
 fn a_directory_takes_along_what_was_cleaned_where_it_was() {
     let scene = Scene::new();
     scene.make(&["a/d/e/1", "b/2"]);
-    scene.begin("a", Clean::Both);
-    scene.moved("a/d", "b/d");
+    drop(scene.begin("a", Clean::Both));
+    move_to(&scene, "a/d", "b/d");
     assert_eq!(scene.lookups(|| scene.stat_all(&["b/d/e/1"])), 2, "e and 1");
 }
 
@@ -179,13 +85,13 @@ fn a_directory_takes_along_what_was_cleaned_where_it_was() {
 fn what_was_cleaned_before_it_came_does_not_concern_it() {
     let scene = Scene::new();
     scene.make(&["a/d/e/1", "b/2", "c/3"]);
-    scene.begin("b", Clean::Both);
-    scene.moved("a/d", "b/d");
-    scene.moved("c/3", "b/3");
+    drop(scene.begin("b", Clean::Both));
+    move_to(&scene, "a/d", "b/d");
+    move_to(&scene, "c/3", "b/3");
     // A move makes the attributes of what moved uncertain. And any other cleaning makes everybody ask
     // what was cleaned above.
     scene.stat_all(&["b/d", "b/3"]);
-    scene.begin("c", Clean::Both);
+    drop(scene.begin("c", Clean::Both));
     assert_eq!(scene.lookups(|| scene.stat_all(&["b/d/e/1", "b/3"])), 0);
     let report = scene.clean("b", Clean::Names);
     assert_eq!(
@@ -232,7 +138,7 @@ fn pages_below_are_read_again_and_no_others() {
         assert_eq!(read_all(&inside) + read_all(&outside), 0);
         let still_open = open(inside[0]);
         match reap {
-            false => scene.begin("a/foo", Clean::Pages),
+            false => drop(scene.begin("a/foo", Clean::Pages)),
             true => {
                 let report = scene.clean("a/foo", Clean::Pages);
                 assert_eq!(report.pages.freed.entries, 2, "{report:?}");
@@ -349,7 +255,7 @@ fn a_file_lies_where_it_was_created_linked_or_moved() {
     let file = scene.top.open("a/new", options).unwrap();
     let lies = |path: &str| scene.vfs.is_below(file.node(), scene.directory(path).node());
     assert!(lies("a") && !lies("b"));
-    scene.moved("a/new", "b/new");
+    move_to(&scene, "a/new", "b/new");
     assert!(lies("b") && !lies("a"));
     scene.top.link("b/new", "a/other").unwrap();
     scene.top.remove_file("b/new").unwrap();
@@ -375,10 +281,10 @@ fn what_is_mounted_below_is_not_cleaned() {
     namespace.mount(&mountpoint, inner.vfs.clone()).unwrap();
     let look = |path: &str| assert!(top.stat(path).is_ok(), "{path}");
     look("a/b/c/3");
-    outer.begin("a", Clean::Both);
+    drop(outer.begin("a", Clean::Both));
     assert_eq!(inner.lookups(|| look("a/b/c/3")), 0);
     assert_eq!(outer.lookups(|| look("a/2")), 1);
-    inner.begin("", Clean::Both);
+    drop(inner.begin("", Clean::Both));
     assert_eq!(outer.lookups(|| look("a/2")), 0);
     assert_eq!(inner.lookups(|| look("a/b/c/3")), 2);
     drop(mountpoint);
@@ -440,7 +346,7 @@ fn what_is_cached_is_told_by_directory() {
 #[test]
 fn cleaning_at_random_changes_no_answer() {
     let seed = seed();
-    let scene = Scene::over(VfsConfig { pages: PagePolicy::WriteBack, ..VfsConfig::default() });
+    let scene = Scene::with(VfsConfig { pages: PagePolicy::WriteBack, ..VfsConfig::default() });
     let mut numbers = Numbers(seed);
     let mut known = std::collections::BTreeMap::new();
     let directories = ["a", "b", "a/c", "a/c/d", "b/e"];

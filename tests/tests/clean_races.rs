@@ -5,89 +5,14 @@
 //! race; they print nothing and need no seed, since what they look for must not happen in any order.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::time::Duration;
 use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
-use uvfs_tests::{Hostile, Watchdog, hostile, root, vfs_over};
+use uvfs_tests::cleaned::{Scene, content, reap};
+use uvfs_tests::{Watchdog, hostile};
 use uvfs_vfs::{
-    Authority, Backend, Caller, Clean, Cleaning, Directory, Dirty, File, FileRef, InodeId, Name,
-    OpenOptions, PageCaching, RenameMode, SetAttributes, Vfs, VfsConfig,
+    Authority, Backend, Caller, Clean, Dirty, FileRef, InodeId, Name, PageCaching, RenameMode,
+    SetAttributes, VfsConfig,
 };
-
-struct Scene {
-    hostile: Hostile,
-    vfs: Arc<Vfs>,
-    top: Directory,
-    _watchdog: Watchdog,
-}
-
-impl Scene {
-    fn new() -> Self {
-        Self::of(hostile().claiming(|can| can.caching = PageCaching::Core), VfsConfig::default())
-    }
-
-    fn of(hostile: Hostile, config: VfsConfig) -> Self {
-        let vfs = vfs_over(&hostile, config);
-        let top = root(&vfs);
-        Self { hostile, vfs, top, _watchdog: Watchdog::new(Duration::from_secs(60)) }
-    }
-
-    fn asked(&self, call: Call, work: impl FnOnce()) -> usize {
-        self.hostile.follow(Plan::new());
-        work();
-        self.hostile.made(call)
-    }
-
-    fn lookups(&self, work: impl FnOnce()) -> usize {
-        self.asked(Call::Lookup, work)
-    }
-
-    fn names_asked(&self, work: impl FnOnce()) -> Vec<String> {
-        self.hostile.follow(Plan::new());
-        work();
-        let made = self.hostile.journal().into_iter().filter(|made| made.call == Call::Lookup);
-        made.filter_map(|made| String::from_utf8(made.name?).ok()).collect()
-    }
-
-    fn reads(&self, work: impl FnOnce()) -> usize {
-        self.asked(Call::Read, work)
-    }
-
-    fn directory(&self, path: &str) -> Directory {
-        self.top.open_directory(if path.is_empty() { "." } else { path }).unwrap()
-    }
-
-    fn make(&self, files: &[&str]) {
-        for file in files {
-            let mut at = 0;
-            while let Some(slash) = file[at..].find('/') {
-                let _ = self.top.create_directory(&file[..at + slash], 0o755);
-                at += slash + 1;
-            }
-            self.top.write_file(file, file).unwrap();
-        }
-        for file in files {
-            let above = file.match_indices('/').map(|(at, _)| &file[..at]);
-            self.stat_all(&above.chain([*file]).collect::<Vec<_>>());
-        }
-    }
-
-    fn stat_all(&self, files: &[&str]) {
-        files.iter().for_each(|file| assert!(self.top.stat(file).is_ok(), "{file}"));
-    }
-
-    fn begin(&self, path: &str, clean: Clean) -> Cleaning {
-        self.vfs.begin_clean(self.directory(path).node(), clean).unwrap()
-    }
-
-    fn clean(&self, path: &str, clean: Clean) {
-        let _ = self.vfs.clean(self.directory(path).node(), clean, Dirty::Skip).unwrap();
-    }
-
-    fn open(&self, path: &str) -> File {
-        self.top.open(path, OpenOptions::read()).unwrap()
-    }
-}
 
 /// What a shared store says is believed for long.
 fn hours() -> VfsConfig {
@@ -99,16 +24,6 @@ fn hours() -> VfsConfig {
         watch: true,
         ..VfsConfig::default()
     }
-}
-
-fn reap(cleaning: Cleaning) {
-    cleaning.reap(Dirty::Skip, &mut |_| ControlFlow::Continue(()));
-}
-
-fn content(file: &File) -> String {
-    let mut into = vec![0; 100];
-    let count = file.read_at(0, &mut into).unwrap();
-    String::from_utf8(into[..count].to_vec()).unwrap()
 }
 
 /// Opens a gate also when a test fails.
@@ -258,7 +173,7 @@ fn an_overtaken_answer_does_not_move_the_file() {
 #[test]
 fn what_was_cleaned_is_left_to_those_below_too() {
     for trees in 0..4 {
-        let scene = Scene::of(
+        let scene = Scene::over(
             hostile().claiming(|can| {
                 can.authority = Authority::Shared;
             }),
@@ -287,7 +202,7 @@ fn what_was_cleaned_is_left_to_those_below_too() {
 /// A store moves directories about; what is cached of parents makes a circle.
 #[test]
 fn parents_that_make_a_circle_end_no_lookup() {
-    let scene = Scene::of(
+    let scene = Scene::over(
         hostile().claiming(|can| {
             can.authority = Authority::Shared;
         }),
@@ -406,7 +321,7 @@ fn a_cleaning_of_all_is_not_missed_by_a_move() {
 /// Names of a directory outside, which was evicted and found again.
 #[test]
 fn outside_nothing_is_asked_again() {
-    let scene = Scene::of(
+    let scene = Scene::over(
         hostile().claiming(|can| {
             can.authority = Authority::Shared;
         }),
@@ -431,7 +346,7 @@ fn outside_nothing_is_asked_again() {
 /// What came after the cleaning is not taken.
 #[test]
 fn inodes_found_after_are_not_taken() {
-    let scene = Scene::of(
+    let scene = Scene::over(
         hostile().claiming(|can| {
             can.authority = Authority::Shared;
             can.caching = PageCaching::Core;
@@ -550,7 +465,7 @@ fn pages_made_while_the_file_moves() {
 /// Steps over inodes without a name: not their number times the depth of what is cleaned.
 #[test]
 fn a_deep_chain_beside_many_idle_inodes() {
-    let scene = Scene::of(
+    let scene = Scene::over(
         hostile().claiming(|can| {
             can.authority = Authority::Shared;
         }),
