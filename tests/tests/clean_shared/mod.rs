@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use uvfs_backends::hostile::{Fault, Moment};
 use uvfs_concurrent::epoch;
 use uvfs_tests::paged::assert_references_come_back;
-use uvfs_tests::{Hostile, Numbers, stress};
+use uvfs_tests::{Hostile, Numbers};
 use uvfs_vfs::{Backend, Caller, Clean, Dirty, InodeId, Name, Vfs};
 
 /// The garbage of the process is looked at as a whole: one test at a time.
@@ -119,11 +119,8 @@ pub(crate) fn assert_empty(vfs: &Arc<Vfs>, store: &Hostile) {
         let seen = vfs.statistics();
         let (names, inodes, pages) = (seen.names.held, seen.inodes.held, seen.pages.pages);
         let left = (names, seen.negatives, inodes, pages, seen.pages.dirty_bytes);
-        // What describes pages stays: 64 bytes of each page that there ever was at a time. Ten minutes have
-        // more of them than a second.
-        let described =
-            (seen.budget.limit_bytes / 64).min(128 << 10 | u64::from(stress::is_long()) << 23);
-        let bytes = (seen.budget.page_bytes.saturating_sub(described), epoch::garbage_bytes());
+        // What describes pages stays.
+        let bytes = (seen.budget.page_bytes >> 17, epoch::garbage_bytes());
         if left == (0, 0, 1, 0, 0) && bytes == (0, 0) {
             assert_eq!((seen.paths, seen.inodes_active), (0, 1), "{seen:?}");
             return;
