@@ -5,6 +5,7 @@
 //! stay text here and are read where a one-line refusal can name the remedy ([`crate::serve`]).
 
 use crate::cleaning::flags::{CachedArguments, DropArguments, PolicyArguments};
+use crate::contention::flags::ContentionArguments;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -32,7 +33,8 @@ Examples:
   uvfs drop 1:/srv/data                        takes their pages out of memory
   uvfs drop 3:/mnt/data/photos                 pages, names and inodes of one directory of a mount
   uvfs policy keep /mnt/data/photos            its caches go last; `once`: they go first
-  uvfs unmount /mnt/data                       ends a mount, also one whose daemon died";
+  uvfs unmount /mnt/data                       ends a mount, also one whose daemon died
+  uvfs contention cargo run --release          which fields of a program its threads fight over";
 
 const SET_KEYS: &str = "\
 Keys:
@@ -75,6 +77,8 @@ pub(crate) enum Command {
     Policy(PolicyArguments),
     /// End a mount, with everything written
     Unmount(UnmountArguments),
+    /// Find the locks and fields that a program's threads fight over, on a simulated machine
+    Contention(Box<ContentionArguments>),
 }
 
 /// `uvfs mount`.

@@ -18,6 +18,7 @@
 
 mod checks;
 mod cleaning;
+mod contention;
 mod control;
 mod daemon;
 mod flags;
@@ -92,6 +93,7 @@ fn main() -> ExitCode {
         Command::Cached(arguments) => cleaning::cached::run(&arguments),
         Command::Policy(arguments) => cleaning::policy::run(&arguments),
         Command::Unmount(arguments) => unmount::run(&arguments),
+        Command::Contention(arguments) => contention::run(&arguments),
     };
     match done {
         Ok(status) => status,

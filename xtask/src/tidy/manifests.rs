@@ -29,9 +29,19 @@ const ARROWS: &[Arrows] = &[
     },
     Arrows {
         folder: "cli",
-        may_use: &["uvfs-concurrent", "uvfs-vfs", "uvfs-backends", "uvfs-fuse"],
+        may_use: &[
+            "uvfs-concurrent",
+            "uvfs-vfs",
+            "uvfs-backends",
+            "uvfs-fuse",
+            "uvfs-coherence",
+            "uvfs-contention",
+        ],
         tests: &[],
     },
+    Arrows { folder: "coherence", may_use: &[], tests: &[] },
+    Arrows { folder: "contention", may_use: &["uvfs-coherence"], tests: &[] },
+    Arrows { folder: "contention-runtime", may_use: &["uvfs-coherence"], tests: &[] },
 ];
 
 pub(super) fn faults(tree: &Tree) -> Vec<Fault> {

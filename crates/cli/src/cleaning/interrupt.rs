@@ -17,11 +17,11 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Whether the user wants an end.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// One that the signals set, from now to the end of the process.
-    pub(super) fn by_signals() -> Result<Self, Failure> {
+    pub(crate) fn by_signals() -> Result<Self, Failure> {
         let interrupt = Self::default();
         for signal in [SIGINT, SIGTERM] {
             // The order matters: what was registered first runs first, so the first signal only sets it.
@@ -35,13 +35,13 @@ impl Interrupt {
     }
 
     /// Whether it is set.
-    pub(super) fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         // ORDERING: Relaxed; a wish to stop, nothing is reached through it.
         self.0.load(Relaxed)
     }
 
     /// Waits for `time`, or until it is set; whether it is.
-    pub(super) fn wait(&self, time: Duration) -> bool {
+    pub(crate) fn wait(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         loop {
             let rest = end.saturating_duration_since(Instant::now());
@@ -54,7 +54,7 @@ impl Interrupt {
 
     /// Sets it, as a signal does.
     #[cfg(test)]
-    pub(super) fn set(&self) {
+    pub(crate) fn set(&self) {
         self.0.store(true, Relaxed);
     }
 }

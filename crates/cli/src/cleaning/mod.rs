@@ -21,7 +21,7 @@ pub(crate) mod cached;
 pub(crate) mod drop;
 mod evict;
 pub(crate) mod flags;
-mod interrupt;
+pub(crate) mod interrupt;
 mod meter;
 mod mount_report;
 mod mounted;

@@ -5,6 +5,7 @@ mod cached_mounts;
 mod cleaning;
 mod cleaning_mounts;
 mod common;
+mod contention;
 mod locks;
 mod mounting;
 mod policies;

@@ -1,0 +1,676 @@
+//! The command line of `uvfs contention`.
+//!
+//! # Boundary
+//! Names, defaults and help texts, as in [`crate::flags`].
+
+use clap::{Args, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+const EXIT_STATUS: &str = "\
+Exit status:
+  0  done
+  1  refused, failed, or a rule of `gate` is broken; one line on standard error says what and why
+  2  the command line makes no sense
+  Commands that run a program end with the status of the program, if that is another.";
+
+const OVERVIEW: &str = "\
+The program is compiled with the thread sanitizer's pass, without its runtime; its threads become cores of a
+simulated machine, in virtual time, one after the other and always in the same order for the same seed. What is
+reported is what a stated model says of the program, on this machine and on any other. The kernel, the
+allocator and code that was not compiled with the pass are not seen.
+
+Examples:
+  uvfs contention cargo run --release             builds, runs, says which fields are fought over
+  uvfs contention cargo --cores 64 --nodes 2 test --release
+                                                  the tests of a project, on 64 cores and two nodes
+  uvfs contention cargo bench --bench map         one benchmark
+  make CC=\"uvfs contention cc\"                    a C program
+  uvfs contention run -- ./prog 1000              and its run
+  uvfs contention report target/contention/uvfs.contention --line 1
+                                                  one cache line, access by access
+  uvfs contention numa -- ./prog                  one memory node against two
+  uvfs contention sweep -- ./prog {cores}         throughput from 1 to 128 cores
+  uvfs contention what-if \"Inode.flags -> own line\" -- ./prog
+                                                  the gain of a layout, without editing the source
+  uvfs contention advise uvfs.contention          what to change, with the evidence
+  uvfs contention gate uvfs.contention rules.toml  for continuous integration";
+
+const CARGO_HELP: &str = "\
+The target folder is `contention` within the project's own, so that the usual builds stay as they are. Programs
+that cargo starts run on the simulated machine, once for each seed; what they write is shown for the first. The
+profile of `cargo run` is target/contention/uvfs.contention, that of a test or benchmark target/contention/NAME.contention.
+RUSTFLAGS and rustflags of cargo's configuration are kept; debug information is turned on. Examples in
+documentation run as ever, without a profile.
+
+Examples:
+  uvfs contention cargo run --release
+  uvfs contention cargo run --release -- --threads 8
+  uvfs contention cargo --cores 64 --nodes 2 --seeds 8 test --release --test storm
+  uvfs contention cargo --html map.html bench --bench map
+  uvfs contention cargo +nightly build --release  builds only; `uvfs contention run` runs it";
+
+const COMPILER_HELP: &str = "\
+Takes the options of the compiler. `-c` compiles with the pass; a command that links is given the runtime, and
+never the sanitizer's own. Programs start alone as well, and then nothing is simulated, so that `configure`
+and programs that a build runs work. Link-time optimisation is turned off.
+
+Examples:
+  uvfs contention cc -O2 -pthread counter.c -o counter
+  make CC=\"uvfs contention cc\" CXX=\"uvfs contention c++\"
+  ./configure CC=\"uvfs contention cc --cc clang\"";
+
+const RUN_HELP: &str = "\
+The program has to be built with `uvfs contention cargo build` or `uvfs contention cc`. The profile is
+uvfs.contention, unless --output names another file. What the program writes is shown for the first seed;
+others are heard of when they fail. The seeds are processes in the same folder: --jobs 1 runs them one after
+the other.
+
+Examples:
+  uvfs contention run -- ./counter 8
+  uvfs contention run --cores 64 --nodes 2 --seeds 16 --html counter.html -- ./counter 64
+  uvfs contention run --machine server.toml --json -- ./counter > counter.json";
+
+const REPORT_HELP: &str = "\
+Examples:
+  uvfs contention report uvfs.contention                 all of it, as after a run
+  uvfs contention report uvfs.contention --line 2        the second cache line, access by access
+  uvfs contention report uvfs.contention --structure Dentry
+  uvfs contention report uvfs.contention --hist          latencies by who answered
+  uvfs contention report uvfs.contention --locks         locks in virtual time
+  uvfs contention report uvfs.contention --group 'blk|nvme=io' --group wheel=timer
+  uvfs contention report uvfs.contention --html report.html
+  uvfs contention report uvfs.contention --json > report.json";
+
+const LAYOUT_HELP: &str = "\
+Examples:
+  uvfs contention layout Dentry uvfs.contention          fields, lines, holes, and who pays where
+  uvfs contention layout 'ArcInner<Super>' uvfs.contention --json";
+
+const NUMA_HELP: &str = "\
+Runs the program with the same cores on one memory node and on two (or --nodes), and says which paths and
+structures pay for the distance.
+
+Examples:
+  uvfs contention numa -- ./prog
+  uvfs contention numa --cores 32 --nodes 4 -- ./prog 32
+  uvfs contention numa cargo run --release";
+
+const SWEEP_HELP: &str = "\
+`{cores}` in the program's arguments is replaced by the number of cores. How the throughput is counted:
+  fixed         the program does the same work on any number of cores [default]
+  per-core      every core does the same work
+  counted       the program calls uvfs_contention_work(n)
+  stdout:REGEX  the program prints it, in virtual time; the first group of REGEX is the number
+
+Examples:
+  uvfs contention sweep -- ./prog
+  uvfs contention sweep --work per-core -- ./prog --threads {cores}
+  uvfs contention sweep --cores 1,2,4..64 --nodes 2 --work 'stdout:([0-9.]+) Mops' -- ./prog {cores}
+  uvfs contention sweep cargo run --release -- {cores}";
+
+const COMPARE_HELP: &str = "\
+Examples:
+  uvfs contention compare before.contention after.contention
+  uvfs contention compare before.contention after.contention --json";
+
+const GATE_HELP: &str = "\
+Rules are a TOML file; docs/contention.md has all of them. Each broken rule is a line; the exit status is 1 then.
+
+Examples:
+  uvfs contention gate uvfs.contention rules.toml
+  uvfs contention gate uvfs.contention rules.toml --json";
+
+const WHAT_IF_HELP: &str = "\
+The layout is changed in the model, the program stays as it is. Fields that are not there are refused, with those
+that are. Without FILE the program is run once as it is first, which also is what the gain is told against.
+
+Changes:
+  TYPE.field -> own line                 alone on a cache line
+  TYPE.{a, b} -> own line                both on a line that nothing else is on
+  TYPE.field -> away from TYPE.other     on another line than that field
+  TYPE -> align 64                       every object starts at a multiple of 64
+  TYPE -> pad 128                        elements of a row a multiple of 128 apart
+  TYPE -> order a, b, c                  these fields first, in this order
+
+Examples:
+  uvfs contention what-if \"Super.flags -> own line\" -- ./prog
+  uvfs contention what-if \"Super.flags -> own line\" \"Counter -> align 64\" -- ./prog
+  uvfs contention what-if \"Counter -> align 128\" base.contention -- ./prog";
+
+const ALIGN_HELP: &str = "\
+Short for `what-if \"TYPE -> align N\"`.
+
+Examples:
+  uvfs contention align Counter 64 -- ./prog
+  uvfs contention align Counter 128 cargo run --release";
+
+const REORDER_HELP: &str = "\
+Short for `what-if \"TYPE -> order ...\"`.
+
+Examples:
+  uvfs contention reorder Super lock,count,flags -- ./prog
+  uvfs contention reorder Super lock,count cargo run --release";
+
+const ADVISE_HELP: &str = "\
+With the program behind it, each advice that is a change of layout is tried on the profile's machine and with its
+seeds, and its gain is printed.
+
+Examples:
+  uvfs contention advise uvfs.contention
+  uvfs contention advise uvfs.contention -- ./prog 8
+  uvfs contention advise uvfs.contention cargo run --release";
+
+const IMPORT_HELP: &str = "\
+Hardware samples of a machine that has them, in the same report:
+  perf c2c record -- ./prog
+  perf script -F comm,pid,tid,cpu,time,event,ip,sym,dso,addr,data_src,weight > perf.txt
+
+Examples:
+  uvfs contention import perf.txt
+  uvfs contention import perf.txt --output perf.contention";
+
+const RECORD_HELP: &str = "\
+Threads run on the cores of this machine, in real time, and only the states of cache lines are the model's. Every
+run differs, and what is seen is what this machine's cores and load let happen; the report says so. Take `run`
+unless the machine has the cores.
+
+Examples:
+  uvfs contention record -- ./prog
+  uvfs contention record cargo run --release";
+
+const MACHINE_HELP: &str = "\
+Every number says whether it was measured or assumed, and reports repeat it. Written to a file, it can be changed
+and given to --machine.
+
+Examples:
+  uvfs contention machine
+  uvfs contention machine --write server.toml
+  uvfs contention machine --machine server.toml   checks the file";
+
+const CALIBRATE_HELP: &str = "\
+Measures on this machine what it allows; the rest stays as it is and says that it is assumed. Nothing else should
+run meanwhile.
+
+Examples:
+  uvfs contention calibrate
+  uvfs contention calibrate --write this.toml";
+
+/// `uvfs contention`.
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true, after_help = format!("{OVERVIEW}\n\n{EXIT_STATUS}"))]
+pub(crate) struct ContentionArguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: ContentionCommand,
+}
+
+/// Its subcommands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ContentionCommand {
+    /// Build a cargo project with the pass, run what cargo starts, and report
+    Cargo(Box<CargoArguments>),
+    /// Compile or link C with the pass, as `cc` would
+    Cc(CompilerArguments),
+    /// The same for C++
+    #[command(name = "c++")]
+    Cxx(CompilerArguments),
+    /// Run a program on the simulated machine, and report
+    Run(Box<RunArguments>),
+    /// Show a profile: cache lines, structures, latencies, locks
+    Report(ReportArguments),
+    /// Show the layout of a type with the heat of its fields
+    Layout(LayoutArguments),
+    /// Compare one memory node with several
+    Numa(Box<NumaArguments>),
+    /// Run on more and more cores: curve, its class, and what bends it
+    Sweep(Box<SweepArguments>),
+    /// Compare two profiles
+    Compare(CompareArguments),
+    /// Check a profile against rules
+    Gate(GateArguments),
+    /// Try a layout in the model
+    WhatIf(Box<WhatIfArguments>),
+    /// Try another alignment of a type in the model
+    Align(Box<AlignArguments>),
+    /// Try another order of a type's fields in the model
+    Reorder(Box<ReorderArguments>),
+    /// Say what to change, with the evidence
+    Advise(Box<AdviseArguments>),
+    /// Read hardware samples of perf into a profile
+    Import(ImportArguments),
+    /// Run with real threads on this machine's cores, and report
+    Record(Box<RecordArguments>),
+    /// Show the machine that is simulated
+    Machine(MachineArguments),
+    /// Measure what of the machine can be measured here
+    Calibrate(CalibrateArguments),
+    /// Runs a program for cargo.
+    #[command(hide = true)]
+    Exec(ExecArguments),
+}
+
+/// Which machine.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct MachineFlags {
+    /// Cores [default: the machine file's, or 8]
+    #[arg(long, value_name = "N")]
+    pub(crate) cores: Option<usize>,
+    /// Memory nodes; cores are dealt out in equal blocks [default: the machine file's, or 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) nodes: Option<usize>,
+    #[command(flatten)]
+    pub(crate) file: MachineFileFlag,
+}
+
+/// The machine's file.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct MachineFileFlag {
+    /// Costs of the machine, as `uvfs contention machine --write` gives them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) machine: Option<PathBuf>,
+}
+
+/// How runs are made.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SeedFlags {
+    /// Runs, each with its own jitter; figures are means over them
+    #[arg(long, value_name = "N", default_value_t = uvfs_contention::run::SEEDS,
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) seeds: u32,
+    /// The first seed; the others follow it
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) first_seed: u64,
+    /// Cycles that a plain access may be ahead of the slowest core; 0 is exact and slow
+    #[arg(long, value_name = "CYCLES", default_value_t = uvfs_contention::run::SLACK)]
+    pub(crate) slack: u64,
+    /// Seconds after which a program without instrumented accesses is ended; 0: never
+    #[arg(long, value_name = "SECONDS", default_value_t = uvfs_contention::run::WATCHDOG_SECONDS)]
+    pub(crate) watchdog: u64,
+    /// Runs at once [default: as many as this machine has cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) jobs: Option<u32>,
+}
+
+/// How a profile is shown.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ShowFlags {
+    /// JSON on standard output; what the program writes there goes to standard error
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also a page with pictures, in one file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Cache lines, structures and locks of a list
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) top: usize,
+    /// Subsystems, for the structures: a pattern for names of structures, and what to call what fits
+    #[arg(long, value_name = "PATTERN=NAME")]
+    pub(crate) group: Vec<String>,
+}
+
+/// `uvfs contention cargo`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{CARGO_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct CargoArguments {
+    #[command(flatten)]
+    pub(crate) machine: MachineFlags,
+    #[command(flatten)]
+    pub(crate) seeds: SeedFlags,
+    #[command(flatten)]
+    pub(crate) show: ShowFlags,
+    /// Where the profile goes; of a second program, its name is added
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Try a layout, as `uvfs contention what-if` does, against a run without it
+    #[arg(long, value_name = "CHANGE")]
+    pub(crate) what_if: Vec<String>,
+    /// Cargo's command and its options
+    #[arg(
+        value_name = "COMMAND",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) words: Vec<OsString>,
+}
+
+/// `uvfs contention cc`, `uvfs contention c++`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{COMPILER_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct CompilerArguments {
+    /// The compiler: gcc, clang or the like [default: $CC or $CXX, else cc or c++]
+    #[arg(long, value_name = "COMPILER")]
+    pub(crate) cc: Option<String>,
+    /// The compiler's options and files
+    #[arg(
+        value_name = "ARGUMENTS",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) words: Vec<OsString>,
+}
+
+/// `uvfs contention run`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{RUN_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct RunArguments {
+    #[command(flatten)]
+    pub(crate) machine: MachineFlags,
+    #[command(flatten)]
+    pub(crate) seeds: SeedFlags,
+    #[command(flatten)]
+    pub(crate) show: ShowFlags,
+    /// Where the profile goes [default: uvfs.contention]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Try a layout, as `uvfs contention what-if` does, against a run without it
+    #[arg(long, value_name = "CHANGE")]
+    pub(crate) what_if: Vec<String>,
+    /// The program and its arguments
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// `uvfs contention report`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{REPORT_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct ReportArguments {
+    /// A profile
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) show: ShowFlags,
+    /// One cache line, by its number in the report
+    #[arg(long, value_name = "N", group = "part", conflicts_with = "json")]
+    pub(crate) line: Option<usize>,
+    /// The lines of one structure
+    #[arg(long, value_name = "TYPE", group = "part", conflicts_with = "json")]
+    pub(crate) structure: Option<String>,
+    /// Latencies by who answered
+    #[arg(long, group = "part", conflicts_with = "json")]
+    pub(crate) hist: bool,
+    /// Locks in virtual time
+    #[arg(long, group = "part", conflicts_with = "json")]
+    pub(crate) locks: bool,
+}
+
+/// `uvfs contention layout`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{LAYOUT_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct LayoutArguments {
+    /// The type, as the report names it; its last word is enough
+    #[arg(value_name = "TYPE")]
+    pub(crate) name: String,
+    /// A profile
+    pub(crate) file: PathBuf,
+    /// JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `uvfs contention numa`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{NUMA_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct NumaArguments {
+    #[command(flatten)]
+    pub(crate) machine: MachineFlags,
+    #[command(flatten)]
+    pub(crate) seeds: SeedFlags,
+    /// JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also a page with pictures, in one file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Also keep the two profiles, as FILE.1-node.contention and FILE.N-nodes.contention
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// The program and its arguments, or a cargo command
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// `uvfs contention sweep`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{SWEEP_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct SweepArguments {
+    /// Numbers of cores; `4..64` doubles from the one to the other
+    #[arg(long, value_name = "LIST", default_value = "1,2..128")]
+    pub(crate) cores: String,
+    /// Memory nodes; never more than cores [default: the machine file's, or 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) nodes: Option<usize>,
+    #[command(flatten)]
+    pub(crate) machine: MachineFileFlag,
+    #[command(flatten)]
+    pub(crate) seeds: SeedFlags,
+    /// How the throughput is counted: fixed, per-core, counted, stdout:REGEX
+    #[arg(long, value_name = "HOW", default_value = "fixed")]
+    pub(crate) work: String,
+    /// JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also a page with pictures, in one file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Check the sweep against the [[efficiency]] rules of a file
+    #[arg(long, value_name = "RULES")]
+    pub(crate) gate: Option<PathBuf>,
+    /// Also keep the profiles, as FILE.N-cores.contention
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// The program and its arguments, or a cargo command
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// `uvfs contention compare`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{COMPARE_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct CompareArguments {
+    /// The profile before
+    pub(crate) old: PathBuf,
+    /// The profile after
+    pub(crate) new: PathBuf,
+    /// JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also a page with pictures, in one file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Compare although the machines differ
+    #[arg(long)]
+    pub(crate) any_machine: bool,
+}
+
+/// `uvfs contention gate`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{GATE_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct GateArguments {
+    /// A profile
+    pub(crate) file: PathBuf,
+    /// The rules
+    pub(crate) rules: PathBuf,
+    /// JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What commands that try layouts have in common.
+#[derive(Debug, Args)]
+pub(crate) struct TrialFlags {
+    #[command(flatten)]
+    pub(crate) machine: MachineFlags,
+    #[command(flatten)]
+    pub(crate) seeds: SeedFlags,
+    /// JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Keep the profile of the changed layout
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// `uvfs contention what-if`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{WHAT_IF_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct WhatIfArguments {
+    #[command(flatten)]
+    pub(crate) trial: TrialFlags,
+    /// Changes, then a profile of the program as it is if there is one
+    #[arg(value_name = "CHANGE", required = true)]
+    pub(crate) words: Vec<String>,
+    /// The program and its arguments, or a cargo command
+    #[arg(value_name = "PROGRAM", required = true, last = true, allow_hyphen_values = true)]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// `uvfs contention align`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{ALIGN_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct AlignArguments {
+    #[command(flatten)]
+    pub(crate) trial: TrialFlags,
+    /// The type
+    #[arg(value_name = "TYPE")]
+    pub(crate) name: String,
+    /// Bytes; a power of two
+    #[arg(value_name = "N")]
+    pub(crate) bytes: u64,
+    /// The program and its arguments, or a cargo command
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// `uvfs contention reorder`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{REORDER_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct ReorderArguments {
+    #[command(flatten)]
+    pub(crate) trial: TrialFlags,
+    /// The type
+    #[arg(value_name = "TYPE")]
+    pub(crate) name: String,
+    /// Fields that come first, in this order
+    #[arg(value_name = "FIELD,...")]
+    pub(crate) fields: String,
+    /// The program and its arguments, or a cargo command
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// `uvfs contention advise`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{ADVISE_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct AdviseArguments {
+    /// Cycles that a plain access may be ahead of the slowest core, as for `run`
+    #[arg(long, value_name = "CYCLES", default_value_t = uvfs_contention::run::SLACK)]
+    pub(crate) slack: u64,
+    /// Seconds after which a program without instrumented accesses is ended; 0: never
+    #[arg(long, value_name = "SECONDS", default_value_t = uvfs_contention::run::WATCHDOG_SECONDS)]
+    pub(crate) watchdog: u64,
+    /// Runs at once [default: as many as this machine has cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) jobs: Option<u32>,
+    /// JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// A profile
+    pub(crate) file: PathBuf,
+    /// The program and its arguments, or a cargo command: tries what is advised
+    #[arg(value_name = "PROGRAM", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// `uvfs contention import`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{IMPORT_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct ImportArguments {
+    /// What `perf script` printed
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) show: ShowFlags,
+    /// Where the profile goes [default: uvfs.contention]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// `uvfs contention record`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{RECORD_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct RecordArguments {
+    #[command(flatten)]
+    pub(crate) show: ShowFlags,
+    /// Where the profile goes [default: uvfs.contention]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// The program and its arguments, or a cargo command
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// `uvfs contention machine`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{MACHINE_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct MachineArguments {
+    #[command(flatten)]
+    pub(crate) machine: MachineFlags,
+    /// Write it to a file that is not there yet
+    #[arg(long, value_name = "FILE")]
+    pub(crate) write: Option<PathBuf>,
+}
+
+/// `uvfs contention calibrate`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{CALIBRATE_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct CalibrateArguments {
+    #[command(flatten)]
+    pub(crate) machine: MachineFileFlag,
+    /// JSON on standard output
+    #[arg(long, conflicts_with = "write")]
+    pub(crate) json: bool,
+    /// Write the machine to a file that is not there yet
+    #[arg(long, value_name = "FILE")]
+    pub(crate) write: Option<PathBuf>,
+}
+
+/// The runner of `uvfs contention cargo`.
+#[derive(Debug, Args)]
+pub(crate) struct ExecArguments {
+    /// The folder of the session.
+    pub(crate) session: PathBuf,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) program: Vec<OsString>,
+}

@@ -1,0 +1,260 @@
+//! Commands that read profiles: `report`, `layout`, `compare`, `gate`, `import`; and how every command shows one.
+//!
+//! # Boundary
+//! Files to text on standard output; what is worked out and how it is laid out is the library's.
+
+use super::flags::{
+    CompareArguments, GateArguments, ImportArguments, LayoutArguments, ReportArguments, ShowFlags,
+};
+use crate::Failure;
+use rustix::termios::tcgetwinsize;
+use serde::Serialize;
+use std::fs;
+use std::io::{BufReader, IsTerminal, stdout};
+use std::path::Path;
+use std::process::ExitCode;
+use uvfs_coherence::Profile;
+use uvfs_coherence::file::DEFAULT_NAME;
+use uvfs_contention::analysis::{self, Grouping};
+use uvfs_contention::compare;
+use uvfs_contention::gate::{self, Outcome, Rules};
+use uvfs_contention::import as importer;
+use uvfs_contention::names;
+use uvfs_contention::report::{self, Options, Section};
+
+/// What a report is to have, as far as `show` says it.
+pub(super) fn options(show: &ShowFlags) -> Result<Options, Failure> {
+    let grouping = Grouping::parse(&show.group)?;
+    Ok(Options { top: show.top, grouping, ..plain_options() })
+}
+
+/// As the terminal is, if there is one.
+pub(super) fn plain_options() -> Options {
+    let terminal = stdout().is_terminal();
+    let width =
+        tcgetwinsize(stdout()).ok().map(|size| usize::from(size.ws_col)).filter(|width| *width > 0);
+    let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    Options { width: width.filter(|_| terminal), colour, ..Options::default() }
+}
+
+/// Shows `profile`: a report or JSON on standard output, and the page if one is asked for.
+pub(super) fn show(profile: &Profile, show: &ShowFlags, options: &Options) -> Result<(), Failure> {
+    if show.json {
+        crate::print_line(&report::json(profile, options));
+    } else {
+        crate::print_line(report::text(profile, options).trim_end());
+    }
+    show.html.as_deref().map_or(Ok(()), |path| write_page(path, &report::html(profile, options)))
+}
+
+/// Writes a page.
+pub(super) fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
+    fs::write(path, page).map_err(|error| {
+        Failure::refused(format!(
+            "--html {}: {}; name another file",
+            path.display(),
+            crate::cause(&error)
+        ))
+    })
+}
+
+/// Prints a result for programs.
+pub(super) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|error| Failure::refused(format!("--json: {error}")))?;
+    crate::print_line(&text);
+    Ok(())
+}
+
+/// `uvfs contention report`.
+pub(super) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
+    let profile = Profile::read(&arguments.file)?;
+    let mut options = options(&arguments.show)?;
+    if let Some(number) = arguments.line {
+        let lines = analysis::groups(&profile).len();
+        if number == 0 || number > lines {
+            let name = arguments.file.display();
+            return Err(Failure::refused(format!(
+                "--line {number}: {name} has {lines} contended lines; name one of them, from 1 on"
+            )));
+        }
+        (options.line, options.sections) = (Some(number), vec![Section::Lines]);
+    } else if let Some(name) = &arguments.structure {
+        options.structure = Some(whole_name(&profile, name)?);
+        options.sections = vec![Section::Lines, Section::Layout, Section::Flow];
+    } else if arguments.hist {
+        options.sections = vec![Section::Histogram];
+    } else if arguments.locks {
+        options.sections = vec![Section::Locks];
+        options.top = options.top.max(30);
+    }
+    show(&profile, &arguments.show, &options)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The name by which the analyses find what the user calls `name`: `Super` may be in an `ArcInner<Super>` only.
+fn whole_name(profile: &Profile, name: &str) -> Result<String, Failure> {
+    let is_object = profile.objects.iter().any(|object| object.name == name);
+    if is_object || analysis::layout_heat(profile, name).is_some() {
+        return Ok(name.to_string());
+    }
+    let around: Vec<_> = profile
+        .types
+        .iter()
+        .map(|one| one.name.as_str())
+        .filter(|whole| has_word(whole, name))
+        .collect();
+    match around.as_slice() {
+        [] => Err(unknown_type(profile, name)),
+        [one] => Ok((*one).to_string()),
+        several => Err(Failure::refused(format!(
+            "{name}: it is in several types of the profile: {}; name one of them",
+            several.join(", ")
+        ))),
+    }
+}
+
+/// Whether `name` stands in `whole` between letters that no name has.
+fn has_word(whole: &str, name: &str) -> bool {
+    let bounds = |letter: Option<char>| {
+        !letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_')
+    };
+    !name.is_empty()
+        && whole.match_indices(name).any(|(at, _)| {
+            bounds(whole[..at].chars().next_back())
+                && bounds(whole[at + name.len()..].chars().next())
+        })
+}
+
+/// The refusal of a type, with those that there are.
+fn unknown_type(profile: &Profile, name: &str) -> Failure {
+    let names: Vec<_> = analysis::layouts(profile, 8).into_iter().map(|one| one.name).collect();
+    let known = if names.is_empty() {
+        "it knows none; build with debug information".to_string()
+    } else {
+        format!("the dearest that it knows are {}", names.join(", "))
+    };
+    Failure::refused(format!("{name}: the profile has no type of that name; {known}"))
+}
+
+/// `uvfs contention layout`.
+pub(super) fn layout(arguments: &LayoutArguments) -> Result<ExitCode, Failure> {
+    let profile = Profile::read(&arguments.file)?;
+    let name = whole_name(&profile, &arguments.name)?;
+    let Some(heat) = analysis::layout_heat(&profile, &name) else {
+        return Err(unknown_type(&profile, &arguments.name));
+    };
+    if arguments.json {
+        print_json(&heat)?;
+    } else {
+        let options =
+            Options { sections: vec![Section::Layout], structure: Some(name), ..plain_options() };
+        crate::print_line(report::text(&profile, &options).trim_end());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `uvfs contention compare`.
+pub(super) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Failure> {
+    let (old, new) = (Profile::read(&arguments.old)?, Profile::read(&arguments.new)?);
+    let comparison = compare::compare(&old, &new, arguments.any_machine)?;
+    if arguments.json {
+        print_json(&comparison)?;
+    } else {
+        crate::print_line(report::compare_text(&comparison, &plain_options()).trim_end());
+    }
+    if let Some(path) = &arguments.html {
+        let title = format!("{} and {}", arguments.old.display(), arguments.new.display());
+        write_page(path, &report::compare_html(&comparison, &title))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The rules of a file.
+pub(super) fn rules(path: &Path) -> Result<Rules, Failure> {
+    let shown = path.display().to_string();
+    let text = fs::read_to_string(path).map_err(|error| {
+        Failure::refused(format!("{shown}: {}; name a file with rules", crate::cause(&error)))
+    })?;
+    Ok(Rules::parse(&text, &shown)?)
+}
+
+/// `uvfs contention gate`.
+pub(super) fn gate(arguments: &GateArguments) -> Result<ExitCode, Failure> {
+    let rules = rules(&arguments.rules)?;
+    let profile = Profile::read(&arguments.file)?;
+    let folder = arguments.rules.parent().unwrap_or(Path::new("."));
+    let outcome = gate::check(&profile, &rules, |path| Ok(Profile::read(folder.join(path))?))?;
+    judge(&outcome, &arguments.rules, arguments.json)
+}
+
+/// Says which rules are broken; the exit status.
+pub(super) fn judge(outcome: &Outcome, rules: &Path, json: bool) -> Result<ExitCode, Failure> {
+    if json {
+        print_json(outcome)?;
+    } else {
+        let file = rules.display();
+        for note in &outcome.notes {
+            eprintln!("uvfs: {file}: {note}");
+        }
+        for broken in &outcome.broken {
+            let certain = match broken.certain {
+                Some(true) => "",
+                Some(false) => " (within the spread of the seeds)",
+                None => " (a single seed has no spread)",
+            };
+            crate::print_line(&format!(
+                "{file}:{}: broken: {}: {}{certain}",
+                broken.line, broken.rule, broken.evidence
+            ));
+        }
+        let held = outcome.checked - outcome.broken.len();
+        crate::print_line(&format!("{held} of {} rules hold", outcome.checked));
+    }
+    Ok(if outcome.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// `uvfs contention import`.
+pub(super) fn import(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
+    let mut options = options(&arguments.show)?;
+    let shown = arguments.file.display();
+    let file = fs::File::open(&arguments.file).map_err(|error| {
+        Failure::refused(format!(
+            "{shown}: {}; name what `perf script` printed",
+            crate::cause(&error)
+        ))
+    })?;
+    let line_bytes = uvfs_coherence::Machine::default().line_bytes;
+    let found = importer::read(BufReader::new(file), &shown.to_string(), line_bytes)?;
+    if let Some((number, text)) = &found.first_unknown {
+        let lines = found.unknown;
+        options
+            .notes
+            .push(format!("{lines} lines were not understood, the first is line {number}: {text}"));
+    }
+    let mut profile = found.profile;
+    let missing = names::name(&mut profile)?;
+    if !missing.is_empty() {
+        options.notes.extend(missing.to_string().lines().map(String::from));
+    }
+    let output = arguments.output.as_deref().unwrap_or(Path::new(DEFAULT_NAME));
+    profile.write(output)?;
+    show(&profile, &arguments.show, &options)?;
+    if !arguments.show.json {
+        eprintln!("uvfs: {}: the profile, of {} samples", output.display(), found.samples);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_is_found_within_another_by_its_whole_word() {
+        assert!(has_word("alloc::sync::ArcInner<fight::Super>", "Super"));
+        assert!(has_word("alloc::sync::ArcInner<fight::Super>", "fight::Super"));
+        assert!(!has_word("alloc::sync::ArcInner<fight::Superb>", "Super"));
+        assert!(!has_word("MySuper", "Super") && !has_word("Super", ""));
+    }
+}

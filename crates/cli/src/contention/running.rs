@@ -1,0 +1,184 @@
+//! `uvfs contention run` and `record`, and what all commands that run programs have in common.
+//!
+//! # Boundary
+//! Flags to a [`Plan`], progress on a terminal, failures of runs in words. The runs are the library's.
+
+use super::flags::{MachineFlags, RecordArguments, RunArguments, SeedFlags, ShowFlags};
+use super::{build, machine, reading, trying};
+use crate::Failure;
+use crate::cleaning::interrupt::Interrupt;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use uvfs_coherence::file::DEFAULT_NAME;
+use uvfs_coherence::profile::Mode;
+use uvfs_coherence::{Machine, Profile};
+use uvfs_contention::run::{self, Event, Go, Outcome, Output, Plan};
+
+/// `uvfs contention run`.
+pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
+    let mut plan = program(&arguments.program)?;
+    set_machine(&mut plan, &arguments.machine)?;
+    set_seeds(&mut plan, &arguments.seeds);
+    plan.output = shown(&arguments.show);
+    let output = arguments.output.clone().unwrap_or_else(|| DEFAULT_NAME.into());
+    if !arguments.what_if.is_empty() {
+        return trying::with_layouts(&plan, &arguments.what_if, Some(&output), arguments.show.json);
+    }
+    run_and_show(&plan, &output, &arguments.show)
+}
+
+/// `uvfs contention record`.
+pub(super) fn record(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
+    let mut plan = program(&arguments.program)?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    plan.machine = Machine { name: "this machine, its costs assumed".into(), ..Machine::default() };
+    (plan.cores, plan.nodes, plan.seeds, plan.mode) = (cores, 1, 1, Mode::Recorded);
+    plan.output = shown(&arguments.show);
+    eprintln!(
+        "uvfs: real threads on {cores} cores of this machine: what is seen depends on its load, and differs from \
+         run to run"
+    );
+    let output = arguments.output.clone().unwrap_or_else(|| DEFAULT_NAME.into());
+    run_and_show(&plan, &output, &arguments.show)
+}
+
+fn run_and_show(plan: &Plan, output: &Path, show: &ShowFlags) -> Result<ExitCode, Failure> {
+    let options = reading::options(show)?;
+    let outcome = attempt(plan)?;
+    if let Some(profile) = &outcome.profile {
+        profile.write(output)?;
+        reading::show(profile, show, &options)?;
+        if !show.json {
+            eprintln!("uvfs: {}: the profile", output.display());
+        }
+    }
+    Ok(tell(&plan.program, &outcome))
+}
+
+/// Says what of the runs failed; the exit status.
+pub(super) fn tell(program: &Path, outcome: &Outcome) -> ExitCode {
+    for remark in &outcome.remarks {
+        eprintln!("uvfs: {remark}");
+    }
+    for failure in &outcome.failures {
+        if !failure.output.is_empty() {
+            eprint!("{}", failure.output);
+            if !failure.output.ends_with('\n') {
+                eprintln!();
+            }
+        }
+        eprintln!("uvfs: {}, seed {}: {}", program.display(), failure.seed, failure.cause);
+    }
+    match outcome.failures.first() {
+        None => ExitCode::SUCCESS,
+        Some(failure) => ExitCode::from(failure.status.max(1)),
+    }
+}
+
+/// A plan for the words of a command line: a program with its arguments, or a cargo command, whose program is
+/// built and found.
+pub(super) fn program(words: &[OsString]) -> Result<Plan, Failure> {
+    // clap takes the first `--`, not one behind an option that it does not know.
+    let words = if words.first().is_some_and(|word| word == "--") { &words[1..] } else { words };
+    let Some((first, rest)) = words.split_first() else {
+        return Err(Failure::usage("no program; write it and its arguments behind --"));
+    };
+    if first == OsStr::new("cargo") {
+        return build::find(rest);
+    }
+    Ok(Plan::new(PathBuf::from(first), rest.to_vec()))
+}
+
+/// Takes the machine that `flags` name.
+pub(super) fn set_machine(plan: &mut Plan, flags: &MachineFlags) -> Result<(), Failure> {
+    plan.machine = machine::of_flags(flags)?;
+    (plan.cores, plan.nodes) = (plan.machine.cores, plan.machine.nodes);
+    Ok(())
+}
+
+/// Takes the seeds and how they are run.
+pub(super) fn set_seeds(plan: &mut Plan, flags: &SeedFlags) {
+    plan.seeds = flags.seeds;
+    plan.first_seed = flags.first_seed;
+    plan.slack = flags.slack;
+    plan.watchdog_seconds = flags.watchdog;
+    plan.jobs = flags.jobs.map_or(0, |jobs| jobs as usize);
+}
+
+/// Where the output of the first run goes.
+pub(super) fn shown(show: &ShowFlags) -> Output {
+    if show.json { Output::FirstOnStandardError } else { Output::First }
+}
+
+/// Runs `plan` with progress on a terminal, until Ctrl-C.
+pub(super) fn attempt(plan: &Plan) -> Result<Outcome, Failure> {
+    let mut watcher = Watcher::new("")?;
+    Ok(run::attempt(plan, &mut |event| watcher.see(event))?)
+}
+
+/// As [`attempt`]; every run has to end well.
+pub(super) fn complete(plan: &Plan, what: &str) -> Result<Profile, Failure> {
+    let mut watcher = Watcher::new(what)?;
+    Ok(run::run(plan, &mut |event| watcher.see(event))?)
+}
+
+/// As [`complete`], with what each run wrote.
+pub(super) fn complete_with_output(
+    plan: &Plan,
+    what: &str,
+) -> Result<(Profile, Vec<(u64, String)>), Failure> {
+    let mut watcher = Watcher::new(what)?;
+    Ok(run::run_with_output(plan, &mut |event| watcher.see(event))?)
+}
+
+/// Shows how far the runs are, and listens for Ctrl-C.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    interrupt: Interrupt,
+    bar: ProgressBar,
+    first_ended: bool,
+    quiet_until_first: bool,
+}
+
+impl Watcher {
+    /// `what` the runs are for; empty where the program itself writes to the terminal, which is left alone
+    /// until its run has ended.
+    pub(super) fn new(what: &str) -> Result<Self, Failure> {
+        let bar = ProgressBar::hidden();
+        let style = ProgressStyle::with_template("{msg} {bar:24} {pos}/{len} seeds, {elapsed}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_message(if what.is_empty() { "other runs".to_string() } else { what.to_string() });
+        Ok(Self {
+            interrupt: Interrupt::by_signals()?,
+            bar,
+            first_ended: false,
+            quiet_until_first: what.is_empty(),
+        })
+    }
+
+    pub(super) fn see(&mut self, event: Event) -> Go {
+        match event {
+            Event::Planned(seeds) => self.bar.set_length(u64::from(seeds)),
+            Event::Ended(seed) => {
+                self.bar.inc(1);
+                self.first_ended |= seed == 1 || self.bar.position() > 1;
+                let may_show = self.first_ended || !self.quiet_until_first;
+                if may_show && self.bar.is_hidden() && std::io::stderr().is_terminal() {
+                    self.bar.set_draw_target(indicatif::ProgressDrawTarget::stderr());
+                }
+            }
+            Event::Began(_) | Event::Waiting => {}
+            Event::Naming => self.bar.finish_and_clear(),
+        }
+        if self.interrupt.is_set() { Go::Stop } else { Go::On }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,474 @@
+//! Commands that run a program several times and compare: `numa`, `sweep`, `what-if` and its short forms, `advise`.
+//!
+//! # Boundary
+//! Which runs are made, in which order; what they mean is the library's.
+
+use super::flags::{
+    AdviseArguments, AlignArguments, NumaArguments, ReorderArguments, SweepArguments, TrialFlags,
+    WhatIfArguments,
+};
+use super::{machine, reading, running};
+use crate::Failure;
+use serde::Serialize;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use uvfs_coherence::Profile;
+use uvfs_contention::advise::{self, Advice};
+use uvfs_contention::analysis::Estimate;
+use uvfs_contention::gate;
+use uvfs_contention::numa::numa as compare_nodes;
+use uvfs_contention::report;
+use uvfs_contention::run::{Output, Plan, metric::Metric};
+use uvfs_contention::sweep::{Measurement, Work, sweep as evaluate};
+use uvfs_contention::whatif::{self, Change, Evidence, Request};
+
+/// What stands for the number of cores in a program's arguments.
+const CORES: &[u8] = b"{cores}";
+
+/// `uvfs contention numa`.
+pub(super) fn numa(arguments: &NumaArguments) -> Result<ExitCode, Failure> {
+    let mut plan = running::program(&arguments.program)?;
+    running::set_machine(&mut plan, &arguments.machine)?;
+    running::set_seeds(&mut plan, &arguments.seeds);
+    plan.output = Output::Kept;
+    let several = match (arguments.machine.nodes, plan.nodes) {
+        (Some(1), _) => {
+            return Err(Failure::usage(
+                "--nodes 1: there is nothing to compare; name two nodes or more",
+            ));
+        }
+        (None, 1) => 2,
+        (_, nodes) => nodes,
+    };
+    let mut profiles = Vec::new();
+    for nodes in [1, several] {
+        // Distances of a file are for its own nodes.
+        let machine = plan.machine.clone().with(plan.cores, nodes);
+        let plan = Plan { nodes, machine, ..plan.clone() };
+        let what = format!("{nodes} node{}", if nodes == 1 { "" } else { "s" });
+        let profile = running::complete(&plan, &what)?;
+        if let Some(output) = &arguments.output {
+            profile.write(beside(output, &what.replace(' ', "-")))?;
+        }
+        profiles.push(profile);
+    }
+    let numa = compare_nodes(&profiles[0], &profiles[1])?;
+    if arguments.json {
+        reading::print_json(&numa)?;
+    } else {
+        crate::print_line(report::numa_text(&numa, &reading::plain_options()).trim_end());
+    }
+    if let Some(page) = &arguments.html {
+        reading::write_page(page, &report::numa_html(&numa, &shown(&plan)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How a sweep counts work.
+#[derive(Debug)]
+enum Count {
+    Fixed,
+    PerCore,
+    Counted,
+    Printed(Metric),
+}
+
+impl Count {
+    fn parse(text: &str) -> Result<Self, Failure> {
+        match text {
+            "fixed" => Ok(Self::Fixed),
+            "per-core" => Ok(Self::PerCore),
+            "counted" => Ok(Self::Counted),
+            _ => match text.strip_prefix("stdout:") {
+                Some(pattern) => Ok(Self::Printed(
+                    Metric::parse(pattern)
+                        .map_err(|error| Failure::usage(format!("--work {text}: {error}")))?,
+                )),
+                None => Err(Failure::usage(format!(
+                    "--work {text}: unknown; write fixed, per-core, counted or stdout:REGEX"
+                ))),
+            },
+        }
+    }
+}
+
+/// `uvfs contention sweep`.
+pub(super) fn sweep(arguments: &SweepArguments) -> Result<ExitCode, Failure> {
+    let counts = core_counts(&arguments.cores)?;
+    let count = Count::parse(&arguments.work)?;
+    let rules = arguments.gate.as_deref().map(reading::rules).transpose()?;
+    let base = machine::of_file(&arguments.machine)?;
+    let nodes = arguments.nodes.unwrap_or(base.nodes);
+    let machines: Vec<_> =
+        counts.iter().map(|cores| base.clone().with(*cores, nodes.min(*cores))).collect();
+    for machine in &machines {
+        machine.validate()?;
+    }
+    let mut plan = running::program(&arguments.program)?;
+    running::set_seeds(&mut plan, &arguments.seeds);
+    plan.output = Output::Kept;
+    let mut measured = Vec::new();
+    for machine in machines {
+        let cores = machine.cores;
+        let args = plan.args.iter().map(|word| with_cores(word, cores)).collect();
+        let plan = Plan { cores, nodes: machine.nodes, machine, args, ..plan.clone() };
+        let (profile, outputs) = running::complete_with_output(&plan, &format!("{cores} cores"))?;
+        if let Some(output) = &arguments.output {
+            profile.write(beside(output, &format!("{cores}-cores")))?;
+        }
+        let work = match &count {
+            Count::Fixed => Work::Fixed,
+            Count::PerCore => Work::PerCore,
+            Count::Counted => Work::Counted,
+            Count::Printed(metric) => Work::Metric(metric.values(&outputs)?),
+        };
+        measured.push((profile, work));
+    }
+    let measurements: Vec<_> = measured
+        .iter()
+        .map(|(profile, work)| Measurement { profile, work: work.clone() })
+        .collect();
+    let sweep = evaluate(&measurements)?;
+    if let Some(page) = &arguments.html {
+        reading::write_page(page, &report::sweep_html(&sweep, &shown(&plan)))?;
+    }
+    if arguments.json {
+        reading::print_json(&sweep)?;
+    } else {
+        crate::print_line(report::sweep_text(&sweep, &reading::plain_options()).trim_end());
+    }
+    match (&rules, &arguments.gate) {
+        (Some(rules), Some(path)) => {
+            let outcome = gate::check_sweep(&sweep, rules)?;
+            // With --json the object above is all that standard output has.
+            if arguments.json && outcome.holds() {
+                return Ok(ExitCode::SUCCESS);
+            }
+            reading::judge(&outcome, path, false)
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// `1,2..8,48` is 1, 2, 4, 8 and 48.
+fn core_counts(text: &str) -> Result<Vec<usize>, Failure> {
+    let wrong = |why: &str| {
+        Failure::usage(format!(
+            "--cores {text}: {why}; write numbers from 1 to 1024, as in 1,2,4..128"
+        ))
+    };
+    let number = |word: &str| match word.trim().parse::<usize>() {
+        Ok(number @ 1..=1024) => Ok(number),
+        _ => Err(wrong(&format!("`{}` is no number of cores", word.trim()))),
+    };
+    let mut counts = Vec::new();
+    for part in text.split(',') {
+        match part.split_once("..") {
+            None => counts.push(number(part)?),
+            Some((from, to)) => {
+                let (mut at, to) = (number(from)?, number(to.trim_start_matches('='))?);
+                if at > to {
+                    return Err(wrong("a range goes upwards"));
+                }
+                while at < to {
+                    counts.push(at);
+                    at *= 2;
+                }
+                counts.push(to);
+            }
+        }
+    }
+    counts.sort_unstable();
+    counts.dedup();
+    Ok(counts)
+}
+
+/// `word` with the number in the place of `{cores}`.
+fn with_cores(word: &OsStr, cores: usize) -> OsString {
+    let mut bytes = word.as_bytes();
+    let mut made = Vec::new();
+    while let Some(at) = bytes.windows(CORES.len()).position(|window| window == CORES) {
+        made.extend_from_slice(&bytes[..at]);
+        made.extend_from_slice(cores.to_string().as_bytes());
+        bytes = &bytes[at + CORES.len()..];
+    }
+    made.extend_from_slice(bytes);
+    OsString::from_vec(made)
+}
+
+/// `FILE.tag.contention`.
+fn beside(output: &Path, tag: &str) -> PathBuf {
+    let stem = match output.extension() {
+        Some(extension) if extension == "contention" => output.with_extension(""),
+        _ => output.to_path_buf(),
+    };
+    let mut name = stem.into_os_string();
+    name.push(format!(".{tag}.contention"));
+    name.into()
+}
+
+fn shown(plan: &Plan) -> String {
+    let words = plan.args.iter().map(|word| word.to_string_lossy().into_owned());
+    std::iter::once(plan.program.display().to_string()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// `uvfs contention what-if`.
+pub(super) fn what_if(arguments: &WhatIfArguments) -> Result<ExitCode, Failure> {
+    let (changes, file) = match arguments.words.split_last() {
+        Some((last, before)) if !last.contains("->") && !before.is_empty() => {
+            (before, Some(Path::new(last)))
+        }
+        _ => (arguments.words.as_slice(), None),
+    };
+    trial(changes, file, &arguments.trial, &arguments.program)
+}
+
+/// `uvfs contention align`.
+pub(super) fn align(arguments: &AlignArguments) -> Result<ExitCode, Failure> {
+    let change = format!("{} -> align {}", arguments.name, arguments.bytes);
+    trial(&[change], None, &arguments.trial, &arguments.program)
+}
+
+/// `uvfs contention reorder`.
+pub(super) fn reorder(arguments: &ReorderArguments) -> Result<ExitCode, Failure> {
+    let change = format!("{} -> order {}", arguments.name, arguments.fields);
+    trial(&[change], None, &arguments.trial, &arguments.program)
+}
+
+fn trial(
+    changes: &[String],
+    file: Option<&Path>,
+    flags: &TrialFlags,
+    program: &[OsString],
+) -> Result<ExitCode, Failure> {
+    let changes = parse(changes)?;
+    if let Some(file) = file
+        && (flags.machine.cores.is_some()
+            || flags.machine.nodes.is_some()
+            || flags.machine.file.machine.is_some())
+    {
+        let file = file.display();
+        return Err(Failure::usage(format!(
+            "{file} says the machine; leave out --cores, --nodes and --machine"
+        )));
+    }
+    let base = file.map(Profile::read).transpose()?;
+    let mut plan = running::program(program)?;
+    running::set_machine(&mut plan, &flags.machine)?;
+    running::set_seeds(&mut plan, &flags.seeds);
+    let base = base.map_or_else(|| base_of(&plan), Ok)?;
+    try_changes(&plan, &base, &changes, flags.output.as_deref(), flags.json)
+}
+
+/// What `--what-if` of `run` and `cargo` does: the program as it is, then with the changes.
+pub(super) fn with_layouts(
+    plan: &Plan,
+    changes: &[String],
+    output: Option<&Path>,
+    json: bool,
+) -> Result<ExitCode, Failure> {
+    let changes = parse(changes)?;
+    let base = base_of(plan)?;
+    try_changes(plan, &base, &changes, output, json)
+}
+
+fn parse(changes: &[String]) -> Result<Vec<Change>, Failure> {
+    changes
+        .iter()
+        .map(|text| whatif::parse(text).map_err(|error| Failure::usage(error.to_string())))
+        .collect()
+}
+
+fn base_of(plan: &Plan) -> Result<Profile, Failure> {
+    running::complete(&Plan { output: Output::Kept, ..plan.clone() }, "as it is")
+}
+
+/// The plan that a request asks for.
+fn requested(plan: &Plan, request: &Request) -> Result<Plan, Failure> {
+    let first = request.seeds.iter().min().copied().unwrap_or(1);
+    let seeds = u32::try_from(request.seeds.len()).unwrap_or(u32::MAX);
+    if request.seeds.iter().max().is_some_and(|last| last - first + 1 != u64::from(seeds)) {
+        return Err(Failure::refused(
+            "the profile lacks a seed between its first and its last; make it again with all of them",
+        ));
+    }
+    Ok(Plan {
+        machine: request.machine.clone(),
+        cores: request.machine.cores,
+        nodes: request.machine.nodes,
+        first_seed: first,
+        seeds,
+        layouts: request.layouts.clone(),
+        modules: request.modules.clone(),
+        what_if: request.what_if.clone(),
+        output: Output::Kept,
+        ..plan.clone()
+    })
+}
+
+/// Tries each change, and all together if there are several.
+fn try_changes(
+    plan: &Plan,
+    base: &Profile,
+    changes: &[Change],
+    output: Option<&Path>,
+    json: bool,
+) -> Result<ExitCode, Failure> {
+    // All are read against the profile before anything runs.
+    for change in changes {
+        whatif::relayouts(base, change)?;
+    }
+    let mut found = Vec::new();
+    let mut last = None;
+    for change in changes {
+        let request = whatif::request(base, std::slice::from_ref(change))?;
+        let changed = running::complete(&requested(plan, &request)?, &change.text)?;
+        found.push(whatif::evidence(base, &changed, change)?);
+        last = Some(changed);
+    }
+    if changes.len() > 1 {
+        let request = whatif::request(base, changes)?;
+        let changed = running::complete(&requested(plan, &request)?, "all together")?;
+        let mut all = whatif::evidence(base, &changed, &changes[0])?;
+        all.change = "all together".into();
+        all.bytes_per_object = found.iter().map(|one| one.bytes_per_object).sum();
+        all.objects = found.iter().map(|one| one.objects).sum();
+        found.push(all);
+        last = Some(changed);
+    }
+    if let (Some(path), Some(profile)) = (output, &last) {
+        profile.write(path)?;
+    }
+    if json {
+        reading::print_json(&found)?;
+    } else {
+        let text: Vec<_> = found.iter().map(evidence_text).collect();
+        crate::print_line(&text.join("\n"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn estimate(value: &Estimate) -> String {
+    match value.plus_minus {
+        Some(half) => format!("{:.0} ± {half:.0}", value.mean),
+        None => format!("{:.0}", value.mean),
+    }
+}
+
+/// What a change gains, for people.
+fn evidence_text(found: &Evidence) -> String {
+    let verdict = match (found.significant, found.gain.mean > 0.0) {
+        (Some(true), true) => "a gain: the 95 % interval of the difference excludes zero",
+        (Some(true), false) => "a loss: the 95 % interval of the difference excludes zero",
+        (Some(false), _) => "no difference that the spread of the seeds would show",
+        (None, _) => "one seed: nobody can tell whether that is more than jitter",
+    };
+    let ratio = found.ratio.as_ref().map_or(String::new(), |ratio| {
+        let half = ratio.plus_minus.map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
+        format!(" ({:.1}{half} %)", ratio.mean * 100.0)
+    });
+    format!(
+        "{}\n  cycles      {} -> {}{ratio}\n  transfers   {} -> {}\n  memory      {:+} bytes an object, {} object{}\n  \
+         {verdict}\n",
+        found.change,
+        estimate(&found.base),
+        estimate(&found.changed),
+        estimate(&found.transfers.0),
+        estimate(&found.transfers.1),
+        found.bytes_per_object,
+        found.objects,
+        if found.objects == 1 { "" } else { "s" },
+    )
+}
+
+/// What is printed of one advice.
+#[derive(Debug, Serialize)]
+struct Advised {
+    #[serde(flatten)]
+    advice: Advice,
+    /// What its layout gains, where it was tried.
+    tried: Option<Evidence>,
+    /// Why it could not be tried.
+    not_tried: Option<String>,
+}
+
+/// `uvfs contention advise`.
+pub(super) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
+    let profile = Profile::read(&arguments.file)?;
+    let mut advised: Vec<_> = advise::advise(&profile)
+        .into_iter()
+        .map(|advice| Advised { advice, tried: None, not_tried: None })
+        .collect();
+    if !arguments.program.is_empty() {
+        let mut plan = running::program(&arguments.program)?;
+        plan.slack = arguments.slack;
+        plan.watchdog_seconds = arguments.watchdog;
+        plan.jobs = arguments.jobs.map_or(0, |jobs| jobs as usize);
+        for one in &mut advised {
+            let mut refused = None;
+            let what = one.advice.about.clone();
+            let checked = advise::check(&profile, &one.advice, |request| {
+                let run =
+                    requested(&plan, request).and_then(|plan| running::complete(&plan, &what));
+                run.map_err(|failure| {
+                    let line = failure.to_string();
+                    refused = Some(failure);
+                    uvfs_contention::Error::new(line)
+                })
+            });
+            // A program that fails fails for all; a layout that cannot be tried is that advice's matter.
+            if let Some(failure) = refused {
+                return Err(failure);
+            }
+            match checked {
+                Ok(tried) => one.tried = tried,
+                Err(error) => one.not_tried = Some(error.to_string()),
+            }
+        }
+    }
+    if arguments.json {
+        reading::print_json(&advised)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for (number, one) in (1..).zip(&advised) {
+        if let Some(why) = &one.not_tried {
+            eprintln!("uvfs: advice {number} was not tried: {why}");
+        }
+    }
+    let (advice, tried): (Vec<_>, Vec<_>) =
+        advised.into_iter().map(|one| (one.advice, one.tried)).unzip();
+    crate::print_line(report::advise_text(&advice, &tried, &reading::plain_options()).trim_end());
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn core_counts_double_within_a_range() {
+        assert_eq!(core_counts("1,2,4..64").unwrap(), [1, 2, 4, 8, 16, 32, 64]);
+        assert_eq!(core_counts("3..20").unwrap(), [3, 6, 12, 20]);
+        assert_eq!(core_counts("8, 2,8").unwrap(), [2, 8]);
+        for wrong in ["", "0", "1,x", "8..2", "2000", "1..", "-1"] {
+            assert!(core_counts(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_mention_of_the_cores_is_replaced() {
+        assert_eq!(with_cores(OsStr::new("--n={cores}x{cores}"), 16), "--n=16x16");
+        assert_eq!(with_cores(OsStr::new("{core}"), 16), "{core}");
+    }
+
+    #[test]
+    fn profiles_of_a_series_lie_beside_each_other() {
+        assert_eq!(
+            beside(Path::new("a/b.contention"), "8-cores"),
+            Path::new("a/b.8-cores.contention")
+        );
+        assert_eq!(beside(Path::new("a/b"), "1-node"), Path::new("a/b.1-node.contention"));
+    }
+}

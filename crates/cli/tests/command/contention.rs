@@ -1,0 +1,227 @@
+//! `uvfs contention` from outside: help, and refusals that name thing, cause and remedy.
+//!
+//! What a run finds is tested where programs with known answers are.
+
+use crate::common::{Outcome, finish, run, uvfs};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use tempfile::TempDir;
+
+const COMMANDS: [&str; 18] = [
+    "cargo",
+    "cc",
+    "c++",
+    "run",
+    "report",
+    "layout",
+    "numa",
+    "sweep",
+    "compare",
+    "gate",
+    "what-if",
+    "align",
+    "reorder",
+    "advise",
+    "import",
+    "record",
+    "machine",
+    "calibrate",
+];
+
+/// Runs `uvfs contention` with `arguments`, and without the cache of the user.
+fn contention(folder: &TempDir, arguments: &[&str]) -> Outcome {
+    let mut command = uvfs();
+    command
+        .arg("contention")
+        .args(arguments)
+        .env("XDG_CACHE_HOME", folder.path())
+        .current_dir(folder.path());
+    command.env_remove("CC").env_remove("CARGO");
+    finish(&mut command)
+}
+
+/// Checks that `arguments` are refused with one line that has `parts` in it, in this order.
+fn check_refused(folder: &TempDir, arguments: &[&str], status: i32, parts: &[&str]) {
+    let outcome = contention(folder, arguments);
+    assert_eq!(outcome.code, Some(status), "{arguments:?}: {outcome:?}");
+    assert_eq!(outcome.stdout, "", "{arguments:?}");
+    let line = outcome.stderr.strip_suffix('\n').unwrap_or_default();
+    assert!(line.starts_with("uvfs: ") && !line.contains('\n'), "{arguments:?}: {outcome:?}");
+    let mut rest = line;
+    for part in parts {
+        let at =
+            rest.find(part).unwrap_or_else(|| panic!("{arguments:?}: no {part:?} in {line:?}"));
+        rest = &rest[at + part.len()..];
+    }
+}
+
+fn file(folder: &TempDir, name: &str, content: &str, mode: u32) -> String {
+    let path = folder.path().join(name);
+    fs::write(&path, content).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    path.to_str().unwrap().to_string()
+}
+
+#[test]
+fn every_command_has_help_with_an_example_and_the_exit_statuses() {
+    let overview = run(&["contention", "--help"]);
+    for command in COMMANDS {
+        assert!(overview.stdout.contains(command), "{command} is missing in {}", overview.stdout);
+        let help = run(&["contention", command, "--help"]);
+        assert_eq!(help.code, Some(0), "{command}: {help:?}");
+        assert!(
+            help.stdout.contains("Examples:") && help.stdout.contains("Exit status:"),
+            "{command}: {help:?}"
+        );
+        assert!(help.stdout.contains("uvfs contention "), "{command}: {help:?}");
+    }
+    assert!(!overview.stdout.contains("  exec"), "{}", overview.stdout);
+    assert!(run(&["--help"]).stdout.contains("contention"));
+}
+
+#[test]
+fn programs_that_cannot_be_run_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let check = |program: &str, parts: &[&str]| {
+        check_refused(&folder, &["run", "--", program], 1, parts);
+        check_refused(&folder, &["sweep", "--cores", "1", program], 1, parts);
+    };
+    check("no-such-program-here", &["no-such-program-here", "not found", "name a program"]);
+    check("/etc/passwd", &["/etc/passwd", "not executable"]);
+    check("sh", &["sh", "not instrumented", "uvfs contention cargo build"]);
+    let script = file(&folder, "go", "#!/bin/sh -e\n", 0o755);
+    check(&script, &[&script, "a script for /bin/sh -e", "name the program that it starts"]);
+    let text = file(&folder, "text", "words\n", 0o755);
+    check(&text, &[&text, "not a program"]);
+    assert!(!folder.path().join("uvfs.contention").exists());
+}
+
+/// A static program, and one with the sanitizer's own runtime, where the compiler makes them.
+#[test]
+fn programs_that_exclude_the_runtime_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let source = file(&folder, "a.c", "int shared; int main(void) { return shared++; }\n", 0o644);
+    for (flag, words) in
+        [("-static", "linked statically"), ("-fsanitize=thread", "sanitizer's own runtime")]
+    {
+        let program = folder.path().join(flag);
+        let made =
+            std::process::Command::new("cc").args([flag, &source, "-o"]).arg(&program).output();
+        if !made.is_ok_and(|made| made.status.success()) {
+            eprintln!("cc {flag} does not work here; left out");
+            continue;
+        }
+        let program = program.to_str().unwrap();
+        check_refused(&folder, &["run", program], 1, &[program, words]);
+    }
+}
+
+#[test]
+fn machines_that_cannot_be_are_refused() {
+    let folder = TempDir::new().unwrap();
+    check_refused(&folder, &["machine", "--cores", "0"], 1, &["cores"]);
+    check_refused(&folder, &["machine", "--cores", "4", "--nodes", "9"], 1, &["nodes"]);
+    check_refused(&folder, &["machine", "--machine", "/no/such.toml"], 1, &["/no/such.toml"]);
+    let broken = file(&folder, "broken.toml", "coers = 3\n", 0o644);
+    check_refused(&folder, &["machine", "--machine", &broken], 1, &["coers"]);
+    let made = folder.path().join("made.toml");
+    let made = made.to_str().unwrap();
+    assert_eq!(contention(&folder, &["machine", "--cores", "16", "--write", made]).code, Some(0));
+    check_refused(&folder, &["machine", "--write", made], 1, &[made, "name a new file"]);
+    let again = contention(&folder, &["machine", "--machine", made]);
+    assert!(again.stdout.contains("cores = 16"), "{again:?}");
+}
+
+#[test]
+fn profiles_that_cannot_be_read_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let broken = file(&folder, "broken.contention", "{\"record\":\"meta\"\n", 0o644);
+    let rules = file(&folder, "rules.toml", "[max]\nfalse_sharing = 0.1\n", 0o644);
+    for path in ["/no/such.contention", &broken] {
+        check_refused(&folder, &["report", path], 1, &[path]);
+        check_refused(&folder, &["layout", "Any", path], 1, &[path]);
+        check_refused(&folder, &["compare", path, path], 1, &[path]);
+        check_refused(&folder, &["gate", path, &rules], 1, &[path]);
+        check_refused(&folder, &["advise", path], 1, &[path]);
+    }
+    let misspelt = file(&folder, "misspelt.toml", "[mx]\n", 0o644);
+    check_refused(&folder, &["gate", &broken, &misspelt], 1, &["misspelt.toml:1", "mx"]);
+    let empty = file(&folder, "perf.txt", "", 0o644);
+    check_refused(&folder, &["import", &empty], 1, &["perf.txt"]);
+}
+
+#[test]
+fn command_lines_that_make_no_sense_end_with_two() {
+    let folder = TempDir::new().unwrap();
+    check_refused(
+        &folder,
+        &["sweep", "--cores", "8..2", "sh"],
+        2,
+        &["--cores 8..2", "goes upwards"],
+    );
+    check_refused(&folder, &["sweep", "--work", "much", "sh"], 2, &["--work much", "stdout:REGEX"]);
+    check_refused(&folder, &["sweep", "--work", "stdout:x", "sh"], 2, &["no group"]);
+    check_refused(&folder, &["numa", "--nodes", "1", "sh"], 2, &["nothing to compare"]);
+    check_refused(&folder, &["what-if", "Foo", "--", "sh"], 2, &["Foo", "->"]);
+    check_refused(&folder, &["align", "Foo", "3", "sh"], 2, &["align 3"]);
+    for arguments in
+        [&["run"][..], &["run", "--seeds", "0", "sh"], &["report", "a", "--hist", "--locks"]]
+    {
+        assert_eq!(contention(&folder, arguments).code, Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn cargo_without_a_project_or_for_another_machine_is_refused() {
+    let folder = TempDir::new().unwrap();
+    check_refused(
+        &folder,
+        &["cargo", "run"],
+        1,
+        &["cargo", "Cargo.toml", "go to a folder of a project"],
+    );
+    check_refused(
+        &folder,
+        &["cargo", "run", "--target", "aarch64-unknown-linux-gnu"],
+        1,
+        &["only programs of"],
+    );
+}
+
+#[test]
+fn the_compiler_passes_questions_through_and_refuses_what_excludes_it() {
+    let folder = TempDir::new().unwrap();
+    let version = contention(&folder, &["cc", "-dumpversion"]);
+    assert!(version.code == Some(0) && !version.stdout.is_empty(), "{version:?}");
+    check_refused(&folder, &["cc", "-static", "a.c"], 1, &["-static"]);
+    check_refused(&folder, &["cc", "-fsanitize=address", "a.c"], 1, &["-fsanitize=address"]);
+    check_refused(
+        &folder,
+        &["cc", "--cc", "/no/such/cc", "-c", "a.c"],
+        1,
+        &["/no/such/cc", "--cc"],
+    );
+}
+
+/// One command compiles and links; the program runs alone, and needs the runtime but no sanitizer's.
+#[test]
+fn what_the_compiler_makes_runs_alone() {
+    let folder = TempDir::new().unwrap();
+    let source = "#include <stdio.h>\nint shared; int main(void) { return printf(\"%d\\n\", ++shared) != 2; }\n";
+    let source = file(&folder, "a.c", source, 0o644);
+    let made = contention(&folder, &["cc", "-O2", "-Wall", &source, "-o", "alone"]);
+    assert_eq!((made.code, made.stderr.as_str()), (Some(0), ""));
+    let program = folder.path().join("alone");
+    let mut command = std::process::Command::new(&program);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let alone = finish(&mut command);
+    assert_eq!((alone.code, alone.stdout.as_str(), alone.stderr.as_str()), (Some(0), "1\n", ""));
+    let bytes = fs::read(&program).unwrap();
+    let has = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(has("libuvfs_contention.so") && has("__tsan_write4") && !has("libtsan"));
+    assert!(!Path::new(&folder.path().join("a.o")).exists());
+    // A failed compilation keeps its status.
+    let broken = file(&folder, "b.c", "int main(void) { return }\n", 0o644);
+    assert_eq!(contention(&folder, &["cc", &broken]).code, Some(1));
+}

@@ -1,0 +1,453 @@
+//! What the ThreadSanitizer pass of LLVM and of GCC calls, and what a program may call itself.
+//!
+//! # Boundary
+//! Entry points only: each hands on what was accessed, how, and from where. The atomic operations are
+//! carried out here, since the pass replaces them by calls; all at the strongest ordering, which the
+//! simulated machine has anyway.
+//!
+//! # Concurrency
+//! In a simulated run the master alone comes here. In a recorded run all threads do.
+//!
+//! # Why
+//! The pass's interface is not documented by either compiler, but it has been the same from GCC 12 and
+//! LLVM 14 on. Weakness: accesses that inline assembly, the C library and precompiled code make are not seen.
+
+use crate::access::{
+    begin, compound, end, function_entry, function_exit, kind, ordered, plain, range,
+};
+use crate::switch::{compare_exchange_16, last_caller, with_caller, with_caller_aside, with_stack};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use uvfs_coherence::profile::Operation;
+
+with_caller!(__tsan_read1 => plain, "rsi", "edx" = kind(Operation::Load, 1));
+with_caller!(__tsan_volatile_read1 => plain, "rsi", "edx" = kind(Operation::Load, 1));
+with_caller!(__tsan_read2 => plain, "rsi", "edx" = kind(Operation::Load, 2));
+with_caller!(__tsan_volatile_read2 => plain, "rsi", "edx" = kind(Operation::Load, 2));
+with_caller!(__tsan_unaligned_read2 => plain, "rsi", "edx" = kind(Operation::Load, 2));
+with_caller!(__tsan_unaligned_volatile_read2 => plain, "rsi", "edx" = kind(Operation::Load, 2));
+with_caller!(__tsan_read4 => plain, "rsi", "edx" = kind(Operation::Load, 4));
+with_caller!(__tsan_volatile_read4 => plain, "rsi", "edx" = kind(Operation::Load, 4));
+with_caller!(__tsan_unaligned_read4 => plain, "rsi", "edx" = kind(Operation::Load, 4));
+with_caller!(__tsan_unaligned_volatile_read4 => plain, "rsi", "edx" = kind(Operation::Load, 4));
+with_caller!(__tsan_read8 => plain, "rsi", "edx" = kind(Operation::Load, 8));
+with_caller!(__tsan_volatile_read8 => plain, "rsi", "edx" = kind(Operation::Load, 8));
+with_caller!(__tsan_unaligned_read8 => plain, "rsi", "edx" = kind(Operation::Load, 8));
+with_caller!(__tsan_unaligned_volatile_read8 => plain, "rsi", "edx" = kind(Operation::Load, 8));
+with_caller!(__tsan_read16 => plain, "rsi", "edx" = kind(Operation::Load, 16));
+with_caller!(__tsan_volatile_read16 => plain, "rsi", "edx" = kind(Operation::Load, 16));
+with_caller!(__tsan_unaligned_read16 => plain, "rsi", "edx" = kind(Operation::Load, 16));
+with_caller!(__tsan_unaligned_volatile_read16 => plain, "rsi", "edx" = kind(Operation::Load, 16));
+with_caller!(__tsan_write1 => plain, "rsi", "edx" = kind(Operation::Store, 1));
+with_caller!(__tsan_volatile_write1 => plain, "rsi", "edx" = kind(Operation::Store, 1));
+with_caller!(__tsan_write2 => plain, "rsi", "edx" = kind(Operation::Store, 2));
+with_caller!(__tsan_volatile_write2 => plain, "rsi", "edx" = kind(Operation::Store, 2));
+with_caller!(__tsan_unaligned_write2 => plain, "rsi", "edx" = kind(Operation::Store, 2));
+with_caller!(__tsan_unaligned_volatile_write2 => plain, "rsi", "edx" = kind(Operation::Store, 2));
+with_caller!(__tsan_write4 => plain, "rsi", "edx" = kind(Operation::Store, 4));
+with_caller!(__tsan_volatile_write4 => plain, "rsi", "edx" = kind(Operation::Store, 4));
+with_caller!(__tsan_unaligned_write4 => plain, "rsi", "edx" = kind(Operation::Store, 4));
+with_caller!(__tsan_unaligned_volatile_write4 => plain, "rsi", "edx" = kind(Operation::Store, 4));
+with_caller!(__tsan_write8 => plain, "rsi", "edx" = kind(Operation::Store, 8));
+with_caller!(__tsan_volatile_write8 => plain, "rsi", "edx" = kind(Operation::Store, 8));
+with_caller!(__tsan_unaligned_write8 => plain, "rsi", "edx" = kind(Operation::Store, 8));
+with_caller!(__tsan_unaligned_volatile_write8 => plain, "rsi", "edx" = kind(Operation::Store, 8));
+with_caller!(__tsan_write16 => plain, "rsi", "edx" = kind(Operation::Store, 16));
+with_caller!(__tsan_volatile_write16 => plain, "rsi", "edx" = kind(Operation::Store, 16));
+with_caller!(__tsan_unaligned_write16 => plain, "rsi", "edx" = kind(Operation::Store, 16));
+with_caller!(__tsan_unaligned_volatile_write16 => plain, "rsi", "edx" = kind(Operation::Store, 16));
+with_caller!(__tsan_read_write1 => compound, "rsi", "edx" = kind(Operation::Store, 1));
+with_caller!(__tsan_read_write2 => compound, "rsi", "edx" = kind(Operation::Store, 2));
+with_caller!(__tsan_unaligned_read_write2 => compound, "rsi", "edx" = kind(Operation::Store, 2));
+with_caller!(__tsan_read_write4 => compound, "rsi", "edx" = kind(Operation::Store, 4));
+with_caller!(__tsan_unaligned_read_write4 => compound, "rsi", "edx" = kind(Operation::Store, 4));
+with_caller!(__tsan_read_write8 => compound, "rsi", "edx" = kind(Operation::Store, 8));
+with_caller!(__tsan_unaligned_read_write8 => compound, "rsi", "edx" = kind(Operation::Store, 8));
+with_caller!(__tsan_read_write16 => compound, "rsi", "edx" = kind(Operation::Store, 16));
+with_caller!(__tsan_unaligned_read_write16 => compound, "rsi", "edx" = kind(Operation::Store, 16));
+with_caller!(__tsan_vptr_read => plain, "rsi", "edx" = kind(Operation::Load, 8));
+with_caller!(__tsan_vptr_update => plain, "rsi", "edx" = kind(Operation::Store, 8));
+with_caller!(__tsan_read_range => range, "rdx", "ecx" = kind(Operation::Load, 1));
+with_caller!(__tsan_write_range => range, "rdx", "ecx" = kind(Operation::Store, 1));
+with_caller!(__tsan_memcpy => copy, "rcx");
+with_caller!(__tsan_memmove => copy_overlapping, "rcx");
+with_caller!(__tsan_memset => fill, "rcx");
+with_stack!(__tsan_func_entry => function_entry, "rsi");
+
+/// The start of a program's constructors; this library has its own.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+extern "C" fn __tsan_init() {}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+extern "C" fn __tsan_func_exit() {
+    function_exit();
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+extern "C" fn __tsan_ignore_thread_begin() {}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+extern "C" fn __tsan_ignore_thread_end() {}
+
+/// A fence costs nothing here: the simulated machine executes in order.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+extern "C" fn __tsan_atomic_thread_fence(_ordering: i32) {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    std::sync::atomic::fence(Ordering::SeqCst);
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+extern "C" fn __tsan_atomic_signal_fence(_ordering: i32) {
+    // ORDERING: SeqCst, as above, for the compiler only.
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+}
+
+unsafe extern "C" fn copy(to: *mut u8, from: *const u8, bytes: usize, pc: u64) -> *mut u8 {
+    // SAFETY: the program asks for exactly this copy.
+    unsafe {
+        range(from as u64, bytes, pc, kind(Operation::Load, 1));
+        range(to as u64, bytes, pc, kind(Operation::Store, 1));
+        libc::memcpy(to.cast(), from.cast(), bytes).cast()
+    }
+}
+
+unsafe extern "C" fn copy_overlapping(
+    to: *mut u8,
+    from: *const u8,
+    bytes: usize,
+    pc: u64,
+) -> *mut u8 {
+    // SAFETY: the program asks for exactly this move.
+    unsafe {
+        range(from as u64, bytes, pc, kind(Operation::Load, 1));
+        range(to as u64, bytes, pc, kind(Operation::Store, 1));
+        libc::memmove(to.cast(), from.cast(), bytes).cast()
+    }
+}
+
+unsafe extern "C" fn fill(to: *mut u8, byte: i32, bytes: usize, pc: u64) -> *mut u8 {
+    // SAFETY: the program asks for exactly this.
+    unsafe {
+        range(to as u64, bytes, pc, kind(Operation::Store, 1));
+        libc::memset(to.cast::<c_void>(), byte, bytes).cast()
+    }
+}
+
+macro_rules! atomics {
+    ($word:ty, $cell:ty, $bytes:literal;
+     $load:ident $do_load:ident $store:ident $do_store:ident
+     $val:ident $do_val:ident $strong:ident $weak:ident $do_flag:ident;
+     $($update:ident $do_update:ident $operation:ident $apply:expr),*) => {
+        with_caller!($load => $do_load, "rdx");
+        with_caller!($store => $do_store, "rcx");
+        with_caller!($val => $do_val, "r9");
+        with_caller!($strong => $do_flag, "r9");
+        with_caller!($weak => $do_flag, "r9");
+        unsafe extern "C" fn $do_load(cell: *const $cell, order: i32, pc: u64) -> $word {
+            let token = begin(cell as u64, pc, ordered(Operation::AtomicLoad, $bytes, order));
+            // SAFETY: the program loads this cell atomically.
+            // ORDERING: SeqCst, the strongest that the caller may have asked for.
+            let found = unsafe { (*cell).load(Ordering::SeqCst) };
+            end(token, u64::from(found), u64::from(found), true);
+            found
+        }
+        unsafe extern "C" fn $do_store(cell: *const $cell, value: $word, order: i32, pc: u64) {
+            let token = begin(cell as u64, pc, ordered(Operation::AtomicStore, $bytes, order));
+            // SAFETY: the program stores to this cell atomically; the old value is for the locks.
+            // ORDERING: SeqCst, as above.
+            let old = unsafe { (*cell).swap(value, Ordering::SeqCst) };
+            end(token, u64::from(old), u64::from(value), true);
+        }
+        unsafe extern "C" fn $do_val(
+            cell: *const $cell, expected: $word, value: $word, order: i32, _failure: i32, pc: u64,
+        ) -> $word {
+            let token = begin(cell as u64, pc, ordered(Operation::CompareExchange, $bytes, order));
+            // SAFETY: the program compares and exchanges this cell.
+            // ORDERING: SeqCst, as above.
+            let done = unsafe {
+                (*cell).compare_exchange(expected, value, Ordering::SeqCst, Ordering::SeqCst)
+            };
+            let (Ok(old) | Err(old)) = done;
+            end(token, u64::from(old), u64::from(value), done.is_ok());
+            old
+        }
+        unsafe extern "C" fn $do_flag(
+            cell: *const $cell, expected: *mut $word, value: $word, order: i32, failure: i32, pc: u64,
+        ) -> i32 {
+            // SAFETY: the program gives both; what was found goes back into `expected`.
+            unsafe {
+                let wanted = *expected;
+                let found = $do_val(cell, wanted, value, order, failure, pc);
+                if found == wanted {
+                    1
+                } else {
+                    *expected = found;
+                    0
+                }
+            }
+        }
+        $(
+            with_caller!($update => $do_update, "rcx");
+            unsafe extern "C" fn $do_update(
+                cell: *const $cell, value: $word, order: i32, pc: u64,
+            ) -> $word {
+                let token = begin(cell as u64, pc, ordered(Operation::$operation, $bytes, order));
+                let apply: fn(&$cell, $word) -> ($word, $word) = $apply;
+                // SAFETY: the program updates this cell atomically.
+                let (old, new) = apply(unsafe { &*cell }, value);
+                end(token, u64::from(old), u64::from(new), true);
+                old
+            }
+        )*
+    };
+}
+
+atomics!(u8, AtomicU8, 1;
+__tsan_atomic8_load load_8 __tsan_atomic8_store store_8
+__tsan_atomic8_compare_exchange_val compare_8 __tsan_atomic8_compare_exchange_strong __tsan_atomic8_compare_exchange_weak compare_flag_8;
+__tsan_atomic8_exchange exchange_8 Exchange |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.swap(value, Ordering::SeqCst);
+    (old, value)
+},
+__tsan_atomic8_fetch_add fetch_add_8 FetchAdd |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_add(value, Ordering::SeqCst);
+    (old, old.wrapping_add(value))
+},
+__tsan_atomic8_fetch_sub fetch_sub_8 FetchAdd |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_sub(value, Ordering::SeqCst);
+    (old, old.wrapping_sub(value))
+},
+__tsan_atomic8_fetch_and fetch_and_8 FetchBits |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_and(value, Ordering::SeqCst);
+    (old, old & value)
+},
+__tsan_atomic8_fetch_or fetch_or_8 FetchBits |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_or(value, Ordering::SeqCst);
+    (old, old | value)
+},
+__tsan_atomic8_fetch_xor fetch_xor_8 FetchBits |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_xor(value, Ordering::SeqCst);
+    (old, old ^ value)
+},
+__tsan_atomic8_fetch_nand fetch_nand_8 FetchBits |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_nand(value, Ordering::SeqCst);
+    (old, !(old & value))
+});
+atomics!(u16, AtomicU16, 2;
+__tsan_atomic16_load load_16 __tsan_atomic16_store store_16
+__tsan_atomic16_compare_exchange_val compare_16 __tsan_atomic16_compare_exchange_strong __tsan_atomic16_compare_exchange_weak compare_flag_16;
+__tsan_atomic16_exchange exchange_16 Exchange |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.swap(value, Ordering::SeqCst);
+    (old, value)
+},
+__tsan_atomic16_fetch_add fetch_add_16 FetchAdd |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_add(value, Ordering::SeqCst);
+    (old, old.wrapping_add(value))
+},
+__tsan_atomic16_fetch_sub fetch_sub_16 FetchAdd |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_sub(value, Ordering::SeqCst);
+    (old, old.wrapping_sub(value))
+},
+__tsan_atomic16_fetch_and fetch_and_16 FetchBits |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_and(value, Ordering::SeqCst);
+    (old, old & value)
+},
+__tsan_atomic16_fetch_or fetch_or_16 FetchBits |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_or(value, Ordering::SeqCst);
+    (old, old | value)
+},
+__tsan_atomic16_fetch_xor fetch_xor_16 FetchBits |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_xor(value, Ordering::SeqCst);
+    (old, old ^ value)
+},
+__tsan_atomic16_fetch_nand fetch_nand_16 FetchBits |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_nand(value, Ordering::SeqCst);
+    (old, !(old & value))
+});
+atomics!(u32, AtomicU32, 4;
+__tsan_atomic32_load load_32 __tsan_atomic32_store store_32
+__tsan_atomic32_compare_exchange_val compare_32 __tsan_atomic32_compare_exchange_strong __tsan_atomic32_compare_exchange_weak compare_flag_32;
+__tsan_atomic32_exchange exchange_32 Exchange |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.swap(value, Ordering::SeqCst);
+    (old, value)
+},
+__tsan_atomic32_fetch_add fetch_add_32 FetchAdd |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_add(value, Ordering::SeqCst);
+    (old, old.wrapping_add(value))
+},
+__tsan_atomic32_fetch_sub fetch_sub_32 FetchAdd |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_sub(value, Ordering::SeqCst);
+    (old, old.wrapping_sub(value))
+},
+__tsan_atomic32_fetch_and fetch_and_32 FetchBits |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_and(value, Ordering::SeqCst);
+    (old, old & value)
+},
+__tsan_atomic32_fetch_or fetch_or_32 FetchBits |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_or(value, Ordering::SeqCst);
+    (old, old | value)
+},
+__tsan_atomic32_fetch_xor fetch_xor_32 FetchBits |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_xor(value, Ordering::SeqCst);
+    (old, old ^ value)
+},
+__tsan_atomic32_fetch_nand fetch_nand_32 FetchBits |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_nand(value, Ordering::SeqCst);
+    (old, !(old & value))
+});
+atomics!(u64, AtomicU64, 8;
+__tsan_atomic64_load load_64 __tsan_atomic64_store store_64
+__tsan_atomic64_compare_exchange_val compare_64 __tsan_atomic64_compare_exchange_strong __tsan_atomic64_compare_exchange_weak compare_flag_64;
+__tsan_atomic64_exchange exchange_64 Exchange |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.swap(value, Ordering::SeqCst);
+    (old, value)
+},
+__tsan_atomic64_fetch_add fetch_add_64 FetchAdd |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_add(value, Ordering::SeqCst);
+    (old, old.wrapping_add(value))
+},
+__tsan_atomic64_fetch_sub fetch_sub_64 FetchAdd |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_sub(value, Ordering::SeqCst);
+    (old, old.wrapping_sub(value))
+},
+__tsan_atomic64_fetch_and fetch_and_64 FetchBits |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_and(value, Ordering::SeqCst);
+    (old, old & value)
+},
+__tsan_atomic64_fetch_or fetch_or_64 FetchBits |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_or(value, Ordering::SeqCst);
+    (old, old | value)
+},
+__tsan_atomic64_fetch_xor fetch_xor_64 FetchBits |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_xor(value, Ordering::SeqCst);
+    (old, old ^ value)
+},
+__tsan_atomic64_fetch_nand fetch_nand_64 FetchBits |cell, value| {
+    // ORDERING: SeqCst, the strongest that the caller may have asked for.
+    let old = cell.fetch_nand(value, Ordering::SeqCst);
+    (old, !(old & value))
+});
+
+/// An atomic update of 16 bytes; the value for the locks is the lower half.
+unsafe fn update_128(
+    cell: *mut u128,
+    kind: u32,
+    pc: u64,
+    change: impl Fn(u128) -> Option<u128>,
+) -> u128 {
+    let token = begin(cell as u64, pc, kind);
+    // SAFETY: the program updates this cell atomically, so it is writable and aligned. Even a load
+    // takes this way, as the instruction set has no other on every processor.
+    let (old, new) = unsafe {
+        let mut old = compare_exchange_16(cell, 0, 0);
+        loop {
+            let Some(new) = change(old) else { break (old, None) };
+            let found = compare_exchange_16(cell, old, new);
+            if found == old {
+                break (old, Some(new));
+            }
+            old = found;
+        }
+    };
+    end(token, old as u64, new.unwrap_or(old) as u64, new.is_some());
+    old
+}
+
+with_caller_aside!(__tsan_atomic128_load => load_128);
+with_caller_aside!(__tsan_atomic128_store => store_128);
+with_caller_aside!(__tsan_atomic128_compare_exchange_val => compare_128);
+with_caller_aside!(__tsan_atomic128_compare_exchange_strong => compare_flag_128);
+with_caller_aside!(__tsan_atomic128_compare_exchange_weak => compare_flag_128);
+
+unsafe extern "C" fn load_128(cell: *mut u128, order: i32) -> u128 {
+    let kind = ordered(Operation::AtomicLoad, 16, order);
+    // SAFETY: as `update_128`.
+    unsafe { update_128(cell, kind, last_caller(), |_| None) }
+}
+
+unsafe extern "C" fn store_128(cell: *mut u128, value: u128, order: i32) {
+    let kind = ordered(Operation::AtomicStore, 16, order);
+    // SAFETY: as `update_128`.
+    unsafe { update_128(cell, kind, last_caller(), |_| Some(value)) };
+}
+
+unsafe extern "C" fn compare_128(
+    cell: *mut u128,
+    expected: u128,
+    value: u128,
+    order: i32,
+    _failure: i32,
+) -> u128 {
+    let kind = ordered(Operation::CompareExchange, 16, order);
+    // SAFETY: as `update_128`.
+    unsafe { update_128(cell, kind, last_caller(), |old| (old == expected).then_some(value)) }
+}
+
+unsafe extern "C" fn compare_flag_128(
+    cell: *mut u128,
+    expected: *mut u128,
+    value: u128,
+    order: i32,
+    failure: i32,
+) -> i32 {
+    // SAFETY: the program gives both; what was found goes back into `expected`.
+    unsafe {
+        let wanted = *expected;
+        let found = compare_128(cell, wanted, value, order, failure);
+        if found == wanted {
+            1
+        } else {
+            *expected = found;
+            0
+        }
+    }
+}
+
+macro_rules! updates_128 {
+    ($($name:ident $target:ident $operation:ident $apply:expr),* $(,)?) => { $(
+        with_caller_aside!($name => $target);
+        unsafe extern "C" fn $target(cell: *mut u128, value: u128, order: i32) -> u128 {
+            let kind = ordered(Operation::$operation, 16, order);
+            let apply: fn(u128, u128) -> u128 = $apply;
+            // SAFETY: as `update_128`.
+            unsafe { update_128(cell, kind, last_caller(), |old| Some(apply(old, value))) }
+        }
+    )* };
+}
+
+updates_128!(
+    __tsan_atomic128_exchange exchange_128 Exchange |_, value| value,
+    __tsan_atomic128_fetch_add fetch_add_128 FetchAdd u128::wrapping_add,
+    __tsan_atomic128_fetch_sub fetch_sub_128 FetchAdd u128::wrapping_sub,
+    __tsan_atomic128_fetch_and fetch_and_128 FetchBits |old, value| old & value,
+    __tsan_atomic128_fetch_or fetch_or_128 FetchBits |old, value| old | value,
+    __tsan_atomic128_fetch_xor fetch_xor_128 FetchBits |old, value| old ^ value,
+    __tsan_atomic128_fetch_nand fetch_nand_128 FetchBits |old, value| !(old & value),
+);

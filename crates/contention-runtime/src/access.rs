@@ -1,0 +1,344 @@
+//! The way of every access: charge it, let an earlier core go first, ask the model.
+//!
+//! # Boundary
+//! Between the compiler's calls ([`crate::abi`]) and the model. What is charged besides accesses, other
+//! modules charge.
+//!
+//! # Concurrency
+//! As [`crate::state`]: the gate is closed from [`begin`] to [`end`], so an atomic operation and what is
+//! noted of it are one step. A switch happens only before an access is charged, never between the charge
+//! and the operation: A1, the order of charges is the order of operations.
+//!
+//! # Why
+//! Ahead of the slowest core a plain access may be by a little (`slack`), which saves most switches;
+//! an atomic one never, since atomics are what threads order themselves by. Weakness: the order of
+//! racing plain accesses is exact only to the slack.
+
+use crate::sites::CALLERS;
+use crate::state::{BUSY, OPEN, PROGRESS, RECORDING, gate, leave, set_gate, simulation};
+use crate::threads::reschedule;
+use std::sync::atomic;
+use uvfs_coherence::Access;
+use uvfs_coherence::profile::{Operation, Ordering};
+
+const OPERATIONS: [Operation; 8] = [
+    Operation::Load,
+    Operation::Store,
+    Operation::AtomicLoad,
+    Operation::AtomicStore,
+    Operation::FetchAdd,
+    Operation::FetchBits,
+    Operation::Exchange,
+    Operation::CompareExchange,
+];
+const ORDERINGS: [Ordering; 6] = [
+    Ordering::Plain,
+    Ordering::Relaxed,
+    Ordering::Acquire,
+    Ordering::Release,
+    Ordering::AcquireRelease,
+    Ordering::SequentiallyConsistent,
+];
+
+/// What an access is, in one word: `bytes << 8 | ordering << 4 | operation`.
+pub(crate) const fn kind(operation: Operation, bytes: u32) -> u32 {
+    bytes << 8 | code(operation)
+}
+
+const fn code(operation: Operation) -> u32 {
+    match operation {
+        Operation::Load => 0,
+        Operation::Store => 1,
+        Operation::AtomicLoad => 2,
+        Operation::AtomicStore => 3,
+        Operation::FetchAdd => 4,
+        Operation::FetchBits => 5,
+        Operation::Exchange => 6,
+        Operation::CompareExchange => 7,
+    }
+}
+
+/// The same for an atomic one, with the ordering as the compilers number it.
+#[inline(always)]
+pub(crate) fn ordered(operation: Operation, bytes: u32, order: i32) -> u32 {
+    const NUMBERS: [u32; 8] = [1, 2, 2, 3, 4, 5, 5, 5];
+    kind(operation, bytes) | NUMBERS[(order & 7) as usize] << 4
+}
+
+pub(crate) fn operation_of(kind: u32) -> Operation {
+    OPERATIONS[(kind & 7) as usize]
+}
+
+pub(crate) fn ordering_of(kind: u32) -> Ordering {
+    ORDERINGS[(kind >> 4 & 7) as usize % ORDERINGS.len()]
+}
+
+pub(crate) fn bytes_of(kind: u32) -> u32 {
+    kind >> 8
+}
+
+/// A plain access is about to happen.
+pub(crate) unsafe extern "C" fn plain(address: u64, pc: u64, kind: u32) {
+    if gate() != OPEN {
+        return elsewhere(address, pc, kind);
+    }
+    set_gate(BUSY);
+    charge(address, pc, kind);
+    set_gate(OPEN);
+}
+
+/// A read and a write of the same place are about to happen; the write is the dearer one.
+pub(crate) unsafe extern "C" fn compound(address: u64, pc: u64, kind: u32) {
+    if gate() != OPEN {
+        return elsewhere(address, pc, kind);
+    }
+    set_gate(BUSY);
+    simulation().scheduler.advance(simulation().costs.compute);
+    charge(address, pc, kind);
+    set_gate(OPEN);
+}
+
+/// So many bytes are about to be accessed.
+pub(crate) unsafe extern "C" fn range(address: u64, bytes: usize, pc: u64, kind: u32) {
+    if bytes == 0 {
+        return;
+    }
+    let end = address + bytes as u64;
+    let mut at = address;
+    while at < end {
+        // No line is shorter than 32 bytes, and no vector register much longer.
+        let piece = ((at | 31) + 1).min(end) - at;
+        // SAFETY: `plain` has no requirements; it looks at no memory of the program.
+        unsafe { plain(at, pc, kind & 0xff | (piece as u32) << 8) };
+        at += piece;
+    }
+}
+
+/// An atomic access that was charged, until [`end`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Token {
+    address: u64,
+    site: u32,
+    kind: u32,
+}
+
+const NOWHERE: u32 = u32::MAX;
+
+/// An atomic operation is about to happen. Closes the gate until [`end`].
+#[inline]
+pub(crate) fn begin(address: u64, pc: u64, kind: u32) -> Token {
+    if gate() != OPEN {
+        elsewhere(address, pc, kind);
+        return Token { address, site: NOWHERE, kind };
+    }
+    set_gate(BUSY);
+    let site = charge(address, pc, kind);
+    Token { address, site, kind }
+}
+
+/// It has happened: the cell held `old`, and now holds `new`. `success` is false for a compare-exchange
+/// that left the cell alone.
+#[inline]
+pub(crate) fn end(token: Token, old: u64, new: u64, success: bool) {
+    if token.site == NOWHERE {
+        return;
+    }
+    crate::locking::observe(token.address, token.kind, token.site, old, new, success);
+    leave();
+}
+
+/// An access where nothing is simulated.
+#[cold]
+fn elsewhere(address: u64, pc: u64, kind: u32) {
+    if gate() == RECORDING {
+        crate::recorded::access(address, pc, kind);
+    }
+}
+
+/// Charges an access, behind the closed gate; the site's number.
+#[inline(always)]
+pub(crate) fn charge(address: u64, pc: u64, kind: u32) -> u32 {
+    let bytes = u64::from(kind >> 8);
+    let state = simulation();
+    if (address & state.line_mask) + bytes > state.line_mask + 1 {
+        return charge_split(address, pc, kind);
+    }
+    charge_one(address, pc, kind, kind)
+}
+
+/// An access of several lines is one access a line, all of one site.
+#[cold]
+#[inline(never)]
+fn charge_split(address: u64, pc: u64, kind: u32) -> u32 {
+    let end = address + u64::from(kind >> 8);
+    let mut at = address;
+    let mut site = NOWHERE;
+    while at < end {
+        let next = ((at | simulation().line_mask) + 1).min(end);
+        site = charge_one(at, pc, kind & 0xff | ((next - at) as u32) << 8, kind);
+        at = next;
+    }
+    site
+}
+
+#[inline(always)]
+fn charge_one(address: u64, pc: u64, kind: u32, whole: u32) -> u32 {
+    let atomic = kind & 0xf > 1;
+    let state = simulation();
+    state.scheduler.advance(state.costs.compute);
+    // SAFETY: `current` is the running thread, which lives as long as it runs.
+    let thread = unsafe { &mut *state.current };
+    if thread.last_address == address && thread.last_pc == pc {
+        if kind & 0xf == code(Operation::AtomicLoad) {
+            // The same load again with nothing between: a turn of a spin loop.
+            state.scheduler.advance(state.costs.pause);
+        }
+    } else {
+        thread.last_address = address;
+        thread.last_pc = pc;
+    }
+    if state.scheduler.must_yield(if atomic { 0 } else { state.slack }) {
+        reschedule();
+    }
+    let state = simulation();
+    // SAFETY: as above; `reschedule` comes back on this thread.
+    let thread = unsafe { &mut *state.current };
+    thread.accesses += 1;
+    let site = state.sites.number(pc, whole, thread.context_hash(), || thread.callers());
+    let access = Access { address, bytes: kind >> 8, operation: operation_of(kind) };
+    let core = state.scheduler.current_core();
+    let now = state.scheduler.now();
+    // ORDERING: Relaxed; as in `enter`.
+    PROGRESS.store(now, atomic::Ordering::Relaxed);
+    thread.last_begin = now;
+    thread.last_site = site;
+    let outcome = state.model.access(core, now, site, &access);
+    state.scheduler.advance_to(outcome.finish);
+    if let Some(miss) = &outcome.miss {
+        thread.misses += 1;
+        thread.stalled += outcome.finish - now;
+        state.samples.miss(address, site, core, miss);
+    }
+    if outcome.contended {
+        state.samples.heat(address, kind, core);
+    }
+    site
+}
+
+/// A function begins; `stack` is where its return address is kept.
+pub(crate) unsafe extern "C" fn function_entry(caller: u64, stack: u64) {
+    if gate() != OPEN {
+        if gate() == RECORDING {
+            crate::recorded::function_entry(caller, stack);
+        }
+        return;
+    }
+    let state = simulation();
+    state.scheduler.advance(state.costs.call);
+    // ORDERING: Relaxed; as in `enter`.
+    PROGRESS.store(state.scheduler.now(), atomic::Ordering::Relaxed);
+    // SAFETY: as in `charge_one`.
+    unsafe { (*state.current).push(caller, stack) };
+}
+
+/// A function ends.
+pub(crate) fn function_exit() {
+    if gate() != OPEN {
+        if gate() == RECORDING {
+            crate::recorded::function_exit();
+        }
+        return;
+    }
+    // SAFETY: as in `charge_one`.
+    unsafe { (*simulation().current).pop() };
+}
+
+/// The functions around an access: a stack of return addresses that the compiler's calls maintain.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    /// Of the innermost functions.
+    hash: u64,
+    frames: Vec<Frame>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Frame {
+    caller: u64,
+    stack: u64,
+    hash: u64,
+}
+
+impl Frames {
+    /// Enters a function. Frames that `longjmp` or an exception left are below the new one, and go.
+    #[inline]
+    pub(crate) fn push(&mut self, caller: u64, stack: u64) {
+        while self.frames.last().is_some_and(|last| last.stack <= stack) {
+            self.frames.pop();
+        }
+        let mut hash = caller.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut weight = 0xbf58_476d_1ce4_e5b9_u64;
+        for frame in self.frames.iter().rev().take(CALLERS - 1) {
+            hash ^= frame.caller.wrapping_mul(weight).rotate_left(21);
+            weight = weight.wrapping_mul(weight);
+        }
+        self.frames.push(Frame { caller, stack, hash });
+        self.hash = hash;
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) {
+        self.frames.pop();
+        self.hash = self.frames.last().map_or(0, |frame| frame.hash);
+    }
+
+    #[inline]
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    pub(crate) fn callers(&self) -> [u64; CALLERS] {
+        let mut callers = [0; CALLERS];
+        for (caller, frame) in callers.iter_mut().zip(self.frames.iter().rev()) {
+            *caller = frame.caller;
+        }
+        callers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_says_what_it_was_made_of() {
+        for operation in OPERATIONS {
+            for (order, ordering) in
+                [(0, Ordering::Relaxed), (2, Ordering::Acquire), (3, Ordering::Release)]
+            {
+                for bytes in [1, 2, 4, 8, 16, 64] {
+                    let kind = ordered(operation, bytes, order);
+                    assert_eq!(operation_of(kind), operation);
+                    assert_eq!(ordering_of(kind), ordering);
+                    assert_eq!(bytes_of(kind), bytes);
+                }
+            }
+            assert_eq!(ordering_of(kind(operation, 8)), Ordering::Plain);
+        }
+    }
+
+    #[test]
+    fn frames_that_a_jump_left_are_dropped() {
+        let mut frames = Frames::default();
+        frames.push(1, 100);
+        frames.push(2, 90);
+        let inner = frames.hash();
+        frames.push(3, 80);
+        // Both inner functions are left by a jump; the outermost then calls another.
+        frames.push(4, 95);
+        assert_eq!(frames.callers(), [4, 1, 0, 0]);
+        frames.pop();
+        frames.push(2, 90);
+        assert_eq!(frames.hash(), inner);
+        assert_eq!(frames.callers(), [2, 1, 0, 0]);
+    }
+}

@@ -1,0 +1,282 @@
+//! The allocator's functions: the next allocator serves them, the runtime notes what it gave.
+//!
+//! # Boundary
+//! Notes and charges; never switches, since the C library calls these with locks of its own held.
+//!
+//! # Concurrency
+//! As [`crate::state`].
+//!
+//! # Why
+//! The return addresses at the call tell the type of what is allocated; they are read by walking frame
+//! pointers, which costs a few loads. Weakness: code without frame pointers between cuts the walk short;
+//! what is allocated before the program's first constructor is not known.
+
+use crate::next::{Next, next};
+use crate::objects::{FRAMES, allocated, freed};
+use crate::state::{OPEN, RECORDING, enter, gate, leave, simulation};
+use crate::switch::with_frame;
+use crate::threads::current;
+use libc::{c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What the look-up of the next allocator itself allocates: from here, never freed.
+const EARLY_BYTES: usize = 64 << 10;
+#[repr(align(4096))]
+struct Early(std::cell::UnsafeCell<[u8; EARLY_BYTES]>);
+// SAFETY: pieces of it are given out once each (`early`).
+unsafe impl Sync for Early {}
+static EARLY: Early = Early(std::cell::UnsafeCell::new([0; EARLY_BYTES]));
+static EARLY_NEXT: AtomicUsize = AtomicUsize::new(0);
+
+fn early(bytes: usize) -> *mut c_void {
+    let bytes = bytes.next_multiple_of(64);
+    // ORDERING: Relaxed; each caller gets a piece of its own, and nothing is reached through the number.
+    let start = EARLY_NEXT.fetch_add(bytes, Ordering::Relaxed);
+    if start + bytes > EARLY_BYTES {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: within the array, which nobody else refers to.
+    unsafe { EARLY.0.get().cast::<u8>().add(start).cast() }
+}
+
+fn is_early(block: *mut c_void) -> bool {
+    let start = EARLY.0.get() as usize;
+    (start..start + EARLY_BYTES).contains(&(block as usize))
+}
+
+/// Set while the next allocator is looked up.
+static LOOKING: AtomicUsize = AtomicUsize::new(0);
+static MALLOC: Next = Next::new(c"malloc");
+static CALLOC: Next = Next::new(c"calloc");
+
+fn look_up(next: &Next) -> Option<usize> {
+    // ORDERING: Relaxed; before the program's first thread, or the answer is there already.
+    if LOOKING.load(Ordering::Relaxed) != 0 {
+        return None;
+    }
+    LOOKING.store(1, Ordering::Relaxed);
+    let address = next.address();
+    LOOKING.store(0, Ordering::Relaxed);
+    Some(address)
+}
+
+unsafe fn original_malloc(bytes: usize) -> *mut c_void {
+    match look_up(&MALLOC) {
+        None => early(bytes),
+        // SAFETY: the next allocator's function.
+        Some(address) => unsafe {
+            std::mem::transmute::<usize, unsafe extern "C" fn(usize) -> *mut c_void>(address)(bytes)
+        },
+    }
+}
+
+unsafe fn original_calloc(count: usize, bytes: usize) -> *mut c_void {
+    match look_up(&CALLOC) {
+        None => count.checked_mul(bytes).map_or(std::ptr::null_mut(), early),
+        // SAFETY: the next allocator's function.
+        Some(address) => unsafe {
+            type Calloc = unsafe extern "C" fn(usize, usize) -> *mut c_void;
+            std::mem::transmute::<usize, Calloc>(address)(count, bytes)
+        },
+    }
+}
+
+/// Return addresses from `pc` on outwards, by frame pointers from `frame` on.
+fn walk(pc: u64, frame: u64, (low, high): (u64, u64)) -> [u64; FRAMES] {
+    let mut frames = [0; FRAMES];
+    frames[0] = pc;
+    let mut frame = frame;
+    let mut before = low;
+    for slot in &mut frames[1..] {
+        if frame <= before || frame.saturating_add(16) > high || !frame.is_multiple_of(8) {
+            break;
+        }
+        // SAFETY: between the running thread's last frame and the end of its stack, all of which is
+        // mapped: frames further out are at higher addresses.
+        let (next, back) = unsafe { (*(frame as *const u64), *((frame + 8) as *const u64)) };
+        if back < 4096 {
+            break;
+        }
+        *slot = back;
+        before = frame;
+        frame = next;
+    }
+    frames
+}
+
+/// Notes an allocation. Behind the closed gate.
+fn note(block: *mut c_void, bytes: usize, pc: u64, frame: u64) {
+    let state = simulation();
+    state.scheduler.advance(state.costs.allocate);
+    if !block.is_null() {
+        allocated(block as u64, bytes as u64, &walk(pc, frame, current().stack));
+    }
+}
+
+/// Notes one of a recorded run.
+fn recorded(block: *mut c_void, bytes: usize, pc: u64, frame: u64) {
+    if gate() == RECORDING && !block.is_null() {
+        let frames = |stack| walk(pc, frame, stack);
+        crate::recorded::allocated(block as u64, bytes as u64, frames);
+    }
+}
+
+/// Makes an allocation and notes it.
+fn noted(bytes: usize, pc: u64, frame: u64, make: impl FnOnce() -> *mut c_void) -> *mut c_void {
+    if !enter() {
+        let block = make();
+        recorded(block, bytes, pc, frame);
+        return block;
+    }
+    let block = make();
+    note(block, bytes, pc, frame);
+    leave();
+    block
+}
+
+with_frame!(malloc => heap_malloc, "rsi", "rdx");
+unsafe extern "C" fn heap_malloc(bytes: usize, pc: u64, frame: u64) -> *mut c_void {
+    // SAFETY: the program's request.
+    noted(bytes, pc, frame, || unsafe { original_malloc(bytes) })
+}
+
+with_frame!(calloc => heap_calloc, "rdx", "rcx");
+unsafe extern "C" fn heap_calloc(count: usize, bytes: usize, pc: u64, frame: u64) -> *mut c_void {
+    // SAFETY: the program's request.
+    let make = || unsafe { original_calloc(count, bytes) };
+    noted(count.saturating_mul(bytes), pc, frame, make)
+}
+
+with_frame!(aligned_alloc => heap_aligned_alloc, "rdx", "rcx");
+unsafe extern "C" fn heap_aligned_alloc(
+    align: usize,
+    bytes: usize,
+    pc: u64,
+    frame: u64,
+) -> *mut c_void {
+    // SAFETY: the program's request.
+    noted(bytes, pc, frame, || unsafe {
+        next!(c"aligned_alloc": (usize, usize) -> *mut c_void)(align, bytes)
+    })
+}
+
+with_frame!(memalign => heap_memalign, "rdx", "rcx");
+unsafe extern "C" fn heap_memalign(align: usize, bytes: usize, pc: u64, frame: u64) -> *mut c_void {
+    // SAFETY: the program's request.
+    noted(bytes, pc, frame, || unsafe {
+        next!(c"memalign": (usize, usize) -> *mut c_void)(align, bytes)
+    })
+}
+
+with_frame!(valloc => heap_valloc, "rsi", "rdx");
+unsafe extern "C" fn heap_valloc(bytes: usize, pc: u64, frame: u64) -> *mut c_void {
+    // SAFETY: the program's request.
+    noted(bytes, pc, frame, || unsafe { next!(c"valloc": (usize) -> *mut c_void)(bytes) })
+}
+
+with_frame!(posix_memalign => heap_posix_memalign, "rcx", "r8");
+unsafe extern "C" fn heap_posix_memalign(
+    result: *mut *mut c_void,
+    align: usize,
+    bytes: usize,
+    pc: u64,
+    frame: u64,
+) -> c_int {
+    let entered = enter();
+    // SAFETY: the program's request; on success the result is set.
+    unsafe {
+        let original = next!(c"posix_memalign": (*mut *mut c_void, usize, usize) -> c_int);
+        let error = original(result, align, bytes);
+        if entered {
+            if error == 0 {
+                note(*result, bytes, pc, frame);
+            }
+            leave();
+        } else if error == 0 {
+            recorded(*result, bytes, pc, frame);
+        }
+        error
+    }
+}
+
+with_frame!(realloc => heap_realloc, "rdx", "rcx");
+unsafe extern "C" fn heap_realloc(
+    block: *mut c_void,
+    bytes: usize,
+    pc: u64,
+    frame: u64,
+) -> *mut c_void {
+    if is_early(block) {
+        // SAFETY: the program's request; the old block is readable up to the array's end.
+        unsafe {
+            let new = heap_malloc(bytes, pc, frame);
+            let left = EARLY.0.get() as usize + EARLY_BYTES - block as usize;
+            if !new.is_null() {
+                libc::memcpy(new, block, bytes.min(left));
+            }
+            return new;
+        }
+    }
+    let original = next!(c"realloc": (*mut c_void, usize) -> *mut c_void);
+    if !enter() {
+        if gate() == RECORDING && !block.is_null() {
+            crate::recorded::freed(block as u64);
+        }
+        // SAFETY: handed on as it came.
+        let new = unsafe { original(block, bytes) };
+        recorded(new, bytes, pc, frame);
+        return new;
+    }
+    // The old object ends before the allocator can give its memory to another. If there is no room it
+    // lives on unnoted.
+    if !block.is_null() {
+        freed(block as u64);
+    }
+    // SAFETY: the program's request.
+    let new = unsafe { original(block, bytes) };
+    note(new, bytes, pc, frame);
+    leave();
+    new
+}
+
+with_frame!(reallocarray => heap_reallocarray, "rcx", "r8");
+unsafe extern "C" fn heap_reallocarray(
+    block: *mut c_void,
+    count: usize,
+    bytes: usize,
+    pc: u64,
+    frame: u64,
+) -> *mut c_void {
+    match count.checked_mul(bytes) {
+        // SAFETY: the program's request.
+        Some(bytes) => unsafe { heap_realloc(block, bytes, pc, frame) },
+        None => {
+            // SAFETY: the running thread's own error number.
+            unsafe { *libc::__errno_location() = libc::ENOMEM };
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// Interposed.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn free(block: *mut c_void) {
+    if block.is_null() || is_early(block) {
+        return;
+    }
+    let original = next!(c"free": (*mut c_void));
+    if gate() == OPEN && enter() {
+        let state = simulation();
+        state.scheduler.advance(state.costs.allocate);
+        freed(block as u64);
+        // SAFETY: the program gives it back.
+        unsafe { original(block) };
+        leave();
+        return;
+    }
+    if gate() == RECORDING {
+        crate::recorded::freed(block as u64);
+    }
+    // SAFETY: handed on as it came.
+    unsafe { original(block) };
+}

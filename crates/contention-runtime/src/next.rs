@@ -1,0 +1,92 @@
+//! The functions that this library stands before: the next definition of each name.
+//!
+//! # Boundary
+//! Look-up only.
+//!
+//! # Concurrency
+//! A pointer is looked up by whoever needs it first, perhaps by two at once; both find the same.
+//!
+//! # Why
+//! `dlsym(RTLD_NEXT)` finds the C library, or another library that was preloaded after this one, such as
+//! an allocator. Weakness: what an executable defines itself comes before this library, and is not seen.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// One name, looked up on first use.
+pub(crate) struct Next {
+    name: &'static CStr,
+    version: Option<&'static CStr>,
+    found: AtomicUsize,
+}
+
+impl Next {
+    pub(crate) const fn new(name: &'static CStr) -> Self {
+        Self { name, version: None, found: AtomicUsize::new(0) }
+    }
+
+    /// Of a name that the C library has in two versions, the newer.
+    pub(crate) const fn versioned(name: &'static CStr, version: &'static CStr) -> Self {
+        Self { name, version: Some(version), found: AtomicUsize::new(0) }
+    }
+
+    /// Its address; zero when there is none.
+    #[inline]
+    pub(crate) fn address(&self) -> usize {
+        // ORDERING: Relaxed; the function was there before the process was.
+        let found = self.found.load(Ordering::Relaxed);
+        if found != 0 { found } else { self.look_up() }
+    }
+
+    #[cold]
+    fn look_up(&self) -> usize {
+        // SAFETY: both strings end in zero.
+        let mut found = unsafe {
+            match self.version {
+                Some(version) => {
+                    libc::dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), version.as_ptr())
+                }
+                None => std::ptr::null_mut(),
+            }
+        } as usize;
+        if found == 0 {
+            // SAFETY: the string ends in zero.
+            found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) } as usize;
+        }
+        // ORDERING: Relaxed; as in `address`.
+        self.found.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// Calls the next function of a name: `next!(c"close": (i32) -> i32)(descriptor)`.
+macro_rules! next {
+    ($name:literal : ($($argument:ty),* $(,)?) $(-> $result:ty)?) => {
+        next!(@ $crate::next::Next::new($name), $name, ($($argument),*) $(-> $result)?)
+    };
+    ($name:literal @ $version:literal : ($($argument:ty),* $(,)?) $(-> $result:ty)?) => {
+        next!(@ $crate::next::Next::versioned($name, $version), $name, ($($argument),*) $(-> $result)?)
+    };
+    (@ $make:expr, $name:literal, ($($argument:ty),* $(,)?) $(-> $result:ty)?) => {{
+        static NEXT: $crate::next::Next = $make;
+        let address = NEXT.address();
+        if address == 0 {
+            $crate::next::missing($name);
+        }
+        type Function = unsafe extern "C-unwind" fn($($argument),*) $(-> $result)?;
+        #[allow(unused_unsafe)] // The call site often stands in an unsafe block of its own.
+        // SAFETY: it is the C library's function of this name, whose type the call site states.
+        let function = unsafe { std::mem::transmute::<usize, Function>(address) };
+        function
+    }};
+}
+pub(crate) use next;
+
+/// Ends the process: the program calls what the C library does not have.
+#[cold]
+pub(crate) fn missing(name: &CStr) -> ! {
+    crate::message(&format!("the C library has no `{}`", name.to_string_lossy()));
+    // SAFETY: ends the process.
+    unsafe { crate::switch::system_call(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]) };
+    unreachable!("the process has ended")
+}

@@ -1,0 +1,686 @@
+//! Threads: real ones for their stacks and thread-local variables, run one at a time by the master.
+//!
+//! # Boundary
+//! Making, running, ending and joining threads. Who runs next is the scheduler's choice; how one context
+//! becomes another is [`crate::switch`]'s.
+//!
+//! # Concurrency
+//! The protocol of [`crate::switch`] (S1 to S5), with these states of a thread:
+//! ```text
+//!   made ── parked ──▶ runs, by the master's hand ──▶ ended ──▶ buried
+//!                                                       │  joined, or detached
+//! ```
+//! T1. `ready` is set by the real thread when it has parked; the master makes the thread known to the
+//!     scheduler only then.
+//! T2. `wake` is set by the master when the thread has ended and the master has switched away from it.
+//!     The master then joins it, and only then goes on: while a real thread runs, the master does not.
+//! T3. A thread that ended is woken when it is joined or detached, not before, so that its `pthread_t`
+//!     names it as long as the program may use it.
+//! T4. Destructors of thread-local variables and of keys run before the end, as part of the program; when
+//!     the real thread comes to its own list, that is empty.
+//!
+//! What if a thread stops here: a real thread that never parks stops the master in `create`, as it would
+//! any caller whose new thread were never run; one that is woken executes only the C library's own end.
+//!
+//! # Why
+//! The C library must have made a stack and a thread control block for it to work on them. Weakness: one
+//! real thread and four system calls for each thread.
+
+use crate::access::Frames;
+use crate::next::next;
+use crate::sites::CALLERS;
+use crate::state::{OPEN, enter, gate, leave, simulation};
+use crate::switch::{CleanupBuffer, Context, call_caught, park, switch, system_call, thread_base};
+use crate::waiting::{Cause, Woken, count_runnable, wait, wake};
+use libc::{c_int, c_void, pthread_attr_t, pthread_t};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use uvfs_coherence::{Next, Ticks};
+
+/// A thread's start routine.
+pub(crate) type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+/// Destructor of a thread-local variable or of a key.
+type Destructor = unsafe extern "C-unwind" fn(*mut c_void);
+
+const SIDE_BYTES: usize = 32 << 10;
+
+/// One thread of the program.
+pub(crate) struct Thread {
+    context: Context,
+    /// Start of the stack that it parks on.
+    pub(crate) side: usize,
+    ready: AtomicU32,
+    wake: AtomicU32,
+    start: Option<Start>,
+    argument: *mut c_void,
+    result: *mut c_void,
+    pub(crate) id: usize,
+    pub(crate) handle: pthread_t,
+    /// The kernel's number.
+    pub(crate) number: i32,
+    pub(crate) base: u64,
+    /// The stack, lowest and past the highest address.
+    pub(crate) stack: (u64, u64),
+    frames: Frames,
+    pub(crate) last_address: u64,
+    pub(crate) last_pc: u64,
+    pub(crate) last_begin: Ticks,
+    pub(crate) last_site: u32,
+    pub(crate) accesses: u64,
+    pub(crate) misses: u64,
+    pub(crate) stalled: Ticks,
+    pub(crate) first_core: usize,
+    pub(crate) cause: Option<Cause>,
+    destructors: Vec<(Destructor, *mut c_void)>,
+    detached: bool,
+    joined: bool,
+    pub(crate) ended: bool,
+}
+
+impl Thread {
+    fn new(id: usize) -> Self {
+        Self {
+            context: Context::default(),
+            side: 0,
+            ready: AtomicU32::new(0),
+            wake: AtomicU32::new(0),
+            start: None,
+            argument: std::ptr::null_mut(),
+            result: std::ptr::null_mut(),
+            id,
+            handle: 0,
+            number: 0,
+            base: 0,
+            stack: (0, 0),
+            frames: Frames::default(),
+            last_address: 0,
+            last_pc: 0,
+            last_begin: 0,
+            last_site: 0,
+            accesses: 0,
+            misses: 0,
+            stalled: 0,
+            first_core: 0,
+            cause: None,
+            destructors: Vec::new(),
+            detached: false,
+            joined: false,
+            ended: false,
+        }
+    }
+
+    /// The process's first thread, which is the caller; its stack ends at `top`.
+    pub(crate) fn first(top: u64) -> Self {
+        let mut thread = Self::new(0);
+        thread.context = Context::here();
+        thread.base = thread_base() as u64;
+        // SAFETY: neither call touches memory.
+        unsafe {
+            thread.handle = libc::pthread_self();
+            thread.number = system_call(libc::SYS_gettid, [0; 6]) as i32;
+        }
+        // The kernel lets it grow; eight megabytes are the usual limit.
+        thread.stack = (top.saturating_sub(8 << 20), top);
+        thread
+    }
+
+    #[inline]
+    pub(crate) fn context_hash(&self) -> u64 {
+        self.frames.hash()
+    }
+
+    pub(crate) fn callers(&self) -> [u64; CALLERS] {
+        self.frames.callers()
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, caller: u64, stack: u64) {
+        self.frames.push(caller, stack);
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) {
+        self.frames.pop();
+    }
+}
+
+/// The thread that runs. Behind the closed gate.
+pub(crate) fn current() -> &'static mut Thread {
+    // SAFETY: `current` is the running thread, which lives to the end of the process; behind the gate
+    // there is no other reference to it.
+    unsafe { &mut *simulation().current }
+}
+
+/// Lets whoever is first in virtual time go on; the caller comes back when it is first again. Behind the
+/// closed gate.
+#[cold]
+#[inline(never)]
+pub(crate) fn reschedule() {
+    run_next();
+}
+
+/// As [`reschedule`]; the caller may also have blocked or ended.
+pub(crate) fn run_next() {
+    match simulation().scheduler.next() {
+        Next::Run(thread) => switch_to(thread),
+        Next::Deadlock => crate::watchdog::deadlock(),
+    }
+}
+
+fn switch_to(thread: usize) {
+    let state = simulation();
+    let from = state.current;
+    let to: *mut Thread = &mut *state.threads[thread];
+    if from == to {
+        return;
+    }
+    state.current = to;
+    // SAFETY: the master runs this (G2), both threads live to the end of the process, and `to` was
+    // parked or switched away from: it is known to the scheduler (T1) and did not end. No reference
+    // to the simulation is used after (G3).
+    unsafe { switch(&mut (*from).context, &(*to).context) };
+    bury_ended();
+}
+
+/// Whoever runs next after a detached thread ended lets the real one end too.
+fn bury_ended() {
+    if let Some(thread) = simulation().ended.take() {
+        bury(thread);
+    }
+}
+
+/// Lets the real thread end (T2). The thread has ended and was switched away from.
+fn bury(thread: usize) {
+    let state = simulation();
+    let thread: &mut Thread = &mut state.threads[thread];
+    crate::objects::forget_stack(thread);
+    // ORDERING: Release, partner `sleep`: the thread sees the context that the last switch kept.
+    thread.wake.store(1, Ordering::Release);
+    futex_wake(&thread.wake);
+    let mut result = std::ptr::null_mut();
+    // SAFETY: the real thread is joinable (`create`) and nobody else joins it.
+    unsafe {
+        next!(c"pthread_join": (pthread_t, *mut *mut c_void) -> c_int)(thread.handle, &mut result)
+    };
+    // SAFETY: nobody parks there any more; mapped by `create`.
+    unsafe { crate::memory::unmap(thread.side as *mut u8, SIDE_BYTES) };
+    thread.side = 0;
+    thread.frames = Frames::default();
+    thread.destructors = Vec::new();
+    let handle = thread.handle;
+    simulation().objects.handles.remove(&handle);
+}
+
+fn futex_wake(word: &AtomicU32) {
+    let arguments = [word.as_ptr() as usize, 129, 1, 0, 0, 0];
+    // SAFETY: wakes whoever waits on the word; touches no memory.
+    unsafe { system_call(libc::SYS_futex, arguments) };
+}
+
+fn futex_wait(word: &AtomicU32) {
+    // ORDERING: Acquire, partner the store before `futex_wake`.
+    while word.load(Ordering::Acquire) == 0 {
+        let arguments = [word.as_ptr() as usize, 128, 0, 0, 0, 0];
+        // SAFETY: sleeps while the word is zero; touches no memory.
+        unsafe { system_call(libc::SYS_futex, arguments) };
+    }
+}
+
+/// What a real thread does while the master runs it: nothing, on a stack of its own (S2).
+unsafe extern "C" fn sleep(thread: usize) {
+    // SAFETY: the thread lives to the end of the process; only its two words are touched.
+    let (ready, wake) = unsafe {
+        let thread = thread as *const Thread;
+        (&(*thread).ready, &(*thread).wake)
+    };
+    // ORDERING: Release, partner `create`: who sees it sees the context that `park` kept (T1).
+    ready.store(1, Ordering::Release);
+    futex_wake(ready);
+    futex_wait(wake);
+}
+
+/// Where every real thread begins.
+unsafe extern "C-unwind" fn native_start(thread: *mut c_void) -> *mut c_void {
+    let thread = thread.cast::<Thread>();
+    // SAFETY: `create` waits until we have parked, so the thread is ours; then the master comes here (T1).
+    unsafe {
+        (*thread).context = Context::here();
+        (*thread).base = thread_base() as u64;
+        (*thread).number = system_call(libc::SYS_gettid, [0; 6]) as i32;
+        park(&mut (*thread).context, (*thread).side + SIDE_BYTES, sleep, thread as usize);
+    }
+    // From here on the master runs this, behind the closed gate.
+    bury_ended();
+    let mut buffer = CleanupBuffer::new();
+    // SAFETY: the program gave the routine and its argument; this is its thread (S4).
+    unsafe {
+        let (start, argument) = ((*thread).start, (*thread).argument);
+        if let Some(start) = start {
+            leave();
+            // What a cancelled thread gives; one that calls `pthread_exit` says what it gives itself.
+            (*thread).result = usize::MAX as *mut c_void;
+            call_caught(&mut buffer, start, argument, &mut (*thread).result);
+        }
+        run_destructors();
+        finish(thread);
+        // From here on the real thread runs this, and the master waits for its end (T2).
+        (*thread).result
+    }
+}
+
+/// The end of a thread: the master switches away for ever.
+///
+/// # Safety
+/// `thread` is the running one.
+unsafe fn finish(thread: *mut Thread) {
+    if !enter() {
+        // The simulation is over, and the process is about to be.
+        crate::process::leave_now(0);
+    }
+    let state = simulation();
+    // SAFETY: by this function's own contract.
+    let (id, detached) = unsafe {
+        (*thread).ended = true;
+        ((*thread).id, (*thread).detached)
+    };
+    state.parallel_to = state.parallel_to.max(state.scheduler.now());
+    if detached {
+        state.ended = Some(id);
+    }
+    wake(Cause::Join(id), 1, u32::MAX);
+    state.alive -= 1;
+    if state.alive == 0 {
+        wake(Cause::Others, 1, u32::MAX);
+    }
+    simulation().scheduler.exit();
+    count_runnable(-1);
+    run_next();
+}
+
+/// Interposed `pthread_create`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn pthread_create(
+    handle: *mut pthread_t,
+    attributes: *const pthread_attr_t,
+    start: Start,
+    argument: *mut c_void,
+) -> c_int {
+    let create = next!(c"pthread_create": (*mut pthread_t, *const pthread_attr_t, Start, *mut c_void) -> c_int);
+    if !enter() {
+        // SAFETY: handed on as it came.
+        return unsafe { create(handle, attributes, start, argument) };
+    }
+    // SAFETY: the program's arguments, by the contract of `pthread_create`.
+    let result = unsafe { create_virtual(handle, attributes, start, argument, create) };
+    if result == 0 && simulation().scheduler.must_yield(0) {
+        reschedule();
+    }
+    leave();
+    result
+}
+
+type Create =
+    unsafe extern "C-unwind" fn(*mut pthread_t, *const pthread_attr_t, Start, *mut c_void) -> c_int;
+
+unsafe fn create_virtual(
+    handle: *mut pthread_t,
+    attributes: *const pthread_attr_t,
+    start: Start,
+    argument: *mut c_void,
+    create: Create,
+) -> c_int {
+    let state = simulation();
+    let id = state.threads.len();
+    let mut thread = Box::new(Thread::new(id));
+    let side = crate::memory::map(SIDE_BYTES);
+    if side.is_null() {
+        return libc::EAGAIN;
+    }
+    thread.side = side as usize;
+    thread.start = Some(start);
+    thread.argument = argument;
+    let mut stack_bytes = 8 << 20;
+    // SAFETY: `attributes` is the program's or null; the detached state is put back below.
+    unsafe {
+        if !attributes.is_null() {
+            let mut detached = 0;
+            next!(c"pthread_attr_getdetachstate": (*const pthread_attr_t, *mut c_int) -> c_int)(
+                attributes,
+                &mut detached,
+            );
+            thread.detached = detached == libc::PTHREAD_CREATE_DETACHED;
+            libc::pthread_attr_getstacksize(attributes, &mut stack_bytes);
+            if thread.detached {
+                let joinable = libc::PTHREAD_CREATE_JOINABLE;
+                libc::pthread_attr_setdetachstate(attributes.cast_mut(), joinable);
+            }
+        }
+    }
+    let pointer: *mut Thread = &mut *thread;
+    let all = !0_u64;
+    let mut before = 0_u64;
+    let mut made: pthread_t = 0;
+    // The real thread takes no signals: it inherits this mask.
+    // SAFETY: both masks are of the kernel's size, eight bytes; `pointer` lives on in `threads`.
+    let result = unsafe {
+        set_mask(&all, &mut before);
+        let result = create(&mut made, attributes, native_start, pointer.cast());
+        set_mask(&before, std::ptr::null_mut());
+        result
+    };
+    if thread.detached {
+        let detached = libc::PTHREAD_CREATE_DETACHED;
+        // SAFETY: as above; what we changed is put back.
+        unsafe { libc::pthread_attr_setdetachstate(attributes.cast_mut(), detached) };
+    }
+    if result != 0 {
+        // SAFETY: no thread was made that could park there.
+        unsafe { crate::memory::unmap(side, SIDE_BYTES) };
+        return result;
+    }
+    // Acquires what `sleep` released (T1).
+    futex_wait(&thread.ready);
+    // SAFETY: the program gave room for it.
+    unsafe { *handle = made };
+    thread.handle = made;
+    let top = thread.base;
+    thread.stack = (top.saturating_sub(stack_bytes as u64), top);
+    state.scheduler.advance(state.costs.thread_create);
+    let now = state.scheduler.now();
+    state.parallel_from.get_or_insert(now);
+    let scheduled = state.scheduler.spawn(now + state.costs.thread_start);
+    debug_assert_eq!(scheduled, id, "both count threads from zero");
+    if let Some(mask) =
+        state.attribute_masks.get(&(attributes as u64)).filter(|_| !attributes.is_null())
+    {
+        state.scheduler.set_affinity(id, mask);
+    }
+    thread.first_core = state.scheduler.core(id);
+    state.objects.handles.insert(made, id);
+    state.threads.push(thread);
+    state.alive += 1;
+    count_runnable(1);
+    0
+}
+
+unsafe fn set_mask(new: *const u64, old: *mut u64) {
+    let arguments = [libc::SIG_SETMASK as usize, new as usize, old as usize, 8, 0, 0];
+    // SAFETY: by this function's caller.
+    unsafe { system_call(libc::SYS_rt_sigprocmask, arguments) };
+}
+
+/// Joins: `until` is a deadline in virtual time; `Some(0)` does not wait.
+unsafe fn join(
+    handle: pthread_t,
+    result: *mut *mut c_void,
+    until: Option<Ticks>,
+    wait_for: bool,
+) -> Option<c_int> {
+    let state = simulation();
+    let id = *state.objects.handles.get(&handle)?;
+    let me = state.scheduler.current();
+    if id == me {
+        return Some(libc::EDEADLK);
+    }
+    if id == 0 || state.threads[id].detached || state.threads[id].joined {
+        return Some(libc::EINVAL);
+    }
+    if !state.threads[id].ended {
+        if !wait_for {
+            return Some(libc::EBUSY);
+        }
+        state.scheduler.advance(state.costs.futex_wait);
+        state.threads[id].joined = true;
+        let woken = wait(Cause::Join(id), until, u32::MAX);
+        simulation().threads[id].joined = false;
+        if woken == Woken::ByDeadline && !simulation().threads[id].ended {
+            return Some(libc::ETIMEDOUT);
+        }
+    }
+    let state = simulation();
+    state.threads[id].joined = true;
+    let value = state.threads[id].result;
+    bury(id);
+    if !result.is_null() {
+        // SAFETY: the program gave room for it.
+        unsafe { *result = value };
+    }
+    Some(0)
+}
+
+/// Interposed.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn pthread_join(handle: pthread_t, result: *mut *mut c_void) -> c_int {
+    if enter() {
+        // SAFETY: the program's arguments.
+        let done = unsafe { join(handle, result, None, true) };
+        leave();
+        if let Some(done) = done {
+            return done;
+        }
+    }
+    // SAFETY: handed on as it came.
+    unsafe { next!(c"pthread_join": (pthread_t, *mut *mut c_void) -> c_int)(handle, result) }
+}
+
+/// Interposed.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn pthread_tryjoin_np(handle: pthread_t, result: *mut *mut c_void) -> c_int {
+    if enter() {
+        // SAFETY: the program's arguments.
+        let done = unsafe { join(handle, result, None, false) };
+        leave();
+        if let Some(done) = done {
+            return done;
+        }
+    }
+    // SAFETY: handed on as it came.
+    unsafe { next!(c"pthread_tryjoin_np": (pthread_t, *mut *mut c_void) -> c_int)(handle, result) }
+}
+
+/// Interposed.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn pthread_timedjoin_np(
+    handle: pthread_t,
+    result: *mut *mut c_void,
+    deadline: *const libc::timespec,
+) -> c_int {
+    if enter() {
+        // SAFETY: the program's arguments.
+        let done = unsafe {
+            let until = crate::time::deadline(libc::CLOCK_REALTIME, deadline);
+            join(handle, result, until, true)
+        };
+        leave();
+        if let Some(done) = done {
+            return done;
+        }
+    }
+    // SAFETY: handed on as it came.
+    unsafe {
+        next!(c"pthread_timedjoin_np": (pthread_t, *mut *mut c_void, *const libc::timespec) -> c_int)(
+            handle, result, deadline,
+        )
+    }
+}
+
+/// Interposed.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn pthread_clockjoin_np(
+    handle: pthread_t,
+    result: *mut *mut c_void,
+    clock: libc::clockid_t,
+    deadline: *const libc::timespec,
+) -> c_int {
+    if enter() {
+        // SAFETY: the program's arguments.
+        let done = unsafe {
+            let until = crate::time::deadline(clock, deadline);
+            join(handle, result, until, true)
+        };
+        leave();
+        if let Some(done) = done {
+            return done;
+        }
+    }
+    // SAFETY: handed on as it came.
+    unsafe {
+        next!(c"pthread_clockjoin_np": (pthread_t, *mut *mut c_void, libc::clockid_t, *const libc::timespec) -> c_int)(
+            handle, result, clock, deadline,
+        )
+    }
+}
+
+/// Interposed: the C library notes it, and the thread ends where it next asks, but is not woken for it.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn pthread_cancel(handle: pthread_t) -> c_int {
+    if gate() == OPEN {
+        crate::unsupported("`pthread_cancel` of a thread that waits; it ends only once it runs again");
+    }
+    // SAFETY: handed on as it came.
+    unsafe { next!(c"pthread_cancel": (pthread_t) -> c_int)(handle) }
+}
+
+/// Interposed.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn pthread_detach(handle: pthread_t) -> c_int {
+    if enter() {
+        let state = simulation();
+        let known = state.objects.handles.get(&handle).copied();
+        let mut result = 0;
+        if let Some(id) = known {
+            if state.threads[id].detached {
+                result = libc::EINVAL;
+            } else {
+                state.threads[id].detached = true;
+                if state.threads[id].ended {
+                    bury(id);
+                }
+            }
+        }
+        leave();
+        if known.is_some() {
+            return result;
+        }
+    }
+    // SAFETY: handed on as it came.
+    unsafe { next!(c"pthread_detach": (pthread_t) -> c_int)(handle) }
+}
+
+/// What `pthread_exit` does before the C library unwinds the stack; the library's function.
+pub(crate) extern "C" fn prepare_exit(value: *mut c_void) -> usize {
+    static NEXT: crate::next::Next = crate::next::Next::new(c"pthread_exit");
+    if gate() == OPEN && enter() {
+        let first = simulation().scheduler.current() == 0;
+        if first {
+            // The first thread has no routine of ours to come back to: it waits for all others, and
+            // then is the last to leave. Its cleanup handlers do not run.
+            if simulation().alive > 0 {
+                wait(Cause::Others, None, u32::MAX);
+            }
+            leave();
+            // SAFETY: ends the process as the end of the last thread would.
+            unsafe { libc::exit(0) };
+        }
+        current().result = value;
+        leave();
+    }
+    NEXT.address()
+}
+
+crate::switch::prepared!(pthread_exit => prepare_exit);
+
+const KEYS: usize = 1024;
+/// Destructors of keys; a function's address, or zero.
+static KEY_DESTRUCTORS: [AtomicUsize; KEYS] = [const { AtomicUsize::new(0) }; KEYS];
+static KEYS_END: AtomicUsize = AtomicUsize::new(0);
+
+/// Interposed: remembers the destructor.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn pthread_key_create(key: *mut u32, destructor: Option<Destructor>) -> c_int {
+    let create = next!(c"pthread_key_create": (*mut u32, Option<Destructor>) -> c_int);
+    // SAFETY: handed on as it came; on success the key is set.
+    unsafe {
+        let result = create(key, destructor);
+        if result == 0 && (*key as usize) < KEYS {
+            let address = destructor.map_or(0, |destructor| destructor as usize);
+            // ORDERING: Relaxed; read by the master, which also runs this, or in no run at all.
+            KEY_DESTRUCTORS[*key as usize].store(address, Ordering::Relaxed);
+            KEYS_END.fetch_max(*key as usize + 1, Ordering::Relaxed);
+        }
+        result
+    }
+}
+
+/// Interposed.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn pthread_key_delete(key: u32) -> c_int {
+    if let Some(slot) = KEY_DESTRUCTORS.get(key as usize) {
+        // ORDERING: Relaxed; as above.
+        slot.store(0, Ordering::Relaxed);
+    }
+    // SAFETY: handed on as it came.
+    unsafe { next!(c"pthread_key_delete": (u32) -> c_int)(key) }
+}
+
+/// Interposed: what Rust and C++ register a thread-local variable's destructor with.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn __cxa_thread_atexit_impl(
+    destructor: Destructor,
+    object: *mut c_void,
+    library: *mut c_void,
+) -> c_int {
+    if enter() {
+        let kept = simulation().scheduler.current() != 0;
+        if kept {
+            current().destructors.push((destructor, object));
+        }
+        leave();
+        if kept {
+            return 0;
+        }
+    }
+    // SAFETY: handed on as it came.
+    unsafe {
+        next!(c"__cxa_thread_atexit_impl": (Destructor, *mut c_void, *mut c_void) -> c_int)(
+            destructor, object, library,
+        )
+    }
+}
+
+/// Runs what the ending thread has left to destroy, as the C library would (T4). The gate is open.
+unsafe fn run_destructors() {
+    loop {
+        if !enter() {
+            return;
+        }
+        let last = current().destructors.pop();
+        leave();
+        let Some((destructor, object)) = last else { break };
+        // SAFETY: the program registered both for this moment.
+        unsafe { destructor(object) };
+    }
+    // As PTHREAD_DESTRUCTOR_ITERATIONS.
+    for _ in 0..4 {
+        let mut found = false;
+        // ORDERING: Relaxed; as in `pthread_key_create`.
+        let end = KEYS_END.load(Ordering::Relaxed);
+        for (key, destructor) in KEY_DESTRUCTORS[..end].iter().enumerate() {
+            // ORDERING: Relaxed; as above.
+            let address = destructor.load(Ordering::Relaxed);
+            // SAFETY: reads the running thread's own value (S4).
+            let value = unsafe { libc::pthread_getspecific(key as u32) };
+            if address == 0 || value.is_null() {
+                continue;
+            }
+            found = true;
+            // SAFETY: the address is that of a destructor (`pthread_key_create`), called as POSIX says.
+            unsafe {
+                libc::pthread_setspecific(key as u32, std::ptr::null());
+                std::mem::transmute::<usize, Destructor>(address)(value);
+            }
+        }
+        if !found {
+            break;
+        }
+    }
+}

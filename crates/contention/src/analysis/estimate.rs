@@ -1,0 +1,123 @@
+//! A mean over seeds, and how far it may be off.
+//!
+//! # Boundary
+//! Numbers only.
+//!
+//! # Why
+//! Student's t, since a handful of seeds is all that is run. Shares are ratios of sums, not means of
+//! ratios, so that the shares of a whole add up to it; their spread is the ratio estimator's. Weakness:
+//! the interval assumes that seeds are spread normally, which a bistable program is not.
+
+use serde::{Deserialize, Serialize};
+
+/// A mean with its 95 % interval.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// Over the seeds.
+    pub mean: f64,
+    /// Half the width of the interval; `None` with fewer than two seeds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plus_minus: Option<f64>,
+}
+
+impl Estimate {
+    /// Of one value a seed.
+    pub fn of(values: &[f64]) -> Self {
+        let pairs: Vec<_> = values.iter().map(|value| (*value, 1.0)).collect();
+        Self::ratio(&pairs)
+    }
+
+    /// Of counts, one a seed.
+    pub fn of_counts(values: impl IntoIterator<Item = u64>) -> Self {
+        let values: Vec<_> = values.into_iter().map(|value| value as f64).collect();
+        Self::of(&values)
+    }
+
+    /// Of a part and its whole, one pair a seed; zero if there is nothing of the whole.
+    pub fn ratio(pairs: &[(f64, f64)]) -> Self {
+        let whole: f64 = pairs.iter().map(|(_, whole)| whole).sum();
+        let count = pairs.len() as f64;
+        if whole <= 0.0 {
+            return Self { mean: 0.0, plus_minus: (pairs.len() > 1).then_some(0.0) };
+        }
+        let mean = pairs.iter().map(|(part, _)| part).sum::<f64>() / whole;
+        let plus_minus = (pairs.len() > 1).then(|| {
+            let squares = pairs.iter().map(|(part, whole)| (part - mean * whole).powi(2));
+            let deviation = (squares.sum::<f64>() / (count - 1.0)).sqrt();
+            t_95(pairs.len() - 1) * deviation / count.sqrt() / (whole / count)
+        });
+        Self { mean, plus_minus }
+    }
+
+    /// The interval as a part of the mean; `None` without one or around zero.
+    pub fn relative(&self) -> Option<f64> {
+        let plus_minus = self.plus_minus?;
+        (self.mean != 0.0).then(|| (plus_minus / self.mean).abs())
+    }
+
+    /// The smaller end of the interval; the mean itself without one.
+    pub fn low(&self) -> f64 {
+        self.mean - self.plus_minus.unwrap_or(0.0)
+    }
+
+    /// The larger end of the interval; the mean itself without one.
+    pub fn high(&self) -> f64 {
+        self.mean + self.plus_minus.unwrap_or(0.0)
+    }
+}
+
+/// Quantile of Student's t that leaves 2.5 % on either side.
+pub fn t_95(degrees: usize) -> f64 {
+    const TABLE: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+        2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+        2.052, 2.048, 2.045, 2.042,
+    ];
+    match degrees {
+        0 => f64::INFINITY,
+        few if few <= TABLE.len() => TABLE[few - 1],
+        // Two terms of the expansion around the normal quantile: right to a thousandth from here on.
+        many => {
+            let many = many as f64;
+            1.960 + 2.372 / many + 2.823 / (many * many)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_seeds_have_a_wide_interval_and_one_has_none() {
+        // Mean 15, standard deviation 7.071, standard error 5, times 12.706.
+        let two = Estimate::of(&[10.0, 20.0]);
+        assert_eq!(two.mean, 15.0);
+        assert!((two.plus_minus.unwrap() - 63.53).abs() < 0.01, "{two:?}");
+        assert!((two.relative().unwrap() - 4.235).abs() < 0.001);
+        assert_eq!(Estimate::of(&[10.0]), Estimate { mean: 10.0, plus_minus: None });
+        assert_eq!(Estimate::of(&[]).mean, 0.0);
+        assert!((two.low() + two.high() - 30.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn shares_of_a_whole_add_up_to_it() {
+        let whole = [100.0, 300.0];
+        let shares = [[30.0, 40.0], [70.0, 260.0]]
+            .map(|part| Estimate::ratio(&[(part[0], whole[0]), (part[1], whole[1])]));
+        assert_eq!(shares[0].mean + shares[1].mean, 1.0);
+        assert_eq!(shares[0].mean, 0.175);
+        // Two parts of one whole are off by the same.
+        assert!((shares[0].plus_minus.unwrap() - shares[1].plus_minus.unwrap()).abs() < 1e-12);
+        assert_eq!(Estimate::ratio(&[(0.0, 0.0), (0.0, 0.0)]).mean, 0.0);
+    }
+
+    #[test]
+    fn the_quantile_falls_to_the_normal_one() {
+        assert_eq!((t_95(1), t_95(7)), (12.706, 2.365));
+        assert!((t_95(31) - 2.0395).abs() < 0.001 && (t_95(100) - 1.984).abs() < 0.001);
+        assert!(t_95(0).is_infinite());
+        let falls = (1..200).all(|degrees| t_95(degrees) >= t_95(degrees + 1));
+        assert!(falls);
+    }
+}

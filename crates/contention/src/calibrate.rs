@@ -1,0 +1,256 @@
+//! The costs of this machine, measured where it allows, for a machine file.
+//!
+//! # Boundary
+//! [`calibrate`] turns samples into a [`Machine`]; where they come from is a closure. [`Native`] takes them
+//! here, with threads of the standard library pinned to processors.
+//!
+//! # Concurrency
+//! [`Native`] runs at most two threads, each pinned to one processor, which hand one word to each other.
+//!
+//! # Why
+//! A parameter that was measured says so in the machine file and in every report; one that could not be
+//! stays assumed, with the reason beside it. The middle of many batches is taken, so that other work on
+//! the machine widens the spread rather than moving the value. Weakness: what cannot be told apart from
+//! outside stays assumed: occupancies, cache sizes, a hit's cost under overlap; and a guest of a
+//! hypervisor measures what it is given.
+
+mod native;
+
+pub use native::Native;
+
+use crate::error::Error;
+use serde::Serialize;
+use uvfs_coherence::machine::{Machine, Parameter};
+
+/// What can be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)] // Each is named as the machine's parameter.
+pub enum Quantity {
+    Megahertz,
+    LocalTransfer,
+    RemoteTransfer,
+    LocalMemory,
+    RemoteMemory,
+    Atomic,
+    Pause,
+    FutexWake,
+    WakeLatency,
+    ThreadCreate,
+    ThreadStart,
+    YieldNow,
+    Allocate,
+    SystemCall,
+    ContextSwitch,
+}
+
+impl Quantity {
+    /// All, in the order of measuring: the clock comes first.
+    pub const ALL: [Self; 15] = [
+        Self::Megahertz,
+        Self::LocalTransfer,
+        Self::RemoteTransfer,
+        Self::LocalMemory,
+        Self::RemoteMemory,
+        Self::Atomic,
+        Self::Pause,
+        Self::FutexWake,
+        Self::WakeLatency,
+        Self::ThreadCreate,
+        Self::ThreadStart,
+        Self::YieldNow,
+        Self::Allocate,
+        Self::SystemCall,
+        Self::ContextSwitch,
+    ];
+
+    /// The path in the machine file.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Megahertz => "megahertz",
+            Self::LocalTransfer => "latency.local_transfer",
+            Self::RemoteTransfer => "latency.remote_transfer",
+            Self::LocalMemory => "latency.local_memory",
+            Self::RemoteMemory => "latency.remote_memory",
+            Self::Atomic => "latency.atomic",
+            Self::Pause => "cost.pause",
+            Self::FutexWake => "cost.futex_wake",
+            Self::WakeLatency => "cost.wake_latency",
+            Self::ThreadCreate => "cost.thread_create",
+            Self::ThreadStart => "cost.thread_start",
+            Self::YieldNow => "cost.yield_now",
+            Self::Allocate => "cost.allocate",
+            Self::SystemCall => "cost.system_call",
+            Self::ContextSwitch => "cost.context_switch",
+        }
+    }
+
+    fn parameter(self, machine: &mut Machine) -> &mut Parameter {
+        let (latency, cost) = (&mut machine.latency, &mut machine.cost);
+        match self {
+            Self::Megahertz => &mut machine.megahertz,
+            Self::LocalTransfer => &mut latency.local_transfer,
+            Self::RemoteTransfer => &mut latency.remote_transfer,
+            Self::LocalMemory => &mut latency.local_memory,
+            Self::RemoteMemory => &mut latency.remote_memory,
+            Self::Atomic => &mut latency.atomic,
+            Self::Pause => &mut cost.pause,
+            Self::FutexWake => &mut cost.futex_wake,
+            Self::WakeLatency => &mut cost.wake_latency,
+            Self::ThreadCreate => &mut cost.thread_create,
+            Self::ThreadStart => &mut cost.thread_start,
+            Self::YieldNow => &mut cost.yield_now,
+            Self::Allocate => &mut cost.allocate,
+            Self::SystemCall => &mut cost.system_call,
+            Self::ContextSwitch => &mut cost.context_switch,
+        }
+    }
+}
+
+/// One parameter of the result.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// Which.
+    pub quantity: Quantity,
+    /// Its path in the machine file.
+    pub path: &'static str,
+    /// In cycles, the clock in megahertz: measured, or the base's.
+    pub parameter: Parameter,
+    /// Of the batches, the tenth and the ninetieth of a hundred; `None` if it was not measured.
+    pub spread: Option<(f64, f64)>,
+    /// Why it was not measured.
+    pub reason: Option<String>,
+}
+
+/// A machine, and how far each number may be trusted.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Calibration {
+    /// For a machine file.
+    pub machine: Machine,
+    /// In the order of [`Quantity::ALL`].
+    pub rows: Vec<Row>,
+}
+
+/// Measures every quantity. `measure` gives samples in nanoseconds, the clock's in megahertz; an error of
+/// it leaves the base's value, which is then assumed.
+///
+/// # Errors
+/// A clock that cannot be measured: nothing else could be told in cycles.
+pub fn calibrate(
+    base: &Machine,
+    mut measure: impl FnMut(Quantity) -> Result<Vec<f64>, Error>,
+) -> Result<Calibration, Error> {
+    let mut machine = base.clone();
+    let mut rows = Vec::new();
+    let mut cycles_per_ns = 1.0;
+    for quantity in Quantity::ALL {
+        let factor = if quantity == Quantity::Megahertz { 1.0 } else { cycles_per_ns };
+        let measured = measure(quantity).and_then(|samples| {
+            let mut samples: Vec<f64> =
+                samples.into_iter().filter(|one| one.is_finite() && *one > 0.0).collect();
+            if samples.len() < 3 {
+                return Err(Error::new("fewer than three batches could be timed"));
+            }
+            samples.sort_by(f64::total_cmp);
+            Ok(samples)
+        });
+        let (spread, reason) = match measured {
+            Ok(samples) => {
+                let at = |part: f64| {
+                    let index = (part * (samples.len() - 1) as f64).round() as usize;
+                    samples[index] * factor
+                };
+                let mut value = at(0.5);
+                if quantity == Quantity::Atomic {
+                    // The machine has what it costs beyond a hit.
+                    value = (value - machine.latency.hit.value).max(0.0);
+                }
+                if quantity == Quantity::Megahertz {
+                    cycles_per_ns = value / 1000.0;
+                }
+                *quantity.parameter(&mut machine) = Parameter::measured(round(value));
+                (Some((round(at(0.1)), round(at(0.9)))), None)
+            }
+            Err(error) if quantity == Quantity::Megahertz => {
+                return Err(Error::new(format!("the processor's clock: {error}")));
+            }
+            Err(error) => {
+                let parameter = quantity.parameter(&mut machine);
+                *parameter = Parameter::assumed(parameter.value);
+                (None, Some(error.to_string()))
+            }
+        };
+        let parameter = *quantity.parameter(&mut machine);
+        rows.push(Row { quantity, path: quantity.path(), parameter, spread, reason });
+    }
+    Ok(Calibration { machine, rows })
+}
+
+/// Three digits are more than a measurement is worth.
+fn round(value: f64) -> f64 {
+    if value <= 0.0 {
+        return 0.0;
+    }
+    let scale = 10_f64.powf(2.0 - value.log10().floor());
+    let rounded = (value * scale).round() / scale;
+    if rounded.is_finite() { rounded } else { value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uvfs_coherence::machine::Source;
+
+    #[test]
+    fn what_is_measured_says_so_and_the_rest_stays_assumed() {
+        let base = Machine::default();
+        let calibration = calibrate(&base, |quantity| match quantity {
+            Quantity::Megahertz => Ok(vec![2000.0; 5]),
+            Quantity::LocalTransfer => Ok(vec![40.0, 50.0, 60.0, 55.0, 45.0]),
+            Quantity::Atomic => Ok(vec![9.0; 5]),
+            Quantity::Pause => Ok(vec![20.0, f64::NAN]),
+            _ => Err(Error::new("there is one node")),
+        })
+        .unwrap();
+        let machine = &calibration.machine;
+        assert_eq!(machine.megahertz, Parameter::measured(2000.0));
+        assert_eq!(machine.latency.local_transfer, Parameter::measured(100.0));
+        assert_eq!(machine.latency.atomic, Parameter::measured(17.5));
+        assert_eq!(machine.latency.remote_transfer, base.latency.remote_transfer);
+        assert_eq!(machine.occupancy, base.occupancy);
+        let row = |wanted| calibration.rows.iter().find(|row| row.quantity == wanted).unwrap();
+        assert_eq!(row(Quantity::LocalTransfer).spread, Some((80.0, 120.0)));
+        assert_eq!(row(Quantity::RemoteMemory).reason.as_deref(), Some("there is one node"));
+        assert!(row(Quantity::Pause).reason.as_deref().unwrap().contains("three batches"));
+        assert_eq!(row(Quantity::Pause).parameter.source, Source::Assumed);
+        assert_eq!(calibration.rows.len(), Quantity::ALL.len());
+    }
+
+    #[test]
+    fn without_a_clock_there_is_nothing() {
+        let error = calibrate(&Machine::default(), |_| Err(Error::new("x"))).unwrap_err();
+        assert_eq!(error.to_string(), "the processor's clock: x");
+    }
+
+    #[test]
+    fn paths_are_those_of_the_machine_file() {
+        let file = serde_json::to_value(Machine::default()).unwrap();
+        for quantity in Quantity::ALL {
+            let pointer = format!("/{}/value", quantity.path().replace('.', "/"));
+            let mut machine = Machine::default();
+            let value = quantity.parameter(&mut machine).value;
+            assert_eq!(
+                file.pointer(&pointer).and_then(|one| one.as_f64()),
+                Some(value),
+                "{pointer}"
+            );
+        }
+    }
+
+    #[test]
+    fn three_digits_are_kept() {
+        assert_eq!(round(123_456.0), 123_000.0);
+        assert_eq!(round(0.123_456), 0.123);
+        assert_eq!(round(0.0), 0.0);
+    }
+}

@@ -1,0 +1,401 @@
+//! Rules that a profile or a sweep must keep, for continuous integration.
+//!
+//! # Grammar
+//! A TOML file. Shares are numbers or texts in percent: `0.01` and `"1%"` are the same.
+//! ```toml
+//! [[forbid]]                    # this must not cost more than `above`; 0 if it is left out
+//! line = "Super.lock"           # the cache lines on which this field lies
+//! above = "1%"                  # of the latency of all misses
+//!
+//! [[forbid]]
+//! lock = "Super.lock"           # or field = "...", structure = "...", function = "..."
+//! above = "5%"                  # of a lock: the waits, of all threads' time
+//!
+//! [[silent]]                    # not one transfer between caches inside these functions, in any seed
+//! function = "walk::*"
+//!
+//! [max]                         # upper limits of the whole run
+//! transfers_per_access = 0.001
+//! false_sharing = "5%"          # of the latency of all misses
+//! remote_share = "50%"          # of all transfers
+//! lock_wait = "10%"             # of all threads' time
+//!
+//! [[require]]                   # a ratio against an older profile: new / old
+//! metric = "parallel_cycles"    # any of `compare::METRICS`; or line, field, structure, function: latency;
+//! of = "main.contention"        #   or lock: waits. The path is from the folder of the rules
+//! at_most = 1.05                # and, or, at_least = ...
+//!
+//! [[efficiency]]                # of a sweep
+//! cores = 64
+//! at_least = 0.95
+//! ```
+//! In names, `*` stands for any letters, and a name without its path fits any path. A rule is broken by
+//! the mean over the seeds; the evidence says whether the 95 % interval is beyond the limit too.
+//!
+//! # Boundary
+//! Broken rules with their evidence; the exit code is the command line's. Older profiles are read by a
+//! closure.
+//!
+//! # Concurrency
+//! None.
+//!
+//! # Why
+//! A model that gives the same count on every machine can hold a line in continuous integration, where a
+//! measured time cannot. Unknown keys are refused, since a misspelt rule would hold for ever; a name that
+//! nothing in the profile has is noted for the same reason. Weakness: a field that is renamed leaves its
+//! rule without an object, and only the note tells.
+
+mod rules;
+
+pub use rules::{Efficiency, Forbid, Require, Rules, Selector, Silent};
+
+use crate::analysis::Estimate;
+use crate::compare;
+use crate::error::Error;
+use crate::places::{Cost, Places, fits, share, values};
+use crate::statistics::{is_above, number, percent, ratio, text};
+use crate::sweep::Sweep;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use uvfs_coherence::Profile;
+use uvfs_coherence::profile::Sample;
+
+/// A rule that does not hold.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Broken {
+    /// The rule, as in `forbid line = "Super.lock" above 1 %`.
+    pub rule: String,
+    /// Where it stands in the file.
+    pub line: usize,
+    /// What was found, with numbers.
+    pub evidence: String,
+    /// Whether the 95 % interval is beyond the limit, too; `None` without one.
+    pub certain: Option<bool>,
+}
+
+/// What came out.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Outcome {
+    /// Rules that do not hold, in the order of the file.
+    pub broken: Vec<Broken>,
+    /// How many were checked.
+    pub checked: usize,
+    /// Rules whose name nothing in the profile has.
+    pub notes: Vec<String>,
+}
+
+impl Outcome {
+    /// Whether all rules hold.
+    pub fn holds(&self) -> bool {
+        self.broken.is_empty()
+    }
+
+    fn judge(&mut self, rule: String, line: usize, found: Found) {
+        self.checked += 1;
+        if found.broken {
+            let certain = found.certain;
+            self.broken.push(Broken { rule, line, evidence: found.evidence, certain });
+        }
+    }
+
+    fn note(&mut self, line: usize, what: &Selector) {
+        self.notes.push(format!(
+            "line {line}: nothing in the profile is called `{}`: if the rule is not about its absence, see \
+             to the name",
+            what.pattern()
+        ));
+    }
+}
+
+/// What one rule found.
+struct Found {
+    broken: bool,
+    certain: Option<bool>,
+    evidence: String,
+}
+
+impl Found {
+    /// Something that must not be above a limit.
+    fn at_most(value: &Estimate, limit: f64, evidence: String) -> Self {
+        Self { broken: value.mean > limit, certain: is_above(value, limit), evidence }
+    }
+}
+
+/// Checks a profile. `load` reads older profiles, by the path as the rules have it.
+///
+/// # Errors
+/// A profile without runs, rules about a sweep, and what `load` says.
+pub fn check(
+    profile: &Profile,
+    rules: &Rules,
+    mut load: impl FnMut(&Path) -> Result<Profile, Error>,
+) -> Result<Outcome, Error> {
+    if profile.runs.is_empty() {
+        return Err(Error::new("the profile has no runs: run it again"));
+    }
+    if let Some(rule) = rules.efficiency.first() {
+        return Err(Error::new(format!(
+            "line {}: [[efficiency]] is about a sweep: gate the sweep's result with these rules",
+            rule.line
+        )));
+    }
+    let places = Places::new(profile);
+    let mut outcome = Outcome::default();
+    for rule in &rules.forbid {
+        let (part, exists) = selected(&places, &rule.what);
+        if !exists {
+            outcome.note(rule.line, &rule.what);
+        }
+        let (whole, of) = whole(&places, &rule.what);
+        let found = share(&part, &whole);
+        let evidence = format!("it takes {} of {of}", percent(&found));
+        let words = format!("forbid {} above {} %", rule.what, number(rule.above * 100.0));
+        outcome.judge(words, rule.line, Found::at_most(&found, rule.above, evidence));
+    }
+    for rule in &rules.silent {
+        let what = Selector::Function(rule.function.clone());
+        if !exists(&places, &what) {
+            outcome.note(rule.line, &what);
+        }
+        outcome.judge(format!("silent {what}"), rule.line, noise(&places, &rule.function));
+    }
+    for (name, limit, line) in &rules.max {
+        let values = known_metric(profile, name)?;
+        let value = Estimate::of(&values);
+        let found = Found::at_most(&value, *limit, format!("it is {}", text(&value)));
+        outcome.judge(format!("max {name} = {}", number(*limit)), *line, found);
+    }
+    let mut loaded: BTreeMap<std::path::PathBuf, Profile> = BTreeMap::new();
+    for rule in &rules.require {
+        if !loaded.contains_key(&rule.of) {
+            let old = load(&rule.of)?;
+            let differing = compare::differences(&old, profile);
+            if !differing.is_empty() {
+                return Err(Error::new(format!(
+                    "line {}: `{}` is not of the same machine and mode: {}; make it again with this machine",
+                    rule.line,
+                    rule.of.display(),
+                    differing.join(", ")
+                )));
+            }
+            loaded.insert(rule.of.clone(), old);
+        }
+        require(&places, &Places::new(&loaded[&rule.of]), rule, &mut outcome)?;
+    }
+    Ok(outcome)
+}
+
+/// Checks a sweep: its `[[efficiency]]` rules.
+///
+/// # Errors
+/// Rules about single profiles, and core counts that the sweep does not have.
+pub fn check_sweep(sweep: &Sweep, rules: &Rules) -> Result<Outcome, Error> {
+    if let Some(line) = rules.first_of_profile() {
+        return Err(Error::new(format!(
+            "line {line}: only [[efficiency]] is about a sweep: keep the other rules in a file of their own"
+        )));
+    }
+    let mut outcome = Outcome::default();
+    for rule in &rules.efficiency {
+        let Some(point) = sweep.points.iter().find(|point| point.cores == rule.cores) else {
+            let cores: Vec<_> = sweep.points.iter().map(|point| point.cores.to_string()).collect();
+            return Err(Error::new(format!(
+                "line {}: the sweep has no {} cores, only {}",
+                rule.line,
+                rule.cores,
+                cores.join(", ")
+            )));
+        };
+        let efficiency = point.efficiency;
+        let found = Found {
+            broken: efficiency.mean < rule.at_least,
+            certain: is_above(&efficiency, rule.at_least).map(|above| !above),
+            evidence: format!("it is {}; the curve is {}", percent(&efficiency), sweep.shape),
+        };
+        let words =
+            format!("efficiency at {} cores >= {} %", rule.cores, number(rule.at_least * 100.0));
+        outcome.judge(words, rule.line, found);
+    }
+    Ok(outcome)
+}
+
+fn known_metric(profile: &Profile, name: &str) -> Result<Vec<f64>, Error> {
+    compare::metric(profile, name).ok_or_else(|| Error::new(format!("no metric `{name}`")))
+}
+
+fn require(
+    new: &Places<'_>,
+    old: &Places<'_>,
+    rule: &Require,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
+    let (words, before, after) = match (&rule.metric, &rule.what) {
+        (Some(metric), _) => {
+            let values = |places: &Places<'_>| known_metric(places.profile, metric);
+            (metric.clone(), values(old)?, values(new)?)
+        }
+        (None, Some(what)) => {
+            let ((before, was), (after, is)) = (selected(old, what), selected(new, what));
+            if !was && !is {
+                outcome.note(rule.line, what);
+            }
+            (what.to_string(), before, after)
+        }
+        (None, None) => return Ok(()),
+    };
+    let (old_mean, new_mean) = (Estimate::of(&before), Estimate::of(&after));
+    let quotient = ratio(&before, &after).unwrap_or(Estimate {
+        // Nothing of nothing is the same; something of nothing is any ratio.
+        mean: match (old_mean.mean > 0.0, new_mean.mean > 0.0) {
+            (false, true) => f64::INFINITY,
+            (false, false) => 1.0,
+            _ => 0.0,
+        },
+        plus_minus: None,
+    });
+    let evidence = || {
+        format!(
+            "the ratio is {}: {} against {} before",
+            text(&quotient),
+            text(&new_mean),
+            text(&old_mean)
+        )
+    };
+    let of = rule.of.display();
+    if let Some(limit) = rule.at_most {
+        let words = format!("require {words} <= {} of {of}", number(limit));
+        outcome.judge(words, rule.line, Found::at_most(&quotient, limit, evidence()));
+    }
+    if let Some(limit) = rule.at_least {
+        let found = Found {
+            broken: quotient.mean < limit,
+            certain: is_above(&quotient, limit).map(|above| !above),
+            evidence: evidence(),
+        };
+        outcome.judge(format!("require {words} >= {} of {of}", number(limit)), rule.line, found);
+    }
+    Ok(())
+}
+
+/// Whether a sample is on what is selected, lines left out.
+fn on(places: &Places<'_>, sample: &Sample, what: &Selector) -> bool {
+    let spot = || places.sampled(sample);
+    match what {
+        Selector::Field(pattern) => spot().is_some_and(|spot| fits(pattern, &spot.name())),
+        Selector::Structure(pattern) => spot().is_some_and(|spot| fits(pattern, &spot.structure)),
+        Selector::Function(pattern) => inside(places, sample, pattern),
+        Selector::Line(_) | Selector::Lock(_) => false,
+    }
+}
+
+fn inside(places: &Places<'_>, sample: &Sample, pattern: &str) -> bool {
+    let names = places.functions(sample.seed, sample.site);
+    names.iter().any(|name| {
+        // The callers of locks are printed behind an `@`.
+        let caller = name.rsplit_once("@ ").map(|(_, caller)| caller);
+        fits(pattern, name) || caller.is_some_and(|caller| fits(pattern, caller))
+    })
+}
+
+/// Cycles of what is selected, seed by seed, and whether there is such a thing at all.
+fn selected(places: &Places<'_>, what: &Selector) -> (Vec<f64>, bool) {
+    let nothing = || vec![0.0; places.seeds()];
+    let latency = |costs: Option<Vec<Cost>>| {
+        costs.map_or_else(nothing, |costs| values(&costs, |cost| cost.latency as f64))
+    };
+    let sum = match what {
+        Selector::Lock(pattern) => {
+            let mut sum = nothing();
+            let locks = compare::locks(places, |lock| lock.wait_total);
+            for (_, waits) in locks.iter().filter(|(name, _)| fits(pattern, name)) {
+                sum.iter_mut().zip(waits).for_each(|(sum, wait)| *sum += wait);
+            }
+            sum
+        }
+        Selector::Line(pattern) => {
+            let lines = lines(places, pattern);
+            latency(
+                places
+                    .costs(|places, sample| {
+                        let object = places.object(sample.seed, sample.object)?;
+                        let line = (sample.seed, places.line(object, sample.offset));
+                        lines.contains(&line).then_some(())
+                    })
+                    .remove(&()),
+            )
+        }
+        _ => latency(
+            places.costs(|places, sample| on(places, sample, what).then_some(())).remove(&()),
+        ),
+    };
+    (sum, exists(places, what))
+}
+
+/// The real lines, by seed, on which something of that name was accessed.
+fn lines(places: &Places<'_>, pattern: &str) -> BTreeSet<(u64, u64)> {
+    let samples =
+        places.profile.samples.iter().map(|sample| (sample.seed, sample.object, sample.offset));
+    let heat = places.profile.heat.iter().map(|heat| (heat.seed, heat.object, heat.offset));
+    samples
+        .chain(heat)
+        .filter_map(|(seed, object, offset)| {
+            let object = places.object(seed, object)?;
+            let fits = fits(pattern, &places.spot(object, offset).name());
+            fits.then(|| (seed, places.line(object, offset)))
+        })
+        .collect()
+}
+
+fn exists(places: &Places<'_>, what: &Selector) -> bool {
+    match what {
+        Selector::Lock(pattern) => {
+            compare::locks(places, |_| 0).keys().any(|name| fits(pattern, name))
+        }
+        Selector::Line(pattern) => !lines(places, pattern).is_empty(),
+        // A function without misses has no samples, and that is what the rule hopes for.
+        Selector::Function(pattern) => places.profile.sites.iter().any(|site| {
+            places.functions(site.seed, site.id).iter().any(|name| {
+                let caller = name.rsplit_once("@ ").map_or(name.as_str(), |(_, caller)| caller);
+                fits(pattern, name) || fits(pattern, caller)
+            })
+        }),
+        _ => places.profile.samples.iter().any(|sample| on(places, sample, what)),
+    }
+}
+
+/// What a selection is a share of.
+fn whole(places: &Places<'_>, what: &Selector) -> (Vec<f64>, &'static str) {
+    match what {
+        Selector::Lock(_) => (places.time(), "all threads' time"),
+        _ => {
+            let total = places.total();
+            (values(&total, |cost| cost.latency as f64), "the latency of all misses")
+        }
+    }
+}
+
+/// Transfers inside functions, with the place of most of them.
+fn noise(places: &Places<'_>, pattern: &str) -> Found {
+    let costs = places.costs(|places, sample| {
+        let here = sample.class.is_transfer() && inside(places, sample, pattern);
+        here.then(|| {
+            Some((places.function(sample.seed, sample.site)?, places.sampled(sample)?.name()))
+        })?
+    });
+    let all: u64 = costs.values().flatten().map(|cost| cost.transfers).sum();
+    let worst =
+        costs.iter().max_by_key(|(_, costs)| costs.iter().map(|cost| cost.transfers).sum::<u64>());
+    let evidence = match worst {
+        None => "no transfer".to_owned(),
+        Some(((function, field), costs)) => format!(
+            "{all} transfers in {} seeds; most in {function} on {field}, {}",
+            places.seeds(),
+            costs.iter().map(|cost| cost.transfers).sum::<u64>()
+        ),
+    };
+    Found { broken: all > 0, certain: Some(all > 0), evidence }
+}
+
+#[cfg(test)]
+mod tests;

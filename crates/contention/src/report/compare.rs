@@ -1,0 +1,321 @@
+//! Two profiles side by side.
+//!
+//! # Boundary
+//! Words and tables of [`Comparison`].
+//!
+//! # Why
+//! What cannot be told from the spread of the seeds is said to be the same, whatever its means are.
+//! Weakness: rows that are the same are left out of the text; the JSON has them.
+
+use super::Options;
+use super::format::{clean, count, escape, large, percent};
+use super::page::{Kind, Rows, page};
+use super::table::{Column, Table};
+use super::text::{heading, wrap};
+use crate::analysis::Estimate;
+use crate::compare::{Change, Comparison, LockRow, Row, Status};
+use std::fmt::Write as _;
+
+/// What became of a figure, in a word.
+pub(super) fn word(status: Status) -> &'static str {
+    match status {
+        Status::Gone => "gone",
+        Status::New => "new",
+        Status::More => "more",
+        Status::Less => "less",
+        Status::Same => "same",
+        Status::Unclear => "unclear",
+    }
+}
+
+/// A figure with its digits, also below one.
+pub(super) fn number(estimate: &Estimate) -> String {
+    let value = estimate.mean;
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size < 0.001 => format!("{value:.1e}"),
+        size if size < 10.0 && value.fract() != 0.0 => format!("{value:.4}"),
+        _ => count(value),
+    }
+}
+
+/// New over old: `-45%`, `2.3x`; nothing where one of them is zero.
+pub(super) fn change(change: &Change) -> String {
+    let Some(ratio) = &change.ratio else { return String::new() };
+    let spread = ratio.plus_minus.map_or_else(String::new, |half| format!(" ± {}", percent(half)));
+    if ratio.mean >= 2.0 {
+        format!("{:.1}x", ratio.mean)
+    } else {
+        format!("{:+.1}%{spread}", (ratio.mean - 1.0) * 100.0)
+    }
+}
+
+fn is_told(change: &Change) -> bool {
+    change.status != Status::Same
+}
+
+fn sentences(comparison: &Comparison) -> Vec<String> {
+    let mut lines: Vec<String> =
+        comparison.warnings.iter().map(|one| format!("Careful: {}.", clean(one, 400))).collect();
+    let total = |name: &str| comparison.totals.iter().find(|one| one.name == name);
+    if let Some(cycles) = total("parallel_cycles").or_else(|| total("cycles")) {
+        let what = match cycles.change.status {
+            Status::Same => "cannot be told apart within the spread of the seeds",
+            Status::More => "more: the new one is slower",
+            Status::Less => "fewer: the new one is faster",
+            Status::Unclear => "with one seed on a side nobody can tell",
+            Status::Gone | Status::New => "one of the two did not run",
+        };
+        lines.push(format!(
+            "Cycles {} -> {} ({}): {what}.",
+            large(cycles.change.old.mean),
+            large(cycles.change.new.mean),
+            change(&cycles.change)
+        ));
+    }
+    if let Some(latency) = total("latency") {
+        let (old, new) = (latency.change.old.mean, latency.change.new.mean);
+        lines.push(format!(
+            "Latency of all misses {} -> {} cycles ({}).",
+            large(old),
+            large(new),
+            change(&latency.change)
+        ));
+    }
+    let changed = |rows: &[Row], status: Status| -> usize {
+        rows.iter().filter(|row| row.latency.status == status).count()
+    };
+    let lines_of = &comparison.lines;
+    lines.push(format!(
+        "Of {} cache lines {} are gone, {} are new, {} cost more, {} cost less.",
+        lines_of.len(),
+        changed(lines_of, Status::Gone),
+        changed(lines_of, Status::New),
+        changed(lines_of, Status::More),
+        changed(lines_of, Status::Less)
+    ));
+    let told = comparison.fields.iter().find(|row| is_told(&row.latency));
+    if let Some(field) = told {
+        lines.push(format!(
+            "The field that changed most is `{}`: {} -> {} cycles of latency, {} -> {} transfers.",
+            clean(&field.name, 60),
+            large(field.latency.old.mean),
+            large(field.latency.new.mean),
+            count(field.transfers.old.mean),
+            count(field.transfers.new.mean)
+        ));
+    }
+    lines
+}
+
+/// A comparison as text.
+pub fn compare_text(comparison: &Comparison, options: &Options) -> String {
+    let mut text: String =
+        sentences(comparison).iter().map(|line| wrap(line, options.width)).collect();
+    let mut table = Table::new(vec![
+        Column::name("whole run", 12, u8::MAX),
+        Column::number("old", u8::MAX),
+        Column::number("new", u8::MAX),
+        Column::number("change", u8::MAX),
+        Column::word("", 2),
+    ]);
+    for total in &comparison.totals {
+        table.push(
+            false,
+            vec![
+                total.name.clone(),
+                number(&total.change.old),
+                number(&total.change.new),
+                change(&total.change),
+                word(total.change.status).to_owned(),
+            ],
+        );
+    }
+    let _ = write!(text, "\n{}", table.text(options.width, options.colour));
+    for (title, rows) in [
+        ("Cache lines", &comparison.lines),
+        ("Fields", &comparison.fields),
+        ("Functions", &comparison.functions),
+    ] {
+        text.push_str(&rows_text(title, rows, options));
+    }
+    text + &locks_text(&comparison.locks, options)
+}
+
+fn rows_text(title: &str, rows: &[Row], options: &Options) -> String {
+    let told = || rows.iter().filter(|row| is_told(&row.latency) || is_told(&row.transfers));
+    let shown = options.top.max(1) * 2;
+    let mut text = format!("\n{}", heading(title, options));
+    if told().next().is_none() {
+        let _ = writeln!(text, "no change that the seeds can tell ({} compared)", rows.len());
+        return text;
+    }
+    let mut table = Table::new(vec![
+        Column::name("name", 16, u8::MAX),
+        Column::number("latency old", u8::MAX),
+        Column::number("new", u8::MAX),
+        Column::number("change", 6),
+        Column::number("transfers old", 3),
+        Column::number("new", 4),
+        Column::word("", u8::MAX),
+    ]);
+    for row in told().take(shown) {
+        table.push(
+            matches!(row.latency.status, Status::New | Status::More),
+            vec![
+                row.name.clone(),
+                count(row.latency.old.mean),
+                count(row.latency.new.mean),
+                change(&row.latency),
+                count(row.transfers.old.mean),
+                count(row.transfers.new.mean),
+                word(row.latency.status).to_owned(),
+            ],
+        );
+    }
+    text.push_str(&table.text(options.width, options.colour));
+    let (told, all) = (told().count(), rows.len());
+    if told > shown || told < all {
+        let _ = writeln!(text, "{told} of {all} changed, {} shown", told.min(shown));
+    }
+    text
+}
+
+fn locks_text(locks: &[LockRow], options: &Options) -> String {
+    if locks.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(vec![
+        Column::name("lock", 16, u8::MAX),
+        Column::number("wait old", u8::MAX),
+        Column::number("new", u8::MAX),
+        Column::number("change", 6),
+        Column::number("hold old", 2),
+        Column::number("new", 3),
+        Column::number("contended old", 2),
+        Column::number("new", 3),
+        Column::word("", u8::MAX),
+    ]);
+    for lock in locks.iter().take(options.top.max(1) * 2) {
+        table.push(
+            matches!(lock.wait.status, Status::New | Status::More),
+            vec![
+                lock.name.clone(),
+                count(lock.wait.old.mean),
+                count(lock.wait.new.mean),
+                change(&lock.wait),
+                count(lock.hold.old.mean),
+                count(lock.hold.new.mean),
+                count(lock.contended.old.mean),
+                count(lock.contended.new.mean),
+                word(lock.wait.status).to_owned(),
+            ],
+        );
+    }
+    format!("\n{}{}", heading("Locks, cycles", options), table.text(options.width, options.colour))
+}
+
+/// A comparison as a page.
+pub fn compare_html(comparison: &Comparison, title: &str) -> String {
+    let mut body = list_html(&sentences(comparison));
+    let mut rows = Rows::new(
+        true,
+        &[
+            ("whole run", Kind::Word),
+            ("old", Kind::Number),
+            ("new", Kind::Number),
+            ("change", Kind::Number),
+            ("", Kind::Word),
+        ],
+    );
+    for total in &comparison.totals {
+        rows.push(
+            "",
+            &[
+                total.name.clone(),
+                number(&total.change.old),
+                number(&total.change.new),
+                change(&total.change),
+                word(total.change.status).to_owned(),
+            ],
+        );
+    }
+    body.push_str(&rows.finish());
+    for (heading, list) in [
+        ("Cache lines", &comparison.lines),
+        ("Fields", &comparison.fields),
+        ("Functions", &comparison.functions),
+    ] {
+        let _ = writeln!(body, "<h2>{heading}</h2>");
+        let mut rows = Rows::new(
+            true,
+            &[
+                ("name", Kind::Code),
+                ("latency old", Kind::Number),
+                ("new", Kind::Number),
+                ("change", Kind::Number),
+                ("transfers old", Kind::Number),
+                ("new", Kind::Number),
+                ("change", Kind::Number),
+                ("", Kind::Word),
+            ],
+        );
+        for row in list.iter().take(200) {
+            let hot = matches!(row.latency.status, Status::New | Status::More);
+            rows.push(
+                if hot { "hot" } else { "" },
+                &[
+                    row.name.clone(),
+                    count(row.latency.old.mean),
+                    count(row.latency.new.mean),
+                    change(&row.latency),
+                    count(row.transfers.old.mean),
+                    count(row.transfers.new.mean),
+                    change(&row.transfers),
+                    word(row.latency.status).to_owned(),
+                ],
+            );
+        }
+        body.push_str(&rows.finish());
+    }
+    body.push_str("<h2>Locks, cycles</h2>\n");
+    let mut rows = Rows::new(
+        true,
+        &[
+            ("lock", Kind::Code),
+            ("wait old", Kind::Number),
+            ("new", Kind::Number),
+            ("change", Kind::Number),
+            ("hold old", Kind::Number),
+            ("new", Kind::Number),
+            ("acquisitions old", Kind::Number),
+            ("new", Kind::Number),
+            ("contended old", Kind::Number),
+            ("new", Kind::Number),
+            ("", Kind::Word),
+        ],
+    );
+    for lock in comparison.locks.iter().take(200) {
+        let both = |change: &Change| [count(change.old.mean), count(change.new.mean)];
+        let mut cells = vec![lock.name.clone()];
+        cells.extend(both(&lock.wait));
+        cells.push(change(&lock.wait));
+        for change in [&lock.hold, &lock.acquisitions, &lock.contended] {
+            cells.extend(both(change));
+        }
+        cells.push(word(lock.wait.status).to_owned());
+        rows.push("", &cells);
+    }
+    body.push_str(&rows.finish());
+    page(title, &body)
+}
+
+/// Sentences as a list; each word is escaped.
+pub(super) fn list_html(sentences: &[String]) -> String {
+    let mut text = String::from("<ol class=\"summary\">\n");
+    for sentence in sentences {
+        let words: Vec<_> = sentence.split(' ').map(escape).collect();
+        let _ = writeln!(text, "<li>{}</li>", words.join(" "));
+    }
+    text + "</ol>\n"
+}

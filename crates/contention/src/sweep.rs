@@ -1,0 +1,523 @@
+//! One program on more and more cores: throughput, the shape of its curve, and what bends it.
+//!
+//! # Boundary
+//! Takes the profile of every core count, runs nothing. Text and pictures are [`crate::report`]'s.
+//!
+//! # The shape
+//! With the throughput `X(n)`, `b` the core count of the highest mean, `m` the most cores:
+//! * **collapse**: `X(m) < X(b) / 2`: more cores halve what fewer reached;
+//! * **linear**: not that, and `X(m) / m >= X(first) / first / 2`: a core is still worth half of the first;
+//! * **plateau**: neither;
+//! * **unclear**: fewer than three core counts, or `m` below four times the first, or a single seed, or
+//!   the 95 % interval of a quotient that decides holds one half.
+//!
+//! [`Sweep::by_seed`] has the shape that each seed alone would give, so that a program that falls into one
+//! of two states is seen to: its mean is then unclear, its seeds are not.
+//!
+//! # Concurrency
+//! None.
+//!
+//! # Why
+//! Curves of locks differ by orders of magnitude at high core counts, so one half is far from all of the
+//! textbook's: a ticket lock keeps a twentieth of its peak, a queueing lock three quarters. The universal
+//! scalability law (Gunther 2007) is fitted because its three numbers compare programs; its published
+//! form `N / X` is linear in them, so the exact solution is among eight small systems. Weakness: the law
+//! says nothing beyond the greatest core count that ran, and no curve with two bends fits it.
+
+mod law;
+
+pub use law::{Law, fit};
+
+use crate::analysis::Estimate;
+use crate::error::Error;
+use crate::places::{self, Places, share};
+use crate::statistics::{is_above, ratio};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use uvfs_coherence::Profile;
+
+/// How the work of a run is counted.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Work {
+    /// The program does the same on any number of cores: throughput is runs a second.
+    Fixed,
+    /// Every core does the same: throughput is cores a second of a run.
+    PerCore,
+    /// The program counts with `uvfs_contention_work`: throughput is that a second.
+    Counted,
+    /// The program prints its throughput; one value a run.
+    Metric(Vec<f64>),
+}
+
+impl Work {
+    /// What a unit of throughput is.
+    pub fn unit(&self) -> &'static str {
+        match self {
+            Self::Fixed => "runs/s",
+            Self::PerCore => "shares/s",
+            Self::Counted => "work/s",
+            Self::Metric(_) => "as printed",
+        }
+    }
+
+    /// Throughput of each run.
+    fn throughput(&self, profile: &Profile) -> Result<Vec<f64>, Error> {
+        let machine = &profile.meta.machine;
+        let cores = machine.cores;
+        let seconds = |run| (places::parallel(run).max(1)) as f64 / (machine.megahertz.value * 1e6);
+        let runs = profile.runs.iter();
+        match self {
+            Self::Fixed => Ok(runs.map(|run| 1.0 / seconds(run)).collect()),
+            Self::PerCore => Ok(runs.map(|run| cores as f64 / seconds(run)).collect()),
+            Self::Counted => runs
+                .map(|run| match run.work {
+                    0 => Err(Error::new(format!(
+                        "the run on {cores} cores counted no work: call uvfs_contention_work(n) where \
+                         n pieces are done, or take --work fixed or per-core"
+                    ))),
+                    work => Ok(work as f64 / seconds(run)),
+                })
+                .collect(),
+            Self::Metric(values) if values.len() == profile.runs.len() => Ok(values.clone()),
+            Self::Metric(values) => Err(Error::new(format!(
+                "the run on {cores} cores has {} seeds but printed {} throughputs: the pattern must fit \
+                 once in each run's output",
+                profile.runs.len(),
+                values.len()
+            ))),
+        }
+    }
+}
+
+/// The runs of one core count.
+#[derive(Debug, Clone)]
+pub struct Measurement<'p> {
+    /// All its seeds; the core count is its machine's.
+    pub profile: &'p Profile,
+    /// Of the same kind in all measurements.
+    pub work: Work,
+}
+
+/// One core count.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Point {
+    /// Virtual cores.
+    pub cores: usize,
+    /// In the sweep's unit.
+    pub throughput: Estimate,
+    /// Of each seed.
+    pub by_seed: Vec<f64>,
+    /// Against the fewest cores, times their number.
+    pub speed_up: Estimate,
+    /// Of one core against one of the fewest.
+    pub efficiency: Estimate,
+    /// Transfers of lines, an access.
+    pub transfers_per_access: Estimate,
+    /// What the fitted law says; `None` without one.
+    pub fitted: Option<f64>,
+}
+
+/// See the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)] // The module's head defines them.
+pub enum Shape {
+    Linear,
+    Plateau,
+    Collapse,
+    Unclear,
+}
+
+impl std::fmt::Display for Shape {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Linear => "linear",
+            Self::Plateau => "plateau",
+            Self::Collapse => "collapse",
+            Self::Unclear => "unclear",
+        })
+    }
+}
+
+/// What kind of thing bends a curve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BendKind {
+    /// A cache line, by the latency of its misses.
+    Line,
+    /// A lock, by the waits for it. Spinning costs its line's latency too.
+    Lock,
+}
+
+/// A line or lock whose part of all threads' time grows with the cores.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Bend {
+    /// Which of the two.
+    pub kind: BendKind,
+    /// `Super line 0 (lock, hash)`, `Super.lock`.
+    pub name: String,
+    /// Cores and the share of all threads' time, for every core count.
+    pub shares: Vec<(usize, Estimate)>,
+    /// The fewest cores at which it takes more than [`Bend::LIMIT`].
+    pub over_at: Option<usize>,
+}
+
+impl Bend {
+    /// The share of all threads' time from which a line or lock counts as a bottleneck.
+    pub const LIMIT: f64 = 0.1;
+    /// What never takes this much is not listed.
+    const LISTED: f64 = 0.01;
+
+    fn last(&self) -> f64 {
+        self.shares.last().map_or(0.0, |(_, share)| share.mean)
+    }
+}
+
+/// A whole sweep.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Sweep {
+    /// Of the throughput.
+    pub unit: &'static str,
+    /// By core count.
+    pub points: Vec<Point>,
+    /// Of the mean over the seeds.
+    pub shape: Shape,
+    /// Why it is that, in a sentence with the numbers.
+    pub reason: String,
+    /// Of each seed alone; the shortest list of seeds counts.
+    pub by_seed: Vec<Shape>,
+    /// The fitted law; `None` with fewer than four core counts.
+    pub law: Option<Law>,
+    /// What grows, the greatest share on the most cores first; at most twenty.
+    pub bends: Vec<Bend>,
+}
+
+/// Evaluates a sweep. Measurements may come in any order.
+///
+/// # Errors
+/// None at all, two of one core count, runs that cannot be compared, or no count of work.
+pub fn sweep(measurements: &[Measurement<'_>]) -> Result<Sweep, Error> {
+    let mut ordered: Vec<&Measurement<'_>> = measurements.iter().collect();
+    ordered.sort_by_key(|one| one.profile.meta.machine.cores);
+    let Some(first) = ordered.first() else {
+        return Err(Error::new("the sweep has no core counts: give at least one with --cores"));
+    };
+    let unit = first.work.unit();
+    let mut throughputs = Vec::new();
+    for one in &ordered {
+        let cores = one.profile.meta.machine.cores;
+        if one.profile.runs.is_empty() {
+            return Err(Error::new(format!("the sweep has no run on {cores} cores: run it again")));
+        }
+        if one.work.unit() != unit {
+            return Err(Error::new(
+                "the sweep counts work in two ways: use one for all core counts",
+            ));
+        }
+        if throughputs.iter().any(|(known, _)| *known == cores) {
+            return Err(Error::new(format!("the sweep has {cores} cores twice: list each once")));
+        }
+        throughputs.push((cores, one.work.throughput(one.profile)?));
+    }
+    let means: Vec<(f64, f64)> = throughputs
+        .iter()
+        .map(|(cores, values)| (*cores as f64, Estimate::of(values).mean))
+        .collect();
+    let law = fit(&means);
+    let (shape, reason) = classify(&throughputs);
+    let points = ordered
+        .iter()
+        .zip(&throughputs)
+        .map(|(one, (cores, values))| point(one.profile, *cores, values, &throughputs[0], law))
+        .collect();
+    let profiles: Vec<&Profile> = ordered.iter().map(|one| one.profile).collect();
+    let by_seed = by_seed(&throughputs);
+    Ok(Sweep { unit, points, shape, reason, by_seed, law, bends: bends(&profiles) })
+}
+
+fn point(
+    profile: &Profile,
+    cores: usize,
+    values: &[f64],
+    first: &(usize, Vec<f64>),
+    law: Option<Law>,
+) -> Point {
+    let against = if cores == first.0 {
+        // A thing is itself, without a spread.
+        Estimate { mean: 1.0, plus_minus: (values.len() > 1).then_some(0.0) }
+    } else {
+        ratio(&first.1, values).unwrap_or_default()
+    };
+    let times = |factor: f64| Estimate {
+        mean: against.mean * factor,
+        plus_minus: against.plus_minus.map(|half| half * factor),
+    };
+    let transfers: Vec<_> =
+        profile.runs.iter().map(|run| (run.transfers as f64, run.accesses as f64)).collect();
+    Point {
+        cores,
+        throughput: Estimate::of(values),
+        by_seed: values.to_vec(),
+        speed_up: times(first.0 as f64),
+        efficiency: times(first.0 as f64 / cores as f64),
+        transfers_per_access: Estimate::ratio(&transfers),
+        fitted: law.map(|law| law.throughput(cores as f64)),
+    }
+}
+
+/// The shape of a curve and the reason; core counts ascend, each with its throughput by seed.
+pub fn classify(throughputs: &[(usize, Vec<f64>)]) -> (Shape, String) {
+    let (Some(first), Some(last)) = (throughputs.first(), throughputs.last()) else {
+        return (Shape::Unclear, "there is no run".to_owned());
+    };
+    if throughputs.len() < 3 || last.0 < 4 * first.0 {
+        let reason = "it takes three core counts, the greatest at least four times the fewest";
+        return (Shape::Unclear, reason.to_owned());
+    }
+    if throughputs.iter().any(|(_, values)| values.len() < 2) {
+        return (Shape::Unclear, "a single seed has no spread to judge by".to_owned());
+    }
+    let best = best(throughputs);
+    let of_best = against(best, last);
+    let worth = against(first, last);
+    let worth = worth.map(|share| {
+        let factor = first.0 as f64 / last.0 as f64;
+        Estimate {
+            mean: share.mean * factor,
+            plus_minus: share.plus_minus.map(|half| half * factor),
+        }
+    });
+    let (Some(of_best), Some(worth)) = (of_best, worth) else {
+        return (Shape::Unclear, "a throughput is not above zero".to_owned());
+    };
+    let of_best_words = format!(
+        "{} cores reach {} of what {} reach",
+        last.0,
+        crate::statistics::percent(&of_best),
+        best.0
+    );
+    let worth_words = format!(
+        "a core of {} is worth {} of one of {}",
+        last.0,
+        crate::statistics::percent(&worth),
+        first.0
+    );
+    match (is_above(&of_best, 0.5), is_above(&worth, 0.5)) {
+        (Some(false), _) => (Shape::Collapse, of_best_words),
+        (None, _) => (Shape::Unclear, format!("{of_best_words}: on either side of one half")),
+        (Some(true), Some(true)) => (Shape::Linear, worth_words),
+        (Some(true), Some(false)) => (Shape::Plateau, format!("{worth_words}; {of_best_words}")),
+        (Some(true), None) => {
+            (Shape::Unclear, format!("{worth_words}: on either side of one half"))
+        }
+    }
+}
+
+fn best(throughputs: &[(usize, Vec<f64>)]) -> &(usize, Vec<f64>) {
+    let mean = |point: &&(usize, Vec<f64>)| Estimate::of(&point.1).mean;
+    let best = throughputs.iter().max_by(|a, b| mean(a).total_cmp(&mean(b)));
+    best.unwrap_or(&throughputs[0])
+}
+
+fn against(base: &(usize, Vec<f64>), point: &(usize, Vec<f64>)) -> Option<Estimate> {
+    if base.0 == point.0 {
+        return Some(Estimate { mean: 1.0, plus_minus: Some(0.0) });
+    }
+    ratio(&base.1, &point.1)
+}
+
+/// The shape of each seed's own curve, by its mean alone.
+fn by_seed(throughputs: &[(usize, Vec<f64>)]) -> Vec<Shape> {
+    let seeds = throughputs.iter().map(|(_, values)| values.len()).min().unwrap_or(0);
+    let shape = |seed: usize| {
+        // Two equal values are one without a spread.
+        let alone: Vec<_> =
+            throughputs.iter().map(|(cores, values)| (*cores, vec![values[seed]; 2])).collect();
+        classify(&alone).0
+    };
+    (0..seeds).map(shape).collect()
+}
+
+/// Shares of all threads' time of every line and lock, for every profile.
+fn bends(profiles: &[&Profile]) -> Vec<Bend> {
+    let mut names: BTreeSet<(BendKind, String)> = BTreeSet::new();
+    let mut columns: Vec<BTreeMap<(BendKind, String), Estimate>> = Vec::new();
+    let mut fields: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+    for profile in profiles {
+        let places = Places::new(profile);
+        let time = places.time();
+        let mut column = BTreeMap::new();
+        let lines = places.costs(|places, sample| {
+            let object = places.object(sample.seed, sample.object)?;
+            Some((
+                places.line_name(object, sample.offset),
+                places.spot(object, sample.offset).field,
+            ))
+        });
+        let mut totals: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for ((line, field), costs) in &lines {
+            let total = totals.entry(line.clone()).or_insert_with(|| vec![0.0; places.seeds()]);
+            for (total, cost) in total.iter_mut().zip(costs) {
+                *total += cost.latency as f64;
+            }
+            let latency: u64 = costs.iter().map(|cost| cost.latency).sum();
+            *fields.entry(line.clone()).or_default().entry(field.clone()).or_default() += latency;
+        }
+        for (line, total) in totals {
+            column.insert((BendKind::Line, line), share(&total, &time));
+        }
+        for (lock, waits) in crate::compare::locks(&places, |lock| lock.wait_total) {
+            column.insert((BendKind::Lock, lock), share(&waits, &time));
+        }
+        names.extend(column.keys().cloned());
+        columns.push(column);
+    }
+    let bend = |(kind, name): (BendKind, String)| {
+        let key = (kind, name);
+        let shares: Vec<(usize, Estimate)> = profiles
+            .iter()
+            .zip(&columns)
+            .map(|(profile, column)| {
+                let nothing = Estimate::of(&vec![0.0; profile.runs.len()]);
+                (profile.meta.machine.cores, column.get(&key).copied().unwrap_or(nothing))
+            })
+            .collect();
+        let over_at = shares.iter().find(|(_, share)| share.mean > Bend::LIMIT);
+        let over_at = over_at.map(|(cores, _)| *cores);
+        let (kind, line) = key;
+        let name = match (kind, fields.get(&line)) {
+            (BendKind::Line, Some(fields)) => format!("{line} ({})", hottest(fields)),
+            _ => line,
+        };
+        Bend { kind, name, shares, over_at }
+    };
+    let mut bends: Vec<Bend> = names.into_iter().map(bend).collect();
+    bends.retain(|bend| {
+        let first = bend.shares.first().map_or(0.0, |(_, share)| share.mean);
+        let most = bend.shares.iter().map(|(_, share)| share.mean).fold(0.0, f64::max);
+        most >= Bend::LISTED && (most > first || profiles.len() == 1)
+    });
+    bends.sort_by(|a, b| b.last().total_cmp(&a.last()).then_with(|| a.name.cmp(&b.name)));
+    bends.truncate(20);
+    bends
+}
+
+/// The three fields of the most latency.
+fn hottest(fields: &BTreeMap<String, u64>) -> String {
+    let mut fields: Vec<_> = fields.iter().filter(|(name, _)| !name.is_empty()).collect();
+    fields.sort_by(|a, b| b.1.cmp(a.1));
+    let more = if fields.len() > 3 { ", ..." } else { "" };
+    let names: Vec<&str> = fields.iter().take(3).map(|(name, _)| name.as_str()).collect();
+    format!("{}{more}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::Builder;
+    use uvfs_coherence::profile::{LockKind, Operation};
+
+    /// A curve with a spread of one in a hundred.
+    fn curve(points: &[(usize, f64)]) -> Vec<(usize, Vec<f64>)> {
+        let seeds = |value: f64| [0.99, 1.0, 1.01, 1.0].iter().map(|by| value * by).collect();
+        points.iter().map(|(cores, value)| (*cores, seeds(*value))).collect()
+    }
+
+    #[test]
+    fn textbook_curves_get_their_shape() {
+        let cores = [1, 2, 4, 8, 16, 32, 64, 128];
+        let check = |values: [f64; 8], wanted| {
+            let points: Vec<_> = cores.into_iter().zip(values).collect();
+            let (shape, reason) = classify(&curve(&points));
+            assert_eq!(shape, wanted, "{reason}");
+        };
+        check([5.9, 7.6, 2.9, 1.2, 0.64, 0.47, 0.32, 0.20], Shape::Collapse); // TTAS
+        check([5.9, 7.6, 4.7, 1.4, 1.1, 0.97, 0.64, 0.38], Shape::Collapse); // ticket
+        check([5.6, 7.4, 5.0, 4.6, 4.5, 4.6, 4.5, 4.4], Shape::Plateau); // MCS
+        check([5.5, 4.4, 4.4, 4.2, 4.3, 4.3, 4.3, 4.3], Shape::Plateau); // a sleeping mutex
+        check([6.0, 9.4, 18.7, 12.0, 16.0, 18.0, 19.0, 20.0], Shape::Plateau); // one counter
+        check([6.0, 11.8, 23.6, 46.8, 92.8, 184.0, 360.0, 700.0], Shape::Linear); // shards
+    }
+
+    #[test]
+    fn too_little_is_unclear() {
+        assert_eq!(classify(&[]).0, Shape::Unclear);
+        assert_eq!(classify(&curve(&[(1, 1.0), (128, 100.0)])).0, Shape::Unclear);
+        assert_eq!(classify(&curve(&[(1, 1.0), (2, 2.0), (3, 3.0)])).0, Shape::Unclear);
+        let one_seed = [(1, vec![1.0]), (2, vec![2.0]), (4, vec![4.0])];
+        assert_eq!(classify(&one_seed).0, Shape::Unclear);
+    }
+
+    #[test]
+    fn a_program_of_two_states_is_unclear_as_a_mean_and_plain_by_seed() {
+        let points = [
+            (1, vec![1.0, 1.0, 1.0, 1.0]),
+            (2, vec![2.0, 2.0, 2.0, 2.0]),
+            (4, vec![3.0, 3.0, 3.0, 3.0]),
+            (8, vec![3.0, 0.2, 3.0, 0.2]),
+        ];
+        assert_eq!(classify(&points).0, Shape::Unclear);
+        let (plateau, collapse) = (Shape::Plateau, Shape::Collapse);
+        assert_eq!(by_seed(&points), [plateau, collapse, plateau, collapse]);
+    }
+
+    /// A profile of `cores` in which `Super.lock` costs this share of all threads' time.
+    fn profile(cores: usize, share: f64) -> Profile {
+        let mut builder = Builder::new(cores, 1, 2);
+        let kind = builder.kind("Super", 64, &[("lock", 0, 4), ("hash", 8, 8)]);
+        let object = builder.object("Super", 0x1000, 64, Some(kind), false);
+        let site = builder.site("f", Operation::CompareExchange, 4);
+        let misses = (share * 1e6 * cores as f64 / 100.0) as u64;
+        builder.miss(object, 0, site).counts(&[misses]);
+        builder.lock(object, 0, LockKind::Word, |lock| lock.wait_total = misses * 50);
+        builder.runs(|run| run.work = 1000 * run.threads);
+        builder.done()
+    }
+
+    #[test]
+    fn the_bend_is_named_with_the_cores_where_it_begins() {
+        let profiles = [profile(4, 0.2), profile(1, 0.0), profile(2, 0.05)];
+        let measurements: Vec<_> =
+            profiles.iter().map(|profile| Measurement { profile, work: Work::Counted }).collect();
+        let sweep = sweep(&measurements).unwrap();
+        let cores: Vec<_> = sweep.points.iter().map(|point| point.cores).collect();
+        assert_eq!(cores, [1, 2, 4]);
+        assert_eq!(sweep.bends[0].name, "Super line 0 (lock)");
+        assert_eq!(sweep.bends[0].over_at, Some(4));
+        assert!((sweep.bends[0].shares[1].1.mean - 0.05).abs() < 1e-9);
+        let lock = sweep.bends.iter().find(|bend| bend.kind == BendKind::Lock).unwrap();
+        assert_eq!((lock.name.as_str(), lock.over_at), ("Super.lock", None));
+        // A million cycles at 2600 MHz, a thousand pieces a core.
+        assert!((sweep.points[0].throughput.mean - 2.6e6).abs() < 1.0);
+        assert!((sweep.points[2].efficiency.mean - 1.0).abs() < 1e-9);
+        assert!((sweep.points[2].speed_up.mean - 4.0).abs() < 1e-9);
+        assert_eq!(sweep.shape, Shape::Linear);
+        assert!(serde_json::to_string(&sweep).unwrap().contains("\"shape\":\"linear\""));
+    }
+
+    #[test]
+    fn work_is_counted_as_asked() {
+        let profile = profile(4, 0.0);
+        let throughput = |work: Work| work.throughput(&profile).map(|values| values[0]);
+        assert_eq!(throughput(Work::Fixed).unwrap(), 2600.0);
+        assert_eq!(throughput(Work::PerCore).unwrap(), 10_400.0);
+        assert_eq!(throughput(Work::Metric(vec![7.0, 8.0])).unwrap(), 7.0);
+        assert!(throughput(Work::Metric(vec![7.0])).is_err());
+        let uncounted = Builder::new(2, 1, 1).done();
+        let refused = Work::Counted.throughput(&uncounted).unwrap_err().to_string();
+        assert!(refused.contains("uvfs_contention_work"), "{refused}");
+    }
+
+    #[test]
+    fn bad_sweeps_are_refused() {
+        assert!(sweep(&[]).is_err());
+        let (one, none) = (profile(2, 0.0), Builder::new(3, 1, 0).done());
+        let fixed = |profile| Measurement { profile, work: Work::Fixed };
+        assert!(sweep(&[fixed(&one), fixed(&one)]).is_err());
+        assert!(sweep(&[fixed(&one), fixed(&none)]).is_err());
+        let other = profile(4, 0.0);
+        assert!(
+            sweep(&[fixed(&one), Measurement { profile: &other, work: Work::PerCore }]).is_err()
+        );
+    }
+}
