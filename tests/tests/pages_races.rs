@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 use uvfs_backends::hostile::{Call, Fault, Gate, HostileBackend, Moment, On, Plan};
 use uvfs_tests::paged::{Kind, assert_references_come_back, difference, stored, until};
-use uvfs_tests::{Hostile, Ledger, Watchdog, root, tiny, vfs_over};
+use uvfs_tests::{Hostile, Ledger, Watchdog, root, tiny, vfs_over, with_room};
 use uvfs_vfs::{
     AllocateMode, Authority, Directory, File, InodeId, OpenOptions, Opens, PagePolicy, SyncMode,
     Vfs, VfsConfig,
@@ -629,4 +629,45 @@ fn two_files_throttle() {
     assert_eq!(difference(&stored(&scene.store, "b"), &[2; 300 * PAGE]), None);
     drop((stuck, healthy));
     scene.end("b", &[2; 300 * PAGE]);
+}
+
+/// Threads that read ahead and came late fetched what its reader had fetched, used and let go meanwhile; with
+/// busy processors every other page of a file was read twice, and pushed others out.
+#[test]
+fn reading_ahead_and_its_reader_who_is_faster() {
+    const PAGES: usize = 2048;
+    let config = VfsConfig { write_back_delay: patient().write_back_delay, ..with_room(2 << 20) };
+    let scene = Scene::of(Kind::sole(Opens::Tracked), config);
+    let busy: Vec<File> = (0..4).map(|at| scene.file(&at.to_string(), &[7; 64 * PAGE])).collect();
+    let content: Vec<u8> = (0..PAGES * PAGE).map(|at| (at / PAGE) as u8).collect();
+    let file = scene.file("file", &content);
+    let gate = OpenAtEnd(Gate::new());
+    // Whoever opens such a file reads its first pages; the second read is another thread's.
+    let plan = busy.iter().fold(Plan::new(), |plan, file| {
+        let second = On::call(Call::Read).inode(scene.inode(file)).from(2);
+        plan.when(second, Fault::Hold(Moment::Before, gate.0.clone()))
+    });
+    scene.store.follow(plan);
+    for file in &busy {
+        assert_eq!(read(file, 0, PAGE), [7; PAGE]);
+        assert_eq!(read(file, 2 * PAGE, PAGE), [7; PAGE]);
+    }
+    gate.0.wait_for(4);
+    // All threads are at the gate: what is to be read ahead now waits.
+    let came_in = || {
+        let pages = scene.vfs.statistics().pages;
+        pages.evicted + pages.pages
+    };
+    let before = came_in();
+    for at in 0..PAGES {
+        assert_eq!(read(&file, at * PAGE, PAGE), content[at * PAGE..][..PAGE]);
+    }
+    assert_eq!(came_in() - before, PAGES as u64);
+    drop(file);
+    gate.0.open();
+    // What waited is done, or found to be done already.
+    until(|| scene.vfs.statistics().inodes_active == 5);
+    assert_eq!(came_in() - before, PAGES as u64, "pages came in twice");
+    drop(busy);
+    scene.quiet_end();
 }

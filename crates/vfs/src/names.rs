@@ -80,6 +80,17 @@ mod weight {
     }
 }
 
+/// Which names the clock hand takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// All but those that are to be kept.
+    Others,
+    /// Those that are to be kept, which are too many.
+    Kept,
+    /// Any.
+    Any,
+}
+
 /// One cached name. Its key is in the table's entry.
 #[derive(Debug)]
 pub(crate) struct Dentry {
@@ -355,11 +366,11 @@ impl NameCache {
     /// Moves the clock hand over `buckets` buckets: what was used since it last came by gets another
     /// round, what was not goes. Returns the inodes that lost their last name and that nobody holds,
     /// marked as queued.
-    /// Names that are to be kept are passed over if `spare_kept`.
+    /// Names that are not among the `taken` are passed over.
     pub(crate) fn sweep(
         &self,
         buckets: usize,
-        spare_kept: bool,
+        taken: Taken,
         counters: &Counters,
     ) -> Vec<Ref<Inode>> {
         let mut now = None;
@@ -367,7 +378,12 @@ impl NameCache {
             if !entry.value().stands(&mut now) {
                 return Verdict::Remove;
             }
-            if spare_kept && entry.class() == Class::Keep {
+            let passed_over = match taken {
+                Taken::Others => entry.class() == Class::Keep,
+                Taken::Kept => entry.class() != Class::Keep,
+                Taken::Any => false,
+            };
+            if passed_over {
                 return Verdict::Keep;
             }
             let used = entry.value().inode().is_some_and(|inode| inode.untouch());

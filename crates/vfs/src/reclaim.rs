@@ -23,7 +23,9 @@
 
 use crate::config::VfsConfig;
 use crate::error::Result;
-use crate::inode::{INODE_BYTES, Inode};
+use crate::inode::{INODE_BYTES, Inode, REST_BYTES};
+use crate::names::Taken;
+use crate::page::FILE_BYTES;
 use crate::statistics::BudgetStatistics;
 use crate::vfs::{Core, Vfs};
 use uvfs_concurrent::epoch;
@@ -40,7 +42,7 @@ const TURNS: usize = 5;
 /// Share of what names and inodes may have that is left for entries, however large their table is.
 const ENTRIES_SHARE: u64 = 4;
 /// Share of names and inodes that those to be kept leave to the others.
-const OTHERS_SHARE: u64 = 8;
+const OTHERS_SHARE: usize = 8;
 /// Turns of the hand that may be in vain before names to be kept go, too.
 const KEPT_TURNS: usize = 4;
 /// Garbage is freed when it exceeds this share of the room.
@@ -241,21 +243,29 @@ impl Core {
             None => self
                 .names
                 .forget_once(&self.counters)
-                .unwrap_or_else(|| self.names.sweep(BUCKETS, self.spares_kept(), &self.counters)),
+                .unwrap_or_else(|| self.names.sweep(BUCKETS, self.taken(), &self.counters)),
         }
     }
 
-    /// Whether names that are to be kept are: as long as they leave the others some room, and something
-    /// else goes.
-    fn spares_kept(&self) -> bool {
-        let kept = self.names.kept_bytes() as u64;
-        if kept == 0 {
-            return true;
+    /// Which names go: those that are to be kept where they leave the others no room, and otherwise where
+    /// nothing else goes.
+    fn taken(&self) -> Taken {
+        let kept_names = self.names.kept_bytes();
+        if kept_names == 0 {
+            return Taken::Others;
         }
-        // Counted alike: what inodes have besides is not counted by name.
+        // Counted alike: what inodes have besides is counted for files that were read only. A directory that
+        // was looked into has it, too, but its class would have to be counted.
+        let (files, kept_files) = self.pages.file_counts();
+        let file_bytes = FILE_BYTES + REST_BYTES;
         let names = self.names.bytes().saturating_sub(self.names.table_bytes());
-        let all = (names + self.inodes.count() * INODE_BYTES) as u64;
-        kept <= all - all / OTHERS_SHARE && self.budget.idle_steps() <= KEPT_TURNS * self.turn()
+        let all = names + self.inodes.count() * INODE_BYTES + files * file_bytes;
+        let kept = kept_names + kept_files * file_bytes;
+        match kept <= all - all / OTHERS_SHARE {
+            _ if self.budget.idle_steps() > KEPT_TURNS * self.turn() => Taken::Any,
+            true => Taken::Others,
+            false => Taken::Kept,
+        }
     }
 
     /// Room for memos of whole paths.

@@ -34,7 +34,7 @@ pub(crate) use cached::Guarding;
 pub(crate) use freshness::{Clock, Expiry, Freshness, Moment, Ticket};
 pub(crate) use rest::{CleanTicks, Progress, Rest, Use};
 use table::Known;
-pub(crate) use table::{INODE_BYTES, InodeTable, Retired};
+pub(crate) use table::{INODE_BYTES, InodeTable, REST_BYTES, Retired};
 
 use self::cached::{CachedWords, EXPIRY, NUMBER};
 use self::rest::Parent;

@@ -43,6 +43,9 @@ const ORPHANS_AT_ONCE: usize = 64;
 /// Bytes of one inode: its three lines, and its place in the table with the table's slack.
 pub(crate) const INODE_BYTES: usize = size_of::<Inode>() + 2 * (size_of::<ById>() + 1);
 
+/// Bytes of what an inode in use has besides, as far as it is counted.
+pub(crate) const REST_BYTES: usize = size_of::<Rest>();
+
 /// An inode in the table: found by its id, which it holds itself.
 #[derive(Debug)]
 struct ById(Ref<Inode>);
@@ -339,7 +342,7 @@ impl InodeTable {
     /// Bytes of all of them, with what some have besides; without their pages.
     pub(crate) fn bytes(&self) -> usize {
         // ORDERING: Relaxed; a size that may lag.
-        self.count() * INODE_BYTES + self.rests.load(Relaxed) * size_of::<Rest>()
+        self.count() * INODE_BYTES + self.rests.load(Relaxed) * REST_BYTES
     }
 
     /// An inode got its [`Rest`].

@@ -12,7 +12,8 @@
 //! limit; a miss elsewhere begins a new stream and reads only what was asked for. Several streams are
 //! kept, so that two readers of one file do not spoil each other's. The next window is fetched when
 //! the reader comes to the mark, before it needs it (Linux `page_cache_async_ra`; Fengguang Wu et al.,
-//! 2008). Weakness: a reader that strides is taken for random.
+//! 2008). That is work for others, who may be late: a reader that comes to a window which nobody has begun
+//! to fetch takes it over, and nobody fetches it any more. Weakness: a reader that strides is taken for random.
 
 use crate::lock_order;
 use std::ops::Range;
@@ -37,15 +38,35 @@ pub(crate) struct Streams {
 struct Stream {
     /// Where a sequential reader misses next; what is before it was fetched.
     next: u64,
-    /// Pages fetched last time; 0 if the stream has only just begun.
-    window: u64,
     /// Higher is later.
     used: u64,
+    /// Pages fetched last time; 0 if the stream has only just begun.
+    window: u32,
+    /// Pages before `next` that are to be fetched in the background, which nobody has begun to do.
+    waiting: u32,
+}
+
+// Every file that was read has them.
+const _: () = assert!(size_of::<Stream>() == 24);
+
+/// A number of pages, in few bits: windows are small, and of what waits the end is what matters.
+fn few(pages: u64) -> u32 {
+    u32::try_from(pages).unwrap_or(u32::MAX)
+}
+
+impl Stream {
+    fn waiting(&self) -> Range<u64> {
+        self.next.saturating_sub(self.waiting.into())..self.next
+    }
+
+    fn waits(&self, run: &Range<u64>) -> bool {
+        self.waiting().contains(&run.start) && run.end <= self.next
+    }
 }
 
 impl Streams {
     pub(crate) fn new() -> Self {
-        let streams = Mutex::new(&lock_order::STREAMS, [Stream::default(); STREAMS]);
+        let streams = Mutex::new(&lock_order::STREAMS, std::array::from_fn(|_| Stream::default()));
         Self { marks: std::array::from_fn(|_| AtomicU64::new(NONE)), streams }
     }
 
@@ -55,23 +76,32 @@ impl Streams {
         let mut streams = self.streams.lock();
         let used = streams.iter().map(|stream| stream.used).max().unwrap_or(0) + 1;
         let first = wanted.start;
+        let asked = wanted.end.saturating_sub(first).max(1);
+        if let Some(at) = streams.iter().position(|stream| stream.waiting().contains(&first)) {
+            let stream = &mut streams[at];
+            let count = (stream.next - first).min(limit).max(asked);
+            let stop = first.saturating_add(count).min(end).max(first);
+            *stream = Stream { next: stop, waiting: 0, used, ..*stream };
+            self.set_mark(at, &streams[at], first, end);
+            return first..stop;
+        }
         let goes_on = |stream: &Stream| {
-            stream.used > 0 && (stream.next..=stream.next + stream.window).contains(&first)
+            let near = stream.next..=stream.next + u64::from(stream.window);
+            stream.used > 0 && near.contains(&first)
         };
         let found = streams.iter().position(goes_on);
         let oldest = (0..STREAMS).min_by_key(|&at| streams[at].used).unwrap_or(0);
         let at = found.unwrap_or(oldest);
-        let asked = wanted.end.saturating_sub(first).max(1);
         // The start of a file is taken for the start of a stream.
         let window = match found {
-            Some(at) => (streams[at].window * 2).max(FIRST_PAGES),
+            Some(at) => (u64::from(streams[at].window) * 2).max(FIRST_PAGES),
             None if first == 0 => FIRST_PAGES,
             None => 0,
         };
         let count = window.min(limit).max(asked);
         let stop = first.saturating_add(count).min(end).max(first);
-        streams[at] = Stream { next: stop, window: window.min(limit), used };
-        self.set_mark(at, &streams[at], end);
+        streams[at] = Stream { next: stop, used, window: few(window.min(limit)), waiting: 0 };
+        self.set_mark(at, &streams[at], first, end);
         first..stop
     }
 
@@ -82,27 +112,50 @@ impl Streams {
         self.marks.iter().any(|mark| pages.contains(&mark.load(Relaxed)))
     }
 
-    /// Reading came to a mark in `pages`: what to fetch in the background, if anything.
+    /// Reading came to a mark in `pages`: what to fetch in the background, if anything. Who is about to
+    /// asks [`Streams::begin`] whether it still is.
     pub(crate) fn came_to_mark(&self, pages: Range<u64>, limit: u64, end: u64) -> Range<u64> {
         let mut streams = self.streams.lock();
         let used = streams.iter().map(|stream| stream.used).max().unwrap_or(0) + 1;
         // ORDERING: Relaxed; marks are stored under this lock.
         let marked = |at: &usize| pages.contains(&self.marks[*at].load(Relaxed));
         let Some(at) = (0..STREAMS).find(marked) else { return 0..0 };
-        let window = (streams[at].window * 2).max(FIRST_PAGES).min(limit.max(1));
-        let start = streams[at].next;
+        let last = streams[at];
+        let window = (u64::from(last.window) * 2).max(FIRST_PAGES).min(limit.max(1));
+        let start = last.next;
         let stop = start.saturating_add(window).min(end).max(start);
-        streams[at] = Stream { next: stop, window, used };
-        self.set_mark(at, &streams[at], end);
+        // Where the reader found all of the last window here, it may be waiting still.
+        let waiting = few(u64::from(last.waiting) + (stop - start));
+        streams[at] = Stream { next: stop, used, window: few(window), waiting };
+        self.set_mark(at, &streams[at], 0, end);
         start..stop
     }
 
-    /// Marks the page in the middle of what was fetched last.
-    fn set_mark(&self, at: usize, stream: &Stream, end: u64) {
+    /// Whether `run`, which [`Streams::came_to_mark`] gave out, is to be fetched: no reader has taken it over.
+    pub(crate) fn is_waiting(&self, run: &Range<u64>) -> bool {
+        self.streams.lock().iter().any(|stream| stream.waits(run))
+    }
+
+    /// As [`Streams::is_waiting`]; no reader takes it over any more.
+    pub(crate) fn begin(&self, run: &Range<u64>) -> bool {
+        let mut streams = self.streams.lock();
+        let Some(stream) = streams.iter_mut().find(|stream| stream.waits(run)) else {
+            return false;
+        };
+        // What was given out before it is late, and who comes there fetches it.
+        stream.waiting = few(stream.next - run.end);
+        true
+    }
+
+    /// Marks the page in the middle of what was fetched last, but none before `first`.
+    fn set_mark(&self, at: usize, stream: &Stream, first: u64, end: u64) {
         let mark = match stream.window {
             0 => NONE,
             _ if stream.next >= end => NONE,
-            window => stream.next - (window / 2).clamp(1, stream.next.max(1)),
+            window => {
+                let half = u64::from(window / 2);
+                (stream.next - half.clamp(1, stream.next.max(1))).max(first)
+            }
         };
         // ORDERING: Relaxed; a hint (`is_marked`), and under the lock.
         self.marks[at].store(mark, Relaxed);
@@ -158,6 +211,47 @@ mod tests {
         let fetches = read(&streams, 500..600, 100_000);
         assert_eq!(fetches[..3], [1, 4, 8]);
         assert!(fetches.len() < 9);
+    }
+
+    /// Once the reader began a stream of its own there, of one page, and what came late fetched all again.
+    #[test]
+    fn a_reader_that_comes_before_its_window_is_fetched_takes_it_over() {
+        let streams = Streams::new();
+        assert_eq!(streams.missed(0..1, LIMIT, 1000), 0..4);
+        let late = streams.came_to_mark(2..3, LIMIT, 1000);
+        assert_eq!(late, 4..12);
+        assert_eq!(streams.missed(4..5, LIMIT, 1000), 4..12);
+        assert!(!streams.is_waiting(&late) && !streams.begin(&late), "the reader has it");
+        // It goes on as if it had come in time.
+        assert!(streams.is_marked(&(8..9)));
+        let next = streams.came_to_mark(8..9, LIMIT, 1000);
+        assert_eq!(next, 12..28);
+        assert!(streams.is_waiting(&next) && streams.begin(&next) && !streams.begin(&next));
+        // Begun, so it is on its way.
+        assert_eq!(streams.missed(12..13, LIMIT, 1000), 12..13);
+    }
+
+    /// A reader that finds everything here comes to marks before anything was fetched for the last one.
+    #[test]
+    fn windows_that_wait_are_begun_in_any_order() {
+        let handed = || {
+            let streams = Streams::new();
+            streams.missed(0..1, LIMIT, 1000);
+            let one = streams.came_to_mark(2..3, LIMIT, 1000);
+            let other = streams.came_to_mark(8..9, LIMIT, 1000);
+            assert_eq!((&one, &other), (&(4..12), &(12..28)));
+            (streams, one, other)
+        };
+        let (streams, one, other) = handed();
+        assert!(streams.begin(&one) && streams.begin(&other));
+        let (streams, one, other) = handed();
+        assert!(streams.begin(&other) && !streams.begin(&one), "the reader is beyond it");
+        let (streams, one, other) = handed();
+        assert_eq!(streams.missed(6..7, LIMIT, 1000), 6..28, "all that nobody has begun");
+        assert!(!streams.begin(&one) && !streams.begin(&other));
+        let (streams, ..) = handed();
+        assert_eq!(streams.missed(6..7, 8, 1000), 6..14, "within the limit");
+        assert_eq!(streams.missed(14..15, 8, 1000), 14..22, "where it goes on");
     }
 
     #[test]

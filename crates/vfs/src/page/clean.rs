@@ -94,7 +94,9 @@ impl FilePages {
             }
             // ORDERING: Relaxed, both; as above.
             self.home.classed.store(generation, Relaxed);
-            self.home.class.swap(class as u8, Relaxed) != class as u8
+            let before = Class::from_byte(self.home.class.swap(class as u8, Relaxed));
+            self.cache.reclassed(before, class);
+            before != class
         };
         if changed {
             self.tell_pages();

@@ -515,6 +515,6 @@ impl FilePages {
 impl Drop for FilePages {
     fn drop(&mut self) {
         self.clear();
-        self.cache.forget_file(self.owner);
+        self.cache.forget_file(self.owner, self.class());
     }
 }

@@ -96,6 +96,8 @@ pub(crate) struct PageCache {
     clock: AtomicU32,
     files: Shards<HashMap<u64, Weak<FilePages>>>,
     file_count: AtomicU64,
+    /// Files whose pages are to be kept.
+    kept_files: AtomicU64,
     owners: AtomicU64,
     /// Frames promised to somebody who has not taken them yet.
     promised: AtomicU64,
@@ -161,6 +163,7 @@ impl PageCache {
             clock: AtomicU32::new(0),
             files: Shards::new(&lock_order::PAGE_FILES, SHARDS),
             file_count: AtomicU64::new(0),
+            kept_files: AtomicU64::new(0),
             owners: AtomicU64::new(1),
             promised: AtomicU64::new(0),
             dirty: AtomicI64::new(0),
@@ -193,10 +196,22 @@ impl PageCache {
         file
     }
 
-    fn forget_file(&self, owner: u64) {
+    fn forget_file(&self, owner: u64, class: Class) {
         self.files.of(&owner).lock().remove(&owner);
+        self.reclassed(class, Class::Normal);
         // ORDERING: Relaxed; a size.
         self.file_count.fetch_sub(1, Relaxed);
+    }
+
+    /// A file of one class is of another one now.
+    fn reclassed(&self, from: Class, to: Class) {
+        // ORDERING: Relaxed, both; a size.
+        match (from, to) {
+            (Class::Keep, Class::Keep) => {}
+            (Class::Keep, _) => _ = self.kept_files.fetch_sub(1, Relaxed),
+            (_, Class::Keep) => _ = self.kept_files.fetch_add(1, Relaxed),
+            _ => {}
+        }
     }
 
     fn file_of(&self, owner: u64) -> Option<Arc<FilePages>> {
@@ -307,6 +322,12 @@ impl PageCache {
         self.file_count.load(Relaxed) as usize * FILE_BYTES
     }
 
+    /// Files that have pages or had them; and those of them whose pages are to be kept.
+    pub(crate) fn file_counts(&self) -> (usize, usize) {
+        // ORDERING: Relaxed, both; sizes that may lag.
+        (self.file_count.load(Relaxed) as usize, self.kept_files.load(Relaxed) as usize)
+    }
+
     /// What the cache holds and did.
     pub(crate) fn statistics(&self, limit: u64) -> PageStatistics {
         let counters = &self.counters;
@@ -331,7 +352,7 @@ impl PageCache {
 }
 
 /// Bytes of one file's [`FilePages`], with its places in tables.
-const FILE_BYTES: usize = size_of::<FilePages>() + 64;
+pub(crate) const FILE_BYTES: usize = size_of::<FilePages>() + 64;
 
 /// Memory for one run, used again.
 #[derive(Debug)]

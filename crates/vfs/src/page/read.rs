@@ -259,12 +259,18 @@ impl Core {
     /// Does what [`Core::go_ahead`] asked for. Nobody waits for it, so nobody hears of errors.
     pub(super) fn fetch_ahead(self: &Arc<Self>, job: Ahead) {
         let (pages, mut run) = (&job.pages, job.run.clone());
+        if !pages.streams.is_waiting(&run) {
+            // Its reader was here before us.
+            return;
+        }
         while run.start < run.end && pages.find(run.start).is_some() {
             run.start += 1;
         }
         if !run.is_empty()
             && let Some(mut room) = pages.cache.try_room(self, (1, run.end - run.start))
             && let Some(_inside) = pages.gate.try_enter()
+            // Once more: making room takes a while, and what is behind a reader is read for nothing.
+            && pages.streams.begin(&job.run)
         {
             let nothing_asked = run.start;
             let fill = FillRun::claim(pages, run, nothing_asked, &mut room);
