@@ -21,6 +21,7 @@ mod chart;
 mod clean;
 mod cleanup;
 mod client;
+mod contention;
 mod cpu;
 mod dcache;
 mod evict;
@@ -65,6 +66,8 @@ enum Bench {
     Hit(hit::HitArguments),
     /// Cleaning a directory: the experiment of Li (2013), how soon it takes effect, and rivals
     Clean(clean::CleanArguments),
+    /// The contention analyser: known answers, known bugs, the figures of Gough, Siddha and Chen (2007)
+    Contention(contention::ContentionArguments),
     /// What the lock meter costs: the same work with it on and off
     Meter(meter::MeterArguments),
     /// Opens and reads files as it is told; started by `clean` as the program whose memory is bounded
@@ -118,6 +121,7 @@ fn main() -> ExitCode {
         Bench::Hit(arguments) => hit::run(&arguments),
         Bench::Clean(arguments) => clean::run(&arguments),
         Bench::CleanClient(arguments) => clean::serve(&arguments),
+        Bench::Contention(arguments) => contention::run(&arguments),
         Bench::Meter(arguments) => meter::run(&arguments),
         Bench::BareServer(arguments) => {
             bare::serve(&arguments.mountpoint, arguments.readers, arguments.stuck_ms)

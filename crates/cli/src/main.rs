@@ -85,7 +85,8 @@ pub(crate) fn print_line(line: &str) {
 }
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().command {
+    let words = contention::flags::behind_the_word(std::env::args_os().collect());
+    let done = match Arguments::parse_from(words).command {
         Command::Mount(arguments) => serve::mount(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),
         Command::Set(arguments) => set::run(&arguments),

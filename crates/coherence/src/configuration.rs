@@ -62,8 +62,8 @@ pub struct Relayout {
     pub align: u64,
     /// Where bytes go. Bytes that no move names follow the last, in their order.
     pub moves: Vec<Move>,
-    /// The offset of the first element in the object, such as the counts of an `Arc`; bytes before it
-    /// stay in lines of their own.
+    /// The offset of the first element in the object: what is before it, such as the counts of an `Arc`,
+    /// stays there. With an alignment below a line it shares the first element's line.
     pub first: u64,
 }
 

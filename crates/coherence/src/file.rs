@@ -166,16 +166,25 @@ impl Profile {
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let text = self.to_lines()?;
-        let beside = beside(path);
-        let result = fs::File::create(&beside)
-            .and_then(|mut file| file.write_all(text.as_bytes()))
-            .and_then(|()| fs::rename(&beside, path));
-        result.map_err(|error| {
-            let _ = fs::remove_file(&beside);
+        let failed = |error: std::io::Error| {
             Error::new(format!(
                 "{}: the profile cannot be written: {error}: name another file",
                 path.display()
             ))
+        };
+        // A link stays one. What is no file, as /dev/null, is written to and never replaced.
+        let target = match fs::metadata(path) {
+            Ok(found) if found.is_file() => fs::canonicalize(path).map_err(failed)?,
+            Ok(found) if !found.is_dir() => return fs::write(path, text).map_err(failed),
+            _ => path.to_path_buf(),
+        };
+        let beside = beside(&target);
+        let result = fs::File::create(&beside)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .and_then(|()| fs::rename(&beside, &target));
+        result.map_err(|error| {
+            let _ = fs::remove_file(&beside);
+            failed(error)
         })
     }
 
@@ -460,6 +469,27 @@ mod tests {
         let none =
             profile().write(folder.path().join("none/p")).expect_err("no folder").to_string();
         assert!(none.contains("none/p: the profile cannot be written"), "{none}");
+    }
+
+    #[test]
+    fn what_is_no_file_is_never_replaced() {
+        // `--output /dev/full`, given by root, was renamed over: the device was gone and a profile lay in its
+        // place. A link to a profile in another folder was lost in the same way.
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        profile().write(path("target")).expect("written");
+        std::os::unix::fs::symlink("target", path("link")).expect("a link");
+        let other = Profile { runs: Vec::new(), ..profile() };
+        other.write(path("link")).expect("through the link");
+        assert!(path("link").is_symlink(), "the link is gone");
+        let read = |name| fs::read_to_string(path(name)).expect("a file");
+        assert_eq!(read("target"), other.to_lines().expect("lines"));
+        std::os::unix::fs::symlink("/dev/null", path("device")).expect("a link");
+        profile().write(path("device")).expect("thrown away");
+        assert!(path("device").is_symlink(), "the link is gone");
+        std::os::unix::fs::symlink("/dev/full", path("full")).expect("a link");
+        let full = profile().write(path("full")).expect_err("no room").to_string();
+        assert!(full.contains("No space left"), "{full}");
     }
 
     #[test]

@@ -23,9 +23,18 @@
 //! addition is one only if somebody was ever seen to wait on the word, or else every counter of
 //! running things would be. A pointer that is exchanged for another is a pop, not a lock. Holds that
 //! overlap are readers', if there are writers or somebody waits; else they are users of a counted
-//! object. If one of them only puts the old value back, the word excludes nobody at all. A word on which a thread spins until another changes it, and which is no lock, is `Awaited`.
+//! object. If one of them only puts the old value back, the word excludes nobody at all. A word on
+//! which a thread spins until another changes it, and which is no lock, is `Awaited`.
+//!
+//! The slow paths of Rust's standard library are precompiled, so what they do to a word is not
+//! reported; only that a try failed before, and that the thread slept. A thread that wanted a lock in
+//! this way and now releases it, to a value or by a difference that such releases had before, took it
+//! unseen when it last woke or tried. One that sleeps on another word while it holds a lock may have
+//! given that up meanwhile, as `Condvar::wait` does: it has if another thread held it then.
+//!
 //! Weakness: these are guesses from behaviour; a lock that another thread releases is not seen, and
-//! a semaphore of count one is taken for a mutex, which it is.
+//! a semaphore of count one is taken for a mutex, which it is. Of a thread that waits for a condition
+//! several times in one hold, the holds between are seen only if it slept for the lock after each.
 
 use crate::model::{TICKS_PER_CYCLE, Ticks};
 use crate::profile::{Lock, LockKind, Operation, Ordering};
@@ -40,6 +49,10 @@ const TRY_ACCESSES: u64 = 2000;
 const CHAINS: usize = 4;
 /// Words that a thread can be holding at a time, tentative ones included.
 const HOLDS: usize = 32;
+/// Values, and differences, of releases that are kept per word.
+const RELEASES: usize = 4;
+/// Where the standard library's reader-writer lock keeps the word on which writers sleep.
+const WRITERS_SLEEP: u64 = 4;
 /// Sites kept per lock.
 const SITES: usize = 16;
 /// Addresses are grouped by this, to find those of freed memory.
@@ -102,12 +115,33 @@ struct Hold {
     spun: bool,
     /// Cannot fail: a lock only if there are waiters.
     unconditional: bool,
+    away: Away,
+}
+
+/// From when to when a thread slept on other words.
+type Away = Option<(Ticks, Ticks)>;
+
+/// A thread that surely wants a word. It may have got it where nothing is reported.
+#[derive(Debug, Clone, Copy)]
+struct Want {
+    address: u64,
+    /// Of its chain.
+    begin: Ticks,
+    /// End of the last look, or of the last sleep.
+    end: Ticks,
+    site: u32,
+    /// What it tried to write, unless zero.
+    desired: Option<u64>,
+    slept: bool,
+    /// Since `end`.
+    away: Away,
 }
 
 #[derive(Debug, Default)]
 struct Thread {
     chains: Vec<Chain>,
     holds: Vec<Hold>,
+    wants: Vec<Want>,
 }
 
 /// Counts of one lock.
@@ -146,6 +180,9 @@ struct Word {
     /// writers.
     step: Option<u64>,
     excludes: bool,
+    /// Values from which a thread took it with a condition and gave it back, and what it added.
+    free: Vec<u64>,
+    steps: Vec<u64>,
     /// Latest release of a hold that counts, and whether that hold took its difference back.
     released: Option<(Ticks, bool)>,
 }
@@ -228,7 +265,7 @@ impl Locks {
     }
 
     /// An atomic access wrote, or tried to: `success` is false for a compare-exchange that found another
-    /// value, and then `new` does not count. A store passes the value before as `old`.
+    /// value, and then `new` is what it would have written. A store passes the value before as `old`.
     pub fn update(
         &mut self,
         event: &Event,
@@ -239,10 +276,13 @@ impl Locks {
         success: bool,
     ) {
         if !success {
-            self.fail(event, old);
+            self.fail(event, ordering, old, new);
             return;
         }
-        if releases(ordering) && self.release(event, old, new) {
+        if releases(ordering)
+            && (self.release(event, operation, old, new)
+                || self.release_unseen(event, operation, ordering, old, new))
+        {
             return;
         }
         if operation.updates() && acquires(ordering) && old != new && !is_pop(operation, old, new) {
@@ -256,6 +296,11 @@ impl Locks {
     /// The thread slept on the word from `begin` to `end`, because it was `value`. Report it when the
     /// sleep is over.
     pub fn futex_wait(&mut self, event: &Event, value: u64) {
+        if let Some(address) = self.away(event) {
+            self.word(address).waited = true;
+            self.awaited(&Event { address, ..*event }, (event.begin, event.site), event.end);
+            return;
+        }
         match self.chain(event) {
             Some(chain) => {
                 chain.hard = true;
@@ -268,6 +313,7 @@ impl Locks {
                 }
             }
         }
+        self.want(event, None, true);
         self.word(event.address).waited = true;
         self.awaited(event, (event.begin, event.site), event.end);
     }
@@ -304,6 +350,7 @@ impl Locks {
         let end = start.saturating_add(bytes);
         let (first, last) = (start >> BLOCK_SHIFT, end.saturating_sub(1).max(start) >> BLOCK_SHIFT);
         let mut found = Vec::new();
+        // Whether anything is left.
         let mut out_of = |block: &mut Vec<(u64, Entry)>| {
             block.retain(|(address, entry)| {
                 let gone = (start..end).contains(address);
@@ -312,22 +359,23 @@ impl Locks {
                 }
                 !gone
             });
+            !block.is_empty()
         };
         if last - first < self.blocks.len() as u64 {
-            for block in first..=last {
-                if let Some(block) = self.blocks.get_mut(&block) {
-                    out_of(block);
+            for key in first..=last {
+                if self.blocks.get_mut(&key).is_some_and(|block| !out_of(block)) {
+                    self.blocks.remove(&key);
                 }
             }
         } else {
-            self.blocks.values_mut().for_each(&mut out_of);
+            self.blocks.retain(|_, block| out_of(block));
         }
         if !found.is_empty() {
-            self.blocks.retain(|_, block| !block.is_empty());
             let gone = |address: u64| (start..end).contains(&address);
             for thread in &mut self.threads {
                 thread.chains.retain(|chain| !gone(chain.address));
                 thread.holds.retain(|hold| !gone(hold.address));
+                thread.wants.retain(|want| !gone(want.address));
             }
         }
         records(seed, found)
@@ -379,7 +427,8 @@ impl Locks {
     }
 
     fn end_chain(&mut self, event: &Event) -> Option<Chain> {
-        let chains = &mut self.thread(event.thread).chains;
+        let Thread { chains, wants, .. } = self.thread(event.thread);
+        wants.retain(|want| want.address != event.address);
         let position = chains.iter().position(|chain| chain.address == event.address)?;
         let chain = chains.swap_remove(position);
         (!chain.stale(event)).then_some(chain)
@@ -389,7 +438,7 @@ impl Locks {
         self.thread(event.thread).holds.iter().any(|hold| hold.address == event.address)
     }
 
-    fn fail(&mut self, event: &Event, value: u64) {
+    fn fail(&mut self, event: &Event, ordering: Ordering, value: u64, desired: u64) {
         match self.chain(event) {
             Some(chain) => {
                 chain.hard = true;
@@ -398,6 +447,79 @@ impl Locks {
             }
             None => self.begin_chain(event, value, true),
         }
+        if acquires(ordering) {
+            self.want(event, (desired != 0).then_some(desired), false);
+        }
+    }
+
+    /// Remembers that the thread wants the word: a chain is forgotten in a long hold, this is not.
+    fn want(&mut self, event: &Event, desired: Option<u64>, slept: bool) {
+        let Some(chain) = self.chain(event).copied() else { return };
+        let wants = &mut self.thread(event.thread).wants;
+        let mut want = Want {
+            address: event.address,
+            begin: chain.begin,
+            end: event.end,
+            site: chain.site,
+            desired,
+            slept,
+            away: None,
+        };
+        if let Some(before) = wants.iter_mut().find(|want| want.address == event.address) {
+            if before.begin == want.begin {
+                want.slept |= before.slept;
+                want.desired = want.desired.or(before.desired);
+            }
+            *before = want;
+            return;
+        }
+        if wants.len() == HOLDS {
+            wants.remove(0);
+        }
+        wants.push(want);
+    }
+
+    /// The thread slept on a word: what that says of the others that it wants or holds. The address of
+    /// the lock if the word is only where that lock's writers sleep.
+    fn away(&mut self, event: &Event) -> Option<u64> {
+        let again = |away: &mut Away| {
+            *away = Some((away.map_or(event.begin, |(begin, _)| begin), event.end));
+        };
+        let Thread { holds, wants, .. } = self.thread(event.thread);
+        let sleeps_here = |want: &&mut Want| {
+            let beside = want.address.wrapping_add(WRITERS_SLEEP) == event.address;
+            beside && want.desired.is_some() && want.away.is_none()
+        };
+        if let Some(want) = wants.iter_mut().find(sleeps_here) {
+            (want.slept, want.end) = (true, event.end);
+            return Some(want.address);
+        }
+        for hold in holds.iter_mut().filter(|hold| hold.address != event.address) {
+            again(&mut hold.away);
+        }
+        for want in wants.iter_mut().filter(|want| want.address != event.address) {
+            again(&mut want.away);
+        }
+        // Slept on this word, on another, and on this again: held it between.
+        let mut held = None;
+        if let Some(position) = holds.iter().position(|hold| {
+            hold.address == event.address && hold.away.is_some() && !hold.unconditional
+        }) {
+            let hold = holds.remove(position);
+            held = hold.away.map(|(left, _)| (hold.core, hold.wait(), (hold.since, left)));
+        } else if let Some(want) = wants.iter().find(|want| want.address == event.address)
+            && let Some((left, _)) = want.away
+        {
+            held = Some((event.core, Some((want.begin, want.end, want.site)), (want.end, left)));
+        }
+        if let Some((core, wait, hold)) = held {
+            self.end_chain(event);
+            let word = self.word(event.address);
+            if word.lock.acquisitions > 0 {
+                word.lock.held(core, wait, hold);
+            }
+        }
+        None
     }
 
     fn acquire(&mut self, event: &Event, operation: Operation, old: u64, new: u64) {
@@ -427,6 +549,7 @@ impl Locks {
             waited_since,
             spun,
             unconditional: operation == Operation::FetchAdd,
+            away: None,
         };
         let holds = &mut self.thread(event.thread).holds;
         if holds.len() == HOLDS {
@@ -436,13 +559,13 @@ impl Locks {
     }
 
     /// Whether the access gave back what the thread held.
-    fn release(&mut self, event: &Event, old: u64, new: u64) -> bool {
+    fn release(&mut self, event: &Event, operation: Operation, old: u64, new: u64) -> bool {
         let holds = &mut self.thread(event.thread).holds;
         let Some(position) = holds.iter().rposition(|hold| hold.address == event.address) else {
             return false;
         };
         let hold = holds[position];
-        let mask = if event.bytes >= 8 { u64::MAX } else { (1 << (event.bytes * 8)) - 1 };
+        let mask = event.mask();
         let taken_back =
             new.wrapping_sub(old).wrapping_add(hold.after).wrapping_sub(hold.before) & mask == 0;
         if new != hold.before && !taken_back {
@@ -451,24 +574,94 @@ impl Locks {
         holds.remove(position);
         self.end_chain(event);
         let word = self.word(event.address);
-        if let Some((released, other_taken_back)) = word.released
-            && released >= hold.since
+        let meanwhile = word.released.filter(|(released, _)| *released >= hold.since);
+        let given_up = hold.away.filter(|_| overwrites(operation) && !hold.unconditional);
+        if let Some((left, back)) = given_up
+            && let Some((released, _)) = meanwhile
         {
+            word.lock.held(hold.core, hold.wait(), (hold.since, left));
+            let since = back.max(released).min(event.begin);
+            word.lock.held(event.core, None, (since, event.begin));
+            word.release(event, true);
+            return true;
+        }
+        if let Some((_, other_taken_back)) = meanwhile {
             word.shared = true;
             word.refuted |= !(taken_back && other_taken_back);
         }
         let step = hold.after.wrapping_sub(hold.before) & mask;
         word.excludes |= *word.step.get_or_insert(step) != step;
-        if word.released.is_none_or(|(released, _)| released < event.begin) {
-            word.released = Some((event.begin, taken_back));
-        }
+        word.release(event, taken_back);
         word.waited |= hold.spun;
-        let counts = if hold.unconditional { &mut word.unconditional } else { &mut word.lock };
-        counts.acquire(hold.core);
-        if let Some((since, site)) = hold.waited_since {
-            counts.waited(hold.since.saturating_sub(since), site);
+        let counts = if hold.unconditional {
+            &mut word.unconditional
+        } else {
+            learn(&mut word.free, hold.before);
+            learn(&mut word.steps, step);
+            &mut word.lock
+        };
+        counts.held(hold.core, hold.wait(), (hold.since, event.begin));
+        true
+    }
+
+    /// Whether the access gave back what the thread must have taken unseen.
+    fn release_unseen(
+        &mut self,
+        event: &Event,
+        operation: Operation,
+        ordering: Ordering,
+        old: u64,
+        new: u64,
+    ) -> bool {
+        let Thread { holds, wants, .. } = self.thread(event.thread);
+        let Some(want) = wants.iter().find(|want| want.address == event.address).copied() else {
+            return false;
+        };
+        // An update that acquires as well may be anything.
+        let releases_only = ordering == Ordering::Release || operation == Operation::AtomicStore;
+        if old == new || !releases_only || holds.iter().any(|hold| hold.address == event.address) {
+            return false;
         }
-        counts.hold.add(event.begin.saturating_sub(hold.since));
+        let mask = event.mask();
+        let word = self.word(event.address);
+        // Before the first release that explains itself: a lock is free when it is zero.
+        let desired = want.desired.filter(|_| want.slept);
+        let gives_back = match operation {
+            Operation::FetchAdd => {
+                let step = old.wrapping_sub(new) & mask;
+                word.steps.contains(&step) || desired == Some(step)
+            }
+            Operation::Exchange | Operation::AtomicStore => {
+                word.free.contains(&new) || new == 0 && desired.is_some()
+            }
+            Operation::CompareExchange => word.free.contains(&new),
+            _ => false,
+        };
+        if !gives_back {
+            return false;
+        }
+        let (mut wait, mut since) = (Some(want.end), want.end);
+        if overwrites(operation)
+            && let Some((released, _)) = word.released
+        {
+            if let Some((left, back)) = want.away
+                && released >= left
+            {
+                word.lock.held(
+                    event.core,
+                    Some((want.begin, want.end, want.site)),
+                    (want.end, left),
+                );
+                (wait, since) = (None, back);
+            }
+            // Another had it until then.
+            since = since.max(released).min(event.begin);
+            wait = wait.map(|_| since);
+        }
+        let wait = wait.map(|until| (want.begin, until, want.site));
+        word.lock.held(event.core, wait, (since, event.begin));
+        word.release(event, true);
+        self.end_chain(event);
         true
     }
 
@@ -510,6 +703,19 @@ impl Locks {
     }
 }
 
+impl Event {
+    /// Bits of a word.
+    fn mask(&self) -> u64 {
+        if self.bytes >= 8 { u64::MAX } else { (1 << (self.bytes * 8)) - 1 }
+    }
+}
+
+impl Hold {
+    fn wait(&self) -> Option<(Ticks, Ticks, u32)> {
+        self.waited_since.map(|(since, site)| (since, self.since, site))
+    }
+}
+
 impl Chain {
     fn look(&mut self, event: &Event) {
         self.looks = self.looks.saturating_add(1);
@@ -539,6 +745,20 @@ impl Counts {
             self.bounces += 1;
         }
         self.last_core = Some(core);
+    }
+
+    /// One acquisition: since when it waited until when, if it did; and from when to when it held.
+    fn held(
+        &mut self,
+        core: u32,
+        wait: Option<(Ticks, Ticks, u32)>,
+        (since, until): (Ticks, Ticks),
+    ) {
+        self.acquire(core);
+        if let Some((begin, end, site)) = wait {
+            self.waited(end.saturating_sub(begin), site);
+        }
+        self.hold.add(until.saturating_sub(since));
     }
 
     fn waited(&mut self, ticks: Ticks, site: u32) {
@@ -583,6 +803,12 @@ impl Range {
 }
 
 impl Word {
+    fn release(&mut self, event: &Event, taken_back: bool) {
+        if self.released.is_none_or(|(released, _)| released < event.begin) {
+            self.released = Some((event.begin, taken_back));
+        }
+    }
+
     fn kind(self) -> Option<(LockKind, Counts)> {
         if !self.refuted && (!self.shared || self.waited || self.excludes) {
             if self.lock.acquisitions > 0 {
@@ -627,6 +853,17 @@ fn releases(ordering: Ordering) -> bool {
     )
 }
 
+/// What it writes does not depend on what was there.
+fn overwrites(operation: Operation) -> bool {
+    matches!(operation, Operation::Exchange | Operation::AtomicStore)
+}
+
+fn learn(values: &mut Vec<u64>, value: u64) {
+    if values.len() < RELEASES && !values.contains(&value) {
+        values.push(value);
+    }
+}
+
 /// A pointer gave way to another: a node was taken off, nothing was locked.
 fn is_pop(operation: Operation, old: u64, new: u64) -> bool {
     // Locks beside a pointer are in its lowest bits.
@@ -635,292 +872,4 @@ fn is_pop(operation: Operation, old: u64, new: u64) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const A: u64 = 0x1000;
-    const C: Ticks = TICKS_PER_CYCLE;
-
-    /// Reports accesses one after the other, ten cycles each.
-    #[derive(Default)]
-    struct Trace {
-        locks: Locks,
-        now: Ticks,
-        accesses: u64,
-    }
-
-    impl Trace {
-        fn event(&mut self, thread: u32) -> Event {
-            let begin = self.now;
-            self.now += 10 * C;
-            self.accesses += 1;
-            let (end, accesses) = (self.now, self.accesses);
-            Event {
-                address: A,
-                bytes: 4,
-                thread,
-                core: thread,
-                site: thread + 100,
-                begin,
-                end,
-                accesses,
-            }
-        }
-
-        fn update(
-            &mut self,
-            thread: u32,
-            operation: Operation,
-            ordering: Ordering,
-            old: u64,
-            new: u64,
-        ) {
-            let event = self.event(thread);
-            self.locks.update(&event, operation, ordering, old, new, true);
-        }
-
-        fn acquire(&mut self, thread: u32, old: u64, new: u64) {
-            self.update(thread, Operation::CompareExchange, Ordering::Acquire, old, new);
-        }
-
-        fn release(&mut self, thread: u32, old: u64, new: u64) {
-            self.update(thread, Operation::Exchange, Ordering::Release, old, new);
-        }
-
-        fn fail(&mut self, thread: u32, old: u64) {
-            let event = self.event(thread);
-            self.locks.update(&event, Operation::CompareExchange, Ordering::Acquire, old, 1, false);
-        }
-
-        fn load(&mut self, thread: u32, value: u64) {
-            let event = self.event(thread);
-            self.locks.load(&event, value);
-        }
-
-        fn records(self) -> Vec<Lock> {
-            self.locks.into_records(9)
-        }
-
-        fn one(self) -> Lock {
-            let mut records = self.records();
-            assert_eq!(records.len(), 1, "{records:?}");
-            records.remove(0)
-        }
-    }
-
-    #[test]
-    fn a_lock_is_taken_and_given_back() {
-        let mut trace = Trace::default();
-        trace.acquire(0, 0, 1);
-        trace.now += 90 * C;
-        trace.release(0, 1, 0);
-        trace.acquire(1, 0, 1);
-        trace.release(1, 1, 0);
-        let lock = trace.one();
-        assert_eq!((lock.kind, lock.offset, lock.seed), (LockKind::Word, A, 9));
-        assert_eq!((lock.acquisitions, lock.contended, lock.bounces), (2, 0, 1));
-        assert_eq!((lock.hold_total, lock.hold_min, lock.hold_max), (90, 0, 90));
-        assert_eq!((lock.wait_total, lock.waiters), (0, vec![]));
-    }
-
-    #[test]
-    fn a_failed_try_begins_the_wait() {
-        let mut trace = Trace::default();
-        trace.acquire(0, 0, 1);
-        trace.fail(1, 1);
-        trace.load(1, 1);
-        trace.load(1, 1);
-        trace.release(0, 1, 0);
-        trace.load(1, 0);
-        trace.acquire(1, 0, 1);
-        trace.release(1, 1, 0);
-        let lock = trace.one();
-        assert_eq!((lock.acquisitions, lock.contended), (2, 1));
-        // From the failed one at 10 to the end of the acquisition at 70.
-        assert_eq!((lock.wait_total, lock.wait_min, lock.wait_max), (60, 60, 60));
-        assert_eq!(lock.waiters, [(101, 1)]);
-    }
-
-    #[test]
-    fn a_look_that_finds_it_free_is_no_wait() {
-        let mut trace = Trace::default();
-        for _ in 0..3 {
-            trace.load(0, 0);
-            trace.acquire(0, 0, 1);
-            trace.release(0, 1, 0);
-        }
-        let lock = trace.one();
-        assert_eq!((lock.acquisitions, lock.contended), (3, 0));
-    }
-
-    #[test]
-    fn the_sleeping_mutex_of_libraries() {
-        let mut trace = Trace::default();
-        trace.acquire(0, 0, 1);
-        // Says that it waits, sleeps, and takes it so that the next one is woken as well.
-        trace.update(1, Operation::Exchange, Ordering::Acquire, 1, 2);
-        let mut sleep = trace.event(1);
-        trace.release(0, 2, 0);
-        sleep.end = trace.now;
-        trace.locks.futex_wait(&sleep, 2);
-        trace.update(1, Operation::Exchange, Ordering::Acquire, 0, 2);
-        trace.release(1, 2, 0);
-        let lock = trace.one();
-        assert_eq!((lock.kind, lock.acquisitions, lock.contended), (LockKind::Word, 2, 1));
-        // From its first exchange's end at 20, or its sleep's begin there, to 50.
-        assert_eq!((lock.wait_total, lock.hold_max), (30, 20));
-    }
-
-    #[test]
-    fn a_bit_of_a_word_is_a_lock_whatever_the_other_bits_do() {
-        let mut trace = Trace::default();
-        trace.update(0, Operation::FetchBits, Ordering::Acquire, 0x10, 0x11);
-        trace.update(1, Operation::FetchBits, Ordering::Relaxed, 0x11, 0x31);
-        trace.update(0, Operation::FetchBits, Ordering::Release, 0x31, 0x30);
-        assert_eq!(trace.one().acquisitions, 1);
-    }
-
-    #[test]
-    fn readers_overlap_and_are_locks_where_there_are_writers() {
-        let overlap = |trace: &mut Trace| {
-            trace.acquire(0, 0, 1);
-            trace.acquire(1, 1, 2);
-            trace.update(0, Operation::FetchAdd, Ordering::Release, 2, 1);
-            // Tries again at once, which is not waiting.
-            trace.fail(2, 2);
-            trace.acquire(2, 1, 2);
-            trace.update(1, Operation::FetchAdd, Ordering::Release, 2, 1);
-            trace.update(2, Operation::FetchAdd, Ordering::Release, 1, 0);
-        };
-        let mut trace = Trace::default();
-        overlap(&mut trace);
-        assert_eq!(trace.records(), [], "a counted object");
-        let mut trace = Trace::default();
-        overlap(&mut trace);
-        trace.acquire(3, 0, 0x3fff_ffff);
-        trace.release(3, 0x3fff_ffff, 0);
-        let lock = trace.one();
-        assert_eq!((lock.kind, lock.acquisitions, lock.contended), (LockKind::Word, 4, 1));
-    }
-
-    #[test]
-    fn a_reference_count_is_no_lock() {
-        let mut trace = Trace::default();
-        for thread in 0..4 {
-            trace.update(thread, Operation::FetchAdd, Ordering::Relaxed, 1, 2);
-            trace.update(thread, Operation::FetchAdd, Ordering::Release, 2, 1);
-        }
-        // Nor is one with stronger orderings than it needs.
-        for thread in 0..4 {
-            trace.update(thread, Operation::FetchAdd, Ordering::SequentiallyConsistent, 1, 2);
-            trace.update(thread, Operation::FetchAdd, Ordering::SequentiallyConsistent, 2, 1);
-        }
-        assert_eq!(trace.records(), []);
-    }
-
-    #[test]
-    fn an_addition_is_a_lock_once_somebody_waits() {
-        let mut trace = Trace::default();
-        trace.update(0, Operation::FetchAdd, Ordering::Acquire, 0, 1);
-        trace.load(1, 1);
-        trace.load(1, 1);
-        trace.update(0, Operation::FetchAdd, Ordering::Release, 1, 0);
-        trace.update(1, Operation::FetchAdd, Ordering::Acquire, 0, 1);
-        trace.update(1, Operation::FetchAdd, Ordering::Release, 1, 0);
-        let lock = trace.one();
-        assert_eq!((lock.kind, lock.acquisitions, lock.contended), (LockKind::Word, 2, 1));
-    }
-
-    #[test]
-    fn the_head_of_a_stack_is_no_lock() {
-        let mut trace = Trace::default();
-        let node = |number: u64| 0x5555_0000_0000 + number * 64;
-        for number in 0..4 {
-            trace.update(
-                0,
-                Operation::CompareExchange,
-                Ordering::AcquireRelease,
-                node(number),
-                node(number + 1),
-            );
-            trace.fail(1, node(number));
-        }
-        // Takes one off and puts it back, as a pool does.
-        trace.acquire(0, node(4), node(3));
-        trace.release(0, node(3), node(4));
-        assert_eq!(trace.records(), []);
-    }
-
-    #[test]
-    fn holds_that_overlap_exclude_nobody() {
-        // Small numbers, as indices of a pool are: both put back what they took, but not in order.
-        let mut trace = Trace::default();
-        trace.acquire(0, 7, 5);
-        trace.acquire(1, 5, 2);
-        trace.release(0, 2, 7);
-        trace.release(1, 7, 5);
-        assert_eq!(trace.records(), []);
-    }
-
-    #[test]
-    fn a_flag_is_awaited() {
-        let mut trace = Trace::default();
-        trace.load(0, 0);
-        trace.load(0, 0);
-        trace.load(0, 0);
-        trace.update(1, Operation::AtomicStore, Ordering::Release, 0, 1);
-        trace.load(0, 1);
-        let lock = trace.one();
-        assert_eq!((lock.kind, lock.acquisitions, lock.contended), (LockKind::Awaited, 1, 1));
-        assert_eq!((lock.wait_total, lock.hold_total), (50, 0));
-        assert_eq!(lock.waiters, [(100, 1)]);
-    }
-
-    #[test]
-    fn a_flag_that_is_looked_at_between_work_is_not_awaited() {
-        let mut trace = Trace::default();
-        for value in [0, 0, 0, 1] {
-            trace.load(0, value);
-            trace.accesses += 100;
-        }
-        assert_eq!(trace.records(), []);
-    }
-
-    #[test]
-    fn pthread_locks_need_no_guess() {
-        let mut trace = Trace::default();
-        let taken = trace.event(0);
-        trace.locks.pthread_acquired(LockKind::Mutex, &taken, false);
-        let waits = trace.event(1);
-        let released = trace.event(0);
-        trace.locks.pthread_released(LockKind::Mutex, &released);
-        let taken = Event { end: trace.now, ..waits };
-        trace.locks.pthread_acquired(LockKind::Mutex, &taken, true);
-        let released = trace.event(1);
-        trace.locks.pthread_released(LockKind::Mutex, &released);
-        let shared = trace.event(2);
-        trace.locks.pthread_acquired(LockKind::Shared, &shared, false);
-        let records = trace.records();
-        assert_eq!(records.len(), 2, "one for each kind");
-        let mutex = &records[0];
-        assert_eq!(
-            (mutex.kind, mutex.acquisitions, mutex.contended, mutex.bounces),
-            (LockKind::Mutex, 2, 1, 1)
-        );
-        assert_eq!((mutex.wait_total, mutex.hold_total), (20, 10));
-        assert_eq!((records[1].kind, records[1].acquisitions), (LockKind::Shared, 1));
-    }
-
-    #[test]
-    fn what_is_freed_is_taken_out() {
-        let mut trace = Trace::default();
-        trace.acquire(0, 0, 1);
-        trace.release(0, 1, 0);
-        trace.acquire(0, 0, 1);
-        assert_eq!(trace.locks.take(9, A + 4, 64), []);
-        assert_eq!(trace.locks.take(9, A - 64, 1 << 30).len(), 1);
-        // What was held there is forgotten with it.
-        trace.release(0, 1, 0);
-        assert_eq!(trace.records(), []);
-    }
-}
+mod tests;

@@ -149,6 +149,8 @@ pub struct Cost {
     pub thread_start: Parameter,
     /// `sched_yield`.
     pub yield_now: Parameter,
+    /// Reading a clock, which needs no call into the kernel. Never zero: programs wait for it to move.
+    pub read_clock: Parameter,
     /// One call of the allocator.
     pub allocate: Parameter,
     /// Any other call into the kernel.
@@ -200,6 +202,7 @@ macro_rules! parameters {
         with("cost.thread_create", machine.cost.thread_create, 0.0, 1e8, "cycles");
         with("cost.thread_start", machine.cost.thread_start, 0.0, 1e8, "cycles");
         with("cost.yield_now", machine.cost.yield_now, 1.0, 1e7, "cycles");
+        with("cost.read_clock", machine.cost.read_clock, 1.0, 1e7, "cycles");
         with("cost.allocate", machine.cost.allocate, 0.0, 1e7, "cycles");
         with("cost.system_call", machine.cost.system_call, 0.0, 1e7, "cycles");
         with("cost.context_switch", machine.cost.context_switch, 0.0, 1e8, "cycles");
@@ -443,6 +446,7 @@ impl Default for Cost {
             thread_create: Parameter::assumed(2000.0),
             thread_start: Parameter::assumed(5000.0),
             yield_now: Parameter::assumed(600.0),
+            read_clock: Parameter::assumed(60.0),
             allocate: Parameter::assumed(60.0),
             system_call: Parameter::assumed(300.0),
             context_switch: Parameter::assumed(3000.0),

@@ -755,6 +755,36 @@ mod tests {
     }
 
     #[test]
+    fn shared_copies_are_thrown_out_as_well() {
+        let mut model = tiny(2);
+        for line in 0..8 {
+            access(&mut model, 1, LINE + line * 64, Operation::Load);
+            access(&mut model, 0, LINE + line * 64, Operation::Load);
+        }
+        let hits = (0..8)
+            .filter(|line| access(&mut model, 0, LINE + line * 64, Operation::Load).is_none())
+            .count();
+        assert!(hits <= 2, "two lines fit, {hits} hit");
+    }
+
+    #[test]
+    fn what_was_written_before_it_was_thrown_out_is_still_news() {
+        let mut machine = quiet(3, 1);
+        machine.cache.private_kib = Parameter::assumed(0.0625);
+        machine.cache.private_ways = Parameter::assumed(1.0);
+        let mut model = Model::new(&machine, 1);
+        // Both have had it, so who wrote what is known; then the second writes and loses it to its next line.
+        access(&mut model, 0, LINE, Operation::Store);
+        access(&mut model, 1, LINE + 8, Operation::Store);
+        assert_eq!(access(&mut model, 1, LINE + 64, Operation::Load), Some(Class::LocalMemory));
+        assert_eq!(access(&mut model, 2, LINE, Operation::Load), Some(Class::LastLevel));
+        let load = Access { address: LINE + 16, bytes: 8, operation: Operation::Load };
+        let miss = model.access(0, 0, 0, &load).miss.expect("a miss");
+        assert_eq!((miss.class, miss.false_shared), (Class::LocalTransfer, true));
+        assert_eq!(miss.writer, Some(0));
+    }
+
+    #[test]
     fn a_page_is_at_home_where_it_was_touched_first() {
         let mut model = Model::new(&quiet(4, 2), 1);
         assert_eq!(access(&mut model, 3, LINE, Operation::Load), Some(Class::LocalMemory));

@@ -465,8 +465,6 @@ impl Scheduler {
         let at = at.max(state.clock);
         state.blocked += at - state.blocked_since;
         state.timed_out = timed_out;
-        // Marks a deadline that is still in the heap as past.
-        state.waits += 1;
         let had_deadline = state.deadline.take().is_some();
         self.place(thread, at);
         if had_deadline {

@@ -75,33 +75,41 @@ with_caller!(__tsan_memset => fill, "rcx");
 with_stack!(__tsan_func_entry => function_entry, "rsi");
 
 /// The start of a program's constructors; this library has its own.
+// SAFETY: the pass's name and type (E1).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn __tsan_init() {}
 
+// SAFETY: the pass's name and type (E1).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn __tsan_func_exit() {
     function_exit();
 }
 
+// SAFETY: the pass's name and type (E1).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn __tsan_ignore_thread_begin() {}
 
+// SAFETY: the pass's name and type (E1).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn __tsan_ignore_thread_end() {}
 
 /// A fence costs nothing here: the simulated machine executes in order.
+// SAFETY: the pass's name and type (E1).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn __tsan_atomic_thread_fence(_ordering: i32) {
     // ORDERING: SeqCst, the strongest that the caller may have asked for.
     std::sync::atomic::fence(Ordering::SeqCst);
 }
 
+// SAFETY: the pass's name and type (E1).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn __tsan_atomic_signal_fence(_ordering: i32) {
     // ORDERING: SeqCst, as above, for the compiler only.
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
+/// # Safety
+/// As `memcpy`, which the pass replaced by this call: the program answers for both ranges.
 unsafe extern "C" fn copy(to: *mut u8, from: *const u8, bytes: usize, pc: u64) -> *mut u8 {
     // SAFETY: the program asks for exactly this copy.
     unsafe {
@@ -111,6 +119,8 @@ unsafe extern "C" fn copy(to: *mut u8, from: *const u8, bytes: usize, pc: u64) -
     }
 }
 
+/// # Safety
+/// As `memmove`, which the pass replaced by this call.
 unsafe extern "C" fn copy_overlapping(
     to: *mut u8,
     from: *const u8,
@@ -125,6 +135,8 @@ unsafe extern "C" fn copy_overlapping(
     }
 }
 
+/// # Safety
+/// As `memset`, which the pass replaced by this call.
 unsafe extern "C" fn fill(to: *mut u8, byte: i32, bytes: usize, pc: u64) -> *mut u8 {
     // SAFETY: the program asks for exactly this.
     unsafe {
@@ -143,6 +155,8 @@ macro_rules! atomics {
         with_caller!($val => $do_val, "r9");
         with_caller!($strong => $do_flag, "r9");
         with_caller!($weak => $do_flag, "r9");
+        /// # Safety
+        /// `cell` is one that the program may use in this way: the pass replaced its operation by this call.
         unsafe extern "C" fn $do_load(cell: *const $cell, order: i32, pc: u64) -> $word {
             let token = begin(cell as u64, pc, ordered(Operation::AtomicLoad, $bytes, order));
             // SAFETY: the program loads this cell atomically.
@@ -151,6 +165,8 @@ macro_rules! atomics {
             end(token, u64::from(found), u64::from(found), true);
             found
         }
+        /// # Safety
+        /// `cell` is one that the program may use in this way: the pass replaced its operation by this call.
         unsafe extern "C" fn $do_store(cell: *const $cell, value: $word, order: i32, pc: u64) {
             let token = begin(cell as u64, pc, ordered(Operation::AtomicStore, $bytes, order));
             // SAFETY: the program stores to this cell atomically; the old value is for the locks.
@@ -158,6 +174,8 @@ macro_rules! atomics {
             let old = unsafe { (*cell).swap(value, Ordering::SeqCst) };
             end(token, u64::from(old), u64::from(value), true);
         }
+        /// # Safety
+        /// `cell` is one that the program may use in this way: the pass replaced its operation by this call.
         unsafe extern "C" fn $do_val(
             cell: *const $cell, expected: $word, value: $word, order: i32, _failure: i32, pc: u64,
         ) -> $word {
@@ -171,6 +189,8 @@ macro_rules! atomics {
             end(token, u64::from(old), u64::from(value), done.is_ok());
             old
         }
+        /// # Safety
+        /// As `compare_exchange` of the program on `cell`; `expected` is its own variable, readable and writable.
         unsafe extern "C" fn $do_flag(
             cell: *const $cell, expected: *mut $word, value: $word, order: i32, failure: i32, pc: u64,
         ) -> i32 {
@@ -188,6 +208,8 @@ macro_rules! atomics {
         }
         $(
             with_caller!($update => $do_update, "rcx");
+            /// # Safety
+            /// `cell` is one that the program may use in this way: the pass replaced its operation by this call.
             unsafe extern "C" fn $do_update(
                 cell: *const $cell, value: $word, order: i32, pc: u64,
             ) -> $word {
@@ -356,6 +378,10 @@ __tsan_atomic64_fetch_nand fetch_nand_64 FetchBits |cell, value| {
 });
 
 /// An atomic update of 16 bytes; the value for the locks is the lower half.
+///
+/// # Safety
+/// `cell` is aligned to 16 and writable: the pass hands over only what the program updates or loads
+/// atomically, and its compilers align such a cell so.
 unsafe fn update_128(
     cell: *mut u128,
     kind: u32,
@@ -386,18 +412,24 @@ with_caller_aside!(__tsan_atomic128_compare_exchange_val => compare_128);
 with_caller_aside!(__tsan_atomic128_compare_exchange_strong => compare_flag_128);
 with_caller_aside!(__tsan_atomic128_compare_exchange_weak => compare_flag_128);
 
+/// # Safety
+/// As `update_128`, for `cell`.
 unsafe extern "C" fn load_128(cell: *mut u128, order: i32) -> u128 {
     let kind = ordered(Operation::AtomicLoad, 16, order);
     // SAFETY: as `update_128`.
     unsafe { update_128(cell, kind, last_caller(), |_| None) }
 }
 
+/// # Safety
+/// As `update_128`, for `cell`.
 unsafe extern "C" fn store_128(cell: *mut u128, value: u128, order: i32) {
     let kind = ordered(Operation::AtomicStore, 16, order);
     // SAFETY: as `update_128`.
     unsafe { update_128(cell, kind, last_caller(), |_| Some(value)) };
 }
 
+/// # Safety
+/// As `update_128`, for `cell`.
 unsafe extern "C" fn compare_128(
     cell: *mut u128,
     expected: u128,
@@ -410,6 +442,8 @@ unsafe extern "C" fn compare_128(
     unsafe { update_128(cell, kind, last_caller(), |old| (old == expected).then_some(value)) }
 }
 
+/// # Safety
+/// As `update_128`, for `cell`; `expected` is the program's own variable, readable and writable.
 unsafe extern "C" fn compare_flag_128(
     cell: *mut u128,
     expected: *mut u128,
@@ -433,6 +467,8 @@ unsafe extern "C" fn compare_flag_128(
 macro_rules! updates_128 {
     ($($name:ident $target:ident $operation:ident $apply:expr),* $(,)?) => { $(
         with_caller_aside!($name => $target);
+        /// # Safety
+        /// As `update_128`, for `cell`.
         unsafe extern "C" fn $target(cell: *mut u128, value: u128, order: i32) -> u128 {
             let kind = ordered(Operation::$operation, 16, order);
             let apply: fn(u128, u128) -> u128 = $apply;

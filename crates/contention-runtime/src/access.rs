@@ -31,6 +31,7 @@ const OPERATIONS: [Operation; 8] = [
     Operation::Exchange,
     Operation::CompareExchange,
 ];
+// ORDERING: names of the profile, by number; no atomic is accessed with them.
 const ORDERINGS: [Ordering; 6] = [
     Ordering::Plain,
     Ordering::Relaxed,
@@ -78,6 +79,9 @@ pub(crate) fn bytes_of(kind: u32) -> u32 {
 }
 
 /// A plain access is about to happen.
+///
+/// # Safety
+/// None beyond that only the pass calls it: the address is a number here, never read from or written to.
 pub(crate) unsafe extern "C" fn plain(address: u64, pc: u64, kind: u32) {
     if gate() != OPEN {
         return elsewhere(address, pc, kind);
@@ -88,6 +92,9 @@ pub(crate) unsafe extern "C" fn plain(address: u64, pc: u64, kind: u32) {
 }
 
 /// A read and a write of the same place are about to happen; the write is the dearer one.
+///
+/// # Safety
+/// None beyond that only the pass calls it: the address is a number here, never read from or written to.
 pub(crate) unsafe extern "C" fn compound(address: u64, pc: u64, kind: u32) {
     if gate() != OPEN {
         return elsewhere(address, pc, kind);
@@ -99,6 +106,9 @@ pub(crate) unsafe extern "C" fn compound(address: u64, pc: u64, kind: u32) {
 }
 
 /// So many bytes are about to be accessed.
+///
+/// # Safety
+/// None beyond that only the pass calls it: the address is a number here, never read from or written to.
 pub(crate) unsafe extern "C" fn range(address: u64, bytes: usize, pc: u64, kind: u32) {
     if bytes == 0 {
         return;
@@ -226,6 +236,9 @@ fn charge_one(address: u64, pc: u64, kind: u32, whole: u32) -> u32 {
 }
 
 /// A function begins; `stack` is where its return address is kept.
+///
+/// # Safety
+/// As [`plain`]: both arguments are numbers here.
 pub(crate) unsafe extern "C" fn function_entry(caller: u64, stack: u64) {
     if gate() != OPEN {
         if gate() == RECORDING {

@@ -44,6 +44,8 @@ pub(crate) unsafe fn write_affinity(number: i32, bytes: usize, mask: *mut u8) ->
     }
 }
 
+/// # Safety
+/// `mask` is writable for `bytes` bytes.
 unsafe fn write_mask(thread: usize, bytes: usize, mask: *mut u8) -> c_int {
     let state = simulation();
     let cores = state.configuration.machine.cores;
@@ -77,6 +79,8 @@ pub(crate) unsafe fn read_affinity(number: i32, bytes: usize, mask: *const u8) -
     }
 }
 
+/// # Safety
+/// `mask` is readable for `bytes` bytes.
 unsafe fn read_mask(thread: usize, bytes: usize, mask: *const u8) -> c_int {
     let mut words = vec![0_u64; bytes.div_ceil(8)];
     for byte in 0..bytes {
@@ -104,6 +108,9 @@ fn with_errno(error: c_int) -> c_int {
 }
 
 /// Interposed.
+///
+/// # Safety
+/// `mask` has `bytes` bytes, as the C library's function of this name wants.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn sched_getaffinity(number: i32, bytes: usize, mask: *mut cpu_set_t) -> c_int {
     if enter() {
@@ -122,6 +129,9 @@ unsafe extern "C" fn sched_getaffinity(number: i32, bytes: usize, mask: *mut cpu
 }
 
 /// Interposed.
+///
+/// # Safety
+/// `mask` has `bytes` bytes, as the C library's function of this name wants.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn sched_setaffinity(number: i32, bytes: usize, mask: *const cpu_set_t) -> c_int {
     if enter() {
@@ -137,6 +147,9 @@ unsafe extern "C" fn sched_setaffinity(number: i32, bytes: usize, mask: *const c
 }
 
 /// Interposed.
+///
+/// # Safety
+/// `mask` has `bytes` bytes, as the C library's function of this name wants.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn pthread_getaffinity_np(
     handle: pthread_t,
@@ -164,6 +177,9 @@ unsafe extern "C" fn pthread_getaffinity_np(
 }
 
 /// Interposed.
+///
+/// # Safety
+/// `mask` has `bytes` bytes, as the C library's function of this name wants.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn pthread_setaffinity_np(
     handle: pthread_t,
@@ -188,6 +204,9 @@ unsafe extern "C" fn pthread_setaffinity_np(
 }
 
 /// Interposed: kept here and applied when a thread is made with it, since the host may lack the core.
+///
+/// # Safety
+/// `mask` has `bytes` bytes, as the C library's function of this name wants.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn pthread_attr_setaffinity_np(
     attributes: *mut libc::pthread_attr_t,
@@ -214,6 +233,9 @@ unsafe extern "C" fn pthread_attr_setaffinity_np(
 }
 
 /// Interposed.
+///
+/// # Safety
+/// `attributes` was set up by `pthread_attr_init`; here its address is only a key.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn pthread_attr_destroy(attributes: *mut libc::pthread_attr_t) -> c_int {
     if enter() {
@@ -225,6 +247,9 @@ unsafe extern "C" fn pthread_attr_destroy(attributes: *mut libc::pthread_attr_t)
 }
 
 /// Interposed.
+///
+/// # Safety
+/// None: it has no arguments.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn sched_getcpu() -> c_int {
     if enter() {
@@ -237,6 +262,9 @@ unsafe extern "C" fn sched_getcpu() -> c_int {
 }
 
 /// Interposed.
+///
+/// # Safety
+/// Each of the two is null or writable.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn getcpu(core: *mut c_uint, node: *mut c_uint) -> c_int {
     if enter() {
@@ -255,6 +283,9 @@ unsafe extern "C" fn getcpu(core: *mut c_uint, node: *mut c_uint) -> c_int {
 }
 
 /// Interposed: the number of cores; all else is the host's.
+///
+/// # Safety
+/// None: it takes a number.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn sysconf(name: c_int) -> c_long {
     if gate() == OPEN && (name == libc::_SC_NPROCESSORS_ONLN || name == libc::_SC_NPROCESSORS_CONF)
@@ -266,6 +297,9 @@ unsafe extern "C" fn sysconf(name: c_int) -> c_long {
 }
 
 /// Interposed.
+///
+/// # Safety
+/// None: it has no arguments.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn get_nprocs() -> c_int {
     if gate() == OPEN {
@@ -276,6 +310,9 @@ unsafe extern "C" fn get_nprocs() -> c_int {
 }
 
 /// Interposed.
+///
+/// # Safety
+/// None: it has no arguments.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn get_nprocs_conf() -> c_int {
     if gate() == OPEN {
@@ -286,6 +323,9 @@ unsafe extern "C" fn get_nprocs_conf() -> c_int {
 }
 
 /// Interposed: the number of the thread that runs, not of the master.
+///
+/// # Safety
+/// None: it has no arguments.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn gettid() -> c_int {
     if enter() {

@@ -24,6 +24,10 @@ fn failed(error: c_int) -> c_long {
 }
 
 /// A futex call; a negated error number when it fails. Behind the closed gate. None: to the kernel.
+///
+/// # Safety
+/// The arguments are those of a futex call of the program: its words are mapped, as the kernel too wants.
+/// A call that gives the kernel a bad address is answered by a fault, where the kernel says `EFAULT`.
 unsafe fn futex(arguments: [usize; 6]) -> Option<c_long> {
     let [address, operation, value, timeout, second, third] = arguments;
     let command = operation as c_int & libc::FUTEX_CMD_MASK;
@@ -88,6 +92,9 @@ unsafe fn futex(arguments: [usize; 6]) -> Option<c_long> {
 }
 
 /// As the kernel's `futex_atomic_op_inuser`.
+///
+/// # Safety
+/// As [`futex`]; the second word is writable.
 unsafe fn wake_op([address, _, value, timeout, second, third]: [usize; 6]) -> c_long {
     let code = third as u32;
     let argument = {
@@ -127,6 +134,10 @@ unsafe fn wake_op([address, _, value, timeout, second, third]: [usize; 6]) -> c_
 }
 
 /// Interposed.
+///
+/// # Safety
+/// As the system call. It is variadic in C: of a call with fewer arguments the last ones are whatever
+/// the registers and the caller's frame hold, and neither this library nor the kernel looks at them.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn syscall(
     number: c_long,
@@ -148,6 +159,8 @@ unsafe extern "C" fn syscall(
     result
 }
 
+/// # Safety
+/// As the system call of that number.
 unsafe fn dispatch(number: c_long, arguments: [usize; 6]) -> c_long {
     let [a, b, c, ..] = arguments;
     // SAFETY: each arm passes on the program's own arguments.
@@ -202,8 +215,12 @@ unsafe fn dispatch(number: c_long, arguments: [usize; 6]) -> c_long {
                 leave();
                 return -c_long::from(result);
             }
-            libc::SYS_clone | libc::SYS_clone3 | libc::SYS_vfork => {
-                crate::process::raw_clone(number, a);
+            libc::SYS_clone | libc::SYS_clone3 if crate::process::raw_clone(number, a) => {
+                return crate::process::raw_fork(number, arguments);
+            }
+            // As the function `vfork`: the child gets a copy.
+            libc::SYS_fork | libc::SYS_vfork => {
+                return crate::process::raw_fork(libc::SYS_fork, [0; 6]);
             }
             libc::SYS_exit_group | libc::SYS_exit => crate::report::write(Some(a as i32 & 0xff)),
             _ => {

@@ -49,8 +49,17 @@ static LOOKING: AtomicUsize = AtomicUsize::new(0);
 static MALLOC: Next = Next::new(c"malloc");
 static CALLOC: Next = Next::new(c"calloc");
 
+/// Looks both up before the program has a thread that could find [`LOOKING`] set by another.
+pub(crate) fn prepare() {
+    look_up(&MALLOC);
+    look_up(&CALLOC);
+}
+
 fn look_up(next: &Next) -> Option<usize> {
-    // ORDERING: Relaxed; before the program's first thread, or the answer is there already.
+    if let Some(address) = next.known() {
+        return Some(address);
+    }
+    // ORDERING: Relaxed, all three; only one thread is there yet (`prepare`).
     if LOOKING.load(Ordering::Relaxed) != 0 {
         return None;
     }
@@ -60,6 +69,8 @@ fn look_up(next: &Next) -> Option<usize> {
     Some(address)
 }
 
+/// # Safety
+/// None of its own: `malloc` takes any size.
 unsafe fn original_malloc(bytes: usize) -> *mut c_void {
     match look_up(&MALLOC) {
         None => early(bytes),
@@ -70,6 +81,8 @@ unsafe fn original_malloc(bytes: usize) -> *mut c_void {
     }
 }
 
+/// # Safety
+/// None of its own: `calloc` takes any sizes.
 unsafe fn original_calloc(count: usize, bytes: usize) -> *mut c_void {
     match look_up(&CALLOC) {
         None => count.checked_mul(bytes).map_or(std::ptr::null_mut(), early),
@@ -81,18 +94,21 @@ unsafe fn original_calloc(count: usize, bytes: usize) -> *mut c_void {
     }
 }
 
-/// Return addresses from `pc` on outwards, by frame pointers from `frame` on.
+/// Return addresses from `pc` on outwards, by frame pointers from `frame` on. Code that has none may have left
+/// anything in the register, so only what lies between this very frame and the stack's end is looked at; on
+/// another stack than the thread's own, nothing.
 fn walk(pc: u64, frame: u64, (low, high): (u64, u64)) -> [u64; FRAMES] {
     let mut frames = [0; FRAMES];
     frames[0] = pc;
     let mut frame = frame;
-    let mut before = low;
+    let here = (&raw const frame).addr() as u64;
+    let mut before = if (low..high).contains(&here) { here } else { high };
     for slot in &mut frames[1..] {
         if frame <= before || frame.saturating_add(16) > high || !frame.is_multiple_of(8) {
             break;
         }
-        // SAFETY: between the running thread's last frame and the end of its stack, all of which is
-        // mapped: frames further out are at higher addresses.
+        // SAFETY: aligned, and between this function's frame and the end of the running thread's stack, all
+        // of which is in use and so mapped and readable.
         let (next, back) = unsafe { (*(frame as *const u64), *((frame + 8) as *const u64)) };
         if back < 4096 {
             break;
@@ -135,12 +151,16 @@ fn noted(bytes: usize, pc: u64, frame: u64, make: impl FnOnce() -> *mut c_void) 
 }
 
 with_frame!(malloc => heap_malloc, "rsi", "rdx");
+/// # Safety
+/// As `malloc`; `pc` and `frame` are the caller's (`with_frame`).
 unsafe extern "C" fn heap_malloc(bytes: usize, pc: u64, frame: u64) -> *mut c_void {
     // SAFETY: the program's request.
     noted(bytes, pc, frame, || unsafe { original_malloc(bytes) })
 }
 
 with_frame!(calloc => heap_calloc, "rdx", "rcx");
+/// # Safety
+/// As `calloc`; `pc` and `frame` are the caller's (`with_frame`).
 unsafe extern "C" fn heap_calloc(count: usize, bytes: usize, pc: u64, frame: u64) -> *mut c_void {
     // SAFETY: the program's request.
     let make = || unsafe { original_calloc(count, bytes) };
@@ -148,6 +168,8 @@ unsafe extern "C" fn heap_calloc(count: usize, bytes: usize, pc: u64, frame: u64
 }
 
 with_frame!(aligned_alloc => heap_aligned_alloc, "rdx", "rcx");
+/// # Safety
+/// As `aligned_alloc`; `pc` and `frame` are the caller's (`with_frame`).
 unsafe extern "C" fn heap_aligned_alloc(
     align: usize,
     bytes: usize,
@@ -161,6 +183,8 @@ unsafe extern "C" fn heap_aligned_alloc(
 }
 
 with_frame!(memalign => heap_memalign, "rdx", "rcx");
+/// # Safety
+/// As `memalign`; `pc` and `frame` are the caller's (`with_frame`).
 unsafe extern "C" fn heap_memalign(align: usize, bytes: usize, pc: u64, frame: u64) -> *mut c_void {
     // SAFETY: the program's request.
     noted(bytes, pc, frame, || unsafe {
@@ -169,12 +193,16 @@ unsafe extern "C" fn heap_memalign(align: usize, bytes: usize, pc: u64, frame: u
 }
 
 with_frame!(valloc => heap_valloc, "rsi", "rdx");
+/// # Safety
+/// As `valloc`; `pc` and `frame` are the caller's (`with_frame`).
 unsafe extern "C" fn heap_valloc(bytes: usize, pc: u64, frame: u64) -> *mut c_void {
     // SAFETY: the program's request.
     noted(bytes, pc, frame, || unsafe { next!(c"valloc": (usize) -> *mut c_void)(bytes) })
 }
 
 with_frame!(posix_memalign => heap_posix_memalign, "rcx", "r8");
+/// # Safety
+/// As `posix_memalign`: `result` is writable.
 unsafe extern "C" fn heap_posix_memalign(
     result: *mut *mut c_void,
     align: usize,
@@ -200,6 +228,8 @@ unsafe extern "C" fn heap_posix_memalign(
 }
 
 with_frame!(realloc => heap_realloc, "rdx", "rcx");
+/// # Safety
+/// As `realloc`: `block` is null or a live block.
 unsafe extern "C" fn heap_realloc(
     block: *mut c_void,
     bytes: usize,
@@ -240,6 +270,8 @@ unsafe extern "C" fn heap_realloc(
 }
 
 with_frame!(reallocarray => heap_reallocarray, "rcx", "r8");
+/// # Safety
+/// As `reallocarray`: `block` is null or a live block.
 unsafe extern "C" fn heap_reallocarray(
     block: *mut c_void,
     count: usize,
@@ -259,6 +291,9 @@ unsafe extern "C" fn heap_reallocarray(
 }
 
 /// Interposed.
+///
+/// # Safety
+/// `block` is null or a live block, and the program is done with it.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn free(block: *mut c_void) {
     if block.is_null() || is_early(block) {

@@ -13,9 +13,9 @@
 //! The other end of a pipe may be another virtual thread, which only runs if this one lets it. Weakness:
 //! a device takes no virtual time, and when data come from outside is not the same in every run.
 
-use crate::next::next;
+use crate::next::{Next, next};
 use crate::state::{RUNNABLE, enter, leave, outside, simulation};
-use crate::switch::system_call;
+use crate::switch::{passing, system_call};
 use crate::waiting::{Cause, TIMED, wait};
 use libc::{c_int, c_void, nfds_t, pid_t, pollfd, size_t, socklen_t, ssize_t, timespec};
 use std::sync::atomic::Ordering;
@@ -138,10 +138,14 @@ fn interrupted() -> ssize_t {
 }
 
 macro_rules! descriptor_calls {
-    ($($name:ident $text:literal $events:ident ($($argument:ident : $type:ty),*) -> $result:ty);* $(;)?) => { $(
+    ($($name:ident $target:ident $text:literal $events:ident ($($argument:ident : $type:ty),*) -> $result:ty);* $(;)?) => { $(
+        passing!($name => $target, Next::new($text));
+
         /// Interposed: other threads go first until the descriptor is ready.
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        unsafe extern "C" fn $name(descriptor: c_int, $($argument: $type),*) -> $result {
+        ///
+        /// # Safety
+        /// As the C library's function of this name: the buffers are as long as they are said to be.
+        unsafe extern "C-unwind" fn $target(descriptor: c_int, $($argument: $type),*) -> $result {
             if let Some(result) = before(descriptor, libc::$events) {
                 return result as $result;
             }
@@ -152,18 +156,18 @@ macro_rules! descriptor_calls {
 }
 
 descriptor_calls!(
-    read c"read" POLLIN (buffer: *mut c_void, bytes: size_t) -> ssize_t;
-    readv c"readv" POLLIN (pieces: *const libc::iovec, count: c_int) -> ssize_t;
-    writev c"writev" POLLOUT (pieces: *const libc::iovec, count: c_int) -> ssize_t;
-    recv c"recv" POLLIN (buffer: *mut c_void, bytes: size_t, flags: c_int) -> ssize_t;
-    recvfrom c"recvfrom" POLLIN
+    read virtual_read c"read" POLLIN (buffer: *mut c_void, bytes: size_t) -> ssize_t;
+    readv virtual_readv c"readv" POLLIN (pieces: *const libc::iovec, count: c_int) -> ssize_t;
+    writev virtual_writev c"writev" POLLOUT (pieces: *const libc::iovec, count: c_int) -> ssize_t;
+    recv virtual_recv c"recv" POLLIN (buffer: *mut c_void, bytes: size_t, flags: c_int) -> ssize_t;
+    recvfrom virtual_recvfrom c"recvfrom" POLLIN
         (buffer: *mut c_void, bytes: size_t, flags: c_int, from: *mut libc::sockaddr, length: *mut socklen_t) -> ssize_t;
-    recvmsg c"recvmsg" POLLIN (message: *mut libc::msghdr, flags: c_int) -> ssize_t;
-    sendto c"sendto" POLLOUT
+    recvmsg virtual_recvmsg c"recvmsg" POLLIN (message: *mut libc::msghdr, flags: c_int) -> ssize_t;
+    sendto virtual_sendto c"sendto" POLLOUT
         (buffer: *const c_void, bytes: size_t, flags: c_int, to: *const libc::sockaddr, length: socklen_t) -> ssize_t;
-    sendmsg c"sendmsg" POLLOUT (message: *const libc::msghdr, flags: c_int) -> ssize_t;
-    accept c"accept" POLLIN (from: *mut libc::sockaddr, length: *mut socklen_t) -> c_int;
-    accept4 c"accept4" POLLIN (from: *mut libc::sockaddr, length: *mut socklen_t, flags: c_int) -> c_int;
+    sendmsg virtual_sendmsg c"sendmsg" POLLOUT (message: *const libc::msghdr, flags: c_int) -> ssize_t;
+    accept virtual_accept c"accept" POLLIN (from: *mut libc::sockaddr, length: *mut socklen_t) -> c_int;
+    accept4 virtual_accept4 c"accept4" POLLIN (from: *mut libc::sockaddr, length: *mut socklen_t, flags: c_int) -> c_int;
 );
 
 /// Whether a write of more than a pipe takes at once must be cut: into a pipe or a socket.
@@ -180,9 +184,17 @@ fn takes_pieces(descriptor: c_int) -> bool {
     }
 }
 
+passing!(write => virtual_write, Next::new(c"write"));
+
 /// Interposed: as much at a time as surely does not wait.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn write(descriptor: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t {
+///
+/// # Safety
+/// `buffer` is readable for `bytes` bytes.
+unsafe extern "C-unwind" fn virtual_write(
+    descriptor: c_int,
+    buffer: *const c_void,
+    bytes: size_t,
+) -> ssize_t {
     let original = next!(c"write": (c_int, *const c_void, size_t) -> ssize_t);
     let pieces = crate::state::gate() == crate::state::OPEN
         && bytes > PIPE_BYTES
@@ -205,16 +217,20 @@ unsafe extern "C" fn write(descriptor: c_int, buffer: *const c_void, bytes: size
     }
 }
 
+passing!(send => virtual_send, Next::new(c"send"));
+
 /// Interposed: as `write`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn send(
+///
+/// # Safety
+/// `buffer` is readable for `bytes` bytes.
+unsafe extern "C-unwind" fn virtual_send(
     descriptor: c_int,
     buffer: *const c_void,
     bytes: size_t,
     flags: c_int,
 ) -> ssize_t {
     // SAFETY: handed on with the same meaning.
-    unsafe { sendto(descriptor, buffer, bytes, flags, std::ptr::null(), 0) }
+    unsafe { virtual_sendto(descriptor, buffer, bytes, flags, std::ptr::null(), 0) }
 }
 
 /// A time limit in milliseconds, as a deadline; none for a negative one. Behind the closed gate.
@@ -232,6 +248,8 @@ fn poll_until(descriptors: &mut [pollfd], deadline: Option<Ticks>) -> Option<c_i
     }
 }
 
+/// # Safety
+/// `descriptors` points to `count` records that nobody else uses during the call, or `count` is zero.
 unsafe fn records<'a>(descriptors: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
     if count == 0 {
         return &mut [];
@@ -252,9 +270,17 @@ fn result_of(result: Option<c_int>) -> c_int {
     }
 }
 
+passing!(poll => virtual_poll, Next::new(c"poll"));
+
 /// Interposed.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn poll(descriptors: *mut pollfd, count: nfds_t, milliseconds: c_int) -> c_int {
+///
+/// # Safety
+/// `descriptors` points to `count` records.
+unsafe extern "C-unwind" fn virtual_poll(
+    descriptors: *mut pollfd,
+    count: nfds_t,
+    milliseconds: c_int,
+) -> c_int {
     if !enter() {
         // SAFETY: handed on as it came.
         return unsafe {
@@ -267,9 +293,13 @@ unsafe extern "C" fn poll(descriptors: *mut pollfd, count: nfds_t, milliseconds:
     result_of(result)
 }
 
+passing!(ppoll => virtual_ppoll, Next::new(c"ppoll"));
+
 /// Interposed. The signal mask is set only around a call that finds something at once.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn ppoll(
+///
+/// # Safety
+/// As [`virtual_poll`]; `timeout` and `mask` are null or readable.
+unsafe extern "C-unwind" fn virtual_ppoll(
     descriptors: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -293,9 +323,13 @@ unsafe extern "C" fn ppoll(
     }
 }
 
+passing!(select => virtual_select, Next::new(c"select"));
+
 /// Interposed.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn select(
+///
+/// # Safety
+/// Each set is null or has `count` bits; `timeout` is null or readable.
+unsafe extern "C-unwind" fn virtual_select(
     count: c_int,
     reads: *mut libc::fd_set,
     writes: *mut libc::fd_set,
@@ -304,7 +338,8 @@ unsafe extern "C" fn select(
 ) -> c_int {
     type Sets = *mut libc::fd_set;
     let original = next!(c"select": (c_int, Sets, Sets, Sets, *mut libc::timeval) -> c_int);
-    if enter() {
+    // Larger sets are not read here: the master then waits in the kernel.
+    if count <= libc::FD_SETSIZE as c_int && enter() {
         // SAFETY: the program's sets, which are read here and written by the call below.
         let result = unsafe {
             let deadline = (!timeout.is_null()).then(|| {
@@ -340,9 +375,13 @@ unsafe extern "C" fn select(
     unsafe { original(count, reads, writes, errors, timeout) }
 }
 
+passing!(epoll_pwait => virtual_epoll_pwait, Next::new(c"epoll_pwait"));
+
 /// Interposed.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn epoll_pwait(
+///
+/// # Safety
+/// `events` has room for `most`; `mask` is null or readable.
+unsafe extern "C-unwind" fn virtual_epoll_pwait(
     queue: c_int,
     events: *mut libc::epoll_event,
     most: c_int,
@@ -365,21 +404,29 @@ unsafe extern "C" fn epoll_pwait(
     unsafe { original(queue, events, most, milliseconds, mask) }
 }
 
+passing!(epoll_wait => virtual_epoll_wait, Next::new(c"epoll_wait"));
+
 /// Interposed.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn epoll_wait(
+///
+/// # Safety
+/// `events` has room for `most`.
+unsafe extern "C-unwind" fn virtual_epoll_wait(
     queue: c_int,
     events: *mut libc::epoll_event,
     most: c_int,
     milliseconds: c_int,
 ) -> c_int {
     // SAFETY: the same without a mask.
-    unsafe { epoll_pwait(queue, events, most, milliseconds, std::ptr::null()) }
+    unsafe { virtual_epoll_pwait(queue, events, most, milliseconds, std::ptr::null()) }
 }
 
+passing!(wait4 => virtual_wait4, Next::new(c"wait4"));
+
 /// Interposed: other threads go first until the child has ended.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn wait4(
+///
+/// # Safety
+/// `status` and `usage` are null or writable.
+unsafe extern "C-unwind" fn virtual_wait4(
     child: pid_t,
     status: *mut c_int,
     options: c_int,
@@ -409,16 +456,28 @@ unsafe extern "C" fn wait4(
     if matches!(ended, Look::Ready) { found } else { interrupted() as pid_t }
 }
 
-/// Interposed.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn waitpid(child: pid_t, status: *mut c_int, options: c_int) -> pid_t {
-    // SAFETY: the same without a usage.
-    unsafe { wait4(child, status, options, std::ptr::null_mut()) }
-}
+passing!(waitpid => virtual_waitpid, Next::new(c"waitpid"));
 
 /// Interposed.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn waitid(
+///
+/// # Safety
+/// `status` is null or writable.
+unsafe extern "C-unwind" fn virtual_waitpid(
+    child: pid_t,
+    status: *mut c_int,
+    options: c_int,
+) -> pid_t {
+    // SAFETY: the same without a usage.
+    unsafe { virtual_wait4(child, status, options, std::ptr::null_mut()) }
+}
+
+passing!(waitid => virtual_waitid, Next::new(c"waitid"));
+
+/// Interposed.
+///
+/// # Safety
+/// `info` is null or writable.
+unsafe extern "C-unwind" fn virtual_waitid(
     kind: libc::idtype_t,
     child: libc::id_t,
     info: *mut libc::siginfo_t,
@@ -449,9 +508,16 @@ unsafe extern "C" fn waitid(
     unsafe { original(kind, child, info, options) }
 }
 
+passing!(sigwait => virtual_sigwait, Next::new(c"sigwait"));
+
 /// Interposed: other threads go first until the signal is there.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn sigwait(set: *const libc::sigset_t, signal: *mut c_int) -> c_int {
+///
+/// # Safety
+/// `set` is readable, `signal` writable.
+unsafe extern "C-unwind" fn virtual_sigwait(
+    set: *const libc::sigset_t,
+    signal: *mut c_int,
+) -> c_int {
     let original = next!(c"sigwait": (*const libc::sigset_t, *mut c_int) -> c_int);
     let timed = next!(c"sigtimedwait": (*const libc::sigset_t, *mut libc::siginfo_t, *const timespec) -> c_int);
     if enter() {

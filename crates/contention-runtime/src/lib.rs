@@ -10,6 +10,14 @@
 //! # Concurrency
 //! In a simulated run one OS thread, the master, runs all of the program ([`state`], [`switch`]).
 //! In a recorded run the program's own threads run as they are ([`recorded`]).
+//! E1. Each exported name is the C library's, or the compilers', and the function has the type that the name
+//!     has there: a caller cannot tell it from the original but by what it says it does.
+//! E2. An entry in assembly touches, before it jumps or calls, only `rax`, argument registers that its
+//!     function does not use, and stack that it gives back: all that the convention lets a callee change.
+//!     It calls with the stack aligned to 16 bytes. No interposed function takes floating-point arguments.
+//! E3. No panic leaves the library: the library is built to abort (profile `contention-runtime`).
+//! E4. An entry leaves the error number alone unless it reports an error: what the runtime asks of the kernel
+//!     between, it asks by [`switch::system_call`], which knows no error number.
 //!
 //! # Why
 //! `unsafe` and atomics are used here, which the workspace otherwise keeps to one crate: contexts, entry
@@ -50,10 +58,14 @@ static ARENA: memory::Arena = memory::Arena::new();
 
 /// Says one line on the standard error output.
 pub(crate) fn message(text: &str) {
-    let line = format!("uvfs contention: {text}\n");
-    let arguments = [2, line.as_ptr() as usize, line.len(), 0, 0, 0];
-    // SAFETY: writes the line's bytes.
-    unsafe { switch::system_call(libc::SYS_write, arguments) };
+    // In one call, and without an allocation: a fault in the arena itself is told in this way too.
+    let pieces = ["uvfs contention: ", text, "\n"].map(|piece| libc::iovec {
+        iov_base: piece.as_ptr().cast_mut().cast(),
+        iov_len: piece.len(),
+    });
+    let arguments = [2, pieces.as_ptr() as usize, pieces.len(), 0, 0, 0];
+    // SAFETY: the kernel reads the pieces, which live until it returns.
+    unsafe { switch::system_call(libc::SYS_writev, arguments) };
 }
 
 /// Says once that the program does what is not simulated.

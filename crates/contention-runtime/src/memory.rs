@@ -93,11 +93,16 @@ fn whole_pages(bytes: usize) -> usize {
     bytes.next_multiple_of(PAGE)
 }
 
-// SAFETY: a block is at its class's alignment, which is at least its layout's (`class`), since chunks are
-// aligned to pages and only classes up to a page rely on more; it is on no list while it is given out.
+// SAFETY: a block of a class is aligned to the class's size or to a page, whichever is less, and a mapped one
+// to a page: at least its layout's alignment, since more than a page's is refused. It is on no list while it
+// is given out, and lists are touched with the lock held (M1).
 unsafe impl GlobalAlloc for Arena {
+    // SAFETY: the trait's contract is ours: the layout has a size.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(power) = class(layout) else {
+            if layout.align() > PAGE {
+                return std::ptr::null_mut();
+            }
             return map(whole_pages(layout.size()));
         };
         let index = (power - SMALLEST) as usize;
@@ -123,6 +128,7 @@ unsafe impl GlobalAlloc for Arena {
         block as *mut u8
     }
 
+    // SAFETY: as `alloc`.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the same contract as ours.
         let block = unsafe { self.alloc(layout) };
@@ -133,6 +139,7 @@ unsafe impl GlobalAlloc for Arena {
         block
     }
 
+    // SAFETY: the trait's contract is ours: `block` is ours, of this layout, and nobody uses it any more.
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         let Some(power) = class(layout) else {
             // SAFETY: it was mapped with this size, and the caller is done with it.

@@ -37,6 +37,8 @@ pub(crate) struct Modules {
     pub(crate) all: Vec<Loaded>,
 }
 
+/// # Safety
+/// The loader calls it, with a record that is valid meanwhile, and `data` is what [`Modules::read`] gave.
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
     // SAFETY: the loader gives a valid record; `data` is the vector that `read` passed.
     let (info, modules) = unsafe { (&*info, &mut *data.cast::<Vec<Loaded>>()) };

@@ -30,6 +30,13 @@ impl Next {
         Self { name, version: Some(version), found: AtomicUsize::new(0) }
     }
 
+    /// Its address, if it was looked up before.
+    #[inline]
+    pub(crate) fn known(&self) -> Option<usize> {
+        // ORDERING: Relaxed; as in `address`.
+        Some(self.found.load(Ordering::Relaxed)).filter(|found| *found != 0)
+    }
+
     /// Its address; zero when there is none.
     #[inline]
     pub(crate) fn address(&self) -> usize {
@@ -59,6 +66,15 @@ impl Next {
     }
 }
 
+/// The address of the next function, for entry points in assembly.
+pub(crate) extern "C" fn look(next: &Next) -> usize {
+    let address = next.address();
+    if address == 0 {
+        missing(next.name);
+    }
+    address
+}
+
 /// Calls the next function of a name: `next!(c"close": (i32) -> i32)(descriptor)`.
 macro_rules! next {
     ($name:literal : ($($argument:ty),* $(,)?) $(-> $result:ty)?) => {
@@ -73,6 +89,7 @@ macro_rules! next {
         if address == 0 {
             $crate::next::missing($name);
         }
+        // SAFETY: a call of it is as safe as the C library says of this name; the call site argues it.
         type Function = unsafe extern "C-unwind" fn($($argument),*) $(-> $result)?;
         #[allow(unused_unsafe)] // The call site often stands in an unsafe block of its own.
         // SAFETY: it is the C library's function of this name, whose type the call site states.

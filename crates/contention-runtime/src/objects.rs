@@ -67,6 +67,9 @@ pub(crate) struct Object {
     pub(crate) locks: Vec<Lock>,
 }
 
+/// Kind, place, place in a line, bytes.
+type Span = (u8, Option<Place>, u64, u64);
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Objects {
@@ -77,7 +80,7 @@ pub(crate) struct Objects {
     named: BTreeMap<u64, (u64, String)>,
     done: Vec<Object>,
     /// Stacks, thread-local parts and lines so far, by place in a line and size: how many, and the last.
-    spans: BTreeMap<(u8, Option<Place>, u64, u64), (u32, usize)>,
+    spans: BTreeMap<Span, (u32, usize)>,
     layouts: Vec<([u64; FRAMES], Relayout)>,
     /// Threads that are not buried, by handle.
     pub(crate) handles: Table<pthread_t, usize>,
@@ -109,12 +112,10 @@ impl Objects {
                     }
                     self.layouts.push((frames, layout.clone()));
                 }
-                Target::Global { place, size } => {
-                    match address(place) {
-                        Some(start) => simulation().model.relayout(start, *size, layout),
-                        None => say_not_loaded(),
-                    }
-                }
+                Target::Global { place, size } => match address(place) {
+                    Some(start) => simulation().model.relayout(start, *size, layout),
+                    None => say_not_loaded(),
+                },
             }
         }
     }

@@ -5,15 +5,17 @@
 //!
 //! # Concurrency
 //! Signals reach the master only: real threads sleep with all of them blocked. A signal that comes while
-//! the gate is closed is put off (`PENDING`) and sent again by the watchdog, so a handler never sees the
-//! simulation half changed. A fault within the runtime itself is not put off; then there is no profile.
+//! the gate is closed, or in a recorded run while the thread's recorder is at work and may hold a lock (R3), is
+//! put off (`PENDING`) and sent again by the watchdog, so a handler of this library never sees the simulation
+//! half changed. A fault within the runtime itself is not put off; then there is no profile. The program's
+//! own handlers are the kernel's to call: behind the closed gate their calls are handed on.
 //!
 //! # Why
 //! A crash is when a profile of what went before is wanted most. The program sees none of this library's
 //! handlers: asked for them, it is told the default. Weakness: a program that is killed leaves nothing.
 
 use crate::next::next;
-use crate::state::{BUSY, OFF, OPEN, enter, exists, gate, leave, set_gate, simulation};
+use crate::state::{BUSY, OFF, OPEN, RECORDING, enter, exists, gate, leave, set_gate, simulation};
 use crate::switch::system_call;
 use libc::{c_int, c_void, sighandler_t, siginfo_t};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -48,6 +50,12 @@ const FAULTS: usize = 6;
 /// A signal that came at a bad moment; zero is none.
 pub(crate) static PENDING: AtomicI32 = AtomicI32::new(0);
 
+/// The process's number, by the kernel: a child's is another even where it shares this memory.
+pub(crate) fn number() -> i32 {
+    // SAFETY: asks for a number.
+    unsafe { system_call(libc::SYS_getpid, [0; 6]) as i32 }
+}
+
 /// Ends the process at once.
 pub(crate) fn leave_now(status: i32) -> ! {
     // SAFETY: ends the process.
@@ -55,7 +63,11 @@ pub(crate) fn leave_now(status: i32) -> ! {
     unreachable!("the process has ended")
 }
 
+/// # Safety
+/// The kernel calls it.
 type Action = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+/// # Safety
+/// As `sigaction`: each action is null or valid.
 type SetAction =
     unsafe extern "C-unwind" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
@@ -75,6 +87,7 @@ fn own_action() -> libc::sigaction {
 /// Sets up handlers, the end of the process and the child's side of a fork. Once, before the program.
 pub(crate) fn prepare() {
     const STACK_BYTES: usize = 1 << 20;
+    // SAFETY: the declarations are those of glibc's headers and of its start files.
     unsafe extern "C" {
         fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
         fn __register_atfork(
@@ -116,15 +129,20 @@ extern "C" fn in_child() {
     set_gate(OFF);
 }
 
+/// # Safety
+/// The kernel calls it.
 unsafe extern "C" fn on_fatal(signal: c_int, _: *mut siginfo_t, _: *mut c_void) {
     let is_fault = FATAL[..FAULTS].contains(&signal) || signal == libc::SIGABRT;
+    let at_work = gate() == BUSY || crate::recorded::is_at_work();
     match gate() {
-        BUSY if !is_fault => {
+        BUSY | RECORDING if !is_fault && at_work => {
             // ORDERING: Relaxed; the watchdog sends the signal again, nothing is reached through it.
             PENDING.store(signal, Ordering::Relaxed);
             return;
         }
-        BUSY => crate::message("the runtime itself failed; there is no profile of this run"),
+        BUSY | RECORDING if at_work => {
+            crate::message("the runtime itself failed; there is no profile of this run")
+        }
         _ => crate::report::write(Some(128 + signal)),
     }
     set_gate(OFF);
@@ -151,6 +169,9 @@ fn send(signal: c_int) {
 }
 
 /// Interposed: the program does not see this library's handlers, nor take them away for the default.
+///
+/// # Safety
+/// `new` is null or a valid action, `old` null or writable.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn sigaction(
     signal: c_int,
@@ -180,6 +201,9 @@ unsafe extern "C" fn sigaction(
 }
 
 /// Interposed, with the meaning that it has in the C library.
+///
+/// # Safety
+/// `handler` is a handler, or one of the two special values.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn signal(number: c_int, handler: sighandler_t) -> sighandler_t {
     // SAFETY: all zero is a valid action; both are of this call.
@@ -194,6 +218,9 @@ unsafe extern "C" fn signal(number: c_int, handler: sighandler_t) -> sighandler_
 
 /// Interposed: a child that shared this memory would change the simulation, so it gets a copy, as POSIX
 /// allows.
+///
+/// # Safety
+/// None: it has no arguments.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn vfork() -> libc::pid_t {
     // SAFETY: as the program's call.
@@ -205,6 +232,9 @@ fn end(status: c_int) {
 }
 
 /// Interposed.
+///
+/// # Safety
+/// None: it takes a number.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn _exit(status: c_int) -> ! {
     end(status);
@@ -212,6 +242,9 @@ unsafe extern "C" fn _exit(status: c_int) -> ! {
 }
 
 /// Interposed.
+///
+/// # Safety
+/// None: it takes a number.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[allow(non_snake_case)] // The C library's name.
 unsafe extern "C" fn _Exit(status: c_int) -> ! {
@@ -220,6 +253,9 @@ unsafe extern "C" fn _Exit(status: c_int) -> ! {
 }
 
 /// Interposed.
+///
+/// # Safety
+/// None: it takes a number.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn quick_exit(status: c_int) {
     end(status);
@@ -227,11 +263,9 @@ unsafe extern "C" fn quick_exit(status: c_int) {
     unsafe { next!(c"quick_exit": (c_int))(status) };
 }
 
-/// A thread that this library did not make would run beside the master: such a call ends the program.
-pub(crate) fn raw_clone(number: i64, flags: usize) {
-    if gate() != OPEN {
-        return;
-    }
+/// A thread that this library did not make would run beside the master: such a call ends the program. Whether
+/// the child, if it is to be a process, gets a copy of the memory.
+pub(crate) fn raw_clone(number: i64, flags: usize) -> bool {
     // The flags of `clone3` are the first word of its argument.
     let flags = match number {
         // SAFETY: the program passes a structure of at least eight bytes to that call.
@@ -239,6 +273,20 @@ pub(crate) fn raw_clone(number: i64, flags: usize) {
         _ => flags,
     };
     refuse_thread(flags);
+    flags & libc::CLONE_VM as usize == 0
+}
+
+/// A raw `fork`, or a `clone` that copies the memory: as in the C library's fork, the child runs as it is (G4).
+///
+/// # Safety
+/// As the system call.
+pub(crate) unsafe fn raw_fork(number: i64, arguments: [usize; 6]) -> i64 {
+    // SAFETY: by this function's own contract; the child goes on here, on its copy of this stack.
+    let child = unsafe { system_call(number, arguments) };
+    if child == 0 {
+        set_gate(OFF);
+    }
+    child
 }
 
 fn refuse_thread(flags: usize) {
@@ -263,6 +311,7 @@ extern "C" fn prepare_clone(_function: usize, _stack: usize, flags: c_int) -> us
 crate::switch::prepared!(clone => prepare_clone);
 
 /// Counts work that the program has finished; weak in the program, so that it runs without this library.
+// SAFETY: a name of this library's own, as its header says (E1).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn uvfs_contention_work(count: u64) {
     if enter() {

@@ -20,9 +20,9 @@ use crate::access::{Frames, operation_of};
 use crate::objects::FRAMES;
 use crate::samples::{Samples, Taken};
 use crate::sites::{CALLERS, Sites};
-use crate::state::simulation;
+use crate::state::{RECORDING as GATE_RECORDING, gate, simulation};
 use std::cell::{Cell, UnsafeCell};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 use uvfs_coherence::machine::{Machine, Parameter};
 use uvfs_coherence::profile::Histogram;
 use uvfs_coherence::{Access, Model};
@@ -85,6 +85,9 @@ struct Recording {
     objects: Locked<()>,
     threads: Locked<Vec<*mut Recorder>>,
     work: AtomicU64,
+    /// Bytes of a line, less one.
+    line_mask: u64,
+    cores: usize,
 }
 
 struct Slot(UnsafeCell<Option<Recording>>);
@@ -96,6 +99,8 @@ static RECORDING: Slot = Slot(UnsafeCell::new(None));
 
 thread_local! {
     static RECORDER: Cell<*mut Recorder> = const { Cell::new(std::ptr::null_mut()) };
+    /// Whether it is being made.
+    static MAKING: Cell<bool> = const { Cell::new(false) };
 }
 
 fn recording() -> Option<&'static Recording> {
@@ -122,6 +127,8 @@ pub(crate) fn prepare(machine: &Machine, seed: u64) {
         objects: Locked::new(()),
         threads: Locked::new(Vec::new()),
         work: AtomicU64::new(0),
+        line_mask: machine.line_bytes - 1,
+        cores: machine.cores,
     };
     // SAFETY: as the slot.
     unsafe { *RECORDING.0.get() = Some(recording) };
@@ -131,6 +138,9 @@ pub(crate) fn prepare(machine: &Machine, seed: u64) {
 fn with_recorder<R>(recording: &Recording, call: impl FnOnce(&mut Recorder) -> R) -> Option<R> {
     let mut own = RECORDER.get();
     if own.is_null() {
+        if MAKING.replace(true) {
+            return None;
+        }
         own = Box::into_raw(Box::new(Recorder {
             core: 0,
             stack: (0, 0),
@@ -148,10 +158,11 @@ fn with_recorder<R>(recording: &Recording, call: impl FnOnce(&mut Recorder) -> R
         });
         // SAFETY: it is this thread's own and lives to the end of the process.
         unsafe {
-            (*own).core = number % simulation().configuration.machine.cores;
+            (*own).core = number % recording.cores;
             (*own).stack = stack_of_caller();
             (*own).busy = false;
         }
+        MAKING.set(false);
     }
     // SAFETY: this thread's own (R3); a call further out has set `busy` and is not disturbed.
     unsafe {
@@ -159,10 +170,22 @@ fn with_recorder<R>(recording: &Recording, call: impl FnOnce(&mut Recorder) -> R
             return None;
         }
         (*own).busy = true;
+        // ORDERING: SeqCst, for the compiler only, here and below: a handler on this thread finds `busy` set
+        // whenever a lock may be held.
+        compiler_fence(Ordering::SeqCst);
         let result = call(&mut *own);
+        // ORDERING: as above.
+        compiler_fence(Ordering::SeqCst);
         (*own).busy = false;
         Some(result)
     }
+}
+
+/// Whether the calling thread was interrupted within this module, perhaps with a lock.
+pub(crate) fn is_at_work() -> bool {
+    let own = RECORDER.get();
+    // SAFETY: this thread's own (R3); only a flag is read, of a recorder that lives for ever.
+    MAKING.get() || (!own.is_null() && unsafe { (*own).busy })
 }
 
 fn stack_of_caller() -> (u64, u64) {
@@ -188,7 +211,7 @@ pub(crate) fn access(address: u64, pc: u64, kind: u32) {
     let Some(recording) = recording() else { return };
     with_recorder(recording, |own| {
         let site = site(recording, own, pc, kind);
-        let line_mask = simulation().line_mask;
+        let line_mask = recording.line_mask;
         let end = address + u64::from(kind >> 8);
         let mut at = address;
         while at < end {
@@ -253,7 +276,12 @@ pub(crate) fn allocated(start: u64, bytes: u64, frames: impl FnOnce((u64, u64)) 
     if let Some(recording) = recording() {
         with_recorder(recording, |own| {
             let frames = frames(own.stack);
-            recording.objects.with(|()| crate::objects::allocated(start, bytes, &frames));
+            recording.objects.with(|()| {
+                // Not after `finish` has had the lock (G5).
+                if gate() == GATE_RECORDING {
+                    crate::objects::allocated(start, bytes, &frames);
+                }
+            });
         });
     }
 }
@@ -261,7 +289,14 @@ pub(crate) fn allocated(start: u64, bytes: u64, frames: impl FnOnce((u64, u64)) 
 /// The program gives memory back.
 pub(crate) fn freed(start: u64) {
     if let Some(recording) = recording() {
-        with_recorder(recording, |_| recording.objects.with(|()| crate::objects::freed(start)));
+        with_recorder(recording, |_| {
+            recording.objects.with(|()| {
+                // As in `allocated`.
+                if gate() == GATE_RECORDING {
+                    crate::objects::freed(start);
+                }
+            });
+        });
     }
 }
 
@@ -320,6 +355,8 @@ pub(crate) struct Summary {
 /// a few accesses further than what is reported of them.
 pub(crate) fn finish() -> Vec<Summary> {
     let Some(recording) = recording() else { return Vec::new() };
+    // Who was among the objects leaves; who comes later finds the gate shut (G5).
+    recording.objects.with(|()| ());
     let state = simulation();
     recording.sites.with(|sites| std::mem::swap(sites, &mut state.sites));
     // ORDERING: Relaxed; a statistic.

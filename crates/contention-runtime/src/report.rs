@@ -13,19 +13,22 @@
 use crate::access::{bytes_of, operation_of, ordering_of};
 use crate::modules::Modules;
 use crate::objects::finish;
-use crate::state::{OFF, RECORDING, exists, gate, set_gate, simulation};
+use crate::state::{OFF, RECORDING, end, exists, gate, simulation};
 use uvfs_coherence::TICKS_PER_CYCLE;
 use uvfs_coherence::profile::{
     FORMAT, Heat, Lock, Meta, Mode, Object, Place, Profile, Run, Sample, Site, Thread,
 };
 
-/// Ends the simulation and writes its profile. A second call does nothing.
+/// Ends the simulation and writes its profile. A second call does nothing, nor does one in a child that a
+/// system call made unseen.
 pub(crate) fn write(status: Option<i32>) {
-    if !exists() || gate() == OFF {
+    if !exists() || gate() == OFF || crate::process::number() != simulation().process {
         return;
     }
-    let recorded = gate() == RECORDING;
-    set_gate(OFF);
+    let recorded = match end() {
+        OFF => return,
+        before => before == RECORDING,
+    };
     let threads = if recorded { crate::recorded::finish() } else { Vec::new() };
     let mut profile = profile(status);
     if recorded {
@@ -106,7 +109,8 @@ fn profile(status: Option<i32>) -> Profile {
                 writer,
             });
         }
-        profile.heat.extend(object.taken.heat.into_iter().map(|heat| Heat {
+        let heat = hottest(object.taken.heat);
+        profile.heat.extend(heat.into_iter().map(|heat| Heat {
             seed,
             object: id as u32,
             offset: heat.place,
@@ -151,6 +155,16 @@ fn profile(status: Option<i32>) -> Profile {
         host_nanoseconds: host.as_nanos() as u64,
     });
     profile
+}
+
+/// Of a large object, such as an array that all cores read, only the hottest places are reported.
+fn hottest(mut heat: Vec<crate::samples::Heat>) -> Vec<crate::samples::Heat> {
+    const MOST: usize = 2048;
+    if heat.len() > MOST {
+        heat.sort_by_key(|heat| std::cmp::Reverse(heat.reads + heat.writes + heat.updates));
+        heat.truncate(MOST);
+    }
+    heat
 }
 
 /// The sites that something refers to, with the numbers they have.

@@ -29,6 +29,8 @@ use uvfs_coherence::{Model, Scheduler, TICKS_PER_CYCLE};
 
 #[cfg(not(test))]
 #[used]
+// SAFETY: an entry of that section is a function that the loader calls with the process's arguments, and
+// the static is one such pointer.
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = constructor;
 
@@ -120,6 +122,7 @@ unsafe fn without_randomised_addresses(arguments: *mut *mut c_char, environment:
 
 /// Called by the loader.
 extern "C" fn constructor(_: c_int, arguments: *mut *mut c_char, environment: *mut *mut c_char) {
+    crate::heap::prepare();
     // SAFETY: the loader passes the process's arguments and environment, before any other thread is there.
     unsafe {
         if has_variable(environment, VARIABLE) {
@@ -160,6 +163,7 @@ fn ticks(parameter: Parameter) -> u64 {
     (parameter.value * TICKS_PER_CYCLE as f64).round() as u64
 }
 
+// SAFETY: glibc exports this variable, of this type, for the use of such libraries.
 unsafe extern "C" {
     /// The C library's: where the kernel put the first thread's stack.
     static __libc_stack_end: *mut libc::c_void;
@@ -178,6 +182,7 @@ fn begin(configuration: Configuration) {
         thread_create: ticks(cost.thread_create),
         thread_start: ticks(cost.thread_start),
         yield_now: ticks(cost.yield_now),
+        read_clock: ticks(cost.read_clock),
         allocate: ticks(cost.allocate),
         system_call: ticks(cost.system_call),
     };
@@ -207,6 +212,7 @@ fn begin(configuration: Configuration) {
         kept: crate::sync::Kept::default(),
         attribute_masks: crate::state::Table::default(),
         random: seed,
+        process: crate::process::number(),
         work: 0,
         parallel_from: None,
         parallel_to: 0,

@@ -11,6 +11,8 @@
 //! G3. A reference to the simulation does not live across a switch: other contexts change it meanwhile.
 //!     What switches is a free function that asks for the simulation again.
 //! G4. Once the gate is [`OFF`] it stays so: in a child, and after the profile is written.
+//! G5. In a recorded run the simulation is touched with the lock of `recorded`'s objects held, and, once the
+//!     gate is [`OFF`] and that lock was taken and given back, by the one that ended the run.
 //!
 //! # Why
 //! A flag that two plain stores move costs nothing beside an access. Weakness: a thread that was made by
@@ -37,7 +39,8 @@ pub(crate) const OUTSIDE: u32 = 4;
 /// Real threads run, accesses are recorded.
 pub(crate) const RECORDING: u32 = 3;
 
-static GATE: AtomicU32 = AtomicU32::new(OFF);
+/// See [`gate`]; entry points in assembly read it too.
+pub(crate) static GATE: AtomicU32 = AtomicU32::new(OFF);
 
 /// The gate as it is.
 #[inline(always)]
@@ -50,6 +53,13 @@ pub(crate) fn gate() -> u32 {
 pub(crate) fn set_gate(value: u32) {
     // ORDERING: Relaxed; as `gate`.
     GATE.store(value, Ordering::Relaxed);
+}
+
+/// Closes the gate for ever (G4); what it was. Of several threads that end a recorded run at once, one finds
+/// that it was not [`OFF`].
+pub(crate) fn end() -> u32 {
+    // ORDERING: AcqRel, partner itself: who comes second does so after the first.
+    GATE.swap(OFF, Ordering::AcqRel)
 }
 
 /// Closes the gate if it is open; false: it was not, and the call is to be handed on.
@@ -99,6 +109,7 @@ pub(crate) struct Costs {
     pub(crate) thread_create: Ticks,
     pub(crate) thread_start: Ticks,
     pub(crate) yield_now: Ticks,
+    pub(crate) read_clock: Ticks,
     pub(crate) allocate: Ticks,
     pub(crate) system_call: Ticks,
 }
@@ -130,6 +141,8 @@ pub(crate) struct Simulation {
     /// Affinities of thread attributes, by the attributes' address.
     pub(crate) attribute_masks: Table<u64, Vec<u64>>,
     pub(crate) random: u64,
+    /// The process's number: a child that shares or copies this memory is another.
+    pub(crate) process: i32,
     pub(crate) work: u64,
     /// When the first thread was made.
     pub(crate) parallel_from: Option<Ticks>,

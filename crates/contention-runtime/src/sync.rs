@@ -12,12 +12,13 @@
 //! `trylock` until it succeeds, asleep between the tries. Each try is charged as an atomic update of the
 //! lock's word by the caller's instruction. Weakness: what the C library's locks do besides, such as
 //! spinning adaptively, is not modelled; conditions and barriers keep their state here, so one that
-//! is shared between processes works within this process only, and the runtime says so.
+//! is shared between processes works within this process only. The runtime says so when one is set up
+//! with attributes that ask for it.
 
 use crate::access::{charge, ordered};
-use crate::next::next;
+use crate::next::{Next, next};
 use crate::state::{Table, enter, leave, simulation};
-use crate::switch::with_caller;
+use crate::switch::{passing, with_caller};
 use crate::waiting::{Cause, Woken, wait, wake};
 use libc::{
     c_int, c_uint, c_void, clockid_t, pthread_cond_t, pthread_mutex_t, pthread_rwlock_t, sem_t,
@@ -110,6 +111,8 @@ macro_rules! original {
 
 // Mutexes.
 
+/// # Safety
+/// `mutex` is one of the program's that is set up.
 unsafe fn try_mutex(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the program's mutex; does not wait. An error-checking mutex that the caller has answers
     // EBUSY to a try, where a lock must answer EDEADLK: then its owner is the caller.
@@ -146,7 +149,9 @@ fn unlock_mutex(mutex: *mut pthread_mutex_t, pc: u64) -> c_int {
 }
 
 with_caller!(pthread_mutex_lock => mutex_lock, "rsi");
-unsafe extern "C" fn mutex_lock(mutex: *mut pthread_mutex_t, pc: u64) -> c_int {
+/// # Safety
+/// `mutex` is one of the program's that is set up.
+unsafe extern "C-unwind" fn mutex_lock(mutex: *mut pthread_mutex_t, pc: u64) -> c_int {
     if !enter() {
         // SAFETY: handed on as it came.
         return unsafe { original!(c"pthread_mutex_lock", pthread_mutex_t)(mutex) };
@@ -157,7 +162,9 @@ unsafe extern "C" fn mutex_lock(mutex: *mut pthread_mutex_t, pc: u64) -> c_int {
 }
 
 with_caller!(pthread_mutex_trylock => mutex_trylock, "rsi");
-unsafe extern "C" fn mutex_trylock(mutex: *mut pthread_mutex_t, pc: u64) -> c_int {
+/// # Safety
+/// `mutex` is one of the program's that is set up.
+unsafe extern "C-unwind" fn mutex_trylock(mutex: *mut pthread_mutex_t, pc: u64) -> c_int {
     let original = original!(c"pthread_mutex_trylock", pthread_mutex_t);
     if !enter() {
         // SAFETY: handed on as it came.
@@ -170,7 +177,9 @@ unsafe extern "C" fn mutex_trylock(mutex: *mut pthread_mutex_t, pc: u64) -> c_in
 }
 
 with_caller!(pthread_mutex_unlock => mutex_unlock, "rsi");
-unsafe extern "C" fn mutex_unlock(mutex: *mut pthread_mutex_t, pc: u64) -> c_int {
+/// # Safety
+/// `mutex` is one of the program's that is set up.
+unsafe extern "C-unwind" fn mutex_unlock(mutex: *mut pthread_mutex_t, pc: u64) -> c_int {
     if !enter() {
         // SAFETY: handed on as it came.
         return unsafe { original!(c"pthread_mutex_unlock", pthread_mutex_t)(mutex) };
@@ -181,7 +190,9 @@ unsafe extern "C" fn mutex_unlock(mutex: *mut pthread_mutex_t, pc: u64) -> c_int
 }
 
 with_caller!(pthread_mutex_timedlock => mutex_timedlock, "rdx");
-unsafe extern "C" fn mutex_timedlock(
+/// # Safety
+/// `mutex` is one of the program's that is set up; `at` is readable.
+unsafe extern "C-unwind" fn mutex_timedlock(
     mutex: *mut pthread_mutex_t,
     at: *const timespec,
     pc: u64,
@@ -200,7 +211,9 @@ unsafe extern "C" fn mutex_timedlock(
 }
 
 with_caller!(pthread_mutex_clocklock => mutex_clocklock, "rcx");
-unsafe extern "C" fn mutex_clocklock(
+/// # Safety
+/// `mutex` is one of the program's that is set up; `at` is readable.
+unsafe extern "C-unwind" fn mutex_clocklock(
     mutex: *mut pthread_mutex_t,
     clock: clockid_t,
     at: *const timespec,
@@ -221,7 +234,9 @@ unsafe extern "C" fn mutex_clocklock(
 // Spin locks: the waiter spins, in virtual time, with a pause between two looks.
 
 with_caller!(pthread_spin_lock => spin_lock, "rsi");
-unsafe extern "C" fn spin_lock(lock: *mut c_int, pc: u64) -> c_int {
+/// # Safety
+/// `lock` is one of the program's that is set up.
+unsafe extern "C-unwind" fn spin_lock(lock: *mut c_int, pc: u64) -> c_int {
     let attempt = original!(c"pthread_spin_trylock", c_int);
     if !enter() {
         // SAFETY: handed on as it came.
@@ -252,7 +267,9 @@ unsafe extern "C" fn spin_lock(lock: *mut c_int, pc: u64) -> c_int {
 }
 
 with_caller!(pthread_spin_trylock => spin_trylock, "rsi");
-unsafe extern "C" fn spin_trylock(lock: *mut c_int, pc: u64) -> c_int {
+/// # Safety
+/// `lock` is one of the program's that is set up.
+unsafe extern "C-unwind" fn spin_trylock(lock: *mut c_int, pc: u64) -> c_int {
     let attempt = original!(c"pthread_spin_trylock", c_int);
     if !enter() {
         // SAFETY: handed on as it came.
@@ -265,7 +282,9 @@ unsafe extern "C" fn spin_trylock(lock: *mut c_int, pc: u64) -> c_int {
 }
 
 with_caller!(pthread_spin_unlock => spin_unlock, "rsi");
-unsafe extern "C" fn spin_unlock(lock: *mut c_int, pc: u64) -> c_int {
+/// # Safety
+/// `lock` is one of the program's that is set up.
+unsafe extern "C-unwind" fn spin_unlock(lock: *mut c_int, pc: u64) -> c_int {
     let original = original!(c"pthread_spin_unlock", c_int);
     if !enter() {
         // SAFETY: handed on as it came.
@@ -299,7 +318,9 @@ macro_rules! rwlock_calls {
     ($($name:ident $target:ident $register:literal $text:literal
        ($($extra:ident : $type:ty),*) $until:expr, $lock:ident);* $(;)?) => { $(
         with_caller!($name => $target, $register);
-        unsafe extern "C" fn $target(lock: *mut pthread_rwlock_t, $($extra: $type,)* pc: u64) -> c_int {
+        /// # Safety
+        /// `lock` is one of the program's that is set up; a deadline is readable.
+        unsafe extern "C-unwind" fn $target(lock: *mut pthread_rwlock_t, $($extra: $type,)* pc: u64) -> c_int {
             if !enter() {
                 // SAFETY: handed on as it came.
                 return unsafe {
@@ -334,7 +355,9 @@ mod rwlock {
 }
 
 with_caller!(pthread_rwlock_tryrdlock => rwlock_tryrdlock, "rsi");
-unsafe extern "C" fn rwlock_tryrdlock(lock: *mut pthread_rwlock_t, pc: u64) -> c_int {
+/// # Safety
+/// `lock` is one of the program's that is set up.
+unsafe extern "C-unwind" fn rwlock_tryrdlock(lock: *mut pthread_rwlock_t, pc: u64) -> c_int {
     let attempt = original!(c"pthread_rwlock_tryrdlock", pthread_rwlock_t);
     if !enter() {
         // SAFETY: handed on as it came.
@@ -347,7 +370,9 @@ unsafe extern "C" fn rwlock_tryrdlock(lock: *mut pthread_rwlock_t, pc: u64) -> c
 }
 
 with_caller!(pthread_rwlock_trywrlock => rwlock_trywrlock, "rsi");
-unsafe extern "C" fn rwlock_trywrlock(lock: *mut pthread_rwlock_t, pc: u64) -> c_int {
+/// # Safety
+/// `lock` is one of the program's that is set up.
+unsafe extern "C-unwind" fn rwlock_trywrlock(lock: *mut pthread_rwlock_t, pc: u64) -> c_int {
     let attempt = original!(c"pthread_rwlock_trywrlock", pthread_rwlock_t);
     if !enter() {
         // SAFETY: handed on as it came.
@@ -360,7 +385,9 @@ unsafe extern "C" fn rwlock_trywrlock(lock: *mut pthread_rwlock_t, pc: u64) -> c
 }
 
 with_caller!(pthread_rwlock_unlock => rwlock_unlock, "rsi");
-unsafe extern "C" fn rwlock_unlock(lock: *mut pthread_rwlock_t, pc: u64) -> c_int {
+/// # Safety
+/// `lock` is one of the program's that is set up.
+unsafe extern "C-unwind" fn rwlock_unlock(lock: *mut pthread_rwlock_t, pc: u64) -> c_int {
     let original = original!(c"pthread_rwlock_unlock", pthread_rwlock_t);
     if !enter() {
         // SAFETY: handed on as it came.
@@ -384,11 +411,20 @@ unsafe extern "C" fn rwlock_unlock(lock: *mut pthread_rwlock_t, pc: u64) -> c_in
     result
 }
 
+fn one_process_only(shared: c_int) {
+    if shared == libc::PTHREAD_PROCESS_SHARED {
+        crate::unsupported("conditions and barriers between processes; they work within this one");
+    }
+}
+
 // Condition variables.
 
 /// Interposed: remembers the clock.
+///
+/// # Safety
+/// `condition` is writable; `attributes` is null or set up.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn pthread_cond_init(
+unsafe extern "C-unwind" fn pthread_cond_init(
     condition: *mut pthread_cond_t,
     attributes: *const libc::pthread_condattr_t,
 ) -> c_int {
@@ -397,6 +433,10 @@ unsafe extern "C" fn pthread_cond_init(
         if !attributes.is_null() {
             // SAFETY: the program's attributes.
             unsafe { libc::pthread_condattr_getclock(attributes, &mut clock) };
+            let mut shared = libc::PTHREAD_PROCESS_PRIVATE;
+            // SAFETY: the same.
+            unsafe { libc::pthread_condattr_getpshared(attributes, &mut shared) };
+            one_process_only(shared);
         }
         let clocks = &mut simulation().kept.condition_clocks;
         if clock == libc::CLOCK_REALTIME {
@@ -433,8 +473,10 @@ fn wait_condition(
     }
 }
 
-with_caller!(pthread_cond_wait => cond_wait, "rdx");
-unsafe extern "C" fn cond_wait(
+passing!(pthread_cond_wait => cond_wait, Next::versioned(c"pthread_cond_wait", c"GLIBC_2.3.2"), "rdx");
+/// # Safety
+/// Both are the program's and set up; the caller has the mutex.
+unsafe extern "C-unwind" fn cond_wait(
     condition: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
     pc: u64,
@@ -449,8 +491,10 @@ unsafe extern "C" fn cond_wait(
     result
 }
 
-with_caller!(pthread_cond_timedwait => cond_timedwait, "rcx");
-unsafe extern "C" fn cond_timedwait(
+passing!(pthread_cond_timedwait => cond_timedwait, Next::versioned(c"pthread_cond_timedwait", c"GLIBC_2.3.2"), "rcx");
+/// # Safety
+/// Both are the program's and set up; the caller has the mutex; `at` is readable.
+unsafe extern "C-unwind" fn cond_timedwait(
     condition: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
     at: *const timespec,
@@ -470,8 +514,10 @@ unsafe extern "C" fn cond_timedwait(
     result
 }
 
-with_caller!(pthread_cond_clockwait => cond_clockwait, "r8");
-unsafe extern "C" fn cond_clockwait(
+passing!(pthread_cond_clockwait => cond_clockwait, Next::new(c"pthread_cond_clockwait"), "r8");
+/// # Safety
+/// Both are the program's and set up; the caller has the mutex; `at` is readable.
+unsafe extern "C-unwind" fn cond_clockwait(
     condition: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
     clock: clockid_t,
@@ -496,7 +542,9 @@ fn signal(condition: *mut pthread_cond_t, pc: u64, most: usize) {
 }
 
 with_caller!(pthread_cond_signal => cond_signal, "rsi");
-unsafe extern "C" fn cond_signal(condition: *mut pthread_cond_t, pc: u64) -> c_int {
+/// # Safety
+/// `condition` is one of the program's that is set up.
+unsafe extern "C-unwind" fn cond_signal(condition: *mut pthread_cond_t, pc: u64) -> c_int {
     if !enter() {
         let original =
             next!(c"pthread_cond_signal" @ c"GLIBC_2.3.2": (*mut pthread_cond_t) -> c_int);
@@ -509,7 +557,9 @@ unsafe extern "C" fn cond_signal(condition: *mut pthread_cond_t, pc: u64) -> c_i
 }
 
 with_caller!(pthread_cond_broadcast => cond_broadcast, "rsi");
-unsafe extern "C" fn cond_broadcast(condition: *mut pthread_cond_t, pc: u64) -> c_int {
+/// # Safety
+/// `condition` is one of the program's that is set up.
+unsafe extern "C-unwind" fn cond_broadcast(condition: *mut pthread_cond_t, pc: u64) -> c_int {
     if !enter() {
         let original =
             next!(c"pthread_cond_broadcast" @ c"GLIBC_2.3.2": (*mut pthread_cond_t) -> c_int);
@@ -522,8 +572,11 @@ unsafe extern "C" fn cond_broadcast(condition: *mut pthread_cond_t, pc: u64) -> 
 }
 
 /// Interposed: nobody waits natively, so there is nobody that the C library would have to wait for.
+///
+/// # Safety
+/// `condition` is set up, and nobody waits for it.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn pthread_cond_destroy(condition: *mut pthread_cond_t) -> c_int {
+unsafe extern "C-unwind" fn pthread_cond_destroy(condition: *mut pthread_cond_t) -> c_int {
     if enter() {
         simulation().kept.condition_clocks.remove(&(condition as u64));
         leave();
@@ -536,8 +589,11 @@ unsafe extern "C" fn pthread_cond_destroy(condition: *mut pthread_cond_t) -> c_i
 // Barriers.
 
 /// Interposed: remembers how many.
+///
+/// # Safety
+/// `barrier` is writable; `attributes` is null or set up.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn pthread_barrier_init(
+unsafe extern "C-unwind" fn pthread_barrier_init(
     barrier: *mut c_void,
     attributes: *const c_void,
     count: c_uint,
@@ -546,6 +602,12 @@ unsafe extern "C" fn pthread_barrier_init(
     // SAFETY: handed on as it came.
     let result = unsafe { original(barrier, attributes, count) };
     if result == 0 && enter() {
+        if !attributes.is_null() {
+            let mut shared = libc::PTHREAD_PROCESS_PRIVATE;
+            // SAFETY: the program's attributes; the C library has just taken them.
+            unsafe { libc::pthread_barrierattr_getpshared(attributes.cast(), &mut shared) };
+            one_process_only(shared);
+        }
         simulation().kept.barriers.insert(barrier as u64, count as usize);
         leave();
     }
@@ -553,7 +615,9 @@ unsafe extern "C" fn pthread_barrier_init(
 }
 
 with_caller!(pthread_barrier_wait => barrier_wait, "rsi");
-unsafe extern "C" fn barrier_wait(barrier: *mut c_void, pc: u64) -> c_int {
+/// # Safety
+/// `barrier` is one of the program's that is set up.
+unsafe extern "C-unwind" fn barrier_wait(barrier: *mut c_void, pc: u64) -> c_int {
     let address = barrier as u64;
     if enter() {
         let count = simulation().kept.barriers.get(&address).copied();
@@ -579,8 +643,11 @@ unsafe extern "C" fn barrier_wait(barrier: *mut c_void, pc: u64) -> c_int {
 }
 
 /// Interposed.
+///
+/// # Safety
+/// `barrier` is set up, and nobody waits at it.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn pthread_barrier_destroy(barrier: *mut c_void) -> c_int {
+unsafe extern "C-unwind" fn pthread_barrier_destroy(barrier: *mut c_void) -> c_int {
     if enter() {
         simulation().kept.barriers.remove(&(barrier as u64));
         leave();
@@ -593,6 +660,8 @@ unsafe extern "C" fn pthread_barrier_destroy(barrier: *mut c_void) -> c_int {
 // the runtime then names the control word.
 
 with_caller!(pthread_once => once, "rdx");
+/// # Safety
+/// `control` is a control word of the program's; `routine` may be called.
 unsafe extern "C-unwind" fn once(
     control: *mut c_int,
     routine: unsafe extern "C-unwind" fn(),
@@ -600,8 +669,9 @@ unsafe extern "C-unwind" fn once(
 ) -> c_int {
     const DONE: c_int = 2;
     if !enter() {
+        // SAFETY: the routine and the control word are handed on as they came.
         let original = next!(c"pthread_once": (*mut c_int, unsafe extern "C-unwind" fn()) -> c_int);
-        // SAFETY: handed on as it came.
+        // SAFETY: as above.
         return unsafe { original(control, routine) };
     }
     let address = control as u64;
@@ -661,8 +731,10 @@ fn take_semaphore(semaphore: *mut sem_t, pc: u64, until: Option<Ticks>) -> c_int
     with_errno(result)
 }
 
-with_caller!(sem_wait => semaphore_wait, "rsi");
-unsafe extern "C" fn semaphore_wait(semaphore: *mut sem_t, pc: u64) -> c_int {
+passing!(sem_wait => semaphore_wait, Next::new(c"sem_wait"), "rsi");
+/// # Safety
+/// `semaphore` is one of the program's that is set up.
+unsafe extern "C-unwind" fn semaphore_wait(semaphore: *mut sem_t, pc: u64) -> c_int {
     if !enter() {
         // SAFETY: handed on as it came.
         return unsafe { original!(c"sem_wait", sem_t)(semaphore) };
@@ -672,8 +744,10 @@ unsafe extern "C" fn semaphore_wait(semaphore: *mut sem_t, pc: u64) -> c_int {
     result
 }
 
-with_caller!(sem_timedwait => semaphore_timedwait, "rdx");
-unsafe extern "C" fn semaphore_timedwait(
+passing!(sem_timedwait => semaphore_timedwait, Next::new(c"sem_timedwait"), "rdx");
+/// # Safety
+/// `semaphore` is one of the program's that is set up; `at` is readable.
+unsafe extern "C-unwind" fn semaphore_timedwait(
     semaphore: *mut sem_t,
     at: *const timespec,
     pc: u64,
@@ -691,8 +765,10 @@ unsafe extern "C" fn semaphore_timedwait(
     result
 }
 
-with_caller!(sem_clockwait => semaphore_clockwait, "rcx");
-unsafe extern "C" fn semaphore_clockwait(
+passing!(sem_clockwait => semaphore_clockwait, Next::new(c"sem_clockwait"), "rcx");
+/// # Safety
+/// `semaphore` is one of the program's that is set up; `at` is readable.
+unsafe extern "C-unwind" fn semaphore_clockwait(
     semaphore: *mut sem_t,
     clock: clockid_t,
     at: *const timespec,
@@ -714,7 +790,9 @@ unsafe extern "C" fn semaphore_clockwait(
 }
 
 with_caller!(sem_trywait => semaphore_trywait, "rsi");
-unsafe extern "C" fn semaphore_trywait(semaphore: *mut sem_t, pc: u64) -> c_int {
+/// # Safety
+/// `semaphore` is one of the program's that is set up.
+unsafe extern "C-unwind" fn semaphore_trywait(semaphore: *mut sem_t, pc: u64) -> c_int {
     let attempt = original!(c"sem_trywait", sem_t);
     if !enter() {
         // SAFETY: handed on as it came.
@@ -727,7 +805,9 @@ unsafe extern "C" fn semaphore_trywait(semaphore: *mut sem_t, pc: u64) -> c_int 
 }
 
 with_caller!(sem_post => semaphore_post, "rsi");
-unsafe extern "C" fn semaphore_post(semaphore: *mut sem_t, pc: u64) -> c_int {
+/// # Safety
+/// `semaphore` is one of the program's that is set up.
+unsafe extern "C-unwind" fn semaphore_post(semaphore: *mut sem_t, pc: u64) -> c_int {
     let original = original!(c"sem_post", sem_t);
     if !enter() {
         // SAFETY: handed on as it came.

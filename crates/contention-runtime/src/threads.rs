@@ -27,18 +27,26 @@
 //! real thread and four system calls for each thread.
 
 use crate::access::Frames;
-use crate::next::next;
+use crate::next::{Next as NextFunction, next};
 use crate::sites::CALLERS;
 use crate::state::{OPEN, enter, gate, leave, simulation};
-use crate::switch::{CleanupBuffer, Context, call_caught, park, switch, system_call, thread_base};
+use crate::switch::{
+    CleanupBuffer, Context, call_caught, park, passing, switch, system_call, thread_base,
+};
 use crate::waiting::{Cause, Woken, count_runnable, wait, wake};
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use uvfs_coherence::{Next, Ticks};
 
 /// A thread's start routine.
+///
+/// # Safety
+/// Called once, on its own thread (S4), with the argument that `pthread_create` was given.
 pub(crate) type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 /// Destructor of a thread-local variable or of a key.
+///
+/// # Safety
+/// Called once for each registration, on the thread that registered it, with the object it was registered for.
 type Destructor = unsafe extern "C-unwind" fn(*mut c_void);
 
 const SIDE_BYTES: usize = 32 << 10;
@@ -226,6 +234,9 @@ fn futex_wait(word: &AtomicU32) {
 }
 
 /// What a real thread does while the master runs it: nothing, on a stack of its own (S2).
+///
+/// # Safety
+/// `thread` is the address of the calling thread's own `Thread`.
 unsafe extern "C" fn sleep(thread: usize) {
     // SAFETY: the thread lives to the end of the process; only its two words are touched.
     let (ready, wake) = unsafe {
@@ -239,6 +250,9 @@ unsafe extern "C" fn sleep(thread: usize) {
 }
 
 /// Where every real thread begins.
+///
+/// # Safety
+/// The C library calls it, on the new thread, with the `Thread` that `create_virtual` gave it.
 unsafe extern "C-unwind" fn native_start(thread: *mut c_void) -> *mut c_void {
     let thread = thread.cast::<Thread>();
     // SAFETY: `create` waits until we have parked, so the thread is ours; then the master comes here (T1).
@@ -273,8 +287,9 @@ unsafe extern "C-unwind" fn native_start(thread: *mut c_void) -> *mut c_void {
 /// `thread` is the running one.
 unsafe fn finish(thread: *mut Thread) {
     if !enter() {
-        // The simulation is over, and the process is about to be.
-        crate::process::leave_now(0);
+        // The child of a fork by this thread, or the simulation is over: there is no other thread.
+        // SAFETY: the end of the last thread ends the process in this way.
+        unsafe { libc::exit(0) };
     }
     let state = simulation();
     // SAFETY: by this function's own contract.
@@ -297,8 +312,11 @@ unsafe fn finish(thread: *mut Thread) {
 }
 
 /// Interposed `pthread_create`.
+///
+/// # Safety
+/// As POSIX says: `handle` is writable, `attributes` null or set up, `start` may be called with `argument`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn pthread_create(
+unsafe extern "C-unwind" fn pthread_create(
     handle: *mut pthread_t,
     attributes: *const pthread_attr_t,
     start: Start,
@@ -318,9 +336,13 @@ unsafe extern "C" fn pthread_create(
     result
 }
 
+/// # Safety
+/// As `pthread_create`.
 type Create =
     unsafe extern "C-unwind" fn(*mut pthread_t, *const pthread_attr_t, Start, *mut c_void) -> c_int;
 
+/// # Safety
+/// As `pthread_create`; `create` is the C library's function.
 unsafe fn create_virtual(
     handle: *mut pthread_t,
     attributes: *const pthread_attr_t,
@@ -402,6 +424,8 @@ unsafe fn create_virtual(
     0
 }
 
+/// # Safety
+/// Each is null or points to eight bytes.
 unsafe fn set_mask(new: *const u64, old: *mut u64) {
     let arguments = [libc::SIG_SETMASK as usize, new as usize, old as usize, 8, 0, 0];
     // SAFETY: by this function's caller.
@@ -409,6 +433,9 @@ unsafe fn set_mask(new: *const u64, old: *mut u64) {
 }
 
 /// Joins: `until` is a deadline in virtual time; `Some(0)` does not wait.
+///
+/// # Safety
+/// `result` is null or writable.
 unsafe fn join(
     handle: pthread_t,
     result: *mut *mut c_void,
@@ -447,9 +474,16 @@ unsafe fn join(
     Some(0)
 }
 
+passing!(pthread_join => virtual_pthread_join, NextFunction::new(c"pthread_join"));
+
 /// Interposed.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn pthread_join(handle: pthread_t, result: *mut *mut c_void) -> c_int {
+///
+/// # Safety
+/// `handle` is a thread that was not joined before; `result` is null or writable.
+unsafe extern "C-unwind" fn virtual_pthread_join(
+    handle: pthread_t,
+    result: *mut *mut c_void,
+) -> c_int {
     if enter() {
         // SAFETY: the program's arguments.
         let done = unsafe { join(handle, result, None, true) };
@@ -463,8 +497,14 @@ unsafe extern "C" fn pthread_join(handle: pthread_t, result: *mut *mut c_void) -
 }
 
 /// Interposed.
+///
+/// # Safety
+/// As `pthread_join`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn pthread_tryjoin_np(handle: pthread_t, result: *mut *mut c_void) -> c_int {
+unsafe extern "C-unwind" fn pthread_tryjoin_np(
+    handle: pthread_t,
+    result: *mut *mut c_void,
+) -> c_int {
     if enter() {
         // SAFETY: the program's arguments.
         let done = unsafe { join(handle, result, None, false) };
@@ -477,9 +517,13 @@ unsafe extern "C" fn pthread_tryjoin_np(handle: pthread_t, result: *mut *mut c_v
     unsafe { next!(c"pthread_tryjoin_np": (pthread_t, *mut *mut c_void) -> c_int)(handle, result) }
 }
 
+passing!(pthread_timedjoin_np => virtual_pthread_timedjoin_np, NextFunction::new(c"pthread_timedjoin_np"));
+
 /// Interposed.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn pthread_timedjoin_np(
+///
+/// # Safety
+/// As `pthread_join`; `deadline` is readable.
+unsafe extern "C-unwind" fn virtual_pthread_timedjoin_np(
     handle: pthread_t,
     result: *mut *mut c_void,
     deadline: *const libc::timespec,
@@ -503,9 +547,13 @@ unsafe extern "C" fn pthread_timedjoin_np(
     }
 }
 
+passing!(pthread_clockjoin_np => virtual_pthread_clockjoin_np, NextFunction::new(c"pthread_clockjoin_np"));
+
 /// Interposed.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn pthread_clockjoin_np(
+///
+/// # Safety
+/// As `pthread_join`; `deadline` is readable.
+unsafe extern "C-unwind" fn virtual_pthread_clockjoin_np(
     handle: pthread_t,
     result: *mut *mut c_void,
     clock: libc::clockid_t,
@@ -531,18 +579,26 @@ unsafe extern "C" fn pthread_clockjoin_np(
 }
 
 /// Interposed: the C library notes it, and the thread ends where it next asks, but is not woken for it.
+///
+/// # Safety
+/// `handle` is a thread that was neither joined nor detached before.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn pthread_cancel(handle: pthread_t) -> c_int {
+unsafe extern "C-unwind" fn pthread_cancel(handle: pthread_t) -> c_int {
     if gate() == OPEN {
-        crate::unsupported("`pthread_cancel` of a thread that waits; it ends only once it runs again");
+        crate::unsupported(
+            "`pthread_cancel` of a thread that waits; it ends only once it runs again",
+        );
     }
     // SAFETY: handed on as it came.
     unsafe { next!(c"pthread_cancel": (pthread_t) -> c_int)(handle) }
 }
 
 /// Interposed.
+///
+/// # Safety
+/// `handle` is a thread that was neither joined nor detached before.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn pthread_detach(handle: pthread_t) -> c_int {
+unsafe extern "C-unwind" fn pthread_detach(handle: pthread_t) -> c_int {
     if enter() {
         let state = simulation();
         let known = state.objects.handles.get(&handle).copied();
@@ -595,8 +651,14 @@ static KEY_DESTRUCTORS: [AtomicUsize; KEYS] = [const { AtomicUsize::new(0) }; KE
 static KEYS_END: AtomicUsize = AtomicUsize::new(0);
 
 /// Interposed: remembers the destructor.
+///
+/// # Safety
+/// `key` is writable.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn pthread_key_create(key: *mut u32, destructor: Option<Destructor>) -> c_int {
+unsafe extern "C-unwind" fn pthread_key_create(
+    key: *mut u32,
+    destructor: Option<Destructor>,
+) -> c_int {
     let create = next!(c"pthread_key_create": (*mut u32, Option<Destructor>) -> c_int);
     // SAFETY: handed on as it came; on success the key is set.
     unsafe {
@@ -612,8 +674,11 @@ unsafe extern "C" fn pthread_key_create(key: *mut u32, destructor: Option<Destru
 }
 
 /// Interposed.
+///
+/// # Safety
+/// None: a number that is no key is an error.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn pthread_key_delete(key: u32) -> c_int {
+unsafe extern "C-unwind" fn pthread_key_delete(key: u32) -> c_int {
     if let Some(slot) = KEY_DESTRUCTORS.get(key as usize) {
         // ORDERING: Relaxed; as above.
         slot.store(0, Ordering::Relaxed);
@@ -623,8 +688,11 @@ unsafe extern "C" fn pthread_key_delete(key: u32) -> c_int {
 }
 
 /// Interposed: what Rust and C++ register a thread-local variable's destructor with.
+///
+/// # Safety
+/// `destructor` may be called with `object` when the thread ends.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn __cxa_thread_atexit_impl(
+unsafe extern "C-unwind" fn __cxa_thread_atexit_impl(
     destructor: Destructor,
     object: *mut c_void,
     library: *mut c_void,
@@ -648,6 +716,9 @@ unsafe extern "C" fn __cxa_thread_atexit_impl(
 }
 
 /// Runs what the ending thread has left to destroy, as the C library would (T4). The gate is open.
+///
+/// # Safety
+/// The running thread has left its start routine.
 unsafe fn run_destructors() {
     loop {
         if !enter() {

@@ -10,9 +10,9 @@
 //! A program that measures itself prints what the simulated machine would take, the same in every run.
 //! Weakness: the processor's own time-stamp counter is not virtual, nor are the kernel's file times.
 
-use crate::next::next;
+use crate::next::{Next, next};
 use crate::state::{BUSY, OPEN, enter, gate, leave, simulation};
-use crate::switch::system_call;
+use crate::switch::{passing, system_call};
 use crate::threads::reschedule;
 use crate::waiting::{Cause, wait};
 use libc::{c_int, c_uint, c_void, clockid_t, timespec, timeval};
@@ -63,9 +63,11 @@ fn start_of(clock: clockid_t) -> Option<Duration> {
     }
 }
 
+/// Reading takes time, or a program that waits until a clock has moved on would wait for ever.
 fn read(clock: clockid_t) -> Option<Duration> {
     let start = start_of(clock)?;
     let state = simulation();
+    state.scheduler.advance(state.costs.read_clock);
     Some(start + duration(state.scheduler.now()))
 }
 
@@ -113,8 +115,11 @@ fn sleep_until(until: Ticks) {
 }
 
 /// Interposed.
+///
+/// # Safety
+/// `time` is null or writable.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
+unsafe extern "C-unwind" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
     let now = match gate() {
         OPEN | BUSY if crate::state::exists() => read(clock),
         _ => None,
@@ -131,8 +136,11 @@ unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_i
 }
 
 /// Interposed: a nanosecond.
+///
+/// # Safety
+/// `time` is null or writable.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn clock_getres(clock: clockid_t, time: *mut timespec) -> c_int {
+unsafe extern "C-unwind" fn clock_getres(clock: clockid_t, time: *mut timespec) -> c_int {
     if gate() == OPEN && start_of(clock).is_some() {
         if !time.is_null() {
             // SAFETY: the program gave room for it.
@@ -145,8 +153,11 @@ unsafe extern "C" fn clock_getres(clock: clockid_t, time: *mut timespec) -> c_in
 }
 
 /// Interposed.
+///
+/// # Safety
+/// Each is null or writable.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn gettimeofday(time: *mut timeval, zone: *mut c_void) -> c_int {
+unsafe extern "C-unwind" fn gettimeofday(time: *mut timeval, zone: *mut c_void) -> c_int {
     if gate() == OPEN
         && let Some(now) = read(libc::CLOCK_REALTIME)
     {
@@ -162,8 +173,11 @@ unsafe extern "C" fn gettimeofday(time: *mut timeval, zone: *mut c_void) -> c_in
 }
 
 /// Interposed.
+///
+/// # Safety
+/// `result` is null or writable.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn time(result: *mut libc::time_t) -> libc::time_t {
+unsafe extern "C-unwind" fn time(result: *mut libc::time_t) -> libc::time_t {
     if gate() == OPEN
         && let Some(now) = read(libc::CLOCK_REALTIME)
     {
@@ -177,9 +191,13 @@ unsafe extern "C" fn time(result: *mut libc::time_t) -> libc::time_t {
     unsafe { next!(c"time": (*mut libc::time_t) -> libc::time_t)(result) }
 }
 
+passing!(clock_nanosleep => virtual_clock_nanosleep, Next::new(c"clock_nanosleep"));
+
 /// Interposed. Returns an error number.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn clock_nanosleep(
+///
+/// # Safety
+/// `request` is readable, `remain` null or writable.
+unsafe extern "C-unwind" fn virtual_clock_nanosleep(
     clock: clockid_t,
     flags: c_int,
     request: *const timespec,
@@ -204,9 +222,16 @@ unsafe extern "C" fn clock_nanosleep(
     }
 }
 
+passing!(nanosleep => virtual_nanosleep, Next::new(c"nanosleep"));
+
 /// Interposed.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn nanosleep(request: *const timespec, remain: *mut timespec) -> c_int {
+///
+/// # Safety
+/// `request` is readable, `remain` null or writable.
+unsafe extern "C-unwind" fn virtual_nanosleep(
+    request: *const timespec,
+    remain: *mut timespec,
+) -> c_int {
     if enter() {
         // SAFETY: the program's request.
         if let Some(until) = unsafe { after(request) } {
@@ -228,9 +253,13 @@ fn sleep_for(stretch: Duration) -> bool {
     entered
 }
 
+passing!(usleep => virtual_usleep, Next::new(c"usleep"));
+
 /// Interposed.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn usleep(microseconds: c_uint) -> c_int {
+///
+/// # Safety
+/// None: it takes a number.
+unsafe extern "C-unwind" fn virtual_usleep(microseconds: c_uint) -> c_int {
     if sleep_for(Duration::from_micros(u64::from(microseconds))) {
         return 0;
     }
@@ -238,9 +267,13 @@ unsafe extern "C" fn usleep(microseconds: c_uint) -> c_int {
     unsafe { next!(c"usleep": (c_uint) -> c_int)(microseconds) }
 }
 
+passing!(sleep => virtual_sleep, Next::new(c"sleep"));
+
 /// Interposed.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn sleep(seconds: c_uint) -> c_uint {
+///
+/// # Safety
+/// None: it takes a number.
+unsafe extern "C-unwind" fn virtual_sleep(seconds: c_uint) -> c_uint {
     if sleep_for(Duration::from_secs(u64::from(seconds))) {
         return 0;
     }
@@ -249,8 +282,11 @@ unsafe extern "C" fn sleep(seconds: c_uint) -> c_uint {
 }
 
 /// Interposed.
+///
+/// # Safety
+/// None: it has no arguments.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn sched_yield() -> c_int {
+unsafe extern "C-unwind" fn sched_yield() -> c_int {
     if enter() {
         let state = simulation();
         state.scheduler.advance(state.costs.yield_now);
@@ -264,13 +300,19 @@ unsafe extern "C" fn sched_yield() -> c_int {
 }
 
 /// Interposed: Rust's `thread::yield_now` calls `sched_yield`, some C programs this.
+///
+/// # Safety
+/// None: it has no arguments.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn pthread_yield() -> c_int {
+unsafe extern "C-unwind" fn pthread_yield() -> c_int {
     // SAFETY: as `sched_yield`.
     unsafe { sched_yield() }
 }
 
 /// Fills memory with the run's own random numbers. Behind the closed gate.
+///
+/// # Safety
+/// `buffer` is writable for `bytes` bytes.
 unsafe fn fill_random(buffer: *mut u8, bytes: usize) {
     let state = simulation();
     for offset in 0..bytes {
@@ -298,8 +340,11 @@ pub(crate) unsafe fn random(buffer: *mut u8, bytes: usize) -> bool {
 }
 
 /// Interposed.
+///
+/// # Safety
+/// `buffer` is writable for `bytes` bytes.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn getrandom(buffer: *mut c_void, bytes: usize, flags: c_uint) -> isize {
+unsafe extern "C-unwind" fn getrandom(buffer: *mut c_void, bytes: usize, flags: c_uint) -> isize {
     // SAFETY: the program gave that many bytes.
     if unsafe { random(buffer.cast(), bytes) } {
         return bytes as isize;
@@ -309,8 +354,11 @@ unsafe extern "C" fn getrandom(buffer: *mut c_void, bytes: usize, flags: c_uint)
 }
 
 /// Interposed.
+///
+/// # Safety
+/// `buffer` is writable for `bytes` bytes.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn getentropy(buffer: *mut c_void, bytes: usize) -> c_int {
+unsafe extern "C-unwind" fn getentropy(buffer: *mut c_void, bytes: usize) -> c_int {
     // SAFETY: the program gave that many bytes.
     if bytes <= 256 && unsafe { random(buffer.cast(), bytes) } {
         return 0;

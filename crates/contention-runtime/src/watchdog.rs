@@ -88,10 +88,13 @@ extern "C" fn watch(_: *mut c_void) -> *mut c_void {
                 let arguments = [process, master as usize, number as usize, 0, 0, 0];
                 system_call(libc::SYS_tgkill, arguments);
             };
+            // ORDERING: Relaxed; a number, as above.
             let pending = crate::process::PENDING.swap(0, Ordering::Relaxed);
             if pending != 0 {
-                signal(pending);
+                // To the process: in a recorded run the first thread may be gone, or not want it.
+                system_call(libc::SYS_kill, [process, pending as usize, 0, 0, 0, 0]);
             }
+            // ORDERING: Relaxed, both; numbers, as above.
             let progress = PROGRESS.load(Ordering::Relaxed);
             let stuck = gate() == OPEN && RUNNABLE.load(Ordering::Relaxed) > 1;
             let time = master_time(master);
@@ -105,6 +108,8 @@ extern "C" fn watch(_: *mut c_void) -> *mut c_void {
     }
 }
 
+/// # Safety
+/// The kernel calls it.
 unsafe extern "C" fn tell(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
     if gate() != OPEN {
         return;
@@ -112,6 +117,7 @@ unsafe extern "C" fn tell(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
     set_gate(crate::state::BUSY);
     // SAFETY: the kernel's third argument.
     let pc = unsafe { interrupted_at(context) };
+    // ORDERING: Relaxed; as in `watch`: written before there was a watchdog to send this signal.
     let seconds = LIMIT_SECONDS.load(Ordering::Relaxed);
     crate::message(&format!(
         "thread {} ran for {seconds} s of processor time in code that is not instrumented, at {}, while others could run: build that code with `uvfs contention`, or raise --watchdog",

@@ -59,7 +59,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use uvfs_coherence::Profile;
-use uvfs_coherence::profile::Sample;
+use uvfs_coherence::profile::{Object, Sample};
 
 /// A rule that does not hold.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -136,7 +136,7 @@ pub fn check(
     }
     if let Some(rule) = rules.efficiency.first() {
         return Err(Error::new(format!(
-            "line {}: [[efficiency]] is about a sweep: gate the sweep's result with these rules",
+            "line {}: [[efficiency]] is about a sweep, not a profile: take `uvfs contention sweep --gate RULES`",
             rule.line
         )));
     }
@@ -280,13 +280,36 @@ fn require(
 
 /// Whether a sample is on what is selected, lines left out.
 fn on(places: &Places<'_>, sample: &Sample, what: &Selector) -> bool {
-    let spot = || places.sampled(sample);
+    let object = || places.object(sample.seed, sample.object);
     match what {
-        Selector::Field(pattern) => spot().is_some_and(|spot| fits(pattern, &spot.name())),
-        Selector::Structure(pattern) => spot().is_some_and(|spot| fits(pattern, &spot.structure)),
+        Selector::Field(pattern) => {
+            object().is_some_and(|object| within(pattern, places, object, sample.offset))
+        }
+        Selector::Structure(pattern) => object().is_some_and(|object| {
+            fits(pattern, &places.spot(object, sample.offset).structure)
+                || places.type_of(object).is_some_and(|kind| fits(pattern, &kind.name))
+        }),
         Selector::Function(pattern) => inside(places, sample, pattern),
         Selector::Line(_) | Selector::Lock(_) => false,
     }
+}
+
+/// Whether `pattern` is a place's name, or that of a field around it; a variable is also called by its type.
+fn within(pattern: &str, places: &Places<'_>, object: &Object, offset: u64) -> bool {
+    let mut spot = places.spot(object, offset);
+    if around(pattern, &spot.name()) {
+        return true;
+    }
+    places.type_of(object).is_some_and(|kind| {
+        spot.structure.clone_from(&kind.name);
+        around(pattern, &spot.name())
+    })
+}
+
+/// `Super.lock` is around `Super.lock.raw.state`.
+fn around(pattern: &str, name: &str) -> bool {
+    let dots = name.match_indices('.').map(|(at, _)| &name[..at]);
+    fits(pattern, name) || dots.skip(1).any(|outer| fits(pattern, outer))
 }
 
 fn inside(places: &Places<'_>, sample: &Sample, pattern: &str) -> bool {
@@ -308,7 +331,7 @@ fn selected(places: &Places<'_>, what: &Selector) -> (Vec<f64>, bool) {
         Selector::Lock(pattern) => {
             let mut sum = nothing();
             let locks = compare::locks(places, |lock| lock.wait_total);
-            for (_, waits) in locks.iter().filter(|(name, _)| fits(pattern, name)) {
+            for (_, waits) in locks.iter().filter(|(name, _)| around(pattern, name)) {
                 sum.iter_mut().zip(waits).for_each(|(sum, wait)| *sum += wait);
             }
             sum
@@ -341,8 +364,7 @@ fn lines(places: &Places<'_>, pattern: &str) -> BTreeSet<(u64, u64)> {
         .chain(heat)
         .filter_map(|(seed, object, offset)| {
             let object = places.object(seed, object)?;
-            let fits = fits(pattern, &places.spot(object, offset).name());
-            fits.then(|| (seed, places.line(object, offset)))
+            within(pattern, places, object, offset).then(|| (seed, places.line(object, offset)))
         })
         .collect()
 }
@@ -350,7 +372,7 @@ fn lines(places: &Places<'_>, pattern: &str) -> BTreeSet<(u64, u64)> {
 fn exists(places: &Places<'_>, what: &Selector) -> bool {
     match what {
         Selector::Lock(pattern) => {
-            compare::locks(places, |_| 0).keys().any(|name| fits(pattern, name))
+            compare::locks(places, |_| 0).keys().any(|name| around(pattern, name))
         }
         Selector::Line(pattern) => !lines(places, pattern).is_empty(),
         // A function without misses has no samples, and that is what the rule hopes for.

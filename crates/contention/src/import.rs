@@ -117,7 +117,7 @@ pub fn read(mut input: impl BufRead, name: &str, line_bytes: u64) -> Result<Impo
     }
     known += finish(pending.take(), &mut sums);
     let hint =
-        "make it with: perf script -F comm,tid,cpu,time,event,ip,sym,dso,addr,data_src,weight";
+        "make it with: perf script -F comm,pid,tid,cpu,time,event,ip,sym,dso,addr,data_src,weight";
     if let Some((line, text)) = first_unknown.as_ref().filter(|_| unknown > known) {
         return Err(Error::new(format!(
             "{name}: {unknown} of {} lines are no samples, the first is line {line}, `{text}`; {hint}",

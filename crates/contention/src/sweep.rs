@@ -39,6 +39,8 @@ use uvfs_coherence::Profile;
 /// How the work of a run is counted.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Work {
+    /// Fixed or per core, whichever the accesses of the two least core counts are nearer to.
+    Auto,
     /// The program does the same on any number of cores: throughput is runs a second.
     Fixed,
     /// Every core does the same: throughput is cores a second of a run.
@@ -53,10 +55,22 @@ impl Work {
     /// What a unit of throughput is.
     pub fn unit(&self) -> &'static str {
         match self {
+            Self::Auto => "as found",
             Self::Fixed => "runs/s",
             Self::PerCore => "shares/s",
             Self::Counted => "work/s",
             Self::Metric(_) => "as printed",
+        }
+    }
+
+    /// As `--work` has it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Fixed => "fixed",
+            Self::PerCore => "per-core",
+            Self::Counted => "counted",
+            Self::Metric(_) => "stdout",
         }
     }
 
@@ -67,7 +81,8 @@ impl Work {
         let seconds = |run| (places::parallel(run).max(1)) as f64 / (machine.megahertz.value * 1e6);
         let runs = profile.runs.iter();
         match self {
-            Self::Fixed => Ok(runs.map(|run| 1.0 / seconds(run)).collect()),
+            // One profile alone cannot tell.
+            Self::Auto | Self::Fixed => Ok(runs.map(|run| 1.0 / seconds(run)).collect()),
             Self::PerCore => Ok(runs.map(|run| cores as f64 / seconds(run)).collect()),
             Self::Counted => runs
                 .map(|run| match run.work {
@@ -173,9 +188,20 @@ impl Bend {
     }
 }
 
+/// How a sweep counted work, and why so.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Counting {
+    /// `fixed`, `per-core`, `counted` or `stdout`.
+    pub taken: &'static str,
+    /// A sentence with the numbers and the remedy, where it was found; `None` where it was asked for.
+    pub found: Option<String>,
+}
+
 /// A whole sweep.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Sweep {
+    /// What throughput is.
+    pub work: Counting,
     /// Of the throughput.
     pub unit: &'static str,
     /// By core count.
@@ -202,22 +228,31 @@ pub fn sweep(measurements: &[Measurement<'_>]) -> Result<Sweep, Error> {
     let Some(first) = ordered.first() else {
         return Err(Error::new("the sweep has no core counts: give at least one with --cores"));
     };
-    let unit = first.work.unit();
+    if ordered.iter().any(|one| one.work.unit() != first.work.unit()) {
+        return Err(Error::new("the sweep counts work in two ways: use one for all core counts"));
+    }
+    let (work, found) = match &first.work {
+        Work::Auto => {
+            let counts: Vec<_> = ordered
+                .iter()
+                .map(|one| (one.profile.meta.machine.cores, accesses(one.profile)))
+                .collect();
+            let (work, reason) = kind_of_work(&counts);
+            (Some(work), Some(reason))
+        }
+        _ => (None, None),
+    };
+    let unit = work.as_ref().unwrap_or(&first.work).unit();
     let mut throughputs = Vec::new();
     for one in &ordered {
         let cores = one.profile.meta.machine.cores;
         if one.profile.runs.is_empty() {
             return Err(Error::new(format!("the sweep has no run on {cores} cores: run it again")));
         }
-        if one.work.unit() != unit {
-            return Err(Error::new(
-                "the sweep counts work in two ways: use one for all core counts",
-            ));
-        }
         if throughputs.iter().any(|(known, _)| *known == cores) {
             return Err(Error::new(format!("the sweep has {cores} cores twice: list each once")));
         }
-        throughputs.push((cores, one.work.throughput(one.profile)?));
+        throughputs.push((cores, work.as_ref().unwrap_or(&one.work).throughput(one.profile)?));
     }
     let means: Vec<(f64, f64)> = throughputs
         .iter()
@@ -232,7 +267,36 @@ pub fn sweep(measurements: &[Measurement<'_>]) -> Result<Sweep, Error> {
         .collect();
     let profiles: Vec<&Profile> = ordered.iter().map(|one| one.profile).collect();
     let by_seed = by_seed(&throughputs);
-    Ok(Sweep { unit, points, shape, reason, by_seed, law, bends: bends(&profiles) })
+    let work = Counting { taken: work.as_ref().unwrap_or(&first.work).word(), found };
+    Ok(Sweep { work, unit, points, shape, reason, by_seed, law, bends: bends(&profiles) })
+}
+
+/// Mean accesses of a run.
+fn accesses(profile: &Profile) -> f64 {
+    let all: Vec<f64> = profile.runs.iter().map(|run| run.accesses as f64).collect();
+    Estimate::of(&all).mean
+}
+
+/// Whether each core has its own work or all share one, by the accesses at the two least core counts: with
+/// `n` times the cores, `n` times as many or as many; halfway decides. Core counts ascend.
+fn kind_of_work(accesses: &[(usize, f64)]) -> (Work, String) {
+    let [(few, before), (more, after), ..] = accesses else {
+        let why = "Work is taken as fixed, since one core count cannot tell; --work per-core if each core has its own.";
+        return (Work::Fixed, why.to_owned());
+    };
+    let times = *more as f64 / *few as f64;
+    let ratio = after / before.max(1.0);
+    let (work, means, other) = if ratio > 1.0 + (times - 1.0) / 2.0 {
+        (Work::PerCore, "each core has its own", "fixed if all cores share one amount of work")
+    } else {
+        (Work::Fixed, "all cores share one amount", "per-core if each core has its own")
+    };
+    let cores = if *few == 1 { "core" } else { "cores" };
+    let why = format!(
+        "Work is taken as {}, {means}: {more} cores make {ratio:.2} times the accesses of {few} {cores}; --work {other}.",
+        work.word()
+    );
+    (work, why)
 }
 
 fn point(
@@ -506,6 +570,43 @@ mod tests {
         let uncounted = Builder::new(2, 1, 1).done();
         let refused = Work::Counted.throughput(&uncounted).unwrap_err().to_string();
         assert!(refused.contains("uvfs_contention_work"), "{refused}");
+    }
+
+    #[test]
+    fn a_thread_a_core_with_its_own_operations_is_no_collapse() {
+        // A program made one thread a core, a fixed number of operations each, and shared nothing. Work was
+        // taken as fixed: throughput fell as the cores grew, and a perfect program was called a collapse.
+        let profiles = [1, 2, 4, 8].map(|cores| {
+            let mut builder = Builder::new(cores, 1, 2);
+            builder.runs(|run| run.accesses = 1_000 * cores as u64);
+            builder.done()
+        });
+        let of = |work: Work| {
+            let measurements: Vec<_> = profiles
+                .iter()
+                .map(|profile| Measurement { profile, work: work.clone() })
+                .collect();
+            sweep(&measurements).unwrap()
+        };
+        let found = of(Work::Auto);
+        assert_eq!((found.shape, found.work.taken), (Shape::Linear, "per-core"));
+        let why = found.work.found.unwrap();
+        assert!(why.contains("2.00 times") && why.contains("--work fixed"), "{why}");
+        assert_ne!(of(Work::Fixed).shape, Shape::Linear);
+        assert_eq!(of(Work::PerCore).work, Counting { taken: "per-core", found: None });
+    }
+
+    #[test]
+    fn work_is_told_by_the_two_least_core_counts() {
+        let taken = |accesses: &[(usize, f64)]| kind_of_work(accesses).0;
+        assert_eq!(taken(&[(1, 100.0), (2, 151.0)]), Work::PerCore);
+        assert_eq!(taken(&[(1, 100.0), (2, 149.0)]), Work::Fixed);
+        // Whoever spins makes more accesses later, where nobody looks.
+        assert_eq!(taken(&[(1, 100.0), (2, 120.0), (128, 9e9)]), Work::Fixed);
+        assert_eq!(taken(&[(1, 100.0), (8, 440.0)]), Work::Fixed);
+        assert_eq!(taken(&[(4, 100.0), (8, 160.0)]), Work::PerCore);
+        assert_eq!(taken(&[(4, 100.0)]), Work::Fixed);
+        assert_eq!(taken(&[(1, 0.0), (2, 0.0)]), Work::Fixed);
     }
 
     #[test]

@@ -37,7 +37,7 @@ fn rust(tree: &Tree, path: &str, text: &str, faults: &mut Vec<Fault>) {
     let code = Code::new(text);
     let notes: Vec<&str> = text.lines().collect();
     let imported = imported(&code);
-    let tests_only = is_tests_only(tree, path);
+    let exempt = is_tests_only(tree, path) || is_about_others(&code);
     for (line, code, test) in code.lines() {
         for word in UNFINISHED.iter().filter(|word| code.contains(**word)) {
             faults.push(Fault::new(
@@ -50,7 +50,7 @@ fn rust(tree: &Tree, path: &str, text: &str, faults: &mut Vec<Fault>) {
         {
             faults.push(Fault::new(path, line, "`unsafe` without a SAFETY note above it"));
         }
-        let ordered = !test && !tests_only && names_ordering(code, &imported);
+        let ordered = !test && !exempt && names_ordering(code, &imported);
         if ordered && !noted(&notes, line, ORDERING_WITHIN, &["ORDERING"]) {
             faults.push(Fault::new(
                 path,
@@ -70,8 +70,9 @@ fn is_tests_only(tree: &Tree, path: &str) -> bool {
 fn is_declared_for_tests(tree: &Tree, path: &str) -> bool {
     let Some((folder, file)) = path.trim_end_matches(".rs").rsplit_once('/') else { return false };
     let declaration = format!("mod {file};");
-    ["mod.rs", "lib.rs", "main.rs"].iter().any(|root| {
-        let Some(text) = tree.text(&format!("{folder}/{root}")) else { return false };
+    let inside = ["mod.rs", "lib.rs", "main.rs"].map(|root| format!("{folder}/{root}"));
+    inside.iter().chain([&format!("{folder}.rs")]).any(|above| {
+        let Some(text) = tree.text(above) else { return false };
         let lines: Vec<&str> = text.lines().collect();
         lines.windows(2).any(|pair| {
             pair[0].starts_with("#[cfg(") && has_word(pair[0], "test") && pair[1] == declaration
@@ -103,6 +104,12 @@ fn forbids_unsafe(path: &str, text: &str, faults: &mut Vec<Fault>) {
     if !text.lines().any(|line| line.trim() == "#![forbid(unsafe_code)]") {
         faults.push(Fault::new(path, 1, "lacks `#![forbid(unsafe_code)]`"));
     }
+}
+
+/// Whether the `Ordering` of a file is data about another program, as profiles have it, and none of its own.
+fn is_about_others(code: &Code) -> bool {
+    let uses = |what: &str| code.lines().any(|(_, line, _)| is_use(line) && line.contains(what));
+    uses("profile::") && !uses("atomic")
 }
 
 /// The orderings that a file imports by their bare names.
@@ -219,6 +226,13 @@ mod tests {
             faults(&Tree::made_up(&files)).len()
         };
         assert_eq!(declared("#[cfg(all(test, loom))]\nmod models;\n"), 0);
+        let beside =
+            [("bench/src/a.rs", "#[cfg(test)]\nmod tests;\n"), ("bench/src/a/tests.rs", bare)];
+        assert_eq!(faults(&Tree::made_up(&beside)).len(), 0);
+        let of_profiles = "use uvfs_coherence::profile::Ordering;\nOrdering::Acquire => 1,\n";
+        assert_eq!(check("bench/src/a.rs", of_profiles), []);
+        let both = format!("use std::sync::atomic::AtomicU8;\n{of_profiles}");
+        assert_eq!(check("bench/src/a.rs", &both).len(), 1);
         assert_eq!(declared("mod models;\n"), 1, "its name alone does not make it a test");
         assert_eq!(check("bench/src/a.rs", &format!("#[cfg(test)]\nmod t {{\n{bare}}}\n")), []);
         assert_eq!(

@@ -36,6 +36,8 @@ fn compile(language: Language, arguments: &CompilerArguments) -> Result<ExitCode
 /// `uvfs contention cargo`.
 pub(super) fn cargo(arguments: &CargoArguments) -> Result<ExitCode, Failure> {
     let options = reading::options(&arguments.show)?;
+    reading::check_room("--output", arguments.output.as_deref())?;
+    reading::check_room("--html", arguments.show.html.as_deref())?;
     let mut plan = Plan::new("", Vec::new());
     running::set_machine(&mut plan, &arguments.machine)?;
     running::set_seeds(&mut plan, &arguments.seeds);
@@ -85,6 +87,12 @@ pub(super) fn cargo(arguments: &CargoArguments) -> Result<ExitCode, Failure> {
         {
             eprintln!("uvfs: {}: the profile", path.display());
         }
+    }
+    if records.is_empty()
+        && !status.success()
+        && let Some(flag) = own_flag(&arguments.words)
+    {
+        eprintln!("uvfs: {flag}: if it is meant for uvfs, write it before cargo's command");
     }
     if records.is_empty() && status.success() {
         let folder = setup.folder.join(uvfs_contention::build::flags::TARGET);
@@ -196,6 +204,24 @@ pub(super) fn exec(arguments: &ExecArguments) -> Result<ExitCode, Failure> {
 fn subcommand(words: &[OsString]) -> Option<String> {
     let parsed = Invocation::parse(words).ok()?;
     parsed.subcommand().map(|word| word.to_string_lossy().into_owned())
+}
+
+/// A flag of ours among cargo's.
+fn own_flag(words: &[OsString]) -> Option<&str> {
+    const OURS: [&str; 10] = [
+        "--cores",
+        "--nodes",
+        "--machine",
+        "--seeds",
+        "--first-seed",
+        "--slack",
+        "--watchdog",
+        "--html",
+        "--output",
+        "--what-if",
+    ];
+    let cargos = words.iter().map_while(|word| word.to_str().filter(|word| *word != "--"));
+    cargos.map(|word| word.split('=').next().unwrap_or(word)).find(|word| OURS.contains(word))
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {

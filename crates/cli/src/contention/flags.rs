@@ -39,7 +39,8 @@ Examples:
 const CARGO_HELP: &str = "\
 The target folder is `contention` within the project's own, so that the usual builds stay as they are. Programs
 that cargo starts run on the simulated machine, once for each seed; what they write is shown for the first. The
-profile of `cargo run` is target/contention/uvfs.contention, that of a test or benchmark target/contention/NAME.contention.
+profile of `cargo run` is target/contention/uvfs.contention, that of a test or benchmark target/contention/NAME.contention,
+of a second program of that name NAME-2.contention.
 RUSTFLAGS and rustflags of cargo's configuration are kept; debug information is turned on. Examples in
 documentation run as ever, without a profile.
 
@@ -98,7 +99,8 @@ Examples:
 
 const SWEEP_HELP: &str = "\
 `{cores}` in the program's arguments is replaced by the number of cores. How the throughput is counted:
-  fixed         the program does the same work on any number of cores [default]
+  auto          as fixed or per-core, by the accesses on the two least numbers of cores [default]
+  fixed         the program does the same work on any number of cores
   per-core      every core does the same work
   counted       the program calls uvfs_contention_work(n)
   stdout:REGEX  the program prints it, in virtual time; the first group of REGEX is the number
@@ -196,6 +198,31 @@ Examples:
   uvfs contention calibrate
   uvfs contention calibrate --write this.toml";
 
+/// Flags that take no value; all others take one.
+const ALONE: [&str; 5] = ["--json", "--hist", "--locks", "--any-machine", "--"];
+
+/// The words of the command line; flags between `contention` and its command are put behind the command, which
+/// knows whether it has them.
+pub(crate) fn behind_the_word(words: Vec<OsString>) -> Vec<OsString> {
+    if words.get(1).is_none_or(|word| word != "contention") {
+        return words;
+    }
+    let mut at = 2;
+    while let Some(word) = words.get(at).and_then(|word| word.to_str()) {
+        if !word.starts_with("--") || word == "--help" {
+            break;
+        }
+        at += if word.contains('=') || ALONE.contains(&word) { 1 } else { 2 };
+    }
+    let known = words.get(at).and_then(|word| word.to_str());
+    if at == 2 || known.is_none_or(|word| word.starts_with('-')) {
+        return words;
+    }
+    let mut moved = words;
+    moved[2..=at].rotate_right(1);
+    moved
+}
+
 /// `uvfs contention`.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, after_help = format!("{OVERVIEW}\n\n{EXIT_STATUS}"))]
@@ -284,7 +311,8 @@ pub(crate) struct SeedFlags {
     /// Cycles that a plain access may be ahead of the slowest core; 0 is exact and slow
     #[arg(long, value_name = "CYCLES", default_value_t = uvfs_contention::run::SLACK)]
     pub(crate) slack: u64,
-    /// Seconds after which a program without instrumented accesses is ended; 0: never
+    /// Seconds of processor time that a thread may spend in code that is not instrumented while others could
+    /// run, before the program is ended; 0: any
     #[arg(long, value_name = "SECONDS", default_value_t = uvfs_contention::run::WATCHDOG_SECONDS)]
     pub(crate) watchdog: u64,
     /// Runs at once [default: as many as this machine has cores]
@@ -323,7 +351,7 @@ pub(crate) struct CargoArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Try a layout, as `uvfs contention what-if` does, against a run without it
-    #[arg(long, value_name = "CHANGE")]
+    #[arg(long, value_name = "CHANGE", conflicts_with_all = ["html", "top", "group"])]
     pub(crate) what_if: Vec<String>,
     /// Cargo's command and its options
     #[arg(
@@ -366,7 +394,7 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Try a layout, as `uvfs contention what-if` does, against a run without it
-    #[arg(long, value_name = "CHANGE")]
+    #[arg(long, value_name = "CHANGE", conflicts_with_all = ["html", "top", "group"])]
     pub(crate) what_if: Vec<String>,
     /// The program and its arguments
     #[arg(
@@ -455,8 +483,8 @@ pub(crate) struct SweepArguments {
     pub(crate) machine: MachineFileFlag,
     #[command(flatten)]
     pub(crate) seeds: SeedFlags,
-    /// How the throughput is counted: fixed, per-core, counted, stdout:REGEX
-    #[arg(long, value_name = "HOW", default_value = "fixed")]
+    /// How the throughput is counted: auto, fixed, per-core, counted, stdout:REGEX
+    #[arg(long, value_name = "HOW", default_value = "auto")]
     pub(crate) work: String,
     /// JSON on standard output
     #[arg(long)]
@@ -592,7 +620,8 @@ pub(crate) struct AdviseArguments {
     /// Cycles that a plain access may be ahead of the slowest core, as for `run`
     #[arg(long, value_name = "CYCLES", default_value_t = uvfs_contention::run::SLACK)]
     pub(crate) slack: u64,
-    /// Seconds after which a program without instrumented accesses is ended; 0: never
+    /// Seconds of processor time that a thread may spend in code that is not instrumented while others could
+    /// run, before the program is ended; 0: any
     #[arg(long, value_name = "SECONDS", default_value_t = uvfs_contention::run::WATCHDOG_SECONDS)]
     pub(crate) watchdog: u64,
     /// Runs at once [default: as many as this machine has cores]
@@ -673,4 +702,34 @@ pub(crate) struct ExecArguments {
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) program: Vec<OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_may_stand_before_the_command() {
+        // `uvfs contention --cores 8 cargo run` was refused with the tip "'cargo --cores' exists".
+        let moved = |line: &str| {
+            let words = behind_the_word(line.split(' ').map(OsString::from).collect());
+            words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+        };
+        let same = |line: &str| assert_eq!(moved(line), line);
+        assert_eq!(
+            moved("uvfs contention --cores 8 --json cargo run --release"),
+            "uvfs contention cargo --cores 8 --json run --release"
+        );
+        assert_eq!(
+            moved("uvfs contention --seeds=2 align Counter 64 ./prog"),
+            "uvfs contention align --seeds=2 Counter 64 ./prog"
+        );
+        same("uvfs contention cargo --cores 8 run");
+        same("uvfs contention --help");
+        same("uvfs contention --json --help");
+        same("uvfs contention --cores");
+        same("uvfs contention --cores 8");
+        same("uvfs mount --json /a /b");
+        same("uvfs contention");
+    }
 }

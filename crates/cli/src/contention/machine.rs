@@ -65,7 +65,9 @@ fn rows_text(rows: &[Row]) -> String {
                 (Some((low, high)), _) => {
                     format!("{:width$} {value:>9} measured, {low} to {high}\n", row.path)
                 }
-                (None, Some(reason)) => format!("{:width$} {value:>9} assumed: {reason}\n", row.path),
+                (None, Some(reason)) => {
+                    format!("{:width$} {value:>9} assumed: {reason}\n", row.path)
+                }
                 (None, None) => format!("{:width$} {value:>9} assumed\n", row.path),
             }
         })

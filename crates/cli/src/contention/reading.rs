@@ -19,7 +19,6 @@ use uvfs_contention::analysis::{self, Grouping};
 use uvfs_contention::compare;
 use uvfs_contention::gate::{self, Outcome, Rules};
 use uvfs_contention::import as importer;
-use uvfs_contention::names;
 use uvfs_contention::report::{self, Options, Section};
 
 /// What a report is to have, as far as `show` says it.
@@ -58,6 +57,21 @@ pub(super) fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
     })
 }
 
+/// Refuses a file that could not be written later, before the runs that would be lost with it.
+pub(super) fn check_room(flag: &str, path: Option<&Path>) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    let shown = path.display();
+    if path.is_dir() {
+        return Err(Failure::refused(format!("{flag} {shown}: Is a directory; name a file")));
+    }
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+            Err(Failure::refused(format!("{flag} {shown}: its folder is not there; make it first")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Prints a result for programs.
 pub(super) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value)
@@ -80,7 +94,12 @@ pub(super) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
         }
         (options.line, options.sections) = (Some(number), vec![Section::Lines]);
     } else if let Some(name) = &arguments.structure {
-        options.structure = Some(whole_name(&profile, name)?);
+        // A variable has no type of its name, but lines.
+        let tables = analysis::groups(&profile);
+        options.structure = Some(match tables.iter().any(|table| table.structure == *name) {
+            true => name.clone(),
+            false => whole_name(&profile, name)?,
+        });
         options.sections = vec![Section::Lines, Section::Layout, Section::Flow];
     } else if arguments.hist {
         options.sections = vec![Section::Histogram];
@@ -232,11 +251,8 @@ pub(super) fn import(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
             .notes
             .push(format!("{lines} lines were not understood, the first is line {number}: {text}"));
     }
-    let mut profile = found.profile;
-    let missing = names::name(&mut profile)?;
-    if !missing.is_empty() {
-        options.notes.extend(missing.to_string().lines().map(String::from));
-    }
+    // perf named the places. Its addresses are those of the process, which say nothing of the program's file.
+    let profile = found.profile;
     let output = arguments.output.as_deref().unwrap_or(Path::new(DEFAULT_NAME));
     profile.write(output)?;
     show(&profile, &arguments.show, &options)?;

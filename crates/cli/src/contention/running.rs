@@ -47,6 +47,8 @@ pub(super) fn record(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
 
 fn run_and_show(plan: &Plan, output: &Path, show: &ShowFlags) -> Result<ExitCode, Failure> {
     let options = reading::options(show)?;
+    reading::check_room("--output", Some(output))?;
+    reading::check_room("--html", show.html.as_deref())?;
     let outcome = attempt(plan)?;
     if let Some(profile) = &outcome.profile {
         profile.write(output)?;

@@ -29,6 +29,8 @@ const CORES: &[u8] = b"{cores}";
 
 /// `uvfs contention numa`.
 pub(super) fn numa(arguments: &NumaArguments) -> Result<ExitCode, Failure> {
+    reading::check_room("--output", arguments.output.as_deref())?;
+    reading::check_room("--html", arguments.html.as_deref())?;
     let mut plan = running::program(&arguments.program)?;
     running::set_machine(&mut plan, &arguments.machine)?;
     running::set_seeds(&mut plan, &arguments.seeds);
@@ -69,6 +71,7 @@ pub(super) fn numa(arguments: &NumaArguments) -> Result<ExitCode, Failure> {
 /// How a sweep counts work.
 #[derive(Debug)]
 enum Count {
+    Auto,
     Fixed,
     PerCore,
     Counted,
@@ -78,6 +81,7 @@ enum Count {
 impl Count {
     fn parse(text: &str) -> Result<Self, Failure> {
         match text {
+            "auto" => Ok(Self::Auto),
             "fixed" => Ok(Self::Fixed),
             "per-core" => Ok(Self::PerCore),
             "counted" => Ok(Self::Counted),
@@ -87,7 +91,7 @@ impl Count {
                         .map_err(|error| Failure::usage(format!("--work {text}: {error}")))?,
                 )),
                 None => Err(Failure::usage(format!(
-                    "--work {text}: unknown; write fixed, per-core, counted or stdout:REGEX"
+                    "--work {text}: unknown; write auto, fixed, per-core, counted or stdout:REGEX"
                 ))),
             },
         }
@@ -96,6 +100,8 @@ impl Count {
 
 /// `uvfs contention sweep`.
 pub(super) fn sweep(arguments: &SweepArguments) -> Result<ExitCode, Failure> {
+    reading::check_room("--output", arguments.output.as_deref())?;
+    reading::check_room("--html", arguments.html.as_deref())?;
     let counts = core_counts(&arguments.cores)?;
     let count = Count::parse(&arguments.work)?;
     let rules = arguments.gate.as_deref().map(reading::rules).transpose()?;
@@ -119,6 +125,7 @@ pub(super) fn sweep(arguments: &SweepArguments) -> Result<ExitCode, Failure> {
             profile.write(beside(output, &format!("{cores}-cores")))?;
         }
         let work = match &count {
+            Count::Auto => Work::Auto,
             Count::Fixed => Work::Fixed,
             Count::PerCore => Work::PerCore,
             Count::Counted => Work::Counted,
@@ -244,6 +251,7 @@ fn trial(
     program: &[OsString],
 ) -> Result<ExitCode, Failure> {
     let changes = parse(changes)?;
+    reading::check_room("--output", flags.output.as_deref())?;
     if let Some(file) = file
         && (flags.machine.cores.is_some()
             || flags.machine.nodes.is_some()
@@ -270,6 +278,7 @@ pub(super) fn with_layouts(
     json: bool,
 ) -> Result<ExitCode, Failure> {
     let changes = parse(changes)?;
+    reading::check_room("--output", output)?;
     let base = base_of(plan)?;
     try_changes(plan, &base, &changes, output, json)
 }

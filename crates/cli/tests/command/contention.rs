@@ -99,6 +99,27 @@ fn programs_that_cannot_be_run_are_refused() {
 
 /// A static program, and one with the sanitizer's own runtime, where the compiler makes them.
 #[test]
+fn a_file_that_cannot_be_written_is_refused_before_the_runs() {
+    // `--html /none/map.html` was found out when all seeds had run.
+    let folder = TempDir::new().unwrap();
+    let program = file(&folder, "prog", "", 0o755);
+    for flag in ["--output", "--html"] {
+        let parts = [flag, "none/x", "its folder is not there"];
+        check_refused(&folder, &["run", flag, "none/x", "--", &program], 1, &parts);
+        check_refused(&folder, &["sweep", flag, ".", "--", &program], 1, &["Is a directory"]);
+        check_refused(&folder, &["cargo", flag, "none/x", "run"], 1, &parts);
+    }
+}
+
+#[test]
+fn flags_may_stand_before_the_command() {
+    let folder = TempDir::new().unwrap();
+    check_refused(&folder, &["--cores", "0", "machine"], 1, &["`cores` is 0"]);
+    let shown = contention(&folder, &["--cores", "64", "--nodes=2", "machine"]);
+    assert!(shown.stdout.contains("cores = 64") && shown.stdout.contains("nodes = 2"), "{shown:?}");
+}
+
+#[test]
 fn programs_that_exclude_the_runtime_are_refused() {
     let folder = TempDir::new().unwrap();
     let source = file(&folder, "a.c", "int shared; int main(void) { return shared++; }\n", 0o644);
@@ -224,4 +245,44 @@ fn what_the_compiler_makes_runs_alone() {
     // A failed compilation keeps its status.
     let broken = file(&folder, "b.c", "int main(void) { return }\n", 0o644);
     assert_eq!(contention(&folder, &["cc", &broken]).code, Some(1));
+}
+
+/// A toolchain that drops the pass's attribute instruments no plain access and says nothing. Then the unstable
+/// flag is taken; where that means nothing either, nothing is built.
+#[test]
+fn a_toolchain_that_ignores_the_pass_is_noticed() {
+    let folder = TempDir::new().unwrap();
+    fs::create_dir(folder.path().join("src")).unwrap();
+    let manifest =
+        "[package]\nname = \"small\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[workspace]\n";
+    file(&folder, "Cargo.toml", manifest, 0o644);
+    file(&folder, "src/main.rs", "fn main() {}\n", 0o644);
+    let deaf = |name: &str, dropped: &str| {
+        let script = format!(
+            "#!/bin/bash\nkept=()\nfor word in \"$@\"; do case \"$word\" in {dropped}) ;; *) kept+=(\"$word\") ;; esac; done\n\
+             exec rustc \"${{kept[@]}}\"\n"
+        );
+        file(&folder, name, &script, 0o755)
+    };
+    let build = |rustc: &str| {
+        let mut command = uvfs();
+        command.args(["contention", "cargo", "build"]).current_dir(folder.path());
+        command
+            .env("XDG_CACHE_HOME", folder.path().join("cache"))
+            .env("RUSTC", rustc)
+            .env_remove("CARGO");
+        command.env_remove("CARGO_TARGET_DIR");
+        finish(&mut command)
+    };
+    let second = build(&deaf("second", "-Cllvm-args=-force-attribute*"));
+    assert_eq!(second.code, Some(0), "{second:?}");
+    assert!(folder.path().join("target/contention").exists());
+    let none = build(&deaf("none", "-Cllvm-args=-force-attribute*|-Zsanitizer=thread"));
+    assert_eq!(none.code, Some(1), "{none:?}");
+    let line = none.stderr.strip_suffix('\n').unwrap_or_default();
+    assert!(line.starts_with("uvfs: rustc ") && !line.contains('\n'), "{line}");
+    assert!(
+        line.contains("plain accesses are left out") && line.contains("use another toolchain"),
+        "{line}"
+    );
 }

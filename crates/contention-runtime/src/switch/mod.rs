@@ -13,7 +13,7 @@
 //! | `prepare()` | once, before the first switch: which way of setting the thread base there is |
 //! | `system_call(number, arguments)` | a system call that no library sees |
 //! | `with_caller!` and its kin | entry points that pass their own return address, or more, on |
-//! | `started!`, `prepared!` | the program's start, and entry points that leave no frame |
+//! | `started!`, `prepared!`, `passing!` | the program's start, and entry points that leave no frame |
 //! | `interrupted_at(context)` | the instruction that a signal interrupted |
 //! | `compare_exchange_16` | on 16 bytes |
 //!

@@ -66,6 +66,9 @@ pub(crate) unsafe fn switch(from: *mut Context, to: *const Context) {
     }
 }
 
+/// # Safety
+/// As [`switch`]; the kernel allows `wrfsbase`. What the convention has a callee keep, and the two control
+/// words, are on the stack while the context does not run (S3); the base goes with it (S4).
 #[unsafe(naked)]
 unsafe extern "C" fn switch_fast(_from: *mut Context, _to: *const Context) {
     naked_asm!(
@@ -95,6 +98,8 @@ unsafe extern "C" fn switch_fast(_from: *mut Context, _to: *const Context) {
     )
 }
 
+/// # Safety
+/// As [`switch`]. As `switch_fast`, with a system call in place of `wrfsbase`.
 #[unsafe(naked)]
 unsafe extern "C" fn switch_slow(_from: *mut Context, _to: *const Context) {
     // arch_prctl is 158, ARCH_SET_FS is 0x1002; a system call keeps all but rax, rcx and r11.
@@ -269,14 +274,14 @@ pub(crate) unsafe fn interrupted_at(context: *mut libc::c_void) -> u64 {
 pub(crate) unsafe fn compare_exchange_16(cell: *mut u128, old: u128, new: u128) -> u128 {
     let (mut low, mut high) = (old as u64, (old >> 64) as u64);
     // SAFETY: by this function's own contract; every x86-64 processor of this century has the
-    // instruction. rbx is the compiler's, so it is put back.
+    // instruction. It wants rbx, which is the compiler's, so that is put back.
     unsafe {
         asm!(
-            "xchg {new_low}, rbx",
-            "lock cmpxchg16b [{cell}]",
-            "mov rbx, {new_low}",
-            cell = in(reg) cell,
-            new_low = inout(reg) new as u64 => _,
+            "xchg rsi, rbx",
+            "lock cmpxchg16b [rdi]",
+            "mov rbx, rsi",
+            in("rdi") cell,
+            inout("rsi") new as u64 => _,
             inout("rax") low,
             inout("rdx") high,
             in("rcx") (new >> 64) as u64,
@@ -290,6 +295,8 @@ pub(crate) unsafe fn compare_exchange_16(cell: *mut u128, old: u128, new: u128) 
 /// register, and, where given, a constant in another.
 macro_rules! with_caller {
     ($name:ident => $target:path, $register:literal) => {
+        // SAFETY: the name and the type are E1's, the code keeps to E2; `$target` has the arguments of the
+        // original and then, in registers that those leave free, the ones that are set here.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         #[doc(hidden)]
@@ -301,6 +308,8 @@ macro_rules! with_caller {
         }
     };
     ($name:ident => $target:path, $register:literal, $second:literal = $value:expr) => {
+        // SAFETY: the name and the type are E1's, the code keeps to E2; `$target` has the arguments of the
+        // original and then, in registers that those leave free, the ones that are set here.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         #[doc(hidden)]
@@ -317,6 +326,7 @@ macro_rules! with_caller {
 /// The same, that also passes the caller's frame pointer, for walking the frames.
 macro_rules! with_frame {
     ($name:ident => $target:path, $register:literal, $frame:literal) => {
+        // SAFETY: as in `with_caller` (E1, E2).
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         #[doc(hidden)]
@@ -333,6 +343,7 @@ macro_rules! with_frame {
 /// The same, that passes where the stack is: the address of its return address.
 macro_rules! with_stack {
     ($name:ident => $target:path, $register:literal) => {
+        // SAFETY: as in `with_caller` (E1, E2).
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         #[doc(hidden)]
@@ -350,6 +361,8 @@ macro_rules! with_stack {
 /// library.
 macro_rules! prepared {
     ($name:ident => $target:path) => {
+        // SAFETY: the name and the type are E1's. Six pushes and eight bytes more, with the return address, make
+        // 64: the call is aligned (E2). The arguments, those on the stack too, are as they came at the jump.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         #[doc(hidden)]
@@ -365,11 +378,50 @@ macro_rules! prepared {
     };
 }
 
+/// An exported function that goes on in `$target` while the gate is open, with its return address in
+/// `$register` where one is named, and else, without a frame of its own, in the next function of its name:
+/// a thread that is cancelled there is unwound, and must not meet this library's frames.
+macro_rules! passing {
+    ($name:ident => $target:path, $next:expr $(, $register:literal)?) => {
+        const _: () = {
+            static NEXT: $crate::next::Next = $next;
+            // SAFETY: as in `with_caller` while the gate is open, else as in `prepared` (E1, E2).
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            #[unsafe(naked)]
+            #[doc(hidden)]
+            unsafe extern "C" fn $name() {
+                std::arch::naked_asm!(
+                    "cmp dword ptr [rip + {gate}], {open}",
+                    "jne 2f",
+                    $( concat!("mov ", $register, ", [rsp]"), )?
+                    "jmp {target}",
+                    "2:",
+                    "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9",
+                    "sub rsp, 8",
+                    "lea rdi, [rip + {next}]",
+                    "call {look}",
+                    "add rsp, 8",
+                    "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+                    "jmp rax",
+                    gate = sym $crate::state::GATE,
+                    open = const $crate::state::OPEN,
+                    target = sym $target,
+                    next = sym NEXT,
+                    look = sym $crate::next::look
+                )
+            }
+        };
+    };
+}
+
 /// The program's start, which the C library's start code calls with seven arguments and which never
 /// returns: aligns the stack to a page, calls `$target`, goes on in what that returned. Where the program's
 /// variables lie in lines then does not depend on where the kernel put the stack.
 macro_rules! started {
     ($name:ident => $target:path) => {
+        // SAFETY: the name and the type are E1's. The function never returns and so need not keep anything;
+        // both calls are aligned (E2), and the seventh argument lies where the callee looks for it. Nothing
+        // below the old stack pointer is in use.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         #[doc(hidden)]
@@ -391,6 +443,8 @@ macro_rules! started {
 /// The same, that leaves the return address where [`last_caller`] finds it: all argument registers are taken.
 macro_rules! with_caller_aside {
     ($name:ident => $target:path) => {
+        // SAFETY: as in `with_caller` (E1, E2), with `rax` and a word of our own in place of a register; the
+        // word is aligned, so one store writes it whole.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         #[doc(hidden)]
@@ -403,7 +457,9 @@ macro_rules! with_caller_aside {
     };
 }
 
-pub(crate) use {prepared, started, with_caller, with_caller_aside, with_frame, with_stack};
+pub(crate) use {
+    passing, prepared, started, with_caller, with_caller_aside, with_frame, with_stack,
+};
 
 /// See [`last_caller`].
 pub(crate) static CALLER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
@@ -430,6 +486,8 @@ mod tests {
         variable: AtomicUsize,
     }
 
+    /// # Safety
+    /// `shared` is the address of a [`Shared`] that lives until the return.
     unsafe extern "C" fn wait(shared: usize) {
         // SAFETY: the test below keeps it until the thread is joined.
         let shared = unsafe { &*(shared as *const Shared) };

@@ -14,7 +14,7 @@ use super::Estimate;
 use super::fields::{self, Named};
 use crate::names;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use uvfs_coherence::Profile;
 use uvfs_coherence::profile::{
     Frame, Object, ObjectKind, Operation, Ordering, Place, Run, Sample, Site, Type,
@@ -315,6 +315,15 @@ pub(crate) fn structure(object: &Object) -> String {
     }
 }
 
+/// What tables call the objects of the type `name`, besides that: variables go by their own names.
+pub(crate) fn called(profile: &Profile, name: &str) -> BTreeSet<String> {
+    let types = profile.types.iter().filter(|kind| kind.name == name);
+    let types: BTreeSet<u32> = types.map(|kind| kind.id).collect();
+    let objects = profile.objects.iter();
+    let objects = objects.filter(|object| object.type_id.is_some_and(|id| types.contains(&id)));
+    objects.map(structure).chain([name.to_owned()]).collect()
+}
+
 /// An instruction as the published tables write it: `ld8`, `ld4.acq`, `cmpxchg4.acq`, `fetchadd8.rlx`.
 /// All atomic bit operations are `fetchor`.
 pub fn instruction(operation: Operation, bytes: u32, ordering: Ordering) -> String {
@@ -334,7 +343,11 @@ pub fn instruction(operation: Operation, bytes: u32, ordering: Ordering) -> Stri
         Ordering::AcquireRelease => ".acqrel",
         Ordering::SequentiallyConsistent => ".sc",
     };
-    format!("{name}{bytes}{ordering}")
+    match bytes {
+        // Hardware samples do not say how many.
+        0 => format!("{name}{ordering}"),
+        _ => format!("{name}{bytes}{ordering}"),
+    }
 }
 
 /// Adds the cores of `more` to `cores`.

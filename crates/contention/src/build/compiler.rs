@@ -277,14 +277,12 @@ fn is_source(name: &str) -> bool {
 
 /// What cannot be together with the pass or the runtime.
 fn refuse(option: &str) -> Result<(), Error> {
-    if let Some(list) = option.strip_prefix("-fsanitize=") {
-        if let Some(other) = list.split(',').find(|name| {
-            ["address", "memory", "hwaddress", "leak", "kernel-address"].contains(name)
-        }) {
-            return Err(Error::new(format!(
-                "-fsanitize={other}: excludes the pass for accesses; leave it out of this build"
-            )));
-        }
+    const OTHERS: [&str; 5] = ["address", "memory", "hwaddress", "leak", "kernel-address"];
+    let mut sanitizers = option.strip_prefix("-fsanitize=").unwrap_or_default().split(',');
+    if let Some(other) = sanitizers.find(|name| OTHERS.contains(name)) {
+        return Err(Error::new(format!(
+            "-fsanitize={other}: excludes the pass for accesses; leave it out of this build"
+        )));
     }
     if ["-static", "--static", "-static-pie"].contains(&option) {
         return Err(Error::new(format!(

@@ -54,6 +54,33 @@ fn forbidden_things_are_weighed() {
 }
 
 #[test]
+fn a_rule_about_a_lock_is_about_the_words_in_it() {
+    // A C program's mutex is told as `s.lock.__data.__lock`, so that the rule `line = "s.lock"` found nothing
+    // and held, whatever the lock cost; and `super.lock`, by the type of `s`, found nothing either.
+    let mut builder = Builder::new(4, 1, 2);
+    let kind = builder.kind("super", 64, &[("lock.__data.__lock", 0, 4), ("locks", 8, 8)]);
+    let object = builder.object("s", 0x1000, 64, Some(kind), false);
+    let site = builder.site("[mutex] @ work", Operation::CompareExchange, 4);
+    builder.miss(object, 0, site).counts(&[800]);
+    builder.lock(object, 0, LockKind::Word, |lock| lock.wait_total = 400_000);
+    let profile = builder.done();
+    let nothing = |_: &Path| Err(Error::new("not asked"));
+    let broken = |what: &str| {
+        let rules = Rules::parse(&format!("[[forbid]]\n{what}\nabove = \"1%\""), "gate.toml");
+        let outcome = check(&profile, &rules.unwrap(), nothing).unwrap();
+        assert_eq!(outcome.broken.is_empty(), !outcome.notes.is_empty(), "{outcome:?}");
+        !outcome.broken.is_empty()
+    };
+    for what in ["line", "field"] {
+        assert!(broken(&format!("{what} = \"s.lock\"")), "{what}");
+        assert!(broken(&format!("{what} = \"super.lock.__data\"")), "{what}");
+        assert!(!broken(&format!("{what} = \"s.loc\"")), "{what}");
+        assert!(!broken(&format!("{what} = \"s.locks\"")), "{what}");
+    }
+    assert!(broken("lock = \"s.lock\"") && broken("structure = \"super\""));
+}
+
+#[test]
 fn silence_is_about_transfers_only() {
     let loud = outcome("[[silent]]\nfunction = \"dcache::lookup\"");
     assert_eq!(loud.broken[0].evidence.split(';').next(), Some("400 transfers in 2 seeds"));

@@ -51,6 +51,8 @@ struct Local {
     name: String,
     of: Die,
     line: u64,
+    /// It was given by the caller, so no allocation of its line is assigned to it.
+    parameter: bool,
 }
 
 /// Answers for allocations.
@@ -267,7 +269,8 @@ impl<'m, 'd, 'a> Heap<'m, 'd, 'a> {
                     continue;
                 }
                 let locals = locals(module, call.die);
-                let declared = locals.iter().filter(|local| local.line == call.line);
+                let declared =
+                    locals.iter().filter(|local| local.line == call.line && !local.parameter);
                 let mut declared = declared.filter_map(|local| module.types.pointee(local.of));
                 if let Some(typing) = declared.find_map(|of| fit(*number, module, of, size)) {
                     return Some(typing);
@@ -324,7 +327,9 @@ impl<'m, 'd, 'a> Heap<'m, 'd, 'a> {
                     .and_then(|member| member.die)
             };
             let of = locals.iter().find(|local| local.name == name).map(|local| local.of);
-            if let Some(target) = of.or_else(member).and_then(|of| module.types.pointee(of))
+            let global = || global(module, call.die.unit, name);
+            if let Some(target) =
+                of.or_else(member).or_else(global).and_then(|of| module.types.pointee(of))
                 && let Some(typing) = fit(number, module, target, size)
             {
                 return Some(typing);
@@ -444,6 +449,15 @@ fn open_ended(module: &Module<'_, '_>, of: Die) -> bool {
     })
 }
 
+/// The type of the variable `name` of a unit that is in no function.
+fn global(module: &Module<'_, '_>, unit: u32, name: &str) -> Option<Die> {
+    let own = module.debug.statics().iter().filter(|found| found.die.unit == unit);
+    own.filter_map(|found| module.debug.entry(found.die)).find_map(|entry| {
+        let called = module.debug.text(unit, &entry, constants::DW_AT_name)?;
+        (called == name).then(|| module.debug.link(unit, &entry, constants::DW_AT_type))?
+    })
+}
+
 /// The variables and parameters of the function at `die`, an inlined one's as well.
 fn locals(module: &Module<'_, '_>, die: Die) -> Vec<Local> {
     let mut found: Vec<Local> = Vec::new();
@@ -468,8 +482,9 @@ fn locals(module: &Module<'_, '_>, die: Die) -> Vec<Local> {
             let of = module.debug.link(origin.unit, entry, constants::DW_AT_type);
             let name = module.debug.text(origin.unit, entry, constants::DW_AT_name);
             let line = entry.attr_value(constants::DW_AT_decl_line).and_then(|x| x.udata_value());
+            let parameter = tag == constants::DW_TAG_formal_parameter;
             if let (Some(of), Some(name)) = (of, name) {
-                found.push(Local { name, of, line: line.unwrap_or(0) });
+                found.push(Local { name, of, line: line.unwrap_or(0), parameter });
             }
         });
         if found.len() >= LOCALS_MAX {

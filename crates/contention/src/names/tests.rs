@@ -284,6 +284,29 @@ fn c_allocations_have_the_type_that_the_call_says() {
     assert_eq!(names, [("bucket", false), ("[bucket]", true), ("struct nobody", false)]);
 }
 
+#[test]
+fn an_allocation_is_not_taken_for_a_parameter_of_its_line() {
+    // `int main(int c, char **v) { counters = calloc(n, sizeof *counters);` in one line was reported as `[char*]`:
+    // the parameter was taken for what the allocation is assigned to, and a variable of no function was not known.
+    const SOURCE: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+struct counter { long value; };
+struct counter *counters;
+extern char __executable_start;
+static char *place;
+static __attribute__((noinline)) void *get(size_t n, size_t size) { place = __builtin_return_address(0); return calloc(n, size); }
+int main(int n, char **names) { counters = get(n + 7, sizeof *counters);
+	printf("object global 64 %lu\n", (unsigned long)(place - &__executable_start));
+	return names == 0 || counters == 0; }
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("global.c");
+    fs::write(&source, SOURCE).unwrap();
+    let Some(fixture) = compile("gcc", &C, source.to_str().unwrap()) else { return };
+    check(&fixture, &named(&fixture), "global", "[counter]", true);
+}
+
 /// Pieces of 64 bytes around each variable, and what became of samples on them.
 fn variables(fixture: &Fixture) -> Profile {
     let mut profile = empty(&fixture.path);

@@ -48,8 +48,21 @@ pub fn summary(profile: &Profile, options: &Options) -> Vec<String> {
     lines
 }
 
+/// A command with its program's name alone: the path is long, and its end is what tells programs apart.
+fn shown(command: &[String]) -> String {
+    let mut words = command.to_vec();
+    if let Some(program) = words.first_mut()
+        && program.starts_with('/')
+        && let Some((_, name)) = program.rsplit_once('/')
+        && !name.is_empty()
+    {
+        *program = name.to_owned();
+    }
+    words.join(" ")
+}
+
 fn head(runs: &RunsSummary) -> String {
-    let command = clean(&runs.command.join(" "), NAME);
+    let command = clean(&shown(&runs.command), NAME);
     let command = if command.is_empty() { "The program".to_owned() } else { named(&command) };
     let what_if = match runs.what_if.len() {
         0 => String::new(),
@@ -74,7 +87,10 @@ fn head(runs: &RunsSummary) -> String {
     };
     let over = match runs.seeds.len() {
         0 => "no run".to_owned(),
-        1 => "one seed, so without intervals (use --seeds 8)".to_owned(),
+        1 if runs.mode == Mode::Simulated => {
+            "one seed, so without intervals (use --seeds 8)".to_owned()
+        }
+        1 => "one run, so without intervals".to_owned(),
         many => format!("mean of {many} seeds, ± is the 95 % interval"),
     };
     format!("{command} on {machine}{what_if}: {cost}; {over}.")
@@ -82,6 +98,10 @@ fn head(runs: &RunsSummary) -> String {
 
 fn failures(runs: &RunsSummary) -> Option<String> {
     let (seed, status) = runs.failed.first()?;
+    if runs.mode == Mode::Imported && status.is_none() {
+        // Samples do not say how the program ended.
+        return None;
+    }
     let status =
         status.map_or_else(|| "without a status".to_owned(), |one| format!("with status {one}"));
     let more = match runs.failed.len() {

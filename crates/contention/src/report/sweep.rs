@@ -27,6 +27,7 @@ fn number(value: f64) -> String {
 /// The sweep in sentences.
 fn sentences(sweep: &Sweep) -> Vec<String> {
     let mut lines = vec![format!("The curve is {}: {}.", sweep.shape, sweep.reason)];
+    lines.extend(sweep.work.found.clone());
     if sweep.by_seed.len() > 1 {
         let same = sweep.by_seed.iter().filter(|shape| **shape == sweep.shape).count();
         lines.push(format!("{same} of {} seeds alone say the same.", sweep.by_seed.len()));

@@ -322,3 +322,48 @@ fn advice_stands_with_its_evidence() {
     assert!(shown.contains("+64 bytes for each object"), "{shown}");
     assert!(advise_text(&[], &[], &all()).contains("Nothing to advise"));
 }
+
+#[test]
+fn a_variable_is_found_by_its_type() {
+    // `report --structure super` said "no contended line" of a program whose dearest line was the variable `s`
+    // of that type.
+    let mut profile = profile();
+    let id = profile.types.iter().find(|kind| kind.name.ends_with("::Super")).unwrap().id;
+    for object in profile.objects.iter_mut().filter(|object| object.type_id == Some(id)) {
+        (object.kind, object.name) = (ObjectKind::Global, "s".into());
+    }
+    let options = |name: &str| Options {
+        sections: vec![Section::Lines],
+        structure: Some(name.into()),
+        ..Options::default()
+    };
+    for name in ["vfs::super_block::Super", "s"] {
+        let shown = text(&profile, &options(name));
+        assert!(shown.starts_with("1. s, line 0"), "{name}: {shown}");
+    }
+}
+
+#[test]
+fn samples_of_hardware_are_no_failed_run() {
+    // An imported profile was introduced with "The run with seed 0 ended without a status: its figures may be
+    // those of a failure", told to "use --seeds 8", which perf has not, and loads were `ld0`.
+    let mut imported = one_seed();
+    imported.meta.mode = Mode::Imported;
+    imported.runs[0].status = None;
+    imported.sites.iter_mut().for_each(|site| site.bytes = 0);
+    let shown = text(&imported, &all());
+    for wrong in ["ended without a status", "--seeds", "ld0"] {
+        assert!(!shown.contains(wrong), "{wrong}: {shown}");
+    }
+    assert!(shown.contains(" ld "), "{shown}");
+}
+
+#[test]
+fn a_program_is_told_by_its_name() {
+    // The first sentence had the first sixty letters of the path, which of a cargo project end before the name.
+    let mut profile = profile();
+    let folder = "/home/me/project/target/contention/x86_64-unknown-linux-gnu/release/deps";
+    profile.meta.command = vec![format!("{folder}/storm-0123"), "8".into()];
+    let summary = summary(&profile, &Options::default());
+    assert!(summary[0].starts_with("`storm-0123 8` on"), "{}", summary[0]);
+}

@@ -17,7 +17,7 @@ use super::table::{Column, Table};
 use super::{Options, Section};
 use crate::analysis::histogram::class_name;
 use crate::analysis::{
-    Estimate, Flow, Histogram, LineTable, Row, Structures, Verdict, flow, groups, histogram,
+    Estimate, Flow, Histogram, LineTable, Row, Structures, Verdict, flow, groups, histogram, index,
     layout_heat, layouts, runs, structures_by, threads,
 };
 use std::collections::BTreeMap;
@@ -97,7 +97,8 @@ fn lines_text(profile: &Profile, options: &Options) -> String {
     let mut tables = groups(profile);
     let all = tables.len();
     if let Some(name) = &options.structure {
-        tables.retain(|table| table.structure == *name);
+        let called = index::called(profile, name);
+        tables.retain(|table| called.contains(&table.structure));
     }
     match options.line {
         Some(rank) => tables.retain(|table| table.rank == rank),
@@ -418,7 +419,9 @@ fn layouts_text(profile: &Profile, options: &Options) -> String {
 
 fn flows_text(profile: &Profile, options: &Options) -> String {
     let flows: Vec<Flow> = match &options.structure {
-        Some(name) => flow(profile, name).into_iter().collect(),
+        Some(name) => {
+            index::called(profile, name).iter().filter_map(|name| flow(profile, name)).collect()
+        }
         None => {
             let structures = structures_by(profile, &options.grouping);
             let names = structures.by_weight().into_iter().take(options.top);

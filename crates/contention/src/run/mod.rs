@@ -68,7 +68,8 @@ pub struct Plan {
     pub layouts: Vec<Relayout>,
     /// The same, as the user wrote them.
     pub what_if: Vec<String>,
-    /// Host seconds without an access after which the runtime ends the program; zero: never.
+    /// Seconds of processor time that a thread may spend in code that is not instrumented while others could
+    /// run; then the runtime ends the program. Zero: any.
     pub watchdog_seconds: u64,
     /// Processes at once; zero: as many as the host has cores.
     pub jobs: usize,

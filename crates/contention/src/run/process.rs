@@ -346,7 +346,7 @@ fn cause(status: ExitStatus) -> Option<String> {
     match status.code() {
         Some(0) => None,
         Some(STATUS_WATCHDOG) => Some(
-            "exit status 70, the watchdog's: nothing instrumented happened for long; see the lines above, or \
+            "exit status 70, the watchdog's: a thread spun in code that is not instrumented; see the lines above, or \
              give it more time with --watchdog"
                 .into(),
         ),

@@ -166,7 +166,7 @@ impl Order {
     }
 
     /// Where the profile of `program` goes. A second program of one session gets its name added to the file
-    /// that the user named.
+    /// that the user named; a second of the same name a number.
     fn profile_path(&self, program: &Path, session: &Path) -> Result<PathBuf, Error> {
         let name = plain_name(program);
         let default = if self.single {
@@ -174,7 +174,7 @@ impl Order {
         } else {
             format!("{name}.contention")
         };
-        let Some(path) = &self.output else { return Ok(self.target_folder.join(default)) };
+        let path = &self.output.clone().unwrap_or_else(|| self.target_folder.join(default));
         let mut taken = HashSet::new();
         for entry in
             fs::read_dir(session).map_err(|error| Error::io(session.display(), &error))?.flatten()
@@ -188,6 +188,9 @@ impl Order {
             path.extension().unwrap_or("contention".as_ref()).to_string_lossy().into_owned();
         let with_name = |number: usize| match number {
             0 => path.clone(),
+            _ if self.output.is_none() && !self.single => {
+                path.with_file_name(format!("{name}-{}.{extension}", number + 1))
+            }
             1 => path.with_file_name(format!("{stem}-{name}.{extension}")),
             _ => path.with_file_name(format!("{stem}-{name}-{number}.{extension}")),
         };
@@ -268,6 +271,30 @@ mod tests {
         let third = order.profile_path(program, session.folder()).unwrap();
         assert_eq!(third, Path::new("/o/p-map-2.contention"));
         assert_eq!(session.records().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_library_and_a_program_of_one_name_keep_both_profiles() {
+        // `cargo test` of a package with src/lib.rs and src/main.rs starts two programs of the same name. The
+        // second, which had no tests, wrote its empty profile over the first one's.
+        let session = Session::new(&order(None, false)).unwrap();
+        let order = super::order(session.folder()).unwrap();
+        let path =
+            |program: &str| order.profile_path(Path::new(program), session.folder()).unwrap();
+        for (number, expected) in [(1, "adv"), (2, "adv-2"), (3, "adv-3")] {
+            let profile = path(&format!("/t/adv-000000000000000{number}"));
+            assert_eq!(profile, Path::new("/t").join(format!("{expected}.contention")));
+            let record = Record {
+                program: "/t/adv".into(),
+                args: Vec::new(),
+                env: Vec::new(),
+                folder: "/".into(),
+                profile: Some(profile),
+                failures: Vec::new(),
+                remarks: Vec::new(),
+            };
+            write(&session.folder().join(format!("{number}.record")), &record).unwrap();
+        }
     }
 
     #[test]

@@ -1,0 +1,49 @@
+//! The warm walk of uvfs over a RAM store: `contention_walk [operations [threads [mode]]]`, where the mode
+//! is `whole` (one look a path), `components` (one a component), or `missing` (a name that is not there).
+//!
+//! # Why
+//! The claim is that a warm walk writes no shared line. Under `uvfs contention` that is a count of
+//! transfers, not an impression. Weakness: 512 files; nothing is ever evicted.
+
+#![forbid(unsafe_code)]
+
+mod contended;
+
+use contended::Arguments;
+use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
+use uvfs_vfs::{Caller, Vfs, VfsConfig};
+
+const FOLDERS: usize = 8;
+const FILES: usize = 8;
+
+fn path(nth: usize) -> String {
+    let (outer, inner) = (nth / (FILES * FOLDERS) % FOLDERS, nth / FILES % FOLDERS);
+    format!("source-{outer}/module-{inner}/file-{}", nth % FILES)
+}
+
+fn main() {
+    let arguments = Arguments::read(500, "components");
+    let store = MemoryBackend::new(MemoryConfig { root_mode: 0o777, ..MemoryConfig::default() });
+    let whole_paths = arguments.mode == "whole";
+    let config = VfsConfig { whole_paths, ..VfsConfig::default() };
+    let vfs = Vfs::new(store.expect("the defaults are valid"), config).expect("a healthy store");
+    let root = vfs.root_directory(Caller::root());
+    for outer in 0..FOLDERS {
+        root.create_directory(format!("source-{outer}"), 0o777).expect("room");
+        for inner in 0..FOLDERS {
+            root.create_directory(format!("source-{outer}/module-{inner}"), 0o777).expect("room");
+        }
+    }
+    let ending = if arguments.mode == "missing" { ".missing" } else { "" };
+    let paths: Vec<String> = (0..FOLDERS * FOLDERS * FILES).map(|nth| path(nth) + ending).collect();
+    for nth in 0..paths.len() {
+        root.write_file(path(nth), b"").expect("room");
+    }
+    for path in &paths {
+        assert_eq!(root.stat(path).is_ok(), ending.is_empty(), "{path}");
+    }
+    contended::run(&arguments, paths.len(), |me, turn| {
+        let nth = (me * 37 + turn * 11) % paths.len();
+        root.stat(&paths[nth]).map_or(1, |attributes| u64::from(attributes.links))
+    });
+}

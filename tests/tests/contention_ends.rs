@@ -1,0 +1,151 @@
+//! Floor: contention. What the analyser does to a program: nothing that the program could notice.
+//!
+//! Every primitive of pthread and of `std` does its work on virtual cores; the same seed gives the same
+//! profile, whatever else is in memory; a program that cannot end is ended, and the reason said.
+//!
+//! Sources are in `tests/contention/known`. Prints `skipped: why` where there is no gcc or no x86-64.
+//!
+//! Weakness: other hosts are not tried.
+
+mod contention_shared;
+
+use contention_shared::{Analyser, attempt, run};
+use uvfs_coherence::Profile;
+use uvfs_coherence::profile::{Mode, Run};
+use uvfs_contention::run::{Output, Plan};
+
+/// More threads than cores, as many, and fewer.
+const SHAPES: [(usize, &str); 4] = [(1, "4"), (4, "4"), (3, "13"), (64, "40")];
+
+#[test]
+fn pthread_does_its_work_on_virtual_cores() {
+    let Some(analyser) = Analyser::new() else { return };
+    let programs = ["primitives", "queue"].map(|name| analyser.c(name, &[]));
+    for program in &programs {
+        for (cores, threads) in SHAPES {
+            run(&Plan { seeds: 2, ..analyser.plan(program, cores, &[threads]) });
+        }
+    }
+}
+
+#[test]
+fn std_does_its_work_on_virtual_cores() {
+    let Some(analyser) = Analyser::new() else { return };
+    let program = analyser.rust("primitives", &[]);
+    for (cores, threads) in SHAPES {
+        run(&Plan { seeds: 2, ..analyser.plan(&program, cores, &[threads]) });
+    }
+}
+
+/// Everything of a run but what the host took for it.
+fn figures(profile: &Profile) -> Profile {
+    let mut profile = profile.clone();
+    for run in &mut profile.runs {
+        run.host_nanoseconds = 0;
+    }
+    // Where a program lies is shown and never compared.
+    for object in &mut profile.objects {
+        object.address %= profile.meta.machine.line_bytes;
+    }
+    profile
+}
+
+#[test]
+fn the_same_seed_gives_the_same_profile_and_another_seed_another() {
+    let Some(analyser) = Analyser::new() else { return };
+    let programs = [
+        (analyser.c("ttas", &[]), 16),
+        (analyser.c("queue", &[]), 8),
+        (analyser.rust("map", &["one"]), 16),
+    ];
+    for (program, cores) in &programs {
+        let plan = Plan { seeds: 2, ..analyser.plan(program, *cores, &[]) };
+        let [first, second] = [run(&plan), run(&plan)];
+        assert_eq!(figures(&first).runs, figures(&second).runs, "{}", program.display());
+        assert_eq!(figures(&first), figures(&second), "{}", program.display());
+        let [one, other] = [&first.runs[0], &first.runs[1]];
+        assert_ne!(one.cycles, other.cycles, "two seeds of {}", program.display());
+        // Nor does what else is in its memory: here its stack begins elsewhere.
+        let mut env: Vec<_> = std::env::vars_os().collect();
+        env.push(("UVFS_PADDING".into(), "x".repeat(10_000).into()));
+        let elsewhere = run(&Plan { env: Some(env), ..plan.clone() });
+        let costs = |profile: &Profile| profile.runs.iter().map(cost).collect::<Vec<_>>();
+        assert_eq!(costs(&elsewhere), costs(&first), "{}", program.display());
+    }
+}
+
+fn cost(run: &Run) -> [u64; 5] {
+    [run.cycles, run.parallel_cycles, run.accesses, run.misses, run.transfers]
+}
+
+#[test]
+fn a_program_reads_virtual_time_and_virtual_chance() {
+    let Some(analyser) = Analyser::new() else { return };
+    let program = analyser.rust("clock", &[]);
+    let printed = |cores: usize, first_seed: u64| {
+        let plan = analyser.plan(&program, cores, &[]);
+        let outcome = attempt(&Plan { seeds: 1, first_seed, output: Output::Kept, ..plan });
+        assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+        outcome.outputs[0].1.clone()
+    };
+    let line = printed(8, 1);
+    assert!(line.starts_with("8 threads, "), "{line}");
+    assert_eq!(line, printed(8, 1));
+    assert_ne!(line, printed(8, 2));
+    assert!(printed(100, 1).starts_with("100 threads, "));
+}
+
+#[test]
+fn a_deadlock_is_named() {
+    let Some(analyser) = Analyser::new() else { return };
+    let program = analyser.c("deadlock", &[]);
+    let plan = analyser.plan(&program, 4, &[]);
+    let outcome = attempt(&Plan { seeds: 1, output: Output::Kept, ..plan });
+    let failure = &outcome.failures[0];
+    assert_eq!(failure.status, 71, "{failure:?}");
+    assert!(failure.output.contains("uvfs contention: deadlock"), "{failure:?}");
+    // Who waits for what: main for a thread, and the two for each other's mutex.
+    let lines = failure.output.lines().filter(|line| line.contains("  thread "));
+    let lines: Vec<_> = lines.collect();
+    assert_eq!(lines.len(), 3, "{failure:?}");
+    assert!(lines[0].contains("waits for the end of thread"), "{failure:?}");
+    let mutex = |line: &str| {
+        let (_, rest) = line.split_once("waits for the mutex at ").expect("it waits for a mutex");
+        rest.split(' ').next().map(str::to_owned)
+    };
+    assert_ne!(mutex(lines[1]), mutex(lines[2]), "{failure:?}");
+}
+
+#[test]
+fn a_loop_that_no_access_is_seen_of_is_ended() {
+    let Some(analyser) = Analyser::new() else { return };
+    let program = analyser.c("unseen_spin", &[]);
+    let plan = analyser.plan(&program, 2, &[]);
+    let outcome = attempt(&Plan { seeds: 1, watchdog_seconds: 1, output: Output::Kept, ..plan });
+    let failure = &outcome.failures[0];
+    assert_eq!(failure.status, 70, "{failure:?}");
+    assert!(failure.output.contains("uvfs contention: "), "{failure:?}");
+    assert!(failure.output.contains("spins_unseen"), "{failure:?}");
+}
+
+#[test]
+fn a_child_of_a_threads_fork_ends_as_the_last_thread_of_a_process() {
+    let Some(analyser) = Analyser::new() else { return };
+    let program = analyser.c("endings", &[]);
+    run(&Plan { seeds: 1, ..analyser.plan(&program, 2, &["child"]) });
+}
+
+#[test]
+fn a_signal_ends_a_recording_whatever_its_threads_are_at() {
+    let Some(analyser) = Analyser::new() else { return };
+    let program = analyser.c("endings", &[]);
+    // A thread that is interrupted while it counts has a lock that the report needs: one run in ten or so.
+    for seed in 1..=40 {
+        let plan = analyser.plan(&program, 4, &["signal"]);
+        let plan = Plan { seeds: 1, first_seed: seed, mode: Mode::Recorded, ..plan };
+        let outcome = attempt(&plan);
+        assert_eq!(outcome.failures[0].status, 128 + 14, "{:?}", outcome.failures);
+        let runs = outcome.profile.expect("a profile").runs;
+        assert!(runs[0].accesses > 0, "{runs:?}");
+    }
+}
