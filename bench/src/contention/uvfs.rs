@@ -16,11 +16,11 @@ use uvfs_contention::sweep::Work;
 
 /// What it is, the program, its mode, operations of a thread.
 const CASES: [(&str, &str, &str, usize); 9] = [
-    ("warm walk, by components", "contention_walk", "components", 400),
-    ("warm walk, whole paths", "contention_walk", "whole", 400),
-    ("warm walk, missing name", "contention_walk", "missing", 400),
-    ("page lookup, one file", "contention_pages", "shared", 400),
-    ("page lookup, own files", "contention_pages", "own", 400),
+    ("warm walk, by components", "contention_walk", "components", 1000),
+    ("warm walk, whole paths", "contention_walk", "whole", 1000),
+    ("warm walk, missing name", "contention_walk", "missing", 1000),
+    ("page lookup, one file", "contention_pages", "shared", 1000),
+    ("page lookup, own files", "contention_pages", "own", 1000),
     ("insert, own directories", "contention_names", "insert", 60),
     ("insert, one directory", "contention_names", "insert-shared", 60),
     ("remove, own directories", "contention_names", "remove", 60),
@@ -87,8 +87,8 @@ fn rates((profile, printed): &Ran) -> Vec<f64> {
             words.find(|word| *word == name)?;
             words.next()?.parse().ok()
         };
-        let (work, nanoseconds) = (number("operations")?, number("nanoseconds")?);
-        Some(work / nanoseconds * 1e9)
+        let (work, threads) = (number("operations")?, number("threads")?);
+        Some(work / number("thread-nanoseconds")? * threads * 1e9)
     };
     let rates: Vec<f64> = printed.iter().filter_map(rate).collect();
     // One short is one run that printed nothing, which the curve refuses.

@@ -286,6 +286,27 @@ pub(crate) fn fits(pattern: &str, name: &str) -> bool {
     })
 }
 
+/// Whether the type called `name` is the one that `pattern` asks for: as [`fits`], and paths may be left out
+/// of its parameters as well, or all of these: `RwLock` and `RwLock<Table>` are `a::RwLock<b::Table>`.
+pub(crate) fn means(pattern: &str, name: &str) -> bool {
+    let short = without_paths(name);
+    let bare = short.find('<').filter(|at| *at > 0).map_or("", |at| &short[..at]);
+    fits(pattern, name) || fits(pattern, &short) || !bare.is_empty() && fits(pattern, bare)
+}
+
+/// `a::Foo<b::Bar>` is `Foo<Bar>`.
+fn without_paths(name: &str) -> String {
+    let mut short = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(at) = rest.find("::") {
+        short.push_str(&rest[..at]);
+        let is_of_name = |letter: char| letter.is_alphanumeric() || letter == '_';
+        short.truncate(short.trim_end_matches(is_of_name).len());
+        rest = &rest[at + 2..];
+    }
+    short + rest
+}
+
 fn glob(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -338,6 +359,20 @@ fn edits(from: &str, to: &str) -> usize {
 mod tests {
     use super::*;
     use crate::fixture::Builder;
+
+    /// "no type `RwLock`; did you mean `RwLock`?"
+    #[test]
+    fn a_generic_type_is_called_as_people_call_it() {
+        let name = "std::sync::poison::rwlock::RwLock<tables::Table, std::Global>";
+        for pattern in ["RwLock", "RwLock<Table, Global>", "RwLock<Table*", name] {
+            assert!(means(pattern, name), "{pattern}");
+        }
+        for pattern in ["Table", "Lock", "RwLock<Other>", "poison", "rwlock"] {
+            assert!(!means(pattern, name), "{pattern}");
+        }
+        assert!(means("ArcInner<Atomic<u64>>", "alloc::sync::ArcInner<epoch::Atomic<u64>>"));
+        assert!(means("Foo", "a::Foo") && !means("", "<a::Foo as b::Bar>::Baz"));
+    }
 
     #[test]
     fn a_field_has_one_name_wherever_its_structure_lies() {

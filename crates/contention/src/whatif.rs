@@ -35,7 +35,7 @@ pub use parse::{Action, Change, parse};
 
 use crate::analysis::Estimate;
 use crate::error::Error;
-use crate::places::{counted, fits, nearest, parallel};
+use crate::places::{counted, fits, means, nearest, parallel};
 use crate::statistics::{Difference, ratio};
 use layout::{Block, Element};
 use serde::Serialize;
@@ -272,11 +272,11 @@ fn is_within(path: &str, wanted: &str) -> bool {
 
 /// Where in `kind` the type called `name` lies: the path to it and its offset.
 fn holds(kind: &Type, name: &str) -> Option<(String, u64)> {
-    if fits(name, &kind.name) {
+    if means(name, &kind.name) {
         return Some((String::new(), 0));
     }
     let inner = counted(&kind.name)?;
-    if !fits(name, inner) {
+    if !means(name, inner) {
         return None;
     }
     let path = ["data", "value"]

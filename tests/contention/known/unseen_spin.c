@@ -6,7 +6,7 @@ static uint32_t go;
 static NOINLINE __attribute__((no_sanitize("thread"))) void spins_unseen(void)
 {
     while (*(volatile uint32_t *)&go == 0)
-        relax();
+        __asm__ volatile("pause");
 }
 
 static void body(unsigned me)

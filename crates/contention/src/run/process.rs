@@ -4,7 +4,7 @@
 //! Starts a program with the runtime preloaded, waits without blocking, reads what it left.
 //!
 //! # Concurrency
-//! Owned by one thread; [`Running`] ends its process when it is dropped.
+//! Owned by one thread; `Running` ends its process when it is dropped.
 //!
 //! # Why
 //! `setarch -R` turns the shuffling of addresses off, where the host allows it: a run does not depend on it,
