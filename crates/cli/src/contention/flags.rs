@@ -492,7 +492,7 @@ pub(crate) struct SweepArguments {
     /// Also a page with pictures, in one file
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Check the sweep against the [[efficiency]] rules of a file
+    /// Check the sweep against the efficiency rules of a file
     #[arg(long, value_name = "RULES")]
     pub(crate) gate: Option<PathBuf>,
     /// Also keep the profiles, as FILE.N-cores.contention
