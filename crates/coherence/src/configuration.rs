@@ -60,7 +60,7 @@ pub struct Relayout {
     pub new_size: u64,
     /// What the row's start is aligned to in the new layout; a power of two.
     pub align: u64,
-    /// Where bytes go. Bytes that no move names follow the last, in their order.
+    /// Where bytes go. Bytes that no move names follow the last, in their order, or fill holes if there is no room.
     pub moves: Vec<Move>,
     /// The offset of the first element in the object: what is before it, such as the counts of an `Arc`,
     /// stays there. With an alignment below a line it shares the first element's line.

@@ -75,6 +75,8 @@ pub struct Layouts {
     free: BTreeMap<Block, Vec<u64>>,
 }
 
+type Range64 = std::ops::Range<u64>;
+
 /// Whether a layout can be: sizes, alignment, and every byte at one place.
 pub fn check(change: &Relayout) -> Result<(), Error> {
     plan(change).map(|_| ())
@@ -98,9 +100,7 @@ fn plan(change: &Relayout) -> Result<Plan, Error> {
         .collect();
     segments.retain(|segment| segment.bytes > 0);
     segments.sort_by_key(|segment| segment.from);
-    let mut end =
-        segments.iter().map(|segment| segment.to.saturating_add(segment.bytes)).max().unwrap_or(0);
-    let mut all = Vec::new();
+    let mut unnamed = Vec::new();
     let mut at = 0;
     for segment in &segments {
         let reach = segment.from.checked_add(segment.bytes).filter(|reach| *reach <= change.size);
@@ -113,19 +113,21 @@ fn plan(change: &Relayout) -> Result<Plan, Error> {
         if segment.from < at {
             return wrong(format!("byte {} is moved twice", segment.from));
         }
-        if segment.from > at {
-            all.push(Segment { from: at, bytes: segment.from - at, to: end });
-            end += segment.from - at;
-        }
-        all.push(*segment);
+        unnamed.push(at..segment.from);
         at = reach;
     }
-    if at < change.size {
-        all.push(Segment { from: at, bytes: change.size - at, to: end });
-        end += change.size - at;
-    }
-    if end > change.new_size {
-        return wrong(format!("the element needs {end} bytes, but has {}", change.new_size));
+    unnamed.push(at..change.size);
+    let mut all = segments;
+    let room = room(&all, change.new_size);
+    all.extend(placed(&unnamed, &room).map_err(|missing| {
+        let needs = change.new_size.saturating_add(missing);
+        Error::new(format!("layout: the element needs {needs} bytes, but has {}", change.new_size))
+    })?);
+    all.sort_by_key(|segment| segment.from);
+    if let Some(last) = all.iter().find(|last| last.to.saturating_add(last.bytes) > change.new_size)
+    {
+        let needs = last.to.saturating_add(last.bytes);
+        return wrong(format!("the element needs {needs} bytes, but has {}", change.new_size));
     }
     let mut by_target: Vec<&Segment> = all.iter().collect();
     by_target.sort_by_key(|segment| segment.to);
@@ -133,6 +135,45 @@ fn plan(change: &Relayout) -> Result<Plan, Error> {
         return wrong(format!("two fields are moved to byte {}", pair[1].to));
     }
     Ok(Plan { change: change.clone(), segments: all })
+}
+
+/// Where no move puts anything: behind the last first, then between them, where padding finds its place.
+fn room(moved: &[Segment], new_size: u64) -> Vec<Range64> {
+    let mut targets: Vec<Range64> =
+        moved.iter().map(|segment| segment.to..segment.to.saturating_add(segment.bytes)).collect();
+    targets.sort_by_key(|target| target.start);
+    let mut holes = Vec::new();
+    let mut at = 0;
+    for target in &targets {
+        holes.push(at..target.start);
+        at = at.max(target.end);
+    }
+    let behind = at..new_size;
+    std::iter::once(behind).chain(holes).filter(|hole| hole.start < hole.end).collect()
+}
+
+/// Puts bytes that no move names into `room`, in their order, or says how many find none.
+fn placed(unnamed: &[Range64], room: &[Range64]) -> Result<Vec<Segment>, u64> {
+    let mut room = room.iter().cloned();
+    let mut hole = room.next();
+    let mut pieces = Vec::new();
+    let mut missing = 0;
+    for bytes in unnamed {
+        let mut from = bytes.start;
+        while from < bytes.end {
+            let Some(at) = &mut hole else {
+                missing += bytes.end - from;
+                break;
+            };
+            let count = (bytes.end - from).min(at.end - at.start);
+            pieces.push(Segment { from, bytes: count, to: at.start });
+            (from, at.start) = (from + count, at.start + count);
+            if at.start == at.end {
+                hole = room.next();
+            }
+        }
+    }
+    if missing == 0 { Ok(pieces) } else { Err(missing) }
 }
 
 impl Layouts {
@@ -308,6 +349,24 @@ mod tests {
         layouts.translate(address, 1)[0].0
     }
 
+    /// Moves name fields only. A structure with padding was refused for want of room behind the last, and
+    /// the layout that was to be tried changed nothing.
+    #[test]
+    fn padding_fills_holes_where_there_is_no_room_behind_the_last() {
+        let own = change(2304, 2304, 64, &[(0, 8, 2240), (8, 2088, 8), (2176, 8, 2176)]);
+        check(&own).unwrap();
+        let mut layouts = Layouts::new(64);
+        layouts.add(0x1000, 2304, &own);
+        let row = place(&layouts, 0x1008) - 8;
+        assert_eq!(place(&layouts, 0x1000), row + 2240);
+        assert_eq!(place(&layouts, 0x1000 + 2176), row + 2176);
+        let mut places: Vec<u64> = (0..2304).map(|at| place(&layouts, 0x1000 + at)).collect();
+        places.sort_unstable();
+        assert!(places.iter().copied().eq(row..row + 2304), "each byte has one place");
+        let tight = change(24, 16, 8, &[(0, 8, 8)]);
+        assert!(check(&tight).unwrap_err().to_string().contains("needs 24 bytes, but has 16"));
+    }
+
     #[test]
     fn an_own_line_is_one() {
         // Bytes 8 to 15 of an element of 24 go to a line of their own; the rest closes up behind it.
@@ -385,6 +444,6 @@ mod tests {
         refused(change(8, 8, 8, &[(u64::MAX, 8, 0)]), "beyond");
         refused(change(8, 16, 8, &[(0, 4, 0), (2, 4, 8)]), "moved twice");
         refused(change(8, 16, 8, &[(0, 4, 0), (4, 4, 2)]), "two fields");
-        refused(change(8, 8, 8, &[(0, 4, 4)]), "needs 12 bytes");
+        refused(change(8, 8, 8, &[(0, 4, 8)]), "needs 12 bytes");
     }
 }
