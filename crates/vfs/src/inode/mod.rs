@@ -601,6 +601,12 @@ impl Inode {
         }
         if self.flags() & flag::STRAY != 0 {
             self.set_flag(flag::STRAY, false);
+            // Another one may have taken the id away before that: who does, marks it afterwards (`stray`), and
+            // whoever clears the mark looks again. The look at the flags makes that store visible.
+            // ORDERING: Relaxed for the id; `flags` is the Acquire.
+            if self.flags() & flag::STRAY == 0 && self.by_kind.load(Relaxed) == 0 {
+                self.set_flag(flag::STRAY, true);
+            }
         }
     }
 
@@ -628,9 +634,11 @@ impl Inode {
         if self.is_directory() || self.by_kind.load(Relaxed) == NOWHERE.0 {
             return;
         }
-        self.set_flag(flag::STRAY, true);
-        // ORDERING: Relaxed; as in `set_home`.
+        // ORDERING: Relaxed; the mark after it is the Release, partner the `flags` of `set_home`. The other way
+        // round a home that is set in between clears the mark, and the id goes after all: unknown, and no
+        // lookup asks again.
         self.by_kind.store(0, Relaxed);
+        self.set_flag(flag::STRAY, true);
         self.settle_pages();
     }
 
