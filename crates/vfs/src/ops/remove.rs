@@ -1,7 +1,6 @@
 //! Removing names.
 
 use super::change::NameChange;
-use crate::attributes::FileKind;
 use crate::caller::{Caller, Checks};
 use crate::error::{Error, Result};
 use crate::inode::Node;
@@ -33,9 +32,10 @@ impl Vfs {
         name: Name<'_>,
     ) -> Result<Node> {
         let (victim, change) = self.begin_removal(caller, parent, name)?;
+        let names = victim.inode.last_attributes().links;
         self.core.backend().unlink(caller, parent.id(), name)?;
         change.settle([Some(Target::Missing), None]);
-        self.lost_a_name(parent, &victim);
+        self.lost_a_name(parent, &victim, names);
         Ok(victim)
     }
 
@@ -49,7 +49,7 @@ impl Vfs {
         self.core.backend().remove_directory(caller, parent.id(), name)?;
         change.settle([Some(Target::Missing), None]);
         victim.inode.forget_names(&self.core.clock);
-        self.lost_a_name(parent, &victim);
+        self.lost_a_name(parent, &victim, 1);
         Ok(())
     }
 
@@ -87,13 +87,13 @@ impl Vfs {
     }
 
     /// One of the object's names, in `parent`, is gone. If that may have been the last one, the inode has to go with
-    /// its last hold, and the store's space with it: where the cached count of names does not say,
-    /// the store is asked.
-    pub(super) fn lost_a_name(&self, parent: &Node, victim: &Node) {
-        let last = victim.inode.last_attributes();
+    /// its last hold, and the store's space with it: where the count of its `names`, as it was cached
+    /// before the store was asked to remove one, does not say, the store is asked. What is cached by now may be
+    /// what a lookup beside this one learned afterwards: one is then left.
+    pub(super) fn lost_a_name(&self, parent: &Node, victim: &Node, names: u32) {
         victim.inode.expire_attributes(&self.core.clock);
-        let unlinked = last.links <= 1
-            || last.kind == FileKind::Directory
+        let unlinked = names <= 1
+            || victim.is_directory()
             || match self.refresh_node(victim) {
                 Ok(now) => now.links == 0,
                 Err(error) => matches!(error, Error::Stale | Error::NotFound),

@@ -60,9 +60,11 @@ impl Vfs {
         {
             core.paths.shape_changed();
         }
+        let replaced =
+            step.target.as_ref().map_or(0, |target| target.inode.last_attributes().links);
         core.backend().rename(caller, (from.0.id(), from.1), (to.0.id(), to.1), mode)?;
         // First the objects: who finds one at its new name goes on to its parent.
-        self.renamed(from.0, to.0, &step, mode);
+        self.renamed(from.0, to.0, &step, replaced, mode);
         let known = changes.iter().flatten().all(|change| change.knows() && change.alone());
         if !known {
             // Another change may have moved them on, or come before.
@@ -148,8 +150,8 @@ impl Vfs {
         Ok(Some(target))
     }
 
-    /// Tells the objects concerned.
-    fn renamed(&self, from: &Node, to: &Node, step: &Step, mode: RenameMode) {
+    /// Tells the objects concerned. `replaced`: names that the target had before.
+    fn renamed(&self, from: &Node, to: &Node, step: &Step, replaced: u32, mode: RenameMode) {
         let core = &self.core;
         // Later than every lookup that was answered before the move.
         let learned = core.clock.tick();
@@ -161,7 +163,7 @@ impl Vfs {
                 target.inode.put_into(from, learned);
             }
             // Two names of one object: nothing was replaced.
-            Some(target) if step.moved != *target => self.lost_a_name(to, target),
+            Some(target) if step.moved != *target => self.lost_a_name(to, target, replaced),
             _ => {}
         }
     }
