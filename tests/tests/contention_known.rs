@@ -20,9 +20,10 @@ use uvfs_contention::run::Plan;
 use uvfs_contention::sweep::{Measurement, Shape, Sweep, Work, sweep};
 use uvfs_contention::whatif;
 
-/// The program on so many cores each.
+/// The program on so many cores each. Of two seeds, an interval of 95 % is 13 standard errors to each side:
+/// four are what a class needs.
 fn profiles(analyser: &Analyser, program: &Path, cores: &[usize], args: &[&str]) -> Vec<Profile> {
-    let plan = |cores| Plan { nodes: 1, ..analyser.plan(program, cores, args) };
+    let plan = |cores| Plan { nodes: 1, seeds: 4, ..analyser.plan(program, cores, args) };
     cores.iter().map(|&cores| run(&plan(cores))).collect()
 }
 
@@ -166,7 +167,8 @@ fn shards_and_readers_that_write_nothing_shared_are_linear() {
         let program = analyser.c(name, &[]);
         let profiles = expect(&analyser, &program, &[1, 8, 64, 128], Shape::Linear);
         // Nothing that the operations share: twice as many cost no further transfer.
-        let twice = run(&Plan { nodes: 1, ..analyser.plan(&program, 64, &["64", "400"]) });
+        let twice = Plan { nodes: 1, seeds: 4, ..analyser.plan(&program, 64, &["64", "400"]) };
+        let twice = run(&twice);
         assert_eq!(transfers(&twice) / 64, transfers(&profiles[2]) / 64, "{name}");
     }
     let program = analyser.rust("map", &[]);

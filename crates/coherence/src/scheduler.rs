@@ -13,8 +13,9 @@
 //! Always the core with the smallest clock goes on, so no access is charged before one that is
 //! earlier. Each core is a leaf of a tree of minima: letting another one run is one walk up for who
 //! stops and one for who goes on, with no branch that depends on the clocks. Ties go to the lower
-//! core. Weakness: a thread that is woken never preempts the one that runs; it waits for its slice
-//! to end.
+//! core. A core whose thread sleeps is not free for a new one while there is another: two threads with one
+//! home drive each other to cold caches for the rest of the run. Weakness: a thread that is woken never
+//! preempts the one that runs; it waits for its slice to end.
 
 use crate::costs::ticks;
 use crate::machine::Machine;
@@ -71,6 +72,8 @@ struct Core {
     free_at: Ticks,
     slice_end: Ticks,
     last: usize,
+    /// Threads that were here last and have not ended.
+    homes: usize,
 }
 
 /// See the module.
@@ -107,6 +110,7 @@ impl Scheduler {
                 free_at: 0,
                 slice_end: NEVER,
                 last: NONE,
+                homes: 0,
             })
             .collect();
         let mut scheduler = Self {
@@ -135,7 +139,6 @@ impl Scheduler {
         let thread = self.threads.len();
         let affinity = self.threads[self.current].affinity.clone();
         self.threads.push(Thread::new(at, affinity));
-        self.threads[thread].core = self.place_from;
         self.place(thread, at);
         thread
     }
@@ -250,6 +253,7 @@ impl Scheduler {
         let thread = &mut self.threads[self.current];
         thread.clock = self.clock;
         thread.state = State::Exited;
+        self.cores[self.current_core].homes -= 1;
         self.release(self.current_core, self.clock);
     }
 
@@ -340,7 +344,7 @@ impl Scheduler {
     fn place(&mut self, thread: usize, at: Ticks) {
         let core = self.choose(thread);
         self.threads[thread].clock = at;
-        self.threads[thread].core = core;
+        self.settle(thread, core);
         if self.cores[core].running == NONE {
             self.start(core, thread);
         } else {
@@ -359,23 +363,33 @@ impl Scheduler {
         self.refresh_limit();
     }
 
-    /// Its last core if that is idle, else the next idle one, else the one with the shortest queue.
+    /// The thread's core is this one.
+    fn settle(&mut self, thread: usize, core: usize) {
+        let last = std::mem::replace(&mut self.threads[thread].core, core);
+        if last != NONE {
+            self.cores[last].homes -= 1;
+        }
+        self.cores[core].homes += 1;
+    }
+
+    /// Its last core if that is idle, else the next idle one to which the fewest others will want to come
+    /// back, else the one with the shortest queue.
     fn choose(&mut self, thread: usize) -> usize {
         let (count, affinity) = (self.cores.len(), &self.threads[thread].affinity);
         let allowed = |core: usize| affinity.is_empty() || bit(affinity, core);
         let last = self.threads[thread].core;
-        if allowed(last) && self.cores[last].running == NONE {
+        if last != NONE && allowed(last) && self.cores[last].running == NONE {
             self.place_from = (last + 1) % count;
             return last;
         }
         let from = self.place_from;
-        let idle = (0..count)
-            .map(|step| (from + step) % count)
-            .find(|core| allowed(*core) && self.cores[*core].running == NONE);
-        let core = idle.unwrap_or_else(|| {
+        let order = |core: usize| (core + count - from) % count;
+        let idle = (0..count).filter(|core| allowed(*core) && self.cores[*core].running == NONE);
+        let core = idle.min_by_key(|core| (self.cores[*core].homes, order(*core)));
+        let core = core.unwrap_or_else(|| {
             (0..count)
                 .filter(|core| allowed(*core))
-                .min_by_key(|core| (self.cores[*core].queue.len(), (core + count - from) % count))
+                .min_by_key(|core| (self.cores[*core].queue.len(), order(*core)))
                 .unwrap_or(0)
         });
         self.place_from = (core + 1) % count;
@@ -392,15 +406,16 @@ impl Scheduler {
             state.clock = slot.free_at + switch;
         }
         state.state = State::Running;
-        state.core = core;
         slot.running = thread;
         slot.last = thread;
         slot.slice_end = if slot.queue.is_empty() { NEVER } else { state.clock + self.slice };
+        let clock = state.clock;
+        self.settle(thread, core);
         if thread == self.current {
-            self.clock = state.clock;
+            self.clock = clock;
             self.current_core = core;
         }
-        let key = key(state.clock, core);
+        let key = key(clock, core);
         self.set_leaf(core, key);
     }
 
@@ -521,7 +536,7 @@ impl Thread {
         Self {
             state: State::Queued,
             clock,
-            core: 0,
+            core: NONE,
             affinity,
             timed_out: false,
             waits: 0,
@@ -675,6 +690,34 @@ mod tests {
         assert_eq!(run(&mut scheduler), child);
         scheduler.exit();
         assert_eq!(scheduler.next(), Next::Deadlock);
+    }
+
+    /// Threads were put on the cores of sleepers. When all woke, a third of 128 moved, and looked at every line
+    /// for the first time again.
+    #[test]
+    fn a_new_thread_leaves_the_cores_of_sleepers_alone() {
+        let mut scheduler = scheduler(4);
+        scheduler.spawn(0);
+        scheduler.block(None);
+        assert_eq!(run(&mut scheduler), 1);
+        scheduler.block(Some(50));
+        // Thread 0's core is idle and, after this, the one before thread 1's idle core.
+        assert_eq!(run(&mut scheduler), 1);
+        assert!(scheduler.wake(0, 60));
+        scheduler.block(None);
+        assert_eq!(run(&mut scheduler), 0);
+        let cores = [0; 3].map(|_| scheduler.spawn(70)).map(|thread| scheduler.core(thread));
+        assert_eq!(cores, [2, 3, 1], "the sleeper's last");
+        // One that ended is no sleeper.
+        assert_eq!(run(&mut scheduler), 0);
+        scheduler.block(None);
+        while run(&mut scheduler) != 2 {
+            scheduler.advance(10);
+        }
+        scheduler.exit();
+        assert_eq!(run(&mut scheduler), 3);
+        assert_eq!(scheduler.spawn(100), 5);
+        assert_eq!(scheduler.core(5), 2);
     }
 
     #[test]

@@ -31,6 +31,7 @@
 mod abi;
 mod access;
 mod cores;
+mod counter;
 mod futex;
 mod heap;
 mod io;

@@ -71,11 +71,11 @@ type Action = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 type SetAction =
     unsafe extern "C-unwind" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
-fn original_sigaction() -> SetAction {
+pub(crate) fn original_sigaction() -> SetAction {
     next!(c"sigaction": (c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int)
 }
 
-fn own_action() -> libc::sigaction {
+pub(crate) fn own_action() -> libc::sigaction {
     // SAFETY: all zero is a valid action.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     let handler: Action = on_fatal;
@@ -127,11 +127,20 @@ extern "C" fn at_exit(status: c_int, _: *mut c_void) {
 /// The child of a fork has the forking thread only, and runs as it is.
 extern "C" fn in_child() {
     set_gate(OFF);
+    crate::counter::allow();
 }
 
 /// # Safety
 /// The kernel calls it.
-unsafe extern "C" fn on_fatal(signal: c_int, _: *mut siginfo_t, _: *mut c_void) {
+unsafe extern "C" fn on_fatal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    if signal == libc::SIGSEGV && crate::counter::has_begun() {
+        // SAFETY: what the kernel gave for this signal; in a simulated run faults are the master's.
+        if unsafe {
+            crate::counter::answer(context) || crate::counter::hand_on(signal, info, context)
+        } {
+            return;
+        }
+    }
     let is_fault = FATAL[..FAULTS].contains(&signal) || signal == libc::SIGABRT;
     let at_work = gate() == BUSY || crate::recorded::is_at_work();
     match gate() {
@@ -179,13 +188,33 @@ unsafe extern "C" fn sigaction(
     old: *mut libc::sigaction,
 ) -> c_int {
     let original = original_sigaction();
-    if !exists() || gate() == OFF || !FATAL.contains(&signal) {
-        // SAFETY: handed on as it came.
-        return unsafe { original(signal, new, old) };
-    }
-    // SAFETY: the program's actions.
+    let fault = signal == libc::SIGSEGV && crate::counter::has_begun();
+    // SAFETY: the program's actions; what is asked for in their place are copies.
     unsafe {
+        let without_ours = (!new.is_null())
+            .then(|| {
+                Some(libc::sigaction {
+                    sa_mask: crate::counter::without_ours(&(*new).sa_mask)?,
+                    ..*new
+                })
+            })
+            .flatten();
+        let new = without_ours.as_ref().map_or(new, |copy| &raw const *copy);
+        if !fault && (!exists() || gate() == OFF || !FATAL.contains(&signal)) {
+            return original(signal, new, old);
+        }
         let own = own_action();
+        if fault {
+            let mut before: libc::sigaction = std::mem::zeroed();
+            original(signal, std::ptr::null(), &mut before);
+            crate::counter::show(&mut before);
+            let asked = new.as_ref().map(|new| crate::counter::keep(new, own));
+            let result = asked.map_or(0, |asked| original(signal, &asked, std::ptr::null_mut()));
+            if !old.is_null() {
+                *old = before;
+            }
+            return result;
+        }
         let defaulted = !new.is_null() && (*new).sa_sigaction == libc::SIG_DFL;
         let mut before: libc::sigaction = std::mem::zeroed();
         let result = original(signal, if defaulted { &own } else { new }, &mut before);
@@ -284,7 +313,7 @@ pub(crate) unsafe fn raw_fork(number: i64, arguments: [usize; 6]) -> i64 {
     // SAFETY: by this function's own contract; the child goes on here, on its copy of this stack.
     let child = unsafe { system_call(number, arguments) };
     if child == 0 {
-        set_gate(OFF);
+        in_child();
     }
     child
 }

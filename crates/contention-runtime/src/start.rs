@@ -238,6 +238,9 @@ pub(crate) extern "C" fn open() -> usize {
     static NEXT: crate::next::Next = crate::next::Next::new(c"__libc_start_main");
     if exists() {
         let recorded = simulation().configuration.mode == Mode::Recorded;
+        if !recorded {
+            crate::counter::begin(crate::process::own_action());
+        }
         set_gate(if recorded { RECORDING } else { OPEN });
     }
     NEXT.address()

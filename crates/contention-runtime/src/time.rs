@@ -8,7 +8,7 @@
 //!
 //! # Why
 //! A program that measures itself prints what the simulated machine would take, the same in every run.
-//! Weakness: the processor's own time-stamp counter is not virtual, nor are the kernel's file times.
+//! The processor's own counter is [`crate::counter`]'s. Weakness: the kernel's file times are not virtual.
 
 use crate::next::{Next, next};
 use crate::state::{BUSY, OPEN, enter, gate, leave, simulation};
@@ -35,6 +35,11 @@ pub(crate) fn host_now() -> Duration {
 
 fn ticks_per_microsecond() -> f64 {
     simulation().configuration.machine.megahertz.value * TICKS_PER_CYCLE as f64
+}
+
+/// What the processor's counter says when the program begins: a step a cycle since the monotonic clock's zero.
+pub(crate) fn cycles_at_start() -> u64 {
+    (STARTED.as_micros() as f64 * simulation().configuration.machine.megahertz.value) as u64
 }
 
 /// How long so many ticks are.

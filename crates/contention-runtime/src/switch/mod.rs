@@ -15,6 +15,7 @@
 //! | `with_caller!` and its kin | entry points that pass their own return address, or more, on |
 //! | `started!`, `prepared!`, `passing!` | the program's start, and entry points that leave no frame |
 //! | `interrupted_at(context)` | the instruction that a signal interrupted |
+//! | `refuse_counter`, `counter`, `counter_read`, `answer_counter` | the processor's counter: have reading it fault, and answer the fault |
 //! | `compare_exchange_16` | on 16 bytes |
 //!
 //! # Concurrency

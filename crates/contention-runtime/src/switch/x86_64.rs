@@ -267,6 +267,68 @@ pub(crate) unsafe fn interrupted_at(context: *mut libc::c_void) -> u64 {
     }
 }
 
+/// Has the kernel refuse the calling thread the processor's counter, or allow it again; false: it cannot. The
+/// kernel's `PR_SET_TSC`: a refused read is a SIGSEGV. A child, and a program that takes this one's place,
+/// inherit it.
+pub(crate) fn refuse_counter(refuse: bool) -> bool {
+    let how = if refuse { libc::PR_TSC_SIGSEGV } else { libc::PR_TSC_ENABLE };
+    // SAFETY: sets a flag of the thread.
+    unsafe {
+        system_call(libc::SYS_prctl, [libc::PR_SET_TSC as usize, how as usize, 0, 0, 0, 0]) == 0
+    }
+}
+
+/// The processor's counter.
+pub(crate) fn counter() -> u64 {
+    // SAFETY: reads a register; the caller was not refused it.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// Of the instruction that a SIGSEGV interrupted, its length, if it reads the processor's counter.
+///
+/// # Safety
+/// `context` is what the kernel gave a handler of SIGSEGV as its third argument.
+pub(crate) unsafe fn counter_read(context: *mut libc::c_void) -> Option<u64> {
+    const GENERAL_PROTECTION: i64 = 13;
+    // SAFETY: by this function's own contract; that fault comes from an instruction that was fetched, so its
+    // bytes are readable: two at least, and a third where the first two begin one of three.
+    unsafe {
+        let registers = &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+        if registers[libc::REG_TRAPNO as usize] != GENERAL_PROTECTION {
+            return None;
+        }
+        let at = registers[libc::REG_RIP as usize] as *const u8;
+        match (*at, *at.add(1)) {
+            (0x0f, 0x31) => Some(2),                       // rdtsc
+            (0x0f, 0x01) if *at.add(2) == 0xf9 => Some(3), // rdtscp
+            _ => None,
+        }
+    }
+}
+
+/// Lets the interrupted code go on after that instruction, as if it had read `value` on this core and node.
+///
+/// # Safety
+/// As [`counter_read`], which said that it has `bytes`.
+pub(crate) unsafe fn answer_counter(
+    context: *mut libc::c_void,
+    bytes: u64,
+    value: u64,
+    (core, node): (u32, u32),
+) {
+    // SAFETY: by this function's own contract; the kernel loads these registers when the handler returns.
+    unsafe {
+        let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+        registers[libc::REG_RAX as usize] = (value & 0xffff_ffff) as i64;
+        registers[libc::REG_RDX as usize] = (value >> 32) as i64;
+        if bytes == 3 {
+            // As Linux sets it up for its own use: the node above the core's twelve bits.
+            registers[libc::REG_RCX as usize] = i64::from(node << 12 | core & 0xfff);
+        }
+        registers[libc::REG_RIP as usize] += bytes as i64;
+    }
+}
+
 /// `if *cell == old { *cell = new }`, atomically on 16 bytes; returns what was there.
 ///
 /// # Safety
