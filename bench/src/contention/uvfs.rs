@@ -16,11 +16,11 @@ use uvfs_contention::sweep::Work;
 
 /// What it is, the program, its mode, operations of a thread.
 const CASES: [(&str, &str, &str, usize); 9] = [
-    ("warm walk, by components", "contention_walk", "components", 1000),
-    ("warm walk, whole paths", "contention_walk", "whole", 1000),
-    ("warm walk, missing name", "contention_walk", "missing", 1000),
-    ("page lookup, one file", "contention_pages", "shared", 1000),
-    ("page lookup, own files", "contention_pages", "own", 1000),
+    ("warm walk, by components", "contention_walk", "components", 2000),
+    ("warm walk, whole paths", "contention_walk", "whole", 2000),
+    ("warm walk, missing name", "contention_walk", "missing", 2000),
+    ("page lookup, one file", "contention_pages", "shared", 2000),
+    ("page lookup, own files", "contention_pages", "own", 2000),
     ("insert, own directories", "contention_names", "insert", 60),
     ("insert, one directory", "contention_names", "insert-shared", 60),
     ("remove, own directories", "contention_names", "remove", 60),
