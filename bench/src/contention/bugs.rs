@@ -123,9 +123,10 @@ fn changes(tables_of_lines: &[LineTable]) -> Vec<String> {
         let mut rows: Vec<_> = table.rows.iter().filter(|row| row.object.is_none()).collect();
         rows.sort_by(|one, other| other.share.mean.total_cmp(&one.share.mean));
         let (name, prefix) = plain(&table.structure);
-        let own = rows.iter().map(|row| {
+        // Counts of an `Arc` are not the type's to move.
+        let own = rows.iter().filter_map(|row| {
             let field = row.field.trim_start_matches("[*].");
-            field.strip_prefix(prefix).unwrap_or(field).to_owned()
+            field.strip_prefix(prefix).map(str::to_owned)
         });
         let mut fields: Vec<String> = Vec::new();
         for field in own {

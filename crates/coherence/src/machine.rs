@@ -30,6 +30,8 @@ pub enum Source {
     Measured,
     /// Taken from what is published, or chosen.
     Assumed,
+    /// Assumed, and multiplied as a number that was measured and that it keeps its ratio to.
+    Scaled,
 }
 
 /// One number of a machine.
@@ -51,6 +53,11 @@ impl Parameter {
     /// A number that was measured.
     pub const fn measured(value: f64) -> Self {
         Self { value, source: Source::Measured }
+    }
+
+    /// An assumed number that follows a measured one.
+    pub const fn scaled(value: f64) -> Self {
+        Self { value, source: Source::Scaled }
     }
 }
 
@@ -248,6 +255,7 @@ impl Machine {
             let source = match parameter.source {
                 Source::Measured => "measured",
                 Source::Assumed => "assumed",
+                Source::Scaled => "scaled",
             };
             let _ = writeln!(
                 text,
@@ -332,7 +340,7 @@ impl Machine {
     pub fn assumed(&self) -> Vec<String> {
         let mut names = Vec::new();
         parameters!(self, |name: &str, parameter: Parameter, _, _, _| {
-            if parameter.source == Source::Assumed {
+            if parameter.source != Source::Measured {
                 names.push(name.to_string());
             }
         });
@@ -472,11 +480,14 @@ mod tests {
         machine.distances = vec![vec![10, 15, 30], vec![15, 10, 30], vec![30, 30, 10]];
         machine.latency.hit = Parameter::measured(0.625);
         machine.cost.time_slice = Parameter::measured(1.0e7);
+        machine.latency.remote_memory = Parameter::scaled(410.0);
         let text = machine.to_toml();
         assert_eq!(Machine::from_toml(&text), Ok(machine.clone()), "{text}");
         assert!(text.contains("hit = { value = 0.625, source = \"measured\" }"), "{text}");
         assert!(!machine.assumed().contains(&"latency.hit".to_string()));
         assert!(machine.assumed().contains(&"latency.atomic".to_string()));
+        // What only follows a measured number was measured by nobody.
+        assert!(machine.assumed().contains(&"latency.remote_memory".to_string()));
     }
 
     #[test]

@@ -328,7 +328,10 @@ pub struct Sample {
     pub writer: Option<(u32, u64)>,
 }
 
-/// All accesses to one place of a contended line, hits included.
+/// Of one object and seed a profile has the heat of at most so many places: the most visited.
+pub const HEAT_PLACES_MAX: usize = 2048;
+
+/// All accesses to one place of a contended line, hits included. See [`HEAT_PLACES_MAX`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Heat {
     /// Of the run.

@@ -16,7 +16,8 @@ use crate::objects::finish;
 use crate::state::{OFF, RECORDING, end, exists, gate, simulation};
 use uvfs_coherence::TICKS_PER_CYCLE;
 use uvfs_coherence::profile::{
-    FORMAT, Heat, Lock, Meta, Mode, Object, Place, Profile, Run, Sample, Site, Thread,
+    FORMAT, HEAT_PLACES_MAX, Heat, Lock, Meta, Mode, Object, Place, Profile, Run, Sample, Site,
+    Thread,
 };
 
 /// Ends the simulation and writes its profile. A second call does nothing, nor does one in a child that a
@@ -159,10 +160,9 @@ fn profile(status: Option<i32>) -> Profile {
 
 /// Of a large object, such as an array that all cores read, only the hottest places are reported.
 fn hottest(mut heat: Vec<crate::samples::Heat>) -> Vec<crate::samples::Heat> {
-    const MOST: usize = 2048;
-    if heat.len() > MOST {
+    if heat.len() > HEAT_PLACES_MAX {
         heat.sort_by_key(|heat| std::cmp::Reverse(heat.reads + heat.writes + heat.updates));
-        heat.truncate(MOST);
+        heat.truncate(HEAT_PLACES_MAX);
     }
     heat
 }

@@ -9,10 +9,11 @@
 //!
 //! # Why
 //! A parameter that was measured says so in the machine file and in every report; one that could not be
-//! stays assumed, with the reason beside it. The middle of many batches is taken, so that other work on
+//! stays assumed, with the reason beside it; if it has a fixed ratio to one that was measured, it follows that
+//! one and is called scaled, so that no node's memory is nearer to others than to itself. The middle of many batches is taken, so that other work on
 //! the machine widens the spread rather than moving the value. Weakness: what cannot be told apart from
-//! outside stays assumed: occupancies, cache sizes, a hit's cost under overlap; and a guest of a
-//! hypervisor measures what it is given.
+//! outside stays assumed: occupancies, cache sizes, what a hit, a call and a step of computing cost under
+//! overlap; and a guest of a hypervisor measures what it is given.
 
 mod native;
 
@@ -20,7 +21,7 @@ pub use native::Native;
 
 use crate::error::Error;
 use serde::Serialize;
-use uvfs_coherence::machine::{Machine, Parameter};
+use uvfs_coherence::machine::{Machine, Parameter, Source};
 
 /// What can be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -30,15 +31,18 @@ pub enum Quantity {
     Megahertz,
     LocalTransfer,
     RemoteTransfer,
+    LastLevel,
     LocalMemory,
     RemoteMemory,
     Atomic,
     Pause,
+    FutexWait,
     FutexWake,
     WakeLatency,
     ThreadCreate,
     ThreadStart,
     YieldNow,
+    ReadClock,
     Allocate,
     SystemCall,
     ContextSwitch,
@@ -46,19 +50,22 @@ pub enum Quantity {
 
 impl Quantity {
     /// All, in the order of measuring: the clock comes first.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::Megahertz,
         Self::LocalTransfer,
         Self::RemoteTransfer,
+        Self::LastLevel,
         Self::LocalMemory,
         Self::RemoteMemory,
         Self::Atomic,
         Self::Pause,
+        Self::FutexWait,
         Self::FutexWake,
         Self::WakeLatency,
         Self::ThreadCreate,
         Self::ThreadStart,
         Self::YieldNow,
+        Self::ReadClock,
         Self::Allocate,
         Self::SystemCall,
         Self::ContextSwitch,
@@ -70,15 +77,18 @@ impl Quantity {
             Self::Megahertz => "megahertz",
             Self::LocalTransfer => "latency.local_transfer",
             Self::RemoteTransfer => "latency.remote_transfer",
+            Self::LastLevel => "latency.last_level",
             Self::LocalMemory => "latency.local_memory",
             Self::RemoteMemory => "latency.remote_memory",
             Self::Atomic => "latency.atomic",
             Self::Pause => "cost.pause",
+            Self::FutexWait => "cost.futex_wait",
             Self::FutexWake => "cost.futex_wake",
             Self::WakeLatency => "cost.wake_latency",
             Self::ThreadCreate => "cost.thread_create",
             Self::ThreadStart => "cost.thread_start",
             Self::YieldNow => "cost.yield_now",
+            Self::ReadClock => "cost.read_clock",
             Self::Allocate => "cost.allocate",
             Self::SystemCall => "cost.system_call",
             Self::ContextSwitch => "cost.context_switch",
@@ -91,15 +101,18 @@ impl Quantity {
             Self::Megahertz => &mut machine.megahertz,
             Self::LocalTransfer => &mut latency.local_transfer,
             Self::RemoteTransfer => &mut latency.remote_transfer,
+            Self::LastLevel => &mut latency.last_level,
             Self::LocalMemory => &mut latency.local_memory,
             Self::RemoteMemory => &mut latency.remote_memory,
             Self::Atomic => &mut latency.atomic,
             Self::Pause => &mut cost.pause,
+            Self::FutexWait => &mut cost.futex_wait,
             Self::FutexWake => &mut cost.futex_wake,
             Self::WakeLatency => &mut cost.wake_latency,
             Self::ThreadCreate => &mut cost.thread_create,
             Self::ThreadStart => &mut cost.thread_start,
             Self::YieldNow => &mut cost.yield_now,
+            Self::ReadClock => &mut cost.read_clock,
             Self::Allocate => &mut cost.allocate,
             Self::SystemCall => &mut cost.system_call,
             Self::ContextSwitch => &mut cost.context_switch,
@@ -114,7 +127,7 @@ pub struct Row {
     pub quantity: Quantity,
     /// Its path in the machine file.
     pub path: &'static str,
-    /// In cycles, the clock in megahertz: measured, or the base's.
+    /// In cycles, the clock in megahertz: measured, the base's, or the base's in the ratio of another.
     pub parameter: Parameter,
     /// Of the batches, the tenth and the ninetieth of a hundred; `None` if it was not measured.
     pub spread: Option<(f64, f64)>,
@@ -131,8 +144,15 @@ pub struct Calibration {
     pub rows: Vec<Row>,
 }
 
+/// What is not measured keeps its ratio to what is: the first to the second.
+const FOLLOWS: [(Quantity, Quantity); 2] = [
+    (Quantity::RemoteMemory, Quantity::LocalMemory),
+    (Quantity::RemoteTransfer, Quantity::LocalTransfer),
+];
+
 /// Measures every quantity. `measure` gives samples in nanoseconds, the clock's in megahertz; an error of
-/// it leaves the base's value, which is then assumed.
+/// it leaves the base's value, which is then assumed, or scaled if it has a ratio to one that was measured. A
+/// time slice keeps its length in seconds. What is remote is at least as dear as what is local.
 ///
 /// # Errors
 /// A clock that cannot be measured: nothing else could be told in cycles.
@@ -184,7 +204,46 @@ pub fn calibrate(
         let parameter = *quantity.parameter(&mut machine);
         rows.push(Row { quantity, path: quantity.path(), parameter, spread, reason });
     }
+    for (remote, local) in FOLLOWS {
+        follow(base, &mut machine, &mut rows, remote, local);
+    }
+    let slice = base.cost.time_slice.value / base.megahertz.value * machine.megahertz.value;
+    machine.cost.time_slice = Parameter::scaled(round(slice));
     Ok(Calibration { machine, rows })
+}
+
+/// Puts `remote` into its ratio to a measured `local`, and never below it.
+fn follow(
+    base: &Machine,
+    machine: &mut Machine,
+    rows: &mut [Row],
+    remote: Quantity,
+    local: Quantity,
+) {
+    let was = |quantity: Quantity| quantity.parameter(&mut base.clone()).value;
+    let anchor = *local.parameter(machine);
+    let parameter = remote.parameter(machine);
+    let Some(row) = rows.iter_mut().find(|row| row.quantity == remote) else { return };
+    let why = match (anchor.source, parameter.source) {
+        (_, Source::Measured) if parameter.value < anchor.value => {
+            "measured as nearer than what is local, so taken as equal".to_owned()
+        }
+        (_, Source::Measured) => return,
+        (Source::Measured, _) => {
+            let ratio = (was(remote) / was(local).max(f64::MIN_POSITIVE)).max(1.0);
+            *parameter = Parameter::scaled(round(anchor.value * ratio));
+            let reason = row.reason.take().unwrap_or_default();
+            format!("{reason}; in its ratio to {}", local.path())
+        }
+        _ if parameter.value < anchor.value => {
+            "nearer than what is local, so taken as equal".to_owned()
+        }
+        _ => return,
+    };
+    if parameter.value < anchor.value {
+        *parameter = Parameter::scaled(anchor.value);
+    }
+    (row.parameter, row.spread, row.reason) = (*parameter, None, Some(why));
 }
 
 /// Three digits are more than a measurement is worth.
@@ -200,7 +259,6 @@ fn round(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uvfs_coherence::machine::Source;
 
     #[test]
     fn what_is_measured_says_so_and_the_rest_stays_assumed() {
@@ -217,7 +275,7 @@ mod tests {
         assert_eq!(machine.megahertz, Parameter::measured(2000.0));
         assert_eq!(machine.latency.local_transfer, Parameter::measured(100.0));
         assert_eq!(machine.latency.atomic, Parameter::measured(17.5));
-        assert_eq!(machine.latency.remote_transfer, base.latency.remote_transfer);
+        assert_eq!(machine.latency.remote_memory, base.latency.remote_memory);
         assert_eq!(machine.occupancy, base.occupancy);
         let row = |wanted| calibration.rows.iter().find(|row| row.quantity == wanted).unwrap();
         assert_eq!(row(Quantity::LocalTransfer).spread, Some((80.0, 120.0)));
@@ -225,6 +283,64 @@ mod tests {
         assert!(row(Quantity::Pause).reason.as_deref().unwrap().contains("three batches"));
         assert_eq!(row(Quantity::Pause).parameter.source, Source::Assumed);
         assert_eq!(calibration.rows.len(), Quantity::ALL.len());
+    }
+
+    /// A calibration at 1000 megahertz of what is in `measured`.
+    fn of(base: &Machine, measured: &[(Quantity, f64)]) -> Calibration {
+        calibrate(base, |quantity| {
+            let own = measured.iter().find(|(one, _)| *one == quantity);
+            match (quantity, own) {
+                (_, Some((_, value))) => Ok(vec![*value; 5]),
+                (Quantity::Megahertz, _) => Ok(vec![1000.0; 5]),
+                _ => Err(Error::new("there is one node")),
+            }
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn what_is_remote_follows_what_is_local() {
+        // A guest measured 460 cycles for its memory; the assumed 380 of another node's were nearer.
+        let base = Machine::default();
+        let found = of(&base, &[(Quantity::LocalMemory, 460.0), (Quantity::LocalTransfer, 60.0)]);
+        let latency = &found.machine.latency;
+        assert_eq!(latency.local_memory, Parameter::measured(460.0));
+        assert_eq!(latency.remote_memory, Parameter::scaled(760.0));
+        assert_eq!(latency.remote_transfer, Parameter::scaled(245.0));
+        // A millisecond stays one.
+        assert_eq!(found.machine.cost.time_slice, Parameter::scaled(1e6));
+        let row = found.rows.iter().find(|row| row.quantity == Quantity::RemoteMemory).unwrap();
+        assert_eq!(row.parameter, latency.remote_memory);
+        let reason = row.reason.as_deref().unwrap();
+        assert_eq!(reason, "there is one node; in its ratio to latency.local_memory");
+        assert!(found.machine.assumed().contains(&"latency.remote_memory".to_owned()));
+        assert_eq!(Machine::from_toml(&found.machine.to_toml()), Ok(found.machine.clone()));
+    }
+
+    #[test]
+    fn nothing_remote_is_nearer_than_the_local() {
+        let mut odd = Machine::default();
+        odd.latency.remote_memory.value = 100.0;
+        for base in [Machine::default(), odd] {
+            for measured in [
+                &[][..],
+                &[(Quantity::LocalMemory, 1000.0)],
+                &[(Quantity::RemoteMemory, 50.0)],
+                &[(Quantity::LocalMemory, 300.0), (Quantity::RemoteMemory, 290.0)],
+                &[(Quantity::LocalTransfer, 900.0), (Quantity::RemoteTransfer, 20.0)],
+            ] {
+                let latency = of(&base, measured).machine.latency;
+                assert!(latency.remote_memory.value >= latency.local_memory.value, "{measured:?}");
+                assert!(latency.remote_transfer.value >= latency.local_transfer.value);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_measured_on_both_sides_stays() {
+        let both = [(Quantity::LocalMemory, 200.0), (Quantity::RemoteMemory, 290.0)];
+        let latency = of(&Machine::default(), &both).machine.latency;
+        assert_eq!(latency.remote_memory, Parameter::measured(290.0));
     }
 
     #[test]

@@ -7,14 +7,20 @@
 //! comm  tid [cpu] time:  event:  addr data_src |OP LOAD|LVL L3 hit|SNP HitM|TLB ...|LCK No|BLK N/A  weight  ip sym (dso)
 //! ```
 //! A pid before the tid, a period before the event, `+0x1f` behind the symbol and numbers behind the weight
-//! (`ins_lat`, `retire_lat`) may be there; cpu, time, weight and dso may be missing. With `-g`, call chains
-//! follow on lines of their own and end with an empty one. Lines that begin with `#` are skipped. Levels
-//! and snoops are understood as perf has printed them since 4.1, on Intel, AMD (IBS) and Arm (SPE):
-//! * a snoop of `HitM`, `Fwd` or `Peer`, or a cache of a `Remote` place: a transfer;
+//! (`ins_lat`, `retire_lat`, `p_stage_cyc`) may be there; cpu, time, weight and dso may be missing. With `-g`,
+//! call chains follow on lines of their own and end with an empty one. Lines that begin with `#` are skipped.
+//! Levels and snoops are understood as perf has printed them since 4.1 (before 5.18 without `|OP` and
+//! `|LVL`), on Intel, AMD (IBS) and Arm (SPE):
+//! * a snoop of `HitM`, `Fwd` or `Peer`, or a cache of a `Remote` place: a transfer; a `Remote core, same
+//!   node` is near;
 //! * `RAM`, `PMEM`, `CXL`, or a miss of the last level: memory;
 //! * `L3` or `Any cache` without such a snoop: the last level;
 //! * `L1`, `L2`, `LFB`: a hit, which is counted among the accesses of its place;
-//! * anything else, and stores, of which hardware does not tell how they were answered: an access only.
+//! * anything else, and stores, of which hardware does not tell how they were answered: an access only. The
+//!   words are counted.
+//!
+//! Samples that are no access to data are counted apart: instructions of other kinds (most of what IBS
+//! takes), prefetches, those without an address, and what SPE says again under another event.
 //!
 //! # Boundary
 //! Text in, profile out. Nothing is looked up in the program: a place of code is what perf calls it, its
@@ -47,15 +53,22 @@ use uvfs_coherence::profile::{
 pub struct Imported {
     /// With [`Mode::Imported`] and one run.
     pub profile: Profile,
-    /// Samples that were read.
+    /// Accesses that were read.
     pub samples: u64,
     /// Lines that were not understood, and the first of them.
     pub unknown: u64,
     /// Its number and text.
     pub first_unknown: Option<(u64, String)>,
-    /// Loads of which perf does not know the level.
+    /// Accesses, stores apart, of whose level perf's words say nothing.
     pub unclear: u64,
+    /// The words of these, the commonest first, at most eight, with how often.
+    pub unclear_levels: Vec<(String, u64)>,
+    /// Samples that are no access to data.
+    pub others: u64,
 }
+
+/// Words for levels that are kept.
+const LEVELS: usize = 8;
 
 /// Cycles a bucket of the histogram.
 const WIDTH: u64 = 16;
@@ -74,10 +87,10 @@ pub fn perf_script(text: &str) -> Result<Imported, Error> {
 /// A failed read; no samples; more than half of the lines not understood.
 pub fn read(mut input: impl BufRead, name: &str, line_bytes: u64) -> Result<Imported, Error> {
     let mut sums = Sums::new(line_bytes.max(1));
-    let (mut number, mut unknown, mut known) = (0_u64, 0_u64, 0_u64);
-    let mut first_unknown = None;
-    // A head whose call chain follows.
-    let mut pending: Option<Parsed> = None;
+    let mut number = 0_u64;
+    let mut unknown = Unknown::default();
+    // A head whose call chain follows, with the number of its line.
+    let mut pending: Option<(u64, Parsed)> = None;
     let mut bytes = Vec::new();
     loop {
         bytes.clear();
@@ -91,54 +104,74 @@ pub fn read(mut input: impl BufRead, name: &str, line_bytes: u64) -> Result<Impo
         let text = String::from_utf8_lossy(&bytes);
         let text = text.trim_end();
         if text.is_empty() || text.starts_with('#') {
-            known += finish(pending.take(), &mut sums);
+            finish(pending.take(), &mut sums, &mut unknown);
             continue;
         }
         if let Some(parsed) = head(text) {
-            known += finish(pending.take(), &mut sums);
-            if parsed.frames.is_empty() {
-                pending = Some(parsed);
-            } else {
-                known += finish(Some(parsed), &mut sums);
+            finish(pending.replace((number, parsed)), &mut sums, &mut unknown);
+            if pending.as_ref().is_some_and(|(_, parsed)| !parsed.frames.is_empty()) {
+                finish(pending.take(), &mut sums, &mut unknown);
             }
             continue;
         }
         match (&mut pending, frame(text)) {
-            (Some(parsed), Some(called)) if text.starts_with([' ', '\t']) => {
+            (Some((_, parsed)), Some(called)) if text.starts_with([' ', '\t']) => {
                 parsed.frames.push(called);
             }
-            _ => {
-                unknown += 1;
-                if first_unknown.is_none() {
-                    first_unknown = Some((number, text.chars().take(120).collect()));
-                }
-            }
+            _ => unknown.add(number, text),
         }
     }
-    known += finish(pending.take(), &mut sums);
+    finish(pending.take(), &mut sums, &mut unknown);
     let hint =
         "make it with: perf script -F comm,pid,tid,cpu,time,event,ip,sym,dso,addr,data_src,weight";
+    let known = sums.accesses + sums.others;
+    let Unknown { count: unknown, first: first_unknown } = unknown;
     if let Some((line, text)) = first_unknown.as_ref().filter(|_| unknown > known) {
         return Err(Error::new(format!(
             "{name}: {unknown} of {} lines are no samples, the first is line {line}, `{text}`; {hint}",
             unknown + known
         )));
     }
-    if known == 0 {
-        return Err(Error::new(format!("{name}: no samples; {hint}")));
+    if sums.accesses == 0 {
+        let none = match sums.others {
+            0 => "no samples".to_owned(),
+            others => format!("none of {others} samples is an access to data"),
+        };
+        return Err(Error::new(format!("{name}: {none}; {hint}")));
     }
-    let (samples, unclear) = (known, sums.unclear);
-    Ok(Imported { profile: sums.profile(), samples, unknown, first_unknown, unclear })
+    let (samples, others, unclear) = (sums.accesses, sums.others, sums.unclear);
+    let mut unclear_levels: Vec<_> = std::mem::take(&mut sums.unclear_levels).into_iter().collect();
+    unclear_levels.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    unclear_levels.truncate(LEVELS);
+    let profile = sums.profile();
+    Ok(Imported { profile, samples, unknown, first_unknown, unclear, unclear_levels, others })
+}
+
+/// Lines that were not understood.
+#[derive(Debug, Default)]
+struct Unknown {
+    count: u64,
+    first: Option<(u64, String)>,
+}
+
+impl Unknown {
+    fn add(&mut self, number: u64, text: &str) {
+        self.count += 1;
+        if self.first.is_none() {
+            self.first = Some((number, text.chars().take(120).collect()));
+        }
+    }
 }
 
 /// Counts a sample if it is whole; one without an instruction's address is none.
-fn finish(parsed: Option<Parsed>, sums: &mut Sums) -> u64 {
-    match parsed {
-        Some(parsed) if !parsed.frames.is_empty() => {
-            sums.add(&parsed);
-            1
+fn finish(parsed: Option<(u64, Parsed)>, sums: &mut Sums, unknown: &mut Unknown) {
+    let Some((number, parsed)) = parsed else { return };
+    match parsed.operation {
+        None => sums.others += 1,
+        Some(_) if parsed.frames.is_empty() => {
+            unknown.add(number, &format!("{}: no instruction address", parsed.command));
         }
-        _ => 0,
+        Some(operation) => sums.add(&parsed, operation),
     }
 }
 
@@ -158,7 +191,10 @@ struct Sums {
     threads: BTreeMap<u32, Working>,
     transferred: BTreeSet<u32>,
     commands: BTreeSet<String>,
+    accesses: u64,
+    others: u64,
     unclear: u64,
+    unclear_levels: BTreeMap<String, u64>,
     time: Option<(f64, f64)>,
     cores: usize,
     far: bool,
@@ -201,7 +237,10 @@ impl Sums {
             threads: BTreeMap::new(),
             transferred: BTreeSet::new(),
             commands: BTreeSet::new(),
+            accesses: 0,
+            others: 0,
             unclear: 0,
+            unclear_levels: BTreeMap::new(),
             time: None,
             cores: 1,
             far: false,
@@ -219,10 +258,10 @@ impl Sums {
         }
     }
 
-    fn site(&mut self, parsed: &Parsed) -> SiteId {
+    fn site(&mut self, parsed: &Parsed, operation: Operation) -> SiteId {
         let first = &parsed.frames[0];
         let place = Place { module: self.module(&first.module), offset: first.address };
-        if let Some(id) = self.sites.get(&(place, parsed.operation)) {
+        if let Some(id) = self.sites.get(&(place, operation)) {
             return *id;
         }
         let id = SiteId(self.site_records.len() as u32);
@@ -232,24 +271,25 @@ impl Sums {
             .collect();
         let named =
             |frame: &line::Called| Frame { function: frame.symbol.clone(), source: String::new() };
-        let locked = parsed.operation == Operation::CompareExchange;
+        let locked = operation == Operation::CompareExchange;
         self.site_records.push(Site {
             seed: 0,
             id: id.0,
             place,
             callers,
-            operation: parsed.operation,
+            operation,
             bytes: 0,
             ordering: if locked { Ordering::SequentiallyConsistent } else { Ordering::Plain },
             frames: parsed.frames.iter().map(named).collect(),
             function: first.symbol.clone(),
         });
-        self.sites.insert((place, parsed.operation), id);
+        self.sites.insert((place, operation), id);
         id
     }
 
-    fn add(&mut self, parsed: &Parsed) {
-        let site = self.site(parsed);
+    fn add(&mut self, parsed: &Parsed, operation: Operation) {
+        self.accesses += 1;
+        let site = self.site(parsed, operation);
         let (line, offset) = (parsed.address / self.line_bytes, parsed.address % self.line_bytes);
         let next = self.objects.len() as u32;
         let object = *self.objects.entry(line).or_insert(next);
@@ -268,7 +308,7 @@ impl Sums {
         }
         thread.accesses += 1;
         let warm = self.heat.entry((object, offset)).or_default();
-        match parsed.operation {
+        match operation {
             Operation::Load => warm.reads += 1,
             Operation::Store => warm.writes += 1,
             _ => warm.updates += 1,
@@ -277,7 +317,17 @@ impl Sums {
         let class = match parsed.answer {
             Answer::Hit => return,
             Answer::Unknown => {
-                self.unclear += u64::from(parsed.operation != Operation::Store);
+                if operation != Operation::Store {
+                    self.unclear += 1;
+                    let room = self.unclear_levels.len() < 8 * LEVELS;
+                    match self.unclear_levels.get_mut(&parsed.level) {
+                        Some(count) => *count += 1,
+                        None if room => {
+                            self.unclear_levels.insert(parsed.level.clone(), 1);
+                        }
+                        None => {}
+                    }
+                }
                 return;
             }
             Answer::Miss(class) => class,
@@ -499,6 +549,26 @@ bench 4711/4712 [003] 65.714341:  1 mem_load:ppp:  1048 629800842 |OP LOAD|LVL N
         assert!(refused.contains("perf script -F"), "{refused}");
         assert!(perf_script("").unwrap_err().to_string().contains("no samples"));
         assert!(perf_script("# only a comment\n").is_err());
+    }
+
+    #[test]
+    fn what_is_no_access_is_counted_apart() {
+        // IBS takes more samples of instructions without an access than of such with one; they once were
+        // taken for loads of address zero, or had the text refused.
+        let other = "a 1 [000] 1.0: ibs_op//: 0 1e05080021 |OP N/A|LVL N/A|SNP N/A|TLB N/A|LCK N/A|BLK  N/A 0 401136 f (b)\n";
+        let load = "a 1 [000] 2.0: ibs_op//: 7f00 629100142 |OP LOAD|LVL LX hit|SNP N/A|TLB L1 hit|LCK N/A|BLK  N/A 9 401136 f (b)\n";
+        let chained = "a 1 [000] 3.0: ibs_op//: 0 21 |OP EXEC|LVL L1 hit|SNP N/A|TLB N/A|LCK N/A|BLK  N/A 0\n\t401136 f (b)\n\n";
+        let found = perf_script(&format!("{}{load}{chained}", other.repeat(3))).unwrap();
+        assert_eq!((found.samples, found.others, found.unknown), (1, 4, 0));
+        assert_eq!((found.unclear, found.unclear_levels), (1, vec![("LX hit".to_owned(), 1)]));
+        assert_eq!(found.profile.runs[0].accesses, 1);
+        let refused = perf_script(other).unwrap_err().to_string();
+        assert!(refused.contains("none of 1 samples is an access to data"), "{refused}");
+        let bare =
+            "a 1 [000] 2.0: ev: 7f00 62 |OP LOAD|LVL L1 hit|SNP N/A|TLB L1 hit|LCK No|BLK  N/A 9\n";
+        let found = perf_script(&format!("{load}{bare}")).unwrap();
+        let first = (2, "a: no instruction address".to_owned());
+        assert_eq!((found.unknown, found.first_unknown), (1, Some(first)));
     }
 
     #[test]

@@ -11,10 +11,12 @@
 //! in a row (`[Super]`) or behind an `Arc` (`ArcInner<Super>`, field `data.lock`). One function makes
 //! that name. Weakness: two types of the same short name are one here.
 
+use crate::analysis::references::References;
 use crate::analysis::{Estimate, fields, index};
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use uvfs_coherence::Profile;
-use uvfs_coherence::profile::{Lock, Object, Run, Sample, Site, Type};
+use uvfs_coherence::profile::{Lock, Object, Run, Sample};
 
 /// What one place cost under one seed.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -81,11 +83,17 @@ impl Spot {
 /// A profile with its references resolved.
 pub(crate) struct Places<'p> {
     pub(crate) profile: &'p Profile,
-    pub(crate) line_bytes: u64,
+    references: References<'p>,
     seeds: BTreeMap<u64, usize>,
-    objects: BTreeMap<(u64, u32), &'p Object>,
-    sites: BTreeMap<(u64, u32), &'p Site>,
-    types: BTreeMap<u32, &'p Type>,
+}
+
+/// Places are the references with their names.
+impl<'p> Deref for Places<'p> {
+    type Target = References<'p>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.references
+    }
 }
 
 impl<'p> Places<'p> {
@@ -93,11 +101,8 @@ impl<'p> Places<'p> {
         let seeds = profile.runs.iter().enumerate();
         Self {
             profile,
-            line_bytes: profile.meta.machine.line_bytes.max(1),
+            references: References::new(profile),
             seeds: seeds.map(|(index, run)| (run.seed, index)).collect(),
-            objects: profile.objects.iter().map(|one| ((one.seed, one.id), one)).collect(),
-            sites: profile.sites.iter().map(|one| ((one.seed, one.id), one)).collect(),
-            types: profile.types.iter().map(|one| (one.id, one)).collect(),
         }
     }
 
@@ -109,18 +114,6 @@ impl<'p> Places<'p> {
     /// Which run has this seed.
     pub(crate) fn seed(&self, seed: u64) -> Option<usize> {
         self.seeds.get(&seed).copied()
-    }
-
-    pub(crate) fn object(&self, seed: u64, id: u32) -> Option<&'p Object> {
-        self.objects.get(&(seed, id)).copied()
-    }
-
-    pub(crate) fn site(&self, seed: u64, id: u32) -> Option<&'p Site> {
-        self.sites.get(&(seed, id)).copied()
-    }
-
-    pub(crate) fn type_of(&self, object: &Object) -> Option<&'p Type> {
-        self.types.get(&object.type_id?).copied()
     }
 
     /// What lies at `offset` of `object`; of a row, the field of its element.
@@ -155,11 +148,6 @@ impl<'p> Places<'p> {
         Some(self.spot(self.object(lock.seed, lock.object)?, lock.offset))
     }
 
-    /// The number of the real line in its run's address space.
-    pub(crate) fn line(&self, object: &Object, offset: u64) -> u64 {
-        object.address.wrapping_add(offset) / self.line_bytes
-    }
-
     /// What a line is called in every run: the structure in it and which of its lines. The lines of a row
     /// of elements smaller than a line are one.
     pub(crate) fn line_name(&self, object: &Object, offset: u64) -> String {
@@ -180,14 +168,7 @@ impl<'p> Places<'p> {
 
     /// The function of a site, as tables print it.
     pub(crate) fn function(&self, seed: u64, id: u32) -> Option<String> {
-        let site = self.site(seed, id)?;
-        if !site.function.is_empty() {
-            return Some(site.function.clone());
-        }
-        match site.frames.first() {
-            Some(frame) if !frame.function.is_empty() => Some(frame.function.clone()),
-            _ => Some(format!("module {}+{:#x}", site.place.module, site.place.offset)),
-        }
+        Some(self.references.function(self.site(seed, id)?))
     }
 
     /// All names under which rules may ask for a site: its printed one and those of its frames.

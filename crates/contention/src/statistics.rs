@@ -13,6 +13,7 @@
 //! of two states by the seed it is wide, and only the single values show why.
 
 use crate::analysis::Estimate;
+use crate::analysis::estimate::t_95;
 use serde::Serialize;
 
 /// How far a new mean is from an old one, by Welch: the two may have different spreads and numbers of
@@ -127,45 +128,7 @@ fn welch(old: &Moments, new: &Moments, old_squared: f64, new_squared: f64) -> Op
     let freedom = sum.powi(2)
         / (old_squared.powi(2) / (old.count - 1) as f64
             + new_squared.powi(2) / (new.count - 1) as f64);
-    Some(quantile(freedom) * sum.sqrt())
-}
-
-/// The 97.5 % point of Student's distribution. Between the tabled degrees of freedom its logarithm is
-/// interpolated in their reciprocals: right to one in a thousand from two degrees on, a little wide below.
-fn quantile(freedom: f64) -> f64 {
-    const TABLE: [(f64, f64); 22] = [
-        (1.0, 12.706),
-        (2.0, 4.303),
-        (3.0, 3.182),
-        (4.0, 2.776),
-        (5.0, 2.571),
-        (6.0, 2.447),
-        (7.0, 2.365),
-        (8.0, 2.306),
-        (9.0, 2.262),
-        (10.0, 2.228),
-        (11.0, 2.201),
-        (12.0, 2.179),
-        (13.0, 2.160),
-        (14.0, 2.145),
-        (15.0, 2.131),
-        (17.0, 2.110),
-        (20.0, 2.086),
-        (25.0, 2.060),
-        (30.0, 2.042),
-        (60.0, 2.000),
-        (120.0, 1.980),
-        (1e9, 1.960),
-    ];
-    let freedom = freedom.clamp(1.0, 1e9);
-    let next = TABLE.iter().position(|(at, _)| *at >= freedom).unwrap_or(TABLE.len() - 1);
-    let (high, high_value) = TABLE[next];
-    if high == freedom || next == 0 {
-        return high_value;
-    }
-    let (low, low_value) = TABLE[next - 1];
-    let along = (1.0 / low - 1.0 / freedom) / (1.0 / low - 1.0 / high);
-    low_value * (high_value / low_value).powf(along)
+    Some(t_95(freedom.max(1.0)) * sum.sqrt())
 }
 
 #[cfg(test)]
@@ -218,17 +181,5 @@ mod tests {
         assert_eq!(number(0.5), "0.5000");
         assert_eq!(percent(&Estimate::of(&[0.125])), "12.5 %");
         assert_eq!(text(&Estimate::of(&[2.0, 2.0])), "2.00 +- 0");
-    }
-
-    #[test]
-    fn quantiles_fall_with_the_degrees_of_freedom() {
-        let mut last = f64::INFINITY;
-        for tenth in 10..2000 {
-            let value = quantile(f64::from(tenth) / 10.0);
-            assert!(value <= last, "{value} after {last}");
-            last = value;
-        }
-        close(quantile(7.0), 2.365);
-        close(quantile(1e12), 1.960);
     }
 }

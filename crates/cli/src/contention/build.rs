@@ -37,12 +37,12 @@ fn compile(language: Language, arguments: &CompilerArguments) -> Result<ExitCode
 pub(super) fn cargo(arguments: &CargoArguments) -> Result<ExitCode, Failure> {
     let options = reading::options(&arguments.show)?;
     reading::check_room("--output", arguments.output.as_deref())?;
-    reading::check_room("--html", arguments.show.html.as_deref())?;
+    reading::check_room("--html", arguments.show.form.html.as_deref())?;
     let mut plan = Plan::new("", Vec::new());
     running::set_machine(&mut plan, &arguments.machine)?;
     running::set_seeds(&mut plan, &arguments.seeds);
     plan.output = running::shown(&arguments.show);
-    if !arguments.what_if.is_empty() {
+    if !arguments.layout.what_if.is_empty() {
         let mut found = find(&arguments.words)?;
         (found.machine, found.cores, found.nodes) =
             (machine::of_flags(&arguments.machine)?, plan.cores, plan.nodes);
@@ -50,9 +50,9 @@ pub(super) fn cargo(arguments: &CargoArguments) -> Result<ExitCode, Failure> {
         found.output = plan.output;
         return trying::with_layouts(
             &found,
-            &arguments.what_if,
+            &arguments.layout.what_if,
             arguments.output.as_deref(),
-            arguments.show.json,
+            arguments.show.form.is_json(),
         );
     }
     let setup = Setup::prepare(Invocation::parse(&arguments.words)?)?;
@@ -64,16 +64,16 @@ pub(super) fn cargo(arguments: &CargoArguments) -> Result<ExitCode, Failure> {
         single,
         find: false,
     };
-    let (status, session) = call(&setup, &order, arguments.show.json)?;
+    let (status, session) = call(&setup, &order, arguments.show.form.is_json())?;
     let records = session.records()?;
     let several = records.len() > 1;
     for record in &records {
         if let Some(path) = &record.profile {
-            if several && !arguments.show.json {
+            if several && !arguments.show.form.is_json() {
                 crate::print_line(&format!("\n{}", record.program.display()));
             }
             let mut show = arguments.show.clone();
-            show.html = show.html.map(|page| page_of(&page, record, several));
+            show.form.html = show.form.html.map(|page| page_of(&page, record, several));
             reading::show(&Profile::read(path)?, &show, &options)?;
         }
         for remark in &record.remarks {
@@ -83,7 +83,7 @@ pub(super) fn cargo(arguments: &CargoArguments) -> Result<ExitCode, Failure> {
             eprintln!("uvfs: {}, seed {seed}: {cause}", record.program.display());
         }
         if let Some(path) = &record.profile
-            && !arguments.show.json
+            && !arguments.show.form.is_json()
         {
             eprintln!("uvfs: {}: the profile", path.display());
         }

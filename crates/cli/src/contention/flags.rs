@@ -10,51 +10,51 @@ use std::path::PathBuf;
 const EXIT_STATUS: &str = "\
 Exit status:
   0  done
-  1  refused, failed, or a rule of `gate` is broken; one line on standard error says what and why
+  1  refused, failed, or a rule of `gate` is broken; standard error says why
   2  the command line makes no sense
-  Commands that run a program end with the status of the program, if that is another.";
+  Commands that run a program end with its status, if that is another.";
 
 const OVERVIEW: &str = "\
-The program is compiled with the thread sanitizer's pass, without its runtime; its threads become cores of a
-simulated machine, in virtual time, one after the other and always in the same order for the same seed. What is
-reported is what a stated model says of the program, on this machine and on any other. The kernel, the
-allocator and code that was not compiled with the pass are not seen.
+The program is compiled with the thread sanitizer's pass, without its runtime; its threads become cores of a \
+simulated machine, in virtual time, one after the other and always in the same order for the same seed. What is \
+reported is what a stated model says of the program, on this machine and on any other. The kernel, the allocator and \
+code that was not compiled with the pass are not seen.
 
 Examples:
-  uvfs contention cargo run --release             builds, runs, says which fields are fought over
-  uvfs contention cargo --cores 64 --nodes 2 test --release
-                                                  the tests of a project, on 64 cores and two nodes
-  uvfs contention cargo bench --bench map         one benchmark
-  make CC=\"uvfs contention cc\"                    a C program
-  uvfs contention run -- ./prog 1000              and its run
-  uvfs contention report target/contention/uvfs.contention --line 1
-                                                  one cache line, access by access
-  uvfs contention numa -- ./prog                  one memory node against two
-  uvfs contention sweep -- ./prog {cores}         throughput from 1 to 128 cores
+  uvfs contention cargo run --release         which fields are fought over
+  uvfs contention cargo bench --bench map     of one benchmark
+  make CC=\"uvfs contention cc\"                a C program
+  uvfs contention run -- ./prog 1000          and its run
+  uvfs contention report uvfs.contention --line 1
+                                              a cache line, access by access
+  uvfs contention numa -- ./prog              one memory node against two
+  uvfs contention sweep -- ./prog {cores}     throughput, 1 to 128 cores
   uvfs contention what-if \"Inode.flags -> own line\" -- ./prog
-                                                  the gain of a layout, without editing the source
-  uvfs contention advise uvfs.contention          what to change, with the evidence
-  uvfs contention gate uvfs.contention rules.toml  for continuous integration";
+                                              the gain of a layout
+  uvfs contention advise uvfs.contention      what to change, and why
+  uvfs contention gate uvfs.contention rules.toml
+                                              for continuous integration";
 
 const CARGO_HELP: &str = "\
-The target folder is `contention` within the project's own, so that the usual builds stay as they are. Programs
-that cargo starts run on the simulated machine, once for each seed; what they write is shown for the first. The
-profile of `cargo run` is target/contention/uvfs.contention, that of a test or benchmark target/contention/NAME.contention,
-of a second program of that name NAME-2.contention.
-RUSTFLAGS and rustflags of cargo's configuration are kept; debug information is turned on. Examples in
-documentation run as ever, without a profile.
+The target folder is `contention` within the project's own, so that the usual builds stay as they are. Programs that \
+cargo starts run on the simulated machine, once for each seed; what they write is shown for the first, with --json \
+on standard error. The profile of `cargo run` is target/contention/uvfs.contention, that of a test or benchmark \
+target/contention/NAME.contention, of a second program of that name NAME-2.contention. RUSTFLAGS and rustflags of \
+cargo's configuration are kept; debug information is turned on. Examples in documentation run as ever, without a \
+profile.
 
 Examples:
   uvfs contention cargo run --release
   uvfs contention cargo run --release -- --threads 8
-  uvfs contention cargo --cores 64 --nodes 2 --seeds 8 test --release --test storm
+  uvfs contention cargo --cores 64 --nodes 2 test --release --test storm
   uvfs contention cargo --html map.html bench --bench map
-  uvfs contention cargo +nightly build --release  builds only; `uvfs contention run` runs it";
+  uvfs contention cargo +nightly build --release
+                               builds only; `uvfs contention run` runs it";
 
 const COMPILER_HELP: &str = "\
-Takes the options of the compiler. `-c` compiles with the pass; a command that links is given the runtime, and
-never the sanitizer's own. Programs start alone as well, and then nothing is simulated, so that `configure`
-and programs that a build runs work. Link-time optimisation is turned off.
+Takes the options of the compiler. `-c` compiles with the pass; a command that links is given the runtime, and never \
+the sanitizer's own. Programs start alone as well, and then nothing is simulated, so that `configure` and programs \
+that a build runs work. Link-time optimisation is turned off.
 
 Examples:
   uvfs contention cc -O2 -pthread counter.c -o counter
@@ -62,35 +62,37 @@ Examples:
   ./configure CC=\"uvfs contention cc --cc clang\"";
 
 const RUN_HELP: &str = "\
-The program has to be built with `uvfs contention cargo build` or `uvfs contention cc`. The profile is
-uvfs.contention, unless --output names another file. What the program writes is shown for the first seed;
-others are heard of when they fail. The seeds are processes in the same folder: --jobs 1 runs them one after
-the other.
+The program has to be built with `uvfs contention cargo build` or `uvfs contention cc`. The profile is \
+uvfs.contention, unless --output names another file. What the program writes is shown for the first seed, with \
+--json on standard error; others are heard of when they fail. The seeds are processes in the same folder: --jobs 1 \
+runs them one after the other.
 
 Examples:
   uvfs contention run -- ./counter 8
-  uvfs contention run --cores 64 --nodes 2 --seeds 16 --html counter.html -- ./counter 64
+  uvfs contention run --cores 64 --nodes 2 --html counter.html -- ./counter 64
   uvfs contention run --machine server.toml --json -- ./counter > counter.json";
 
 const REPORT_HELP: &str = "\
 Examples:
-  uvfs contention report uvfs.contention                 all of it, as after a run
-  uvfs contention report uvfs.contention --line 2        the second cache line, access by access
+  uvfs contention report uvfs.contention           all, as after a run
+  uvfs contention report uvfs.contention --line 2  one line, access by access
   uvfs contention report uvfs.contention --structure Dentry
-  uvfs contention report uvfs.contention --hist          latencies by who answered
-  uvfs contention report uvfs.contention --locks         locks in virtual time
-  uvfs contention report uvfs.contention --group 'blk|nvme=io' --group wheel=timer
+  uvfs contention report uvfs.contention --hist    latencies by who answered
+  uvfs contention report uvfs.contention --locks   locks in virtual time
+  uvfs contention report uvfs.contention --group 'blk|nvme=io'
   uvfs contention report uvfs.contention --html report.html
   uvfs contention report uvfs.contention --json > report.json";
 
 const LAYOUT_HELP: &str = "\
+Shows fields, lines and holes, and who pays where.
+
 Examples:
-  uvfs contention layout Dentry uvfs.contention          fields, lines, holes, and who pays where
+  uvfs contention layout Dentry uvfs.contention
   uvfs contention layout 'ArcInner<Super>' uvfs.contention --json";
 
 const NUMA_HELP: &str = "\
-Runs the program with the same cores on one memory node and on two (or --nodes), and says which paths and
-structures pay for the distance.
+Runs the program with the same cores on one memory node and on two (or --nodes), and says which paths and structures \
+pay for the distance.
 
 Examples:
   uvfs contention numa -- ./prog
@@ -99,19 +101,23 @@ Examples:
 
 const SWEEP_HELP: &str = "\
 `{cores}` in the program's arguments is replaced by the number of cores. How the throughput is counted:
-  auto          as fixed or per-core, by the accesses on the two least numbers of cores [default]
+  auto          fixed or per-core, by the accesses on few cores [default]
   fixed         the program does the same work on any number of cores
   per-core      every core does the same work
   counted       the program calls uvfs_contention_work(n)
-  stdout:REGEX  the program prints it, in virtual time; the first group of REGEX is the number
+  stdout:REGEX  the program prints it, in virtual time; the number is the first
+                group of REGEX
 
 Examples:
   uvfs contention sweep -- ./prog
   uvfs contention sweep --work per-core -- ./prog --threads {cores}
-  uvfs contention sweep --cores 1,2,4..64 --nodes 2 --work 'stdout:([0-9.]+) Mops' -- ./prog {cores}
+  uvfs contention sweep --cores 1,2,4..64 --nodes 2 -- ./prog {cores}
+  uvfs contention sweep --work 'stdout:([0-9.]+) Mops' -- ./prog {cores}
   uvfs contention sweep cargo run --release -- {cores}";
 
 const COMPARE_HELP: &str = "\
+Says what became dearer, cheaper, new or gone, and whether that is more than the spread of the seeds.
+
 Examples:
   uvfs contention compare before.contention after.contention
   uvfs contention compare before.contention after.contention --json";
@@ -124,20 +130,21 @@ Examples:
   uvfs contention gate uvfs.contention rules.toml --json";
 
 const WHAT_IF_HELP: &str = "\
-The layout is changed in the model, the program stays as it is. Fields that are not there are refused, with those
+The layout is changed in the model, the program stays as it is. Fields that are not there are refused, with those \
 that are. Without FILE the program is run once as it is first, which also is what the gain is told against.
 
 Changes:
-  TYPE.field -> own line                 alone on a cache line
-  TYPE.{a, b} -> own line                both on a line that nothing else is on
-  TYPE.field -> away from TYPE.other     on another line than that field
-  TYPE -> align 64                       every object starts at a multiple of 64
-  TYPE -> pad 128                        elements of a row a multiple of 128 apart
-  TYPE -> order a, b, c                  these fields first, in this order
+  TYPE.field -> own line              alone on a cache line
+  TYPE.{a, b} -> own line             both on a line with nothing else
+  TYPE.field -> away from TYPE.other  on another line than that field
+  TYPE -> align 64                    objects start at multiples of 64
+  TYPE -> pad 128                     elements of a row a multiple of 128 apart
+  TYPE -> order a, b, c               these fields first, in this order
 
 Examples:
   uvfs contention what-if \"Super.flags -> own line\" -- ./prog
-  uvfs contention what-if \"Super.flags -> own line\" \"Counter -> align 64\" -- ./prog
+  uvfs contention what-if \"Super.flags -> own line\" \"Counter -> align 64\" \\
+      -- ./prog
   uvfs contention what-if \"Counter -> align 128\" base.contention -- ./prog";
 
 const ALIGN_HELP: &str = "\
@@ -155,7 +162,7 @@ Examples:
   uvfs contention reorder Super lock,count cargo run --release";
 
 const ADVISE_HELP: &str = "\
-With the program behind it, each advice that is a change of layout is tried on the profile's machine and with its
+With the program behind it, each advice that is a change of layout is tried on the profile's machine and with its \
 seeds, and its gain is printed.
 
 Examples:
@@ -164,17 +171,18 @@ Examples:
   uvfs contention advise uvfs.contention cargo run --release";
 
 const IMPORT_HELP: &str = "\
-Hardware samples of a machine that has them, in the same report:
+Hardware samples of a machine that has them, in the same report. There:
   perf c2c record -- ./prog
-  perf script -F comm,pid,tid,cpu,time,event,ip,sym,dso,addr,data_src,weight > perf.txt
+  perf script -F comm,pid,tid,cpu,time,event,ip,sym,dso,addr,data_src,weight \\
+      > perf.txt
 
 Examples:
   uvfs contention import perf.txt
   uvfs contention import perf.txt --output perf.contention";
 
 const RECORD_HELP: &str = "\
-Threads run on the cores of this machine, in real time, and only the states of cache lines are the model's. Every
-run differs, and what is seen is what this machine's cores and load let happen; the report says so. Take `run`
+Threads run on the cores of this machine, in real time, and only the states of cache lines are the model's. Every \
+run differs, and what is seen is what this machine's cores and load let happen; the report says so. Take `run` \
 unless the machine has the cores.
 
 Examples:
@@ -182,7 +190,7 @@ Examples:
   uvfs contention record cargo run --release";
 
 const MACHINE_HELP: &str = "\
-Every number says whether it was measured or assumed, and reports repeat it. Written to a file, it can be changed
+Every number says whether it was measured or assumed, and reports repeat it. Written to a file, it can be changed \
 and given to --machine.
 
 Examples:
@@ -191,8 +199,7 @@ Examples:
   uvfs contention machine --machine server.toml   checks the file";
 
 const CALIBRATE_HELP: &str = "\
-Measures on this machine what it allows; the rest stays as it is and says that it is assumed. Nothing else should
-run meanwhile.
+Measures on this machine what it allows; the rest says that it is assumed. Nothing else should run meanwhile.
 
 Examples:
   uvfs contention calibrate
@@ -308,6 +315,13 @@ pub(crate) struct SeedFlags {
     /// The first seed; the others follow it
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) first_seed: u64,
+    #[command(flatten)]
+    pub(crate) pace: PaceFlags,
+}
+
+/// What makes a run fast or exact, and when it is given up.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PaceFlags {
     /// Cycles that a plain access may be ahead of the slowest core; 0 is exact and slow
     #[arg(long, value_name = "CYCLES", default_value_t = uvfs_contention::run::SLACK)]
     pub(crate) slack: u64,
@@ -320,15 +334,65 @@ pub(crate) struct SeedFlags {
     pub(crate) jobs: Option<u32>,
 }
 
-/// How a profile is shown.
+/// Whether a result is for programs.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct ShowFlags {
-    /// JSON on standard output; what the program writes there goes to standard error
+pub(crate) struct JsonFlag {
+    /// JSON on standard output
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The forms of a result that has a page too.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PageFlags {
+    #[command(flatten)]
+    pub(crate) text: JsonFlag,
     /// Also a page with pictures, in one file
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+}
+
+impl PageFlags {
+    /// Whether JSON is asked for.
+    pub(crate) fn is_json(&self) -> bool {
+        self.text.json
+    }
+}
+
+/// The file of a profile.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ProfileFlag {
+    /// Where the profile goes [default: uvfs.contention]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// Layouts to try.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LayoutFlag {
+    /// Try a layout, as `uvfs contention what-if` does, against a run without it
+    #[arg(long, value_name = "CHANGE", conflicts_with_all = ["html", "top", "group"])]
+    pub(crate) what_if: Vec<String>,
+}
+
+/// What is run.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ProgramArgument {
+    /// The program and its arguments, or a cargo command
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// How a profile is shown.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ShowFlags {
+    #[command(flatten)]
+    pub(crate) form: PageFlags,
     /// Cache lines, structures and locks of a list
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) top: usize,
@@ -350,9 +414,8 @@ pub(crate) struct CargoArguments {
     /// Where the profile goes; of a second program, its name is added
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Try a layout, as `uvfs contention what-if` does, against a run without it
-    #[arg(long, value_name = "CHANGE", conflicts_with_all = ["html", "top", "group"])]
-    pub(crate) what_if: Vec<String>,
+    #[command(flatten)]
+    pub(crate) layout: LayoutFlag,
     /// Cargo's command and its options
     #[arg(
         value_name = "COMMAND",
@@ -390,20 +453,12 @@ pub(crate) struct RunArguments {
     pub(crate) seeds: SeedFlags,
     #[command(flatten)]
     pub(crate) show: ShowFlags,
-    /// Where the profile goes [default: uvfs.contention]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    /// Try a layout, as `uvfs contention what-if` does, against a run without it
-    #[arg(long, value_name = "CHANGE", conflicts_with_all = ["html", "top", "group"])]
-    pub(crate) what_if: Vec<String>,
-    /// The program and its arguments
-    #[arg(
-        value_name = "PROGRAM",
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    pub(crate) program: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) profile: ProfileFlag,
+    #[command(flatten)]
+    pub(crate) layout: LayoutFlag,
+    #[command(flatten)]
+    pub(crate) program: ProgramArgument,
 }
 
 /// `uvfs contention report`.
@@ -437,9 +492,8 @@ pub(crate) struct LayoutArguments {
     pub(crate) name: String,
     /// A profile
     pub(crate) file: PathBuf,
-    /// JSON on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) form: JsonFlag,
 }
 
 /// `uvfs contention numa`.
@@ -450,23 +504,13 @@ pub(crate) struct NumaArguments {
     pub(crate) machine: MachineFlags,
     #[command(flatten)]
     pub(crate) seeds: SeedFlags,
-    /// JSON on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Also a page with pictures, in one file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) form: PageFlags,
     /// Also keep the two profiles, as FILE.1-node.contention and FILE.N-nodes.contention
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// The program and its arguments, or a cargo command
-    #[arg(
-        value_name = "PROGRAM",
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    pub(crate) program: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) program: ProgramArgument,
 }
 
 /// `uvfs contention sweep`.
@@ -486,26 +530,16 @@ pub(crate) struct SweepArguments {
     /// How the throughput is counted: auto, fixed, per-core, counted, stdout:REGEX
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub(crate) work: String,
-    /// JSON on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Also a page with pictures, in one file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) form: PageFlags,
     /// Check the sweep against the efficiency rules of a file
     #[arg(long, value_name = "RULES")]
     pub(crate) gate: Option<PathBuf>,
     /// Also keep the profiles, as FILE.N-cores.contention
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// The program and its arguments, or a cargo command
-    #[arg(
-        value_name = "PROGRAM",
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    pub(crate) program: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) program: ProgramArgument,
 }
 
 /// `uvfs contention compare`.
@@ -516,12 +550,8 @@ pub(crate) struct CompareArguments {
     pub(crate) old: PathBuf,
     /// The profile after
     pub(crate) new: PathBuf,
-    /// JSON on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Also a page with pictures, in one file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) form: PageFlags,
     /// Compare although the machines differ
     #[arg(long)]
     pub(crate) any_machine: bool,
@@ -535,9 +565,8 @@ pub(crate) struct GateArguments {
     pub(crate) file: PathBuf,
     /// The rules
     pub(crate) rules: PathBuf,
-    /// JSON on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) form: JsonFlag,
 }
 
 /// What commands that try layouts have in common.
@@ -547,9 +576,8 @@ pub(crate) struct TrialFlags {
     pub(crate) machine: MachineFlags,
     #[command(flatten)]
     pub(crate) seeds: SeedFlags,
-    /// JSON on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) form: JsonFlag,
     /// Keep the profile of the changed layout
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -581,14 +609,8 @@ pub(crate) struct AlignArguments {
     /// Bytes; a power of two
     #[arg(value_name = "N")]
     pub(crate) bytes: u64,
-    /// The program and its arguments, or a cargo command
-    #[arg(
-        value_name = "PROGRAM",
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    pub(crate) program: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) program: ProgramArgument,
 }
 
 /// `uvfs contention reorder`.
@@ -603,33 +625,18 @@ pub(crate) struct ReorderArguments {
     /// Fields that come first, in this order
     #[arg(value_name = "FIELD,...")]
     pub(crate) fields: String,
-    /// The program and its arguments, or a cargo command
-    #[arg(
-        value_name = "PROGRAM",
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    pub(crate) program: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) program: ProgramArgument,
 }
 
 /// `uvfs contention advise`.
 #[derive(Debug, Args)]
 #[command(after_help = format!("{ADVISE_HELP}\n\n{EXIT_STATUS}"))]
 pub(crate) struct AdviseArguments {
-    /// Cycles that a plain access may be ahead of the slowest core, as for `run`
-    #[arg(long, value_name = "CYCLES", default_value_t = uvfs_contention::run::SLACK)]
-    pub(crate) slack: u64,
-    /// Seconds of processor time that a thread may spend in code that is not instrumented while others could
-    /// run, before the program is ended; 0: any
-    #[arg(long, value_name = "SECONDS", default_value_t = uvfs_contention::run::WATCHDOG_SECONDS)]
-    pub(crate) watchdog: u64,
-    /// Runs at once [default: as many as this machine has cores]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(crate) jobs: Option<u32>,
-    /// JSON on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) pace: PaceFlags,
+    #[command(flatten)]
+    pub(crate) form: JsonFlag,
     /// A profile
     pub(crate) file: PathBuf,
     /// The program and its arguments, or a cargo command: tries what is advised
@@ -645,9 +652,8 @@ pub(crate) struct ImportArguments {
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) show: ShowFlags,
-    /// Where the profile goes [default: uvfs.contention]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) profile: ProfileFlag,
 }
 
 /// `uvfs contention record`.
@@ -656,17 +662,10 @@ pub(crate) struct ImportArguments {
 pub(crate) struct RecordArguments {
     #[command(flatten)]
     pub(crate) show: ShowFlags,
-    /// Where the profile goes [default: uvfs.contention]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    /// The program and its arguments, or a cargo command
-    #[arg(
-        value_name = "PROGRAM",
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    pub(crate) program: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) profile: ProfileFlag,
+    #[command(flatten)]
+    pub(crate) program: ProgramArgument,
 }
 
 /// `uvfs contention machine`.
@@ -686,11 +685,10 @@ pub(crate) struct MachineArguments {
 pub(crate) struct CalibrateArguments {
     #[command(flatten)]
     pub(crate) machine: MachineFileFlag,
-    /// JSON on standard output
-    #[arg(long, conflicts_with = "write")]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) form: JsonFlag,
     /// Write the machine to a file that is not there yet
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub(crate) write: Option<PathBuf>,
 }
 
@@ -731,5 +729,53 @@ mod tests {
         same("uvfs contention --cores 8");
         same("uvfs mount --json /a /b");
         same("uvfs contention");
+    }
+
+    /// The subcommands that are shown.
+    fn commands() -> Vec<clap::Command> {
+        let whole = ContentionArguments::augment_args(clap::Command::new("contention"));
+        let shown = whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+        std::iter::once(whole.clone()).chain(shown).collect()
+    }
+
+    #[test]
+    fn every_command_has_examples() {
+        for command in commands() {
+            let text = command.get_after_help().expect("more help").to_string();
+            let examples = text.split("Examples:\n").nth(1);
+            let first = examples.and_then(|examples| examples.lines().next()).unwrap_or("");
+            assert!(first.contains("uvfs contention"), "{}: {text}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn help_wraps_evenly() {
+        // Lines that were broken by hand at 115 columns were broken again at 100: long, short, long, short.
+        for command in commands() {
+            let text = command.get_after_help().expect("more help").to_string();
+            let is_prose =
+                |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with(':');
+            for (line, next) in text.lines().zip(text.lines().skip(1).chain([""])) {
+                let where_ = format!("{}: {line}", command.get_name());
+                assert!(
+                    is_prose(line) || line.chars().count() <= 80 || line.ends_with(':'),
+                    "{where_}"
+                );
+                assert!(!(is_prose(line) && is_prose(next)), "broken by hand: {where_}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_line_of_help_is_wider_than_the_terminal() {
+        for command in commands() {
+            for columns in [80, 100] {
+                let name = command.get_name().to_string();
+                let help = command.clone().term_width(columns).render_long_help().to_string();
+                for line in help.lines() {
+                    assert!(line.chars().count() <= columns, "{name} at {columns}: {line}");
+                }
+            }
+        }
     }
 }

@@ -10,6 +10,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use uvfs_coherence::Machine;
+use uvfs_coherence::machine::Source;
 use uvfs_contention::calibrate::{Calibration, Native, Row, calibrate as measure};
 
 /// The machine of the file, or the default one.
@@ -44,7 +45,7 @@ pub(super) fn calibrate(arguments: &CalibrateArguments) -> Result<ExitCode, Fail
         native.measure(quantity)
     })?;
     let machine = Machine { name: name_of_this(), ..found.machine };
-    if arguments.json {
+    if arguments.form.json {
         super::reading::print_json(&Calibration { machine, rows: found.rows })?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -61,15 +62,17 @@ fn rows_text(rows: &[Row]) -> String {
     rows.iter()
         .map(|row| {
             let value = row.parameter.value;
-            match (row.spread, &row.reason) {
-                (Some((low, high)), _) => {
-                    format!("{:width$} {value:>9} measured, {low} to {high}\n", row.path)
-                }
-                (None, Some(reason)) => {
-                    format!("{:width$} {value:>9} assumed: {reason}\n", row.path)
-                }
-                (None, None) => format!("{:width$} {value:>9} assumed\n", row.path),
-            }
+            let source = match row.parameter.source {
+                Source::Measured => "measured",
+                Source::Assumed => "assumed",
+                Source::Scaled => "assumed, scaled",
+            };
+            let more = match (row.spread, &row.reason) {
+                (Some((low, high)), _) => format!(", {low} to {high}"),
+                (None, Some(reason)) => format!(": {reason}"),
+                (None, None) => String::new(),
+            };
+            format!("{:width$} {value:>9} {source}{more}\n", row.path)
         })
         .collect()
 }
@@ -118,9 +121,11 @@ mod tests {
         };
         let text = rows_text(&[
             row(Quantity::Pause, Parameter::measured(41.0), Some((40.0, 43.0)), None),
-            row(Quantity::RemoteMemory, Parameter::assumed(380.0), None, Some("there is one node")),
+            row(Quantity::RemoteMemory, Parameter::scaled(380.0), None, Some("one node")),
+            row(Quantity::Atomic, Parameter::assumed(18.0), None, Some("why")),
         ]);
         assert!(text.contains("41 measured, 40 to 43\n"), "{text}");
-        assert!(text.contains("380 assumed: there is one node\n"), "{text}");
+        assert!(text.contains("380 assumed, scaled: one node\n"), "{text}");
+        assert!(text.contains("18 assumed: why\n"), "{text}");
     }
 }

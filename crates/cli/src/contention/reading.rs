@@ -18,7 +18,7 @@ use uvfs_coherence::file::DEFAULT_NAME;
 use uvfs_contention::analysis::{self, Grouping};
 use uvfs_contention::compare;
 use uvfs_contention::gate::{self, Outcome, Rules};
-use uvfs_contention::import as importer;
+use uvfs_contention::import::{self as importer, Imported};
 use uvfs_contention::report::{self, Options, Section};
 
 /// What a report is to have, as far as `show` says it.
@@ -38,12 +38,15 @@ pub(super) fn plain_options() -> Options {
 
 /// Shows `profile`: a report or JSON on standard output, and the page if one is asked for.
 pub(super) fn show(profile: &Profile, show: &ShowFlags, options: &Options) -> Result<(), Failure> {
-    if show.json {
+    if show.form.is_json() {
         crate::print_line(&report::json(profile, options));
     } else {
         crate::print_line(report::text(profile, options).trim_end());
     }
-    show.html.as_deref().map_or(Ok(()), |path| write_page(path, &report::html(profile, options)))
+    show.form
+        .html
+        .as_deref()
+        .map_or(Ok(()), |path| write_page(path, &report::html(profile, options)))
 }
 
 /// Writes a page.
@@ -163,7 +166,7 @@ pub(super) fn layout(arguments: &LayoutArguments) -> Result<ExitCode, Failure> {
     let Some(heat) = analysis::layout_heat(&profile, &name) else {
         return Err(unknown_type(&profile, &arguments.name));
     };
-    if arguments.json {
+    if arguments.form.json {
         print_json(&heat)?;
     } else {
         let options =
@@ -177,12 +180,12 @@ pub(super) fn layout(arguments: &LayoutArguments) -> Result<ExitCode, Failure> {
 pub(super) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Failure> {
     let (old, new) = (Profile::read(&arguments.old)?, Profile::read(&arguments.new)?);
     let comparison = compare::compare(&old, &new, arguments.any_machine)?;
-    if arguments.json {
+    if arguments.form.is_json() {
         print_json(&comparison)?;
     } else {
         crate::print_line(report::compare_text(&comparison, &plain_options()).trim_end());
     }
-    if let Some(path) = &arguments.html {
+    if let Some(path) = &arguments.form.html {
         let title = format!("{} and {}", arguments.old.display(), arguments.new.display());
         write_page(path, &report::compare_html(&comparison, &title))?;
     }
@@ -204,7 +207,7 @@ pub(super) fn gate(arguments: &GateArguments) -> Result<ExitCode, Failure> {
     let profile = Profile::read(&arguments.file)?;
     let folder = arguments.rules.parent().unwrap_or(Path::new("."));
     let outcome = gate::check(&profile, &rules, |path| Ok(Profile::read(folder.join(path))?))?;
-    judge(&outcome, &arguments.rules, arguments.json)
+    judge(&outcome, &arguments.rules, arguments.form.json)
 }
 
 /// Says which rules are broken; the exit status.
@@ -233,6 +236,32 @@ pub(super) fn judge(outcome: &Outcome, rules: &Path, json: bool) -> Result<ExitC
     Ok(if outcome.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// What of a text was left out, or not understood.
+fn notes(found: &Imported) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some((number, text)) = &found.first_unknown {
+        let lines = found.unknown;
+        notes
+            .push(format!("{lines} lines were not understood, the first is line {number}: {text}"));
+    }
+    if found.unclear > 0 {
+        let levels: Vec<_> = found
+            .unclear_levels
+            .iter()
+            .map(|(words, count)| format!("`{words}` ({count})"))
+            .collect();
+        notes.push(format!(
+            "of {} accesses the samples do not say who answered: {}",
+            found.unclear,
+            levels.join(", ")
+        ));
+    }
+    if found.others > 0 {
+        notes.push(format!("{} samples are no access to data", found.others));
+    }
+    notes
+}
+
 /// `uvfs contention import`.
 pub(super) fn import(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
     let mut options = options(&arguments.show)?;
@@ -245,19 +274,14 @@ pub(super) fn import(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
     })?;
     let line_bytes = uvfs_coherence::Machine::default().line_bytes;
     let found = importer::read(BufReader::new(file), &shown.to_string(), line_bytes)?;
-    if let Some((number, text)) = &found.first_unknown {
-        let lines = found.unknown;
-        options
-            .notes
-            .push(format!("{lines} lines were not understood, the first is line {number}: {text}"));
-    }
+    options.notes.extend(notes(&found));
     // perf named the places. Its addresses are those of the process, which say nothing of the program's file.
     let profile = found.profile;
-    let output = arguments.output.as_deref().unwrap_or(Path::new(DEFAULT_NAME));
+    let output = arguments.profile.output.as_deref().unwrap_or(Path::new(DEFAULT_NAME));
     profile.write(output)?;
     show(&profile, &arguments.show, &options)?;
-    if !arguments.show.json {
-        eprintln!("uvfs: {}: the profile, of {} samples", output.display(), found.samples);
+    if !arguments.show.form.is_json() {
+        eprintln!("uvfs: {}: the profile, of {} accesses", output.display(), found.samples);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -265,6 +289,20 @@ pub(super) fn import(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_import_left_out_is_said() {
+        let rest = "7f00 62 |OP LOAD|LVL L1 hit|SNP N/A|TLB L1 hit|LCK No|BLK  N/A 9 4010 f (b)";
+        let other = rest.replace("LOAD", "N/A");
+        let unclear = rest.replace("L1 hit|SNP", "Quux hit|SNP");
+        let text = format!("a 1 ev: {rest}\na 1 ev: {other}\na 1 ev: {unclear}\nnonsense\n");
+        let found = importer::perf_script(&text).unwrap();
+        let said = notes(&found).join("\n");
+        for words in ["is line 4: nonsense", "`Quux hit` (1)", "1 samples are no access"] {
+            assert!(said.contains(words), "{said}");
+        }
+        assert!(notes(&importer::perf_script(&format!("a 1 ev: {rest}")).unwrap()).is_empty());
+    }
 
     #[test]
     fn a_type_is_found_within_another_by_its_whole_word() {

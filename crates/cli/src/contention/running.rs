@@ -3,7 +3,7 @@
 //! # Boundary
 //! Flags to a [`Plan`], progress on a terminal, failures of runs in words. The runs are the library's.
 
-use super::flags::{MachineFlags, RecordArguments, RunArguments, SeedFlags, ShowFlags};
+use super::flags::{MachineFlags, PaceFlags, RecordArguments, RunArguments, SeedFlags, ShowFlags};
 use super::{build, machine, reading, trying};
 use crate::Failure;
 use crate::cleaning::interrupt::Interrupt;
@@ -19,20 +19,25 @@ use uvfs_contention::run::{self, Event, Go, Outcome, Output, Plan};
 
 /// `uvfs contention run`.
 pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
-    let mut plan = program(&arguments.program)?;
+    let mut plan = program(&arguments.program.program)?;
     set_machine(&mut plan, &arguments.machine)?;
     set_seeds(&mut plan, &arguments.seeds);
     plan.output = shown(&arguments.show);
-    let output = arguments.output.clone().unwrap_or_else(|| DEFAULT_NAME.into());
-    if !arguments.what_if.is_empty() {
-        return trying::with_layouts(&plan, &arguments.what_if, Some(&output), arguments.show.json);
+    let output = arguments.profile.output.clone().unwrap_or_else(|| DEFAULT_NAME.into());
+    if !arguments.layout.what_if.is_empty() {
+        return trying::with_layouts(
+            &plan,
+            &arguments.layout.what_if,
+            Some(&output),
+            arguments.show.form.is_json(),
+        );
     }
     run_and_show(&plan, &output, &arguments.show)
 }
 
 /// `uvfs contention record`.
 pub(super) fn record(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
-    let mut plan = program(&arguments.program)?;
+    let mut plan = program(&arguments.program.program)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     plan.machine = Machine { name: "this machine, its costs assumed".into(), ..Machine::default() };
     (plan.cores, plan.nodes, plan.seeds, plan.mode) = (cores, 1, 1, Mode::Recorded);
@@ -41,19 +46,19 @@ pub(super) fn record(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
         "uvfs: real threads on {cores} cores of this machine: what is seen depends on its load, and differs from \
          run to run"
     );
-    let output = arguments.output.clone().unwrap_or_else(|| DEFAULT_NAME.into());
+    let output = arguments.profile.output.clone().unwrap_or_else(|| DEFAULT_NAME.into());
     run_and_show(&plan, &output, &arguments.show)
 }
 
 fn run_and_show(plan: &Plan, output: &Path, show: &ShowFlags) -> Result<ExitCode, Failure> {
     let options = reading::options(show)?;
     reading::check_room("--output", Some(output))?;
-    reading::check_room("--html", show.html.as_deref())?;
+    reading::check_room("--html", show.form.html.as_deref())?;
     let outcome = attempt(plan)?;
     if let Some(profile) = &outcome.profile {
         profile.write(output)?;
         reading::show(profile, show, &options)?;
-        if !show.json {
+        if !show.form.is_json() {
             eprintln!("uvfs: {}: the profile", output.display());
         }
     }
@@ -105,6 +110,11 @@ pub(super) fn set_machine(plan: &mut Plan, flags: &MachineFlags) -> Result<(), F
 pub(super) fn set_seeds(plan: &mut Plan, flags: &SeedFlags) {
     plan.seeds = flags.seeds;
     plan.first_seed = flags.first_seed;
+    set_pace(plan, &flags.pace);
+}
+
+/// Takes how each seed is run.
+pub(super) fn set_pace(plan: &mut Plan, flags: &PaceFlags) {
     plan.slack = flags.slack;
     plan.watchdog_seconds = flags.watchdog;
     plan.jobs = flags.jobs.map_or(0, |jobs| jobs as usize);
@@ -112,7 +122,7 @@ pub(super) fn set_seeds(plan: &mut Plan, flags: &SeedFlags) {
 
 /// Where the output of the first run goes.
 pub(super) fn shown(show: &ShowFlags) -> Output {
-    if show.json { Output::FirstOnStandardError } else { Output::First }
+    if show.form.is_json() { Output::FirstOnStandardError } else { Output::First }
 }
 
 /// Runs `plan` with progress on a terminal, until Ctrl-C.

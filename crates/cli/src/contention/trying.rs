@@ -30,8 +30,8 @@ const CORES: &[u8] = b"{cores}";
 /// `uvfs contention numa`.
 pub(super) fn numa(arguments: &NumaArguments) -> Result<ExitCode, Failure> {
     reading::check_room("--output", arguments.output.as_deref())?;
-    reading::check_room("--html", arguments.html.as_deref())?;
-    let mut plan = running::program(&arguments.program)?;
+    reading::check_room("--html", arguments.form.html.as_deref())?;
+    let mut plan = running::program(&arguments.program.program)?;
     running::set_machine(&mut plan, &arguments.machine)?;
     running::set_seeds(&mut plan, &arguments.seeds);
     plan.output = Output::Kept;
@@ -57,12 +57,12 @@ pub(super) fn numa(arguments: &NumaArguments) -> Result<ExitCode, Failure> {
         profiles.push(profile);
     }
     let numa = compare_nodes(&profiles[0], &profiles[1])?;
-    if arguments.json {
+    if arguments.form.is_json() {
         reading::print_json(&numa)?;
     } else {
         crate::print_line(report::numa_text(&numa, &reading::plain_options()).trim_end());
     }
-    if let Some(page) = &arguments.html {
+    if let Some(page) = &arguments.form.html {
         reading::write_page(page, &report::numa_html(&numa, &shown(&plan)))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -101,7 +101,7 @@ impl Count {
 /// `uvfs contention sweep`.
 pub(super) fn sweep(arguments: &SweepArguments) -> Result<ExitCode, Failure> {
     reading::check_room("--output", arguments.output.as_deref())?;
-    reading::check_room("--html", arguments.html.as_deref())?;
+    reading::check_room("--html", arguments.form.html.as_deref())?;
     let counts = core_counts(&arguments.cores)?;
     let count = Count::parse(&arguments.work)?;
     let rules = arguments.gate.as_deref().map(reading::rules).transpose()?;
@@ -112,7 +112,7 @@ pub(super) fn sweep(arguments: &SweepArguments) -> Result<ExitCode, Failure> {
     for machine in &machines {
         machine.validate()?;
     }
-    let mut plan = running::program(&arguments.program)?;
+    let mut plan = running::program(&arguments.program.program)?;
     running::set_seeds(&mut plan, &arguments.seeds);
     plan.output = Output::Kept;
     let mut measured = Vec::new();
@@ -138,10 +138,10 @@ pub(super) fn sweep(arguments: &SweepArguments) -> Result<ExitCode, Failure> {
         .map(|(profile, work)| Measurement { profile, work: work.clone() })
         .collect();
     let sweep = evaluate(&measurements)?;
-    if let Some(page) = &arguments.html {
+    if let Some(page) = &arguments.form.html {
         reading::write_page(page, &report::sweep_html(&sweep, &shown(&plan)))?;
     }
-    if arguments.json {
+    if arguments.form.is_json() {
         reading::print_json(&sweep)?;
     } else {
         crate::print_line(report::sweep_text(&sweep, &reading::plain_options()).trim_end());
@@ -150,7 +150,7 @@ pub(super) fn sweep(arguments: &SweepArguments) -> Result<ExitCode, Failure> {
         (Some(rules), Some(path)) => {
             let outcome = gate::check_sweep(&sweep, rules)?;
             // With --json the object above is all that standard output has.
-            if arguments.json && outcome.holds() {
+            if arguments.form.is_json() && outcome.holds() {
                 return Ok(ExitCode::SUCCESS);
             }
             reading::judge(&outcome, path, false)
@@ -235,13 +235,13 @@ pub(super) fn what_if(arguments: &WhatIfArguments) -> Result<ExitCode, Failure> 
 /// `uvfs contention align`.
 pub(super) fn align(arguments: &AlignArguments) -> Result<ExitCode, Failure> {
     let change = format!("{} -> align {}", arguments.name, arguments.bytes);
-    trial(&[change], None, &arguments.trial, &arguments.program)
+    trial(&[change], None, &arguments.trial, &arguments.program.program)
 }
 
 /// `uvfs contention reorder`.
 pub(super) fn reorder(arguments: &ReorderArguments) -> Result<ExitCode, Failure> {
     let change = format!("{} -> order {}", arguments.name, arguments.fields);
-    trial(&[change], None, &arguments.trial, &arguments.program)
+    trial(&[change], None, &arguments.trial, &arguments.program.program)
 }
 
 fn trial(
@@ -267,7 +267,7 @@ fn trial(
     running::set_machine(&mut plan, &flags.machine)?;
     running::set_seeds(&mut plan, &flags.seeds);
     let base = base.map_or_else(|| base_of(&plan), Ok)?;
-    try_changes(&plan, &base, &changes, flags.output.as_deref(), flags.json)
+    try_changes(&plan, &base, &changes, flags.output.as_deref(), flags.form.json)
 }
 
 /// What `--what-if` of `run` and `cargo` does: the program as it is, then with the changes.
@@ -412,9 +412,7 @@ pub(super) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
         .collect();
     if !arguments.program.is_empty() {
         let mut plan = running::program(&arguments.program)?;
-        plan.slack = arguments.slack;
-        plan.watchdog_seconds = arguments.watchdog;
-        plan.jobs = arguments.jobs.map_or(0, |jobs| jobs as usize);
+        running::set_pace(&mut plan, &arguments.pace);
         for one in &mut advised {
             let mut refused = None;
             let what = one.advice.about.clone();
@@ -437,7 +435,7 @@ pub(super) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
             }
         }
     }
-    if arguments.json {
+    if arguments.form.json {
         reading::print_json(&advised)?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -44,7 +44,7 @@ impl Estimate {
         let plus_minus = (pairs.len() > 1).then(|| {
             let squares = pairs.iter().map(|(part, whole)| (part - mean * whole).powi(2));
             let deviation = (squares.sum::<f64>() / (count - 1.0)).sqrt();
-            t_95(pairs.len() - 1) * deviation / count.sqrt() / (whole / count)
+            t_95(count - 1.0) * deviation / count.sqrt() / (whole / count)
         });
         Self { mean, plus_minus }
     }
@@ -66,22 +66,32 @@ impl Estimate {
     }
 }
 
-/// Quantile of Student's t that leaves 2.5 % on either side.
-pub fn t_95(degrees: usize) -> f64 {
+/// Quantile of Student's t that leaves 2.5 % on either side. Degrees of freedom need not be whole, as Welch's
+/// are not: between two whole ones its logarithm is interpolated in their reciprocals, which is right to a
+/// thousandth from two on and a little wide below. Less than one is taken as one, none is without bound.
+pub(crate) fn t_95(degrees: f64) -> f64 {
+    if degrees <= 0.0 {
+        return f64::INFINITY;
+    }
+    let degrees = degrees.clamp(1.0, 1e9);
+    let (low, high) = (degrees.floor(), degrees.ceil());
+    if low == high {
+        return t_95_whole(low);
+    }
+    let along = (1.0 / low - 1.0 / degrees) / (1.0 / low - 1.0 / high);
+    t_95_whole(low) * (t_95_whole(high) / t_95_whole(low)).powf(along)
+}
+
+/// Of a whole number, from one on.
+fn t_95_whole(degrees: f64) -> f64 {
     const TABLE: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
         2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
         2.052, 2.048, 2.045, 2.042,
     ];
-    match degrees {
-        0 => f64::INFINITY,
-        few if few <= TABLE.len() => TABLE[few - 1],
-        // Two terms of the expansion around the normal quantile: right to a thousandth from here on.
-        many => {
-            let many = many as f64;
-            1.960 + 2.372 / many + 2.823 / (many * many)
-        }
-    }
+    // Two terms of the expansion around the normal quantile: right to a thousandth behind the table.
+    let expanded = || 1.960 + 2.372 / degrees + 2.823 / (degrees * degrees);
+    TABLE.get(degrees as usize - 1).copied().unwrap_or_else(expanded)
 }
 
 #[cfg(test)]
@@ -114,10 +124,32 @@ mod tests {
 
     #[test]
     fn the_quantile_falls_to_the_normal_one() {
-        assert_eq!((t_95(1), t_95(7)), (12.706, 2.365));
-        assert!((t_95(31) - 2.0395).abs() < 0.001 && (t_95(100) - 1.984).abs() < 0.001);
-        assert!(t_95(0).is_infinite());
-        let falls = (1..200).all(|degrees| t_95(degrees) >= t_95(degrees + 1));
+        assert_eq!((t_95(1.0), t_95(7.0)), (12.706, 2.365));
+        assert!((t_95(31.0) - 2.0395).abs() < 0.001 && (t_95(100.0) - 1.984).abs() < 0.001);
+        assert!(t_95(0.0).is_infinite());
+        let falls = (1..200).map(f64::from).all(|degrees| t_95(degrees) >= t_95(degrees + 1.0));
         assert!(falls);
+        assert!((t_95(1e12) - 1.960).abs() < 1e-3);
+    }
+
+    #[test]
+    fn between_whole_degrees_the_quantile_falls_too() {
+        let mut last = f64::INFINITY;
+        for tenth in 10..2000 {
+            let value = t_95(f64::from(tenth) / 10.0);
+            assert!(value <= last, "{value} after {last}");
+            last = value;
+        }
+        // The exact ones are integrals of the density.
+        for (degrees, exact, off) in [
+            (1.5, 6.0167, 0.16),
+            (2.5, 3.5746, 0.02),
+            (4.412, 2.6771, 0.002),
+            (17.3, 2.1070, 0.001),
+            (40.5, 2.0203, 0.001),
+        ] {
+            let value = t_95(degrees);
+            assert!((value - exact).abs() < off, "{degrees}: {value} is not {exact}");
+        }
     }
 }

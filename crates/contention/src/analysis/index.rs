@@ -12,13 +12,13 @@
 
 use super::Estimate;
 use super::fields::{self, Named};
+use super::references::References;
 use crate::names;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use uvfs_coherence::Profile;
-use uvfs_coherence::profile::{
-    Frame, Object, ObjectKind, Operation, Ordering, Place, Run, Sample, Site, Type,
-};
+use uvfs_coherence::profile::{Object, ObjectKind, Operation, Ordering, Place, Run, Sample, Site};
 
 /// What the weights of a profile's samples are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,14 +137,10 @@ pub(crate) struct Index<'a> {
     pub(crate) profile: &'a Profile,
     /// In order of the file.
     pub(crate) seeds: Vec<u64>,
-    pub(crate) line_bytes: u64,
+    references: References<'a>,
     pub(crate) basis: Basis,
     /// All misses of each seed.
     pub(crate) totals: Tallies,
-    pub(crate) types: BTreeMap<u32, &'a Type>,
-    objects: BTreeMap<(u64, u32), &'a Object>,
-    sites: BTreeMap<(u64, u32), &'a Site>,
-    modules: BTreeMap<u32, &'a str>,
     runs: BTreeMap<u64, &'a Run>,
     /// The identity of each (seed, line).
     lines: BTreeMap<(usize, u64), LineKey>,
@@ -167,13 +163,9 @@ impl<'a> Index<'a> {
         let latency = profile.samples.iter().any(|sample| sample.service != 0 || sample.queue != 0);
         let mut index = Self {
             profile,
-            line_bytes: profile.meta.machine.line_bytes.max(1),
+            references: References::new(profile),
             basis: if latency { Basis::Latency } else { Basis::Count },
             totals: vec![Tally::default(); seeds.len()],
-            types: profile.types.iter().map(|one| (one.id, one)).collect(),
-            objects: profile.objects.iter().map(|one| ((one.seed, one.id), one)).collect(),
-            sites: profile.sites.iter().map(|one| ((one.seed, one.id), one)).collect(),
-            modules: profile.modules.iter().map(|one| (one.id, one.path.as_str())).collect(),
             runs: profile.runs.iter().map(|one| (one.seed, one)).collect(),
             lines: BTreeMap::new(),
             aims: BTreeMap::new(),
@@ -222,21 +214,8 @@ impl<'a> Index<'a> {
         self.seeds.iter().position(|one| *one == seed)
     }
 
-    pub(crate) fn object(&self, seed: u64, id: u32) -> Option<&'a Object> {
-        self.objects.get(&(seed, id)).copied()
-    }
-
-    pub(crate) fn site(&self, seed: u64, id: u32) -> Option<&'a Site> {
-        self.sites.get(&(seed, id)).copied()
-    }
-
     pub(crate) fn run(&self, seed: u64) -> Option<&'a Run> {
         self.runs.get(&seed).copied()
-    }
-
-    /// The number of the real line that holds `offset` of `object`.
-    pub(crate) fn line(&self, object: &Object, offset: u64) -> u64 {
-        object.address.wrapping_add(offset) / self.line_bytes
     }
 
     fn object_line(&self, object: &Object, line: u64) -> LineKey {
@@ -255,12 +234,6 @@ impl<'a> Index<'a> {
         Some((self.object(*self.seeds.get(seed)?, *object)?, *offset))
     }
 
-    /// The last part of a module's path.
-    pub(crate) fn module(&self, id: u32) -> &'a str {
-        let path = self.modules.get(&id).copied().unwrap_or("?");
-        path.rsplit('/').next().unwrap_or(path)
-    }
-
     /// What is at `offset` of `object`; see [`fields::name`].
     pub(crate) fn field(&self, object: &Object, offset: u64, fold: bool) -> Named {
         let mut named = fields::name(&self.types, object, offset, fold);
@@ -274,17 +247,6 @@ impl<'a> Index<'a> {
         named
     }
 
-    /// The function of a site, as the tables print it.
-    pub(crate) fn function(&self, site: &Site) -> String {
-        if !site.function.is_empty() {
-            return site.function.clone();
-        }
-        match site.frames.first() {
-            Some(Frame { function, .. }) if !function.is_empty() => function.clone(),
-            _ => format!("{}+{:#x}", self.module(site.place.module), site.place.offset),
-        }
-    }
-
     pub(crate) fn site_key(&self, site: &Site) -> SiteKey {
         SiteKey {
             place: site.place,
@@ -294,10 +256,14 @@ impl<'a> Index<'a> {
             function: self.function(site),
         }
     }
+}
 
-    /// The type of an object, or of its elements.
-    pub(crate) fn type_of(&self, object: &Object) -> Option<&'a Type> {
-        self.types.get(&object.type_id?).copied()
+/// An index is the references and what is ranked by them.
+impl<'a> Deref for Index<'a> {
+    type Target = References<'a>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.references
     }
 }
 

@@ -15,7 +15,7 @@ use super::index::{Index, Tallies, Tally, count_cores, mean, share, share_of, un
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use uvfs_coherence::Profile;
-use uvfs_coherence::profile::{Object, Type};
+use uvfs_coherence::profile::{HEAT_PLACES_MAX, Object, Type};
 
 /// One type.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -40,6 +40,9 @@ pub struct LayoutHeat {
     /// Whether objects lie differently in their lines, or begin inside one: neighbours then share lines,
     /// and the object may need one line more than it has to.
     pub straddles: bool,
+    /// Objects of all seeds with as many places as a profile keeps, [`HEAT_PLACES_MAX`]: accesses to others of
+    /// their places may be missing. Transfers are all there.
+    pub heat_cut: u64,
     /// Part of the latency of all misses, transfers only.
     pub share: Estimate,
     /// Fields and holes by offset.
@@ -183,10 +186,12 @@ fn layout(index: &Index<'_>, id: u32) -> LayoutHeat {
         let offset = if object.array { offset.checked_rem(kind.size)? } else { offset };
         Some(fields::inside(kind, offset).offset)
     };
+    let mut places: BTreeMap<(usize, u32), usize> = BTreeMap::new();
     for heat in &index.profile.heat {
         let object = index.object(heat.seed, heat.object);
         let at = object.and_then(|object| place(object, heat.offset));
         let (Some(at), Some(seed)) = (at, index.seed(heat.seed)) else { continue };
+        *places.entry((seed, heat.object)).or_default() += 1;
         let one = gathered.entry(at).or_insert_with(|| Gathered::new(seeds));
         one.reads[seed] = one.reads[seed].saturating_add(heat.reads);
         one.writes[seed] = one.writes[seed].saturating_add(heat.writes);
@@ -225,6 +230,7 @@ fn layout(index: &Index<'_>, id: u32) -> LayoutHeat {
         straddles: starts.len() > 1 || start != 0 || uneven,
         starts: starts.into_iter().collect(),
         start,
+        heat_cut: places.values().filter(|count| **count >= HEAT_PLACES_MAX).count() as u64,
         share: share_of(&all, &index.totals, index.basis),
         fields,
     }
@@ -307,6 +313,7 @@ fn field_heat(index: &Index<'_>, slot: Slot, start: u64, gathered: Gathered) -> 
 mod tests {
     use super::*;
     use crate::analysis::fixture::{empty, field, profile, type_of};
+    use uvfs_coherence::profile::Heat;
 
     #[test]
     fn fields_holes_and_lines_have_their_heat() {
@@ -357,6 +364,21 @@ mod tests {
         assert_eq!(counters.fields.len(), 1);
         assert_eq!((counters.fields[0].updates.mean, counters.fields[0].core_count()), (500.0, 2));
         assert!(counters.straddles, "eight of them are in one line");
+    }
+
+    #[test]
+    fn heat_that_was_cut_is_counted() {
+        let mut profile = profile();
+        let of_row = |one: &&Heat| one.object == 1 && one.seed == 1;
+        let one = profile.heat.iter().find(of_row).unwrap().clone();
+        profile.heat.retain(|one| !of_row(&one));
+        let room = HEAT_PLACES_MAX as u64;
+        let places = (0..room - 1).map(|at| Heat { offset: at * 8, ..one.clone() });
+        profile.heat.extend(places);
+        assert_eq!(layout_heat(&profile, "counters").unwrap().heat_cut, 0);
+        profile.heat.push(Heat { offset: room * 8, ..one });
+        assert_eq!(layout_heat(&profile, "counters").unwrap().heat_cut, 1);
+        assert_eq!(layout_heat(&profile, "Super").unwrap().heat_cut, 0);
     }
 
     #[test]

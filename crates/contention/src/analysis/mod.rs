@@ -21,6 +21,7 @@ pub mod index;
 pub mod layout;
 pub mod lines;
 pub mod locks;
+pub(crate) mod references;
 pub mod runs;
 pub mod structures;
 

@@ -11,11 +11,13 @@
 //! show is refused with the reason: a remote node where there is one node, a transfer where there is one
 //! processor. Weakness: a transfer is half of a round trip between two threads, which has the store and
 //! the next load of each side in it, two processors may be two threads of one core, and the chase through
-//! memory has misses of the address translation in it.
+//! memory has misses of the address translation in it. Going to sleep on a futex is the time that the kernel
+//! charges to the sleeper, which has the way back in it.
 
 use super::Quantity;
 use crate::error::Error;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::hint::{black_box, spin_loop};
 use std::sync::Arc;
@@ -25,14 +27,19 @@ use std::time::{Duration, Instant};
 
 /// Batches of each quantity.
 const BATCHES: usize = 21;
-/// Bytes of the memory that is chased through: beyond most last-level caches.
+/// Bytes of the memory that is chased through: beyond most last-level caches. Where one is larger, twice its
+/// size is taken, and no more than this.
 const MEMORY: usize = 256 << 20;
+/// See [`MEMORY`].
+const MEMORY_MAX: usize = 1 << 30;
 
 /// Measures here.
 #[derive(Debug, Clone)]
 pub struct Native {
     /// Processors that this process may use, each with its node.
     processors: Vec<(usize, usize)>,
+    /// Bytes of the private and of the last-level cache, as the kernel tells; zero where it does not.
+    caches: (usize, usize),
     /// Bytes to chase through, and what a batch does: tests take less.
     memory: usize,
     scale: u32,
@@ -50,13 +57,15 @@ impl Native {
             .filter(|processor| allowed.is_set(*processor))
             .map(|processor| (processor, node_of(processor)))
             .collect();
-        Ok(Self { processors, memory: MEMORY, scale: 16 })
+        let first = processors.first().map_or(0, |(processor, _)| *processor);
+        let caches = (cache(first, "2"), cache(first, "3"));
+        Ok(Self { processors, caches, memory: MEMORY.max(2 * caches.1), scale: 16 })
     }
 
     /// The same in a thousandth of the time, for tests of the code alone.
     #[cfg(test)]
     fn hasty(mut self) -> Self {
-        (self.memory, self.scale) = (1 << 20, 1);
+        (self.memory, self.scale, self.caches) = (1 << 20, 1, (1 << 16, 1 << 20));
         self
     }
 
@@ -84,10 +93,20 @@ impl Native {
                 let pair = self.pair(false).ok_or_else(one_node)?;
                 Ok(batches(|| round_trip(pair, many)))
             }
-            Quantity::LocalMemory => self.chase(first, first),
+            Quantity::LastLevel => {
+                // Well beyond the one, well within the other.
+                let (private, shared) = self.caches;
+                if private == 0 || shared < 8 * private {
+                    return Err(Error::new(
+                        "it takes a last-level cache of eight times the private one, and the kernel tells of none",
+                    ));
+                }
+                self.chase(first, first, 4 * private)
+            }
+            Quantity::LocalMemory => self.chase(first, first, self.beyond()?),
             Quantity::RemoteMemory => {
                 let (near, far) = self.pair(false).ok_or_else(one_node)?;
-                self.chase(near, far)
+                self.chase(near, far, self.beyond()?)
             }
             Quantity::Atomic => pinned(first, move || {
                 let word = AtomicU64::new(0);
@@ -99,11 +118,19 @@ impl Native {
                 })
             }),
             Quantity::Pause => pinned(first, move || batches(|| timed(many, spin_loop))),
+            Quantity::FutexWait => self.wake(2),
             Quantity::FutexWake => self.wake(0),
             Quantity::WakeLatency => self.wake(1),
             Quantity::ThreadCreate => Ok(self.start().iter().map(|(create, _)| *create).collect()),
             Quantity::ThreadStart => Ok(self.start().iter().map(|(_, start)| *start).collect()),
             Quantity::YieldNow => pinned(first, move || batches(|| timed(many, thread::yield_now))),
+            Quantity::ReadClock => pinned(first, move || {
+                batches(|| {
+                    timed(many, || {
+                        black_box(Instant::now());
+                    })
+                })
+            }),
             Quantity::Allocate => pinned(first, move || {
                 // An allocation and its release are two calls.
                 batches(|| timed(many, || drop(black_box(Box::new([0_u64; 8])))) / 2.0)
@@ -126,9 +153,20 @@ impl Native {
         Some((first, other.0))
     }
 
+    /// Bytes that no last-level cache holds.
+    fn beyond(&self) -> Result<usize, Error> {
+        if self.memory > MEMORY_MAX {
+            let found = self.caches.1 >> 20;
+            return Err(Error::new(format!(
+                "the kernel tells of a last-level cache of {found} MiB, beyond which nothing is tried"
+            )));
+        }
+        Ok(self.memory)
+    }
+
     /// A pointer chase on `near` through memory that `far` touched first, so that it lies there.
-    fn chase(&self, near: usize, far: usize) -> Result<Vec<f64>, Error> {
-        let lines = self.memory / 64;
+    fn chase(&self, near: usize, far: usize, bytes: usize) -> Result<Vec<f64>, Error> {
+        let lines = bytes / 64;
         let memory = pinned(far, move || ring(lines))?;
         let steps = (lines / 8).min(200_000);
         pinned(near, move || {
@@ -144,7 +182,7 @@ impl Native {
         })
     }
 
-    /// What waking costs: `[the waker's call, from there until the woken one runs]`.
+    /// What waking costs: `[the waker's call, from there until the woken one runs, the sleeper's own time]`.
     fn wake(&self, which: usize) -> Result<Vec<f64>, Error> {
         let (here, there) = self
             .pair(true)
@@ -165,6 +203,21 @@ impl Native {
         };
         (0..BATCHES * 4).map(|_| one()).collect()
     }
+}
+
+/// Bytes of a processor's data cache of a level; zero where the kernel does not tell.
+fn cache(processor: usize, level: &str) -> usize {
+    let read = |index: usize, name: &str| {
+        let path = format!("/sys/devices/system/cpu/cpu{processor}/cache/index{index}/{name}");
+        fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+    };
+    let is_it = |index: &usize| {
+        read(*index, "level").as_deref() == Some(level)
+            && read(*index, "type").as_deref() != Some("Instruction")
+    };
+    let size = (0..8).find(is_it).and_then(|index| read(index, "size"));
+    let kib = size.and_then(|size| size.strip_suffix('K')?.parse::<usize>().ok());
+    kib.map_or(0, |kib| kib << 10)
 }
 
 fn one_node() -> Error {
@@ -215,6 +268,12 @@ fn timed(times: u32, mut work: impl FnMut()) -> f64 {
         work();
     }
     per(begin.elapsed(), times)
+}
+
+/// Nanoseconds that the kernel charged to this thread so far.
+fn charged() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Megahertz: a chain in which each step is six operations of one cycle, each needing the last.
@@ -295,16 +354,22 @@ fn round_trip((here, there): (usize, usize), rounds: u32) -> f64 {
     }
 }
 
-/// Wakes a thread on another processor: the call, and until it answers, which is read on this side.
-fn wakes(there: usize, rounds: usize) -> Result<Vec<[f64; 2]>, Error> {
+/// Wakes a thread on another processor: the call; until it answers, which is read on this side; and what it was
+/// charged for sleeping.
+fn wakes(there: usize, rounds: usize) -> Result<Vec<[f64; 3]>, Error> {
     let turn = Arc::new(AtomicU64::new(0));
+    let spent = Arc::new(AtomicU64::new(0));
     let sleeper = {
-        let turn = Arc::clone(&turn);
+        let (turn, spent) = (Arc::clone(&turn), Arc::clone(&spent));
         thread::spawn(move || {
             pin(there)?;
             let mut seen = 0;
+            let mut before = charged();
             loop {
                 thread::park();
+                let now = charged();
+                // ORDERING: Relaxed; published by the Release store of `turn` below.
+                spent.store(now - before, Ordering::Relaxed);
                 // ORDERING: Acquire, partner the Release store before the wake.
                 let now = turn.load(Ordering::Acquire);
                 if now == u64::MAX {
@@ -315,6 +380,7 @@ fn wakes(there: usize, rounds: usize) -> Result<Vec<[f64; 2]>, Error> {
                     // ORDERING: Release, partner the waker's Acquire load.
                     turn.store(seen, Ordering::Release);
                 }
+                before = charged();
             }
         })
     };
@@ -335,7 +401,10 @@ fn wakes(there: usize, rounds: usize) -> Result<Vec<[f64; 2]>, Error> {
             spin_loop();
         }
         let answered = begin.elapsed();
-        both.push([called.as_nanos() as f64, answered.saturating_sub(called).as_nanos() as f64]);
+        // ORDERING: Relaxed; the Acquire load above saw the turn that was stored behind it.
+        let slept = spent.load(Ordering::Relaxed) as f64;
+        let latency = answered.saturating_sub(called).as_nanos() as f64;
+        both.push([called.as_nanos() as f64, latency, slept]);
     }
     // ORDERING: Release, partner the sleeper's Acquire load.
     turn.store(u64::MAX, Ordering::Release);
@@ -380,9 +449,10 @@ mod tests {
         for quantity in Quantity::ALL {
             let possible = match quantity {
                 Quantity::RemoteTransfer | Quantity::RemoteMemory => nodes.len() > 1,
-                Quantity::LocalTransfer | Quantity::FutexWake | Quantity::WakeLatency => {
-                    processors > 1
-                }
+                Quantity::LocalTransfer
+                | Quantity::FutexWait
+                | Quantity::FutexWake
+                | Quantity::WakeLatency => processors > 1,
                 _ => true,
             };
             if !possible {
@@ -403,6 +473,12 @@ mod tests {
         let line = native.measure(Quantity::RemoteMemory).unwrap_err().to_string();
         assert!(line.contains("one memory node"), "{line}");
         assert!(native.measure(Quantity::SystemCall).is_ok());
+        // Nothing lies beyond a cache that is larger than all that is tried, nor between two of one size.
+        (native.memory, native.caches) = (MEMORY_MAX * 2, (1 << 20, MEMORY_MAX));
+        let line = native.measure(Quantity::LocalMemory).unwrap_err().to_string();
+        assert!(line.contains("1024 MiB"), "{line}");
+        native.caches = (1 << 20, 1 << 20);
+        assert!(native.measure(Quantity::LastLevel).is_err());
     }
 
     #[test]

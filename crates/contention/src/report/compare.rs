@@ -13,7 +13,7 @@ use super::page::{Kind, Rows, page};
 use super::table::{Column, Table};
 use super::text::{heading, wrap};
 use crate::analysis::Estimate;
-use crate::compare::{Change, Comparison, LockRow, Row, Status};
+use crate::compare::{Change, Comparison, LockRow, Row, Status, Total};
 use std::fmt::Write as _;
 
 /// What became of a figure, in a word.
@@ -108,6 +108,44 @@ fn sentences(comparison: &Comparison) -> Vec<String> {
     lines
 }
 
+/// What is compared in one table each.
+fn lists(comparison: &Comparison) -> [(&'static str, &[Row]); 3] {
+    [
+        ("Cache lines", &comparison.lines),
+        ("Fields", &comparison.fields),
+        ("Functions", &comparison.functions),
+    ]
+}
+
+fn is_dearer(change: &Change) -> bool {
+    matches!(change.status, Status::New | Status::More)
+}
+
+/// The old and the new mean.
+fn both(change: &Change) -> [String; 2] {
+    [count(change.old.mean), count(change.new.mean)]
+}
+
+fn total_cells(total: &Total) -> Vec<String> {
+    vec![
+        total.name.clone(),
+        number(&total.change.old),
+        number(&total.change.new),
+        change(&total.change),
+        word(total.change.status).to_owned(),
+    ]
+}
+
+/// Name, wait and its change, old and new of `others`, and what became of it.
+fn lock_cells(lock: &LockRow, others: &[&Change]) -> Vec<String> {
+    let mut cells = vec![lock.name.clone()];
+    cells.extend(both(&lock.wait));
+    cells.push(change(&lock.wait));
+    others.iter().for_each(|other| cells.extend(both(other)));
+    cells.push(word(lock.wait.status).to_owned());
+    cells
+}
+
 /// A comparison as text.
 pub fn compare_text(comparison: &Comparison, options: &Options) -> String {
     let mut text: String =
@@ -120,23 +158,10 @@ pub fn compare_text(comparison: &Comparison, options: &Options) -> String {
         Column::word("", 2),
     ]);
     for total in &comparison.totals {
-        table.push(
-            false,
-            vec![
-                total.name.clone(),
-                number(&total.change.old),
-                number(&total.change.new),
-                change(&total.change),
-                word(total.change.status).to_owned(),
-            ],
-        );
+        table.push(false, total_cells(total));
     }
     let _ = write!(text, "\n{}", table.text(options.width, options.colour));
-    for (title, rows) in [
-        ("Cache lines", &comparison.lines),
-        ("Fields", &comparison.fields),
-        ("Functions", &comparison.functions),
-    ] {
+    for (title, rows) in lists(comparison) {
         text.push_str(&rows_text(title, rows, options));
     }
     text + &locks_text(&comparison.locks, options)
@@ -160,18 +185,13 @@ fn rows_text(title: &str, rows: &[Row], options: &Options) -> String {
         Column::word("", u8::MAX),
     ]);
     for row in told().take(shown) {
-        table.push(
-            matches!(row.latency.status, Status::New | Status::More),
-            vec![
-                row.name.clone(),
-                count(row.latency.old.mean),
-                count(row.latency.new.mean),
-                change(&row.latency),
-                count(row.transfers.old.mean),
-                count(row.transfers.new.mean),
-                word(row.latency.status).to_owned(),
-            ],
-        );
+        let [latency, transfers] = [&row.latency, &row.transfers].map(both);
+        let mut line = vec![row.name.clone()];
+        line.extend(latency);
+        line.push(change(&row.latency));
+        line.extend(transfers);
+        line.push(word(row.latency.status).to_owned());
+        table.push(is_dearer(&row.latency), line);
     }
     text.push_str(&table.text(options.width, options.colour));
     let (told, all) = (told().count(), rows.len());
@@ -197,20 +217,8 @@ fn locks_text(locks: &[LockRow], options: &Options) -> String {
         Column::word("", u8::MAX),
     ]);
     for lock in locks.iter().take(options.top.max(1) * 2) {
-        table.push(
-            matches!(lock.wait.status, Status::New | Status::More),
-            vec![
-                lock.name.clone(),
-                count(lock.wait.old.mean),
-                count(lock.wait.new.mean),
-                change(&lock.wait),
-                count(lock.hold.old.mean),
-                count(lock.hold.new.mean),
-                count(lock.contended.old.mean),
-                count(lock.contended.new.mean),
-                word(lock.wait.status).to_owned(),
-            ],
-        );
+        let cells = lock_cells(lock, &[&lock.hold, &lock.contended]);
+        table.push(is_dearer(&lock.wait), cells);
     }
     format!("\n{}{}", heading("Locks, cycles", options), table.text(options.width, options.colour))
 }
@@ -229,23 +237,10 @@ pub fn compare_html(comparison: &Comparison, title: &str) -> String {
         ],
     );
     for total in &comparison.totals {
-        rows.push(
-            "",
-            &[
-                total.name.clone(),
-                number(&total.change.old),
-                number(&total.change.new),
-                change(&total.change),
-                word(total.change.status).to_owned(),
-            ],
-        );
+        rows.push("", &total_cells(total));
     }
     body.push_str(&rows.finish());
-    for (heading, list) in [
-        ("Cache lines", &comparison.lines),
-        ("Fields", &comparison.fields),
-        ("Functions", &comparison.functions),
-    ] {
+    for (heading, list) in lists(comparison) {
         let _ = writeln!(body, "<h2>{heading}</h2>");
         let mut rows = Rows::new(
             true,
@@ -261,20 +256,13 @@ pub fn compare_html(comparison: &Comparison, title: &str) -> String {
             ],
         );
         for row in list.iter().take(200) {
-            let hot = matches!(row.latency.status, Status::New | Status::More);
-            rows.push(
-                if hot { "hot" } else { "" },
-                &[
-                    row.name.clone(),
-                    count(row.latency.old.mean),
-                    count(row.latency.new.mean),
-                    change(&row.latency),
-                    count(row.transfers.old.mean),
-                    count(row.transfers.new.mean),
-                    change(&row.transfers),
-                    word(row.latency.status).to_owned(),
-                ],
-            );
+            let mut line = vec![row.name.clone()];
+            for one in [&row.latency, &row.transfers] {
+                line.extend(both(one));
+                line.push(change(one));
+            }
+            line.push(word(row.latency.status).to_owned());
+            rows.push(if is_dearer(&row.latency) { "hot" } else { "" }, &line);
         }
         body.push_str(&rows.finish());
     }
@@ -296,14 +284,7 @@ pub fn compare_html(comparison: &Comparison, title: &str) -> String {
         ],
     );
     for lock in comparison.locks.iter().take(200) {
-        let both = |change: &Change| [count(change.old.mean), count(change.new.mean)];
-        let mut cells = vec![lock.name.clone()];
-        cells.extend(both(&lock.wait));
-        cells.push(change(&lock.wait));
-        for change in [&lock.hold, &lock.acquisitions, &lock.contended] {
-            cells.extend(both(change));
-        }
-        cells.push(word(lock.wait.status).to_owned());
+        let cells = lock_cells(lock, &[&lock.hold, &lock.acquisitions, &lock.contended]);
         rows.push("", &cells);
     }
     body.push_str(&rows.finish());

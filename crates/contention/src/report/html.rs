@@ -8,10 +8,9 @@
 //! sorts them. Weakness: a profile with hundreds of hot lines makes a long page, so only the dearest
 //! fifty are in it.
 
+use super::cells::{self, points};
 use super::compare::list_html;
-use super::format::{
-    clean, count, count_pm, escape, percent, percent2, relative, seeds, share, share_pm, time,
-};
+use super::format::{clean, count, count_pm, escape, percent, seeds, share, share_pm, time};
 use super::layout::{USAGES, facts, layout_svg};
 use super::locks::SECTIONS;
 use super::page::{Kind, Rows, page};
@@ -19,8 +18,7 @@ use super::summary::{summary, title};
 use super::{Options, svg};
 use crate::analysis::histogram::class_name;
 use crate::analysis::{
-    Analyses, Estimate, Flow, Histogram, LayoutHeat, LineTable, LockRow, RunsSummary, Structures,
-    ThreadRow, Verdict,
+    Analyses, Flow, Histogram, LayoutHeat, LineTable, LockRow, RunsSummary, Structures, ThreadRow,
 };
 use std::fmt::Write as _;
 use uvfs_coherence::Profile;
@@ -74,21 +72,15 @@ fn lines(body: &mut String, tables: &[LineTable]) {
         return none(body, "No cache line went from one core to another.");
     }
     for table in tables {
-        let verdict = match table.verdict {
-            Verdict::True => "true sharing",
-            Verdict::False => "false sharing",
-            Verdict::Mixed => "mixed sharing",
-        };
         let _ = writeln!(
             body,
-            "<h3>{}. {}</h3>\n<p class=\"dim\">{} of all latency, {} transfers, {} remote, {verdict} ({} \
-             false), {} of latency is queue, {} cores{}</p>",
+            "<h3>{}. {}</h3>\n<p class=\"dim\">{} of all latency, {} transfers, {} remote, {}, {} of latency is queue, {} cores{}</p>",
             table.rank,
             escape(&title(table)),
             share_pm(&table.share),
             count_pm(&table.samples),
             percent(table.remote_share.mean),
-            percent(table.false_share.mean),
+            cells::verdict(table),
             percent(table.queue_share.mean),
             table.core_count(),
             match table.allocated_in.as_str() {
@@ -130,30 +122,9 @@ fn lines(body: &mut String, tables: &[LineTable]) {
                     ),
                 })
                 .collect();
-            let data = match &row.object {
-                Some(object) => format!("{}: {}", clean(object, 60), row.data),
-                None => row.data.clone(),
-            };
-            rows.push(
-                if row.hot { "hot" } else { "" },
-                &[
-                    count(row.samples.mean),
-                    relative(&row.samples),
-                    percent2(row.remote_share.mean),
-                    row.module.clone(),
-                    format!("0x{:X}", row.instruction_address),
-                    row.instruction.clone(),
-                    row.function.clone(),
-                    format!("0x{:X}", row.data_address),
-                    data,
-                    percent(row.false_share.mean),
-                    count(row.mean_latency.mean),
-                    percent(row.queue_share.mean),
-                    percent(row.share.mean),
-                    writers.join(", "),
-                    row.source.clone(),
-                ],
-            );
+            let mut line = cells::of_row(row);
+            line.extend([writers.join(", "), row.source.clone()]);
+            rows.push(if row.hot { "hot" } else { "" }, &line);
         }
         body.push_str(&rows.finish());
     }
@@ -164,14 +135,7 @@ fn histogram(body: &mut String, histogram: &Histogram) {
     if histogram.classes.is_empty() {
         return none(body, "No misses.");
     }
-    let _ = writeln!(
-        body,
-        "<p>{} of the misses are local and take {} of the latency; {} are transfers and take {}.</p>",
-        share_pm(&histogram.local_misses),
-        share_pm(&histogram.local_latency),
-        share_pm(&histogram.transfer_misses),
-        share_pm(&histogram.transfer_latency)
-    );
+    let _ = writeln!(body, "<p>{}</p>", cells::sentence(histogram));
     body.push_str(&svg::histogram(&histogram.series));
     let mut rows = Rows::new(
         true,
@@ -187,25 +151,11 @@ fn histogram(body: &mut String, histogram: &Histogram) {
         ],
     );
     for row in &histogram.classes {
-        rows.push(
-            "",
-            &[
-                class_name(row.class).to_owned(),
-                count(row.misses.mean),
-                relative(&row.misses),
-                percent(row.miss_share.mean),
-                percent(row.latency_share.mean),
-                count(row.mean_latency.mean),
-                count(row.mean_service.mean),
-                row.peak.map_or_else(String::new, |peak| count(peak as f64)),
-            ],
-        );
+        let mut line = vec![class_name(row.class).to_owned()];
+        line.extend(cells::of_class(row));
+        rows.push("", &line);
     }
     body.push_str(&rows.finish());
-}
-
-fn points(share: &Estimate) -> String {
-    share.plus_minus.map_or_else(String::new, percent)
 }
 
 fn structures(body: &mut String, structures: &Structures) {
@@ -240,21 +190,9 @@ fn structures(body: &mut String, structures: &Structures) {
         let own = [percent(subsystem.share.mean), points(&subsystem.share), subsystem.name.clone()];
         rows.push("sub", &own);
         for one in subsystem.structures.iter().take(ROWS) {
-            rows.push(
-                "",
-                &[
-                    percent(one.share.mean),
-                    points(&one.share),
-                    one.name.clone(),
-                    one.objects.to_string(),
-                    one.lines.to_string(),
-                    count(one.samples.mean),
-                    percent(one.remote_share.mean),
-                    percent(one.false_share.mean),
-                    count(one.mean_latency.mean),
-                    one.field.clone(),
-                ],
-            );
+            let mut line = vec![percent(one.share.mean), points(&one.share), one.name.clone()];
+            line.extend(cells::of_structure(one));
+            rows.push("", &line);
         }
     }
     body.push_str(&rows.finish());
@@ -306,18 +244,13 @@ fn layouts(body: &mut String, layouts: &[LayoutHeat]) {
         for field in touched.take(ROWS) {
             let class = if line.is_some_and(|line| line != field.line) { "edge" } else { "" };
             line = Some(field.line);
-            let crosses = if field.crosses { " (crosses a line)" } else { "" };
             rows.push(
                 class,
                 &[
                     field.line.to_string(),
                     field.offset.to_string(),
                     field.bytes.to_string(),
-                    match field.path.as_str() {
-                        _ if field.hole => "(hole)".to_owned(),
-                        "" => format!("(value){crosses}"),
-                        path => format!("{path}{crosses}"),
-                    },
+                    cells::path(field),
                     field.type_name.clone(),
                     count(field.reads.mean),
                     count(field.writes.mean),
@@ -474,23 +407,10 @@ fn threads(body: &mut String, threads: &[ThreadRow]) {
 fn runs(body: &mut String, runs: &RunsSummary) {
     section(body, "runs", "Runs");
     let mut rows = Rows::new(false, &[("figure", Kind::Word), ("mean", Kind::Number)]);
-    for (name, value) in [
-        ("cycles", &runs.cycles),
-        ("cycles with threads", &runs.parallel_cycles),
-        ("accesses", &runs.accesses),
-        ("misses", &runs.misses),
-        ("transfers", &runs.transfers),
-        ("threads", &runs.threads),
-        ("work", &runs.work),
-        ("work a second", &runs.work_per_second),
-    ] {
+    for (name, value) in cells::counts(runs) {
         rows.push("", &[name.to_owned(), count_pm(value)]);
     }
-    for (name, value) in [
-        ("remote transfers", &runs.remote_share),
-        ("stalled", &runs.stalled_share),
-        ("asleep", &runs.blocked_share),
-    ] {
+    for (name, value) in cells::shares(runs) {
         rows.push("", &[name.to_owned(), share_pm(value)]);
     }
     body.push_str(&rows.finish());

@@ -9,6 +9,7 @@
 //! one is shown.
 
 use super::Options;
+use super::cells::path;
 use super::format::{clean, count, escape, percent, plural, share_pm};
 use super::table::{Column, Table};
 use super::text::{heading, wrap};
@@ -16,6 +17,7 @@ use crate::analysis::LayoutHeat;
 use crate::analysis::index::core_ranges;
 use crate::analysis::layout::FieldHeat;
 use std::fmt::Write as _;
+use uvfs_coherence::profile::HEAT_PLACES_MAX;
 
 /// Lines of a picture.
 const LINES: u64 = 64;
@@ -45,6 +47,14 @@ pub(super) fn facts(layout: &LayoutHeat) -> String {
         facts.push(format!("objects begin {} bytes into a line", layout.start));
     } else if layout.straddles {
         facts.push("elements of a row share lines".to_owned());
+    }
+    if layout.heat_cut > 0 {
+        facts.push(format!(
+            "reads, writes and updates are of the {} most visited places of each object ({} so many), others are \
+             not counted",
+            count(HEAT_PLACES_MAX as f64),
+            if layout.heat_cut == 1 { "one has".to_owned() } else { format!("{} have", layout.heat_cut) },
+        ));
     }
     facts.join(", ")
 }
@@ -104,15 +114,12 @@ fn quiet(layout: &LayoutHeat, at: usize) -> usize {
 
 fn cells(field: &FieldHeat) -> Vec<String> {
     let nothing = |value: f64| if value == 0.0 { String::new() } else { count(value) };
-    let hole = if field.hole { "(hole)" } else { "" };
-    let crosses = if field.crosses { " (crosses a line)" } else { "" };
-    let path = match field.path.as_str() {
-        _ if field.hole => hole.to_owned(),
-        "" => format!("(value){crosses}"),
-        path => format!("{path}{crosses}"),
-    };
-    let mut cells =
-        vec![field.offset.to_string(), field.bytes.to_string(), path, field.type_name.clone()];
+    let mut cells = vec![
+        field.offset.to_string(),
+        field.bytes.to_string(),
+        path(field),
+        field.type_name.clone(),
+    ];
     if !field.is_touched() {
         return cells;
     }

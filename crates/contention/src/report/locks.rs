@@ -6,7 +6,8 @@
 //! comes in addition, before the name.
 //!
 //! # Why
-//! A simulated and a measured table can be laid side by side. Weakness: RJECT is empty, since attempts
+//! A simulated and a measured table can be laid side by side. Only the first heading differs: whether a word
+//! is spun on or slept on is not known, so that mutexes, spin locks and such words are one list. Weakness: RJECT is empty, since attempts
 //! that gave up cannot be told from looks at the lock.
 
 use super::Options;
@@ -19,7 +20,7 @@ use uvfs_coherence::profile::LockKind;
 
 /// Headings, in the columns' order, and the kinds below each.
 pub(super) const SECTIONS: [(&str, &[LockKind]); 4] = [
-    ("SPINLOCKS", &[LockKind::Mutex, LockKind::Spin, LockKind::Word]),
+    ("EXCLUSIVE LOCKS", &[LockKind::Mutex, LockKind::Spin, LockKind::Word]),
     ("RWLOCK READS", &[LockKind::Shared]),
     ("RWLOCK WRITES", &[LockKind::Exclusive]),
     ("AWAITED WORDS", &[LockKind::Awaited]),

@@ -13,6 +13,7 @@
 //! aligned by characters, so names in wide scripts push a row to the right.
 
 mod advise;
+mod cells;
 mod compare;
 mod format;
 mod html;

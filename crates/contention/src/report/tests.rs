@@ -3,7 +3,7 @@
 use super::*;
 use crate::analysis::fixture::{anonymous, empty, hostile, profile};
 use serde_json::Value;
-use uvfs_coherence::profile::{Mode, ObjectKind};
+use uvfs_coherence::profile::{HEAT_PLACES_MAX, Heat, LockKind, Mode, ObjectKind};
 
 fn all() -> Options {
     Options { sections: Section::ALL.to_vec(), top: 20, ..Options::default() }
@@ -95,6 +95,25 @@ fn one_seed_has_no_intervals_and_says_so() {
 }
 
 #[test]
+fn heat_that_was_cut_is_said() {
+    let row = Options {
+        structure: Some("counters".into()),
+        sections: vec![Section::Layout],
+        ..Options::default()
+    };
+    let words = "are of the 2,048 most visited places of each object (one has so many)";
+    let flat = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut cut = profile();
+    assert!(!flat(text(&cut, &row)).contains("most visited"));
+    let one = cut.heat.iter().find(|one| one.object == 1).unwrap().clone();
+    let places = (0..HEAT_PLACES_MAX as u64).map(|at| Heat { offset: at * 8, ..one.clone() });
+    cut.heat.extend(places);
+    let shown = flat(text(&cut, &row));
+    assert!(shown.contains(words), "{shown}");
+    assert!(flat(html(&cut, &all())).contains(words));
+}
+
+#[test]
 fn an_empty_profile_is_a_report_too() {
     for profile in [empty(), anonymous()] {
         let text = text(&profile, &all());
@@ -115,7 +134,12 @@ fn an_empty_profile_is_a_report_too() {
 fn options_choose_sections_lines_and_structures() {
     let only = |section| Options { sections: vec![section], ..Options::default() };
     let locks = text(&profile(), &only(Section::Locks));
-    assert!(locks.contains("SPINLOCKS        HOLD               WAIT"), "{locks}");
+    assert!(locks.contains("EXCLUSIVE LOCKS  HOLD               WAIT"), "{locks}");
+    // A mutex was once listed below SPINLOCKS.
+    let mut mutex = profile();
+    mutex.locks.iter_mut().for_each(|lock| lock.kind = LockKind::Mutex);
+    assert!(!text(&mutex, &only(Section::Locks)).contains("SPINLOCKS"));
+    assert!(!html(&mutex, &all()).contains("SPINLOCKS"));
     assert!(
         locks.contains("NOWAIT   SPIN  RJECT BOUNCE  NAME") && locks.contains("Super.root.lock")
     );

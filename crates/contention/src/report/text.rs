@@ -9,7 +9,8 @@
 //! invalidates) follows. Objects of one type are one table, since a thousand equal tables are none.
 //! Weakness: intervals are shown of counts only; the JSON has all.
 
-use super::format::{clean, count, list, percent, percent2, relative, share, share_pm};
+use super::cells::{self, points};
+use super::format::{clean, count, list, percent, relative, share, share_pm};
 use super::layout::layout_text;
 use super::locks::locks_text;
 use super::summary::{summary, title};
@@ -17,7 +18,7 @@ use super::table::{Column, Table};
 use super::{Options, Section};
 use crate::analysis::histogram::class_name;
 use crate::analysis::{
-    Estimate, Flow, Histogram, LineTable, Row, Structures, Verdict, flow, groups, histogram, index,
+    Estimate, Flow, Histogram, LineTable, Row, Structures, flow, groups, histogram, index,
     layout_heat, layouts, runs, structures_by, threads,
 };
 use std::collections::BTreeMap;
@@ -126,22 +127,13 @@ fn lines_text(profile: &Profile, options: &Options) -> String {
     text
 }
 
-fn verdict(table: &LineTable) -> String {
-    let word = match table.verdict {
-        Verdict::True => "true",
-        Verdict::False => "false",
-        Verdict::Mixed => "mixed",
-    };
-    format!("{word} sharing ({} false)", percent(table.false_share.mean))
-}
-
 fn line_text(table: &LineTable, options: &Options) -> String {
     let mut text = heading(&format!("{}. {}", table.rank, title(table)), options);
     let mut facts = vec![
         format!("{} of all latency", share_pm(&table.share)),
         format!("{} transfers", count(table.samples.mean)),
         format!("{} remote", percent(table.remote_share.mean)),
-        verdict(table),
+        cells::verdict(table),
         format!("{} of latency is queue", percent(table.queue_share.mean)),
         format!("{} cores", table.core_count()),
     ];
@@ -175,7 +167,7 @@ fn line_text(table: &LineTable, options: &Options) -> String {
         if *hidden {
             (number, rest) = (number + 1, rest + row.share_of_line);
         } else {
-            rows.push(row.hot, cells(row));
+            rows.push(row.hot, row_cells(row));
         }
     }
     text.push_str(&rows.text(options.width, options.colour));
@@ -203,31 +195,14 @@ fn hidden(table: &LineTable, options: &Options) -> Vec<bool> {
     hidden
 }
 
-fn cells(row: &Row) -> Vec<String> {
+fn row_cells(row: &Row) -> Vec<String> {
     let writer = row.invalidated_by.first().map_or_else(String::new, |writer| {
         let field = if writer.field.is_empty() { "" } else { ": " };
         format!("{}{field}{}", writer.function, writer.field)
     });
-    let data = match &row.object {
-        Some(object) => format!("{object}: {}", row.data),
-        None => row.data.clone(),
-    };
-    vec![
-        count(row.samples.mean),
-        relative(&row.samples),
-        percent2(row.remote_share.mean),
-        row.module.clone(),
-        format!("{:#X}", row.instruction_address).replace("0X", "0x"),
-        row.instruction.clone(),
-        row.function.clone(),
-        format!("{:#X}", row.data_address).replace("0X", "0x"),
-        data,
-        percent(row.false_share.mean),
-        count(row.mean_latency.mean),
-        percent(row.queue_share.mean),
-        percent(row.share.mean),
-        writer,
-    ]
+    let mut cells = cells::of_row(row);
+    cells.push(writer);
+    cells
 }
 
 /// Letters of the bars.
@@ -257,29 +232,12 @@ fn histogram_text(histogram: &Histogram, options: &Options) -> String {
         Column::number("peak", 2),
     ]);
     for row in &histogram.classes {
-        table.push(
-            false,
-            vec![
-                format!("{} ({})", class_name(row.class), letter(row.class)),
-                count(row.misses.mean),
-                relative(&row.misses),
-                percent(row.miss_share.mean),
-                percent(row.latency_share.mean),
-                count(row.mean_latency.mean),
-                count(row.mean_service.mean),
-                row.peak.map_or_else(String::new, |peak| count(peak as f64)),
-            ],
-        );
+        let mut line = vec![format!("{} ({})", class_name(row.class), letter(row.class))];
+        line.extend(cells::of_class(row));
+        table.push(false, line);
     }
     text.push_str(&table.text(options.width, options.colour));
-    let sentence = format!(
-        "{} of the misses are local and take {} of the latency; {} are transfers and take {}.",
-        share_pm(&histogram.local_misses),
-        share_pm(&histogram.local_latency),
-        share_pm(&histogram.transfer_misses),
-        share_pm(&histogram.transfer_latency)
-    );
-    text.push_str(&wrap(&sentence, options.width));
+    text.push_str(&wrap(&cells::sentence(histogram), options.width));
     text.push_str(&bars(histogram, options.width));
     text
 }
@@ -365,27 +323,15 @@ fn structures_text(structures: &Structures, options: &Options) -> String {
         Column::number("latency", 2),
         Column::name("dearest field", 10, 7),
     ]);
-    let points = |share: &Estimate| share.plus_minus.map_or_else(String::new, percent);
     for subsystem in &structures.subsystems {
-        let mut cells = vec![percent(subsystem.share.mean), points(&subsystem.share)];
-        cells.push(subsystem.name.clone());
-        table.push(true, cells);
+        let mut line = vec![percent(subsystem.share.mean), points(&subsystem.share)];
+        line.push(subsystem.name.clone());
+        table.push(true, line);
         for one in subsystem.structures.iter().take(options.top.max(1)) {
-            table.push(
-                false,
-                vec![
-                    percent(one.share.mean),
-                    points(&one.share),
-                    format!("  {}", one.name),
-                    one.objects.to_string(),
-                    one.lines.to_string(),
-                    count(one.samples.mean),
-                    percent(one.remote_share.mean),
-                    percent(one.false_share.mean),
-                    count(one.mean_latency.mean),
-                    one.field.clone(),
-                ],
-            );
+            let mut line = vec![percent(one.share.mean), points(&one.share)];
+            line.push(format!("  {}", one.name));
+            line.extend(cells::of_structure(one));
+            table.push(false, line);
         }
         let rest = subsystem.structures.len().saturating_sub(options.top.max(1));
         if rest > 0 {
@@ -512,24 +458,10 @@ fn runs_text(profile: &Profile, options: &Options) -> String {
     let mut row = |name: &str, value: &Estimate, shown: String| {
         table.push(false, vec![name.to_owned(), shown, relative(value)]);
     };
-    let counts = [
-        ("cycles", &runs.cycles),
-        ("cycles with threads", &runs.parallel_cycles),
-        ("accesses", &runs.accesses),
-        ("misses", &runs.misses),
-        ("transfers", &runs.transfers),
-        ("threads", &runs.threads),
-        ("work", &runs.work),
-        ("work a second", &runs.work_per_second),
-    ];
-    for (name, value) in counts {
+    for (name, value) in cells::counts(&runs) {
         row(name, value, count(value.mean));
     }
-    for (name, value) in [
-        ("remote transfers", &runs.remote_share),
-        ("stalled", &runs.stalled_share),
-        ("asleep", &runs.blocked_share),
-    ] {
+    for (name, value) in cells::shares(&runs) {
         row(name, value, percent(value.mean));
     }
     let mut text = heading("Runs", options) + &table.text(options.width, options.colour);

@@ -332,13 +332,8 @@ fn code(status: ExitStatus) -> u8 {
 /// What happened, unless all is well.
 fn cause(status: ExitStatus) -> Option<String> {
     if let Some(signal) = status.signal() {
-        let name = Signal::from_named_raw(signal).map(|signal| {
-            let name = format!("{signal:?}");
-            let plain = name.trim_matches('"').rsplit("::").next().unwrap_or_default();
-            format!("SIG{plain}")
-        });
         let core = if status.core_dumped() { ", core dumped" } else { "" };
-        return Some(match name {
+        return Some(match signal_name(signal) {
             Some(name) => format!("died by signal {signal} ({name}){core}"),
             None => format!("died by signal {signal}{core}"),
         });
@@ -358,6 +353,44 @@ fn cause(status: ExitStatus) -> Option<String> {
     }
 }
 
+/// As signal(7) has them on x86-64; what is left to programs has a number only.
+fn signal_name(signal: i32) -> Option<&'static str> {
+    const NAMES: [&str; 31] = [
+        "SIGHUP",
+        "SIGINT",
+        "SIGQUIT",
+        "SIGILL",
+        "SIGTRAP",
+        "SIGABRT",
+        "SIGBUS",
+        "SIGFPE",
+        "SIGKILL",
+        "SIGUSR1",
+        "SIGSEGV",
+        "SIGUSR2",
+        "SIGPIPE",
+        "SIGALRM",
+        "SIGTERM",
+        "SIGSTKFLT",
+        "SIGCHLD",
+        "SIGCONT",
+        "SIGSTOP",
+        "SIGTSTP",
+        "SIGTTIN",
+        "SIGTTOU",
+        "SIGURG",
+        "SIGXCPU",
+        "SIGXFSZ",
+        "SIGVTALRM",
+        "SIGPROF",
+        "SIGWINCH",
+        "SIGIO",
+        "SIGPWR",
+        "SIGSYS",
+    ];
+    usize::try_from(signal).ok()?.checked_sub(1).and_then(|at| NAMES.get(at)).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -369,7 +402,21 @@ mod tests {
         assert_eq!(words(3 << 8).unwrap(), "exit status 3");
         assert!(words(71 << 8).unwrap().contains("deadlock"));
         assert!(words(70 << 8).unwrap().contains("watchdog"));
-        assert_eq!(words(11).unwrap(), "died by signal 11 (SIGSEGV)");
+        // An abort was once called SIGABORT.
+        for (signal, name) in [
+            (Signal::SEGV, "SIGSEGV"),
+            (Signal::ABORT, "SIGABRT"),
+            (Signal::ALARM, "SIGALRM"),
+            (Signal::STKFLT, "SIGSTKFLT"),
+            (Signal::CHILD, "SIGCHLD"),
+            (Signal::IO, "SIGIO"),
+            (Signal::SYS, "SIGSYS"),
+        ] {
+            let number = signal.as_raw();
+            assert_eq!(words(number).unwrap(), format!("died by signal {number} ({name})"));
+        }
+        assert_eq!(words(6 | 0x80).unwrap(), "died by signal 6 (SIGABRT), core dumped");
+        assert_eq!(words(40).unwrap(), "died by signal 40");
         assert_eq!(code(ExitStatus::from_raw(11)), 139);
     }
 
