@@ -106,11 +106,19 @@ classes! {
     /// Hostile backend: its plan.
     HOSTILE_PLAN = 290, "hostile-plan", "faults still to come";
     /// Memory backend: ancestry.
-    MEMORY_TREE = 300, "memory-tree", "names and parents of the memory file system";
+    MEMORY_MOVES = 300, "memory-moves", "who moves a directory of the memory file system to another parent";
+    /// Memory backend: one directory.
+    MEMORY_DIRECTORY = 310, "memory-directory", "names and attributes of one memory directory";
+    /// Memory backend: another directory, with a higher id than the first.
+    MEMORY_DIRECTORY_2 = 312, "memory-directory-2", "a second memory directory, in the order of their ids";
+    /// Memory backend: another directory, with a higher id than the first two.
+    MEMORY_DIRECTORY_3 = 314, "memory-directory-3", "a third memory directory, in the order of their ids";
+    /// Memory backend: one object that is no directory.
+    MEMORY_NODE = 320, "memory-node", "attributes, pages and xattrs of one memory node that is no directory";
     /// Memory backend: nodes.
-    MEMORY_NODES = 310, "memory-nodes", "one shard of the memory file system's node table";
-    /// Memory backend: one node.
-    MEMORY_NODE = 320, "memory-node", "attributes, entries, pages and xattrs of one memory node";
+    MEMORY_NODES = 330, "memory-nodes", "one shard of the memory file system's node table";
+    /// Memory backend: space.
+    MEMORY_SPACE = 340, "memory-space", "space of the memory file system on its way between threads";
     /// Directory backend: renames.
     HOST_TREE = 350, "host-tree", "known names of host nodes";
     /// Directory backend: nodes.

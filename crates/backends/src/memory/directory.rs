@@ -45,21 +45,15 @@ struct Slot {
     target: Target,
 }
 
-/// The names of one directory, and the directory that it is in.
-#[derive(Debug)]
+/// The names of one directory.
+#[derive(Debug, Default)]
 pub(super) struct Directory {
-    /// Changed only while the whole tree is locked.
-    pub(super) parent: InodeId,
     by_name: HashMap<Arc<[u8]>, Slot>,
     by_cookie: BTreeMap<u64, Arc<[u8]>>,
     last_cookie: u64,
 }
 
 impl Directory {
-    pub(super) fn new(parent: InodeId) -> Self {
-        Self { parent, by_name: HashMap::new(), by_cookie: BTreeMap::new(), last_cookie: 0 }
-    }
-
     pub(super) fn len(&self) -> usize {
         self.by_name.len()
     }
@@ -126,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_listing_in_steps_sees_what_stays_exactly_once() {
-        let mut directory = Directory::new(InodeId::ROOT);
+        let mut directory = Directory::default();
         for (at, name) in [b"a", b"b", b"c", b"d"].into_iter().enumerate() {
             assert_eq!(directory.put(name, file(at as u64)), None);
         }
@@ -144,7 +138,7 @@ mod tests {
 
     #[test]
     fn an_entry_is_found_again_only_as_itself() {
-        let mut directory = Directory::new(InodeId::ROOT);
+        let mut directory = Directory::default();
         directory.put(b"a", file(1));
         let listed = directory.after(0, 1).remove(0);
         directory.put(b"a", file(2));
@@ -157,7 +151,7 @@ mod tests {
 
     #[test]
     fn both_indices_shrink_together() {
-        let mut directory = Directory::new(InodeId::ROOT);
+        let mut directory = Directory::default();
         for at in 0..10_000u32 {
             directory.put(&at.to_le_bytes(), file(u64::from(at)));
         }

@@ -7,13 +7,15 @@
 //! # Rooms
 //! * `budget`: the limits, and the share that each object holds of them.
 //! * `pages`: sparse file data. `directory`: names of one directory. `node`: one object.
-//! * `table`: all objects by id, with their references.
+//! * `table`: all objects by id, with their references. `stripe`: what threads have parts of their own of.
 //! * `names`, `data`, `xattrs`: the operations.
 //!
 //! # Concurrency
-//! Three lock classes: the tree (`names` says who takes it how), shards of the table, and one lock
-//! per node. A thread holds at most one of each, in that order. Lookups, attributes, and reads and
-//! writes of different files run in parallel.
+//! Operations on names lock the directories they change, and the objects whose links they change (`names` says in
+//! which order); only moving a directory to another parent takes a lock for all. Shards of the table, and the lock
+//! under which space moves between threads, come last. Lookups, attributes, and reads and writes of different files
+//! run in parallel; so do changes of names in different directories, which share no line that is written while there
+//! is space enough, but for shards of the table.
 //!
 //! # Space
 //! Every page of 4096 bytes that a file has counts, and so does what is kept about it, at fixed prices
@@ -32,6 +34,7 @@ mod directory;
 mod names;
 mod node;
 mod pages;
+mod stripe;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -44,7 +47,8 @@ use pages::PAGE_BYTES;
 use std::fmt;
 use std::sync::Arc;
 use table::Table;
-use uvfs_concurrent::lock::RwLock;
+use uvfs_concurrent::lock::Mutex;
+use uvfs_concurrent::padded::Padded;
 use uvfs_vfs::creation::Resolved;
 use uvfs_vfs::{
     AllocateMode, Attributes, Authority, Backend, Caller, Capabilities, Cookie, Enforcer, Entry,
@@ -84,10 +88,10 @@ impl Default for MemoryConfig {
 
 /// A file system in memory. See the module.
 pub struct MemoryBackend {
-    /// Ancestry and multi-step changes of names: [`names`].
-    tree: RwLock<()>,
+    /// Who moves a directory to another parent: [`names`]. Away from the others, which nobody writes.
+    moves: Padded<Mutex<()>>,
     table: Table,
-    budget: Arc<Budget>,
+    budget: Budget,
 }
 
 impl fmt::Debug for MemoryBackend {
@@ -117,13 +121,13 @@ impl MemoryBackend {
             access: None,
             default: None,
         };
-        let root = table.new_id();
-        debug_assert_eq!(root, InodeId::ROOT);
+        let root = InodeId::ROOT;
         let charge = budget.take_inode()?;
         table.insert(Arc::new(Node::new(root, &NewKind::Directory, root, resolved, charge)?), true);
         // The table starts an object with a reference; the root's is given out by `root`.
         drop(table.forget(root, 1));
-        Ok(Self { tree: RwLock::new(&lock_order::MEMORY_TREE, ()), table, budget })
+        let moves = Padded(Mutex::new(&lock_order::MEMORY_MOVES, ()));
+        Ok(Self { moves, table, budget })
     }
 }
 

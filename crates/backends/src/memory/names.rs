@@ -1,37 +1,64 @@
 //! Everything that adds, removes, moves or lists names.
 //!
 //! # Concurrency
-//! The tree lock orders these operations; node locks, one at a time, protect each step.
+//! An operation locks what it changes, all at once, and so is one step to all others. As in Linux'
+//! `Documentation/filesystems/directory-locking`: the parents' locks are enough for everything but moving a directory
+//! to another parent, which one at a time may do.
 //!
-//! | operation | tree lock | steps, one node lock each |
-//! |---|---|---|
-//! | lookup | shared | the directory; the object |
-//! | create | shared | the directory (owner, group, lists); the directory again (the name) |
-//! | unlink | shared | the directory; the object |
-//! | rename within a directory, no directory moved or replaced | shared | the directory; both objects |
-//! | link, remove a directory, any other rename | alone | as many as they like |
-//! | list | none | the directory, a batch at a time; each object |
+//! | operation | moves | directories, by rising id | then objects that are none |
+//! |---|---|---|---|
+//! | lookup | | the parent, shared | |
+//! | create | | the parent, shared (owner, group, lists); then alone (the name) | |
+//! | link, unlink | | the parent | the object |
+//! | remove a directory | | the parent, the directory | |
+//! | rename | if a directory changes its parent | both parents, a directory that is replaced | a file that is replaced |
+//! | list | | the directory, shared, a batch at a time | each object, after that |
 //!
-//! N1. What the shared operations do to *names* is one step under one directory's lock, so each is
-//!     atomic among them. The others are atomic since nobody else is in the tree.
-//! N2. A directory's `parent`, and whether it is removed, change only while the tree is locked alone.
-//! N3. The link count of an object follows its names within the same hold of the tree lock: exact
-//!     whenever no operation on them is in flight.
+//! The order of locks: moves; up to three directories, in the order of their ids; one other object; a shard of the
+//! table. Directories are nobody's leaves, so their own order is needed, and ids never change, where ancestry would. What
+//! is to be locked is found under a lock: who finds a directory that it does not hold yet lets all go, takes them
+//! all in order, and looks whether the name still means the same.
+//!
+//! N1. What a name means changes only under its directory's lock. A directory in which somebody is to get a name has
+//!     links, and that is seen under its lock; who takes its last link, holding that lock, sees that it is empty.
+//! N2. The link count of an object that is no directory changes under its own lock, within the hold of the directory
+//!     whose name comes or goes: whoever holds either lock finds names and counts in agreement. A directory's counts
+//!     of itself and its subdirectories change with its names.
+//! N3. What is named is in the table, marked so, while the directory of the name is locked. An object's mark
+//!     changes under the object's lock, in the step in which its links leave 0 or come to it.
+//! N4. A directory's parent changes only under `moves`, and while both parents are locked. So who holds `moves` sees an
+//!     ancestry that nobody changes: a directory with an entry, or that is locked and has links, has all its
+//!     ancestors, since none of them is empty.
+//! N5. Times of a moved object follow when the names have their places, before the operation returns.
+//!
+//! What could go wrong, and why it does not:
+//! * *A directory moved below itself*: who moves one walks up from where it is to go, under `moves` (N4).
+//! * *Two that are moved into each other*: the second finds the first above its target.
+//! * *Something made in a directory that is removed, or replaced, or was and still is open*: both need the directory's
+//!   lock, and one of them finds an entry, or no links (N1).
+//! * *A rename over a directory that is not empty any more*: it is locked with the parents, and looked into then.
+//! * *Renames that cross, or exchange*: the order of ids does not ask which is the source.
+//! * *A removal that locks parent and child, where a rename put the older below the younger*: the same.
+//! * *A link beside the last unlink*: the name and the count go in one step, so either the link comes first, or
+//!   it finds no links and is refused (N2). A file that never had a name is marked as named before an unlink of that
+//!   name can take the mark away (N3).
+//! * *A lookup beside an unlink*: what is found is referred to before the directory is let go (N3).
 //!
 //! # Why
-//! One reader-writer lock instead of an order among directories: the checker then proves that no
-//! two nodes are ever locked together. Weakness: all lookups touch the tree lock's line, and a
-//! rename across directories waits for every lookup in flight.
+//! It was one reader-writer lock around all changes: nothing to prove, and every create on any core wrote its line.
+//! Weakness: names of one directory still wait for each other, and so does, with the parents locked, everything in
+//! them while a move walks up to the root.
 
 use super::MemoryBackend;
 use super::budget::ENTRY_BYTES;
 use super::directory::{Listed, Target};
 use super::node::{LINKS_MAX, Node, State};
-use super::table::Freed;
+use super::table::{Freed, pause};
 use std::sync::Arc;
+use uvfs_concurrent::lock::{LockClass, RwLockWriteGuard};
 use uvfs_vfs::{
     Caller, Cookie, Entry, Error, FileKind, InodeId, Listing, Name, NewKind, NewNode, PATH_MAX,
-    RenameMode, Result, Timestamp, creation,
+    RenameMode, Result, Timestamp, creation, lock_order,
 };
 
 /// Entries taken from a directory under one lock.
@@ -42,14 +69,20 @@ type Place<'a> = (InodeId, Name<'a>);
 
 impl MemoryBackend {
     pub(super) fn lookup_name(&self, parent: InodeId, name: Name<'_>) -> Result<Entry> {
-        let _tree = self.tree.read();
         let parent = self.table.get(parent)?;
         loop {
-            let target = find(&parent.state.read(), name)?;
-            // Gone between the two steps: an unlink or a rename took the name from it. Look again.
-            if let Some(node) = self.table.refer(target.inode) {
-                return Ok(node.entry());
+            let node = {
+                let state = parent.state.read();
+                let target = find(&state, name)?;
+                self.table.refer(target.inode).ok_or(Error::Corrupt("a name without an object"))?
+            };
+            pause();
+            let entry = node.entry();
+            if entry.attributes.links > 0 {
+                return Ok(entry);
             }
+            // It lost its last name between the two steps. Look again.
+            drop(self.table.forget(node.inode, 1));
         }
     }
 
@@ -60,10 +93,8 @@ impl MemoryBackend {
         name: Name<'_>,
         new: &NewNode<'_>,
     ) -> Result<Entry> {
-        let _tree = self.tree.read();
         let parent = self.table.get(parent)?;
-        check_free(&parent.state.read(), name, new.kind.kind())?;
-        let node = self.new_node(caller, &parent, new)?;
+        let node = self.new_node(caller, &parent, Some(name), new)?;
         let target = Target { inode: node.inode, kind: node.kind };
         self.table.insert(node.clone(), true);
         if let Err(error) = add_name(&parent, name, target) {
@@ -84,7 +115,7 @@ impl MemoryBackend {
             return Err(Error::Invalid("only a regular file can be without a name"));
         }
         let parent = self.table.get(parent)?;
-        let node = self.new_node(caller, &parent, new)?;
+        let node = self.new_node(caller, &parent, None, new)?;
         {
             let mut state = node.state.write();
             (state.links, state.unnamed) = (0, true);
@@ -110,37 +141,38 @@ impl MemoryBackend {
     }
 
     pub(super) fn unlink_name(&self, parent: InodeId, name: Name<'_>) -> Result<Freed> {
-        let _tree = self.tree.read();
         let parent = self.table.get(parent)?;
+        let mut state = parent.state.write();
+        let target = find(&state, name)?;
+        if target.is_directory() {
+            return Err(Error::IsDirectory);
+        }
         let now = Timestamp::now();
-        let target = {
-            let mut state = parent.state.write();
-            let target = find(&state, name)?;
-            if target.is_directory() {
-                return Err(Error::IsDirectory);
-            }
-            state.take_name(name, now)?;
-            state.charge.shrink(ENTRY_BYTES);
-            target
-        };
-        Ok(self.drop_link(target, now))
+        state.take_name(name, now)?;
+        state.charge.shrink(ENTRY_BYTES);
+        self.drop_link(target, now)
     }
 
     pub(super) fn remove_directory_name(&self, parent: InodeId, name: Name<'_>) -> Result<Freed> {
-        let _tree = self.tree.write();
         let parent = self.table.get(parent)?;
-        let target = find(&parent.state.read(), name)?;
-        if !target.is_directory() {
-            return Err(Error::NotDirectory);
+        loop {
+            let target = find(&parent.state.read(), name)?;
+            if !target.is_directory() {
+                return Err(Error::NotDirectory);
+            }
+            // Gone since: the name is, too.
+            let Ok(victim) = self.table.get(target.inode) else { continue };
+            let mut held = Held::lock([Some(&parent), Some(&victim), None]);
+            let (parent, victim) = (held.place(&parent), held.place(&victim));
+            if find(held.at(parent), name).ok() != Some(target) {
+                continue;
+            }
+            check_empty(held.at(victim))?;
+            let now = Timestamp::now();
+            held.at(parent).take_name(name, now)?;
+            held.at(parent).charge.shrink(ENTRY_BYTES);
+            return Ok(self.drop_links(target, held.at(victim), now));
         }
-        self.check_empty(target)?;
-        let now = Timestamp::now();
-        {
-            let mut state = parent.state.write();
-            state.take_name(name, now)?;
-            state.charge.shrink(ENTRY_BYTES);
-        }
-        Ok(self.drop_link(target, now))
     }
 
     pub(super) fn rename_name(
@@ -149,12 +181,34 @@ impl MemoryBackend {
         to: Place<'_>,
         mode: RenameMode,
     ) -> Result<Freed> {
-        if from.0 == to.0
-            && let Some(freed) = self.rename_within(from.0, from.1, to.1, mode)?
-        {
-            return Ok(freed);
+        let source = self.table.get(from.0)?;
+        let target = if from.0 == to.0 { source.clone() } else { self.table.get(to.0)? };
+        if !source.is_directory() || !target.is_directory() {
+            find(&source.state.read(), from.1)?;
+            return Err(Error::NotDirectory);
         }
-        self.rename_anywhere(from, to, mode)
+        // A directory that is replaced, once it is known which.
+        let mut victim: Option<Arc<Node>> = None;
+        let mut moves = None;
+        loop {
+            let held = Held::lock([Some(&source), Some(&target), victim.as_deref()]);
+            match self.rename_held(
+                (&source, from.1),
+                (&target, to.1),
+                mode,
+                held,
+                moves.is_some(),
+            )? {
+                Attempt::Done(done, now) => {
+                    drop(moves);
+                    pause();
+                    done.moved.into_iter().flatten().for_each(|moved| self.moved(moved, now));
+                    return Ok(done.freed);
+                }
+                Attempt::NeedsMoves => moves = Some(self.moves.lock()),
+                Attempt::Needs(node) => victim = Some(node),
+            }
+        }
     }
 
     pub(super) fn list_names(
@@ -178,8 +232,23 @@ impl MemoryBackend {
         }
     }
 
-    /// A new object as `caller` would make it in `parent`, in no table and under no name yet.
-    fn new_node(&self, caller: &Caller, parent: &Node, new: &NewNode<'_>) -> Result<Arc<Node>> {
+    /// A new object as `caller` would make it in `parent`, under `name` if that is free, in no table and under no
+    /// name yet.
+    fn new_node(
+        &self,
+        caller: &Caller,
+        parent: &Node,
+        name: Option<Name<'_>>,
+        new: &NewNode<'_>,
+    ) -> Result<Arc<Node>> {
+        let (attributes, default) = {
+            let state = parent.state.read();
+            match name {
+                Some(name) => check_free(&state, name, new.kind.kind())?,
+                None => check_alive(&state)?,
+            }
+            (parent.attributes(&state), state.default.clone())
+        };
         if let NewKind::Symlink(text) = new.kind {
             match text.len() {
                 0 => return Err(Error::NotFound),
@@ -187,11 +256,6 @@ impl MemoryBackend {
                 _ => return Err(Error::NameTooLong),
             }
         }
-        let (attributes, default) = {
-            let state = parent.state.read();
-            check_alive(&state)?;
-            (parent.attributes(&state), state.default.clone())
-        };
         let resolved = creation::resolve(caller, &attributes, default.as_ref(), new);
         let charge = self.budget.take_inode()?;
         let inode = self.table.new_id();
@@ -199,173 +263,181 @@ impl MemoryBackend {
     }
 
     fn link_node(&self, node: &Node, parent: InodeId, name: Name<'_>) -> Result<()> {
-        let _tree = self.tree.write();
         let parent = self.table.get(parent)?;
-        check_free(&parent.state.read(), name, node.kind)?;
-        if node.kind == FileKind::Directory {
+        pause();
+        let mut directory = parent.state.write();
+        check_free(&directory, name, node.kind)?;
+        if node.is_directory() {
             return Err(Error::NotPermitted);
         }
-        {
-            let state = node.state.read();
-            match state.links {
-                0 if !state.unnamed => return Err(Error::NotFound),
-                LINKS_MAX.. => return Err(Error::TooManyLinks),
-                _ => {}
-            }
+        let mut state = node.state.write();
+        match state.links {
+            0 if !state.unnamed => return Err(Error::NotFound),
+            LINKS_MAX.. => return Err(Error::TooManyLinks),
+            _ => {}
         }
-        add_name(&parent, name, Target { inode: node.inode, kind: node.kind })?;
-        {
-            let mut state = node.state.write();
-            state.links += 1;
-            state.unnamed = false;
-            state.ctime = Timestamp::now();
-        }
+        let now = Timestamp::now();
+        directory.charge.grow(ENTRY_BYTES)?;
+        directory.put_name(name, Target { inode: node.inode, kind: node.kind }, now)?;
+        state.links += 1;
+        state.unnamed = false;
+        state.ctime = now;
         // Named and referenced: this frees nothing.
         drop(self.table.set_named(node.inode, true));
         Ok(())
     }
 
-    /// Takes the link of a name that is gone already from its object.
-    fn drop_link(&self, target: Target, now: Timestamp) -> Freed {
-        // A name keeps its object in the table, and this was one: the object is there.
-        let node = self.table.get(target.inode).ok()?;
-        let links = {
-            let mut state = node.state.write();
-            // A directory's one name counts for its own `.` too.
-            state.links = if target.is_directory() { 0 } else { state.links.saturating_sub(1) };
-            state.ctime = now;
-            state.links
-        };
-        if links == 0 { self.table.set_named(target.inode, false) } else { None }
-    }
-
-    fn check_empty(&self, target: Target) -> Result<()> {
+    /// Takes the link of a name that is gone already from its object, which is no directory. For who holds the
+    /// name's directory.
+    fn drop_link(&self, target: Target, now: Timestamp) -> Result<Freed> {
         let node = self.table.get(target.inode)?;
-        if node.state.read().directory()?.is_empty() { Ok(()) } else { Err(Error::NotEmpty) }
+        let mut state = node.state.write();
+        state.links = state.links.saturating_sub(1);
+        state.ctime = now;
+        Ok(if state.links == 0 { self.table.set_named(target.inode, false) } else { None })
     }
 
-    /// A rename within one directory that leaves directories alone: one step under its lock, beside
-    /// other shared operations. `None` if directories take part.
-    fn rename_within(
+    /// Takes the links of an empty directory, which counts for its own `.` too, whose name is gone already.
+    fn drop_links(&self, target: Target, state: &mut State, now: Timestamp) -> Freed {
+        state.links = 0;
+        state.ctime = now;
+        self.table.set_named(target.inode, false)
+    }
+
+    /// A rename with both parents locked, or what else it needs. Changes nothing unless it is done.
+    fn rename_held(
         &self,
-        directory: InodeId,
-        from: Name<'_>,
-        to: Name<'_>,
+        from: (&Node, Name<'_>),
+        to: (&Node, Name<'_>),
         mode: RenameMode,
-    ) -> Result<Option<Freed>> {
-        let _tree = self.tree.read();
-        let directory = self.table.get(directory)?;
-        let now = Timestamp::now();
-        let (moved, step) = {
-            let mut state = directory.state.write();
-            let moved = find(&state, from)?;
-            let there = state.directory()?.get(to.as_bytes());
-            if moved.is_directory() || there.is_some_and(|there| there.is_directory()) {
-                return Ok(None);
+        mut held: Held<'_>,
+        may_move: bool,
+    ) -> Result<Attempt> {
+        let within = from.0.inode == to.0.inode;
+        let (source, target) = (held.place(from.0), held.place(to.0));
+        let moved = find(held.at(source), from.1)?;
+        check_alive(held.at(target))?;
+        let there = held.at(target).directory()?.get(to.1.as_bytes());
+        let directories = moved.is_directory() || there.is_some_and(|there| there.is_directory());
+        if directories && !within {
+            if !may_move {
+                return Ok(Attempt::NeedsMoves);
             }
-            let step = decide(moved, there, mode)?;
-            match step {
-                Step::Nothing => return Ok(Some(None)),
-                Step::Exchange(other) => {
-                    state.put_name(from, other, now)?;
-                }
-                Step::Move(replaced) => {
-                    state.take_name(from, now)?;
-                    if replaced.is_some() {
-                        state.charge.shrink(ENTRY_BYTES);
-                    }
-                }
-            }
-            state.put_name(to, moved, now)?;
-            (moved, step)
-        };
-        self.moved(moved, None, now);
-        Ok(Some(match step {
-            Step::Move(Some(replaced)) => self.drop_link(replaced, now),
-            Step::Exchange(other) => {
-                self.moved(other, None, now);
-                None
-            }
-            _ => None,
-        }))
-    }
-
-    fn rename_anywhere(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<Freed> {
-        let _tree = self.tree.write();
-        let (source, target) = (self.table.get(from.0)?, self.table.get(to.0)?);
-        let moved = find(&source.state.read(), from.1)?;
-        let there = {
-            let state = target.state.read();
-            check_alive(&state)?;
-            state.directory()?.get(to.1.as_bytes())
-        };
-        // Where several rules are broken, this order gives the error that Linux gives.
-        if !matches!((mode, there), (RenameMode::NoReplace, Some(_)) | (RenameMode::Exchange, None))
-        {
-            self.check_loops(moved, &target)?;
-        }
-        if mode == RenameMode::Replace
-            && there.is_some_and(|there| self.check_loops(there, &source).is_err())
-        {
-            return Err(Error::NotEmpty);
+            self.check_ancestry(moved, there, from.0, to.0, mode)?;
         }
         let step = decide(moved, there, mode)?;
         let now = Timestamp::now();
+        let mut done = Done { freed: None, moved: [Some(moved), None] };
         match step {
-            Step::Nothing => Ok(None),
+            Step::Nothing => done.moved = [None, None],
             Step::Exchange(other) => {
-                self.check_loops(other, &source)?;
-                check_room(&target, moved, Some(other))?;
-                check_room(&source, other, Some(moved))?;
-                target.state.write().put_name(to.1, moved, now)?;
-                source.state.write().put_name(from.1, other, now)?;
-                self.moved(moved, Some(to.0), now);
-                self.moved(other, Some(from.0), now);
-                Ok(None)
+                if !within {
+                    check_room(held.at(target), moved, Some(other))?;
+                    check_room(held.at(source), other, Some(moved))?;
+                }
+                held.at(target).put_name(to.1, moved, now)?;
+                held.at(source).put_name(from.1, other, now)?;
+                done.moved[1] = Some(other);
+                if !within {
+                    self.set_parent(moved, to.0)?;
+                    self.set_parent(other, from.0)?;
+                }
             }
             Step::Move(replaced) => {
-                if let Some(replaced) = replaced.filter(Target::is_directory) {
-                    self.check_empty(replaced)?;
+                let victim = match replaced.filter(Target::is_directory) {
+                    None => None,
+                    Some(replaced) => {
+                        let node = self.table.get(replaced.inode)?;
+                        let Some(place) = held.find(&node) else {
+                            return Ok(Attempt::Needs(node));
+                        };
+                        check_empty(held.at(place))?;
+                        Some(place)
+                    }
+                };
+                if !within {
+                    check_room(held.at(target), moved, replaced)?;
                 }
-                if from.0 != to.0 {
-                    check_room(&target, moved, replaced)?;
-                }
-                target.state.write().put_name(to.1, moved, now)?;
-                source.state.write().take_name(from.1, now)?;
+                held.at(source).take_name(from.1, now)?;
+                held.at(target).put_name(to.1, moved, now)?;
                 // The entry that went away pays for the one that came, or is given back.
                 if replaced.is_some() {
-                    source.state.write().charge.shrink(ENTRY_BYTES);
-                } else {
-                    source.state.write().charge.cede(ENTRY_BYTES);
-                    target.state.write().charge.adopt(ENTRY_BYTES);
+                    held.at(source).charge.shrink(ENTRY_BYTES);
+                } else if !within {
+                    held.at(source).charge.cede(ENTRY_BYTES);
+                    held.at(target).charge.adopt(ENTRY_BYTES);
                 }
-                self.moved(moved, Some(to.0), now);
-                Ok(replaced.and_then(|replaced| self.drop_link(replaced, now)))
+                if !within {
+                    self.set_parent(moved, to.0)?;
+                }
+                done.freed = match (replaced, victim) {
+                    (Some(replaced), Some(place)) => self.drop_links(replaced, held.at(place), now),
+                    (Some(replaced), None) => self.drop_link(replaced, now)?,
+                    (None, _) => None,
+                };
             }
+        }
+        Ok(Attempt::Done(done, now))
+    }
+
+    /// Refuses what would make a loop. Where several rules are broken, this order gives the error that Linux gives. For
+    /// who holds `moves`, and both directories.
+    fn check_ancestry(
+        &self,
+        moved: Target,
+        there: Option<Target>,
+        source: &Node,
+        target: &Node,
+        mode: RenameMode,
+    ) -> Result<()> {
+        let loops = Err(Error::Invalid("a directory cannot move below itself"));
+        match (mode, there) {
+            (RenameMode::NoReplace, Some(_)) | (RenameMode::Exchange, None) => return Ok(()),
+            _ if self.is_within(target, moved)? => return loops,
+            _ => {}
+        }
+        match (mode, there) {
+            (RenameMode::Replace, Some(there)) if self.is_within(source, there)? => {
+                Err(Error::NotEmpty)
+            }
+            (RenameMode::Exchange, Some(there))
+                if there.inode != moved.inode && self.is_within(source, there)? =>
+            {
+                loops
+            }
+            _ => Ok(()),
         }
     }
 
-    /// Refuses to put a directory into itself or below. Needs the tree locked alone.
-    fn check_loops(&self, moved: Target, into: &Node) -> Result<()> {
-        let mut at = into.inode;
-        while moved.is_directory() && at != InodeId::ROOT {
-            if at == moved.inode {
-                return Err(Error::Invalid("a directory cannot move below itself"));
-            }
-            at = self.table.get(at)?.state.read().directory()?.parent;
+    /// Whether `node` is the directory `ancestor` or below it. For who holds `moves`, and `node`, which has a name.
+    fn is_within(&self, node: &Node, ancestor: Target) -> Result<bool> {
+        if !ancestor.is_directory() {
+            return Ok(false);
+        }
+        if node.inode == ancestor.inode {
+            return Ok(true);
+        }
+        let mut at = node.parent();
+        // The root is its own parent.
+        while at != ancestor.inode && at != InodeId::ROOT {
+            at = self.table.get(at)?.parent();
+        }
+        Ok(at == ancestor.inode)
+    }
+
+    /// Notes in a directory where it is now. For who holds `moves`.
+    fn set_parent(&self, target: Target, parent: &Node) -> Result<()> {
+        if target.is_directory() {
+            self.table.get(target.inode)?.set_parent(parent.inode);
         }
         Ok(())
     }
 
-    /// Notes in an object that its name changed, and in a directory where it is now.
-    fn moved(&self, target: Target, parent: Option<InodeId>, now: Timestamp) {
+    /// Notes in an object that its name changed.
+    fn moved(&self, target: Target, now: Timestamp) {
         // An unlink beside us may have freed it already.
         let Ok(node) = self.table.get(target.inode) else { return };
-        let mut state = node.state.write();
-        state.ctime = now;
-        if let (Some(parent), Ok(directory)) = (parent, state.directory_mut()) {
-            directory.parent = parent;
-        }
+        node.state.write().ctime = now;
     }
 
     /// Gives one entry to a listing; false when it wants no more.
@@ -391,6 +463,73 @@ impl MemoryBackend {
             }
         }
     }
+}
+
+/// Directories that are locked together.
+struct Held<'a> {
+    /// By rising id, none twice.
+    locked: [Option<(InodeId, RwLockWriteGuard<'a, State>)>; 3],
+}
+
+/// Classes of directories that are locked together, in the order in which they are locked.
+static CLASSES: [&LockClass; 3] = [
+    &lock_order::MEMORY_DIRECTORY,
+    &lock_order::MEMORY_DIRECTORY_2,
+    &lock_order::MEMORY_DIRECTORY_3,
+];
+
+impl<'a> Held<'a> {
+    /// Locks these, in the order of their ids.
+    fn lock(mut nodes: [Option<&'a Node>; 3]) -> Self {
+        nodes.sort_unstable_by_key(|node| node.map(|node| node.inode));
+        let mut locked = [None, None, None];
+        let mut count = 0;
+        let mut last = None;
+        for node in nodes.into_iter().flatten() {
+            debug_assert!(node.is_directory(), "other objects come after all directories");
+            if last != Some(node.inode) {
+                pause();
+                locked[count] = Some((node.inode, node.state.write_as(CLASSES[count])));
+                count += 1;
+                last = Some(node.inode);
+            }
+        }
+        Self { locked }
+    }
+
+    /// Where `node` is among them, if it is locked.
+    fn find(&self, node: &Node) -> Option<usize> {
+        let is = |locked: &Option<(InodeId, _)>| {
+            locked.as_ref().is_some_and(|(inode, _)| *inode == node.inode)
+        };
+        self.locked.iter().position(is)
+    }
+
+    /// Where `node` is, which was locked here.
+    fn place(&self, node: &Node) -> usize {
+        self.find(node).expect("it was given to `lock`")
+    }
+
+    /// The state at a place that [`Held::find`] or [`Held::place`] gave.
+    fn at(&mut self, place: usize) -> &mut State {
+        &mut self.locked[place].as_mut().expect("a place in use").1
+    }
+}
+
+/// What came of trying to rename with some directories locked.
+enum Attempt {
+    Done(Done, Timestamp),
+    /// A directory changes its parent, so that `moves` has to be held.
+    NeedsMoves,
+    /// This directory is replaced, so that it has to be locked as well.
+    Needs(Arc<Node>),
+}
+
+/// What is left to do after a rename.
+struct Done {
+    freed: Freed,
+    /// What changed its place.
+    moved: [Option<Target>; 2],
 }
 
 impl State {
@@ -460,10 +599,14 @@ fn check_free(state: &State, name: Name<'_>, kind: FileKind) -> Result<()> {
     Ok(())
 }
 
-/// Whether `directory` can count one more subdirectory, if `moved` in the place of `replaced` is one.
-fn check_room(directory: &Node, moved: Target, replaced: Option<Target>) -> Result<()> {
+fn check_empty(state: &State) -> Result<()> {
+    if state.directory()?.is_empty() { Ok(()) } else { Err(Error::NotEmpty) }
+}
+
+/// Whether a directory can count one more subdirectory, if `moved` in the place of `replaced` is one.
+fn check_room(state: &State, moved: Target, replaced: Option<Target>) -> Result<()> {
     let more = moved.is_directory() && !replaced.is_some_and(|replaced| replaced.is_directory());
-    if more && directory.state.read().links >= LINKS_MAX {
+    if more && state.links >= LINKS_MAX {
         return Err(Error::TooManyLinks);
     }
     Ok(())

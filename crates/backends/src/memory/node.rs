@@ -5,15 +5,16 @@
 //! [`super::names`].
 //!
 //! # Concurrency
-//! Everything that changes is in [`State`], behind the node's own lock. At most one node is locked
-//! by a thread at any time. What must change together in two nodes is changed in two steps under
-//! the tree lock.
+//! Everything that changes is in [`State`], behind the node's own lock, but for a directory's parent. Which nodes
+//! may be locked together, and in which order, is said in [`super::names`]; a lock's class says whether it is a
+//! directory's.
 
 use super::budget::{Charge, INODE_BYTES, XATTR_BYTES};
 use super::directory::Directory;
 use super::pages::{PAGE_BYTES, Pages};
 use std::collections::BTreeMap;
 use uvfs_concurrent::lock::{RwLock, RwLockReadGuard};
+use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_vfs::acl::Acl;
 use uvfs_vfs::creation::Resolved;
 use uvfs_vfs::permission;
@@ -36,6 +37,8 @@ pub(super) struct Node {
     pub(super) inode: InodeId,
     pub(super) kind: FileKind,
     pub(super) created: Timestamp,
+    /// The directory that this directory is in; of other objects, that it was made in.
+    parent: AtomicU64,
     pub(super) state: RwLock<State>,
 }
 
@@ -87,7 +90,7 @@ impl Node {
     ) -> Result<Self> {
         let content = match *kind {
             NewKind::Regular => Content::File(File::default()),
-            NewKind::Directory => Content::Directory(Directory::new(parent)),
+            NewKind::Directory => Content::Directory(Directory::default()),
             NewKind::Symlink(text) => {
                 charge.grow(text.len() as u64)?;
                 Content::Symlink(text.into())
@@ -113,7 +116,29 @@ impl Node {
             content,
             charge,
         };
-        Ok(Self { inode, kind, created: now, state: RwLock::new(&lock_order::MEMORY_NODE, state) })
+        let class = match kind {
+            FileKind::Directory => &lock_order::MEMORY_DIRECTORY,
+            _ => &lock_order::MEMORY_NODE,
+        };
+        let parent = AtomicU64::new(parent.0);
+        Ok(Self { inode, kind, created: now, parent, state: RwLock::new(class, state) })
+    }
+
+    /// Whether names can be in it.
+    pub(super) fn is_directory(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+
+    /// The directory that this directory is in; it stays while nobody moves directories (N4 of [`super::names`]).
+    pub(super) fn parent(&self) -> InodeId {
+        // ORDERING: Relaxed; the lock for moves orders it.
+        InodeId(self.parent.load(Relaxed))
+    }
+
+    /// Notes where this directory is now. For who may move directories.
+    pub(super) fn set_parent(&self, parent: InodeId) {
+        // ORDERING: Relaxed; as in `parent`.
+        self.parent.store(parent.0, Relaxed);
     }
 
     /// An entry for this object. The caller has counted the reference.

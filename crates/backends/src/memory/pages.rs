@@ -354,9 +354,8 @@ fn bits(mask: u64) -> impl Iterator<Item = usize> {
 mod tests {
     use super::super::budget::{Budget, INODE_BYTES};
     use super::*;
-    use std::sync::Arc;
 
-    fn room(bytes: u64) -> (Arc<Budget>, Charge) {
+    fn room(bytes: u64) -> (Budget, Charge) {
         let budget = Budget::new(INODE_BYTES + bytes, 1);
         let charge = budget.take_inode().unwrap();
         (budget, charge)

@@ -6,7 +6,8 @@
 //!
 //! T1. An object is in the table while it has a name or a reference, and leaves in the very step in
 //!     which it loses the last of both.
-//! T2. Ids come from a counter and never mean another object.
+//! T2. Ids come from a counter for each stripe of threads and never mean another object: stripe `s` of `n` gives
+//!     out those that leave the remainder `s`, counted from the first after the root's.
 //!
 //! # Concurrency
 //! Sharded; a thread holds one shard lock at a time and takes no other lock under it. What a step
@@ -14,17 +15,24 @@
 //!
 //! # Why
 //! References live here and not in the node, so that counting one does not wait for a write to the
-//! file. Weakness: every lookup of one hot object takes the lock of its shard.
+//! file. The shard is in the id: what one thread makes in turn lies in all shards in turn, so that the objects
+//! of a time are spread evenly, better than by chance. Weakness: every lookup of one hot object takes the lock of
+//! its shard, and threads hand the lines of the shards to each other.
 
 use super::node::Node;
+use super::stripe::{self, STRIPES};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
 use std::sync::Arc;
+use uvfs_concurrent::lock::Mutex;
+use uvfs_concurrent::padded::Padded;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
-use uvfs_concurrent::shard::Shards;
 use uvfs_vfs::{Error, InodeId, Result, lock_order};
 
-const SHARDS: usize = 64;
+/// A multiple of [`STRIPES`], so that stripes begin apart.
+const SHARDS: usize = 4 * STRIPES;
+
+type Shard = Mutex<HashMap<InodeId, Slot>>;
 
 /// An object that nobody can reach any more, to be dropped after all locks.
 pub(super) type Freed = Option<Arc<Node>>;
@@ -39,29 +47,39 @@ struct Slot {
 /// The table. See the module.
 #[derive(Debug)]
 pub(super) struct Table {
-    slots: Shards<HashMap<InodeId, Slot>>,
-    last_id: AtomicU64,
+    shards: Box<[Padded<Shard>]>,
+    /// How many ids each stripe has given out.
+    ids: Box<[Padded<AtomicU64>]>,
 }
 
 impl Table {
-    /// An empty table; the root takes [`InodeId::ROOT`] as the first id.
+    /// An empty table.
     pub(super) fn new() -> Self {
+        let shard = || Padded(Mutex::new(&lock_order::MEMORY_NODES, HashMap::new()));
         Self {
-            slots: Shards::new(&lock_order::MEMORY_NODES, SHARDS),
-            last_id: AtomicU64::new(InodeId::ROOT.0 - 1),
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            ids: (0..STRIPES).map(|_| Padded(AtomicU64::new(0))).collect(),
         }
     }
 
-    /// An id that was never used.
+    /// An id that was never used, and is not the root's.
     pub(super) fn new_id(&self) -> InodeId {
+        let stripe = stripe::mine();
         // ORDERING: Relaxed; a number that differs from all others is all that is wanted.
-        InodeId(self.last_id.fetch_add(1, Relaxed) + 1)
+        let turn = self.ids[stripe].fetch_add(1, Relaxed);
+        InodeId(InodeId::ROOT.0 + 1 + stripe as u64 + turn * STRIPES as u64)
+    }
+
+    fn shard(&self, inode: InodeId) -> &Shard {
+        let (turn, stripe) = (inode.0 / STRIPES as u64, inode.0 % STRIPES as u64);
+        let at = turn.wrapping_add(stripe * (SHARDS / STRIPES) as u64);
+        &self.shards[at as usize % SHARDS]
     }
 
     /// Adds a new object with one reference.
     pub(super) fn insert(&self, node: Arc<Node>, named: bool) {
         let inode = node.inode;
-        self.slots.of(&inode).lock().insert(inode, Slot { node, references: 1, named });
+        self.shard(inode).lock().insert(inode, Slot { node, references: 1, named });
     }
 
     /// The object.
@@ -70,14 +88,14 @@ impl Table {
     /// [`Error::Stale`] if it is gone.
     pub(super) fn get(&self, inode: InodeId) -> Result<Arc<Node>> {
         pause();
-        let shard = self.slots.of(&inode).lock();
+        let shard = self.shard(inode).lock();
         shard.get(&inode).map(|slot| slot.node.clone()).ok_or(Error::Stale)
     }
 
     /// The object with one more reference; `None` if it is gone.
     pub(super) fn refer(&self, inode: InodeId) -> Option<Arc<Node>> {
         pause();
-        let mut shard = self.slots.of(&inode).lock();
+        let mut shard = self.shard(inode).lock();
         let slot = shard.get_mut(&inode)?;
         slot.references += 1;
         Some(slot.node.clone())
@@ -104,12 +122,12 @@ impl Table {
     /// Objects in the table; a report, stale when read.
     #[cfg(test)]
     pub(super) fn racy_count(&self) -> usize {
-        self.slots.iter().map(|shard| shard.lock().len()).sum()
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
     fn change(&self, inode: InodeId, change: impl FnOnce(&mut Slot)) -> Freed {
         pause();
-        let mut shard = self.slots.of(&inode).lock();
+        let mut shard = self.shard(inode).lock();
         let Place::Occupied(mut place) = shard.entry(inode) else { return None };
         change(place.get_mut());
         let slot = place.get();
@@ -127,7 +145,7 @@ impl Table {
 }
 
 /// Every operation of several steps comes by here between two of them: tests let other threads in.
-fn pause() {
+pub(super) fn pause() {
     #[cfg(test)]
     super::tests::let_others_in();
 }
@@ -150,8 +168,6 @@ mod tests {
     #[test]
     fn an_object_lives_while_it_has_a_name_or_a_reference() {
         let table = Table::new();
-        let inode = node(&table).inode;
-        assert_eq!(inode, InodeId::ROOT);
         let file = node(&table);
         let inode = file.inode;
         table.insert(file, true);
@@ -164,6 +180,23 @@ mod tests {
         assert!(matches!(table.get(inode), Err(Error::Stale)));
         assert!(table.refer(inode).is_none() && table.forget(inode, 1).is_none());
         assert_eq!(table.racy_count(), 0);
+    }
+
+    #[test]
+    fn ids_of_all_threads_differ_and_spread_over_the_shards() {
+        let table = Table::new();
+        let ids: Vec<InodeId> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..2 * STRIPES)
+                .map(|_| scope.spawn(|| (0..10).map(|_| table.new_id()).collect::<Vec<_>>()))
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        let distinct: std::collections::HashSet<_> = ids.iter().copied().collect();
+        assert_eq!(distinct.len(), 20 * STRIPES);
+        assert!(!distinct.contains(&InodeId::ROOT));
+        let shards: std::collections::HashSet<_> =
+            (0..SHARDS).map(|_| std::ptr::from_ref(table.shard(table.new_id()))).collect();
+        assert_eq!(shards.len(), SHARDS, "what one thread makes in turn lies in all shards");
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod files;
 mod model_data;
 mod model_names;
 mod names;
+mod races;
 mod threads;
 mod xattrs;
 
