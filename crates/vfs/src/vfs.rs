@@ -36,6 +36,7 @@ use std::sync::{Arc, Weak};
 use uvfs_concurrent::epoch;
 use uvfs_concurrent::generations::Generation;
 use uvfs_concurrent::lock::{Mutex, RwLock, order};
+use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The parts that operations share.
 pub(crate) struct Core {
@@ -60,6 +61,8 @@ pub(crate) struct Core {
     pub(crate) budget: Budget,
     pub(crate) counters: Counters,
     observer: RwLock<Option<Arc<dyn ChangeSink>>>,
+    /// Whether there is one: who changes something reads this, and the lock only then.
+    observed: AtomicBool,
 }
 
 /// A file system over one [`Backend`].
@@ -98,6 +101,7 @@ impl Vfs {
             budget,
             counters: Counters::default(),
             observer: RwLock::new(&lock_order::OBSERVER, None),
+            observed: AtomicBool::new(false),
             config,
         });
         let ticket = core.clock.now();
@@ -145,7 +149,13 @@ impl Vfs {
     /// Tells `observer` (a frontend with a cache of its own) of every change that did not come
     /// through it. One at a time; a later call replaces the earlier observer.
     pub fn observe(&self, observer: Option<Arc<dyn ChangeSink>>) {
-        *self.core.observer.write() = observer;
+        let mut slot = self.core.observer.write();
+        // ORDERING: Relaxed; a change that comes after this call has what came before it. Stored under the lock, so
+        // that of two calls the later one decides both.
+        self.core.observed.store(observer.is_some(), Relaxed);
+        let old = std::mem::replace(&mut *slot, observer);
+        drop(slot);
+        drop(old);
     }
 
     /// What the caches hold and did.
@@ -333,6 +343,10 @@ impl Core {
 
     /// Passes news on to the observer.
     pub(crate) fn tell(&self, news: impl FnOnce(&dyn ChangeSink)) {
+        // ORDERING: Relaxed; see `observe`.
+        if !self.observed.load(Relaxed) {
+            return;
+        }
         let observer = self.observer.read().clone();
         if let Some(observer) = observer {
             news(&*observer);

@@ -29,6 +29,7 @@ mod cached;
 mod freshness;
 mod rest;
 mod table;
+mod way;
 
 pub(crate) use cached::Guarding;
 pub(crate) use freshness::{Clock, Expiry, Freshness, Moment, Ticket};
@@ -38,15 +39,15 @@ pub(crate) use table::{INODE_BYTES, InodeTable, REST_BYTES, Retired};
 
 use self::cached::{CachedWords, EXPIRY, NUMBER};
 use self::rest::Parent;
+use self::way::Way;
 use crate::acl::Acl;
 use crate::attributes::{Attributes, FileKind};
 use crate::backend::InodeId;
 use crate::lock_order;
 use crate::page::FilePages;
 use crate::reclaim;
-use crate::vfs::Core;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 use uvfs_concurrent::class::Class;
 use uvfs_concurrent::complete::{Claim, Complete};
@@ -82,7 +83,7 @@ pub(crate) struct Inode {
     /// Serialises writers of `cached`, and says which answers may become its value.
     changes: Mutex<Freshness>,
     rest: LazyBox<Rest>,
-    core: Weak<Core>,
+    core: Arc<Way>,
 }
 
 /// Bits beside the attributes: read by every walk, stored only when they change.
@@ -134,7 +135,7 @@ impl Object for Inode {
 
 impl Inode {
     fn new(
-        core: &Weak<Core>,
+        core: &Arc<Way>,
         (id, attributes): (InodeId, &Attributes),
         expiry: Expiry,
         changed: Ticket,

@@ -17,7 +17,7 @@
 //! inactive queues it, and whoever takes its last name away does; the queue itself drops those that
 //! have a name.
 
-use super::{CleanTicks, Clock, Expiry, Inode, Node, Rest, Ticket, flag};
+use super::{CleanTicks, Clock, Expiry, Inode, Node, Rest, Ticket, Way, flag};
 use crate::backend::{Entry, InodeId};
 use crate::lock_order;
 use crate::vfs::Core;
@@ -27,6 +27,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::object::{Hold, Ref};
+use uvfs_concurrent::padded::Padded;
 use uvfs_concurrent::primitive::atomic::{
     AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
@@ -73,6 +74,8 @@ impl Eq for ById {}
 #[derive(Debug, Default)]
 struct Shard {
     inodes: HashSet<ById>,
+    /// Theirs; from the first one on.
+    way: Option<Arc<Way>>,
     /// The latest change of an inode that has left this shard: an answer about it that was asked for
     /// earlier may still be on its way.
     changed: Ticket,
@@ -132,7 +135,8 @@ impl Shard {
 pub(crate) struct InodeTable {
     shards: Shards<Shard>,
     orphans: Mutex<VecDeque<Ref<Inode>>>,
-    count: AtomicUsize,
+    /// Alone in its line: written with every inode that comes or goes, beside what all operations read.
+    count: Padded<AtomicUsize>,
     /// Inodes that have a [`Rest`].
     rests: AtomicUsize,
     /// Inodes without a name in the store that somebody still holds.
@@ -144,7 +148,7 @@ impl InodeTable {
         Self {
             shards: Shards::new(&lock_order::INODES, SHARDS),
             orphans: Mutex::new(&lock_order::INACTIVE, VecDeque::new()),
-            count: AtomicUsize::new(0),
+            count: Padded(AtomicUsize::new(0)),
             rests: AtomicUsize::new(0),
             leaving: AtomicUsize::new(0),
         }
@@ -186,7 +190,8 @@ impl InodeTable {
         // had been noted here.
         let changed = shard.changed.max(retired).max(ticket);
         let about = (entry.inode, &entry.attributes);
-        let inode = Inode::new(&Arc::downgrade(core), about, expiry, changed);
+        let way = shard.way.get_or_insert_with(|| Way::new(core));
+        let inode = Inode::new(way, about, expiry, changed);
         if inode.is_directory() {
             inode.start_knowing(shard.known_of(entry.inode).max(known));
         }
