@@ -147,6 +147,16 @@ fn a_loop_that_no_access_is_seen_of_is_ended() {
     assert!(failure.output.contains("unseen_spin+0x"), "{failure:?}");
 }
 
+/// It hung, and no watchdog saw it: each call counted as progress, but let nobody else run.
+#[test]
+fn a_loop_of_calls_lets_others_run() {
+    let Some(analyser) = Analyser::new() else { return };
+    let program = analyser.c("called_spin", &[]);
+    for cores in [1, 4] {
+        run(&Plan { seeds: 1, watchdog_seconds: 20, ..analyser.plan(&program, cores, &["4"]) });
+    }
+}
+
 #[test]
 fn a_child_of_a_threads_fork_ends_as_the_last_thread_of_a_process() {
     let Some(analyser) = Analyser::new() else { return };

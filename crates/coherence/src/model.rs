@@ -138,6 +138,9 @@ struct Slot {
     first: u32,
 }
 
+/// Pages that [`Model::quick`] knows.
+const RECENT: usize = 16;
+
 /// See the module.
 #[derive(Debug)]
 pub struct Model {
@@ -147,6 +150,8 @@ pub struct Model {
     lines_per_page_shift: u32,
     slots: Vec<Slot>,
     slot_shift: u32,
+    /// The page found last of each number's lowest bits. Pages stay where they are, so these stay right.
+    recent: [Slot; RECENT],
     lines: Vec<Line>,
     homes: Vec<u8>,
     touched_lines: u32,
@@ -189,6 +194,7 @@ impl Model {
             lines_per_page_shift: PAGE_SHIFT - line_shift,
             slots: vec![Slot::default(); 1024],
             slot_shift: 64 - 10,
+            recent: [Slot::default(); RECENT],
             lines: Vec::new(),
             homes: Vec::new(),
             touched_lines: 0,
@@ -227,6 +233,47 @@ impl Model {
         self.touched_lines as usize
     }
 
+    /// As [`Model::access`], for a plain access of one byte or more to a line that the core has alone, on a page
+    /// that was accessed lately, on a machine with lines of 64 bytes: the usual case, in few instructions.
+    /// `writer` is the site of a store. Whether the line is contended; the access takes [`Model::hit`]. None:
+    /// nothing was done, call [`Model::access`].
+    #[inline(always)]
+    pub fn quick(
+        &mut self,
+        core: usize,
+        address: u64,
+        bytes: u32,
+        writer: Option<u32>,
+    ) -> Option<bool> {
+        const SHIFT: u32 = 6;
+        let page = (address >> PAGE_SHIFT) + 1;
+        let recent = self.recent[page as usize % RECENT];
+        if recent.page != page || self.layouts.may_concern(address) || self.line_shift != SHIFT {
+            return None;
+        }
+        let within = address >> SHIFT & ((1 << (PAGE_SHIFT - SHIFT)) - 1);
+        // As `mask`, whose shifts the compiler does not know.
+        let bits = (u64::MAX >> (bytes.wrapping_neg() & 63)) << (address & 63);
+        debug_assert_eq!(bits, self.mask(address, bytes));
+        let line = &mut self.lines[recent.first as usize + within as usize];
+        if line.holder != core as u16 {
+            return None;
+        }
+        line.touched |= bits;
+        if let Some(site) = writer {
+            line.written |= bits;
+            line.writer = site;
+            line.flags |= DIRTY;
+        }
+        Some(line.flags & CONTENDED != 0)
+    }
+
+    /// What a plain access takes that the core's own cache answers.
+    #[inline(always)]
+    pub fn hit(&self) -> Ticks {
+        self.costs.hit
+    }
+
     /// The core makes an access at `now`. `site` is who does, for [`Miss::writer`] of later ones.
     #[inline]
     pub fn access(&mut self, core: usize, now: Ticks, site: u32, access: &Access) -> Outcome {
@@ -248,7 +295,7 @@ impl Model {
 
     #[inline]
     fn access_line(&mut self, core: usize, now: Ticks, site: u32, access: &Access) -> Outcome {
-        let bits = self.mask(access);
+        let bits = self.mask(access.address, access.bytes);
         let index = self.find(access.address, core);
         let line = &mut self.lines[index];
         let writes = access.operation.writes();
@@ -310,13 +357,13 @@ impl Model {
         outcome
     }
 
-    #[inline]
-    fn mask(&self, access: &Access) -> u64 {
-        let low = (access.address & ((1 << self.line_shift) - 1)) as u32;
+    #[inline(always)]
+    fn mask(&self, address: u64, bytes: u32) -> u64 {
+        let low = (address & ((1 << self.line_shift) - 1)) as u32;
         let first = low >> self.mask_shift;
-        let last = (low + access.bytes.max(1) - 1) >> self.mask_shift;
+        let last = (low + bytes.max(1) - 1) >> self.mask_shift;
         debug_assert!(
-            last < 64 && u64::from(low + access.bytes) <= 1 << self.line_shift,
+            last < 64 && u64::from(low + bytes) <= 1 << self.line_shift,
             "crosses a line"
         );
         (u64::MAX >> (63 - ((last - first) & 63))) << (first & 63)
@@ -332,6 +379,7 @@ impl Model {
         loop {
             let slot = self.slots[at & mask];
             if slot.page == page {
+                self.recent[page as usize % RECENT] = slot;
                 return slot.first as usize + within as usize;
             }
             if slot.page == 0 {
@@ -680,209 +728,4 @@ struct Answer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::configuration::{Move, Target};
-    use crate::machine::Parameter;
-
-    const LINE: u64 = 0x4_0000;
-
-    fn quiet(cores: usize, nodes: usize) -> Machine {
-        let mut machine = Machine::default().with(cores, nodes);
-        machine.jitter_percent = Parameter::assumed(0.0);
-        machine
-    }
-
-    fn access(model: &mut Model, core: usize, address: u64, operation: Operation) -> Option<Class> {
-        let outcome = model.access(core, 0, 0, &Access { address, bytes: 8, operation });
-        outcome.miss.map(|miss| miss.class)
-    }
-
-    /// Two lines in each private cache, four in each last level: one set of that many ways.
-    fn tiny(nodes: usize) -> Model {
-        let mut machine = quiet(nodes, nodes);
-        machine.cache.private_kib = Parameter::assumed(0.125);
-        machine.cache.private_ways = Parameter::assumed(2.0);
-        machine.cache.last_level_kib = Parameter::assumed(0.25);
-        machine.cache.last_level_ways = Parameter::assumed(4.0);
-        Model::new(&machine, 1)
-    }
-
-    #[test]
-    fn what_does_not_fit_goes_to_the_last_level_and_then_to_memory() {
-        let mut model = tiny(1);
-        let mut classes = Vec::new();
-        for round in 0..2 {
-            for line in 0..3 {
-                classes.push((round, access(&mut model, 0, LINE + line * 64, Operation::Load)));
-            }
-        }
-        assert!(
-            classes[..3].iter().all(|(_, class)| *class == Some(Class::LocalMemory)),
-            "{classes:?}"
-        );
-        assert!(
-            classes[3..].iter().any(|(_, class)| *class == Some(Class::LastLevel)),
-            "{classes:?}"
-        );
-        assert!(
-            classes[3..].iter().all(|(_, class)| *class != Some(Class::LocalMemory)),
-            "{classes:?}"
-        );
-        for line in 0..64 {
-            access(&mut model, 0, LINE + line * 64, Operation::Load);
-        }
-        assert_eq!(access(&mut model, 0, LINE, Operation::Load), Some(Class::LocalMemory));
-    }
-
-    #[test]
-    fn written_bytes_in_the_last_level_of_another_node_come_from_there() {
-        let mut model = tiny(2);
-        access(&mut model, 0, LINE, Operation::Store);
-        let mut line = 0;
-        while model.is_held_by_the_first(LINE) {
-            line += 1;
-            access(&mut model, 0, LINE + line * 64, Operation::Load);
-        }
-        assert_eq!(access(&mut model, 1, LINE, Operation::Load), Some(Class::RemoteTransfer));
-        // Unwritten ones come from memory, of the node that touched the page first.
-        access(&mut model, 0, LINE + 4096, Operation::Load);
-        while model.is_held_by_the_first(LINE + 4096) {
-            line += 1;
-            access(&mut model, 0, LINE + line * 64, Operation::Load);
-        }
-        assert_eq!(access(&mut model, 1, LINE + 4096, Operation::Load), Some(Class::RemoteMemory));
-    }
-
-    #[test]
-    fn shared_copies_are_thrown_out_as_well() {
-        let mut model = tiny(2);
-        for line in 0..8 {
-            access(&mut model, 1, LINE + line * 64, Operation::Load);
-            access(&mut model, 0, LINE + line * 64, Operation::Load);
-        }
-        let hits = (0..8)
-            .filter(|line| access(&mut model, 0, LINE + line * 64, Operation::Load).is_none())
-            .count();
-        assert!(hits <= 2, "two lines fit, {hits} hit");
-    }
-
-    #[test]
-    fn what_was_written_before_it_was_thrown_out_is_still_news() {
-        let mut machine = quiet(3, 1);
-        machine.cache.private_kib = Parameter::assumed(0.0625);
-        machine.cache.private_ways = Parameter::assumed(1.0);
-        let mut model = Model::new(&machine, 1);
-        // Both have had it, so who wrote what is known; then the second writes and loses it to its next line.
-        access(&mut model, 0, LINE, Operation::Store);
-        access(&mut model, 1, LINE + 8, Operation::Store);
-        assert_eq!(access(&mut model, 1, LINE + 64, Operation::Load), Some(Class::LocalMemory));
-        assert_eq!(access(&mut model, 2, LINE, Operation::Load), Some(Class::LastLevel));
-        let load = Access { address: LINE + 16, bytes: 8, operation: Operation::Load };
-        let miss = model.access(0, 0, 0, &load).miss.expect("a miss");
-        assert_eq!((miss.class, miss.false_shared), (Class::LocalTransfer, true));
-        assert_eq!(miss.writer, Some(0));
-    }
-
-    #[test]
-    fn a_page_is_at_home_where_it_was_touched_first() {
-        let mut model = Model::new(&quiet(4, 2), 1);
-        assert_eq!(access(&mut model, 3, LINE, Operation::Load), Some(Class::LocalMemory));
-        assert_eq!(access(&mut model, 0, LINE + 64, Operation::Load), Some(Class::RemoteMemory));
-        assert_eq!(access(&mut model, 0, LINE + 4096, Operation::Load), Some(Class::LocalMemory));
-    }
-
-    #[test]
-    fn a_request_waits_for_the_one_before() {
-        let mut model = Model::new(&quiet(8, 1), 1);
-        access(&mut model, 0, LINE, Operation::Store);
-        let store = Access { address: LINE, bytes: 8, operation: Operation::FetchAdd };
-        let start = 1000 * TICKS_PER_CYCLE;
-        let misses: Vec<Miss> =
-            (1..4).map(|core| model.access(core, start, 0, &store).miss.expect("a miss")).collect();
-        let queues: Vec<u64> = misses.iter().map(|miss| miss.queue / TICKS_PER_CYCLE).collect();
-        assert_eq!(queues, [0, 120, 240]);
-        // Readers of a shared line wait only for the directory.
-        let load = Access { operation: Operation::Load, ..store };
-        let start = 5000 * TICKS_PER_CYCLE;
-        let queues: Vec<u64> = (4..8)
-            .map(|core| {
-                model.access(core, start, 0, &load).miss.expect("a miss").queue / TICKS_PER_CYCLE
-            })
-            .collect();
-        assert_eq!(queues, [0, 120, 150, 180]);
-    }
-
-    #[test]
-    fn jitter_is_within_its_percent_and_by_seed() {
-        let mut machine = quiet(2, 1);
-        machine.jitter_percent = Parameter::assumed(10.0);
-        let services = |seed| {
-            let mut model = Model::new(&machine, seed);
-            let store = Access { address: LINE, bytes: 8, operation: Operation::Store };
-            model.access(0, 0, 0, &store);
-            let service =
-                |turn: usize| model.access(turn % 2, 0, 0, &store).miss.expect("a miss").service;
-            (1..500).map(service).collect::<Vec<_>>()
-        };
-        let (one, two) = (services(1), services(2));
-        assert_ne!(one, two);
-        assert_eq!(one, services(1));
-        let cycles = |ticks: &u64| *ticks as f64 / TICKS_PER_CYCLE as f64;
-        let least = one.iter().map(cycles).fold(f64::MAX, f64::min);
-        let most = one.iter().map(cycles).fold(0.0, f64::max);
-        assert!(
-            (108.0..110.0).contains(&least) && (130.0..=132.0).contains(&most),
-            "{least} {most}"
-        );
-        let mean = one.iter().map(cycles).sum::<f64>() / one.len() as f64;
-        assert!((118.0..122.0).contains(&mean), "{mean}");
-    }
-
-    #[test]
-    fn a_moved_field_no_longer_shares_its_line() {
-        let mut model = Model::new(&quiet(2, 1), 1);
-        let moves = vec![Move { from: 0, bytes: 8, to: 0 }, Move { from: 8, bytes: 8, to: 64 }];
-        let target = Target::Allocation(Vec::new());
-        let change = Relayout { target, size: 16, new_size: 128, align: 64, moves, first: 0 };
-        model.relayout(LINE, 16, &change);
-        access(&mut model, 0, LINE, Operation::Store);
-        access(&mut model, 1, LINE + 8, Operation::Store);
-        assert_eq!(access(&mut model, 0, LINE, Operation::Store), None);
-        assert_eq!(access(&mut model, 1, LINE + 8, Operation::Store), None);
-        // An access of both is two, and both lines pay: the slower one is its miss.
-        let both = Access { address: LINE, bytes: 16, operation: Operation::Load };
-        let outcome = model.access(0, 0, 0, &both);
-        assert_eq!(outcome.miss.map(|miss| miss.class), Some(Class::LocalTransfer));
-        assert_eq!(access(&mut model, 1, LINE + 8, Operation::Load), None);
-        model.forget(LINE, 16);
-        access(&mut model, 0, LINE, Operation::Store);
-        assert_eq!(access(&mut model, 1, LINE + 8, Operation::Store), Some(Class::LocalTransfer));
-    }
-
-    #[test]
-    fn many_pages_are_found_again() {
-        let mut model = Model::new(&quiet(1, 1), 1);
-        let mut first = quiet(1, 1);
-        first.cache.private_kib = Parameter::assumed(0.0);
-        let mut unlimited = Model::new(&first, 1);
-        for page in 0..5000_u64 {
-            assert_eq!(
-                access(&mut model, 0, page * 8192, Operation::Load),
-                Some(Class::LocalMemory)
-            );
-            access(&mut unlimited, 0, page * 8192, Operation::Load);
-        }
-        assert_eq!(unlimited.lines(), 5000);
-        for page in 0..5000_u64 {
-            assert_eq!(access(&mut unlimited, 0, page * 8192, Operation::Load), None);
-        }
-    }
-
-    impl Model {
-        fn is_held_by_the_first(&mut self, address: u64) -> bool {
-            let index = self.find(address, 0);
-            self.lines[index].holder == 0
-        }
-    }
-}
+mod tests;

@@ -215,6 +215,13 @@ impl Scheduler {
         self.clock > self.limit.saturating_add(slack)
     }
 
+    /// Whether [`Scheduler::must_yield`] will say no once the current thread has computed for `ticks` more.
+    #[inline(always)]
+    pub fn may_go_on(&self, ticks: Ticks, slack: Ticks) -> bool {
+        let clock = self.clock + ticks;
+        clock <= self.limit || clock - self.limit <= slack
+    }
+
     /// The current thread gives up its core until it is woken, or until the deadline. Call
     /// [`Scheduler::next`] then.
     pub fn block(&mut self, until: Option<Ticks>) {
@@ -596,6 +603,7 @@ mod tests {
         scheduler.spawn(10);
         assert!(scheduler.must_yield(0));
         assert!(!scheduler.must_yield((1 << 40) - 10));
+        assert!(!scheduler.may_go_on(1, (1 << 40) - 10) && scheduler.may_go_on(1, (1 << 40) - 9));
         assert_eq!(run(&mut scheduler), 1);
         assert_eq!(scheduler.now(), 10);
     }
