@@ -8,18 +8,12 @@
 #![forbid(unsafe_code)]
 
 mod contended;
+#[path = "contended/tree.rs"]
+mod tree;
 
 use contended::Arguments;
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
 use uvfs_vfs::{Caller, Vfs, VfsConfig};
-
-const FOLDERS: usize = 8;
-const FILES: usize = 8;
-
-fn path(nth: usize) -> String {
-    let (outer, inner) = (nth / (FILES * FOLDERS) % FOLDERS, nth / FILES % FOLDERS);
-    format!("source-{outer}/module-{inner}/file-{}", nth % FILES)
-}
 
 fn main() {
     let arguments = Arguments::read(500, "components");
@@ -28,16 +22,13 @@ fn main() {
     let config = VfsConfig { whole_paths, ..VfsConfig::default() };
     let vfs = Vfs::new(store.expect("the defaults are valid"), config).expect("a healthy store");
     let root = vfs.root_directory(Caller::root());
-    for outer in 0..FOLDERS {
-        root.create_directory(format!("source-{outer}"), 0o777).expect("room");
-        for inner in 0..FOLDERS {
-            root.create_directory(format!("source-{outer}/module-{inner}"), 0o777).expect("room");
-        }
+    for directory in tree::directories() {
+        root.create_directory(directory, 0o777).expect("room");
     }
     let ending = if arguments.mode == "missing" { ".missing" } else { "" };
-    let paths: Vec<String> = (0..FOLDERS * FOLDERS * FILES).map(|nth| path(nth) + ending).collect();
+    let paths: Vec<String> = (0..tree::COUNT).map(|nth| tree::path(nth) + ending).collect();
     for nth in 0..paths.len() {
-        root.write_file(path(nth), b"").expect("room");
+        root.write_file(tree::path(nth), b"").expect("room");
     }
     for path in &paths {
         assert_eq!(root.stat(path).is_ok(), ending.is_empty(), "{path}");
