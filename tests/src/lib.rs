@@ -19,7 +19,9 @@ pub use listing::{for_each_node, list_nodes};
 pub use snapshot::{Snapshot, snapshot};
 pub use watchdog::Watchdog;
 
+use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use uvfs_backends::hostile::HostileBackend;
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
 use uvfs_vfs::{Caller, Directory, InodeId, MINIMUM_BYTES, Result, Vfs, VfsConfig};
@@ -103,4 +105,21 @@ pub fn seed() -> u64 {
     let seed = given.unwrap_or_else(|| now().map_or(1, |time| time.as_nanos() as u64));
     println!("replay with UVFS_SEED={seed}");
     seed
+}
+
+/// Runs `unmount`, of what nobody uses. A child that another test has forked holds whatever is open in this process
+/// until it becomes another program, so the kernel may say EBUSY for a moment.
+///
+/// # Panics
+/// If it is busy for ten seconds, or cannot be unmounted.
+pub fn unmount_idle(unmount: impl Fn() -> io::Result<()>) {
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        match unmount() {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            done => return done.unwrap(),
+        }
+    }
 }

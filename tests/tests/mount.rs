@@ -17,7 +17,7 @@ use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
 use uvfs_fuse::{Mount, MountOptions, Unmount};
 use uvfs_tests::{
     Hostile, Numbers, Watchdog, assert_references_exact, hostile, inner_snapshot, root, seed,
-    snapshot, vfs_over,
+    snapshot, unmount_idle, vfs_over,
 };
 use uvfs_vfs::{
     Authority, Caller, Directory, OpenOptions, Opens, RenameMode, SetAttributes, Vfs, VfsConfig,
@@ -99,7 +99,7 @@ impl Mounted {
         self.hostile.behave();
         self.assert_lookups_exact();
         let mount = self.mount.take().expect("mounted until the end");
-        mount.unmount(Unmount::Idle).unwrap();
+        unmount_idle(|| mount.unmount(Unmount::Idle));
         mount.wait();
         assert_eq!(mount.statistics().files, 0);
         drop(mount);

@@ -19,7 +19,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
 use uvfs_fuse::{KernelHow, Mount, MountCleanReport, MountOptions, Unmount};
-use uvfs_tests::{Hostile, Numbers, Watchdog, hostile, root, seed, vfs_over};
+use uvfs_tests::{Hostile, Numbers, Watchdog, hostile, root, seed, unmount_idle, vfs_over};
 use uvfs_vfs::{Clean, Directory, Dirty, Opens, VfsConfig, Waits};
 
 struct Mounted {
@@ -115,7 +115,7 @@ impl Mounted {
         self.hostile.behave();
         let statistics = self.mount.statistics();
         assert_eq!((statistics.panics, statistics.forgotten_too_often), (0, 0), "{statistics:?}");
-        self.mount.unmount(Unmount::Idle).unwrap();
+        unmount_idle(|| self.mount.unmount(Unmount::Idle));
         self.mount.wait();
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
 use uvfs_fuse::{Mount, MountOptions, Unmount};
-use uvfs_tests::{Hostile, Watchdog, hostile, vfs_over};
+use uvfs_tests::{Hostile, Watchdog, hostile, unmount_idle, vfs_over};
 use uvfs_vfs::{Opens, PageCaching, VfsConfig, Waits};
 
 const NOBODY: u32 = 65534;
@@ -81,7 +81,7 @@ impl Mounted {
 
     fn end(mut self) {
         let mount = self.mount.take().unwrap();
-        mount.unmount(Unmount::Idle).unwrap();
+        unmount_idle(|| mount.unmount(Unmount::Idle));
         mount.wait();
         let statistics = mount.statistics();
         assert_eq!((statistics.files, statistics.panics), (0, 0));
@@ -335,7 +335,7 @@ fn it_cannot_be_made_again_nor_written_on_a_read_only_mount() {
     assert_eq!(errno(fs::write(&file, "1:/own")), libc::EROFS);
     assert_eq!(errno(fs::create_dir(directory.path().join(".uvfs"))), libc::EEXIST);
     assert_eq!(mount.statistics().cleans, 0);
-    mount.unmount(Unmount::Idle).unwrap();
+    unmount_idle(|| mount.unmount(Unmount::Idle));
     mount.wait();
 }
 
