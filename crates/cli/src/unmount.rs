@@ -91,9 +91,11 @@ fn clear(mount: &MountEntry) -> Result<(), Failure> {
         _ => refused(mount, &crate::cause(&error), "run as root or as the user who mounted it"),
     })?;
     wait_until_gone(mount)?;
-    for socket in place::candidates(mount) {
-        // Another daemon replaces it if it stays.
-        let _ = std::fs::remove_file(socket);
+    // Whoever has got its device number meanwhile has replaced the socket, or will.
+    if !mountinfo::read()?.iter().any(|other| other.device == mount.device) {
+        for socket in place::candidates(mount) {
+            let _ = std::fs::remove_file(socket);
+        }
     }
     Ok(())
 }

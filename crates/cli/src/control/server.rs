@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufReader, Read, Write};
 use std::ops::ControlFlow;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -101,11 +101,21 @@ pub(crate) struct Stays {
     pub(crate) busy: bool,
 }
 
-/// The socket; removed when dropped.
+/// The socket; removed when dropped, if it is still this one.
 #[derive(Debug)]
 pub(crate) struct Server {
     path: PathBuf,
+    /// The path is named by the mount's device number, which another mount may get as soon as ours is unmounted.
+    identity: Option<Identity>,
     crowd: Arc<Crowd>,
+}
+
+/// What a file is known by, beside its path: its number, which may be given again, and when it was made.
+type Identity = (u64, i64, i64);
+
+fn identity(path: &Path) -> Option<Identity> {
+    let seen = fs::symlink_metadata(path).ok()?;
+    Some((seen.ino(), seen.ctime(), seen.ctime_nsec()))
 }
 
 /// Who is being served.
@@ -133,8 +143,11 @@ impl Server {
             _ => {}
         }
         let listener = UnixListener::bind(path)?;
-        let server = Self { path: path.to_path_buf(), crowd: Arc::default() };
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        let path = path.to_path_buf();
+        let mut server = Self { path, identity: None, crowd: Arc::default() };
+        server.identity = identity(&server.path);
+        fs::set_permissions(&server.path, fs::Permissions::from_mode(0o600))?;
+        server.identity = identity(&server.path);
         let thread = thread::Builder::new().name("uvfs-control".into());
         let crowd = server.crowd.clone();
         thread.spawn(move || accept_all(&listener, &served, &crowd))?;
@@ -152,7 +165,9 @@ impl Drop for Server {
         while self.crowd.requests.load(Acquire) > 0 && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
-        if let Err(error) = fs::remove_file(&self.path) {
+        if self.identity.is_none() || identity(&self.path) != self.identity {
+            log::info!("control socket {}: another mount's by now", self.path.display());
+        } else if let Err(error) = fs::remove_file(&self.path) {
             log::info!("control socket {}: {error}", self.path.display());
         }
     }
@@ -608,6 +623,20 @@ mod tests {
         let server = Server::start(&path, Arc::new(Fake::default())).unwrap();
         assert!(UnixStream::connect(&path).is_ok());
         drop(server);
+        assert!(!path.exists());
+    }
+
+    /// A device number is free as soon as its mount is gone, before the daemon has ended. Where the next mount got
+    /// it, the daemon that ended took away the socket of the one that had begun.
+    #[test]
+    fn a_socket_that_another_has_replaced_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("0:1");
+        let ends = Server::start(&path, Arc::new(Fake::default())).unwrap();
+        let begins = Server::start(&path, Arc::new(Fake::default())).unwrap();
+        drop(ends);
+        assert!(UnixStream::connect(&path).is_ok());
+        drop(begins);
         assert!(!path.exists());
     }
 }
