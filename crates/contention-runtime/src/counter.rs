@@ -11,8 +11,8 @@
 //!      ▲                │ ▲                  │ by the program: virtual time, still REFUSED
 //!      └──── allow ─────┘ └──────────────────┘ by the kernel's page of functions: the real counter
 //! ```
-//! C1. While a simulated program runs, its one master thread is REFUSED. The real threads are never: they run
-//!     nothing of the program's but its thread-local destructors.
+//! C1. While a simulated program runs, its one master thread is REFUSED. A real thread inherits that and is ALLOWED
+//!     before it parks: it has all signals blocked, and what it may yet run at its end is the C library's.
 //! C2. A child and a program that takes this one's place are ALLOWED before they begin: they inherit the flag,
 //!     and even the loader's first read would end them. Where the C library makes the child itself, as for
 //!     `system`, the master is ALLOWED across the call.
@@ -85,6 +85,13 @@ pub(crate) fn allow() -> bool {
         refuse_counter(false);
     }
     was
+}
+
+/// The calling real thread reads the processor's counter (C1).
+pub(crate) fn allow_here() {
+    if has_begun() {
+        refuse_counter(false);
+    }
 }
 
 /// Whether SIGSEGV is this library's (C3).

@@ -260,6 +260,7 @@ unsafe extern "C-unwind" fn native_start(thread: *mut c_void) -> *mut c_void {
         (*thread).context = Context::here();
         (*thread).base = thread_base() as u64;
         (*thread).number = system_call(libc::SYS_gettid, [0; 6]) as i32;
+        crate::counter::allow_here();
         park(&mut (*thread).context, (*thread).side + SIDE_BYTES, sleep, thread as usize);
     }
     // From here on the master runs this, behind the closed gate.
