@@ -247,7 +247,7 @@ fn charge_one(address: u64, pc: u64, kind: u32, whole: u32) -> u32 {
 }
 
 /// Charges a plain access that the core's own cache answers alone while nobody else is due; false: it is not one, and
-/// nothing was done. What [`charge`] does for it, in a third of the time; only a store needs its site's number, which
+/// nothing was done. What [`charge`] does for it, in fewer steps; only a store needs its site's number, which
 /// the model keeps. The address is not noted as the thread's last: an atomic load that follows has another `pc`.
 #[inline(always)]
 fn charge_quick(address: u64, pc: u64, kind: u32) -> bool {
