@@ -87,9 +87,8 @@ impl Core {
                     break;
                 }
             }
-            if failures > 0 {
-                pages.tree.clear_tags(ALL, Tag::ToWrite, &epoch::pin());
-            }
+            // Marks that are left may be another one's who runs beside: they stay. One that nobody asks for
+            // any more costs its page being written a little earlier.
             if !pages.wait_for_writing() || failures > 0 {
                 break;
             }
