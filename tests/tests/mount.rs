@@ -525,7 +525,8 @@ fn a_failed_start_leaves_nothing_mounted() {
     let refuse = || Err(io::Error::other("not prepared"));
     let options = MountOptions { prepare_thread: Some(Box::new(refuse)), ..Default::default() };
     let refused = Mount::start(vfs, directory.path(), options);
-    assert_eq!(refused.err().map(|error| error.to_string()).as_deref(), Some("not prepared"));
+    let refused = refused.err().map(|error| error.cause().to_string());
+    assert_eq!(refused.as_deref(), Some("not prepared"));
     assert!(mount_line(directory.path()).is_none());
     assert!(eventually(|| fs::read_dir(directory.path()).is_ok()));
 }

@@ -57,7 +57,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use uvfs_backends::directory::{DirectoryBackend, DirectoryConfig};
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
-use uvfs_fuse::{Mount, MountOptions, MountStatistics, Passthrough, Unmount};
+use uvfs_fuse::{Mount, MountError, MountOptions, MountStatistics, Passthrough, Unmount};
 use uvfs_vfs::{Statistics, Vfs};
 
 /// Permission bits of the root of a file system in RAM, as of a fresh directory.
@@ -243,7 +243,7 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
         prepare_thread: Some(preparation(sandboxed, plan.store.path(), sandbox.clone())),
     };
     let mount = Mount::start(vfs.clone(), &plan.mountpoint, options)
-        .map_err(|error| not_mounted(&plan.mountpoint, &error))?;
+        .map_err(|error| not_mounted(&error))?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     Ok(Arc::new(Live {
         mount,
@@ -303,18 +303,35 @@ fn preparation(
     })
 }
 
-fn not_mounted(mountpoint: &Path, error: &io::Error) -> Failure {
-    let remedy = match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            "run as root, or mount on a directory of yours (in a container: allow CAP_SYS_ADMIN)"
+fn not_mounted(error: &MountError) -> Failure {
+    let cause = crate::cause(error.cause());
+    let missing = error.cause().kind() == io::ErrorKind::NotFound;
+    let (what, remedy) = match error {
+        MountError::Device { .. } if missing => (
+            "/dev/fuse".to_owned(),
+            "load the module (`modprobe fuse`); in a container give it the device",
+        ),
+        MountError::Device { .. } => {
+            ("/dev/fuse".to_owned(), "it must be readable and writable by you (mode 0666 is usual)")
         }
-        _ => "see --log-level debug",
+        MountError::Helper { path, .. } if missing => (
+            format!("mountpoint {}: fusermount3", path.display()),
+            "install the package fuse3, or run as root",
+        ),
+        MountError::Helper { path, .. } => (
+            format!("mountpoint {}: cannot mount", path.display()),
+            "mount on a directory that you own and may write to",
+        ),
+        MountError::Mountpoint { path, .. } => {
+            (format!("mountpoint {}", path.display()), "name an existing directory")
+        }
+        MountError::Refused { path, .. } => (
+            format!("mountpoint {}: cannot mount", path.display()),
+            "in a container allow CAP_SYS_ADMIN; otherwise see the kernel's log",
+        ),
+        other => return Failure::refused(format!("{other}; see --log-level debug")),
     };
-    let cause = crate::cause(error);
-    Failure::refused(format!(
-        "mountpoint {}: cannot mount: {cause}; {remedy}",
-        mountpoint.display()
-    ))
+    Failure::refused(format!("{what}: {cause}; {remedy}"))
 }
 
 /// Opens the control socket and says that the mount is ready.

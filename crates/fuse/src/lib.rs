@@ -16,6 +16,7 @@
 mod clean;
 mod groups;
 mod mount;
+mod mount_error;
 mod notify;
 mod server;
 mod statistics;
@@ -24,4 +25,5 @@ mod work;
 
 pub use clean::{CleanStage, Cleaner, KernelHow, KernelReport, MountCleanReport, MountProgress};
 pub use mount::{Mount, MountOptions, Passthrough, Prepare, Unmount, unmount};
+pub use mount_error::MountError;
 pub use statistics::{MountStatistics, RequestCount};

@@ -6,6 +6,7 @@
 //! requests for it to answer first.
 
 use crate::clean::{Bridge, Cleaner, MountCleanReport, MountProgress, Turns};
+use crate::mount_error::{DEVICE, MountError};
 use crate::notify::Notifier;
 use crate::server::{Server, Settings};
 use crate::statistics::MountStatistics;
@@ -125,9 +126,25 @@ impl Mount {
     /// Mounts `vfs` at `mountpoint` and serves it. Returns when the kernel has accepted the mount.
     ///
     /// # Errors
-    /// What opening `/dev/fuse`, mount(2) or `fusermount3` answered. Nothing stays mounted.
-    pub fn start(vfs: Arc<Vfs>, mountpoint: &Path, options: MountOptions) -> io::Result<Self> {
-        let mountpoint = mountpoint.canonicalize()?;
+    /// What failed, with its path: the mount point, `/dev/fuse`, mount(2) or `fusermount3`. Nothing
+    /// stays mounted.
+    pub fn start(
+        vfs: Arc<Vfs>,
+        mountpoint: impl AsRef<Path>,
+        options: MountOptions,
+    ) -> Result<Self, MountError> {
+        let path = mountpoint.as_ref();
+        let mountpoint = path
+            .canonicalize()
+            .map_err(|source| MountError::Mountpoint { path: path.to_owned(), source })?;
+        Self::serve(vfs, mountpoint, options)
+    }
+
+    fn serve(
+        vfs: Arc<Vfs>,
+        mountpoint: PathBuf,
+        options: MountOptions,
+    ) -> Result<Self, MountError> {
         let readers = options.readers.unwrap_or_else(default_readers).clamp(1, 64);
         let passthrough = options.passthrough == Passthrough::Auto && !options.read_only;
         let settings = Settings { passthrough, control_directory: options.control_directory };
@@ -135,21 +152,23 @@ impl Mount {
         let work = Arc::new(Work::new(readers));
         let session = open_session(&mountpoint, readers, &options, &server, &work)?;
         let undo = LazyUnmount(Some(&mountpoint));
-        let connection = session.connection()?;
+        let failed = |error| MountError::session(&mountpoint, error);
+        let connection = session.connection().map_err(failed)?;
         let notices = server.notices.clone();
-        let kernel = Box::new(connection.try_clone()?);
-        let notifier = notices.start(kernel, server.nodes.clone(), server.counters.clone())?;
+        let kernel = Box::new(connection.try_clone().map_err(failed)?);
+        let notifier =
+            notices.start(kernel, server.nodes.clone(), server.counters.clone()).map_err(failed)?;
         let end = Arc::new(End {
             ended: Mutex::new(&lock_order::FUSE_END, false),
             changed: Condvar::default(),
         });
         let turns = Turns::new();
-        let kernel = Box::new(connection.try_clone()?);
+        let kernel = Box::new(connection.try_clone().map_err(failed)?);
         let (nodes, counters) = (server.nodes.clone(), server.counters.clone());
         let bridge =
             Bridge::new(vfs.clone(), nodes, counters, kernel, notices.clone(), turns.clone());
         server.control.connect(Box::new(Cleaner::of(&bridge)));
-        start_session(session, options.prepare_thread, end.clone(), turns)?;
+        start_session(session, options.prepare_thread, end.clone(), turns).map_err(failed)?;
         vfs.observe(Some(notices));
         std::mem::forget(undo);
         let notifier = Mutex::new(&lock_order::FUSE_NOTIFIER, Some(notifier));
@@ -306,7 +325,7 @@ fn open_session(
     options: &MountOptions,
     server: &Arc<Server>,
     work: &Arc<Work>,
-) -> io::Result<Session> {
+) -> Result<Session, MountError> {
     let mut config = fuser::Config::default();
     config.n_threads = Some(readers);
     config.acl = match options.allow_other {
@@ -316,10 +335,13 @@ fn open_session(
     if rustix::process::geteuid().is_root() {
         let device = mount_directly(mountpoint, options)?;
         let undo = LazyUnmount(Some(mountpoint));
-        let session = Session::over(device, server.clone(), work.clone(), config)?;
+        let session = Session::over(device, server.clone(), work.clone(), config)
+            .map_err(|error| MountError::session(mountpoint, error))?;
         std::mem::forget(undo);
         return Ok(session);
     }
+    // The FUSE crate would tell a device that is not for this user as a refusal to mount.
+    open_device()?;
     let access = if options.read_only { fuser::MountOption::RO } else { fuser::MountOption::RW };
     config.mount_options = vec![
         // The helper splits its options at commas.
@@ -331,11 +353,17 @@ fn open_session(
         access,
     ];
     Session::mounted_by_helper(mountpoint, server.clone(), work.clone(), &config)
+        .map_err(|error| MountError::helper(mountpoint, &error))
+}
+
+fn open_device() -> Result<File, MountError> {
+    let opened = OpenOptions::new().read(true).write(true).open(DEVICE);
+    opened.map_err(|source| MountError::Device { source })
 }
 
 /// mount(2), for those who may.
-fn mount_directly(mountpoint: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
-    let device: File = OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
+fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let device = open_device()?;
     let mut data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
         device.as_raw_fd(),
@@ -349,9 +377,11 @@ fn mount_directly(mountpoint: &Path, options: &MountOptions) -> io::Result<Owned
     if options.read_only {
         flags |= MountFlags::RDONLY;
     }
-    let data = CString::new(data)?;
-    let source = CString::new(options.source())?;
-    rustix::mount::mount(&source, mountpoint, "fuse.uvfs", flags, data.as_c_str())?;
+    let refused = |error| MountError::refused(mountpoint, error);
+    let data = CString::new(data).map_err(|error| refused(error.into()))?;
+    let source = CString::new(options.source()).map_err(|error| refused(error.into()))?;
+    rustix::mount::mount(&source, mountpoint, "fuse.uvfs", flags, data.as_c_str())
+        .map_err(|error| refused(error.into()))?;
     Ok(device.into())
 }
 

@@ -16,7 +16,10 @@
 //! references are all gone may be forgotten by the backend, but is never given to another object.
 //!
 //! # A whole backend
-//! Six methods are required; the others refuse politely. This one serves the files of a table:
+//! Six methods are required. The others say that the store cannot do it ([`Error::Unsupported`],
+//! EOPNOTSUPP); [`Error::ReadOnly`] is for stores whose [`Capabilities`] say so, and the core answers it.
+//! This one serves the files of a table; the example `key_value` of `uvfs-fuse` is one that is written
+//! to, and mounts it:
 //!
 //! ```
 //! use uvfs_vfs::{Attributes, Backend, Caller, Capabilities, Cookie, Entry, Error, FileKind,
@@ -72,7 +75,7 @@
 //!     }
 //! }
 //!
-//! // Walk it in process, with no kernel in the loop. (To mount it: `uvfs_fuse::mount`.)
+//! // Walk it in process, with no kernel in the loop. (To mount it: `uvfs_fuse::Mount::start`.)
 //! let vfs = Vfs::new(Table(vec![("motto", "no lock on a hit")]), VfsConfig::default())?;
 //! let root = vfs.root_directory(Caller::root());
 //! assert_eq!(root.stat("motto")?.size, 16);
@@ -378,6 +381,12 @@ impl Capabilities {
             os_files: false,
         }
     }
+
+    /// A store that can be written to; otherwise as [`Capabilities::read_only`]. Methods that it does
+    /// not have answer [`Error::Unsupported`].
+    pub fn read_write(store: &'static str) -> Self {
+        Self { read_only: false, ..Self::read_only(store) }
+    }
 }
 
 /// Receives news of changes that others made to the store. Cheap: only queues.
@@ -431,7 +440,7 @@ pub trait Backend: Send + Sync + 'static {
         set: &SetAttributes,
     ) -> Result<Attributes> {
         let _ = (caller, file, set);
-        Err(Error::ReadOnly)
+        Err(Error::Unsupported("changing attributes"))
     }
 
     /// The text of a symbolic link.
@@ -449,7 +458,7 @@ pub trait Backend: Send + Sync + 'static {
         new: &NewNode<'_>,
     ) -> Result<Entry> {
         let _ = (caller, parent, name, new);
-        Err(Error::ReadOnly)
+        Err(Error::Unsupported("creating"))
     }
 
     /// Creates a regular file under a free name and opens it, in one step: the open succeeds even
@@ -495,13 +504,13 @@ pub trait Backend: Send + Sync + 'static {
     /// left lives on while it is open or referenced.
     fn unlink(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
         let _ = (caller, parent, name);
-        Err(Error::ReadOnly)
+        Err(Error::Unsupported("removing"))
     }
 
     /// Removes an empty directory ([`Error::NotEmpty`], [`Error::NotDirectory`]).
     fn remove_directory(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
         let _ = (caller, parent, name);
-        Err(Error::ReadOnly)
+        Err(Error::Unsupported("removing directories"))
     }
 
     /// Moves a name. Refuses to move a directory below itself ([`Error::Invalid`]), to replace a
@@ -516,7 +525,7 @@ pub trait Backend: Send + Sync + 'static {
         mode: RenameMode,
     ) -> Result<()> {
         let _ = (caller, from, to, mode);
-        Err(Error::ReadOnly)
+        Err(Error::Unsupported("renaming"))
     }
 
     /// Opens an object: a regular file, or a directory for listing. Not called for
@@ -535,7 +544,7 @@ pub trait Backend: Send + Sync + 'static {
     /// set-id bits unless the caller is privileged.
     fn write(&self, caller: &Caller, file: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
         let _ = (caller, file, offset, data);
-        Err(Error::ReadOnly)
+        Err(Error::Unsupported("writing"))
     }
 
     /// Writes bytes at the end of the file, wherever that is when it happens; returns how many.

@@ -8,9 +8,9 @@
 //! FUSE nor any store.
 //!
 //! # Reading order
-//! [`backend`] (the seam, with a whole backend as example), `ops/open.rs` (one request end to end),
-//! `ops/change.rs` (how cached names survive concurrent changes), `inode` (hold and release),
-//! [`walk`] (paths).
+//! [`backend`] (the seam, with a whole backend as example), [`Vfs`] and [`Directory`] (what to do with
+//! one), [`walk`] (paths), [`clean`] (giving memory back by directory). Inside, a request is followed
+//! best from the module `ops`: `open`, then `change`, which keeps cached names true, then `inode`.
 
 pub mod acl;
 mod advisory;
@@ -21,6 +21,7 @@ mod budget;
 pub mod caller;
 pub mod clean;
 mod config;
+mod contract;
 pub mod creation;
 pub mod error;
 mod flight;

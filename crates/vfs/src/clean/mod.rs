@@ -15,7 +15,7 @@
 //!                                             knows 5, cleaned 70      names asked for before 70 are
 //!                                                                      not believed in a, b, c
 //! ```
-//! Every cleaning has a moment of the clock that also stamps names (`inode/freshness.rs`), and there is
+//! Every cleaning has a moment of the clock that also stamps names (the inode's freshness), and there is
 //! one *generation* for all of them.
 //!
 //! C1. A cleaning first raises the directory's `cleaned` to its moment, then advances the generation. That
@@ -32,12 +32,12 @@
 //!     while no cleaning is half done and none has come since it took in the last one, so that of each
 //!     cleaning either half of this is true.
 //! C5. A directory that is torn down takes in what was cleaned first, and leaves it to whichever inode
-//!     stands for the same directory later (`inode/table.rs`), also for those below it. A
+//!     stands for the same directory later (the inode table), also for those below it. A
 //!     directory whose place is not known is not believed at all.
 //! C6. The reaper takes a name only after its directory has learned that it is not believed: whoever
 //!     concludes from its absence that there is no such name ([`uvfs_concurrent::complete`]) was told to
 //!     stop before.
-//! C7. Pages do the same by file (`page/clean.rs`, P1 to P4): a file lies in one directory, where it was
+//! C7. Pages do the same by file (invariants P1 to P4 of the page cache's cleaning): a file lies in one directory, where it was
 //!     last found. While that is not known, its names are asked for again.
 //!
 //! Counter-examples, looked for or met, each with its test: a lookup that starts below the cleaned

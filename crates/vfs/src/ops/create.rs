@@ -2,7 +2,7 @@
 
 use super::change::{AttributeChange, NameChange};
 use super::{Found, OpenFile};
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, FileKind};
 use crate::backend::{FileId, NewKind, NewNode, OpenMode, Opens};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
@@ -32,6 +32,8 @@ impl Vfs {
         let change = NameChange::begin(core, parent, name);
         let ticket = core.clock.now();
         let entry = core.backend().create(caller, parent.id(), name, new)?;
+        let place = (parent.id(), Some(name));
+        let entry = core.as_made(entry, new.kind.kind(), place, FileId::NONE)?;
         let node = core.adopt(&entry, ticket);
         node.inode.put_into(parent, ticket);
         if node.is_directory() {
@@ -70,9 +72,10 @@ impl Vfs {
         let core = &self.core;
         let change = NameChange::begin(core, parent, name);
         let ticket = core.clock.now();
-        let stored = core.store_mode(crate::FileKind::Regular, mode);
+        let stored = core.store_mode(FileKind::Regular, mode);
         let backend = core.backend();
         let (entry, file) = backend.create_and_open(caller, parent.id(), name, new, stored)?;
+        let entry = core.as_made(entry, FileKind::Regular, (parent.id(), Some(name)), file)?;
         let node = core.adopt(&entry, ticket);
         node.inode.put_into(parent, ticket);
         let file = OpenFile::new(self, node.clone(), (file, stored), mode);
@@ -91,8 +94,9 @@ impl Vfs {
         self.may_create(caller, parent, new)?;
         let core = &self.core;
         let ticket = core.clock.now();
-        let stored = core.store_mode(crate::FileKind::Regular, mode);
+        let stored = core.store_mode(FileKind::Regular, mode);
         let (entry, file) = core.backend().create_unnamed(caller, parent.id(), new, stored)?;
+        let entry = core.as_made(entry, FileKind::Regular, (parent.id(), None), file)?;
         let node = core.adopt(&entry, ticket);
         node.inode.set_unlinked(true);
         node.inode.lies_nowhere();

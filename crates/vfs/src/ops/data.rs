@@ -34,6 +34,7 @@ impl Vfs {
             return self.read_cached(node, file, offset, into);
         }
         let count = self.core.backend().read(file, offset, into)?;
+        let count = self.core.believed("read", file, count, into.len())?;
         node.inode.was_read();
         Ok(count)
     }
@@ -64,7 +65,8 @@ impl Vfs {
             return self.write_cached(caller, node, file, Place::At(offset), data);
         }
         let _change = AttributeChange::begin(&self.core, node);
-        self.core.backend().write(caller, file, offset, data)
+        let count = self.core.backend().write(caller, file, offset, data)?;
+        self.core.believed("write", file, count, data.len())
     }
 
     /// Writes bytes at the end of the file, wherever that is by then. May block.
@@ -84,7 +86,8 @@ impl Vfs {
             return self.write_cached(caller, node, file, Place::End, data);
         }
         let _change = AttributeChange::begin(&self.core, node);
-        self.core.backend().append(caller, file, data)
+        let count = self.core.backend().append(caller, file, data)?;
+        self.core.believed("append", file, count, data.len())
     }
 
     /// fallocate(2). Clears set-id bits as a write does. May block.

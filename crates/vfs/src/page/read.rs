@@ -205,9 +205,10 @@ impl Core {
         let mut filled = 0;
         // A store may answer short in the middle of a file; only an empty answer is the end.
         while filled < into.len() {
-            match self.backend().read(file, offset + filled as u64, &mut into[filled..])? {
+            let rest = &mut into[filled..];
+            match self.backend().read(file, offset + filled as u64, rest)? {
                 0 => break,
-                count => filled += count.min(into.len() - filled),
+                count => filled += self.believed("read", file, count, rest.len())?,
             }
         }
         Ok(filled)

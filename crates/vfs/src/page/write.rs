@@ -290,7 +290,7 @@ impl Core {
             Place::At(offset) => self.backend().write(caller, file, offset, data)?,
             Place::End => self.backend().append(caller, file, data)?,
         };
-        let count = count.min(data.len());
+        let count = self.believed("write", file, count, data.len())?;
         let size = pages.size();
         let sole = self.capabilities.authority == Authority::Sole;
         let offset = match place {

@@ -1,0 +1,106 @@
+#![forbid(unsafe_code)]
+//! A writable store of some sixty lines, mounted: `cargo run -p uvfs-fuse --example key_value -- MOUNTPOINT`,
+//! then use it, then `umount MOUNTPOINT`.
+//!
+//! Keys are the names of one directory, values the contents of its files. What the store does not do
+//! (directories, links, extended attributes, modes) it leaves out, and users are told EOPNOTSUPP. An
+//! id is a place in the table and never given to another object. Weakness: a removed value keeps its
+//! memory, since it may still be open; a store that counts references frees it in `forget`.
+#![expect(clippy::disallowed_types, reason = "std's mutex, as a program elsewhere would use it")]
+
+use std::io::{Cursor, Read, Write};
+use std::sync::Mutex;
+use uvfs_fuse::{Mount, MountOptions};
+use uvfs_vfs::{
+    Attributes, Backend, Caller, Capabilities, Cookie, Entry, Error, FileKind, FileRef, InodeId,
+    Listing, Name, NewKind, NewNode, Result, SetAttributes, Vfs, VfsConfig,
+};
+
+/// The store: a key and its value by id, which is the place and 2. A removed key is empty.
+#[derive(Debug, Default)]
+pub(crate) struct KeyValue(Mutex<Vec<(Vec<u8>, Vec<u8>)>>);
+
+impl KeyValue {
+    fn with<T>(&self, file: FileRef, act: impl FnOnce(&mut Vec<u8>) -> T) -> Result<T> {
+        let at = (file.inode.0 as usize).checked_sub(2).ok_or(Error::IsDirectory)?;
+        Ok(act(&mut self.0.lock().unwrap().get_mut(at).ok_or(Error::Stale)?.1))
+    }
+    fn entry(&self, inode: InodeId) -> Result<Entry> {
+        Ok(Entry { inode, attributes: self.attributes(FileRef::unopened(inode))? })
+    }
+}
+
+impl Backend for KeyValue {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::read_write("key-value")
+    }
+    fn root(&self) -> Result<Entry> {
+        self.entry(InodeId::ROOT)
+    }
+    fn lookup(&self, _: &Caller, _: InodeId, name: Name<'_>) -> Result<Entry> {
+        let found = self.0.lock().unwrap().iter().position(|(key, _)| key == name.as_bytes());
+        self.entry(InodeId(found.ok_or(Error::NotFound)? as u64 + 2))
+    }
+    fn attributes(&self, file: FileRef) -> Result<Attributes> {
+        match file.inode {
+            InodeId::ROOT => Ok(Attributes::new(1, FileKind::Directory, 0o1777)),
+            InodeId(id) => self.with(file, |bytes| Attributes {
+                size: bytes.len() as u64,
+                ..Attributes::new(id, FileKind::Regular, 0o666)
+            }),
+        }
+    }
+    fn list(&self, _: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
+        let table = self.0.lock().unwrap();
+        let here = (2..).zip(&*table).skip(from.0 as usize).filter(|(_, (key, _))| !key.is_empty());
+        for (id, (key, _)) in here {
+            if !listing.add_name(Name::new(key)?, Cookie(id - 1), id, FileKind::Regular) {
+                break;
+            }
+        }
+        Ok(())
+    }
+    fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        Ok(self.with(file, |bytes| (&bytes[bytes.len().min(offset as usize)..]).read(into))??)
+    }
+    fn write(&self, _: &Caller, file: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
+        Ok(self.with(file, |bytes| {
+            let mut place = Cursor::new(bytes);
+            place.set_position(offset);
+            place.write(data)
+        })??)
+    }
+    fn set_attributes(&self, _: &Caller, file: FileRef, set: &SetAttributes) -> Result<Attributes> {
+        self.with(file, |bytes| {
+            bytes.resize(set.size.map_or(bytes.len(), |size| size as usize), 0)
+        })?;
+        self.attributes(file)
+    }
+    fn create(&self, _: &Caller, _: InodeId, name: Name<'_>, new: &NewNode<'_>) -> Result<Entry> {
+        let mut table = self.0.lock().unwrap();
+        match (new.kind, table.iter().any(|(key, _)| key == name.as_bytes())) {
+            (NewKind::Regular, false) => table.push((name.as_bytes().to_vec(), Vec::new())),
+            (NewKind::Regular, true) => return Err(Error::Exists),
+            _ => return Err(Error::Unsupported("anything but files")),
+        }
+        let made = InodeId(table.len() as u64 + 1);
+        drop(table);
+        self.entry(made)
+    }
+    fn unlink(&self, _: &Caller, _: InodeId, name: Name<'_>) -> Result<()> {
+        let mut table = self.0.lock().unwrap();
+        let found = table.iter_mut().find(|(key, _)| key == name.as_bytes());
+        found.ok_or(Error::NotFound)?.0.clear();
+        Ok(())
+    }
+}
+
+#[allow(dead_code, reason = "a test takes the store alone")]
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let mountpoint = std::env::args_os().nth(1).ok_or("say where: key_value MOUNTPOINT")?;
+    let vfs = Vfs::new(KeyValue::default(), VfsConfig::default())?;
+    let mount = Mount::start(vfs, &mountpoint, MountOptions::default())?;
+    println!("mounted; `umount {}` ends it", mount.mountpoint().display());
+    mount.wait();
+    Ok(())
+}
