@@ -40,6 +40,14 @@ pub(super) fn stat_of(descriptor: impl AsFd) -> Result<HostStat> {
     stat(descriptor.as_fd(), b"", AtFlags::EMPTY_PATH)
 }
 
+/// Which directory `path` leads to from `directory`, as far as this host knows by itself.
+pub(super) fn directory_key(directory: BorrowedFd<'_>, path: &[u8]) -> Option<HostKey> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::MNT_ID;
+    let answer = rustix::fs::statx(directory, path, flags, wanted).ok()?;
+    host_stat(&answer).ok().map(|stat| stat.key)
+}
+
 fn stat(directory: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Result<HostStat> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID;
     let answer = rustix::fs::statx(directory, name, flags, wanted).map_err(host_error)?;

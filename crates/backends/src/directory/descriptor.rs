@@ -15,7 +15,7 @@
 
 use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use uvfs_concurrent::lock::Mutex;
 use uvfs_vfs::lock_order::HOST_DESCRIPTORS;
@@ -25,6 +25,8 @@ use uvfs_vfs::lock_order::HOST_DESCRIPTORS;
 pub(super) struct DescriptorSlot {
     state: Mutex<State>,
     recent: AtomicBool,
+    /// How many levels below the root it was when last seen; 0 if that is not known.
+    levels: AtomicU16,
 }
 
 #[derive(Debug, Clone)]
@@ -38,7 +40,11 @@ enum State {
 
 impl Default for DescriptorSlot {
     fn default() -> Self {
-        Self { state: Mutex::new(&HOST_DESCRIPTORS, State::Closed), recent: AtomicBool::new(false) }
+        Self {
+            state: Mutex::new(&HOST_DESCRIPTORS, State::Closed),
+            recent: AtomicBool::new(false),
+            levels: AtomicU16::new(0),
+        }
     }
 }
 
@@ -55,6 +61,18 @@ impl DescriptorSlot {
             self.recent.store(true, Relaxed);
         }
         Some(open)
+    }
+
+    /// How many levels below the root it was when last seen; 0 if that is not known.
+    pub(super) fn levels(&self) -> usize {
+        // ORDERING: Relaxed; a guess that is checked, by whoever uses it.
+        self.levels.load(Relaxed).into()
+    }
+
+    /// Notes that number; one that is too large is not known.
+    pub(super) fn note_levels(&self, levels: usize) {
+        // ORDERING: Relaxed; see `levels`.
+        self.levels.store(u16::try_from(levels).unwrap_or(0), Relaxed);
     }
 
     /// Whether the descriptor is the only way to the object.

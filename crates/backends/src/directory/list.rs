@@ -154,6 +154,9 @@ impl Host {
         if open.node.kind != FileKind::Directory {
             return Err(Error::NotDirectory);
         }
+        if !self.is_inside(&open.node, &open.descriptor) {
+            return Err(self.stale());
+        }
         if let Some(watches) = self.watches.get() {
             watches.add(self, &open.node, &open.descriptor);
         }

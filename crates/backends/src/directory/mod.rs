@@ -8,6 +8,7 @@
 //! # Rooms
 //! * `node`, `table`: objects, their ids, the names they were seen under.
 //! * `descriptor`, `reach`: which descriptors stay open, and how an object is reached without one.
+//! * `inside`: whether what a kept descriptor denotes is still below the root.
 //! * `identity`: acting as the caller.
 //! * `names`, `create`, `attributes`, `xattr`, `open`, `data`, `list`: the operations, by family.
 //! * `watch`: news of what others change.
@@ -21,6 +22,8 @@
 //! * The root is opened once. Every later step is one name, relative to a descriptor, not followed,
 //!   and with `openat2` confined to its directory. What was opened is compared with what was meant.
 //!   So neither `..`, nor a symbolic link, nor one swapped in during a race, leads out of the root.
+//! * A descriptor that is kept follows its directory wherever others move it: before each operation
+//!   it is known to be below the root, or it is given up (`inside`, which says what that costs).
 //! * Symbolic links are text. The one link that is followed is `/proc/self/fd/N`, with an `N` of our
 //!   own, to open what a descriptor denotes. `/proc` must therefore stay reachable in a sandbox.
 //! * Pipes, sockets and devices are never opened.
@@ -43,6 +46,7 @@ mod data;
 mod descriptor;
 mod host;
 mod identity;
+mod inside;
 mod list;
 mod names;
 mod node;

@@ -119,6 +119,15 @@ impl HostNode {
         names.list.len() > usize::from(names.position(parent, name).is_some())
     }
 
+    /// At which level below the root an entry of this directory is; 0 if that is not known.
+    pub(super) fn levels_below(&self) -> usize {
+        match (self.id, self.slot.levels()) {
+            (InodeId::ROOT, _) => 1,
+            (_, 0) => 0,
+            (_, levels) => levels + 1,
+        }
+    }
+
     /// The permission bits when last seen.
     pub(super) fn mode_hint(&self) -> u32 {
         // ORDERING: Relaxed; a hint, it publishes nothing else.

@@ -67,7 +67,7 @@ impl Host {
 
     /// A descriptor that denotes `node`. [`Error::Stale`] if it is not where it was seen.
     pub(super) fn descriptor(&self, node: &Arc<HostNode>) -> Result<Arc<OwnedFd>> {
-        if let Some(open) = node.slot.get() {
+        if let Some(open) = self.kept(node) {
             return Ok(open);
         }
         match self.walk_to(node) {
@@ -78,7 +78,7 @@ impl Host {
 
     /// The state of `node` now, without opening it where that can be spared.
     pub(super) fn stat_node(&self, node: &Arc<HostNode>) -> Result<HostStat> {
-        if let Some(open) = node.slot.get() {
+        if let Some(open) = self.kept(node) {
             let stat = stat_of(&open)?;
             if stat.attributes.links > 0 || node.slot.is_pinned() || self.files.has(node.id) {
                 return Ok(stat);
@@ -186,7 +186,7 @@ impl Host {
                 }
                 continue;
             };
-            let Some(directory) = above.take().or_else(|| known.parent.slot.get()) else {
+            let Some(directory) = above.take().or_else(|| self.kept(&known.parent)) else {
                 if depth > DEPTH_MAX {
                     return Err(Error::Stale);
                 }
@@ -200,7 +200,10 @@ impl Host {
                     // Only directories stay open: an open file that somebody deletes on the host would
                     // keep its space there for as long as nobody asks for it again.
                     let open = match step.node.kind {
-                        FileKind::Directory => self.descriptors.store(&step.node.slot, open),
+                        FileKind::Directory => {
+                            step.node.slot.note_levels(known.parent.levels_below());
+                            self.descriptors.store(&step.node.slot, open)
+                        }
                         _ => Arc::new(open),
                     };
                     way.pop();
@@ -234,6 +237,9 @@ impl Host {
     fn descriptor_of_open_file(&self, node: &Arc<HostNode>) -> Option<Arc<OwnedFd>> {
         let open = self.files.any_of(node.id)?;
         let denoting = Arc::new(self.reopen(&open, OFlags::PATH).ok()?);
+        if !self.is_inside(node, &denoting) {
+            return None;
+        }
         node.slot.pin(denoting.clone());
         self.counters.pins.hit();
         Some(denoting)
