@@ -154,6 +154,7 @@ impl Mount {
         let undo = LazyUnmount(Some(&mountpoint));
         let failed = |error| MountError::session(&mountpoint, error);
         let connection = session.connection().map_err(failed)?;
+        server.direct.connect(Box::new(connection.try_clone().map_err(failed)?));
         let notices = server.notices.clone();
         let kernel = Box::new(connection.try_clone().map_err(failed)?);
         let notifier =

@@ -31,10 +31,14 @@ classes! {
     FUSE_MISSING = 12, "fuse-missing", "one shard of the names that the kernel believes to be missing";
     /// The FUSE frontend's open files.
     FUSE_FILES = 20, "fuse-files", "open files of the kernel, by file handle";
+    /// Files written directly.
+    FUSE_SEEN = 25, "fuse-seen", "one shard of the files that were written directly, and whether the kernel may hold pages of them";
     /// The passthrough state of one inode.
     FUSE_BACKING = 30, "fuse-backing", "backing file shared by all opens of an inode";
     /// The worker pool's queue.
     FUSE_WORK = 40, "fuse-work", "requests waiting for a worker, and the count of workers";
+    /// Direct writes that wait for the kernel.
+    FUSE_DIRECT = 45, "fuse-direct", "direct writes whose pages the kernel has to drop, and the count of threads for it";
     /// The notifier's queue.
     FUSE_NOTICES = 50, "fuse-notices", "cache notices waiting to be sent to the kernel";
     /// The mounts of one namespace.

@@ -3,6 +3,7 @@
 use super::control::{Control, Hiding, is_control};
 use super::files::FileTable;
 use super::nodes::NodeTable;
+use crate::direct::DirectWrites;
 use crate::groups;
 use crate::notify::Notices;
 use crate::statistics::Counters;
@@ -59,6 +60,7 @@ pub(crate) struct Server {
     pub(crate) control: Control,
     pub(crate) counters: Arc<Counters>,
     pub(crate) notices: Arc<Notices>,
+    pub(crate) direct: Arc<DirectWrites>,
     pub(crate) settings: Settings,
 }
 
@@ -67,12 +69,14 @@ const SETTLED: Duration = Duration::from_secs(2);
 
 impl Server {
     pub(crate) fn new(vfs: Arc<Vfs>, settings: Settings) -> Self {
+        let (nodes, notices) = (Arc::new(NodeTable::new(vfs.clone())), Notices::new());
         Self {
-            nodes: Arc::new(NodeTable::new(vfs.clone())),
+            direct: DirectWrites::new(nodes.clone(), notices.clone()),
+            nodes,
             files: FileTable::new(),
             control: Control::new(settings.control_directory),
             counters: Arc::default(),
-            notices: Notices::new(),
+            notices,
             vfs,
             settings,
         }

@@ -14,8 +14,10 @@ use adapter::Shared;
 use super::convert::{errno, set_time};
 use super::entries::{Names, Nodes, backend_cookie};
 use super::reply::{
-    file_flags, numbers, send_attr, send_empty, send_entry, send_written, send_xattr, with_buffer,
+    file_flags, numbers, send_attr, send_direct, send_empty, send_entry, send_paged, send_written,
+    send_xattr, with_buffer,
 };
+use crate::direct::BACKGROUND_MAX;
 use crate::server::control::is_control;
 use crate::server::{EntryOut, Opened, special_kind};
 use fuser::{
@@ -35,8 +37,6 @@ use uvfs_vfs::{Error, NewKind, NewNode, SetAttributes};
 
 /// Largest request of the kernel.
 const WRITE_MAX: u32 = 1 << 20;
-/// Read-ahead and other requests nobody waits for, in flight at once.
-const BACKGROUND_MAX: u16 = 64;
 
 impl fuser::Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
@@ -357,10 +357,14 @@ impl fuser::Filesystem for Adapter {
         offset: u64,
         size: u32,
         _: OpenFlags,
-        _: Option<LockOwner>,
+        owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
         self.server().counters.requests.read.hit();
+        if owner.is_none() {
+            // For the kernel's pages; only a direct read names its owner.
+            self.server().direct.pages_come(node.0);
+        }
         self.run(
             move |shared| {
                 with_buffer(size as usize, |buffer| {
@@ -383,7 +387,7 @@ impl fuser::Filesystem for Adapter {
         data: &[u8],
         write_flags: WriteFlags,
         flags: OpenFlags,
-        _: Option<LockOwner>,
+        owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         self.server().counters.requests.write.hit();
@@ -397,6 +401,12 @@ impl fuser::Filesystem for Adapter {
             caller.uid = 0;
         }
         let shared = &self.shared;
+        let range = (node.0, offset, data.len() as u64);
+        // Only a direct write names its owner.
+        let answer = if owner.is_some() { send_direct } else { send_paged };
+        if owner.is_none() {
+            shared.server.direct.pages_come(node.0);
+        }
         let pass = if shared.prompt { None } else { shared.work.try_inline() };
         if shared.prompt || pass.is_some() {
             // Here the kernel's buffer can be used as it is.
@@ -404,15 +414,15 @@ impl fuser::Filesystem for Adapter {
             let write = |shared: &Shared| {
                 let written = shared.server.write(&caller, node.0, file.0, offset, data);
                 drop(pass);
-                send_written(reply, written);
+                answer(&shared.server, range, reply, written);
             };
             return shared.guarded(write);
         }
         drop(pass);
-        let data = data.to_vec();
+        let (data, server) = (data.to_vec(), shared.server.clone());
         self.run(
             move |shared| shared.server.write(&caller, node.0, file.0, offset, &data),
-            move |answer| send_written(reply, answer),
+            move |written| answer(&server, range, reply, written),
         );
     }
 

@@ -28,6 +28,9 @@ pub(crate) trait KernelCache: Send + Sync {
     fn ask_again(&self, parent: u64, name: &[u8]) -> io::Result<()>;
     /// Forgets attributes and pages of a node.
     fn forget_inode(&self, node: u64) -> io::Result<()>;
+    /// Forgets attributes of a node, and the pages that have bytes of `offset..offset + length`; to its end if
+    /// `length` is 0. Waits for reads of these pages that are under way.
+    fn forget_pages(&self, node: u64, offset: u64, length: u64) -> io::Result<()>;
     /// Lets go of the names and the inode of each of `nodes` that nobody uses, in this order; a directory
     /// with cached children counts as used. EINVAL if the kernel cannot (before Linux 6.18), also for no
     /// nodes at all, which has no other effect. At most 512.

@@ -59,6 +59,21 @@ pub(super) fn send_written(reply: ReplyWrite, answer: Result<usize>) {
     }
 }
 
+/// Answers a write of `(node, offset, length)` that left its bytes in pages of the kernel.
+pub(super) fn send_paged(_: &Server, _: (u64, u64, u64), reply: ReplyWrite, answer: Result<usize>) {
+    send_written(reply, answer);
+}
+
+/// Answers one that went past them. Also after an error the store may have a part of it.
+pub(super) fn send_direct(
+    server: &Server,
+    (node, offset, length): (u64, u64, u64),
+    reply: ReplyWrite,
+    answer: Result<usize>,
+) {
+    server.direct.answer(node, offset, length, Box::new(move || send_written(reply, answer)));
+}
+
 /// A size of 0 asks how large the value is.
 pub(super) fn send_xattr(reply: ReplyXattr, size: u32, answer: Result<Vec<u8>>) {
     match answer {

@@ -1,0 +1,395 @@
+//! Direct writes: the kernel's pages of a range go before its writer hears that the write is complete.
+//!
+//! # Boundary
+//! Knows which files the kernel may hold pages of as far as direct writes need it, and sends notices about them.
+//! Writes nothing, and knows nothing of stores.
+//!
+//! # Concurrency
+//! Dropping pages waits in the kernel for reads of them that are under way, which a reader or a worker of ours
+//! has to answer: so it is done by threads of its own, which wait for nothing else. No lock is held meanwhile.
+//!
+//! D1. A write is in the store before [`DirectWrites::answer`] looks at the file; whoever brings pages in calls
+//!     [`DirectWrites::pages_come`] before it reads the store. Both take the lock of the file's shard, so of the
+//!     two one sees the other: bytes from before the write have been announced by then.
+//! D2. `Clean` means that a notice about the whole file ended after the last announcement. A page whose
+//!     announcement came before the notice was in the kernel's cache, locked, when the notice met it.
+//! D3. At most [`HELD_MAX`] writers wait for notices. The kernel has no more than a fixed number of requests
+//!     under way that nobody sleeps for, direct writes and read-ahead alike: if all of them were writes that
+//!     wait for pages of reads behind them, none would ever end. Beyond, a writer is answered first.
+//!     (Who lowers that number to `HELD_MAX` by hand, in the kernel's control files, undoes this.)
+//!
+//! # Why
+//! Before it sends a direct write the kernel drops its pages of the range, and after a synchronous one again;
+//! not so when an asynchronous one completes (Linux up to 6.18 at least). What was read in between stays, on a
+//! store that is nobody else's for ever. A request does not say which kind it is. Not to agree to asynchronous
+//! direct I/O would do too, and make one request at a time of every queue.
+//! Programs that only write directly pay for [`SETTLED`] notices and then for none. Weakness: beyond
+//! `HELD_MAX` at once, a reader may see the old bytes for a moment after a write is complete.
+
+use crate::notify::Notices;
+use crate::server::nodes::NodeTable;
+use crate::transport::KernelCache;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use uvfs_concurrent::lock::{Condvar, Mutex};
+use uvfs_concurrent::shard::Shards;
+use uvfs_vfs::{ChangeSink, lock_order};
+
+/// Requests nobody sleeps for that the kernel may have under way at once; the transport asks for so many.
+pub(crate) const BACKGROUND_MAX: u16 = 64;
+/// Writers kept waiting at most (D3).
+const HELD_MAX: usize = BACKGROUND_MAX as usize / 2;
+/// Notices queued at most; what comes then goes with the news of changes, which collapse.
+const QUEUE_MAX: usize = 4096;
+/// Threads at most. More than one, so that a store that is stuck with a read delays writers of that range only.
+const THREADS_MAX: usize = 8;
+/// How long a thread waits for work before it ends.
+const IDLE: Duration = Duration::from_secs(10);
+/// Direct writes with no page coming in between after which the whole file is dropped, to be `Clean`.
+const SETTLED: u32 = 64;
+const SHARDS: usize = 16;
+/// Files remembered per shard. A file that is not is one of which nothing is known.
+const FILES_MAX: usize = 256;
+
+/// Tells the writer.
+pub(crate) type Reply = Box<dyn FnOnce() + Send>;
+
+/// What is known of a file that was written directly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    /// There may be pages; so many direct writes came since the last of them was announced.
+    Pages(u32),
+    /// The whole file is being dropped, by the notice of this number.
+    Clearing(u64),
+    /// There are none.
+    Clean,
+}
+
+/// What a direct write needs before its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    Nothing,
+    Range,
+    Whole(u64),
+}
+
+struct Job {
+    node: u64,
+    needs: Needs,
+    range: (u64, u64),
+    reply: Option<Reply>,
+}
+
+/// One shard of what is known of files.
+#[derive(Default)]
+struct Files {
+    seen: HashMap<u64, Seen>,
+    /// Notices about whole files so far.
+    cleared: u64,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    /// Replies that wait for a notice.
+    held: usize,
+    threads: usize,
+    idle: usize,
+}
+
+/// See the module.
+pub(crate) struct DirectWrites {
+    files: Shards<Files>,
+    queue: Mutex<Queue>,
+    work: Condvar,
+    kernel: OnceLock<Box<dyn KernelCache>>,
+    nodes: Arc<NodeTable>,
+    notices: Arc<Notices>,
+}
+
+impl DirectWrites {
+    pub(crate) fn new(nodes: Arc<NodeTable>, notices: Arc<Notices>) -> Arc<Self> {
+        Arc::new(Self {
+            files: Shards::new(&lock_order::FUSE_SEEN, SHARDS),
+            queue: Mutex::new(&lock_order::FUSE_DIRECT, Queue::default()),
+            work: Condvar::default(),
+            kernel: OnceLock::new(),
+            nodes,
+            notices,
+        })
+    }
+
+    /// Notices go through `kernel` from now on; before that there are no requests.
+    pub(crate) fn connect(&self, kernel: Box<dyn KernelCache>) {
+        // A second one would be as good.
+        let _ = self.kernel.set(kernel);
+    }
+
+    /// The kernel is about to hold pages of `node`; called before the store is asked for them, or told.
+    pub(crate) fn pages_come(&self, node: u64) {
+        if let Some(seen) = self.files.of(&node).lock().seen.get_mut(&node) {
+            *seen = Seen::Pages(0);
+        }
+    }
+
+    /// Sends `reply` when the kernel shows no byte of `node` in `offset..offset + length` any more that was read
+    /// before now. Never waits.
+    pub(crate) fn answer(self: &Arc<Self>, node: u64, offset: u64, length: u64, reply: Reply) {
+        match self.needs(node) {
+            Needs::Nothing => reply(),
+            needs => {
+                let job = Job { node, needs, range: (offset, length), reply: Some(reply) };
+                self.push(job);
+            }
+        }
+    }
+
+    fn needs(&self, node: u64) -> Needs {
+        let mut files = self.files.of(&node).lock();
+        let (next, needs) = match files.seen.get(&node).copied().unwrap_or(Seen::Pages(0)) {
+            Seen::Clean => return Needs::Nothing,
+            Seen::Clearing(_) => return Needs::Range,
+            Seen::Pages(writes) if writes < SETTLED => (Seen::Pages(writes + 1), Needs::Range),
+            Seen::Pages(_) => {
+                files.cleared += 1;
+                (Seen::Clearing(files.cleared), Needs::Whole(files.cleared))
+            }
+        };
+        if files.seen.len() >= FILES_MAX && !files.seen.contains_key(&node) {
+            let any = files.seen.keys().next().copied();
+            any.map(|any| files.seen.remove(&any));
+        }
+        files.seen.insert(node, next);
+        needs
+    }
+
+    fn push(self: &Arc<Self>, mut job: Job) {
+        let mut queue = self.queue.lock();
+        let full = queue.jobs.len() >= QUEUE_MAX;
+        let at_once = if full || queue.held >= HELD_MAX { job.reply.take() } else { None };
+        queue.held += usize::from(job.reply.is_some());
+        let node = job.node;
+        if !full {
+            queue.jobs.push_back(job);
+        }
+        let start = queue.idle < queue.jobs.len() && queue.threads < THREADS_MAX;
+        queue.threads += usize::from(start);
+        drop(queue);
+        if full {
+            self.tell(node);
+        }
+        if start {
+            self.start();
+        } else {
+            self.work.notify_one();
+        }
+        at_once.into_iter().for_each(|reply| reply());
+    }
+
+    fn start(self: &Arc<Self>) {
+        let this = self.clone();
+        let name = "uvfs-direct".to_owned();
+        if std::thread::Builder::new().name(name).spawn(move || this.serve()).is_ok() {
+            return;
+        }
+        // No thread to be had. Others take the jobs, if there are any; if not the notifier's thread does, and the
+        // writers do not wait.
+        let mut queue = self.queue.lock();
+        queue.threads -= 1;
+        let left =
+            if queue.threads == 0 { std::mem::take(&mut queue.jobs) } else { VecDeque::new() };
+        queue.held -= left.iter().filter(|job| job.reply.is_some()).count();
+        drop(queue);
+        for job in left {
+            self.tell(job.node);
+            job.reply.into_iter().for_each(|reply| reply());
+        }
+    }
+
+    /// Everything of `node` goes, some time soon.
+    fn tell(&self, node: u64) {
+        if let Some(node) = self.nodes.get(node) {
+            self.notices.inode_changed(node.id());
+        }
+    }
+
+    fn serve(&self) {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                drop(queue);
+                let held = job.reply.is_some();
+                self.perform(job);
+                queue = self.queue.lock();
+                queue.held -= usize::from(held);
+                continue;
+            }
+            queue.idle += 1;
+            let timed_out = self.work.wait_for(&mut queue, IDLE);
+            queue.idle -= 1;
+            if timed_out && queue.jobs.is_empty() {
+                queue.threads -= 1;
+                return;
+            }
+        }
+    }
+
+    fn perform(&self, job: Job) {
+        if let Some(kernel) = self.kernel.get() {
+            let (offset, length) = match job.needs {
+                Needs::Whole(_) => (0, 0),
+                _ => job.range,
+            };
+            match kernel.forget_pages(job.node, offset, length) {
+                Err(error) => log::debug!("the kernel keeps pages of a direct write: {error}"),
+                Ok(()) => self.cleared(job.node, job.needs),
+            }
+        }
+        job.reply.into_iter().for_each(|reply| reply());
+    }
+
+    fn cleared(&self, node: u64, needs: Needs) {
+        let Needs::Whole(number) = needs else { return };
+        let mut files = self.files.of(&node).lock();
+        if let Some(seen) = files.seen.get_mut(&node)
+            && *seen == Seen::Clearing(number)
+        {
+            *seen = Seen::Clean;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
+    use uvfs_vfs::{Vfs, VfsConfig};
+
+    /// Reports each notice, and returns from it when it is let.
+    struct Fake(Sender<(u64, u64, u64)>, Mutex<Receiver<()>>);
+
+    static LET: uvfs_concurrent::lock::LockClass =
+        uvfs_concurrent::lock::LockClass::new(400, "fake-pages", "leave to return from a notice");
+
+    impl KernelCache for Fake {
+        fn forget_entry(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            unreachable!()
+        }
+        fn ask_again(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            unreachable!()
+        }
+        fn forget_inode(&self, _: u64) -> io::Result<()> {
+            unreachable!()
+        }
+        fn forget_pages(&self, node: u64, offset: u64, length: u64) -> io::Result<()> {
+            self.0.send((node, offset, length)).unwrap();
+            let _ = self.1.lock().recv();
+            Ok(())
+        }
+        fn prune(&self, _: &[u64]) -> io::Result<()> {
+            unreachable!()
+        }
+        fn forget_everything(&self) -> io::Result<()> {
+            unreachable!()
+        }
+    }
+
+    struct World {
+        direct: Arc<DirectWrites>,
+        notices: Receiver<(u64, u64, u64)>,
+        leave: Sender<()>,
+        answers: (Sender<u64>, Receiver<u64>),
+    }
+
+    fn world() -> World {
+        let memory = MemoryBackend::new(MemoryConfig::default()).unwrap();
+        let vfs = Vfs::new(memory, VfsConfig::default()).unwrap();
+        let direct = DirectWrites::new(Arc::new(NodeTable::new(vfs)), Notices::new());
+        let ((told, notices), (leave, let_go)) = (channel(), channel());
+        direct.connect(Box::new(Fake(told, Mutex::new(&LET, let_go))));
+        World { direct, notices, leave, answers: channel() }
+    }
+
+    impl World {
+        fn write(&self, number: u64) {
+            let answers = self.answers.0.clone();
+            self.direct.answer(7, number, 1, Box::new(move || answers.send(number).unwrap()));
+        }
+
+        /// Writes that need a notice, each with the next number; none is in the way of the next.
+        fn settle(&self, writes: u64) {
+            for number in 0..writes {
+                self.write(number);
+                assert_eq!(self.notices.recv().unwrap(), (7, number, 1));
+                self.leave.send(()).unwrap();
+                assert_eq!(self.answers.1.recv().unwrap(), number);
+            }
+        }
+    }
+
+    #[test]
+    fn a_writer_is_answered_when_the_pages_have_gone() {
+        let world = world();
+        world.write(3);
+        assert_eq!(world.notices.recv().unwrap(), (7, 3, 1));
+        assert!(world.answers.1.try_recv().is_err(), "they have not gone yet");
+        world.leave.send(()).unwrap();
+        assert_eq!(world.answers.1.recv().unwrap(), 3);
+    }
+
+    /// Who only writes directly pays for nothing after a while, until pages come again.
+    #[test]
+    fn a_file_without_pages_needs_no_notices_until_pages_come() {
+        let world = world();
+        world.settle(u64::from(SETTLED));
+        world.write(1000);
+        assert_eq!(world.notices.recv().unwrap(), (7, 0, 0), "the whole file");
+        world.leave.send(()).unwrap();
+        assert_eq!(world.answers.1.recv().unwrap(), 1000);
+        world.write(1001);
+        assert_eq!(world.answers.1.try_recv().unwrap(), 1001, "at once");
+        world.direct.pages_come(8);
+        world.write(1002);
+        assert_eq!(world.answers.1.try_recv().unwrap(), 1002, "another file's");
+        world.direct.pages_come(7);
+        world.settle(1);
+    }
+
+    /// Pages that come while the whole file is being dropped may come behind it.
+    #[test]
+    fn pages_that_come_during_the_notice_are_not_taken_for_gone() {
+        let world = world();
+        world.settle(u64::from(SETTLED));
+        world.write(1000);
+        assert_eq!(world.notices.recv().unwrap(), (7, 0, 0));
+        world.write(1001);
+        assert_eq!(world.notices.recv().unwrap(), (7, 1001, 1), "not believed before it ended");
+        world.direct.pages_come(7);
+        world.leave.send(()).unwrap();
+        world.leave.send(()).unwrap();
+        let mut answers = [world.answers.1.recv().unwrap(), world.answers.1.recv().unwrap()];
+        answers.sort_unstable();
+        assert_eq!(answers, [1000, 1001]);
+        world.settle(1);
+    }
+
+    /// All of the kernel's requests that nobody sleeps for may be writes, and the reads whose pages they wait for
+    /// behind them: some have to be answered.
+    #[test]
+    fn not_all_writers_wait() {
+        let world = world();
+        for number in 0..u64::from(BACKGROUND_MAX) {
+            world.write(number);
+        }
+        let at_once = world.answers.1.try_iter().count();
+        assert_eq!(at_once, usize::from(BACKGROUND_MAX) - HELD_MAX);
+        for _ in 0..BACKGROUND_MAX {
+            world.leave.send(()).unwrap();
+        }
+        assert_eq!(world.answers.1.iter().take(HELD_MAX).count(), HELD_MAX);
+        assert_eq!(world.notices.iter().take(usize::from(BACKGROUND_MAX)).count(), 64);
+    }
+}

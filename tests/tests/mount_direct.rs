@@ -1,0 +1,249 @@
+//! Floor: through the kernel. Direct writes, and what the kernel's page cache shows of them.
+//!
+//! Needs root, `/dev/fuse` and `cc`; prints `skipped: why` where they lack. The writer is a program of its own
+//! (`tests/conformance/aio.c`) that is led line by line; the store is in memory and holds calls by plan, so
+//! that each interleaving here is made and not waited for. Every mount has a watchdog that aborts the FUSE
+//! connection before it ends the process.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
+use uvfs_fuse::{Mount, MountOptions, Unmount};
+use uvfs_tests::{Hostile, Watchdog, hostile, vfs_over};
+use uvfs_vfs::{Opens, VfsConfig, Waits};
+
+const PAGE: usize = 4096;
+/// Requests nobody waits for that the kernel has under way at once: what `init` of the transport asks for.
+const BACKGROUND: usize = 64;
+
+/// A mounted store with a file `f`, and an asynchronous direct writer of that file.
+struct Direct {
+    hostile: Hostile,
+    writer: Writer,
+    mount: Mount,
+    directory: tempfile::TempDir,
+    _watchdog: Watchdog,
+}
+
+struct Writer {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Direct {
+    /// `f` is `pages` long and full of `a`. `None` where this cannot be run; says so.
+    fn new(opens: Opens, pages: usize) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+            println!("skipped: mounting needs root and /dev/fuse");
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let program = compiled()?;
+        let path = directory.path().to_owned();
+        let watchdog = Watchdog::with_rescue(Duration::from_secs(90), move || {
+            abort(&path);
+            let _ = uvfs_fuse::unmount(&path, Unmount::Lazy);
+        });
+        let hostile = hostile().claiming(|can| (can.waits, can.opens) = (Waits::Sometimes, opens));
+        let vfs = vfs_over(&hostile, VfsConfig::default());
+        let options = MountOptions { readers: Some(2), ..MountOptions::default() };
+        let mount = Mount::start(vfs, directory.path(), options).unwrap();
+        let file = directory.path().join("f");
+        fs::write(&file, vec![b'a'; pages * PAGE]).unwrap();
+        let writer = Writer::of(&program, &file);
+        Some(Self { hostile, writer, mount, directory, _watchdog: watchdog })
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("f")
+    }
+
+    /// Which byte each page is full of, through the kernel's page cache.
+    fn pages(&self) -> String {
+        pages_of(&fs::read(self.file()).unwrap())
+    }
+
+    /// Holds each write of the store before it is done.
+    fn hold_writes(&self) -> Gate {
+        let gate = Gate::new();
+        let hold = Fault::Hold(Moment::Before, gate.clone());
+        self.hostile.follow(Plan::new().when(On::call(Call::Write), hold));
+        gate
+    }
+
+    fn end(mut self) {
+        drop(self.writer.to);
+        self.writer.child.wait().unwrap();
+        self.mount.unmount(Unmount::Lazy).unwrap();
+        self.mount.wait();
+    }
+}
+
+impl Writer {
+    fn of(program: &Path, file: &Path) -> Self {
+        let mut command = Command::new(program);
+        let piped = command.arg(file).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = piped.spawn().unwrap();
+        let (to, from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Self { child, to, from: BufReader::new(from) }
+    }
+
+    fn says(&mut self, asked: &str) -> String {
+        writeln!(self.to, "{asked}").unwrap();
+        let mut line = String::new();
+        self.from.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+}
+
+/// The program, in a folder that goes with the process. `None` where it cannot be made.
+fn compiled() -> Option<PathBuf> {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/conformance/aio.c");
+    let name = format!("aio-{}-{:?}", std::process::id(), std::thread::current().id());
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    match Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).output() {
+        Err(error) => {
+            println!("skipped: no C compiler ({error})");
+            None
+        }
+        Ok(output) => {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            Some(program)
+        }
+    }
+}
+
+fn pages_of(bytes: &[u8]) -> String {
+    let whole = |page: &[u8]| page.iter().all(|byte| *byte == page[0]);
+    bytes.chunks(PAGE).map(|page| if whole(page) { char::from(page[0]) } else { '?' }).collect()
+}
+
+fn abort(path: &Path) {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let line = table.lines().find(|line| line.split(' ').nth(4) == path.to_str());
+    let minor = line.and_then(|line| line.split(' ').nth(2)?.split(':').nth(1));
+    let Some(minor) = minor else { return };
+    let Ok(control) = tempfile::tempdir() else { return };
+    let flags = rustix::mount::MountFlags::empty();
+    if rustix::mount::mount("none", control.path(), "fusectl", flags, None).is_ok() {
+        let _ = fs::write(control.path().join(minor).join("abort"), "1");
+        let _ = rustix::mount::unmount(control.path(), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+fn each_kind_of_store(mut test: impl FnMut(Opens)) {
+    for opens in [Opens::Stateless, Opens::Tracked] {
+        test(opens);
+    }
+}
+
+/// xfstests generic/451 showed: beside an asynchronous direct writer, `cat` went on showing old bytes after
+/// all writes were complete, for ever on `memory:`. The kernel drops its pages of the range *before* it sends
+/// such a write, and not again when the write completes (a synchronous one: also after). What is read
+/// between the two stayed.
+#[test]
+fn what_was_read_during_a_direct_write_does_not_outlive_it() {
+    each_kind_of_store(|opens| {
+        let Some(mut direct) = Direct::new(opens, 8) else { return };
+        // Also through a file that stays open: opening it again may make the kernel ask again.
+        let open = File::open(direct.file()).unwrap();
+        let gate = direct.hold_writes();
+        assert_eq!(direct.writer.says(&format!("submit {PAGE} {PAGE} 98 3")), "submitted");
+        gate.wait_for(3);
+        assert_eq!(direct.pages(), "aaaaaaaa", "the store has not got them yet");
+        gate.open();
+        assert_eq!(direct.writer.says("wait"), "complete");
+        let mut bytes = vec![0; 8 * PAGE];
+        open.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(pages_of(&bytes), "abbbaaaa", "{opens:?}: through the file that stayed open");
+        assert_eq!(direct.pages(), "abbbaaaa", "{opens:?}");
+        drop(open);
+        direct.end();
+    });
+}
+
+/// Dropping pages waits for reads of them that are under way, and the kernel sends no more such reads while
+/// too many direct writes are unanswered: if all of these waited for the pages, none would ever end.
+#[test]
+fn direct_writes_that_fill_the_kernels_queue_do_not_wait_for_reads_behind_them() {
+    each_kind_of_store(|opens| {
+        let Some(mut direct) = Direct::new(opens, BACKGROUND) else { return };
+        let gate = direct.hold_writes();
+        // All of them within what the kernel asks for at once.
+        for _ in 0..BACKGROUND / 16 {
+            assert_eq!(direct.writer.says(&format!("submit 0 {PAGE} 98 16")), "submitted");
+        }
+        gate.wait_for(BACKGROUND);
+        std::thread::scope(|scope| {
+            let file = File::open(direct.file()).unwrap();
+            let (send, receive) = std::sync::mpsc::channel();
+            let reader = scope.spawn(move || {
+                send.send(rustix::thread::gettid()).unwrap();
+                // A read-ahead that the kernel does not leave out when it has much under way.
+                let will_need = rustix::fs::Advice::WillNeed;
+                rustix::fs::fadvise(&file, 0, None, will_need).unwrap();
+                let mut bytes = vec![0; BACKGROUND * PAGE];
+                file.read_exact_at(&mut bytes, 0).map(|()| bytes)
+            });
+            sleeps(receive.recv().unwrap());
+            gate.open();
+            assert_eq!(direct.writer.says("wait"), "complete");
+            let seen = pages_of(&reader.join().unwrap().unwrap());
+            assert!(seen.chars().all(|page| "ab".contains(page)), "{seen}");
+        });
+        // So many at once are not all answered after the kernel's pages have gone, but those go all the same.
+        let end = Instant::now() + Duration::from_secs(20);
+        let last = "b".repeat(16) + &"a".repeat(BACKGROUND - 16);
+        while direct.pages() != last {
+            assert!(Instant::now() < end, "{opens:?}: {}", direct.pages());
+        }
+        direct.end();
+    });
+}
+
+/// Waits until a thread of this process sleeps uninterruptedly, as one does that waits for a page; gives up
+/// after a while, which makes the caller prove less and fail nothing.
+fn sleeps(thread: rustix::thread::Pid) {
+    let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
+    let end = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < end {
+        let line = fs::read_to_string(&path).unwrap_or_default();
+        if line.rsplit(") ").next().is_some_and(|rest| rest.starts_with('D')) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// As generic/451 does it: many rounds of direct writes beside readers, then both kinds of reader agree.
+#[test]
+fn readers_beside_direct_writers_see_the_last_bytes() {
+    let Some(mut direct) = Direct::new(Opens::Stateless, 160) else { return };
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let file = direct.file();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                // ORDERING: Relaxed; it only has to end some time.
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    assert_eq!(fs::read(&file).unwrap().len(), 160 * PAGE);
+                }
+            });
+        }
+        for round in 0..40 {
+            let byte = b'a' + (round % 26);
+            let asked = format!("submit 0 {} {byte} 20", 8 * PAGE);
+            assert_eq!(direct.writer.says(&asked), "submitted");
+            assert_eq!(direct.writer.says("wait"), "complete");
+            assert_eq!(direct.pages(), char::from(byte).to_string().repeat(160), "{round}");
+        }
+        // ORDERING: Relaxed, as above.
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    direct.end();
+}
