@@ -312,6 +312,10 @@ impl Backend for Ledger {
         self.store.list_xattrs(caller, inode)
     }
 
+    fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
+        self.store.possible_xattrs(inode)
+    }
+
     fn remove_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<()> {
         self.store.remove_xattr(caller, inode, name)
     }

@@ -8,6 +8,7 @@
 //! cost the whole run. The exit status tells.
 
 mod getattr;
+mod list;
 mod lookup;
 mod read;
 mod slow_store;
@@ -31,6 +32,7 @@ use std::time::{Duration, Instant};
 struct Sizes {
     getattrs: u64,
     names: usize,
+    listed: usize,
     file_bytes: u64,
     random_reads: u64,
     tree_files: usize,
@@ -40,6 +42,7 @@ struct Sizes {
 const FULL: Sizes = Sizes {
     getattrs: 20_000,
     names: 10_000,
+    listed: 100_000,
     file_bytes: 256 << 20,
     random_reads: 100_000,
     tree_files: 50_000,
@@ -48,6 +51,7 @@ const FULL: Sizes = Sizes {
 const QUICK: Sizes = Sizes {
     getattrs: 5_000,
     names: 2_000,
+    listed: 5_000,
     file_bytes: 32 << 20,
     random_reads: 10_000,
     tree_files: 500,
@@ -56,13 +60,14 @@ const QUICK: Sizes = Sizes {
 const TINY: Sizes = Sizes {
     getattrs: 200,
     names: 50,
+    listed: 50,
     file_bytes: 2 << 20,
     random_reads: 100,
     tree_files: 100,
     stuck_ms: 100,
 };
 
-/// Seven groups, with their preparations, stay below a minute on a machine that is not too busy.
+/// Eight groups, with their preparations, stay below a minute on a machine that is not too busy.
 const QUICK_GROUP_LIMIT: Duration = Duration::from_secs(4);
 
 /// A group of cases that share a preparation.
@@ -74,7 +79,7 @@ struct Group {
     measure: fn(&Bench, &mut Report) -> io::Result<()>,
 }
 
-const GROUPS: [Group; 7] = [
+const GROUPS: [Group; 8] = [
     Group {
         prefixes: &["getattr-cpu", "getattr-one-core-cpu", "getattr-total-cpu", "getattr-rate"],
         references: &["fuser-bare"],
@@ -85,6 +90,7 @@ const GROUPS: [Group; 7] = [
     Group { prefixes: &["read-4k-random"], references: &["host"], measure: read::random },
     Group { prefixes: &["write-1m"], references: &["host"], measure: write::measure },
     Group { prefixes: &["untar", "find"], references: &["host"], measure: tree::measure },
+    Group { prefixes: &["ls"], references: &["host"], measure: list::measure },
     Group { prefixes: &["slow-store"], references: &[], measure: slow_store::measure },
 ];
 
@@ -291,6 +297,7 @@ mod tests {
         assert_eq!(chosen(&["find-50k", "untar-50k"]), ["untar"]);
         assert_eq!(chosen(&["lookup-fresh-2"]), ["lookup-fresh"]);
         assert_eq!(chosen(&["read-1m"]), ["read-1m"]);
+        assert_eq!(chosen(&["ls-100k-again"]), ["ls"]);
     }
 
     #[test]

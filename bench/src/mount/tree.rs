@@ -62,14 +62,18 @@ pub(super) fn measure(bench: &Bench, report: &mut Report) -> io::Result<()> {
 }
 
 /// A tmpfs for this bench alone.
-struct Tmpfs(PathBuf);
+pub(super) struct Tmpfs(PathBuf);
 
 impl Tmpfs {
-    fn mount(at: PathBuf) -> io::Result<Self> {
+    pub(super) fn mount(at: PathBuf) -> io::Result<Self> {
         cleanup::mounting(&at);
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         rustix::mount::mount(c"uvfs-bench", &at, c"tmpfs", flags, c"size=2g,nr_inodes=0")?;
         Ok(Self(at))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
     }
 }
 

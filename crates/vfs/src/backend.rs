@@ -622,6 +622,13 @@ pub trait Backend: Send + Sync + 'static {
         Err(Error::Unsupported("extended attributes"))
     }
 
+    /// All names under which `inode` may have an extended attribute, whoever asks: every other name
+    /// has none. `None` where the store cannot tell that by one cheap call; then each name is asked for.
+    fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
+        let _ = inode;
+        Ok(None)
+    }
+
     /// Removes an extended attribute, or [`Error::NoAttribute`].
     fn remove_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<()> {
         let _ = (caller, inode, name);

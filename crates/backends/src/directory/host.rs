@@ -10,6 +10,7 @@ use super::node::{HostNode, OwnChange};
 use super::open::OpenFiles;
 use super::table::{Forgotten, NodeTable};
 use super::watch::Watches;
+use super::xattr::XattrListing;
 use super::{ActAs, DirectoryConfig};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -31,7 +32,7 @@ const DESCRIPTORS_MAX: u64 = 4096;
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) root: Arc<HostNode>,
-    root_device: u64,
+    pub(super) root_device: u64,
     /// `/proc/self/fd`: the way from a descriptor that denotes to one that reads or writes.
     pub(super) proc_fds: OwnedFd,
     pub(super) identity: Identity,
@@ -43,6 +44,8 @@ pub(super) struct Host {
     pub(super) lacks_openat2: AtomicBool,
     xattrs: bool,
     acls: bool,
+    /// What a list of extended attributes tells of those that it lacks.
+    pub(super) listing: XattrListing,
 }
 
 /// Events, for reports.
@@ -82,6 +85,7 @@ impl Host {
             lacks_openat2: AtomicBool::new(false),
             xattrs: false,
             acls: false,
+            listing: XattrListing::of(&root)?,
             root: node,
         };
         host.root.slot.pin(Arc::new(root));

@@ -276,6 +276,10 @@ impl Backend for DirectoryBackend {
         self.host.list_xattrs(caller, inode)
     }
 
+    fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
+        self.host.possible_xattrs(inode)
+    }
+
     fn remove_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<()> {
         self.host.remove_xattr(caller, inode, name)
     }

@@ -21,6 +21,10 @@ use uvfs_vfs::{Caller, Checks, Error, InodeId, Result, XattrMode};
 
 /// The largest value the host's interface allows.
 const VALUE_MAX: usize = 64 << 10;
+/// File systems known to list every attribute that can be got: ext2 to ext4, XFS, Btrfs, tmpfs, F2FS,
+/// overlayfs, ZFS. Network file systems and FUSE need not.
+const LIST_ALL: [u64; 7] =
+    [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0xf2f5_2010, 0x794c_7630, 0x2fc1_2fc1];
 /// Enough for most values at the first try.
 const FIRST_TRY: usize = 512;
 
@@ -75,6 +79,16 @@ impl Host {
         Ok(names.map(<[u8]>::to_vec).collect())
     }
 
+    pub(super) fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
+        // A file system mounted inside the source may be of a kind that does not list all.
+        if !self.listing.complete || self.node(inode)?.key.device != self.root_device {
+            return Ok(None);
+        }
+        let mut names = self.list_xattrs(&Caller::root(), inode)?;
+        names.extend(self.listing.labels.iter().map(|label| label.to_vec()));
+        Ok(Some(names))
+    }
+
     pub(super) fn remove_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<()> {
         check_name(name)?;
         let node = self.node(inode)?;
@@ -99,6 +113,34 @@ impl Host {
         let list = rustix::fs::listxattr_query(path.bytes());
         let acl = rustix::fs::getxattr_query(path.bytes(), c"system.posix_acl_access");
         Ok((list.is_ok(), matches!(acl, Ok(_) | Err(Errno::NODATA))))
+    }
+}
+
+/// What a list of extended attributes tells of those that it lacks.
+#[derive(Debug)]
+pub(super) struct XattrListing {
+    /// The source's file system lists every attribute that it has.
+    complete: bool,
+    /// Labels that the host makes up for objects that have none stored.
+    labels: Vec<&'static [u8]>,
+}
+
+impl XattrListing {
+    /// Of the file system that `root` is on.
+    pub(super) fn of(root: &OwnedFd) -> Result<Self> {
+        let kind = rustix::fs::fstatfs(root).map_err(host_error)?.f_type as u64;
+        // Whether a security module runs is not known without this list: then no list is trusted.
+        let kinds = std::fs::read_to_string("/proc/filesystems");
+        let complete = LIST_ALL.contains(&kind) && kinds.is_ok();
+        Ok(Self { complete, labels: Self::with(&kinds.unwrap_or_default()) })
+    }
+
+    /// The labels of the security modules that run: each has registered a file system, and `kinds` is
+    /// the host's list of those.
+    fn with(kinds: &str) -> Vec<&'static [u8]> {
+        let labels = [("selinuxfs", &b"security.selinux"[..]), ("smackfs", b"security.SMACK64")];
+        let runs = |name: &str| kinds.split_whitespace().any(|kind| kind == name);
+        labels.into_iter().filter(|label| runs(label.0)).map(|label| label.1).collect()
     }
 }
 
@@ -185,6 +227,39 @@ mod tests {
         backend.remove_xattr(&caller, inode, b"user.a").unwrap();
         let gone = backend.get_xattr(&caller, inode, b"user.a");
         assert!(matches!(gone, Err(Error::NoAttribute)));
+    }
+
+    #[test]
+    fn one_list_tells_which_names_are_absent_where_the_host_lists_all() {
+        let scratch = Scratch::new();
+        let (backend, caller) = (&scratch.backend, root_caller());
+        let inode = scratch.make_file(InodeId::ROOT, "f").unwrap();
+        let Some(before) = backend.possible_xattrs(inode).unwrap() else {
+            println!("skipped: the host's file system need not list all attributes");
+            return;
+        };
+        if let Err(error) = backend.set_xattr(&caller, inode, b"user.a", b"1", XattrMode::Any) {
+            println!("skipped: the host has no user attributes here ({error})");
+            return;
+        }
+        let names = backend.possible_xattrs(inode).unwrap().unwrap();
+        assert_eq!(names.len(), before.len() + 1);
+        // Whatever can be got is listed, or may be there for all that the list tells.
+        for name in ["security.selinux", "security.capability", "system.posix_acl_access"] {
+            let listed = names.iter().any(|listed| listed == name.as_bytes());
+            let got = backend.get_xattr(&caller, inode, name.as_bytes());
+            assert!(listed || got.is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_label_that_the_host_makes_up_may_be_there_without_being_listed() {
+        let scratch = Scratch::new();
+        let complete = XattrListing::of(&scratch.backend.host.proc_fds).unwrap().complete;
+        assert!(!complete, "procfs lists none of the labels that it has");
+        let labelled = XattrListing::with("nodev\tselinuxfs\nnodev\ttmpfs\n");
+        assert_eq!(labelled, [&b"security.selinux"[..]]);
+        assert!(XattrListing::with("nodev\ttmpfs\n").is_empty());
     }
 
     #[test]

@@ -390,6 +390,10 @@ impl<B: Backend> Backend for HostileBackend<B> {
         self.plain(Call::ListXattrs, inode, None, |inner, _| inner.list_xattrs(caller, inode))
     }
 
+    fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
+        self.plain(Call::ListXattrs, inode, None, |inner, _| inner.possible_xattrs(inode))
+    }
+
     fn remove_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<()> {
         self.plain(Call::RemoveXattr, inode, None, |inner, _| {
             inner.remove_xattr(caller, inode, name)

@@ -290,6 +290,10 @@ impl Backend for MemoryBackend {
         self.xattr_names(inode)
     }
 
+    fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
+        self.xattr_names(inode).map(Some)
+    }
+
     fn remove_xattr(&self, _: &Caller, inode: InodeId, name: &[u8]) -> Result<()> {
         self.drop_xattr(inode, name)
     }

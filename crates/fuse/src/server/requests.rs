@@ -399,6 +399,15 @@ impl Server {
         self.vfs.access(caller, &self.node(id)?, Access::from_mode(mask as u32))
     }
 
+    pub(crate) fn try_getxattr(
+        &self,
+        caller: &Caller,
+        id: u64,
+        name: &[u8],
+    ) -> Option<Result<Vec<u8>>> {
+        self.vfs.try_get_xattr(caller, &self.nodes.get(id)?, name)
+    }
+
     pub(crate) fn getxattr(&self, caller: &Caller, id: u64, name: &[u8]) -> Result<Vec<u8>> {
         if is_control(id) {
             return Err(Error::NoAttribute);
@@ -406,16 +415,15 @@ impl Server {
         self.vfs.get_xattr(caller, &self.node(id)?, name)
     }
 
+    pub(crate) fn try_listxattr(&self, id: u64) -> Option<Vec<u8>> {
+        Some(joined(self.vfs.try_list_xattrs(&self.nodes.get(id)?)?))
+    }
+
     pub(crate) fn listxattr(&self, caller: &Caller, id: u64) -> Result<Vec<u8>> {
-        let mut list = Vec::new();
         if is_control(id) {
-            return Ok(list);
+            return Ok(Vec::new());
         }
-        for name in self.vfs.list_xattrs(caller, &self.node(id)?)? {
-            list.extend_from_slice(&name);
-            list.push(0);
-        }
-        Ok(list)
+        Ok(joined(self.vfs.list_xattrs(caller, &self.node(id)?)?))
     }
 
     pub(crate) fn setxattr(
@@ -492,6 +500,16 @@ impl Server {
             }
         }
     }
+}
+
+/// Names as the kernel wants a list of them.
+fn joined(names: Vec<Vec<u8>>) -> Vec<u8> {
+    let mut list = Vec::new();
+    for name in names {
+        list.extend_from_slice(&name);
+        list.push(0);
+    }
+    list
 }
 
 /// The kernel asks for O_TRUNC by a change of size, and keeps O_DIRECT to itself: its buffers are

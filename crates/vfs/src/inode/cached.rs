@@ -9,7 +9,7 @@
 //! mode, owner) come first, on the line that also holds the inode's id. Weakness: a preferred I/O
 //! size is rounded down to a power of two, and a device node has no blocks; stores know no others.
 
-use super::Expiry;
+use super::{Absent, Expiry};
 use crate::attributes::{Attributes, FileKind, Timestamp};
 use uvfs_concurrent::sequence::{RacyWords, SequencedWords};
 
@@ -19,7 +19,7 @@ pub(super) type CachedWords = SequencedWords<WORDS>;
 
 /// Index of each word.
 pub(super) const EXPIRY: usize = 0;
-const MODE: usize = 1;
+pub(super) const MODE: usize = 1;
 const OWNER: usize = 2;
 const SIZE: usize = 3;
 const BLOCKS: usize = 4;
@@ -27,10 +27,10 @@ pub(super) const NUMBER: usize = 5;
 const SECONDS: usize = 6;
 const NANOSECONDS: usize = 10;
 
-/// Parts of the mode word: `links:32 | unused:12 | block shift:6 | no acl:1 | btime:1 | mode:12`.
+/// Parts of the mode word: `links:32 | unused:4 | absent:8 | block shift:6 | no acl:1 | btime:1 | mode:12`.
+/// What is absent, access control lists among it, is [`Absent`]'s.
 const MODE_BITS: u64 = 0o7777;
 const HAS_BTIME: u64 = 1 << 12;
-const NO_ACL: u64 = 1 << 13;
 const BLOCK_SHIFT: u32 = 14;
 const BLOCK_BITS: u64 = 0x3f;
 const LINKS_SHIFT: u32 = 32;
@@ -46,7 +46,7 @@ pub(crate) struct Guarding {
     pub(crate) no_acl: bool,
 }
 
-pub(super) fn pack(attributes: &Attributes, expiry: Expiry, no_acl: bool) -> [u64; WORDS] {
+pub(super) fn pack(attributes: &Attributes, expiry: Expiry, absent: Absent) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     let times = [
         attributes.atime,
@@ -57,7 +57,7 @@ pub(super) fn pack(attributes: &Attributes, expiry: Expiry, no_acl: bool) -> [u6
     words[EXPIRY] = expiry.to_word();
     words[MODE] = u64::from(attributes.mode) & MODE_BITS
         | if attributes.btime.is_some() { HAS_BTIME } else { 0 }
-        | if no_acl { NO_ACL } else { 0 }
+        | absent.to_word()
         | u64::from(attributes.block_size.checked_ilog2().unwrap_or(BLOCK_BITS as u32))
             << BLOCK_SHIFT
         | u64::from(attributes.links) << LINKS_SHIFT;
@@ -114,19 +114,8 @@ pub(super) fn guarding(words: &RacyWords<'_>) -> Guarding {
         mode: (mode & MODE_BITS) as u32,
         uid: owner as u32,
         gid: (owner >> 32) as u32,
-        no_acl: mode & NO_ACL != 0,
+        no_acl: mode & Absent::ACCESS_ACL.to_word() != 0,
     }
-}
-
-/// The words with the note about access control lists set or taken away.
-pub(super) fn with_no_acl(mut words: [u64; WORDS], no_acl: bool) -> [u64; WORDS] {
-    words[MODE] = words[MODE] & !NO_ACL | if no_acl { NO_ACL } else { 0 };
-    words
-}
-
-/// Whether the words say that there is no access control list.
-pub(super) fn says_no_acl(words: &[u64; WORDS]) -> bool {
-    words[MODE] & NO_ACL != 0
 }
 
 #[cfg(test)]
@@ -160,24 +149,24 @@ mod tests {
             let variants =
                 [plain, Attributes { btime: None, block_size: 1 << 31, mode: 0, ..plain }];
             for attributes in variants {
-                let words = pack(&attributes, Expiry::NEVER, false);
+                let words = pack(&attributes, Expiry::NEVER, Absent::UNKNOWN);
                 assert_eq!(unpack(kind, &words), attributes);
                 assert_eq!(words[EXPIRY], Expiry::NEVER.to_word());
             }
         }
         let none = Attributes { block_size: 0, ..sample(FileKind::Regular) };
-        let words = pack(&none, Expiry::EXPIRED, true);
+        let words = pack(&none, Expiry::EXPIRED, Absent::all_but([]));
         assert_eq!(unpack(FileKind::Regular, &words), none);
+        assert_eq!(Absent::from_word(words[MODE]), Absent::all_but([]));
     }
 
     #[test]
     fn a_search_sees_the_same_mode_and_owner() {
         let attributes = sample(FileKind::Directory);
-        let words = pack(&attributes, Expiry::NEVER, true);
+        let words = pack(&attributes, Expiry::NEVER, Absent::ACCESS_ACL);
         let cached = CachedWords::new(words);
         let seen = cached.read(|words| guarding(&words)).unwrap();
         assert_eq!((seen.mode, seen.uid, seen.gid), (attributes.mode, 1000, u32::MAX - 1));
-        assert!(seen.no_acl && says_no_acl(&words));
-        assert!(!says_no_acl(&with_no_acl(words, false)));
+        assert!(seen.no_acl && Absent::from_word(words[MODE]) == Absent::ACCESS_ACL);
     }
 }

@@ -25,22 +25,23 @@
 //! so it could not sample that inode's version beforehand. Bad at: many threads changing different
 //! files all tick one word; reads never do.
 
+mod absent;
 mod cached;
 mod freshness;
 mod rest;
 mod table;
 mod way;
 
+pub(crate) use absent::Absent;
 pub(crate) use cached::Guarding;
 pub(crate) use freshness::{Clock, Expiry, Freshness, Moment, Ticket};
 pub(crate) use rest::{CleanTicks, Progress, Rest, Use};
 use table::Known;
 pub(crate) use table::{INODE_BYTES, InodeTable, REST_BYTES, Retired};
 
-use self::cached::{CachedWords, EXPIRY, NUMBER};
+use self::cached::{CachedWords, EXPIRY, MODE, NUMBER};
 use self::rest::Parent;
 use self::way::Way;
-use crate::acl::Acl;
 use crate::attributes::{Attributes, FileKind};
 use crate::backend::InodeId;
 use crate::lock_order;
@@ -140,7 +141,7 @@ impl Inode {
         expiry: Expiry,
         changed: Ticket,
     ) -> Hold<Self> {
-        let cached = CachedWords::new(cached::pack(attributes, expiry, false));
+        let cached = CachedWords::new(cached::pack(attributes, expiry, Absent::UNKNOWN));
         let kind = KINDS.iter().position(|&kind| kind == attributes.kind).unwrap_or(0);
         // ORDERING: Relaxed; nobody else has it yet.
         cached.beside.store((kind as u32) << flag::KIND_SHIFT, Relaxed);
@@ -360,8 +361,11 @@ impl Inode {
         if !same_rights {
             self.drop_acl(&changes);
         }
-        let no_acl = same_rights && cached::says_no_acl(&words);
-        self.cached.write(&cached::pack(value, expiry, no_acl));
+        let absent = match same_rights {
+            true => Absent::from_word(words[MODE]).after_refresh(),
+            false => Absent::UNKNOWN,
+        };
+        self.cached.write(&cached::pack(value, expiry, absent));
         let pages = self.known_pages();
         if let Some(pages) = pages {
             pages.learn_size(value.size);
@@ -402,7 +406,7 @@ impl Inode {
             Some((value, expiry)) if alone => {
                 let old = self.snapshot_as_writer();
                 let value = self.known_better(value);
-                self.cached.write(&cached::pack(&value, expiry, false));
+                self.cached.write(&cached::pack(&value, expiry, Absent::UNKNOWN));
                 if let Some(pages) = self.known_pages() {
                     pages.learn_size(value.size);
                     news = old.mtime != value.mtime || old.size != value.size;
@@ -430,8 +434,8 @@ impl Inode {
         let expiry = Expiry::from_word(words[EXPIRY]);
         let cached = cached::unpack(self.kind(), &words);
         let value = self.known_pages().map_or(cached, |pages| pages.overlay_again(cached));
-        let no_acl = cached::says_no_acl(&words);
-        self.cached.write(&cached::pack(&value, expiry, no_acl));
+        let absent = Absent::from_word(words[MODE]);
+        self.cached.write(&cached::pack(&value, expiry, absent));
     }
 
     /// The pages, if there have been any.
@@ -449,42 +453,6 @@ impl Inode {
 
     fn expire(&self, _writer: &MutexGuard<'_, Freshness>) {
         self.cached.write_one(EXPIRY, Expiry::EXPIRED.to_word());
-    }
-
-    /// The access control list has to be asked for again.
-    fn drop_acl(&self, _writer: &MutexGuard<'_, Freshness>) {
-        if let Some(used) = self.known_use() {
-            *used.acl.lock() = None;
-        }
-        let words = self.cached.as_writer();
-        if cached::says_no_acl(&words) {
-            self.cached.write(&cached::with_no_acl(words, false));
-        }
-    }
-
-    /// The access control list (or that there is none), if it is cached and may be believed now.
-    pub(crate) fn cached_acl(&self) -> Option<Option<Arc<Acl>>> {
-        let _writer = self.changes.lock();
-        let words = self.cached.as_writer();
-        if !Expiry::from_word(words[EXPIRY]).valid() {
-            return None;
-        }
-        if cached::says_no_acl(&words) {
-            return Some(None);
-        }
-        self.known_use().and_then(|used| used.acl.lock().clone()).map(Some)
-    }
-
-    /// Keeps the access control list, asked for at `ticket`, unless a change overtook it.
-    pub(crate) fn keep_acl(&self, ticket: Ticket, acl: Option<Arc<Acl>>) {
-        let changes = self.changes.lock();
-        if changes.admits(ticket) {
-            let none = acl.is_none();
-            if !none || self.known_use().is_some() {
-                *self.rest().used().acl.lock() = acl;
-            }
-            self.cached.write(&cached::with_no_acl(self.cached.as_writer(), none));
-        }
     }
 
     /// A read happened: the access time may have moved (by the relatime rule).

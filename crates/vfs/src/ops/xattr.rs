@@ -6,11 +6,11 @@ use crate::attributes::FileKind;
 use crate::backend::{Backend, XattrMode};
 use crate::caller::{Caller, Checks};
 use crate::error::{Error, Result};
-use crate::inode::Node;
+use crate::inode::{Absent, Node};
 use crate::paths::RightsChange;
 use crate::permission::Access;
 use crate::policy::{CachePolicy, XATTR};
-use crate::vfs::Vfs;
+use crate::vfs::{Core, Vfs};
 use uvfs_concurrent::class::Class;
 
 /// Longest attribute name in bytes (xattr(7)).
@@ -21,6 +21,11 @@ pub(super) const XATTR_SIZE_MAX: usize = 64 << 10;
 /// Whether it is the attribute that stands for a directory's mark.
 fn is_policy(node: &Node, name: &[u8]) -> bool {
     name == XATTR && node.is_directory()
+}
+
+/// The names of the attributes that a node has in the caches only.
+fn own_mark(node: &Node) -> Vec<Vec<u8>> {
+    node.inode.own_mark().map(|_| XATTR.to_vec()).into_iter().collect()
 }
 
 impl Vfs {
@@ -37,6 +42,32 @@ impl Vfs {
         Ok(text)
     }
 
+    /// The value of an extended attribute as far as the caches know it: that there is none. For
+    /// callers whose permission was checked in front. Never blocks on the store.
+    pub fn try_get_xattr(
+        &self,
+        caller: &Caller,
+        node: &Node,
+        name: &[u8],
+    ) -> Option<Result<Vec<u8>>> {
+        let plain = caller.checks == Checks::Done && (1..=XATTR_NAME_MAX).contains(&name.len());
+        if !plain || is_policy(node, name) || !node.inode.absent().lacks(name) {
+            return None;
+        }
+        self.core.counters.attribute_hits.hit();
+        Some(Err(self.core.absent_error(name)))
+    }
+
+    /// The names of all extended attributes as far as the caches know them: that there are none in
+    /// the store. Never blocks on the store.
+    pub fn try_list_xattrs(&self, node: &Node) -> Option<Vec<Vec<u8>>> {
+        if !node.inode.absent().lacks_every() {
+            return None;
+        }
+        self.core.counters.attribute_hits.hit();
+        Some(own_mark(node))
+    }
+
     /// The value of an extended attribute. May block.
     ///
     /// # Errors
@@ -48,7 +79,7 @@ impl Vfs {
             let mark = node.inode.own_mark().map(CachePolicy::of).ok_or(Error::NoAttribute)?;
             return Ok(mark.to_string().into_bytes());
         }
-        self.core.backend().get_xattr(caller, node.id(), name)
+        self.core.get_xattr(caller, node, name)
     }
 
     /// Sets an extended attribute. May block.
@@ -110,6 +141,13 @@ impl Vfs {
 
     /// The names of all extended attributes that `caller` may know of. May block.
     pub fn list_xattrs(&self, caller: &Caller, node: &Node) -> Result<Vec<Vec<u8>>> {
+        let known = match node.inode.absent() {
+            Absent::UNKNOWN => self.core.learn_absent(node)?,
+            known => known,
+        };
+        if known.lacks_every() {
+            return Ok(own_mark(node));
+        }
         let mut names = self.core.backend().list_xattrs(caller, node.id())?;
         if !caller.is_privileged() {
             names.retain(|name| !name.starts_with(b"trusted."));
@@ -117,7 +155,7 @@ impl Vfs {
         if node.is_directory() {
             // What the store may have by this name is not to be seen.
             names.retain(|name| name != XATTR);
-            names.extend(node.inode.own_mark().map(|_| XATTR.to_vec()));
+            names.extend(own_mark(node));
         }
         Ok(names)
     }
@@ -183,5 +221,52 @@ impl Vfs {
             return if writing { self.check_sticky(caller, node) } else { Ok(()) };
         }
         Ok(())
+    }
+}
+
+impl Core {
+    /// The value of an extended attribute that may be absent for all that is known.
+    fn get_xattr(&self, caller: &Caller, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
+        let noted = Absent::of(name);
+        let known = node.inode.absent();
+        // One list tells of all names at once. Where some are known, it has told.
+        let known = match noted {
+            Some(_) if known == Absent::UNKNOWN => self.learn_absent(node)?,
+            _ => known,
+        };
+        if known.lacks(name) {
+            return Err(self.absent_error(name));
+        }
+        let ticket = self.clock.now();
+        let answer = self.backend().get_xattr(caller, node.id(), name);
+        if let (Some(noted), Err(Error::NoAttribute)) = (noted, &answer) {
+            node.inode.keep_absent(ticket, noted);
+        }
+        answer
+    }
+
+    /// Asks the store which extended attributes there are, and notes which are absent. A store that
+    /// cannot tell, or not without the caller's rights, has told nothing: it is asked for each name.
+    pub(crate) fn learn_absent(&self, node: &Node) -> Result<Absent> {
+        let ticket = self.clock.now();
+        let names = match self.backend().possible_xattrs(node.id()) {
+            Ok(Some(names)) => names,
+            Ok(None) | Err(Error::Unsupported(_) | Error::Access | Error::NotPermitted) => {
+                return Ok(Absent::UNKNOWN);
+            }
+            Err(error) => return Err(error),
+        };
+        let absent = Absent::all_but(names.iter().map(Vec::as_slice));
+        node.inode.keep_absent(ticket, absent);
+        Ok(absent)
+    }
+
+    /// What a store says that has no attribute `name`.
+    fn absent_error(&self, name: &[u8]) -> Error {
+        let list = name == acl::ACCESS_XATTR || name == acl::DEFAULT_XATTR;
+        match list && !self.capabilities.acls {
+            true => Error::Unsupported("access control lists"),
+            false => Error::NoAttribute,
+        }
     }
 }
