@@ -48,6 +48,23 @@ pub(crate) fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failu
     Ok(())
 }
 
+/// Says something that the user has to hear whatever is logged: in the log file, beyond every limit, and on
+/// standard error as long as that is the user's.
+pub(crate) fn tell(level: log::Level, text: &str) {
+    let text = text.replace('\n', "\\n");
+    if let Some(logger) = LOGGER.get().filter(|logger| logger.file.is_some()) {
+        logger.write(&dated(level, &text));
+    }
+    eprintln!("uvfs: {text}");
+}
+
+/// A line of the log.
+fn dated(level: log::Level, text: &str) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let level = level.as_str().to_ascii_lowercase();
+    format!("uvfs: {} {level}: {text}\n", units::show_time(now))
+}
+
 fn open(path: &Path) -> Result<File, Failure> {
     OpenOptions::new().append(true).create(true).open(path).map_err(|error| {
         Failure::refused(format!(
@@ -112,9 +129,8 @@ impl Log for Logger {
             self.write(&format!("uvfs: {dropped} log lines were dropped\n"));
         }
         if admitted {
-            let level = record.level().as_str().to_ascii_lowercase();
             let text = record.args().to_string().replace('\n', "\\n");
-            self.write(&format!("uvfs: {} {level}: {text}\n", units::show_time(now)));
+            self.write(&dated(record.level(), &text));
         }
     }
 

@@ -2,29 +2,22 @@
 //!
 //! # Concurrency
 //! The main thread receives [`Event`]s from two helpers: one waits for signals, one for the session's
-//! end. Control clients clean ([`clean`]) and unmount from threads of their own; the frontend allows that
-//! at any time.
-//!
-//! # Ending
-//! ```text
-//!            signal: unmount                      session ended
-//!  Serving ────────────────▶ unmounted ─────────────────────────────▶ exit 0
-//!     │                                                         ▲
-//!     └── busy: say who, detach ──▶ Detached ── last user gone ─┘
-//!                                      └────── second signal ───────▶ exit 1
-//! ```
+//! end; what it does then is [`ending`]'s. Control clients clean ([`clean`]) and unmount from threads of
+//! their own; the frontend allows that at any time.
 //!
 //! # Why
-//! Detaching on the first signal takes the name away but not the files, so a process always ends
-//! when told and nobody loses a write that was accepted. Weakness: until the last user is gone the
-//! mount is in no table, and only its log tells that it still exists.
+//! The order of a start: nothing is mounted before every refusal that can be known, and nobody is told that
+//! the mount is ready before it can be asked. Weakness: until the last user of a detached mount is gone it
+//! is in no table, and only its log tells that it still exists.
 
 mod clean;
+mod ending;
 mod policies;
 mod resident;
 
 use crate::Failure;
 use crate::control::cleaned::{Cleaned, Step};
+use crate::control::ended::{Verdict, Waits};
 use crate::control::place;
 use crate::control::policies::{Mark, PolicyRequest};
 use crate::control::protocol::CleanRequest;
@@ -39,7 +32,7 @@ use crate::plan::{self, Options, Plan, Store};
 use crate::policies::PolicyFile;
 use crate::sandbox::{self, Sandbox};
 use crate::set::Setting;
-use crate::unmount;
+use ending::Ending;
 use policies::{Look, Policies};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -50,7 +43,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -95,19 +88,24 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     }
     let control = announce(&served, &run_folder, arguments.in_background);
     let control = control.inspect_err(|_| abandon(&served))?;
-    forward_end(&served, sender);
-    let ended = wait_for_end(&served, &events);
+    forward_end(&served, sender.clone());
+    let ended = Ending::new(&served, sender).wait(&events);
+    control.tell_end(ended.verdict);
     drop(control);
-    Ok(ended)
+    Ok(ended.status)
 }
 
 /// What the main thread waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum Event {
     /// Somebody wants the mount to end.
     Signal,
     /// The session has ended, whoever ended it.
     Ended,
+    /// Of a mount that is in use: everything was written, or tried to be.
+    Written,
+    /// The last try is over.
+    Finished(Verdict),
 }
 
 /// A live mount.
@@ -203,6 +201,22 @@ impl Served for Live {
     }
 
     fn unmount(&self, lazy: bool) -> Result<(), Stays> {
+        self.end(lazy)
+    }
+
+    fn waits(&self) -> Waits {
+        Waits { dirty_bytes: self.dirty_bytes() }
+    }
+}
+
+impl Live {
+    /// Bytes that the source does not have yet.
+    fn dirty_bytes(&self) -> u64 {
+        self.vfs.statistics().pages.dirty_bytes
+    }
+
+    /// Takes the mount out of the tree.
+    fn end(&self, lazy: bool) -> Result<(), Stays> {
         let how = if lazy { Unmount::Lazy } else { Unmount::Idle };
         match self.mount.unmount(how) {
             // It ended by itself meanwhile: what was asked for is so.
@@ -364,7 +378,7 @@ fn announce(live: &Arc<Live>, run_folder: &Path, in_background: bool) -> Result<
 
 /// Takes a mount away that cannot be kept.
 fn abandon(live: &Live) {
-    if let Err(stays) = live.unmount(true) {
+    if let Err(stays) = live.end(true) {
         log::error!("{}: cannot detach: {}", live.mountpoint.display(), stays.cause);
         // The next signal ends the process, and the kernel then ends the session.
         // ORDERING: Relaxed; decides a message, nothing is reached through it.
@@ -396,65 +410,4 @@ fn forward_end(live: &Arc<Live>, events: Sender<Event>) {
         log::error!("no thread to wait for the session's end: {error}");
         abandon(live);
     }
-}
-
-/// Waits until the mount has ended; the exit status.
-fn wait_for_end(live: &Live, events: &Receiver<Event>) -> ExitCode {
-    for event in events {
-        match event {
-            Event::Ended => {
-                let status = ended(live);
-                return if written_back(live) { status } else { ExitCode::FAILURE };
-            }
-            // ORDERING: Relaxed; as where it is set.
-            Event::Signal if live.detached.load(Relaxed) => {
-                eprintln!("uvfs: {}: still in use; ended all the same", live.mountpoint.display());
-                return ExitCode::FAILURE;
-            }
-            Event::Signal => end(live),
-        }
-    }
-    // All senders are gone, which their threads do only after `Ended`.
-    ExitCode::SUCCESS
-}
-
-/// Brings everything that was written to the source; says what could not be. Progress is the kernel's:
-/// nobody waits for the mount any more.
-fn written_back(live: &Live) -> bool {
-    match live.vfs.write_back_all() {
-        Ok(()) => true,
-        Err(error) => {
-            let dirty = live.vfs.statistics().pages.dirty_bytes;
-            eprintln!(
-                "uvfs: {}: {} bytes that were written could not be brought to {}: {error}; a last try follows, and the log names what is lost",
-                live.mountpoint.display(),
-                dirty,
-                live.source
-            );
-            false
-        }
-    }
-}
-
-/// The session is over. One that was cut off has left its mount in the tree, failing every request.
-fn ended(live: &Live) -> ExitCode {
-    if !matches!(rustix::fs::stat(&live.mountpoint), Err(Errno::NOTCONN)) {
-        return ExitCode::SUCCESS;
-    }
-    eprintln!("uvfs: {}: the kernel's connection was cut; unmounted", live.mountpoint.display());
-    abandon(live);
-    ExitCode::FAILURE
-}
-
-/// Unmounts, or detaches when that is refused, saying why.
-fn end(live: &Live) {
-    let Err(stays) = live.unmount(false) else { return };
-    if stays.busy {
-        let busy = unmount::busy(&live.mountpoint);
-        eprintln!("uvfs: {busy}; detached, ends with its last user or at the next signal");
-    } else {
-        let (place, cause) = (live.mountpoint.display(), stays.cause);
-        eprintln!("uvfs: {place}: cannot unmount: {cause}; detached, the next signal ends it");
-    }
-    abandon(live);
 }

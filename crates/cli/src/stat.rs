@@ -170,6 +170,12 @@ fn render_caches(text: &mut String, core: &Value) {
         });
         line(text, &format!("  {:<1$}", words(name), LABEL_WIDTH - 2), &cells.concat());
     }
+    // What a user has to know of the pages: whether the source lacks something, and whether it refuses it.
+    for name in ["dirty_bytes", "write_errors"] {
+        if let Some(value) = counters.get("pages").and_then(|pages| pages.get(name)) {
+            row(text, &words(name), &amount(value, unit_of(name)));
+        }
+    }
     for (name, value) in counters.iter().filter(|(_, value)| value.is_u64()) {
         row(text, &words(name), &amount(value, unit_of(name)));
     }
@@ -305,7 +311,7 @@ mod tests {
                     "page_max_bytes": 4_192_256, "garbage_bytes": 0},
                 "names": {"held": 1234, "limit": null, "hits": 5, "misses": 6, "evicted": 7},
                 "pages": {"held": 1536, "limit": 268_435_456u64, "hits": 0, "misses": 0,
-                    "evicted": 0},
+                    "evicted": 0, "dirty_bytes": 1536, "write_errors": 45},
                 "stale": 3,
                 "walks": {"whole": 8, "fast": 9, "slow": [["miss", 1], ["dotdot", 2]]},
                 "backend": [["open_descriptors", 12], ["read_bytes", 2048]],
@@ -331,6 +337,8 @@ mod tests {
 caches                         held        limit         hits       misses      evicted
   names                       1,234            -            5            6            7
   pages                     1.5 KiB    256.0 MiB            0            0            0
+  dirty bytes          1.5 KiB
+  write errors         45
   stale                3
 
 memory

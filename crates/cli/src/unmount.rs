@@ -3,35 +3,41 @@
 //! # Boundary
 //! Asks a living daemon, which unmounts itself; detaches the mount of a dead one. Never looks at the
 //! mountpoint. Returns only when the mount is gone and a living daemon has ended, so that everything
-//! is written when the prompt comes back.
+//! is written when the prompt comes back; or says by path what is not, and fails.
 //!
 //! # Why
-//! Asking first, because only the daemon knows when its last write is done. A dead daemon's mount
+//! Asking first, because only the daemon knows when its last write is done, and whether it was. A dead daemon's mount
 //! loses nothing by being detached: every operation on it fails already. Weakness: while a mount is
 //! detached but in use, its daemon lives on and nothing in the mount table shows it.
 
 use crate::Failure;
-use crate::control::client::{self, Connection, Unreachable};
+use crate::control::client::{self, Connection, End, Unreachable};
+use crate::control::ended::{Lost, Verdict, Waits};
 use crate::control::place;
 use crate::control::protocol::Request;
 use crate::flags::UnmountArguments;
 use crate::holders;
 use crate::mountinfo::{self, MountEntry};
+use crate::units::show_bytes;
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 use uvfs_fuse::Unmount;
 
-/// Time for the kernel and the daemon to write everything.
+/// Time for the kernel to write everything; and for the daemon, beyond the last time that it got further.
 const END_TIME: Duration = Duration::from_secs(60);
+/// Time after which a user is told what the end waits for, and again after as long.
+const TOLD_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs the subcommand.
 pub(crate) fn run(arguments: &UnmountArguments) -> Result<ExitCode, Failure> {
     let mount = mountinfo::find(&arguments.mountpoint)?;
     match client::connect(&mount) {
-        Ok(daemon) => ask(&mount, daemon, arguments.lazy)?,
+        Ok(daemon) => return ask(&mount, daemon, arguments.lazy),
         Err(Unreachable::Nobody) => clear(&mount)?,
         Err(Unreachable::NotPermitted) => return Err(not_permitted(&mount)),
         Err(Unreachable::Failed(error)) => {
@@ -57,8 +63,8 @@ fn refused(mount: &MountEntry, cause: &str, remedy: &str) -> Failure {
     Failure::refused(format!("{}: {cause}; {remedy}", mount.mountpoint.display()))
 }
 
-/// Has the living daemon end its mount.
-fn ask(mount: &MountEntry, mut daemon: Connection, lazy: bool) -> Result<(), Failure> {
+/// Has the living daemon end its mount; says what was lost.
+fn ask(mount: &MountEntry, mut daemon: Connection, lazy: bool) -> Result<ExitCode, Failure> {
     let reply = daemon.ask(Request::Unmount { lazy }, END_TIME)?;
     if reply.busy {
         return Err(Failure::refused(format!(
@@ -72,12 +78,87 @@ fn ask(mount: &MountEntry, mut daemon: Connection, lazy: bool) -> Result<(), Fai
     }
     wait_until_gone(mount)?;
     // A lazily detached mount may be in use for hours; it is out of sight, which was asked for.
-    let limit = if lazy { Duration::from_millis(200) } else { END_TIME };
-    if !daemon.wait_for_end(limit) && !lazy {
-        let cause = format!("unmounted, but its daemon still works after {} s", END_TIME.as_secs());
-        return Err(refused(mount, &cause, "wait for it before using the source elsewhere"));
+    let patience = if lazy { Duration::from_millis(200) } else { END_TIME };
+    let mut last = Instant::now();
+    let ended = daemon.see_end(patience, &mut |waits| {
+        if waits.dirty_bytes > 0 && last.elapsed() >= TOLD_EVERY {
+            last = Instant::now();
+            let (place, left) = (mount.mountpoint.display(), show_bytes(waits.dirty_bytes));
+            eprintln!("uvfs: {place}: unmounted; waiting for its daemon to write {left}");
+        }
+    });
+    match ended {
+        End::StillWorking(_) if lazy => Ok(ExitCode::SUCCESS),
+        End::StillWorking(waits) => Err(still_working(mount, &waits)),
+        End::Silent => Err(refused(
+            mount,
+            "unmounted, but its daemon ended without saying that everything was written",
+            "look at the source, and at the daemon's log",
+        )),
+        End::Told(_) if !daemon.wait_for_process(END_TIME) => {
+            Err(still_working(mount, &Waits::default()))
+        }
+        End::Told(verdict) if verdict.files == 0 => Ok(ExitCode::SUCCESS),
+        End::Told(verdict) => {
+            for line in lost(&mount.mountpoint, &verdict) {
+                eprintln!("uvfs: {line}");
+            }
+            Ok(ExitCode::FAILURE)
+        }
     }
-    Ok(())
+}
+
+fn still_working(mount: &MountEntry, waits: &Waits) -> Failure {
+    let cause = match waits.dirty_bytes {
+        0 => format!("unmounted, but its daemon still works after {} s", END_TIME.as_secs()),
+        bytes => format!(
+            "unmounted, but its daemon has not brought the last {} to the source, and got no further for {} s",
+            show_bytes(bytes),
+            END_TIME.as_secs()
+        ),
+    };
+    refused(mount, &cause, "wait for it before using the source elsewhere, and see its log")
+}
+
+/// What was lost at the end of the mount at `mountpoint`: a line for each file, and one for all.
+pub(crate) fn lost(mountpoint: &Path, verdict: &Verdict) -> Vec<String> {
+    let mut lines: Vec<_> = verdict
+        .lost
+        .iter()
+        .map(|file| {
+            let cause = if file.cause.is_empty() { "not written" } else { &file.cause };
+            format!("{}: lost {}: {cause}", place_of(mountpoint, file), show_bytes(file.bytes))
+        })
+        .collect();
+    let (files, bytes) = (verdict.files, show_bytes(verdict.bytes));
+    let of = if files == 1 { "of 1 file".into() } else { format!("of {files} files") };
+    let (place, source) = (shown(mountpoint.as_os_str().as_bytes()), &verdict.source);
+    lines.push(format!(
+        "{place}: ended, but {bytes} {of} did not reach {source} and are lost",
+        source = shown(source.as_bytes())
+    ));
+    lines
+}
+
+/// Where a file of a verdict was.
+pub(crate) fn place_of(mountpoint: &Path, file: &Lost) -> String {
+    match &file.path {
+        Some(path) => shown(mountpoint.join(OsStr::from_bytes(&path.0)).as_os_str().as_bytes()),
+        None => format!("{}: inode {}", shown(mountpoint.as_os_str().as_bytes()), file.inode),
+    }
+}
+
+/// `bytes` as text for a terminal.
+fn shown(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut line = String::with_capacity(text.len());
+    for sign in text.chars() {
+        match sign.is_control() {
+            true => line.extend(sign.escape_default()),
+            false => line.push(sign),
+        }
+    }
+    line
 }
 
 /// Detaches the mount of a dead daemon, and removes its socket.

@@ -37,6 +37,7 @@ pub mod permission;
 mod policy;
 mod reclaim;
 mod statistics;
+mod unwritten;
 mod vfs;
 pub mod walk;
 
@@ -64,5 +65,6 @@ pub use policy::{CachePolicy, POLICIES_MAX};
 pub use statistics::{
     BudgetStatistics, CacheStatistics, PolicyStatistics, Statistics, WalkStatistics,
 };
+pub use unwritten::Unwritten;
 pub use vfs::Vfs;
 pub use walk::{Resolve, Symlinks};

@@ -266,7 +266,9 @@ impl Vfs {
 impl Drop for Vfs {
     /// Nothing that was written is left behind, as far as the store takes it.
     fn drop(&mut self) {
-        self.core.end_pages();
+        for lost in self.core.end_pages() {
+            log::error!("{lost}: lost, the store did not take it");
+        }
     }
 }
 

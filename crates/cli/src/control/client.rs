@@ -6,17 +6,21 @@
 //! somebody removed looks gone too; it then ends by a plain unmount like any other.
 
 use super::cleaned::{Cleaned, Step};
+use super::ended::{EndLine, Verdict, Waits};
 use super::place;
 use super::policies::{Mark, PolicyRequest};
 use super::protocol::{self, CleanLine, CleanRequest, REPLY_BYTES_MAX, Reply, Request};
 use super::resident::{Cached, CachedRequest};
 use crate::Failure;
 use crate::mountinfo::MountEntry;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::PidfdFlags;
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time in which a daemon answers what needs no waiting.
 pub(crate) const REPLY_TIME: Duration = Duration::from_secs(20);
@@ -39,6 +43,19 @@ pub(crate) enum Unreachable {
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: BufReader<UnixStream>,
+    /// The daemon, if it can be seen from here.
+    process: Option<OwnedFd>,
+}
+
+/// What a daemon said of the end of its mount.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// All that it had to say.
+    Told(Verdict),
+    /// Nothing: it died, or is of another version.
+    Silent,
+    /// It has said nothing for too long; what it waited for last.
+    StillWorking(Waits),
 }
 
 /// Connects to the daemon that serves `mount`.
@@ -49,7 +66,10 @@ pub(crate) fn connect(mount: &MountEntry) -> Result<Connection, Unreachable> {
             Ok(stream) => match rustix::net::sockopt::socket_peercred(&stream) {
                 // A link in a user's folder could lead to somebody else's daemon.
                 Ok(peer) if peer.uid.as_raw() != mount.owner_uid => {}
-                Ok(_) => return Ok(Connection { stream: BufReader::new(stream) }),
+                Ok(peer) => {
+                    let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok();
+                    return Ok(Connection { stream: BufReader::new(stream), process });
+                }
                 Err(errno) => worst = Unreachable::Failed(errno.into()),
             },
             Err(error) if place::means_nobody(&error) => {}
@@ -184,12 +204,56 @@ impl Connection {
         }
     }
 
-    /// Waits until the daemon has ended; false when `limit` passed first.
-    pub(crate) fn wait_for_end(mut self, limit: Duration) -> bool {
+    /// After a granted [`Request::Unmount`]: waits for the daemon's verdict, for `patience` beyond the last
+    /// moment at which fewer bytes were left to be written. `show` is told what it waits for.
+    pub(crate) fn see_end(&mut self, patience: Duration, show: &mut dyn FnMut(&Waits)) -> End {
+        let mut deadline = Instant::now() + patience;
+        let (mut line, mut last) = (Vec::new(), Waits::default());
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return End::StillWorking(last);
+            }
+            let room = REPLY_BYTES_MAX.saturating_sub(line.len() as u64);
+            let timed = self.stream.get_ref().set_read_timeout(Some(left.min(LOOK)));
+            let read =
+                timed.and_then(|()| (&mut self.stream).take(room).read_until(b'\n', &mut line));
+            match read {
+                Err(error) if is_timeout(&error) => continue,
+                // A reset is an end as well.
+                Err(_) => return End::Silent,
+                Ok(_) if !line.ends_with(b"\n") => return End::Silent,
+                Ok(_) => {}
+            }
+            match serde_json::from_slice(&line) {
+                Ok(EndLine::Ended { ended }) => return End::Told(ended),
+                Ok(EndLine::Waits { waits }) => {
+                    if waits.dirty_bytes < last.dirty_bytes {
+                        deadline = Instant::now() + patience;
+                    }
+                    show(&waits);
+                    last = waits;
+                }
+                Err(_) => return End::Silent,
+            }
+            line.clear();
+        }
+    }
+
+    /// Waits until the daemon's process has ended; false when `limit` passed first.
+    pub(crate) fn wait_for_process(mut self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
         let timed = self.stream.get_ref().set_read_timeout(Some(limit));
-        let ended = timed.and_then(|()| self.stream.read(&mut [0]));
-        // A reset is an end as well.
-        !ended.is_err_and(|error| is_timeout(&error))
+        let closed = timed.and_then(|()| self.stream.read(&mut [0]));
+        if closed.is_err_and(|error| is_timeout(&error)) {
+            return false;
+        }
+        // The kernel closes the stream on the way to the end of the process.
+        let Some(process) = &self.process else { return true };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut polled = [PollFd::new(process, PollFlags::IN)];
+        let left = Timespec::try_from(left).unwrap_or_default();
+        !matches!(rustix::event::poll(&mut polled, Some(&left)), Ok(0))
     }
 
     fn exchange(&mut self, request: Request, limit: Duration) -> io::Result<Reply> {
@@ -249,7 +313,7 @@ mod tests {
     ) -> Result<Cleaned, String> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let peer = std::thread::spawn(move || serve(BufReader::new(theirs)));
-        let mut connection = Connection { stream: BufReader::new(ours) };
+        let mut connection = Connection { stream: BufReader::new(ours), process: None };
         let request = CleanRequest { request: Default::default(), sync: false, dry_run: false };
         let cleaned = connection.clean(request, show, is_enough);
         peer.join().unwrap();

@@ -1,8 +1,8 @@
 //! The control socket: how `uvfs stat`, `set`, `drop`, `cached`, `policy` and `unmount` reach the daemon of a mount.
 //!
 //! # Boundary
-//! [`protocol`] says what is said, [`cleaned`] how a cleaning is told and [`resident`] what is cached, [`policies`] what is marked, [`place`] where the socket is,
-//! [`server`] answers in the daemon, [`client`] asks. What a report contains, how a directory is cleaned and
+//! [`protocol`] says what is said, [`cleaned`] how a cleaning is told, [`resident`] what is cached, [`policies`] what
+//! is marked, [`ended`] what was lost at the end, [`place`] where the socket is, [`server`] answers in the daemon, [`client`] asks. What a report contains, how a directory is cleaned and
 //! how a mount ends is the daemon's ([`crate::serve`]).
 //!
 //! # Why
@@ -11,6 +11,7 @@
 
 pub(crate) mod cleaned;
 pub(crate) mod client;
+pub(crate) mod ended;
 pub(crate) mod place;
 pub(crate) mod policies;
 pub(crate) mod protocol;

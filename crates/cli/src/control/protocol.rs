@@ -13,8 +13,9 @@
 //! {"op":"policy","directory":"/photos","policy":"keep"}
 //!                                → {"ok":true}; the policy `none` takes the mark away
 //! {"op":"policies"}              → {"ok":true,"report":[...]}, the marked directories
-//! {"op":"unmount","lazy":false}  → {"ok":true}, then end of stream when the daemon has ended
-//!                                  {"ok":false,"error":"...","busy":true}
+//! {"op":"unmount","lazy":false}  → {"ok":true} when the mount is out of the tree, then {"waits":{...}} as often
+//!                                  as there is news, {"ended":{...}}, and end of stream when the daemon has
+//!                                  ended; or {"ok":false,"error":"...","busy":true}
 //! ```
 //!
 //! # Boundary

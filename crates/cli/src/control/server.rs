@@ -10,12 +10,16 @@
 //! [`CLEANINGS_MAX`] of the places are for cleanings. Its client hears how far it is, by lines that are
 //! dropped when it does not read. It is listened to as well: closing the sending side ends the cleaning.
 //!
+//! Whoever had the mount ended is told what the end waits for, and at last the verdict
+//! ([`Server::tell_end`]), before the process ends.
+//!
 //! # Why
 //! Only the daemon's user and root are heard, by the kernel's word (SO_PEERCRED); strangers are told
 //! so before they occupy a place. Weakness: eight silent clients of the *same* user delay a ninth by
 //! up to ten seconds; that user can also simply kill the daemon.
 
 use super::cleaned::{Cleaned, Step};
+use super::ended::{EndLine, Verdict, Waits};
 use super::policies::{Mark, PolicyRequest};
 use super::protocol::{self, CleanLine, CleanRequest, Reply, Request};
 use super::resident::{Cached, CachedRequest};
@@ -30,7 +34,7 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::primitive::atomic::{
@@ -44,6 +48,10 @@ const CLIENTS_MAX: usize = 8;
 const CLEANINGS_MAX: usize = CLIENTS_MAX / 2;
 /// Time between two lines that say how far a cleaning is, and between two looks at whether it is wanted.
 const NEWS_TIME: Duration = Duration::from_millis(50);
+/// Time between two looks at whether there is a verdict.
+const VERDICT_TIME: Duration = Duration::from_millis(20);
+/// Time between two lines that say what the end waits for.
+const WAITS_TIME: Duration = Duration::from_secs(1);
 /// Time in which a whole request has to arrive, and a reply has to be taken.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 /// Time in which replies under way are finished when the daemon ends.
@@ -90,6 +98,9 @@ pub(crate) trait Served: Send + Sync + 'static {
     /// # Errors
     /// Why it stays.
     fn unmount(&self, lazy: bool) -> Result<(), Stays>;
+
+    /// What its end waits for.
+    fn waits(&self) -> Waits;
 }
 
 /// Why a mount stays mounted.
@@ -129,6 +140,8 @@ struct Crowd {
     cleanings: AtomicUsize,
     /// The daemon ends.
     is_ending: AtomicBool,
+    /// What became of all that was written, as a line.
+    verdict: OnceLock<String>,
 }
 
 impl Server {
@@ -153,6 +166,17 @@ impl Server {
         thread.spawn(move || accept_all(&listener, &served, &crowd))?;
         Ok(server)
     }
+
+    /// The mount has ended: tells who waits for that, and who asks from now on. Dropping the server waits until
+    /// they were told.
+    pub(crate) fn tell_end(&self, verdict: Verdict) {
+        let line = serde_json::to_string(&EndLine::Ended { ended: verdict.for_reply() });
+        match line {
+            // The first verdict stands.
+            Ok(line) => drop(self.crowd.verdict.set(line + "\n")),
+            Err(error) => log::error!("verdict: {error}"),
+        }
+    }
 }
 
 impl Drop for Server {
@@ -161,7 +185,7 @@ impl Drop for Server {
         // ORDERING: Relaxed; a wish to stop, nothing is reached through it.
         self.crowd.is_ending.store(true, Relaxed);
         let deadline = Instant::now() + REPLIES_TIME;
-        // ORDERING: Acquire, partner the Release in `converse`: the reply was sent.
+        // ORDERING: Acquire, partner the Release in `UnderWay`: the reply was sent.
         while self.crowd.requests.load(Acquire) > 0 && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
@@ -249,23 +273,60 @@ fn converse(mut stream: UnixStream, served: &dyn Served, crowd: &Crowd) -> io::R
                 return Err(error);
             }
         };
-        // ORDERING: Relaxed; counted before the request can end anything.
-        crowd.requests.fetch_add(1, Relaxed);
+        let request = UnderWay::begin(crowd);
         let (reply, is_ending) = match serde_json::from_str(&line) {
             Ok(Request::Clean(request)) => (clean(&request, served, &stream, crowd), false),
             Ok(request) => answer(request, served),
             Err(error) => (Reply::refused(format!("not a request: {error}")), false),
         };
-        let sent = stream.write_all(reply.to_line().as_bytes());
-        // ORDERING: Release, partner the Acquire in `Server::drop`.
-        crowd.requests.fetch_sub(1, Release);
-        sent?;
+        stream.write_all(reply.to_line().as_bytes())?;
         if is_ending {
+            see_end(&mut stream, served, crowd)?;
+            drop(request);
             // The open stream is the client's sign that the daemon still works; it closes when
             // the process ends.
             stream.set_read_timeout(None)?;
             return stream.read(&mut [0]).map(drop);
         }
+    }
+}
+
+/// A request that was read and not yet replied to.
+#[derive(Debug)]
+struct UnderWay<'a>(&'a Crowd);
+
+impl<'a> UnderWay<'a> {
+    fn begin(crowd: &'a Crowd) -> Self {
+        // ORDERING: Relaxed; counted before the request can end anything.
+        crowd.requests.fetch_add(1, Relaxed);
+        Self(crowd)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        // ORDERING: Release, partner the Acquire in `Server::drop`: the reply was sent.
+        self.0.requests.fetch_sub(1, Release);
+    }
+}
+
+/// Tells what the end waits for, until there is a verdict or nobody listens.
+fn see_end(stream: &mut UnixStream, served: &dyn Served, crowd: &Crowd) -> io::Result<()> {
+    let mut last = Instant::now();
+    loop {
+        if let Some(verdict) = crowd.verdict.get() {
+            return stream.write_all(verdict.as_bytes());
+        }
+        // ORDERING: Relaxed; as in `Server::drop`. It ends without a verdict.
+        if is_leaving(stream) || crowd.is_ending.load(Relaxed) {
+            return Ok(());
+        }
+        if last.elapsed() >= WAITS_TIME {
+            last = Instant::now();
+            let line = serde_json::to_string(&EndLine::Waits { waits: served.waits() })?;
+            stream.write_all((line + "\n").as_bytes())?;
+        }
+        thread::sleep(VERDICT_TIME);
     }
 }
 
@@ -440,6 +501,9 @@ mod tests {
                 true => Err(Stays { cause: "in use".into(), busy: true }),
                 false => Ok(()),
             }
+        }
+        fn waits(&self) -> Waits {
+            Waits { dirty_bytes: 7 }
         }
     }
 

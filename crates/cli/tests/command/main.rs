@@ -7,5 +7,6 @@ mod cleaning_mounts;
 mod common;
 mod contention;
 mod locks;
+mod loss;
 mod mounting;
 mod policies;

@@ -56,7 +56,7 @@ pub(crate) struct FilePages {
     size: AtomicU64,
     /// Names the pages of this file among all frames.
     pub(super) owner: u64,
-    pub(super) inode: InodeId,
+    pub(crate) inode: InodeId,
     pub(super) tree: Tree,
     pub(super) streams: Streams,
     pub(super) cache: Arc<PageCache>,
@@ -100,6 +100,8 @@ pub(super) struct Local {
     pub(super) since: Option<Instant>,
     /// The store failed: not before this moment, and how long to wait after the next failure.
     pub(super) pause: Option<(Instant, Duration)>,
+    /// The log names it as one that the store refuses, since the store last took something of it.
+    pub(super) warned: bool,
     /// Waits for the writers-back.
     pub(super) queued: bool,
 }
@@ -282,6 +284,7 @@ impl FilePages {
         local.unwritten -= less as i64;
         if outcome == Outcome::Written {
             local.pause = None;
+            local.warned = false;
         }
     }
 

@@ -41,6 +41,7 @@
 
 mod ahead;
 mod clean;
+mod ending;
 mod errors;
 mod file;
 mod gate;

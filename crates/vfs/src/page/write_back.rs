@@ -45,7 +45,7 @@ use uvfs_concurrent::radix::Tag;
 /// How soon to look again when all that is dirty is being written.
 const BUSY: Duration = Duration::from_millis(10);
 /// All pages of a file.
-const ALL: Range<u64> = 0..u64::MAX;
+pub(super) const ALL: Range<u64> = 0..u64::MAX;
 /// Threads that write one file back, at most.
 const HELPERS_MAX: u32 = 2;
 /// Runs that may fail before an `fsync` gives up: a store that is dead is not asked for every run.
@@ -351,10 +351,7 @@ impl Core {
                 }
                 Ok(_) => return Some(now),
                 Err(error) => {
-                    log::warn!(
-                        "inode {}: cannot write back, will try again: {error}",
-                        file.inode.0
-                    );
+                    self.warn_not_written(&file, &error);
                     wait(file.due(now, self.config.write_back_delay, hurry));
                 }
             }
@@ -410,35 +407,6 @@ impl Core {
             }
         }
         result
-    }
-
-    /// The end: writes everything back, and names in the log what cannot be.
-    pub(crate) fn end_pages(self: &Arc<Self>) {
-        drop(self.pages.workers.stop());
-        // Errors are told for each file below; one that panics does not keep the others from it.
-        for _ in 0..2 {
-            let _ = catch_unwind(AssertUnwindSafe(|| self.sync_all_pages()));
-        }
-        for file in self.pages.all_files() {
-            let unwritten = file.local().unwritten;
-            if unwritten > 0 {
-                let why = file.errors.last().unwrap_or(Error::Busy);
-                log::error!(
-                    "inode {}: {} bytes could not be written and are lost: {why}",
-                    file.inode.0,
-                    unwritten as u64 * PAGE
-                );
-                file.drop_range(ALL);
-            }
-            let changed = file.untold_change();
-            drop(file.told_change(changed));
-            for open in file.opens.closable(false) {
-                let _ = catch_unwind(AssertUnwindSafe(|| self.backend().close(open)));
-            }
-        }
-        // Dropped with no lock held: some may be the last of their file.
-        let queued = std::mem::take(&mut *self.pages.dirty_files.lock());
-        drop(queued);
     }
 }
 

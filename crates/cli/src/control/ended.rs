@@ -1,0 +1,130 @@
+//! How the end of a mount is told over the control socket: what it waits for, and what was lost.
+//!
+//! # Boundary
+//! Values and their form, as in [`super::cleaned`]. What is tried before something counts as lost is the core's
+//! ([`uvfs_vfs::Vfs::end`]).
+//!
+//! # Why
+//! Only the daemon knows whether all that was written has reached the source, and it knows that after the mount
+//! is gone. So who asked for the end is told last, by a line of its own. Weakness: of very many files only the
+//! first ones are named to the client; the daemon's log names all.
+
+use super::cleaned::Raw;
+use serde::{Deserialize, Serialize};
+use uvfs_vfs::Unwritten;
+
+/// Most that the files named in a verdict take; the rest of it is far smaller than what is left of a reply.
+const LOST_BYTES_MAX: usize = super::protocol::REPLY_BYTES_MAX as usize - (128 << 10);
+
+/// One line after the answer to [`super::protocol::Request::Unmount`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum EndLine {
+    /// The end is not there yet.
+    Waits {
+        /// What it waits for.
+        waits: Waits,
+    },
+    /// The last line.
+    Ended {
+        /// What became of all that was written.
+        ended: Verdict,
+    },
+}
+
+/// What the end of a mount waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Waits {
+    /// Bytes that the source does not have yet.
+    pub(crate) dirty_bytes: u64,
+}
+
+/// What could not be brought to the source.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Verdict {
+    /// How many files that is about.
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+    pub(crate) source: String,
+    /// The files, but for those that are too many for a reply.
+    pub(crate) lost: Vec<Lost>,
+}
+
+/// A file that the source lacks something of.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Lost {
+    /// Its path from the root of the mount on; nothing if it is not known.
+    pub(crate) path: Option<Raw>,
+    /// Its number (`st_ino`).
+    pub(crate) inode: u64,
+    pub(crate) bytes: u64,
+    /// Why the source did not take it; empty if it was not asked, or has not answered.
+    pub(crate) cause: String,
+}
+
+impl Verdict {
+    /// Of `files`, which `source` does not have.
+    pub(crate) fn new(files: Vec<Unwritten>, source: &str) -> Self {
+        let bytes = files.iter().map(|file| file.bytes).sum();
+        let count = files.len() as u64;
+        let lost = files.into_iter().map(Lost::from).collect();
+        Self { files: count, bytes, source: source.to_string(), lost }
+    }
+
+    /// With no more files than fit a reply.
+    pub(crate) fn for_reply(mut self) -> Self {
+        let mut left = LOST_BYTES_MAX;
+        let fitting = self.lost.iter().take_while(|file| {
+            let bytes = serde_json::to_string(file).map_or(usize::MAX, |text| text.len() + 1);
+            let fits = bytes <= left;
+            left = left.saturating_sub(bytes);
+            fits
+        });
+        let fitting = fitting.count();
+        self.lost.truncate(fitting);
+        self
+    }
+}
+
+impl From<Unwritten> for Lost {
+    fn from(file: Unwritten) -> Self {
+        let cause = file.error.map(|error| crate::cause(&error.into())).unwrap_or_default();
+        Self { path: file.path.map(Raw), inode: file.number, bytes: file.bytes, cause }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_is_told_from_the_others() {
+        let read = |line: &str| serde_json::from_str::<EndLine>(line).unwrap();
+        let waits = r#"{"waits":{"dirty_bytes":5,"moons":1}}"#;
+        assert_eq!(read(waits), EndLine::Waits { waits: Waits { dirty_bytes: 5 } });
+        let lost = Lost { path: Some(Raw(b"a\xff".to_vec())), bytes: 3, ..Lost::default() };
+        let ended = Verdict { files: 1, bytes: 3, lost: vec![lost], ..Verdict::default() };
+        let line = EndLine::Ended { ended };
+        assert_eq!(read(&serde_json::to_string(&line).unwrap()), line);
+        assert_eq!(read(r#"{"ended":{}}"#), EndLine::Ended { ended: Verdict::default() });
+    }
+
+    #[test]
+    fn a_verdict_of_very_many_files_fits_a_reply_and_counts_all() {
+        let files = (0..50_000).map(|number| Unwritten {
+            path: Some(vec![b'\x01'; 600]),
+            number,
+            bytes: 4096,
+            error: Some(uvfs_vfs::Error::NoSpace),
+        });
+        let verdict = Verdict::new(files.collect(), "/src").for_reply();
+        assert_eq!((verdict.files, verdict.bytes), (50_000, 50_000 * 4096));
+        assert!(verdict.lost.len() > 500, "{}", verdict.lost.len());
+        assert_eq!(verdict.lost[0].cause, "No space left on device");
+        let line = serde_json::to_string(&EndLine::Ended { ended: verdict }).unwrap();
+        assert!((line.len() as u64) < super::super::protocol::REPLY_BYTES_MAX, "{}", line.len());
+    }
+}

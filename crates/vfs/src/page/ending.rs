@@ -1,0 +1,95 @@
+//! The end of a page cache: the last try, and what it could not bring to the store.
+//!
+//! # Boundary
+//! The order of the end, and warnings on the way there. How pages are written is [`super::write_back`]'s.
+//!
+//! # Concurrency
+//! Called by one thread, when the threads of the pool have ended. Requests may still run: what they write after
+//! the last try is found by the next call, at the latest by the one of [`crate::Vfs`]'s end.
+//!
+//! # Why
+//! Removed files go first: nobody can read them any more, and the space that they take may be what the others
+//! lack. Weakness: a store that hangs holds up the end; whoever calls it does so on a thread that may be left.
+
+use super::write_back::ALL;
+use super::{FilePages, PAGE};
+use crate::backend::{Authority, FileRef};
+use crate::error::Error;
+use crate::unwritten::{Names, Unwritten};
+use crate::vfs::Core;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+impl Core {
+    /// The end: writes everything back. What could not be written is dropped, and returned.
+    pub(crate) fn end_pages(self: &Arc<Self>) -> Vec<Unwritten> {
+        drop(self.pages.workers.stop());
+        for file in self.pages.all_files() {
+            // One that panics does not keep the others from their end.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.discard_if_removed(&file)));
+        }
+        // Errors are told for each file below.
+        for _ in 0..2 {
+            let _ = catch_unwind(AssertUnwindSafe(|| self.sync_all_pages()));
+        }
+        let lost = self.unwritten(Names::Stored);
+        for file in self.pages.all_files() {
+            file.drop_range(ALL);
+            let changed = file.untold_change();
+            drop(file.told_change(changed));
+            for open in file.opens.closable(false) {
+                let _ = catch_unwind(AssertUnwindSafe(|| self.backend().close(open)));
+            }
+        }
+        // Dropped with no lock held: some may be the last of their file.
+        let queued = std::mem::take(&mut *self.pages.dirty_files.lock());
+        drop(queued);
+        lost
+    }
+
+    /// Nobody reads a removed file after the end: drops what is dirty of it, and closes it.
+    fn discard_if_removed(&self, file: &Arc<FilePages>) {
+        let Some(node) = file.local().keeps.clone() else { return };
+        if !node.inode.is_unlinked() || self.has_other_names(file) {
+            return;
+        }
+        drop(node);
+        let alone = file.gate.enter_alone();
+        file.drop_range(ALL);
+        drop(alone);
+        let changed = file.untold_change();
+        drop(file.told_change(changed));
+        for open in file.opens.closable(false) {
+            self.backend().close(open);
+        }
+    }
+
+    /// Whether others have given a file another name that was removed here.
+    fn has_other_names(&self, file: &FilePages) -> bool {
+        if self.capabilities.authority == Authority::Sole {
+            return false;
+        }
+        match self.backend().attributes(FileRef::unopened(file.inode)) {
+            Ok(now) => now.links > 0,
+            Err(error) => !matches!(error, Error::Stale | Error::NotFound),
+        }
+    }
+
+    /// A file could not be written back, in the background: says so, once until it can be written again.
+    pub(super) fn warn_not_written(&self, file: &FilePages, error: &Error) {
+        if std::mem::replace(&mut file.local().warned, true) {
+            return;
+        }
+        let place = self.place_of(file.inode);
+        log::warn!("{place}: cannot write back, will try again: {error}");
+    }
+}
+
+impl FilePages {
+    /// Bytes that the store lacks, if any.
+    pub(crate) fn unwritten_bytes(&self) -> Option<u64> {
+        let pages = self.local().unwritten.max(0) as u64;
+        let bytes = pages * PAGE;
+        (pages > 0).then(|| bytes.min(self.size().unwrap_or(bytes)))
+    }
+}

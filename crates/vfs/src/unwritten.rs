@@ -1,0 +1,265 @@
+//! What the store does not have yet, file by file, named by path.
+//!
+//! # Boundary
+//! Finds names for people: for the verdict at the end of a mount, and for warnings. Decides nothing by them.
+//!
+//! # Concurrency
+//! Reads the name table in steps, with no lock held between them. What is renamed meanwhile may be named by
+//! its old path, or by none.
+//!
+//! # Why
+//! A path is not kept per file: it would change with every rename above it. So it is looked for when somebody
+//! has to be told, once around the name table for all files together. A name that is not cached any more is
+//! looked for in its directory, in the store. Weakness: of a file with several names one is told.
+
+use crate::attributes::{Attributes, FileKind};
+use crate::backend::{Cookie, Entry, FileRef, InodeId, Listing};
+use crate::error::Error;
+use crate::inode::{NOWHERE, Node};
+use crate::name::Name;
+use crate::page::FilePages;
+use crate::vfs::{Core, Vfs};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Buckets of the name table in one step.
+const BUCKETS: usize = 64;
+/// Entries of a directory asked of the store at once.
+const BATCH: usize = 1024;
+/// Directories above each other; a path is not longer.
+const DEPTH_MAX: usize = 4096;
+
+/// A file of which the store lacks something that was written.
+#[derive(Debug)]
+pub struct Unwritten {
+    /// Its path from the root of the file system on, without a slash in front. `None` if it has no name any
+    /// more, or none that could be found.
+    pub path: Option<Vec<u8>>,
+    /// Its number (`st_ino`).
+    pub number: u64,
+    /// What the store lacks, in whole pages, but not beyond the end of the file.
+    pub bytes: u64,
+    /// What the store said when it last refused something of the file, if it did.
+    pub error: Option<Error>,
+}
+
+/// Where names are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Names {
+    /// In the cache.
+    Cached,
+    /// In the store too, if they are not in the cache.
+    Stored,
+}
+
+impl Unwritten {
+    /// The path with a slash in front, with what a terminal could take for a command escaped; the number of
+    /// the inode where no path is known.
+    pub fn place(&self) -> String {
+        match &self.path {
+            Some(path) => format!("/{}", escaped(path)),
+            None => format!("inode {}", self.number),
+        }
+    }
+}
+
+impl fmt::Display for Unwritten {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {} bytes", self.place(), self.bytes)?;
+        self.error.as_ref().map_or(Ok(()), |error| write!(out, ": {error}"))
+    }
+}
+
+/// `bytes` as one line of text.
+fn escaped(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut line = String::with_capacity(text.len());
+    for sign in text.chars() {
+        match sign.is_control() {
+            true => line.extend(sign.escape_default()),
+            false => line.push(sign),
+        }
+    }
+    line
+}
+
+impl Vfs {
+    /// Which files the store lacks something of, named by what is cached: never waits for the store.
+    pub fn unwritten(&self) -> Vec<Unwritten> {
+        self.core.unwritten(Names::Cached)
+    }
+
+    /// The end of a file system: brings everything to the store, as far as that takes it, and drops the rest,
+    /// which is returned. What removed files held is dropped before, so that their space is free for others.
+    /// From then on nothing is written back in the background. Blocks.
+    ///
+    /// Dropping a [`Vfs`] does the same and names in the log what is lost.
+    pub fn end(&self) -> Vec<Unwritten> {
+        self.core.end_pages()
+    }
+}
+
+impl Core {
+    /// Which files the store lacks something of.
+    pub(crate) fn unwritten(&self, names: Names) -> Vec<Unwritten> {
+        let files = self.pages.files().into_iter();
+        let files = files.filter_map(|file| Some((file.unwritten_bytes()?, file)));
+        let files: Vec<_> = files.collect();
+        if files.is_empty() {
+            return Vec::new();
+        }
+        let wanted = files.iter().map(|(_, file)| file.inode).collect();
+        let mut places = Places::of(self, wanted, names);
+        let tell = |(bytes, file): (u64, Arc<FilePages>)| {
+            let node = self.inodes.peek(file.inode);
+            Unwritten {
+                path: node.as_ref().and_then(|node| places.path(node)),
+                number: node.map_or(file.inode.0, |node| node.number()),
+                bytes,
+                error: file.errors.last(),
+            }
+        };
+        let mut told: Vec<_> = files.into_iter().map(tell).collect();
+        told.sort_by(|one, other| (&one.path, one.number).cmp(&(&other.path, other.number)));
+        told
+    }
+
+    /// Where one file is, for a warning: asks the store nothing.
+    pub(crate) fn place_of(&self, inode: InodeId) -> String {
+        let node = self.inodes.peek(inode);
+        let mut places = Places::of(self, HashSet::from([inode]), Names::Cached);
+        let path = node.as_ref().and_then(|node| places.path(node));
+        let number = node.map_or(inode.0, |node| node.number());
+        Unwritten { path, number, bytes: 0, error: None }.place()
+    }
+}
+
+/// Names of files, and of the directories that lead to them.
+struct Places<'a> {
+    core: &'a Core,
+    /// By inode: its directory, and what it is called there.
+    links: HashMap<InodeId, (InodeId, Box<[u8]>)>,
+    names: Names,
+}
+
+impl<'a> Places<'a> {
+    fn of(core: &'a Core, wanted: HashSet<InodeId>, names: Names) -> Self {
+        let mut places = Self { core, links: HashMap::new(), names };
+        places.collect(&wanted);
+        places
+    }
+
+    fn collect(&mut self, wanted: &HashSet<InodeId>) {
+        let mut at = 0;
+        while at < self.core.names.buckets() {
+            let links = &mut self.links;
+            self.core.names.visit((at, BUCKETS), |entry| {
+                let Some(inode) = entry.value().inode() else { return };
+                if !inode.is_directory() && !wanted.contains(&inode.id) {
+                    return;
+                }
+                let parent = InodeId(entry.parent());
+                // Of several names the one where it was last found.
+                if !links.contains_key(&inode.id) || inode.home() == Some(parent) {
+                    links.insert(inode.id, (parent, entry.name().into()));
+                }
+            });
+            at += BUCKETS;
+            std::thread::yield_now();
+        }
+    }
+
+    /// The path of `node` from the root on.
+    fn path(&mut self, node: &Node) -> Option<Vec<u8>> {
+        let (mut names, mut at) = (Vec::new(), node.clone());
+        while at.id() != InodeId::ROOT {
+            if names.len() > DEPTH_MAX || at.inode.home() == Some(NOWHERE) {
+                return None;
+            }
+            let (parent, name) = match self.links.get(&at.id()) {
+                Some((parent, name)) => (*parent, name.clone()),
+                None => self.ask(&at)?,
+            };
+            names.push(name);
+            at = match parent {
+                InodeId::ROOT => break,
+                parent => self.core.inodes.peek(parent)?,
+            };
+        }
+        names.reverse();
+        Some(names.join(&b'/'))
+    }
+
+    /// The directory of `node` and what it is called there, by the store.
+    fn ask(&mut self, node: &Node) -> Option<(InodeId, Box<[u8]>)> {
+        let parent = node.inode.home().filter(|_| self.names == Names::Stored)?;
+        let mut search = Search::new(node);
+        let mut from = Cookie::default();
+        loop {
+            let backend = self.core.backend();
+            let list = || backend.list(FileRef::unopened(parent), from, &mut search);
+            // A store that fails here, as it did before, leaves the file without a name.
+            let listed = catch_unwind(AssertUnwindSafe(list)).ok()?;
+            for taken in std::mem::take(&mut search.taken) {
+                backend.forget(taken, 1);
+            }
+            listed.ok()?;
+            if let Some(name) = search.found {
+                self.links.insert(node.id(), (parent, name.clone()));
+                return Some((parent, name));
+            }
+            if std::mem::take(&mut search.seen) < BATCH {
+                return None;
+            }
+            from = search.next;
+        }
+    }
+}
+
+/// Looks for an object in a directory, by its number.
+struct Search {
+    number: u64,
+    kind: FileKind,
+    found: Option<Box<[u8]>>,
+    /// Entries of this batch.
+    seen: usize,
+    /// Of them, those that the store counts a reference for.
+    taken: Vec<InodeId>,
+    next: Cookie,
+}
+
+impl Search {
+    fn new(node: &Node) -> Self {
+        let (number, kind) = (node.number(), node.kind());
+        Self { number, kind, found: None, seen: 0, taken: Vec::new(), next: Cookie::default() }
+    }
+}
+
+impl Listing for Search {
+    fn add_name(&mut self, name: Name<'_>, next: Cookie, number: u64, kind: FileKind) -> bool {
+        if self.found.is_some() || self.seen >= BATCH {
+            return false;
+        }
+        self.seen += 1;
+        self.next = next;
+        if (number, kind) == (self.number, self.kind) {
+            self.found = Some(name.as_bytes().into());
+        }
+        true
+    }
+
+    fn add_entry(&mut self, name: Name<'_>, next: Cookie, entry: Entry) -> bool {
+        let Attributes { number, kind, .. } = entry.attributes;
+        let took = self.add_name(name, next, number, kind);
+        if took {
+            self.taken.push(entry.inode);
+        }
+        took
+    }
+
+    fn wants_attributes(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,100 @@
+//! What a store does not take: named by path, at the end and before.
+//!
+//! A first-time user's daemon wrote "inode 147: cannot write back" into its log, and nothing in the program could say
+//! which file that was.
+
+use std::sync::Arc;
+use std::time::Duration;
+use uvfs_backends::hostile::{Call, Fault, Moment, On, Plan};
+use uvfs_tests::paged::{Kind, assert_references_come_back, stored};
+use uvfs_tests::{Hostile, Watchdog, root};
+use uvfs_vfs::backend::RenameMode;
+use uvfs_vfs::{Error, OpenOptions, Opens, Vfs, VfsConfig};
+
+/// A file system that writes back when it is asked to, and its store.
+fn scene(kind: Kind) -> (Arc<Vfs>, Hostile) {
+    let store = kind.store();
+    let write_back_delay = Duration::from_secs(3600);
+    let (vfs, _) = kind.mount(&store, VfsConfig { write_back_delay, ..VfsConfig::default() });
+    (vfs, store)
+}
+
+fn refuse_writes(store: &Hostile) {
+    store
+        .follow(Plan::new().when(On::call(Call::Write), Fault::Fail(Moment::Before, libc::ENOSPC)));
+}
+
+/// Writes without closing: nothing is brought to the store.
+fn write(vfs: &Arc<Vfs>, path: &str, bytes: usize) -> uvfs_vfs::File {
+    let file = root(vfs).open(path, OpenOptions::write().create(0o600)).expect(path);
+    file.write_at(0, &vec![7; bytes]).expect("the cache has room");
+    file
+}
+
+/// Paths, bytes and what the store said.
+fn told(files: Vec<uvfs_vfs::Unwritten>) -> Vec<String> {
+    files.iter().map(ToString::to_string).collect()
+}
+
+fn kinds() -> [Kind; 2] {
+    [Kind::sole(Opens::Stateless), Kind::sole(Opens::Tracked)]
+}
+
+#[test]
+fn what_was_lost_is_named_by_path_at_the_end() {
+    let _dog = Watchdog::new(Duration::from_secs(120));
+    for kind in kinds() {
+        let (vfs, store) = scene(kind);
+        let top = root(&vfs);
+        top.create_directory("a", 0o700).unwrap();
+        top.create_directory("a/b", 0o700).unwrap();
+        let files = [write(&vfs, "a/b/x", 5000), write(&vfs, "y\n", 10), write(&vfs, "gone", 10)];
+        top.rename("a/b", "a/c", RenameMode::Replace).unwrap();
+        top.remove_file("gone").unwrap();
+        let before = told(vfs.unwritten());
+        assert!(before.contains(&"/a/c/x: 5000 bytes".to_string()), "{kind:?}: {before:?}");
+        refuse_writes(&store);
+        drop(files);
+        let lost = vfs.end();
+        assert!(lost.iter().all(|file| matches!(file.error, Some(Error::NoSpace))), "{lost:?}");
+        let full = std::io::Error::from_raw_os_error(libc::ENOSPC);
+        let expected = [format!("/a/c/x: 5000 bytes: {full}"), format!("/y\\n: 10 bytes: {full}")];
+        assert_eq!(told(lost), expected, "{kind:?}: not what was removed");
+        assert_eq!(told(vfs.end()), [""; 0], "{kind:?}: once");
+    }
+}
+
+/// Names are forgotten long before what was written is given up.
+#[test]
+fn a_name_that_is_not_cached_any_more_is_found_in_the_store() {
+    let _dog = Watchdog::new(Duration::from_secs(120));
+    for kind in kinds() {
+        let (vfs, store) = scene(kind);
+        let top = root(&vfs);
+        top.create_directory("a", 0o700).unwrap();
+        for at in 0..3000 {
+            top.write_file(format!("a/{at:04}"), b"").unwrap();
+        }
+        let file = write(&vfs, "a/x", 5000);
+        refuse_writes(&store);
+        drop(file);
+        vfs.forget_unused();
+        let lost: Vec<_> = vfs.end().into_iter().filter_map(|file| file.path).collect();
+        assert_eq!(lost, [b"a/x".to_vec()], "{kind:?}");
+        // Of those, too, that the search was given.
+        assert_references_come_back(&vfs, &store);
+    }
+}
+
+#[test]
+fn a_store_that_takes_everything_loses_nothing() {
+    let _dog = Watchdog::new(Duration::from_secs(120));
+    for kind in kinds() {
+        let (vfs, store) = scene(kind);
+        let file = write(&vfs, "x", 5000);
+        assert_eq!(told(vfs.unwritten()), ["/x: 5000 bytes"], "{kind:?}");
+        drop(file);
+        assert_eq!(told(vfs.end()), [""; 0], "{kind:?}");
+        assert_eq!(stored(&store, "x"), vec![7; 5000], "{kind:?}");
+    }
+}
