@@ -5,13 +5,14 @@
 //! enough for everything would not pass. The last test prints a seed (`UVFS_SEED` replays it).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uvfs_backends::hostile::{Call, HostileBackend, Plan};
 use uvfs_tests::paged::assert_references_come_back;
 use uvfs_tests::{Hostile, Numbers, Watchdog, hostile, root, seed, vfs_over, with_room};
 use uvfs_vfs::{
     CachePolicy, Caller, Directory, Error, Name, NewKind, NewNode, OpenOptions, POLICIES_MAX,
-    PageCaching, RenameMode, SetAttributes, Statistics, Vfs, VfsConfig, XattrMode,
+    PageCaching, RenameMode, SetAttributes, Statistics, USER_POLICIES_MAX, Vfs, VfsConfig,
+    XattrMode,
 };
 
 const XATTR: &[u8] = b"user.uvfs.cache";
@@ -704,5 +705,96 @@ fn files_to_be_kept_that_were_read_leave_room() {
     let missed = ask();
     assert!(missed < 30, "{missed} of 300, with {:?}", scene.statistics().policies);
     drop((used, kept));
+    scene.end();
+}
+
+/// A review: 4,096 directories of one user filled the table of marks for all, root included, and a loop of two
+/// `setfattr` made every directory of every user ask above at each lookup.
+#[test]
+fn one_users_marks_are_on_that_users_account() {
+    let users = [1000, 1001];
+    let scene = Scene::over(PageCaching::Store, VfsConfig::default(), |top| {
+        for at in 0..=USER_POLICIES_MAX {
+            users.iter().for_each(|user| {
+                top.create_directory(format!("{user}-{at}"), 0o777).unwrap();
+            });
+        }
+        top.create_directory("root", 0o755).unwrap();
+    });
+    let mark = |user: u32, at: usize, value: Option<&str>| {
+        let directory = scene.directory(&format!("{user}-{at}"));
+        let owner = SetAttributes { uid: Some(user), ..SetAttributes::default() };
+        scene
+            .vfs
+            .set_attributes(&Caller::root(), directory.node(), None, &owner)
+            .map(drop)
+            .unwrap();
+        let caller = Caller::new(user, user, &[]);
+        match value {
+            Some(value) => {
+                let value = value.as_bytes();
+                scene.vfs.set_xattr(&caller, directory.node(), XATTR, value, XattrMode::Any)
+            }
+            None => scene.vfs.remove_xattr(&caller, directory.node(), XATTR),
+        }
+    };
+    for at in 0..USER_POLICIES_MAX {
+        mark(1000, at, Some("once")).unwrap();
+    }
+    let refused = mark(1000, USER_POLICIES_MAX, Some("normal"));
+    assert!(matches!(refused, Err(Error::Quota)), "{refused:?}");
+    mark(1000, 0, Some("normal")).expect("another mark for one that has one");
+    mark(1001, 0, Some("once")).expect("another user");
+    scene.mark("root", CachePolicy::Keep);
+    mark(1000, 1, None).unwrap();
+    mark(1000, USER_POLICIES_MAX, Some("once")).expect("one was taken away");
+    // What root marks is root's, whosever it was.
+    scene.mark("1000-2", CachePolicy::Keep);
+    mark(1000, 1, Some("once")).expect("one is on another account now");
+    assert_eq!(scene.statistics().policies.marks, USER_POLICIES_MAX as u64 + 3);
+    scene.end();
+}
+
+/// Each of them went over all that is cached of anybody.
+#[test]
+fn marks_that_are_set_and_taken_away_cost_other_directories_nothing() {
+    let scene = Scene::over(PageCaching::Store, VfsConfig::default(), |top| {
+        for name in ["own", "other"] {
+            top.create_directory(name, 0o777).unwrap();
+            (0..50).for_each(|at| top.write_file(format!("{name}/{at}"), "").unwrap());
+        }
+    });
+    let (own, other) = (scene.directory("own"), scene.directory("other"));
+    let owner = SetAttributes { uid: Some(1000), ..SetAttributes::default() };
+    scene.vfs.set_attributes(&Caller::root(), own.node(), None, &owner).map(drop).unwrap();
+    scene.stat(&other, 50);
+    scene.stat(&own, 50);
+    let began = Instant::now();
+    let before = scene.statistics().policies.passes;
+    let asked = scene.made(Call::Lookup, || {
+        let caller = Caller::new(1000, 1000, &[]);
+        for round in 0..200 {
+            let value: &[u8] = [&b"once"[..], b"normal"][round % 2];
+            scene.vfs.set_xattr(&caller, own.node(), XATTR, value, XattrMode::Any).unwrap();
+            scene.stat(&other, 50);
+        }
+    });
+    assert_eq!(asked, 0, "names that were cached stay so");
+    let passes = scene.statistics().policies.passes - before;
+    let due = 16 + began.elapsed().as_secs() + 1;
+    assert!(passes <= due, "{passes} passes over the caches, {due} were due");
+    assert_eq!(scene.policy("own"), CachePolicy::Normal);
+    // What comes in now is of the class that holds now, told or not.
+    let caller = Caller::new(1000, 1000, &[]);
+    scene.vfs.set_xattr(&caller, own.node(), XATTR, b"once", XattrMode::Any).unwrap();
+    let before = scene.statistics().policies.once_names;
+    scene.top.write_file("own/new", "").unwrap();
+    assert!(scene.statistics().policies.once_names > before);
+    // Root waits for nobody's sake, and leaves nothing untold.
+    scene.mark("own", CachePolicy::Once);
+    scene.mark("own", CachePolicy::Keep);
+    scene.mark("own", None);
+    scene.assert_nothing_counted();
+    drop((own, other));
     scene.end();
 }

@@ -108,6 +108,8 @@ pub struct WalkStatistics {
 pub struct PolicyStatistics {
     /// Marked directories.
     pub marks: u64,
+    /// Times that the caches were gone over because a mark was set, or a directory moved to where another holds.
+    pub passes: u64,
     /// Bytes of names that are to be kept, with the inodes that they lead to.
     pub kept_name_bytes: u64,
     /// Names that are to go first.

@@ -5,7 +5,6 @@ use crate::clean::Clean;
 use crate::inode::CleanTicks;
 use crate::inode::{Inode, Node, Ticket};
 use crate::vfs::Core;
-use uvfs_concurrent::class::Class;
 
 impl Core {
     /// All that is cached below `directory` is out of use (C1).
@@ -61,21 +60,13 @@ impl Core {
                 None => return false,
             }
         }
-        let highest = above.last().map_or(directory, |(node, _)| &node.inode);
-        let mut class = match highest.knows_cleans(now) {
-            true => highest.class(),
-            false => Class::default(),
-        };
         let mut from_above = CleanTicks::default();
         let mut joined = Ticket::default();
         while let Some((node, since)) = above.pop() {
             let ticks = node.inode.cleaned().max(from_above.after(joined));
-            class = node.inode.own_mark().unwrap_or(class);
-            node.inode.learn_class(class, now);
             node.inode.be_cleaned(&self.clock, ticks, now);
             (from_above, joined) = (ticks, since);
         }
-        directory.learn_class(directory.own_mark().unwrap_or(class), now);
         let ticks = directory.cleaned().max(from_above.after(joined));
         directory.be_cleaned(&self.clock, ticks, now);
         true

@@ -680,7 +680,12 @@ impl Inode {
         self.known_rest().map_or(Class::Normal, |rest| rest.policy.class())
     }
 
-    /// Of a directory: `class` holds as of `generation`; comes before [`Inode::be_cleaned`].
+    /// Of a directory: whether its class is that of `generation` of the marks.
+    pub(crate) fn knows_policy(&self, generation: u64) -> bool {
+        generation == 0 || self.known_rest().is_some_and(|rest| rest.policy.knows(generation))
+    }
+
+    /// Of a directory: `class` holds as of `generation` of the marks.
     pub(crate) fn learn_class(&self, class: Class, generation: u64) {
         // Without anything to say about it, it is a normal one.
         if class != Class::Normal || self.known_rest().is_some() {

@@ -66,8 +66,10 @@ impl<'a> NameChange<'a> {
         names: [Option<Name<'a>>; 2],
         knows: impl FnOnce(&dyn Fn(Ticket) -> bool) -> bool,
     ) -> Self {
-        // What comes in is of the class that holds there now.
         core.learn_cleans(&directory.inode);
+        // What comes in is of the class that holds there now.
+        core.tell_classes_late();
+        core.learn_policy(&directory.inode);
         let (entries, knows, complete) = {
             let mut changes = directory.inode.rest().entries.lock();
             let knows = knows(&|ticket| changes.admits(ticket));
@@ -229,6 +231,8 @@ impl Core {
         target: Target<'_>,
         arrival: Arrival,
     ) -> Duration {
+        self.tell_classes_late();
+        self.learn_policy(&directory.inode);
         // An answer from before a cleaning is not kept.
         self.learn_cleans(&directory.inode);
         let changes = directory.inode.rest().entries.lock();

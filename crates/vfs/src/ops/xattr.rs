@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::inode::{Absent, Node};
 use crate::paths::RightsChange;
 use crate::permission::Access;
-use crate::policy::{CachePolicy, XATTR};
+use crate::policy::{Account, CachePolicy, XATTR};
 use crate::vfs::{Core, Vfs};
 use uvfs_concurrent::class::Class;
 
@@ -26,6 +26,14 @@ fn is_policy(node: &Node, name: &[u8]) -> bool {
 /// The names of the attributes that a node has in the caches only.
 fn own_mark(node: &Node) -> Vec<Vec<u8>> {
     node.inode.own_mark().map(|_| XATTR.to_vec()).into_iter().collect()
+}
+
+/// On whose account the marks of `caller` are.
+fn account_of(caller: &Caller) -> Account {
+    match caller.is_privileged() {
+        true => Account::System,
+        false => Account::User(caller.uid),
+    }
 }
 
 impl Vfs {
@@ -89,7 +97,8 @@ impl Vfs {
     /// attribute of the directory. Of anything else it is an attribute as others.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for another value of that; those of xattr(7) and of the store.
+    /// [`Error::Invalid`] for another value of that; [`Error::Quota`] for the mark of a user who has
+    /// [`crate::USER_POLICIES_MAX`]; those of xattr(7) and of the store.
     pub fn set_xattr(
         &self,
         caller: &Caller,
@@ -124,7 +133,7 @@ impl Vfs {
         match (mode, node.inode.own_mark()) {
             (XattrMode::Create, Some(_)) => Err(Error::Exists),
             (XattrMode::Replace, None) => Err(Error::NoAttribute),
-            _ => self.set_policy(node, Some(policy)),
+            _ => self.set_policy_for(account_of(caller), node, Some(policy)),
         }
     }
 
@@ -167,7 +176,7 @@ impl Vfs {
         if is_policy(node, name) {
             let mark = node.inode.own_mark().ok_or(Error::NoAttribute)?;
             self.may_mark(caller, node, CachePolicy::of(mark))?;
-            return self.set_policy(node, None);
+            return self.set_policy_for(account_of(caller), node, None);
         }
         self.changing_xattrs(node, |backend| backend.remove_xattr(caller, node.id(), name))
     }

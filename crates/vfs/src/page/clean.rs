@@ -13,8 +13,8 @@
 //! P4. A file that goes from one directory to another first takes in what was cleaned where it was; what
 //!     was cleaned before where it comes to does not concern it.
 //!
-//! P5. With the cleanings the file learns the class of its directory ([`crate::policy`]), and tells the pages
-//!     that it has. Changed under the lock over `directory`, so that what was learned of a place where the
+//! P5. A file learns the class of its directory ([`crate::policy`]) where it comes to lie there, with cleanings,
+//!     and when a mark is told, and tells the pages that it has. Changed under the lock over `directory`, so that what was learned of a place where the
 //!     file is no more, or at an earlier generation, does not replace what holds.
 //!
 //! # Why
@@ -200,7 +200,7 @@ impl Core {
         let known = pages.directory().or_else(|| self.inodes.peek(pages.home()?));
         let known = known.filter(|directory| self.learn_cleans(&directory.inode));
         if let Some(directory) = known {
-            pages.learn_class(directory.id(), directory.inode.class(), now);
+            self.learn_page_class(pages, &directory);
             let tick = directory.inode.cleaned().pages;
             // ORDERING: Acquire, partner the store below: who is late has nothing to take out.
             if tick > pages.home.emptied.load(Acquire) {
@@ -246,11 +246,21 @@ impl Core {
             // Given back with no lock held: it may be the last hold.
             drop(old);
         }
-        let now = self.cleans.now();
-        if let Some(directory) = pages.directory()
-            && self.learn_cleans(&directory.inode)
-        {
-            pages.learn_class(directory.id(), directory.inode.class(), now);
+        self.learn_page_policy(pages);
+    }
+
+    /// The file takes the class of where it lies (P5).
+    pub(crate) fn learn_page_policy(&self, pages: &FilePages) {
+        let directory = pages.directory().or_else(|| self.inodes.peek(pages.home()?));
+        if let Some(directory) = directory {
+            self.learn_page_class(pages, &directory);
+        }
+    }
+
+    fn learn_page_class(&self, pages: &FilePages, directory: &Node) {
+        let now = self.marks.changes();
+        if let Some(class) = self.learn_policy(&directory.inode) {
+            pages.learn_class(directory.id(), class, now);
         }
     }
 }

@@ -6,13 +6,17 @@
 //!
 //! # Concurrency
 //! Q1. The nearest mark upwards decides. A directory keeps what it was last told ([`PolicyMemo`]), with the
-//!     generation of cleanings for which that was found: whoever asks with a newer generation asks above, as
-//!     for cleanings, and an older answer does not replace a newer one.
+//!     generation of marks for which that was found: whoever brings something into the cache compares it, and
+//!     asks above if a newer one holds; an older answer does not replace a newer one. What is found in the
+//!     cache compares nothing: a mark costs those nothing who live in other directories.
 //! Q2. Who sets a mark stores it first, then advances the generation, then goes once over the names and
-//!     the files, and once more if others have set marks meanwhile: what was cached before is of the new class
-//!     when he returns.
+//!     the files, and once more if others have begun to do so meanwhile: what was cached before is of the new
+//!     class when he returns.
 //! Q3. A directory that moves to another parent advances the generation as well, while there are marks; and
 //!     if its policy is another one there, goes over them, too. A file asks the directory that it comes to.
+//! Q5. Any user can set marks and move directories. For them the caches are gone over a few times at once,
+//!     and then for no more than an eleventh of the time ([`marks`]): what was cached before is told late, by
+//!     whoever brings something in when a pass is due again.
 //! Q4. A class is a hint to who makes room; nothing that is answered depends on it. A name or page that comes
 //!     in at the very moment in which its directory is marked may have the class from before. Bytes are
 //!     counted by the class that a name has, so they are exact all the same.
@@ -28,21 +32,24 @@
 use crate::backend::InodeId;
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Node};
-use crate::lock_order;
 use crate::statistics::PolicyStatistics;
 use crate::vfs::{Core, Vfs};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Instant;
 use uvfs_concurrent::class::Class;
-use uvfs_concurrent::generations::Generation;
-use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::{
-    AtomicU64, AtomicUsize,
+    AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// Directories that can be marked at a time.
+mod marks;
+
+pub use marks::USER_POLICIES_MAX;
+pub(crate) use marks::{Account, Marks};
+
+/// Directories that root can have marked at a time, and all users together.
 pub const POLICIES_MAX: usize = 4096;
 /// The extended attribute that shows and sets the mark of a directory.
 pub(crate) const XATTR: &[u8] = b"user.uvfs.cache";
@@ -119,9 +126,15 @@ impl PolicyMemo {
         Class::from_byte((self.0.load(Relaxed) & 3) as u8)
     }
 
+    /// Whether the class is that of `generation`, or of a newer one.
+    pub(crate) fn knows(&self, generation: u64) -> bool {
+        // ORDERING: Relaxed; it comes with the class, in one word.
+        self.0.load(Relaxed) >> 2 >= generation
+    }
+
     /// `class` holds as of `generation`, unless something newer is known.
     pub(crate) fn learn(&self, class: Class, generation: u64) {
-        // ORDERING: Relaxed; published by `Inode::be_cleaned`, which follows.
+        // ORDERING: Relaxed; the word is all that there is to know.
         self.0.fetch_max(generation << 2 | class as u64, Relaxed);
     }
 }
@@ -139,55 +152,6 @@ impl OwnMark {
     fn set(&self, class: Option<Class>) {
         // ORDERING: Release, partner `get`.
         self.0.store(class.map_or(0, |class| class as u64 + 1), Release);
-    }
-}
-
-/// All marks. Each holds its directory.
-#[derive(Debug)]
-pub(crate) struct Marks {
-    marked: Mutex<HashMap<InodeId, Node>>,
-    count: AtomicUsize,
-    /// Marks set and taken away, and directories moved, so far.
-    changes: Generation,
-}
-
-impl Marks {
-    pub(crate) fn new() -> Self {
-        Self {
-            marked: Mutex::new(&lock_order::POLICIES, HashMap::new()),
-            count: AtomicUsize::new(0),
-            changes: Generation::default(),
-        }
-    }
-
-    /// Whether there may be any.
-    fn any(&self) -> bool {
-        // ORDERING: Relaxed; who moves a directory while the first mark is set did so before (Q4).
-        self.count.load(Relaxed) > 0
-    }
-
-    /// Sets or takes away the mark of `directory`; whether it was another one.
-    fn set(&self, directory: &Node, mark: Option<Class>) -> Result<bool> {
-        let own = &directory.inode.rest().own_mark;
-        let mut marked = self.marked.lock();
-        if own.get() == mark {
-            return Ok(false);
-        }
-        let gone = match mark {
-            Some(_) if marked.contains_key(&directory.id()) => None,
-            Some(_) if marked.len() >= POLICIES_MAX => {
-                return Err(Error::Invalid("no more than 4096 directories can be marked"));
-            }
-            Some(_) => marked.insert(directory.id(), directory.clone()),
-            None => marked.remove(&directory.id()),
-        };
-        own.set(mark);
-        // ORDERING: Relaxed; as in `any`.
-        self.count.store(marked.len(), Relaxed);
-        drop(marked);
-        // Given back with no lock held.
-        drop(gone);
-        Ok(true)
     }
 }
 
@@ -214,6 +178,20 @@ impl Vfs {
     /// [`Error::NotDirectory`]; [`Error::NotFound`] if it was removed; [`Error::Invalid`] if
     /// [`POLICIES_MAX`] directories are marked.
     pub fn set_policy(&self, directory: &Node, policy: Option<CachePolicy>) -> Result<()> {
+        self.set_policy_for(Account::System, directory, policy)
+    }
+
+    /// As [`Vfs::set_policy`], with the mark on `account`. What is cached already may be told of a user's mark
+    /// later (Q5).
+    ///
+    /// # Errors
+    /// [`Error::Quota`] if a user has marked [`USER_POLICIES_MAX`] directories.
+    pub(crate) fn set_policy_for(
+        &self,
+        account: Account,
+        directory: &Node,
+        policy: Option<CachePolicy>,
+    ) -> Result<()> {
         if !directory.is_directory() {
             return Err(Error::NotDirectory);
         }
@@ -221,14 +199,16 @@ impl Vfs {
         if policy.is_some() && directory.inode.is_unlinked() {
             return Err(Error::NotFound);
         }
-        if core.marks.set(directory, policy.map(CachePolicy::class))? {
+        if core.marks.set(directory, policy.map(CachePolicy::class), account)? {
             if policy.is_some() && directory.inode.is_unlinked() {
                 // Removed meanwhile; whoever did may have found no mark.
-                core.marks.set(directory, None)?;
+                core.marks.set(directory, None, account)?;
             }
             core.marks.changes.advance();
-            core.cleans.advance();
-            core.tell_classes();
+            match account {
+                Account::System => core.tell_classes(),
+                Account::User(_) => core.tell_classes_when_due(),
+            }
         }
         Ok(())
     }
@@ -240,13 +220,13 @@ impl Vfs {
             let home = node.inode.home().and_then(|home| self.core.inodes.peek(home));
             return (None, home.map_or(CachePolicy::Normal, |home| self.policy(&home).1));
         }
-        self.core.learn_cleans(&node.inode);
+        self.core.learn_policy(&node.inode);
         (node.inode.own_mark().map(CachePolicy::of), CachePolicy::of(node.inode.class()))
     }
 
     /// Every directory that is marked, in no order.
     pub fn policies(&self) -> Vec<(Node, CachePolicy)> {
-        let marked: Vec<Node> = self.core.marks.marked.lock().values().cloned().collect();
+        let marked = self.core.marks.directories();
         let mark = |node: Node| node.inode.own_mark().map(|class| (node, CachePolicy::of(class)));
         marked.into_iter().filter_map(mark).collect()
     }
@@ -257,8 +237,8 @@ impl Core {
     pub(crate) fn policy_statistics(&self) -> PolicyStatistics {
         let (kept_pages, once_pages) = self.pages.classes();
         PolicyStatistics {
-            // ORDERING: Relaxed; a size.
-            marks: self.marks.count.load(Relaxed) as u64,
+            marks: self.marks.count() as u64,
+            passes: self.marks.passes.now(),
             kept_name_bytes: self.names.kept_bytes() as u64,
             once_names: self.names.once_count() as u64,
             kept_pages,
@@ -269,40 +249,93 @@ impl Core {
     /// The class of what is cached of a directory.
     pub(crate) fn policy_in(&self, directory: InodeId) -> Option<CachePolicy> {
         let node = self.inodes.peek(directory)?;
-        self.learn_cleans(&node.inode).then(|| CachePolicy::of(node.inode.class()))
+        self.learn_policy(&node.inode).map(CachePolicy::of)
+    }
+
+    /// The class of what is cached of `directory`, which knows it afterwards (Q1). `None` if nobody knows
+    /// where the directory is.
+    #[inline]
+    pub(crate) fn learn_policy(&self, directory: &Inode) -> Option<Class> {
+        let now = self.marks.changes.now();
+        match directory.knows_policy(now) {
+            true => Some(directory.class()),
+            false => self.ask_policy_above(directory, now),
+        }
+    }
+
+    /// Goes up to the first directory that knows or is marked, and comes down telling those on the way.
+    #[cold]
+    fn ask_policy_above(&self, directory: &Inode, now: u64) -> Option<Class> {
+        let mut above: Vec<Node> = Vec::new();
+        let class = loop {
+            let highest = above.last().map_or(directory, |node| &node.inode);
+            if let Some(mark) = highest.own_mark() {
+                break mark;
+            }
+            if highest.knows_policy(now) {
+                break highest.class();
+            }
+            match highest.parent() {
+                // Where others move directories about, what is cached of them may be a circle.
+                Some(_) if above.len() > self.inodes.count() => return None,
+                Some(parent) => above.push(parent),
+                None if highest.id == InodeId::ROOT => break Class::default(),
+                None => return None,
+            }
+        };
+        above.iter().for_each(|node| node.inode.learn_class(class, now));
+        directory.learn_class(class, now);
+        Some(class)
     }
 
     /// A directory was removed: its mark goes with it.
     pub(crate) fn forget_mark(&self, directory: &Node) {
         if directory.inode.own_mark().is_some() {
             // It is not below anything any more: nobody has to be told.
-            let _ = self.marks.set(directory, None);
+            let _ = self.marks.set(directory, None, Account::System);
         }
     }
 
     /// A directory came to another parent (Q3).
     pub(crate) fn policy_moved(&self, directory: &Inode) {
-        if !self.marks.any() {
+        if self.marks.count() == 0 {
             return;
         }
         let before = directory.class();
         self.marks.changes.advance();
-        self.cleans.advance();
-        if self.learn_cleans(directory) && directory.class() != before {
+        if self.learn_policy(directory).is_some_and(|class| class != before) {
+            self.tell_classes_when_due();
+        }
+    }
+
+    /// Makes up for a pass that was put off (Q5). Called by who brings something in, with no lock held.
+    #[inline]
+    pub(crate) fn tell_classes_late(&self) {
+        if self.marks.is_late() {
+            self.tell_classes_when_due();
+        }
+    }
+
+    #[cold]
+    fn tell_classes_when_due(&self) {
+        if self.marks.may_pass() {
             self.tell_classes();
         }
     }
 
-    /// Tells names and files whose class is another one now. Of several who set marks or move directories at
-    /// once, the one who ends last has begun after all of them.
+    /// Tells names and files whose class is another one now. Of several who do so at once, the one who ends
+    /// last has begun after all of them.
     fn tell_classes(&self) {
+        let began = Instant::now();
+        self.marks.passes.advance();
         loop {
-            let before = self.marks.changes.now();
+            let before = self.marks.passes.now();
             self.tell_classes_once();
-            if self.marks.changes.now() == before {
-                return;
+            if self.marks.passes.now() == before {
+                break;
             }
         }
+        self.marks.passed(began.elapsed());
     }
 
     /// Goes over all names and files, in steps with no lock held between them.
@@ -324,7 +357,7 @@ impl Core {
             at += BUCKETS;
             std::thread::yield_now();
         }
-        self.pages.files().iter().for_each(|file| self.learn_page_cleans(file));
+        self.pages.files().iter().for_each(|file| self.learn_page_policy(file));
     }
 
     /// Tells the names in some buckets; notes the directories that are not known. Those that are not cached
@@ -364,6 +397,7 @@ mod tests {
     #[test]
     fn an_older_answer_does_not_replace_a_newer_one() {
         let memo = PolicyMemo::default();
+        assert!(memo.knows(0) && !memo.knows(1));
         assert_eq!(memo.class(), Class::Normal);
         memo.learn(Class::Once, 4);
         memo.learn(Class::Normal, 6);
