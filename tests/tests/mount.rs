@@ -8,13 +8,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
 use uvfs_fuse::{Mount, MountOptions, Unmount};
+use uvfs_tests::paged::Kind;
 use uvfs_tests::{
     Hostile, Numbers, Watchdog, assert_references_exact, hostile, inner_snapshot, root, seed,
     snapshot, unmount_idle, vfs_over,
@@ -271,6 +272,35 @@ fn a_panic_amid_a_listing_loses_no_count() {
 
 fn panics() -> Fault {
     Fault::Panic(Moment::Before)
+}
+
+/// Bug: what was dirty of a removed file was tried for ever on a full store. The kernel gives a file back a little after
+/// `unlink` and `close` have returned; then it goes, and a program that makes room finds it.
+#[test]
+fn removed_files_of_a_full_store_go_with_the_kernels_forget() {
+    for first in [true, false] {
+        let shared = Kind { authority: Authority::Shared, ..Kind::sole(Opens::Stateless) };
+        let config = VfsConfig {
+            write_back_delay: Duration::from_secs(3600),
+            ..shared.config(VfsConfig::default())
+        };
+        let Some(mounted) = Mounted::with(shared.store(), config, MountOptions::default()) else {
+            return;
+        };
+        let mut file = fs::File::create(mounted.path("big")).unwrap();
+        let full = Fault::Fail(Moment::Before, libc::ENOSPC);
+        mounted.hostile.follow(Plan::new().when(On::call(Call::Write), full));
+        file.write_all(&[7; 100_000]).unwrap();
+        if first {
+            drop(file);
+            fs::remove_file(mounted.path("big")).unwrap();
+        } else {
+            fs::remove_file(mounted.path("big")).unwrap();
+            drop(file);
+        }
+        assert!(eventually(|| mounted.vfs.statistics().pages.dirty_bytes == 0));
+        mounted.end();
+    }
 }
 
 /// More requests are stuck in the store than there are readers and workers together; what the caches

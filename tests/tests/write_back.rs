@@ -5,10 +5,14 @@
 //! a test waits a little before it goes on; a wait that is too short hides a fault and reports none.
 
 use std::time::Duration;
-use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
-use uvfs_tests::paged::{Kind, assert_references_come_back, stored, until};
-use uvfs_tests::{Watchdog, errno, root};
-use uvfs_vfs::{Caller, OpenMode, OpenOptions, Opens, SyncMode, VfsConfig};
+use uvfs_backends::hostile::{Call, Fault, Gate, HostileBackend, Moment, On, Plan};
+use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
+use uvfs_tests::paged::{Kind, assert_references_come_back, difference, stored, until};
+use uvfs_tests::{Hostile, Watchdog, errno, root};
+use uvfs_vfs::{
+    Authority, Backend, Caller, Directory, InodeId, Name, OpenFile, OpenMode, OpenOptions, Opens,
+    RenameMode, SyncMode, VfsConfig,
+};
 
 const PAGE: usize = 4096;
 
@@ -63,5 +67,228 @@ fn a_failed_fsync_leaves_the_marks_of_another_one() {
         drop((one, other, top));
         assert_references_come_back(&vfs, &store);
         ledger.assert_settled();
+    }
+}
+
+/// The store takes no data any more.
+fn fill(store: &Hostile) {
+    let full = Fault::Fail(Moment::Before, libc::ENOSPC);
+    store.follow(Plan::new().when(On::call(Call::Write), full));
+}
+
+/// Bug: on a full disk the dirty pages of a file that was removed and closed were tried for ever; their open file
+/// held the space that they lacked, so `rm` freed nothing and every file written later ended empty.
+#[test]
+fn what_nobody_can_read_any_more_goes_at_once() {
+    type Way = (&'static str, fn(&Directory, Box<dyn FnOnce()>));
+    let ways: [Way; 3] = [
+        ("closed, then removed", |top, close| {
+            close();
+            top.remove_file("a").unwrap();
+        }),
+        ("removed, then closed", |top, close| {
+            top.remove_file("a").unwrap();
+            close();
+        }),
+        ("replaced by a rename", |top, close| {
+            close();
+            top.rename("b", "a", RenameMode::Replace).unwrap();
+        }),
+    ];
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    for kind in Kind::back() {
+        for (how, way) in ways {
+            let store = kind.store();
+            let (vfs, ledger) = kind.mount(&store, patient());
+            let top = root(&vfs);
+            top.write_file("b", [1; 10]).unwrap();
+            vfs.write_back_all().unwrap();
+            let files =
+                [0, 1].map(|_| top.open("a", OpenOptions::read_write().create(0o644)).unwrap());
+            files[0].write_all_at(0, &[7; 20 * PAGE]).unwrap();
+            fill(&store);
+            assert_eq!(errno(&files[0].sync(SyncMode::All)), libc::ENOSPC);
+            assert_eq!(vfs.statistics().pages.dirty_bytes, 20 * PAGE as u64);
+            way(&top, Box::new(move || drop(files)));
+            let dirty = vfs.statistics().pages.dirty_bytes;
+            assert_eq!(dirty, 0, "{how}, {kind:?}: of a file that is gone");
+            // The store has closed it and knows it no more: without anybody who forgets or writes back.
+            ledger.assert_settled();
+            let referenced = store.outstanding().len();
+            assert!(referenced <= 2, "{how}, {kind:?}: the root, and the other file: {referenced}");
+            assert!(vfs.unwritten().is_empty());
+            drop(top);
+            assert_references_come_back(&vfs, &store);
+        }
+    }
+}
+
+/// A file that is gone here may have a name that was made behind the mount: what was written to it is not lost.
+#[test]
+fn a_name_made_by_others_keeps_what_was_written() {
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    for opens in [Opens::Stateless, Opens::Tracked] {
+        for late in [false, true] {
+            let kind = Kind { authority: Authority::Shared, ..Kind::sole(opens) };
+            let store = kind.store();
+            let (vfs, ledger) = kind.mount(&store, patient());
+            let top = root(&vfs);
+            let file = top.open("a", OpenOptions::read_write().create(0o644)).unwrap();
+            let link = || {
+                let (inner, root) = (store.inner(), InodeId::ROOT);
+                let name = Name::new(b"other").unwrap();
+                let id = file.node().id();
+                let entry = inner.link(&Caller::root(), id, root, name).unwrap();
+                inner.forget(entry.inode, 1);
+            };
+            if !late {
+                file.write_all_at(0, &[7; 3 * PAGE]).unwrap();
+            }
+            link();
+            top.remove_file("a").unwrap();
+            if late {
+                // By now it is believed here that it has no name.
+                file.write_all_at(0, &[7; 3 * PAGE]).unwrap();
+            }
+            drop(file);
+            vfs.write_back_all().unwrap();
+            let there = stored(&store, "other");
+            assert_eq!(difference(&there, &[7; 3 * PAGE]), None, "late: {late}, {kind:?}");
+            drop(top);
+            assert_references_come_back(&vfs, &store);
+            ledger.assert_settled();
+        }
+    }
+}
+
+/// Who is refused for want of space while somebody removes or cuts a file tries again before he tells the error.
+#[test]
+fn space_that_comes_meanwhile_is_used_before_the_error_is_told() {
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    for kind in Kind::all() {
+        for cut in [false, true] {
+            let store = kind.store();
+            let (vfs, ledger) = kind.mount(&store, patient());
+            let top = root(&vfs);
+            top.write_file("other", [1; 10]).unwrap();
+            vfs.write_back_all().unwrap();
+            let file = top.open("a", OpenOptions::read_write().create(0o644)).unwrap();
+            let gate = Gate::new();
+            let first = || On::call(Call::Write).nth(1);
+            let plan = Plan::new().when(first(), Fault::Hold(Moment::Before, gate.clone()));
+            store.follow(plan.when(first(), Fault::Fail(Moment::Before, libc::ENOSPC)));
+            std::thread::scope(|scope| {
+                let writer = scope.spawn(|| {
+                    file.write_all_at(0, &[7; PAGE])?;
+                    file.sync(SyncMode::All)
+                });
+                gate.wait_for(1);
+                match cut {
+                    true => top.open("other", OpenOptions::write()).unwrap().set_size(0).unwrap(),
+                    false => top.remove_file("other").unwrap(),
+                }
+                gate.open();
+                writer.join().unwrap().expect("there is room by then");
+            });
+            assert_eq!(stored(&store, "a"), [7; PAGE]);
+            drop((file, top));
+            assert_references_come_back(&vfs, &store);
+            ledger.assert_settled();
+        }
+    }
+}
+
+/// Bug: a failure of which the writer had been told was told again to a program that wrote to the file much later, and
+/// whose own data had arrived.
+#[test]
+fn an_old_failure_is_not_told_to_who_writes_next() {
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    for kind in Kind::back() {
+        let store = kind.store();
+        let (vfs, ledger) = kind.mount(&store, patient());
+        let top = root(&vfs);
+        let open = || {
+            let file = top.open("a", OpenOptions::read_write().create(0o644)).unwrap();
+            vfs.open(&Caller::root(), file.node(), OpenMode::READ_WRITE).unwrap()
+        };
+        let write = |file: &OpenFile| {
+            let (node, reference) = (file.node(), file.reference());
+            vfs.write(&Caller::root(), node, reference, 0, &[7; 100]).unwrap();
+        };
+        let first = open();
+        write(&first);
+        fill(&store);
+        assert_eq!(errno(&vfs.sync_open(&first, SyncMode::All)), libc::ENOSPC);
+        drop(first);
+        // It is tried once more, in vain.
+        assert!(vfs.write_back_all().is_err());
+        store.behave();
+        let next = open();
+        write(&next);
+        vfs.sync_open(&next, SyncMode::All).expect("what it has written is there");
+        drop((next, top));
+        assert_references_come_back(&vfs, &store);
+        ledger.assert_settled();
+    }
+}
+
+/// What was refused for want of space is tried when some comes, and not after its pause.
+#[test]
+fn what_was_refused_is_tried_again_when_space_comes() {
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    for kind in Kind::back() {
+        let store = kind.store();
+        let (vfs, ledger) = kind.mount(&store, patient());
+        let top = root(&vfs);
+        top.write_file("other", [1; 10]).unwrap();
+        vfs.write_back_all().unwrap();
+        let file = top.open("a", OpenOptions::read_write().create(0o644)).unwrap();
+        file.write_all_at(0, &[7; PAGE]).unwrap();
+        fill(&store);
+        assert_eq!(errno(&file.sync(SyncMode::All)), libc::ENOSPC);
+        store.behave();
+        // Nothing else is due within the hour.
+        top.remove_file("other").unwrap();
+        until(|| vfs.statistics().pages.dirty_bytes == 0);
+        assert_eq!(stored(&store, "a"), [7; PAGE]);
+        drop((file, top));
+        assert_references_come_back(&vfs, &store);
+        ledger.assert_settled();
+    }
+}
+
+/// Bug: the last try at the end of a mount wrote a removed file first, which was still open: the store was full, and
+/// files of some bytes were lost although there was room for them.
+#[test]
+fn the_end_drops_removed_files_first() {
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    for kind in Kind::back() {
+        let config = MemoryConfig { size_bytes: 512 << 10, ..Default::default() };
+        let store = kind.claimed_by(HostileBackend::new(MemoryBackend::new(config).unwrap()));
+        let (vfs, ledger) = kind.mount(&store, patient());
+        let top = root(&vfs);
+        // Many small ones: some come after the large one, in whatever order they are written.
+        let names: Vec<_> = (0..20).map(|at| format!("small-{at}")).collect();
+        let open = |name: &str| {
+            let file = top.open(name, OpenOptions::read_write().create(0o644)).unwrap();
+            vfs.open(&Caller::root(), file.node(), OpenMode::READ_WRITE).unwrap()
+        };
+        let write = |file: &OpenFile, count: usize| {
+            let (node, reference) = (file.node(), file.reference());
+            vfs.write(&Caller::root(), node, reference, 0, &vec![7; count]).unwrap();
+        };
+        let small: Vec<_> = names.iter().map(|name| open(name)).collect();
+        let removed = open("removed");
+        write(&removed, 600 << 10);
+        small.iter().for_each(|file| write(file, 100));
+        top.remove_file("removed").unwrap();
+        let lost = vfs.end();
+        assert!(lost.is_empty(), "{lost:?}");
+        for name in names {
+            assert_eq!(stored(&store, &name), [7; 100], "{name}, {kind:?}");
+        }
+        drop((removed, small, top, vfs));
+        ledger.assert_settled();
+        ledger.assert_alone();
     }
 }

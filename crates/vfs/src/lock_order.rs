@@ -103,6 +103,8 @@ classes! {
     PAGE_BUFFERS = 192, "page-buffers", "buffers for runs of pages that are not in use";
     /// The threads that read ahead and write back.
     PAGE_WORK = 194, "page-work", "what is to be read ahead and written back, and by how many threads";
+    /// Who was refused for want of space.
+    SPACE = 196, "space", "threads that wait for space of the store to come back";
     /// Marked directories.
     POLICIES = 198, "policies", "the directories that are marked to be kept, or to go first";
     /// The listener for changes.

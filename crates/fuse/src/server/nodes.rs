@@ -211,7 +211,8 @@ impl NodeTable {
             aliases.remove(&held.node.id());
         }
         // The hold goes here, with no lock held: it may be the last one.
-        if gone.map(drop).is_some() {
+        if let Some(held) = gone {
+            self.vfs.let_go(held.node);
             self.forgets.tell();
         }
         exact

@@ -219,6 +219,7 @@ impl Directory {
         let victim = vfs.unlink_found(&self.caller, directory, name)?;
         vfs.tell_entry(directory, &last.name);
         vfs.tell_inode(&victim);
+        vfs.let_go(victim);
         Ok(())
     }
 
@@ -273,6 +274,7 @@ impl Directory {
         if step.target.as_ref().is_some_and(Node::is_directory) {
             self.directory_removed();
         }
+        vfs.let_go_replaced(step);
         Ok(())
     }
 

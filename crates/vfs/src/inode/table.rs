@@ -416,6 +416,8 @@ impl InodeTable {
         }
         // Nobody holds it any more, so nobody changes the flag.
         if inode.is_unlinked() {
+            // Before it is no more among those that may give some back.
+            core.space_came();
             self.count_leaving(false);
         }
         Some(Retired { parent: inode.take_parent() })

@@ -9,7 +9,7 @@ use crate::backend::{FileId, FileRef, OpenMode, Opens};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::inode::Node;
-use crate::page::Heard;
+use crate::page::{FilePages, Heard};
 use crate::permission::Access;
 use crate::vfs::{Core, Vfs};
 use std::fmt;
@@ -25,6 +25,20 @@ pub struct OpenFile {
     bypass: bool,
     /// Up to where it was told of errors of writing back.
     heard: Heard,
+    /// Dropped after the hold above.
+    left: Left,
+}
+
+/// When an open file is closed whose name is gone: looks whether anybody can still read what was written.
+#[derive(Default)]
+struct Left(Option<(Arc<Core>, Arc<FilePages>)>);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        if let Some((core, pages)) = &self.0 {
+            core.look_whether_gone(pages);
+        }
+    }
 }
 
 impl Vfs {
@@ -110,7 +124,7 @@ impl OpenFile {
                 pages.opens.opened(file, stored);
             }
         }
-        Self { core, node, file, mode, bypass: false, heard }
+        Self { core, node, file, mode, bypass: false, heard, left: Left::default() }
     }
 
     /// Up to where it was told of errors of writing back.
@@ -154,6 +168,9 @@ impl OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         self.cancel_bypass();
+        if let Some(pages) = self.core.held_back_of_unlinked(&self.node) {
+            self.left.0 = Some((self.core.clone(), pages));
+        }
         if self.file == FileId::NONE {
             return;
         }

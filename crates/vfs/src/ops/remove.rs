@@ -1,6 +1,7 @@
 //! Removing names.
 
 use super::change::NameChange;
+use crate::backend::Authority;
 use crate::caller::{Caller, Checks};
 use crate::error::{Error, Result};
 use crate::inode::Node;
@@ -21,7 +22,7 @@ impl Vfs {
     /// # Errors
     /// [`crate::Error::IsDirectory`], [`crate::Error::Access`], [`crate::Error::NotPermitted`] by the sticky rule.
     pub fn unlink(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<()> {
-        self.unlink_found(caller, parent, name).map(drop)
+        self.unlink_found(caller, parent, name).map(|victim| self.let_go(victim))
     }
 
     /// As [`Vfs::unlink`]; returns the object that lost its name.
@@ -92,7 +93,10 @@ impl Vfs {
     /// what a lookup beside this one learned afterwards: one is then left.
     pub(super) fn lost_a_name(&self, parent: &Node, victim: &Node, names: u32) {
         victim.inode.expire_attributes(&self.core.clock);
-        let unlinked = names <= 1
+        // Others may have made one that was never seen here, and what is held back must not be lost by that.
+        let sure = self.core.capabilities.authority == Authority::Sole
+            || !victim.inode.known_pages().is_some_and(|pages| pages.holds_back());
+        let unlinked = (names <= 1 && sure)
             || victim.is_directory()
             || match self.refresh_node(victim) {
                 Ok(now) => now.links == 0,

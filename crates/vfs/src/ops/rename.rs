@@ -26,7 +26,9 @@ impl Vfs {
         to: (&Node, Name<'_>),
         mode: RenameMode,
     ) -> Result<()> {
-        self.rename_found(caller, from, to, mode).map(drop)
+        let step = self.rename_found(caller, from, to, mode)?;
+        self.let_go_replaced(step);
+        Ok(())
     }
 
     /// As [`Vfs::rename`]; returns the objects concerned.
@@ -80,6 +82,13 @@ impl Vfs {
             [change, _] => drop(change.map(|change| change.settle([old, new]))),
         }
         Ok(step)
+    }
+
+    /// What a rename replaced may have lost its last name.
+    pub(crate) fn let_go_replaced(&self, step: Step) {
+        if let Some(target) = step.target {
+            self.let_go(target);
+        }
     }
 
     fn take_turn(&self) -> Turn<'_> {

@@ -13,16 +13,14 @@
 
 use super::write_back::ALL;
 use super::{FilePages, PAGE};
-use crate::backend::{Authority, FileRef};
 use crate::error::Error;
 use crate::unwritten::{Names, Unwritten};
 use crate::vfs::Core;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
 impl Core {
     /// The end: writes everything back. What could not be written is dropped, and returned.
-    pub(crate) fn end_pages(self: &Arc<Self>) -> Vec<Unwritten> {
+    pub(crate) fn end_pages(&self) -> Vec<Unwritten> {
         drop(self.pages.workers.stop());
         for file in self.pages.all_files() {
             // One that panics does not keep the others from their end.
@@ -42,37 +40,8 @@ impl Core {
             }
         }
         // Dropped with no lock held: some may be the last of their file.
-        let queued = std::mem::take(&mut *self.pages.dirty_files.lock());
-        drop(queued);
+        drop(self.pages.take_queue());
         lost
-    }
-
-    /// Nobody reads a removed file after the end: drops what is dirty of it, and closes it.
-    fn discard_if_removed(&self, file: &Arc<FilePages>) {
-        let Some(node) = file.local().keeps.clone() else { return };
-        if !node.inode.is_unlinked() || self.has_other_names(file) {
-            return;
-        }
-        drop(node);
-        let alone = file.gate.enter_alone();
-        file.drop_range(ALL);
-        drop(alone);
-        let changed = file.untold_change();
-        drop(file.told_change(changed));
-        for open in file.opens.closable(false) {
-            self.backend().close(open);
-        }
-    }
-
-    /// Whether others have given a file another name that was removed here.
-    fn has_other_names(&self, file: &FilePages) -> bool {
-        if self.capabilities.authority == Authority::Sole {
-            return false;
-        }
-        match self.backend().attributes(FileRef::unopened(file.inode)) {
-            Ok(now) => now.links > 0,
-            Err(error) => !matches!(error, Error::Stale | Error::NotFound),
-        }
     }
 
     /// A file could not be written back, in the background: says so, once until it can be written again.

@@ -37,12 +37,13 @@ impl ErrorLog {
         Self(Mutex::new(&lock_order::WRITE_ERRORS, Log::default()))
     }
 
-    /// Writing back failed.
-    pub(crate) fn record(&self, error: &Error) {
+    /// Writing back failed. `again`: of what failed before, with nothing written since. Those who have the file
+    /// open hear of that, too; who opens it next has nothing to do with it, once somebody was told.
+    pub(crate) fn record(&self, error: &Error, again: bool) {
         let mut log = self.0.lock();
         log.count += 1;
         log.errno = error.errno();
-        log.told = false;
+        log.told &= again;
     }
 
     /// How many there were.
@@ -85,7 +86,7 @@ mod tests {
         let log = ErrorLog::new();
         let (one, other) = (log.now(), log.now());
         assert!(log.tell(&one).is_none() && log.last().is_none());
-        log.record(&Error::NoSpace);
+        log.record(&Error::NoSpace, false);
         assert!(matches!(log.tell(&one), Some(Error::NoSpace)));
         assert!(log.tell(&one).is_none());
         let late = log.now();
@@ -95,15 +96,28 @@ mod tests {
     }
 
     #[test]
+    fn the_same_failure_again_is_not_told_to_who_opens_the_file_next() {
+        let log = ErrorLog::new();
+        let one = log.now();
+        log.record(&Error::NoSpace, true);
+        assert!(log.tell(&log.now()).is_some(), "nobody had heard of the first one");
+        log.record(&Error::NoSpace, true);
+        assert!(log.tell(&log.now()).is_none());
+        assert!(log.tell(&one).is_some(), "its writer has it open still");
+        log.record(&Error::NoSpace, false);
+        assert!(log.tell(&log.now()).is_some(), "something else failed");
+    }
+
+    #[test]
     fn an_error_that_nobody_heard_of_waits_for_the_next_open() {
         let log = ErrorLog::new();
-        log.record(&Error::TimedOut);
+        log.record(&Error::TimedOut, false);
         let late = log.now();
         assert!(matches!(log.tell(&late), Some(Error::TimedOut)));
         let later = log.now();
         assert!(log.tell(&later).is_none());
-        log.record(&Error::NoSpace);
-        log.record(&Error::Quota);
+        log.record(&Error::NoSpace, false);
+        log.record(&Error::Quota, false);
         assert!(matches!(log.tell(&later), Some(Error::Quota)));
         assert!(log.tell(&later).is_none(), "two between two calls are told as one");
     }

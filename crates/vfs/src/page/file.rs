@@ -20,6 +20,7 @@ use super::clean::Home;
 use super::errors::{ErrorLog, Heard};
 use super::gate::FileGate;
 use super::opens::Opens;
+use super::space::is_full;
 use super::{PAGE, PageCache};
 use crate::attributes::{Attributes, Timestamp};
 use crate::backend::InodeId;
@@ -98,12 +99,25 @@ pub(super) struct Local {
     pub(super) keeps: Option<Node>,
     /// Since when something is.
     pub(super) since: Option<Instant>,
-    /// The store failed: not before this moment, and how long to wait after the next failure.
-    pub(super) pause: Option<(Instant, Duration)>,
+    /// The store failed: it is left alone for a while.
+    pub(super) pause: Option<Pause>,
+    /// What waits has been tried and failed, and nothing was written since.
+    pub(super) tried: bool,
     /// The log names it as one that the store refuses, since the store last took something of it.
     pub(super) warned: bool,
     /// Waits for the writers-back.
     pub(super) queued: bool,
+}
+
+/// The store refused something of a file, and has taken nothing since.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pause {
+    /// Not before this moment.
+    pub(super) until: Instant,
+    /// How long it lasts.
+    length: Duration,
+    /// There was no space, when so much had come ([`super::space`]): it ends when more comes.
+    pub(super) for_space: Option<u64>,
 }
 
 /// By what a change of a file's content shows.
@@ -264,6 +278,7 @@ impl FilePages {
         local.writers -= 1;
         local.unwritten += dirtied as i64;
         local.stated &= changed.is_none();
+        local.tried &= changed.is_none();
         local.changed = changed.or(local.changed);
         let nothing = local.is_settled() && local.changed.is_none();
         // Dropped with no lock held: it may be the last hold.
@@ -289,10 +304,23 @@ impl FilePages {
     }
 
     /// The store failed: leave it alone for a while.
-    pub(super) fn failed(&self) {
+    pub(super) fn failed(&self, error: &Error) {
+        let for_space = is_full(error).then(|| self.cache.space.freed());
         let mut local = self.local();
-        let pause = local.pause.map_or(PAUSE_MIN, |(_, last)| (last * 2).min(PAUSE_MAX));
-        local.pause = Some((Instant::now() + pause, pause));
+        let length = local.pause.map_or(PAUSE_MIN, |last| (last.length * 2).min(PAUSE_MAX));
+        local.pause = Some(Pause { until: Instant::now() + length, length, for_space });
+        local.tried = true;
+        drop(local);
+        if for_space.is_some() {
+            self.cache.space.was_refused();
+        }
+    }
+
+    /// What waits is to be written at once.
+    pub(super) fn be_due(&self) {
+        let mut local = self.local();
+        local.since = None;
+        local.pause = None;
     }
 
     /// What the store said when it last refused something, if it has not taken anything since.

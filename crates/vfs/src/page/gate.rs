@@ -94,6 +94,18 @@ impl FileGate {
     }
 }
 
+impl FileGate {
+    /// As [`FileGate::enter_alone`], if nobody is inside now or was promised to come in next.
+    pub(crate) fn try_enter_alone(&self) -> Option<Alone<'_>> {
+        let mut state = self.state.lock();
+        if state.alone || state.inside > 0 || state.let_in > 0 {
+            return None;
+        }
+        state.alone = true;
+        Some(Alone(self))
+    }
+}
+
 impl<'a> Inside<'a> {
     /// Waits until nobody else moves the end of the file.
     pub(crate) fn extend(&self) -> Extending<'a> {

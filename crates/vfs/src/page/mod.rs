@@ -45,9 +45,11 @@ mod ending;
 mod errors;
 mod file;
 mod gate;
+mod gone;
 mod opens;
 mod read;
 mod reclaim;
+mod space;
 mod workers;
 mod write;
 mod write_back;
@@ -56,6 +58,7 @@ pub(crate) use errors::Heard;
 pub(crate) use file::FilePages;
 use gate::Alone;
 use opens::Borrowed;
+use space::Space;
 pub(crate) use write::Place;
 
 use crate::backend::InodeId;
@@ -109,6 +112,7 @@ pub(crate) struct PageCache {
     /// Bytes of buffers, in use and not.
     buffer_bytes: AtomicU64,
     workers: Workers,
+    space: Space,
     counters: Counters,
 }
 
@@ -172,6 +176,7 @@ impl PageCache {
             buffers: Mutex::new(&lock_order::PAGE_BUFFERS, Vec::new()),
             buffer_bytes: AtomicU64::new(0),
             workers: Workers::new(),
+            space: Space::new(),
             counters: Counters::default(),
         })
     }

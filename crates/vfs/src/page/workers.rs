@@ -91,6 +91,16 @@ impl Workers {
         self.work.notify_one();
     }
 
+    /// What waits to be written back is looked at now. For what waits already: then a thread waits, too.
+    pub(super) fn hasten(&self) {
+        let mut state = self.state.lock();
+        if state.due.is_some() {
+            state.due = Some(Instant::now());
+            drop(state);
+            self.work.notify_one();
+        }
+    }
+
     /// Too much is dirty: writes back at once, until [`Workers::end_hurry`].
     pub(super) fn hurry(&self, core: &Arc<Core>) {
         // ORDERING: Relaxed, both; who is not heard now is heard with the next write.

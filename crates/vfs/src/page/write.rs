@@ -286,10 +286,10 @@ impl Core {
         let _attributes = AttributeChange::begin(self, node);
         // Dropped on failure and on panic: nobody knows what the store has then.
         let doubt = Doubt(pages, place, data.len());
-        let count = match place {
-            Place::At(offset) => self.backend().write(caller, file, offset, data)?,
-            Place::End => self.backend().append(caller, file, data)?,
-        };
+        let count = self.with_space(|| match place {
+            Place::At(offset) => self.backend().write(caller, file, offset, data),
+            Place::End => self.backend().append(caller, file, data),
+        })?;
         let count = self.believed("write", file, count, data.len())?;
         let size = pages.size();
         let sole = self.capabilities.authority == Authority::Sole;
@@ -417,6 +417,7 @@ impl Core {
         std::mem::forget(doubt);
         pages.cut(size);
         pages.set_change(given.mtime);
+        self.space_came();
         Ok(given)
     }
 }

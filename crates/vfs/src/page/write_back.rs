@@ -22,8 +22,8 @@
 //! In index order and large runs, because every store is slow per request. `fsync` marks what is dirty
 //! when it begins ([`Tag::ToWrite`]) and is done when that is written, whatever is written meanwhile (as
 //! Linux `tag_pages_for_writeback`). Errors are told once per open file and the pages stay: a store that
-//! was full a moment ago may not be now. Weakness: a store that never recovers keeps the dirty pages in
-//! memory until the end, where they are named in the log.
+//! was full a moment ago may not be now. What nobody can read any more is not tried again ([`super::gone`]).
+//! Weakness: a store that never recovers keeps the dirty pages in memory until the end ([`super::ending`]).
 
 use super::file::FilePages;
 use super::{Alone, Borrowed, Heard, PAGE, PageCache};
@@ -33,6 +33,7 @@ use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::ops::AttributeChange;
 use crate::vfs::Core;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -59,6 +60,12 @@ impl Core {
     pub(super) fn write_out(&self, pages: &FilePages) -> Result<()> {
         let _inside = pages.gate.enter();
         self.write_marked(pages, FAILURES_MAX)
+    }
+
+    /// As [`Core::write_out`], for the last tries: every run is tried, and what failed once more.
+    pub(super) fn write_every_run(&self, pages: &FilePages) -> Result<()> {
+        let _inside = pages.gate.enter();
+        self.write_marked(pages, usize::MAX).or_else(|_| self.write_marked(pages, usize::MAX))
     }
 
     /// As [`Core::write_out`] for the whole file, by who is alone; then nothing is held back.
@@ -157,14 +164,16 @@ impl Core {
         let writer = Writer::find(self, pages)?;
         self.look_for_others(pages, writer.file());
         let mut done = 0;
-        while done < data.len() {
-            let at = offset + done as u64;
-            let rest = &data[done..];
-            match self.backend().write(&Caller::root(), writer.file(), at, rest)? {
-                0 => return Err(Error::NoSpace),
-                count => done += self.believed("write", writer.file(), count, rest.len())?,
+        self.with_space(|| {
+            while done < data.len() {
+                let (at, rest) = (offset + done as u64, &data[done..]);
+                match self.backend().write(&Caller::root(), writer.file(), at, rest)? {
+                    0 => return Err(Error::NoSpace),
+                    count => done += self.believed("write", writer.file(), count, rest.len())?,
+                }
             }
-        }
+            Ok(())
+        })?;
         if self.shares_files()
             && let Ok(now) = self.backend().attributes(writer.file())
         {
@@ -218,7 +227,7 @@ impl Core {
                         kept
                     }
                     Err(error @ (Error::Io(_) | Error::TimedOut | Error::Interrupted)) => {
-                        pages.failed();
+                        pages.failed(&error);
                         result = Err(error);
                         None
                     }
@@ -234,7 +243,7 @@ impl Core {
     }
 
     /// Closes what everybody has left and nothing waits for.
-    fn close_left(&self, pages: &FilePages) {
+    pub(super) fn close_left(&self, pages: &FilePages) {
         for file in pages.opens.closable(pages.is_unwritten()) {
             self.backend().close(file);
         }
@@ -289,7 +298,9 @@ impl Core {
     pub(crate) fn leave_pages(&self, pages: &FilePages, file: FileRef, mode: OpenMode) {
         let _leaving = Leaving { core: self, pages, file };
         let shared = self.capabilities.authority == Authority::Shared;
-        if shared && mode.write && pages.holds_back() {
+        // One without a name is written when it is due, if somebody still has it then.
+        let named = !pages.local().keeps.as_ref().is_some_and(|node| node.inode.is_unlinked());
+        if shared && mode.write && named && pages.holds_back() {
             // What goes wrong is told to who has the file open still, or opens it next.
             if self.write_out(pages).is_ok() {
                 drop(self.settle(pages));
@@ -331,6 +342,7 @@ impl Core {
                 continue;
             }
             if self.discard_if_gone(&file) {
+                cache.unqueue_settled(&file);
                 continue;
             }
             let Some(helping) = Helping::begin(&file) else {
@@ -363,46 +375,18 @@ impl Core {
         next
     }
 
-    /// A file without a name that nobody has open will never be read: its dirty pages go. True if so.
-    fn discard_if_gone(&self, file: &Arc<FilePages>) -> bool {
-        let node = file.local().keeps.clone();
-        // Held by what is dirty and by us alone: nobody can open it again.
-        // Where others change the store, one may give it a name.
-        let gone = self.capabilities.opens == Opens::Tracked
-            && self.capabilities.authority == Authority::Sole
-            && node.is_some_and(|node| node.inode.is_unlinked() && node.inode.racy_holds() <= 2)
-            && !file.opens.any_wanted();
-        if !gone {
-            return false;
-        }
-        let alone = file.gate.enter_alone();
-        file.drop_range(ALL);
-        drop(alone);
-        let changed = file.untold_change();
-        drop(file.told_change(changed));
-        // Nothing is left to be told.
-        let _ = self.settle(file);
-        self.pages.unqueue_settled(file);
-        true
-    }
-
     /// Writes everything back, of all files.
     ///
     /// # Errors
     /// The last one; every file is tried.
     pub(crate) fn sync_all_pages(&self) -> Result<()> {
+        self.discard_all_gone();
         let mut result = Ok(());
         for file in self.pages.all_files() {
             if !file.holds_back() {
                 continue;
             }
-            let written = {
-                let _inside = file.gate.enter();
-                // Every run is tried, and what failed once more.
-                self.write_marked(&file, usize::MAX)
-                    .or_else(|_| self.write_marked(&file, usize::MAX))
-            };
-            if let Err(error) = written.and_then(|()| self.settle(&file)) {
+            if let Err(error) = self.write_every_run(&file).and_then(|()| self.settle(&file)) {
                 result = Err(error);
             }
         }
@@ -421,6 +405,16 @@ impl PageCache {
         // Those first that nobody writes now: their store may be stuck.
         some.sort_by_key(|file| file.local().helpers);
         some
+    }
+
+    /// The files that wait to be written back.
+    pub(super) fn queued_files(&self) -> Vec<Arc<FilePages>> {
+        self.dirty_files.lock().iter().cloned().collect()
+    }
+
+    /// The same, which wait no longer. To be dropped with no lock held.
+    pub(super) fn take_queue(&self) -> VecDeque<Arc<FilePages>> {
+        std::mem::take(&mut *self.dirty_files.lock())
     }
 
     /// Takes a file that holds nothing back out of the queue. False if it does again.
@@ -452,13 +446,21 @@ impl FilePages {
 
     /// When this file is to be written back.
     fn due(&self, now: Instant, delay: Duration, hurry: bool) -> Instant {
-        let local = self.local();
+        let freed = self.cache.space.freed();
+        let mut local = self.local();
+        if let Some(pause) = local.pause
+            && pause.for_space.is_some_and(|then| then != freed)
+        {
+            // Some has come: all of it is tried now.
+            local.since = None;
+            local.pause = None;
+        }
         let ripe = match local.since {
             _ if hurry => now,
             Some(since) => since + delay,
             None => now,
         };
-        local.pause.map_or(ripe, |(until, _)| ripe.max(until))
+        local.pause.map_or(ripe, |pause| ripe.max(pause.until))
     }
 }
 
@@ -607,8 +609,9 @@ impl<'a> WriteRun<'a> {
     /// The store did not take it.
     fn fail(&mut self, error: &Error) {
         // Before the pages can be met as written: who waits for them looks for errors next (W4).
-        self.pages.errors.record(error);
-        self.pages.failed();
+        let again = self.pages.local().tried;
+        self.pages.errors.record(error, again);
+        self.pages.failed(error);
         self.pages.cache.counters.write_errors.hit();
         self.end(Outcome::Again);
     }
