@@ -4,17 +4,20 @@
 //! Maps names to objects. Counts no links, keeps no times, takes no locks.
 //!
 //! A listing goes by *cookie*: a number that an entry gets when its name appears and keeps while
-//! the name is there, from a counter that never goes back.
+//! the name is there, from a counter that never goes back. It goes *down*, from the newest name to the
+//! oldest, as tmpfs does.
 //! D1. `by_cookie` holds exactly the cookies and names of `by_name`.
 //! D2. Replacing what a name means keeps its cookie. So a name that is there throughout a listing
 //!     in several steps is seen exactly once, whatever is created, removed or renamed meanwhile.
+//! D3. What appears after a listing's first step has a cookie above all that the listing still visits.
+//!     So a listing ends, and shows no more than was there when it began, also while every name that
+//!     it shows is renamed away and back.
 //!
 //! # Why
 //! Two indices instead of one sorted by name: a position in an order of names would be a name,
 //! and a cookie has 64 bits. Weakness: the second index costs every entry about 50 bytes.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use uvfs_vfs::{FileKind, InodeId};
 
@@ -88,10 +91,16 @@ impl Directory {
         Some(slot.target)
     }
 
-    /// Up to `count` entries after `cookie`, in order.
-    pub(super) fn after(&self, cookie: u64, count: usize) -> Vec<Listed> {
-        let rest = self.by_cookie.range((Excluded(cookie), Unbounded));
-        rest.take(count)
+    /// Up to `count` entries older than the one with `cookie`, newest first; 0 is before the newest. A
+    /// number that no entry has had is behind the oldest: there is nothing.
+    pub(super) fn below(&self, cookie: u64, count: usize) -> Vec<Listed> {
+        let rest = match cookie {
+            0 => self.by_cookie.range(..),
+            cookie if cookie <= self.last_cookie => self.by_cookie.range(..cookie),
+            _ => return Vec::new(),
+        };
+        rest.rev()
+            .take(count)
             .filter_map(|(&cookie, name)| {
                 let target = self.by_name.get(name)?.target;
                 Some(Listed { cookie, name: name.clone(), target })
@@ -124,23 +133,56 @@ mod tests {
         for (at, name) in [b"a", b"b", b"c", b"d"].into_iter().enumerate() {
             assert_eq!(directory.put(name, file(at as u64)), None);
         }
-        let first = directory.after(0, 2);
-        assert_eq!(names(&first), [b"a", b"b"]);
-        directory.remove(b"a");
-        directory.remove(b"c");
-        directory.put(b"a", file(8));
-        assert_eq!(directory.put(b"d", file(9)), Some(file(3)), "replaced in place");
-        let second = directory.after(first[1].cookie, 10);
-        assert_eq!(names(&second), [b"d", b"a"], "d once and at its place, the new a later");
+        let first = directory.below(0, 2);
+        assert_eq!(names(&first), [b"d", b"c"]);
+        directory.remove(b"d");
+        directory.remove(b"b");
+        directory.put(b"d", file(8));
+        assert_eq!(directory.put(b"a", file(9)), Some(file(0)), "replaced in place");
+        let second = directory.below(first[1].cookie, 10);
+        assert_eq!(
+            names(&second),
+            [b"a"],
+            "a once and at its place, the new d in the next listing"
+        );
         assert_eq!(second[0].target, file(9));
-        assert!(directory.after(second[1].cookie, 10).is_empty());
+        assert!(directory.below(second[0].cookie, 10).is_empty());
+        assert_eq!(names(&directory.below(0, 10)), [b"d", b"c", b"a"]);
+        assert!(directory.below(i64::MAX as u64, 10).is_empty(), "a mark for the end");
+    }
+
+    /// xfstests generic/736 renamed each entry away and back while it read the directory, and met
+    /// 15,000 entries and more where there were 5,000: each came back with a cookie still to come.
+    #[test]
+    fn a_listing_ends_while_all_that_it_shows_is_renamed_away_and_back() {
+        let mut directory = Directory::default();
+        for at in 0..1000u32 {
+            directory.put(&at.to_le_bytes(), file(u64::from(at)));
+        }
+        let (mut seen, mut position) = (Vec::new(), 0);
+        loop {
+            let batch = directory.below(position, 7);
+            let Some(last) = batch.last() else { break };
+            position = last.cookie;
+            for listed in &batch {
+                seen.push(listed.name.to_vec());
+                let target = directory.remove(&listed.name).expect("listed");
+                directory.put(b"away", target);
+                directory.remove(b"away");
+                directory.put(&listed.name, target);
+            }
+            assert!(seen.len() <= 1000, "more than there were");
+        }
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), 1000, "each once");
     }
 
     #[test]
     fn an_entry_is_found_again_only_as_itself() {
         let mut directory = Directory::default();
         directory.put(b"a", file(1));
-        let listed = directory.after(0, 1).remove(0);
+        let listed = directory.below(0, 1).remove(0);
         directory.put(b"a", file(2));
         assert_eq!(directory.again(&listed), Some(file(2)));
         directory.remove(b"a");

@@ -40,10 +40,10 @@ mod table;
 mod tests;
 mod xattrs;
 
-use budget::{Budget, INODE_BYTES};
+use budget::{Budget, ENTRY_BYTES, INODE_BYTES};
 use data::WriteAt;
 use node::{Content, Node};
-use pages::PAGE_BYTES;
+use pages::{PAGE_BYTES, pages_within};
 use std::fmt;
 use std::sync::Arc;
 use table::Table;
@@ -298,7 +298,8 @@ impl Backend for MemoryBackend {
         self.drop_xattr(inode, name)
     }
 
-    /// Free files are those that both limits have room for.
+    /// Free files are those that both limits have room for. Available blocks are fewer than free ones: a
+    /// new file that is as large as they say takes space beside its pages, too.
     fn totals(&self) -> Result<Totals> {
         let free = self.budget.bytes_max().saturating_sub(self.budget.racy_bytes());
         let inodes = self.budget.inodes_max();
@@ -307,7 +308,7 @@ impl Backend for MemoryBackend {
             block_size: PAGE_BYTES as u32,
             blocks: self.budget.bytes_max() / PAGE_BYTES,
             blocks_free: free / PAGE_BYTES,
-            blocks_available: free / PAGE_BYTES,
+            blocks_available: pages_within(free.saturating_sub(INODE_BYTES + ENTRY_BYTES)),
             files: inodes,
             files_free: inodes_free.min(free / INODE_BYTES),
             name_max: uvfs_vfs::NAME_MAX as u32,

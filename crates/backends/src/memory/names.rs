@@ -221,7 +221,7 @@ impl MemoryBackend {
         directory.accessed(directory.state.read());
         let mut position = from.0;
         loop {
-            let batch = directory.state.read().directory()?.after(position, LIST_BATCH);
+            let batch = directory.state.read().directory()?.below(position, LIST_BATCH);
             let Some(last) = batch.last() else { return Ok(()) };
             position = last.cookie;
             for listed in &batch {

@@ -31,6 +31,12 @@ pub(super) const CHUNK_BYTES: u64 = CHUNK_PAGES * PAGE_BYTES;
 /// Cost of a chunk beside its pages: the chunk and its place in the map.
 pub(super) const CHUNK_COST: u64 = 640;
 
+/// How many pages one file can have for `bytes`, from its start on without a hole.
+pub(super) fn pages_within(bytes: u64) -> u64 {
+    let whole = CHUNK_BYTES + CHUNK_COST;
+    bytes / whole * CHUNK_PAGES + (bytes % whole).saturating_sub(CHUNK_COST) / PAGE_BYTES
+}
+
 type Page = Box<[u8; PAGE]>;
 
 /// Pages that were taken out of a file. Dropped by the caller after its locks, as giving a large

@@ -1,6 +1,6 @@
 //! Open files of the kernel, by file handle.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_concurrent::shard::Shards;
@@ -38,6 +38,17 @@ impl FileTable {
 
     pub(crate) fn count(&self) -> u64 {
         self.shards.iter().map(|shard| shard.lock().len() as u64).sum()
+    }
+
+    /// How many removed objects are still open.
+    pub(crate) fn removed(&self) -> usize {
+        let mut nodes = HashSet::new();
+        for shard in self.shards.iter() {
+            let files = shard.lock();
+            let removed = files.values().filter(|file| file.node().is_unlinked());
+            nodes.extend(removed.map(|file| file.node().id()));
+        }
+        nodes.len()
     }
 
     pub(crate) fn clear(&self) {

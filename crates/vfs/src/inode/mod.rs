@@ -833,6 +833,11 @@ impl Node {
     pub fn is_directory(&self) -> bool {
         self.inode.is_directory()
     }
+
+    /// Whether its last name is known to be gone.
+    pub fn is_unlinked(&self) -> bool {
+        self.inode.is_unlinked()
+    }
 }
 
 impl PartialEq for Node {

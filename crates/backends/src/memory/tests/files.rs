@@ -49,6 +49,24 @@ fn sizes_end_at_the_largest_signed_offset() {
     assert_eq!(memory.resize(file, 1).unwrap().blocks, 0);
 }
 
+/// xfstests generic/103: `fallocate` of what `df` had promised was refused, since the promise left out
+/// what a file takes beside its pages.
+#[test]
+fn a_new_file_can_have_all_that_is_available() {
+    let mut sizes = Random::new(7);
+    for _ in 0..40 {
+        let size = (1 << 20) + sizes.below(64 << 20);
+        let memory = backend(size);
+        let first = memory.file("first");
+        memory.put(first, 0, &vec![1; sizes.below(1 << 20) as usize]).unwrap();
+        let available = memory.totals().unwrap().blocks_available * PAGE_BYTES;
+        let file = FileRef::unopened(memory.file("second"));
+        memory.allocate(file, AllocateMode::Extend, 0, available).unwrap();
+        let left = memory.totals().unwrap().blocks_available;
+        assert!(left < 4, "{left} blocks of {size} bytes were kept back");
+    }
+}
+
 #[test]
 fn a_full_file_system_cuts_a_write_short_and_then_refuses() {
     let memory = backend(1 << 20);
