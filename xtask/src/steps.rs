@@ -47,7 +47,7 @@ pub(crate) fn tidy() -> Result<(), String> {
 /// The loom models, in a target directory of their own: `--cfg loom` would rebuild everything else.
 pub(crate) fn model() -> Result<(), String> {
     let mut models = cargo();
-    models.args(["test", "-p", "uvfs-concurrent", "--lib", "--release", "models"]);
+    models.args(["test", "-p", "uvfs-concurrent", "--lib", "--profile", "model", "models"]);
     models.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
     models.env("LOOM_MAX_PREEMPTIONS", "3");
     step(&mut models)
