@@ -291,6 +291,7 @@ mod tests {
             file_system: mountinfo::FILE_SYSTEM_TYPE.into(),
             source: "memory:".into(),
             owner_uid: 0,
+            owner_gid: 0,
         };
         let check = |alive| {
             mountpoint(&base, Contents::MayBeHidden, std::slice::from_ref(&mount), |_| alive)

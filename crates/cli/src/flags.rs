@@ -79,6 +79,12 @@ pub(crate) enum Command {
     Unmount(UnmountArguments),
     /// Find the locks and fields that a program's threads fight over, on a simulated machine
     Contention(Box<ContentionArguments>),
+    /// Says by its exit status whether a mount answers; see [`crate::liveness`].
+    #[command(hide = true)]
+    AskMount {
+        /// Where it is mounted.
+        mountpoint: PathBuf,
+    },
 }
 
 /// `uvfs mount`.

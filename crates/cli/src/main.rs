@@ -23,6 +23,7 @@ mod control;
 mod daemon;
 mod flags;
 mod holders;
+mod liveness;
 mod locks_report;
 mod logger;
 mod memory;
@@ -95,6 +96,7 @@ fn main() -> ExitCode {
         Command::Policy(arguments) => cleaning::policy::run(&arguments),
         Command::Unmount(arguments) => unmount::run(&arguments),
         Command::Contention(arguments) => contention::run(&arguments),
+        Command::AskMount { mountpoint } => Ok(liveness::ask(&mountpoint)),
     };
     match done {
         Ok(status) => status,

@@ -55,6 +55,8 @@ pub(crate) struct MountEntry {
     pub(crate) source: OsString,
     /// The user who mounted it (FUSE's `user_id`), 0 where none is named.
     pub(crate) owner_uid: u32,
+    /// That user's group then (FUSE's `group_id`), 0 where none is named.
+    pub(crate) owner_gid: u32,
 }
 
 impl MountEntry {
@@ -141,7 +143,8 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let file_system = String::from_utf8_lossy(&unescape(fields.next()?)).into_owned();
     let source = OsString::from_vec(unescape(fields.next()?));
     let options = text(fields.next()?).unwrap_or_default();
-    let owner = options.split(',').find_map(|option| option.strip_prefix("user_id="));
+    let owner =
+        |name| options.split(',').find_map(|option| option.strip_prefix(name)?.parse().ok());
     Some(MountEntry {
         id,
         device: Device { major, minor },
@@ -149,7 +152,8 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
         mountpoint: OsString::from_vec(mountpoint).into(),
         file_system,
         source,
-        owner_uid: owner.and_then(|uid| uid.parse().ok()).unwrap_or(0),
+        owner_uid: owner("user_id=").unwrap_or(0),
+        owner_gid: owner("group_id=").unwrap_or(0),
     })
 }
 
@@ -239,7 +243,7 @@ garbage
             (mount.root.as_path(), mounts[3].root.to_str()),
             (Path::new("/"), Some("/sub dir"))
         );
-        assert!(mount.is_uvfs() && mount.owner_uid == 1000);
+        assert!(mount.is_uvfs() && mount.owner_uid == 1000 && mount.owner_gid == 5);
         assert!(!mounts[0].is_uvfs() && mounts[0].owner_uid == 0);
     }
 

@@ -15,6 +15,7 @@ use crate::control::client::{self, Unreachable};
 use crate::control::policies::Mark;
 use crate::control::protocol::Request;
 use crate::flags::StatArguments;
+use crate::liveness::{self, Life};
 use crate::locks_report::LocksReport;
 use crate::mountinfo::{self, MountEntry};
 use crate::units::{parse_duration, show_bytes, show_count, show_time};
@@ -104,11 +105,16 @@ fn list(json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether the daemon of `mount` lives, without waiting for it.
+/// Whether the daemon of `mount` lives.
 fn state(mount: &MountEntry) -> &'static str {
     match client::connect(mount) {
         Ok(_) => "served",
-        Err(Unreachable::Nobody) => "dead",
+        Err(Unreachable::Nobody) => match liveness::of(mount) {
+            Life::Dead => "dead",
+            Life::Silent => "not answering",
+            Life::Served => "served without a control socket",
+            Life::Unknown => "unknown",
+        },
         Err(Unreachable::NotPermitted) => "of another user",
         Err(Unreachable::Failed(_)) => "unknown",
     }
@@ -407,6 +413,7 @@ store
             file_system: mountinfo::FILE_SYSTEM_TYPE.into(),
             source: "memory:".into(),
             owner_uid: 5,
+            owner_gid: 5,
         };
         assert_eq!(list_line(&mount, "served", false), "/mnt/a\\nb  memory:  served");
         let object: Value = serde_json::from_str(&list_line(&mount, "dead", true)).unwrap();

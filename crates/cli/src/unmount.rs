@@ -1,8 +1,8 @@
 //! `uvfs unmount`: ends a mount, whether its daemon lives or not.
 //!
 //! # Boundary
-//! Asks a living daemon, which unmounts itself; detaches the mount of a dead one. Never looks at the
-//! mountpoint. Returns only when the mount is gone and a living daemon has ended, so that everything
+//! Asks a living daemon, which unmounts itself; detaches the mount of a dead one, and asks the kernel to unmount what
+//! a program serves without a control socket, unless it is in use. Returns only when the mount is gone and a living daemon has ended, so that everything
 //! is written when the prompt comes back; or says by path what is not, and fails.
 //!
 //! # Why
@@ -17,6 +17,7 @@ use crate::control::place;
 use crate::control::protocol::Request;
 use crate::flags::UnmountArguments;
 use crate::holders;
+use crate::liveness::{self, Life};
 use crate::mountinfo::{self, MountEntry};
 use crate::units::show_bytes;
 use std::ffi::OsStr;
@@ -38,7 +39,7 @@ pub(crate) fn run(arguments: &UnmountArguments) -> Result<ExitCode, Failure> {
     let mount = mountinfo::find(&arguments.mountpoint)?;
     match client::connect(&mount) {
         Ok(daemon) => return ask(&mount, daemon, arguments.lazy),
-        Err(Unreachable::Nobody) => clear(&mount)?,
+        Err(Unreachable::Nobody) => end_unasked(&mount, arguments.lazy)?,
         Err(Unreachable::NotPermitted) => return Err(not_permitted(&mount)),
         Err(Unreachable::Failed(error)) => {
             return Err(refused(&mount, &crate::cause(&error), "try `fusermount3 -u`"));
@@ -161,17 +162,42 @@ fn shown(bytes: &[u8]) -> String {
     line
 }
 
-/// Detaches the mount of a dead daemon, and removes its socket.
-fn clear(mount: &MountEntry) -> Result<(), Failure> {
-    uvfs_fuse::unmount(&mount.mountpoint, Unmount::Lazy).map_err(|error| match error.kind() {
+/// Ends a mount of which no control socket answers: a dead one is detached, others only if nobody uses them.
+fn end_unasked(mount: &MountEntry, lazy: bool) -> Result<(), Failure> {
+    let how = match liveness::of(mount) {
+        Life::Dead => Unmount::Lazy,
+        _ if lazy => Unmount::Lazy,
+        Life::Silent => {
+            return Err(refused(
+                mount,
+                "whoever serves it does not answer",
+                "end that program, or detach with --lazy",
+            ));
+        }
+        Life::Served | Life::Unknown => Unmount::Idle,
+    };
+    take_away(mount, how)?;
+    wait_until_gone(mount)?;
+    remove_socket(mount)
+}
+
+fn take_away(mount: &MountEntry, how: Unmount) -> Result<(), Failure> {
+    uvfs_fuse::unmount(&mount.mountpoint, how).map_err(|error| match error.kind() {
+        io::ErrorKind::ResourceBusy => Failure::refused(format!(
+            "{}; end them, or detach with --lazy",
+            busy(&mount.mountpoint)
+        )),
         io::ErrorKind::NotFound => refused(
             mount,
             "only root unmounts without fusermount3",
             "install the package fuse3, or run as root",
         ),
         _ => refused(mount, &crate::cause(&error), "run as root or as the user who mounted it"),
-    })?;
-    wait_until_gone(mount)?;
+    })
+}
+
+/// Removes what a dead daemon left.
+fn remove_socket(mount: &MountEntry) -> Result<(), Failure> {
     // Whoever has got its device number meanwhile has replaced the socket, or will.
     if !mountinfo::read()?.iter().any(|other| other.device == mount.device) {
         for socket in place::candidates(mount) {

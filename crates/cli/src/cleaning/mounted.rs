@@ -266,6 +266,7 @@ pub(super) fn example(root: &str, mountpoint: &str) -> MountEntry {
         file_system: mountinfo::FILE_SYSTEM_TYPE.into(),
         source: "/srv/data".into(),
         owner_uid: 0,
+        owner_gid: 0,
     }
 }
 

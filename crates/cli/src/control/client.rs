@@ -1,9 +1,9 @@
 //! The other end of the control socket: asks the daemon of a mount.
 //!
 //! # Why
-//! Whether a daemon *answers* is the one sign of life that works without touching the mount: no
-//! socket, or a socket that nobody serves, means that it is gone. Weakness: a daemon whose socket
-//! somebody removed looks gone too; it then ends by a plain unmount like any other.
+//! Whether a daemon *answers* is the one sign of life that works without touching the mount. That none answers is no
+//! sign of death: a program may serve a mount through the library without a socket, so the kernel is asked then
+//! ([`crate::liveness`]).
 
 use super::cleaned::{Cleaned, Step};
 use super::ended::{EndLine, Verdict, Waits};
@@ -12,6 +12,7 @@ use super::policies::{Mark, PolicyRequest};
 use super::protocol::{self, CleanLine, CleanRequest, REPLY_BYTES_MAX, Reply, Request};
 use super::resident::{Cached, CachedRequest};
 use crate::Failure;
+use crate::liveness::{self, Life};
 use crate::mountinfo::MountEntry;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::PidfdFlags;
@@ -31,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Why a daemon could not be asked.
 #[derive(Debug)]
 pub(crate) enum Unreachable {
-    /// It is gone.
+    /// Nobody serves a socket of the mount.
     Nobody,
     /// Its socket is not for this user.
     NotPermitted,
@@ -89,9 +90,17 @@ pub(crate) fn connect(mount: &MountEntry) -> Result<Connection, Unreachable> {
 pub(crate) fn reach(mount: &MountEntry) -> Result<Connection, Failure> {
     let mountpoint = mount.mountpoint.display();
     connect(mount).map_err(|unreachable| match unreachable {
-        Unreachable::Nobody => Failure::refused(format!(
-            "{mountpoint}: its daemon is gone; run `uvfs unmount {mountpoint}`"
-        )),
+        Unreachable::Nobody => match liveness::of(mount) {
+            Life::Dead => Failure::refused(format!(
+                "{mountpoint}: its daemon is gone; run `uvfs unmount {mountpoint}`"
+            )),
+            Life::Silent => Failure::refused(format!(
+                "{mountpoint}: whoever serves it does not answer; if it hangs, end it"
+            )),
+            Life::Served | Life::Unknown => Failure::refused(format!(
+                "{mountpoint}: served by a program that has no control socket; ask that program"
+            )),
+        },
         Unreachable::NotPermitted => crate::unmount::not_permitted(mount),
         Unreachable::Failed(error) => Failure::refused(format!(
             "{mountpoint}: its control socket: {}; try as root",
@@ -102,7 +111,7 @@ pub(crate) fn reach(mount: &MountEntry) -> Result<Connection, Failure> {
 
 /// Whether a daemon serves `mount`, as far as this user can tell; when in doubt, yes.
 pub(crate) fn is_served(mount: &MountEntry) -> bool {
-    !matches!(connect(mount), Err(Unreachable::Nobody))
+    !matches!(connect(mount), Err(Unreachable::Nobody)) || liveness::of(mount) != Life::Dead
 }
 
 impl Connection {

@@ -6,6 +6,7 @@ mod cleaning;
 mod cleaning_mounts;
 mod common;
 mod contention;
+mod library_mounts;
 mod locks;
 mod loss;
 mod mounting;
