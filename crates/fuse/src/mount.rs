@@ -187,6 +187,7 @@ impl Mount {
         MountStatistics {
             readers: self.readers,
             workers: self.work.workers(),
+            waiting: self.work.waiting(),
             nodes,
             lookups,
             missing: self.server.nodes.missing.count(),

@@ -76,6 +76,7 @@ pub(crate) struct Counters {
     pub(crate) hits: Counter,
     pub(crate) inline: Counter,
     pub(crate) pooled: Counter,
+    pub(crate) refused: Counter,
     pub(crate) panics: Counter,
     pub(crate) passthrough_opens: Counter,
     pub(crate) notices: Counter,
@@ -112,6 +113,10 @@ pub struct MountStatistics {
     pub inline: u64,
     /// Other requests handed to a worker, because too few readers were left.
     pub pooled: u64,
+    /// Requests that wait for a worker, now.
+    pub waiting: u64,
+    /// Requests refused with EAGAIN: too much of the same user waited for a store that did not get on.
+    pub refused: u64,
     /// Opens that went through to a host file.
     pub passthrough_opens: u64,
     /// Notices sent to the kernel's caches.
@@ -146,6 +151,8 @@ impl Counters {
             hits: self.hits.total(),
             inline: self.inline.total(),
             pooled: self.pooled.total(),
+            waiting: 0,
+            refused: self.refused.total(),
             passthrough_opens: self.passthrough_opens.total(),
             notices: self.notices.total(),
             notices_failed: self.notices_failed.total(),

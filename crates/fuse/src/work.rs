@@ -7,23 +7,28 @@
 //! to a limit, and end after a while without work. So a slow store delays a hit by at most the
 //! time it takes to read and answer it, and a fast store pays for no hand-over.
 //!
+//! Requests wait for workers in [`lanes`], one for each user: nobody's stuck requests take the
+//! threads of others, and what waits behind stuck ones has a bound. Beyond it a request is refused.
+//!
 //! # Why
 //! Handing every miss over costs two thread switches, about the price of a whole FUSE round trip;
 //! running all of them on readers lets as many slow ones as there are readers stop the mount.
-//! Weakness: when all workers are stuck in the store, further misses queue; hits do not.
+//! Weakness: when all workers of a user are stuck in the store, the user's further misses queue; hits
+//! do not.
 
-use std::collections::VecDeque;
+mod lanes;
+
+pub(crate) use lanes::LANE_WORKERS;
+use lanes::{CLOSING, Lanes};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uvfs_concurrent::gate::{Gate, Pass};
-use uvfs_concurrent::lock::{Condvar, Mutex};
+use uvfs_concurrent::lock::{Condvar, Mutex, MutexGuard};
 use uvfs_vfs::lock_order;
 
-/// A request handed to a worker.
-pub(crate) type Job = Box<dyn FnOnce() + Send>;
+/// A request handed to a worker: true if it may run, false if it is refused (and answers so).
+pub(crate) type Job = Box<dyn FnOnce(bool) + Send>;
 
-/// Workers at most.
-pub(crate) const WORKERS_MAX: usize = 64;
 /// How long a worker waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -40,23 +45,18 @@ struct Shared {
     work: Condvar,
 }
 
-#[derive(Default)]
+#[derive(Debug)]
 struct State {
-    queue: VecDeque<Job>,
+    lanes: Lanes<Job>,
     workers: usize,
     idle: usize,
-}
-
-impl std::fmt::Debug for State {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "{} queued, {} of {} idle", self.queue.len(), self.idle, self.workers)
-    }
 }
 
 impl Work {
     /// For `readers` reading threads, all but one of which may be kept waiting.
     pub(crate) fn new(readers: usize) -> Self {
-        let state = Mutex::new(&lock_order::FUSE_WORK, State::default());
+        let state = State { lanes: Lanes::new(), workers: 0, idle: 0 };
+        let state = Mutex::new(&lock_order::FUSE_WORK, state);
         Self {
             gate: Gate::new(readers.saturating_sub(1)),
             shared: Arc::new(Shared { state, work: Condvar::default() }),
@@ -68,11 +68,29 @@ impl Work {
         self.gate.try_enter()
     }
 
-    /// Runs `job` on a worker, soon.
-    pub(crate) fn submit(&self, job: Job) {
+    /// Runs `job`, which keeps `bytes` of memory, for user `uid` on a worker, soon; or refuses it here,
+    /// if what waits of that user is too much and none of it gets on.
+    pub(crate) fn submit(&self, uid: u32, bytes: usize, job: Job) {
         let mut state = self.shared.state.lock();
-        state.queue.push_back(job);
-        if state.idle >= state.queue.len() || state.workers >= WORKERS_MAX {
+        match state.lanes.push(uid, bytes, job, Instant::now()) {
+            Ok(()) => self.see_to(state),
+            Err(refused) => {
+                drop(state);
+                refused(false);
+            }
+        }
+    }
+
+    /// As [`Work::submit`], of a job that closes a file: it keeps next to nothing and is never refused.
+    pub(crate) fn submit_closing(&self, job: Job) {
+        let mut state = self.shared.state.lock();
+        state.lanes.push_always(CLOSING, 0, job, Instant::now());
+        self.see_to(state);
+    }
+
+    /// Sees to it that what was queued is taken.
+    fn see_to(&self, mut state: MutexGuard<'_, State>) {
+        if state.idle >= state.lanes.runnable() || !state.lanes.may_start(state.workers) {
             drop(state);
             return self.shared.work.notify_one();
         }
@@ -82,13 +100,7 @@ impl Work {
         let name = "uvfs-worker".to_owned();
         let started = std::thread::Builder::new().name(name).spawn(move || shared.serve());
         if started.is_err() {
-            // No thread to be had. The job stays queued if somebody is there to take it;
-            // otherwise this reader takes it, since a request must be answered.
-            let mut state = self.shared.state.lock();
-            state.workers -= 1;
-            let left = if state.workers == 0 { state.queue.pop_front() } else { None };
-            drop(state);
-            left.into_iter().for_each(|job| job());
+            self.shared.no_thread();
         }
     }
 
@@ -96,25 +108,44 @@ impl Work {
     pub(crate) fn workers(&self) -> usize {
         self.shared.state.lock().workers
     }
+
+    /// Requests that wait for a worker now.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.shared.state.lock().lanes.waiting() as u64
+    }
 }
 
 impl Shared {
     fn serve(&self) {
         let mut state = self.state.lock();
         loop {
-            if let Some(job) = state.queue.pop_front() {
+            if let Some((uid, job)) = state.lanes.take() {
                 drop(state);
-                job();
+                job(true);
                 state = self.state.lock();
+                state.lanes.done(uid, Instant::now());
                 continue;
             }
             state.idle += 1;
             let timed_out = self.work.wait_for(&mut state, IDLE);
             state.idle -= 1;
-            if timed_out && state.queue.is_empty() {
+            if timed_out && state.lanes.runnable() == 0 {
                 state.workers -= 1;
                 return;
             }
+        }
+    }
+
+    /// No thread is to be had. A job stays queued if somebody is there to take it; otherwise this
+    /// reader takes one, since a request must be answered.
+    fn no_thread(&self) {
+        let mut state = self.state.lock();
+        state.workers -= 1;
+        let left = if state.workers == 0 { state.lanes.take() } else { None };
+        drop(state);
+        if let Some((uid, job)) = left {
+            job(true);
+            self.state.lock().lanes.done(uid, Instant::now());
         }
     }
 }
@@ -140,10 +171,14 @@ mod tests {
         let barrier = Arc::new(std::sync::Barrier::new(8));
         for at in 0..8 {
             let (send, barrier) = (send.clone(), barrier.clone());
-            work.submit(Box::new(move || {
-                barrier.wait();
-                send.send(at).unwrap();
-            }));
+            work.submit(
+                0,
+                0,
+                Box::new(move |_| {
+                    barrier.wait();
+                    send.send(at).unwrap();
+                }),
+            );
         }
         let mut done: Vec<i32> = (0..8)
             .map(|_| receive.recv_timeout(Duration::from_secs(10)).expect("a job never ran"))
@@ -151,5 +186,29 @@ mod tests {
         done.sort_unstable();
         assert_eq!(done, (0..8).collect::<Vec<_>>());
         assert!(work.workers() >= 8);
+    }
+
+    /// A hundred requests of one user stood in the way of everybody: there were 64 workers for all.
+    #[test]
+    fn a_users_stuck_requests_take_no_thread_of_others() {
+        let work = Work::new(1);
+        // Any class that may be held while work is submitted.
+        let gate = Arc::new(Mutex::new(&lock_order::FUSE_BACKING, ()));
+        let closed = gate.lock();
+        for _ in 0..500 {
+            let gate = gate.clone();
+            work.submit(1, 0, Box::new(move |_| drop(gate.lock())));
+        }
+        let (send, done) = mpsc::channel();
+        for uid in 2..50 {
+            let send = send.clone();
+            work.submit(uid, 0, Box::new(move |run| send.send((uid, run)).unwrap()));
+        }
+        for _ in 2..50 {
+            let (uid, run) = done.recv_timeout(Duration::from_secs(20)).expect("stuck with user 1");
+            assert!(run, "user {uid} was refused");
+        }
+        assert_eq!(work.waiting() as usize, 500 - LANE_WORKERS);
+        drop(closed);
     }
 }

@@ -4,7 +4,7 @@
 //! First come, first served, one at a time; a bounded number wait. The lock guards the queue alone and
 //! is not held while somebody's turn lasts: cleaning holds no lock.
 
-use crate::work::WORKERS_MAX;
+use crate::work::LANE_WORKERS;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_vfs::lock_order;
 
 /// Who may wait behind the one whose turn it is. Some wait on workers of the mount (`work`), and the one whose
-/// turn it is may need a READ that is queued for a worker: so it is half as many as there are workers.
-pub(super) const WAITING_MAX: usize = WORKERS_MAX / 2;
+/// turn it is may need a READ that is queued for a worker: so it is half as many as a user has workers.
+pub(super) const WAITING_MAX: usize = LANE_WORKERS / 2;
 /// How often those who wait tell that they still do.
 const TELL: Duration = Duration::from_millis(100);
 

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use uvfs_vfs::{
     Access, AllocateMode, Attributes, Authority, Caller, Checks, Cookie, Entries, Error, FileId,
-    FileKind, FileRef, Found, Groups, Lookup, Name, NewKind, NewNode, Node, OpenFile, OpenMode,
-    Opens, PageCaching, RenameMode, Result, SeekTarget, SetAttributes, SyncMode, Totals, Vfs,
-    XattrMode,
+    FileKind, FileRef, Found, Groups, Hit, Lookup, Name, NewKind, NewNode, Node, OpenFile,
+    OpenMode, Opens, PageCaching, RenameMode, Result, SeekTarget, SetAttributes, SyncMode, Totals,
+    Vfs, XattrMode,
 };
 
 /// What a mount asks for, as far as requests depend on it.
@@ -219,6 +219,10 @@ impl Server {
         Ok(())
     }
 
+    pub(crate) fn try_open(&self, caller: &Caller, id: u64, flags: i32) -> Option<OpenFile> {
+        self.vfs.try_open(caller, &self.nodes.get(id)?, open_mode(flags))
+    }
+
     /// Opens a file; a transport that passes it through asks for its host file next.
     pub(crate) fn open(&self, caller: &Caller, id: u64, flags: i32) -> Result<OpenFile> {
         self.vfs.open(caller, &self.node(id)?, open_mode(flags))
@@ -270,6 +274,28 @@ impl Server {
 
     pub(crate) fn release(&self, handle: u64) -> Option<Arc<OpenFile>> {
         self.files.remove(handle)
+    }
+
+    pub(crate) fn try_read(
+        &self,
+        id: u64,
+        handle: u64,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Option<Hit> {
+        match self.files.get(handle) {
+            Some(file) => self.vfs.try_read(file.node(), offset, into),
+            None => self.vfs.try_read(&self.nodes.get(id)?, offset, into),
+        }
+    }
+
+    pub(crate) fn read_ahead(&self, id: u64, handle: u64, offset: u64, count: usize) {
+        let ahead = |node: &Node, file| {
+            self.vfs.read_ahead(node, file, offset, count);
+            Ok(())
+        };
+        // Nobody waits for it, so nobody hears of errors.
+        drop(self.with_file(id, handle, ahead));
     }
 
     pub(crate) fn read(&self, id: u64, handle: u64, offset: u64, into: &mut [u8]) -> Result<usize> {
@@ -369,6 +395,10 @@ impl Server {
     /// error of a write with that write.
     pub(crate) fn wants_flush(&self) -> bool {
         self.vfs.capabilities().caching == PageCaching::Core && !self.stateless()
+    }
+
+    pub(crate) fn try_flush(&self, handle: u64) -> Option<Result<()>> {
+        self.files.get(handle).map_or(Some(Ok(())), |file| self.vfs.try_flush(&file))
     }
 
     pub(crate) fn flush(&self, handle: u64) -> Result<()> {

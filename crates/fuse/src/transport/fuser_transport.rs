@@ -85,6 +85,7 @@ impl fuser::Filesystem for Adapter {
         }
         let (caller, name) = (self.caller(request), name.to_owned());
         self.run(
+            request,
             move |shared| shared.server.lookup(&caller, parent.0, name.as_bytes()),
             move |answer| send_entry(reply, answer),
         );
@@ -95,7 +96,13 @@ impl fuser::Filesystem for Adapter {
         self.server().forget(node.0, lookups);
     }
 
-    fn getattr(&self, _: &Request, node: INodeNo, file: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        file: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
         let server = self.server();
         server.counters.requests.getattr.hit();
         if let Some(attrs) = server.try_getattr(node.0) {
@@ -104,6 +111,7 @@ impl fuser::Filesystem for Adapter {
         }
         let handle = file.map_or(0, |file| file.0);
         self.run(
+            request,
             move |shared| shared.server.getattr(node.0, handle),
             move |answer| send_attr(reply, answer),
         );
@@ -139,14 +147,16 @@ impl fuser::Filesystem for Adapter {
         };
         let handle = file.map_or(0, |file| file.0);
         self.run(
+            request,
             move |shared| shared.server.setattr(&caller, node.0, handle, &set),
             move |answer| send_attr(reply, answer),
         );
     }
 
-    fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
+    fn readlink(&self, request: &Request, node: INodeNo, reply: ReplyData) {
         self.server().counters.requests.readlink.hit();
         self.run(
+            request,
             move |shared| shared.server.readlink(node.0),
             move |answer| match answer {
                 Ok(text) => reply.data(&text),
@@ -173,6 +183,7 @@ impl fuser::Filesystem for Adapter {
         let new = NewNode { kind, mode: mode & 0o7777, umask };
         let (caller, name) = (self.caller(request), name.to_owned());
         self.run(
+            request,
             move |shared| shared.server.make(&caller, parent.0, name.as_bytes(), &new),
             move |answer| send_entry(reply, answer),
         );
@@ -191,6 +202,7 @@ impl fuser::Filesystem for Adapter {
         let new = NewNode { kind: NewKind::Directory, mode: mode & 0o7777, umask };
         let (caller, name) = (self.caller(request), name.to_owned());
         self.run(
+            request,
             move |shared| shared.server.make(&caller, parent.0, name.as_bytes(), &new),
             move |answer| send_entry(reply, answer),
         );
@@ -200,6 +212,7 @@ impl fuser::Filesystem for Adapter {
         self.server().counters.requests.unlink.hit();
         let (caller, name) = (self.caller(request), name.to_owned());
         self.run(
+            request,
             move |shared| shared.server.unlink(&caller, parent.0, name.as_bytes()),
             move |answer| send_empty(reply, answer),
         );
@@ -209,6 +222,7 @@ impl fuser::Filesystem for Adapter {
         self.server().counters.requests.rmdir.hit();
         let (caller, name) = (self.caller(request), name.to_owned());
         self.run(
+            request,
             move |shared| shared.server.rmdir(&caller, parent.0, name.as_bytes()),
             move |answer| send_empty(reply, answer),
         );
@@ -226,6 +240,7 @@ impl fuser::Filesystem for Adapter {
         let (caller, name) = (self.caller(request), name.to_owned());
         let target = target.as_os_str().to_owned();
         self.run(
+            request,
             move |shared| {
                 let kind = NewKind::Symlink(target.as_bytes());
                 let new = NewNode { kind, mode: 0o777, umask: 0 };
@@ -249,6 +264,7 @@ impl fuser::Filesystem for Adapter {
         let caller = self.caller(request);
         let (name, new_name) = (name.to_owned(), new_name.to_owned());
         self.run(
+            request,
             move |shared| {
                 let from = (parent.0, name.as_bytes());
                 let to = (new_parent.0, new_name.as_bytes());
@@ -269,6 +285,7 @@ impl fuser::Filesystem for Adapter {
         self.server().counters.requests.link.hit();
         let (caller, name) = (self.caller(request), name.to_owned());
         self.run(
+            request,
             move |shared| shared.server.link(&caller, node.0, parent.0, name.as_bytes()),
             move |answer| send_entry(reply, answer),
         );
@@ -283,23 +300,25 @@ impl fuser::Filesystem for Adapter {
             return self.open_control(request, node, flags, reply);
         }
         let caller = self.caller(request);
-        self.run(
-            move |shared| {
-                let mut file = match shared.server.open(&caller, node.0, flags.0) {
-                    Ok(file) => file,
-                    Err(error) => return reply.error(errno(&error)),
-                };
-                let backing = shared.backing(&mut file, |host| reply.open_backing(host));
-                let Opened { handle, keep_cache } = shared.server.opened(Arc::new(file));
-                match backing {
-                    Some(id) => {
-                        reply.opened_passthrough(FileHandle(handle), FopenFlags::empty(), &id);
-                    }
-                    None => reply.opened(FileHandle(handle), file_flags(keep_cache)),
+        if let Some(file) = self.server().try_open(&caller, node.0, flags.0) {
+            self.server().counters.hits.hit();
+            let Opened { handle, keep_cache } = self.server().opened(Arc::new(file));
+            return reply.opened(FileHandle(handle), file_flags(keep_cache));
+        }
+        self.run_whole(request, reply, move |shared, reply| {
+            let mut file = match shared.server.open(&caller, node.0, flags.0) {
+                Ok(file) => file,
+                Err(error) => return reply.error(errno(&error)),
+            };
+            let backing = shared.backing(&mut file, |host| reply.open_backing(host));
+            let Opened { handle, keep_cache } = shared.server.opened(Arc::new(file));
+            match backing {
+                Some(id) => {
+                    reply.opened_passthrough(FileHandle(handle), FopenFlags::empty(), &id);
                 }
-            },
-            |()| {},
-        );
+                None => reply.opened(FileHandle(handle), file_flags(keep_cache)),
+            }
+        });
     }
 
     fn create(
@@ -315,43 +334,38 @@ impl fuser::Filesystem for Adapter {
         self.server().counters.requests.create.hit();
         let new = NewNode { kind: NewKind::Regular, mode: mode & 0o7777, umask };
         let (caller, name) = (self.caller(request), name.to_owned());
-        self.run(
-            move |shared| {
-                let server = &shared.server;
-                let created = server.create(&caller, parent.0, name.as_bytes(), &new, flags);
-                let (found, mut file) = match created {
-                    Ok(created) => created,
-                    Err(error) => return reply.error(errno(&error)),
-                };
-                let backing = shared.backing(&mut file, |host| reply.open_backing(host));
-                let made = server.made_out(parent.0, name.as_bytes(), found);
-                let EntryOut::Found { attrs, entry_valid } = made else {
-                    return reply.error(Errno::EIO);
-                };
-                // A kernel that need not tell of opens tells of no closes either, also for this one.
-                let Opened { handle, keep_cache } = match server.stateless() {
-                    true => Opened { handle: 0, keep_cache: !server.shared() },
-                    false => server.opened(Arc::new(file)),
-                };
-                let (valid, handle) = (attrs.valid.min(entry_valid), FileHandle(handle));
-                let (attr, generation) = (attrs.entry_attr(), Generation(0));
-                match backing {
-                    Some(id) => {
-                        let flags = FopenFlags::empty();
-                        reply.created_passthrough(&valid, &attr, generation, handle, flags, &id);
-                    }
-                    None => {
-                        reply.created(&valid, &attr, generation, handle, file_flags(keep_cache))
-                    }
+        self.run_whole(request, reply, move |shared, reply| {
+            let server = &shared.server;
+            let created = server.create(&caller, parent.0, name.as_bytes(), &new, flags);
+            let (found, mut file) = match created {
+                Ok(created) => created,
+                Err(error) => return reply.error(errno(&error)),
+            };
+            let backing = shared.backing(&mut file, |host| reply.open_backing(host));
+            let made = server.made_out(parent.0, name.as_bytes(), found);
+            let EntryOut::Found { attrs, entry_valid } = made else {
+                return reply.error(Errno::EIO);
+            };
+            // A kernel that need not tell of opens tells of no closes either, also for this one.
+            let Opened { handle, keep_cache } = match server.stateless() {
+                true => Opened { handle: 0, keep_cache: !server.shared() },
+                false => server.opened(Arc::new(file)),
+            };
+            let (valid, handle) = (attrs.valid.min(entry_valid), FileHandle(handle));
+            let (attr, generation) = (attrs.entry_attr(), Generation(0));
+            match backing {
+                Some(id) => {
+                    let flags = FopenFlags::empty();
+                    reply.created_passthrough(&valid, &attr, generation, handle, flags, &id);
                 }
-            },
-            |()| {},
-        );
+                None => reply.created(&valid, &attr, generation, handle, file_flags(keep_cache)),
+            }
+        });
     }
 
     fn read(
         &self,
-        _: &Request,
+        request: &Request,
         node: INodeNo,
         file: FileHandle,
         offset: u64,
@@ -360,22 +374,22 @@ impl fuser::Filesystem for Adapter {
         owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.server().counters.requests.read.hit();
+        let server = self.server();
+        server.counters.requests.read.hit();
         if owner.is_none() {
             // For the kernel's pages; only a direct read names its owner.
-            self.server().direct.pages_come(node.0);
+            server.direct.pages_come(node.0);
         }
-        self.run(
-            move |shared| {
-                with_buffer(size as usize, |buffer| {
-                    match shared.server.read(node.0, file.0, offset, buffer) {
-                        Ok(count) => reply.data(&buffer[..count.min(buffer.len())]),
-                        Err(error) => reply.error(errno(&error)),
-                    }
-                });
-            },
-            |()| {},
-        );
+        let range = (offset, size);
+        let Some(reply) = self.read_here(request, (node, file), range, reply) else { return };
+        self.run_whole(request, reply, move |shared, reply| {
+            with_buffer(size as usize, |buffer| {
+                match shared.server.read(node.0, file.0, offset, buffer) {
+                    Ok(count) => reply.data(&buffer[..count.min(buffer.len())]),
+                    Err(error) => reply.error(errno(&error)),
+                }
+            });
+        });
     }
 
     fn write(
@@ -407,10 +421,8 @@ impl fuser::Filesystem for Adapter {
         if owner.is_none() {
             shared.server.direct.pages_come(node.0);
         }
-        let pass = if shared.prompt { None } else { shared.work.try_inline() };
-        if shared.prompt || pass.is_some() {
+        if let Some(pass) = self.may_wait_here() {
             // Here the kernel's buffer can be used as it is.
-            shared.server.counters.inline.hit();
             let write = |shared: &Shared| {
                 let written = shared.server.write(&caller, node.0, file.0, offset, data);
                 drop(pass);
@@ -418,20 +430,32 @@ impl fuser::Filesystem for Adapter {
             };
             return shared.guarded(write);
         }
-        drop(pass);
-        let (data, server) = (data.to_vec(), shared.server.clone());
-        self.run(
-            move |shared| shared.server.write(&caller, node.0, file.0, offset, &data),
-            move |written| answer(&server, range, reply, written),
-        );
+        let (data, server, uid) = (data.to_vec(), shared.server.clone(), request.uid());
+        self.hand_over(uid, data.len(), move |shared| {
+            let write =
+                |shared: &Shared| shared.server.write(&caller, node.0, file.0, offset, &data);
+            answer(&server, range, reply, shared.and_then(write));
+        });
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, file: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+    fn flush(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        file: FileHandle,
+        _: LockOwner,
+        reply: ReplyEmpty,
+    ) {
         self.server().counters.requests.flush.hit();
         if !self.server().wants_flush() {
             return reply.error(Errno::ENOSYS);
         }
+        if let Some(answer) = self.server().try_flush(file.0) {
+            self.server().counters.hits.hit();
+            return send_empty(reply, answer);
+        }
         self.run(
+            request,
             move |shared| shared.server.flush(file.0),
             move |answer| send_empty(reply, answer),
         );
@@ -448,18 +472,12 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         self.server().counters.requests.release.hit();
-        self.run(
-            move |shared| {
-                shared.released(file.0);
-                reply.ok();
-            },
-            |()| {},
-        );
+        self.run_release(file, reply);
     }
 
     fn fsync(
         &self,
-        _: &Request,
+        request: &Request,
         node: INodeNo,
         file: FileHandle,
         data_only: bool,
@@ -467,6 +485,7 @@ impl fuser::Filesystem for Adapter {
     ) {
         self.server().counters.requests.fsync.hit();
         self.run(
+            request,
             move |shared| shared.server.fsync(node.0, file.0, data_only),
             move |answer| send_empty(reply, answer),
         );
@@ -481,8 +500,8 @@ impl fuser::Filesystem for Adapter {
             return self.open_control(request, node, flags, reply);
         }
         let caller = self.caller(request);
-        self.run(
-            move |shared| match shared.server.open(&caller, node.0, flags.0) {
+        self.run_whole(request, reply, move |shared, reply| {
+            match shared.server.open(&caller, node.0, flags.0) {
                 Ok(file) => {
                     let Opened { handle, keep_cache } = shared.server.opened(Arc::new(file));
                     let cached = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
@@ -490,9 +509,8 @@ impl fuser::Filesystem for Adapter {
                     reply.opened(FileHandle(handle), flags);
                 }
                 Err(error) => reply.error(errno(&error)),
-            },
-            |()| {},
-        );
+            }
+        });
     }
 
     fn readdir(
@@ -501,29 +519,26 @@ impl fuser::Filesystem for Adapter {
         node: INodeNo,
         file: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectory,
+        reply: ReplyDirectory,
     ) {
         self.server().counters.requests.readdir.hit();
         let caller = self.caller(request);
-        self.run(
-            move |shared| {
-                let server = &shared.server;
-                let listed = server.getattr(node.0, file.0).and_then(|own| {
-                    let mut names = Names { reply: &mut reply, used: 0 };
-                    let numbers = numbers(server, &own);
-                    if !names.dots(offset, numbers) {
-                        return Ok(());
-                    }
-                    let from = backend_cookie(offset);
-                    server.list(&caller, node.0, file.0, from, &mut names)
-                });
-                match listed {
-                    Ok(()) => reply.ok(),
-                    Err(error) => reply.error(errno(&error)),
+        self.run_whole(request, reply, move |shared, mut reply| {
+            let server = &shared.server;
+            let listed = server.getattr(node.0, file.0).and_then(|own| {
+                let mut names = Names { reply: &mut reply, used: 0 };
+                let numbers = numbers(server, &own);
+                if !names.dots(offset, numbers) {
+                    return Ok(());
                 }
-            },
-            |()| {},
-        );
+                let from = backend_cookie(offset);
+                server.list(&caller, node.0, file.0, from, &mut names)
+            });
+            match listed {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
     }
 
     fn readdirplus(
@@ -532,35 +547,32 @@ impl fuser::Filesystem for Adapter {
         node: INodeNo,
         file: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectoryPlus,
+        reply: ReplyDirectoryPlus,
     ) {
         self.server().counters.requests.readdirplus.hit();
         let caller = self.caller(request);
-        self.run(
-            move |shared| {
-                let server = &*shared.server;
-                let mut taken = 0;
-                let listed = server.getattr(node.0, file.0).and_then(|own| {
-                    let mut nodes =
-                        Nodes { server, reply: &mut reply, used: 0, taken: 0, counted: Vec::new() };
-                    let numbers = numbers(server, &own);
-                    if !nodes.dots(offset, &own.attributes, numbers) {
-                        return Ok(());
-                    }
-                    let from = backend_cookie(offset);
-                    let listed = server.list(&caller, node.0, file.0, from, &mut nodes);
-                    taken = nodes.taken;
-                    listed
-                });
-                match listed {
-                    // Entries in the reply have been counted: they must go out. The kernel meets the
-                    // error when it asks for the next ones.
-                    Err(error) if taken == 0 => reply.error(errno(&error)),
-                    _ => reply.ok(),
+        self.run_whole(request, reply, move |shared, mut reply| {
+            let server = &*shared.server;
+            let mut taken = 0;
+            let listed = server.getattr(node.0, file.0).and_then(|own| {
+                let mut nodes =
+                    Nodes { server, reply: &mut reply, used: 0, taken: 0, counted: Vec::new() };
+                let numbers = numbers(server, &own);
+                if !nodes.dots(offset, &own.attributes, numbers) {
+                    return Ok(());
                 }
-            },
-            |()| {},
-        );
+                let from = backend_cookie(offset);
+                let listed = server.list(&caller, node.0, file.0, from, &mut nodes);
+                taken = nodes.taken;
+                listed
+            });
+            match listed {
+                // Entries in the reply have been counted: they must go out. The kernel meets the
+                // error when it asks for the next ones.
+                Err(error) if taken == 0 => reply.error(errno(&error)),
+                _ => reply.ok(),
+            }
+        });
     }
 
     fn releasedir(
@@ -572,18 +584,12 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         self.server().counters.requests.releasedir.hit();
-        self.run(
-            move |shared| {
-                shared.released(file.0);
-                reply.ok();
-            },
-            |()| {},
-        );
+        self.run_release(file, reply);
     }
 
     fn fsyncdir(
         &self,
-        _: &Request,
+        request: &Request,
         node: INodeNo,
         file: FileHandle,
         data_only: bool,
@@ -591,14 +597,16 @@ impl fuser::Filesystem for Adapter {
     ) {
         self.server().counters.requests.fsyncdir.hit();
         self.run(
+            request,
             move |shared| shared.server.fsync(node.0, file.0, data_only),
             move |answer| send_empty(reply, answer),
         );
     }
 
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+    fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {
         self.server().counters.requests.statfs.hit();
         self.run(
+            request,
             move |shared| shared.server.statfs(),
             move |answer| match answer {
                 Ok(totals) => reply.statfs(
@@ -633,6 +641,7 @@ impl fuser::Filesystem for Adapter {
         let caller = self.caller(request);
         let (name, value) = (name.to_owned(), value.to_vec());
         self.run(
+            request,
             move |shared| {
                 let name = name.as_bytes();
                 shared.server.setxattr(&caller, node.0, name, &value, flags)
@@ -660,6 +669,7 @@ impl fuser::Filesystem for Adapter {
         }
         let name = name.to_owned();
         self.run(
+            request,
             move |shared| shared.server.getxattr(&caller, node.0, name.as_bytes()),
             move |answer| send_xattr(reply, size, answer),
         );
@@ -676,6 +686,7 @@ impl fuser::Filesystem for Adapter {
         }
         let caller = self.caller(request);
         self.run(
+            request,
             move |shared| shared.server.listxattr(&caller, node.0),
             move |answer| send_xattr(reply, size, answer),
         );
@@ -688,6 +699,7 @@ impl fuser::Filesystem for Adapter {
         }
         let (caller, name) = (self.caller(request), name.to_owned());
         self.run(
+            request,
             move |shared| shared.server.removexattr(&caller, node.0, name.as_bytes()),
             move |answer| send_empty(reply, answer),
         );
@@ -697,6 +709,7 @@ impl fuser::Filesystem for Adapter {
         self.server().counters.requests.access.hit();
         let caller = self.caller(request);
         self.run(
+            request,
             move |shared| shared.server.access(&caller, node.0, mask.bits()),
             move |answer| send_empty(reply, answer),
         );
@@ -730,6 +743,7 @@ impl fuser::Filesystem for Adapter {
         self.server().counters.requests.fallocate.hit();
         let caller = self.caller(request);
         self.run(
+            request,
             move |shared| {
                 let range = (offset, length);
                 shared.server.fallocate(&caller, node.0, file.0, range, mode)
@@ -740,7 +754,7 @@ impl fuser::Filesystem for Adapter {
 
     fn lseek(
         &self,
-        _: &Request,
+        request: &Request,
         node: INodeNo,
         file: FileHandle,
         offset: i64,
@@ -748,18 +762,15 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyLseek,
     ) {
         self.server().counters.requests.lseek.hit();
-        self.run(
-            move |shared| {
-                let offset = u64::try_from(offset).map_err(|_| Error::NoData);
-                let found =
-                    offset.and_then(|offset| shared.server.lseek(node.0, file.0, offset, whence));
-                match found {
-                    Ok(found) => reply.offset(found as i64),
-                    Err(error) => reply.error(errno(&error)),
-                }
-            },
-            |()| {},
-        );
+        self.run_whole(request, reply, move |shared, reply| {
+            let offset = u64::try_from(offset).map_err(|_| Error::NoData);
+            let found =
+                offset.and_then(|offset| shared.server.lseek(node.0, file.0, offset, whence));
+            match found {
+                Ok(found) => reply.offset(found as i64),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
     }
 
     fn copy_file_range(
@@ -777,16 +788,13 @@ impl fuser::Filesystem for Adapter {
     ) {
         self.server().counters.requests.copy_file_range.hit();
         let caller = self.caller(request);
-        self.run(
-            move |shared| {
-                let from = (from_node.0, from_file.0, from_offset);
-                let to = (to_node.0, to_file.0, to_offset);
-                // The reply counts in 32 bits; the caller asks again for the rest.
-                let length = length.min(u64::from(u32::MAX) & !0xffff);
-                let copied = shared.server.copy_file_range(&caller, from, to, length);
-                send_written(reply, copied.map(|copied| copied as usize));
-            },
-            |()| {},
-        );
+        self.run_whole(request, reply, move |shared, reply| {
+            let from = (from_node.0, from_file.0, from_offset);
+            let to = (to_node.0, to_file.0, to_offset);
+            // The reply counts in 32 bits; the caller asks again for the rest.
+            let length = length.min(u64::from(u32::MAX) & !0xffff);
+            let copied = shared.server.copy_file_range(&caller, from, to, length);
+            send_written(reply, copied.map(|copied| copied as usize));
+        });
     }
 }

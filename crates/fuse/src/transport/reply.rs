@@ -4,7 +4,8 @@ use super::convert::{errno, missing_attr};
 use crate::server::control::is_control;
 use crate::server::{Attrs, EntryOut, Server};
 use fuser::{
-    Errno, FopenFlags, Generation, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyWrite, ReplyXattr,
+    Errno, FopenFlags, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyWrite, ReplyXattr,
 };
 use std::cell::RefCell;
 use std::time::Duration;
@@ -83,6 +84,32 @@ pub(super) fn send_xattr(reply: ReplyXattr, size: u32, answer: Result<Vec<u8>>) 
         Err(error) => reply.error(errno(&error)),
     }
 }
+
+/// A reply that can say that a request is refused.
+pub(super) trait Refusable: Send + 'static {
+    /// Answers with `errno`.
+    fn refuse(self, errno: Errno);
+}
+
+macro_rules! refusable {
+    ($($reply:ty),* $(,)?) => {
+        $(impl Refusable for $reply {
+            fn refuse(self, errno: Errno) {
+                self.error(errno);
+            }
+        })*
+    };
+}
+
+refusable!(
+    ReplyOpen,
+    ReplyCreate,
+    ReplyData,
+    ReplyDirectory,
+    ReplyDirectoryPlus,
+    ReplyLseek,
+    ReplyWrite
+);
 
 /// Lends this thread's read buffer.
 pub(super) fn with_buffer<T>(size: usize, action: impl FnOnce(&mut [u8]) -> T) -> T {

@@ -64,7 +64,7 @@ impl Vfs {
     ) -> Result<(Found, OpenFile)> {
         if self.core.capabilities.opens == Opens::Stateless {
             let found = self.create(caller, parent, name, new)?;
-            let file = OpenFile::new(self, found.node.clone(), (FileId::NONE, mode), mode);
+            let file = OpenFile::new(self, found.node.clone(), (FileId::NONE, mode), mode, caller);
             return Ok((found, file));
         }
         let allowed = self.may_create(caller, parent, new);
@@ -78,7 +78,7 @@ impl Vfs {
         let entry = core.as_made(entry, FileKind::Regular, (parent.id(), Some(name)), file)?;
         let node = core.adopt(&entry, ticket);
         node.inode.put_into(parent, ticket);
-        let file = OpenFile::new(self, node.clone(), (file, stored), mode);
+        let file = OpenFile::new(self, node.clone(), (file, stored), mode, caller);
         Ok((self.settled(change, node, entry.attributes), file))
     }
 
@@ -100,7 +100,7 @@ impl Vfs {
         let node = core.adopt(&entry, ticket);
         node.inode.set_unlinked(true);
         node.inode.lies_nowhere();
-        Ok(OpenFile::new(self, node, (file, stored), mode))
+        Ok(OpenFile::new(self, node, (file, stored), mode, caller))
     }
 
     /// Gives `node` a further name: a hard link. May block.

@@ -6,7 +6,7 @@
 
 use crate::attributes::{FileKind, SetAttributes};
 use crate::backend::{FileId, FileRef, OpenMode, Opens};
-use crate::caller::Caller;
+use crate::caller::{Caller, Checks};
 use crate::error::{Error, Result};
 use crate::inode::Node;
 use crate::page::{FilePages, Heard};
@@ -60,6 +60,9 @@ impl Vfs {
         }
         self.check(caller, node, wanted_access(mode))?;
         let core = &self.core;
+        if let Some(opened) = self.open_shared(caller, node, mode) {
+            return Ok(opened);
+        }
         let file = match core.capabilities.opens {
             Opens::Stateless => (FileId::NONE, mode),
             Opens::Tracked => {
@@ -79,12 +82,51 @@ impl Vfs {
                 (file, wish)
             }
         };
-        let opened = OpenFile::new(self, node.clone(), file, mode);
+        let opened = OpenFile::new(self, node.clone(), file, mode, caller);
+        if mode.write && core.writes_back() && core.capabilities.xattrs {
+            // A kernel asks before the first write whether there are capabilities to take away, and the
+            // write is not to wait for the store then. It asks itself if this fails.
+            drop(core.absent_of(node));
+        }
         if mode.truncate {
             let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
             self.set_attributes(caller, node, Some(&opened), &set)?;
         }
         Ok(opened)
+    }
+}
+
+impl Vfs {
+    /// As [`Vfs::open`], of a file that the store has open already; for callers whose permission was
+    /// checked in front. Never blocks on the store.
+    pub fn try_open(&self, caller: &Caller, node: &Node, mode: OpenMode) -> Option<OpenFile> {
+        let refused = caller.checks != Checks::Done || (mode.write && self.writable().is_err());
+        if refused { None } else { self.open_shared(caller, node, mode) }
+    }
+
+    /// Opens `node`, which `caller` may, without the store: it has the file open for the same user in a
+    /// way that serves. As with names and attributes, what it would say by now is believed for as long
+    /// as the attributes.
+    fn open_shared(&self, caller: &Caller, node: &Node, mode: OpenMode) -> Option<OpenFile> {
+        let core = &self.core;
+        let pages = node.inode.known_pages().filter(|_| core.caches_pages())?;
+        if mode.truncate || !node.inode.attributes_believed() {
+            return None;
+        }
+        let wished = core.store_mode(node.kind(), mode);
+        let file = pages.opens.share(wished, (caller.uid, caller.gid))?;
+        let (core, node, heard) = (core.clone(), node.clone(), pages.errors.now());
+        Some(OpenFile { core, node, file, mode, bypass: false, heard, left: Left::default() })
+    }
+
+    /// As [`Vfs::flush`], where nothing was written through the open file and nothing waits to be.
+    /// Never blocks on the store.
+    pub fn try_flush(&self, file: &OpenFile) -> Option<Result<()>> {
+        let pages = file.node.inode.known_pages().filter(|_| self.core.caches_pages())?;
+        if file.mode.write || pages.holds_back() {
+            return None;
+        }
+        Some(pages.errors.tell(&file.heard).map_or(Ok(()), Err))
     }
 }
 
@@ -114,6 +156,7 @@ impl OpenFile {
         node: Node,
         (file, stored): (FileId, OpenMode),
         mode: OpenMode,
+        opener: &Caller,
     ) -> Self {
         let core = vfs.core.clone();
         let mut heard = Heard::default();
@@ -121,7 +164,7 @@ impl OpenFile {
             let pages = core.pages_of(&node);
             heard = pages.errors.now();
             if file != FileId::NONE {
-                pages.opens.opened(file, stored);
+                pages.opens.opened(file, stored, (opener.uid, opener.gid));
             }
         }
         Self { core, node, file, mode, bypass: false, heard, left: Left::default() }
@@ -140,6 +183,27 @@ impl OpenFile {
     /// How it was opened.
     pub fn mode(&self) -> OpenMode {
         self.mode
+    }
+
+    /// Closes it without the store, if the store's file goes on being used by another one and nothing
+    /// waits to be written, nor was through this one. Given back otherwise.
+    ///
+    /// # Errors
+    /// The open file, to be dropped where that may block.
+    pub fn try_close(mut self) -> std::result::Result<(), Self> {
+        let shared = match self.node.inode.known_pages() {
+            Some(pages) => {
+                let plain = !self.mode.write && !self.bypass && self.file != FileId::NONE;
+                plain && !pages.holds_back() && pages.opens.leave_shared(self.file)
+            }
+            None => false,
+        };
+        if !shared {
+            return Err(self);
+        }
+        // Its drop has nothing left to do.
+        self.file = FileId::NONE;
+        Ok(())
     }
 
     /// What the backend knows it by.

@@ -150,11 +150,7 @@ impl Vfs {
 
     /// The names of all extended attributes that `caller` may know of. May block.
     pub fn list_xattrs(&self, caller: &Caller, node: &Node) -> Result<Vec<Vec<u8>>> {
-        let known = match node.inode.absent() {
-            Absent::UNKNOWN => self.core.learn_absent(node)?,
-            known => known,
-        };
-        if known.lacks_every() {
+        if self.core.absent_of(node)?.lacks_every() {
             return Ok(own_mark(node));
         }
         let mut names = self.core.backend().list_xattrs(caller, node.id())?;
@@ -252,6 +248,14 @@ impl Core {
             node.inode.keep_absent(ticket, noted);
         }
         answer
+    }
+
+    /// What is known to be absent, if need be by asking the store.
+    pub(crate) fn absent_of(&self, node: &Node) -> Result<Absent> {
+        match node.inode.absent() {
+            Absent::UNKNOWN => self.learn_absent(node),
+            known => Ok(known),
+        }
     }
 
     /// Asks the store which extended attributes there are, and notes which are absent. A store that

@@ -184,6 +184,13 @@ impl FilePages {
 }
 
 impl Core {
+    /// Whether all that was cleaned where the file lies is taken in.
+    #[inline]
+    pub(crate) fn knows_page_cleans(&self, pages: &FilePages) -> bool {
+        // ORDERING: Acquire; as below.
+        pages.home.cleans.load(Acquire) >= self.cleans.now()
+    }
+
     /// Takes in what was cleaned where the file lies (P1).
     #[inline]
     pub(crate) fn learn_page_cleans(&self, pages: &FilePages) {

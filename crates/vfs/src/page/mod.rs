@@ -58,6 +58,7 @@ pub(crate) use errors::Heard;
 pub(crate) use file::FilePages;
 use gate::Alone;
 use opens::Borrowed;
+pub use read::Hit;
 use space::Space;
 pub(crate) use write::Place;
 

@@ -27,12 +27,26 @@ pub(crate) struct Opens {
 #[derive(Debug)]
 struct Open {
     file: FileId,
-    read: bool,
-    write: bool,
+    mode: OpenMode,
+    /// User and group for whom the store opened it.
+    opener: (u32, u32),
     /// Calls that are using it.
     uses: u32,
-    /// Whoever opened it is done with it.
-    left: bool,
+    /// Open files of the core that stand on it; whoever opened it is done with it when there are none.
+    owners: u32,
+}
+
+impl Open {
+    fn left(&self) -> bool {
+        self.owners == 0
+    }
+
+    /// Whether an open by `opener` for `mode` can be this one.
+    fn serves(&self, mode: OpenMode, opener: (u32, u32)) -> bool {
+        let of = |mode: OpenMode| (mode.append, mode.direct, mode.sync, mode.truncate);
+        let enough = (self.mode.read || !mode.read) && (self.mode.write || !mode.write);
+        enough && of(self.mode) == of(mode) && self.opener == opener
+    }
 }
 
 /// An open file that is being used: the store does not close it. Goes back by [`Opens::give_back`].
@@ -45,10 +59,25 @@ impl Opens {
         Self { inode, files: Mutex::new(&lock_order::OPENS, Vec::new()) }
     }
 
-    /// The store opened `file`.
-    pub(crate) fn opened(&self, file: FileId, mode: OpenMode) {
-        let open = Open { file, read: mode.read, write: mode.write, uses: 0, left: false };
+    /// The store opened `file` for `opener`.
+    pub(crate) fn opened(&self, file: FileId, mode: OpenMode, opener: (u32, u32)) {
+        let open = Open { file, mode, opener, uses: 0, owners: 1 };
         self.files.lock().push(open);
+    }
+
+    /// A file that the store has opened already, and that serves as well; it has one owner more.
+    pub(crate) fn share(&self, mode: OpenMode, opener: (u32, u32)) -> Option<FileId> {
+        let mut files = self.files.lock();
+        let open = files.iter_mut().find(|open| open.serves(mode, opener))?;
+        open.owners += 1;
+        Some(open.file)
+    }
+
+    /// One owner of `file` is done. False if there is no other one: then [`Opens::leave`] is called for.
+    pub(crate) fn leave_shared(&self, file: FileId) -> bool {
+        let mut files = self.files.lock();
+        let open = files.iter_mut().find(|open| open.file == file && open.owners > 1);
+        open.map(|open| open.owners -= 1).is_some()
     }
 
     /// Whoever opened `file` is done. True if the store is to close it now; otherwise it is closed
@@ -56,8 +85,8 @@ impl Opens {
     pub(crate) fn leave(&self, file: FileId, unwritten: bool) -> bool {
         let mut files = self.files.lock();
         let Some(at) = files.iter().position(|open| open.file == file) else { return true };
-        files[at].left = true;
-        if files[at].uses > 0 || (unwritten && files[at].write) {
+        files[at].owners = files[at].owners.saturating_sub(1);
+        if !files[at].left() || files[at].uses > 0 || (unwritten && files[at].mode.write) {
             return false;
         }
         files.swap_remove(at);
@@ -68,7 +97,7 @@ impl Opens {
     pub(crate) fn closable(&self, unwritten: bool) -> Vec<FileRef> {
         let mut gone = Vec::new();
         self.files.lock().retain(|open| {
-            let keep = !open.left || open.uses > 0 || (unwritten && open.write);
+            let keep = !open.left() || open.uses > 0 || (unwritten && open.mode.write);
             if !keep {
                 gone.push(FileRef { inode: self.inode, file: open.file });
             }
@@ -79,12 +108,12 @@ impl Opens {
 
     /// An open file to read by: `wished`, if it can be, or another one.
     pub(crate) fn reader(&self, wished: FileRef) -> Option<Borrowed> {
-        self.borrow(|open| open.read, wished.file)
+        self.borrow(|open| open.mode.read, wished.file)
     }
 
     /// An open file to write by.
     pub(crate) fn writer(&self) -> Option<Borrowed> {
-        self.borrow(|open| open.write, FileId::NONE)
+        self.borrow(|open| open.mode.write, FileId::NONE)
     }
 
     fn borrow(&self, fits: impl Fn(&Open) -> bool, wished: FileId) -> Option<Borrowed> {
@@ -103,7 +132,7 @@ impl Opens {
         let at = files.iter().position(|open| open.file == borrowed.0.file)?;
         let open = &mut files[at];
         open.uses -= 1;
-        if !open.left || open.uses > 0 || (unwritten && open.write) {
+        if !open.left() || open.uses > 0 || (unwritten && open.mode.write) {
             return None;
         }
         files.swap_remove(at);
@@ -112,7 +141,7 @@ impl Opens {
 
     /// Whether somebody has the file open.
     pub(crate) fn any_wanted(&self) -> bool {
-        self.files.lock().iter().any(|open| !open.left)
+        self.files.lock().iter().any(|open| !open.left())
     }
 }
 
@@ -125,7 +154,7 @@ mod tests {
 
     fn opens(files: &[(u64, OpenMode)]) -> Opens {
         let opens = Opens::new(InodeId(7));
-        files.iter().for_each(|&(id, mode)| opens.opened(FileId(id), mode));
+        files.iter().for_each(|&(id, mode)| opens.opened(FileId(id), mode, (0, 0)));
         opens
     }
 
@@ -158,5 +187,18 @@ mod tests {
         let opens = opens(&[(1, WRITE), (2, READ)]);
         let own = FileRef { inode: InodeId(7), file: FileId(1) };
         assert_eq!(opens.reader(own).unwrap().0.file, FileId(2));
+    }
+
+    #[test]
+    fn opens_of_one_user_share_a_file_of_the_store_that_serves_them() {
+        let opens = opens(&[(1, OpenMode::READ_WRITE)]);
+        let ours = (0, 0);
+        assert_eq!(opens.share(READ, ours), Some(FileId(1)));
+        assert_eq!(opens.share(WRITE, ours), Some(FileId(1)));
+        assert_eq!(opens.share(READ, (1, 0)), None, "the store has not let that user in");
+        assert_eq!(opens.share(OpenMode { sync: true, ..READ }, ours), None);
+        assert!(opens.leave_shared(FileId(1)) && !opens.leave(FileId(1), false));
+        assert!(!opens.leave_shared(FileId(1)), "the last owner closes");
+        assert!(opens.leave(FileId(1), false));
     }
 }

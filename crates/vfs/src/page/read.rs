@@ -106,6 +106,49 @@ impl Vfs {
     }
 }
 
+/// What a read came to that the caches answered alone.
+#[derive(Debug, Clone, Copy)]
+pub struct Hit {
+    /// Bytes read; fewer than asked for mean the end of the file.
+    pub count: usize,
+    /// What comes next should be read ahead, by [`Vfs::read_ahead`].
+    pub ahead: bool,
+}
+
+impl Vfs {
+    /// Reads bytes if the caches have all of them, and the size is known. Never blocks on the store, nor
+    /// on anybody who waits for it.
+    pub fn try_read(&self, node: &Node, offset: u64, into: &mut [u8]) -> Option<Hit> {
+        let core = &self.core;
+        let pages = node.inode.known_pages().filter(|_| core.caches_pages())?;
+        let shared = core.capabilities.authority == Authority::Shared;
+        let believed = !shared || node.inode.attributes_believed();
+        if !believed || pages.home() != node.inode.home() || !core.knows_page_cleans(pages) {
+            return None;
+        }
+        let end = pages.size()?.min(offset.saturating_add(into.len() as u64));
+        let mut count = 0;
+        let hits = copy(pages, offset, end, into, &mut count);
+        if offset.saturating_add(count as u64) < end {
+            return None;
+        }
+        pages.cache.counters.hits.add(hits);
+        let range = offset / PAGE..offset.saturating_add(count as u64).div_ceil(PAGE);
+        Some(Hit { count, ahead: hits > 0 && pages.streams.is_marked(&range) })
+    }
+
+    /// What a read of `count` bytes at `offset` asks for to be read ahead. May block.
+    pub fn read_ahead(&self, node: &Node, file: FileRef, offset: u64, count: usize) {
+        let Some(pages) = node.inode.known_pages().filter(|_| self.core.caches_pages()) else {
+            return;
+        };
+        let range = offset / PAGE..offset.saturating_add(count as u64).div_ceil(PAGE);
+        if pages.streams.is_marked(&range) {
+            self.core.go_ahead(pages, node, file, range);
+        }
+    }
+}
+
 /// Copies what is here, up to the first page that is not; how many pages.
 #[inline]
 fn copy(pages: &FilePages, offset: u64, end: u64, into: &mut [u8], done: &mut usize) -> u64 {

@@ -5,15 +5,18 @@
 //! along to a worker.
 
 use super::super::backing::{Backings, without_set_id_privilege};
+use super::super::convert::errno;
+use super::super::reply::{Refusable, with_buffer};
 use crate::server::Server;
 use crate::work::Work;
-use fuser::{BackingId, Request};
+use fuser::{BackingId, FileHandle, INodeNo, ReplyData, ReplyEmpty, Request};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use uvfs_concurrent::gate::Pass;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
-use uvfs_vfs::{Caller, FileKind, OpenFile, Waits};
+use uvfs_vfs::{Caller, Error, FileKind, Hit, OpenFile, Result, Waits};
 
 /// The FUSE crate's view of a [`Server`].
 pub(in crate::transport) struct Adapter {
@@ -53,27 +56,133 @@ impl Adapter {
 
     /// Runs `work`, which may wait: here if another reader stays free, otherwise on a worker. Then
     /// `reply`, which never waits: the reader counts as free by then, since whoever gets the reply
-    /// may send the next request before this thread runs on.
+    /// may send the next request before this thread runs on. The reply is EAGAIN if too much of the
+    /// user's waits already and none of it gets on ([`crate::work`]).
     pub(super) fn run<T>(
         &self,
-        work: impl FnOnce(&Shared) -> T + Send + 'static,
-        reply: impl FnOnce(T) + Send + 'static,
+        request: &Request,
+        work: impl FnOnce(&Shared) -> Result<T> + Send + 'static,
+        reply: impl FnOnce(Result<T>) + Send + 'static,
     ) {
-        let shared = &self.shared;
-        let counters = &shared.server.counters;
-        let pass = if shared.prompt { None } else { shared.work.try_inline() };
-        if shared.prompt || pass.is_some() {
-            counters.inline.hit();
-            return shared.guarded(|shared| {
+        match self.may_wait_here() {
+            Some(pass) => self.shared.guarded(|shared| {
                 let answer = work(shared);
                 drop(pass);
                 reply(answer);
-            });
+            }),
+            None => self.hand_over(request.uid(), 0, |shared| reply(shared.and_then(work))),
         }
-        counters.pooled.hit();
+    }
+
+    /// As [`Adapter::run`], of a `job` that replies by itself.
+    pub(super) fn run_whole<R: Refusable>(
+        &self,
+        request: &Request,
+        reply: R,
+        job: impl FnOnce(&Shared, R) + Send + 'static,
+    ) {
+        match self.may_wait_here() {
+            Some(pass) => self.shared.guarded(|shared| {
+                job(shared, reply);
+                drop(pass);
+            }),
+            None => self.hand_over(request.uid(), 0, |shared| match shared {
+                Ok(shared) => job(shared, reply),
+                Err(refused) => reply.refuse(errno(&refused)),
+            }),
+        }
+    }
+
+    /// Closes an open file and replies. Never refused: nobody would close it otherwise.
+    pub(super) fn run_release(&self, handle: FileHandle, reply: ReplyEmpty) {
+        let Some(file) = self.server().release(handle.0) else { return reply.ok() };
+        let file = match Arc::try_unwrap(file).map(OpenFile::try_close) {
+            Ok(Ok(())) => {
+                self.server().counters.hits.hit();
+                return reply.ok();
+            }
+            Ok(Err(file)) => Arc::new(file),
+            // A request of the same file is under way; it closes, if it is the last.
+            Err(file) => file,
+        };
+        let close = move |shared: &Shared| {
+            shared.closed(file);
+            reply.ok();
+        };
+        match self.may_wait_here() {
+            Some(pass) => self.shared.guarded(|shared| {
+                close(shared);
+                drop(pass);
+            }),
+            None => {
+                let shared = self.shared.clone();
+                self.shared.server.counters.pooled.hit();
+                let job = move |_| shared.guarded(close);
+                self.shared.work.submit_closing(Box::new(job));
+            }
+        }
+    }
+
+    /// Answers a read from the caches, if they have all of it. Otherwise the reply is given back.
+    pub(super) fn read_here(
+        &self,
+        request: &Request,
+        (node, file): (INodeNo, FileHandle),
+        (offset, size): (u64, u32),
+        reply: ReplyData,
+    ) -> Option<ReplyData> {
+        let server = self.server();
+        let mut reply = Some(reply);
+        let hit = with_buffer(size as usize, |buffer| {
+            let hit = server.try_read(node.0, file.0, offset, buffer)?;
+            server.counters.hits.hit();
+            reply.take().into_iter().for_each(|reply| reply.data(&buffer[..hit.count]));
+            Some(hit)
+        });
+        if let Some(Hit { count, ahead: true }) = hit {
+            let ahead = move |shared: &Shared| {
+                shared.server.read_ahead(node.0, file.0, offset, count);
+                Ok(())
+            };
+            // Refused or not: nobody waits for it.
+            self.run(request, ahead, |_| {});
+        }
+        reply
+    }
+
+    /// Leave to run what may wait on this reader; given back when dropped.
+    pub(super) fn may_wait_here(&self) -> Option<Option<Pass<'_>>> {
+        let shared = &self.shared;
+        let leave = match shared.prompt {
+            true => Some(None),
+            false => shared.work.try_inline().map(Some),
+        };
+        if leave.is_some() {
+            shared.server.counters.inline.hit();
+        }
+        leave
+    }
+
+    /// Has a worker run `job`, which keeps `bytes` of memory until then.
+    pub(super) fn hand_over(
+        &self,
+        uid: u32,
+        bytes: usize,
+        job: impl FnOnce(Result<&Shared>) + Send + 'static,
+    ) {
         let shared = self.shared.clone();
-        let job = move |shared: &Shared| reply(work(shared));
-        self.shared.work.submit(Box::new(move || shared.guarded(job)));
+        let counters = &self.shared.server.counters;
+        counters.pooled.hit();
+        let job = move |runs: bool| {
+            shared.guarded(|shared| match runs {
+                true => job(Ok(shared)),
+                false => {
+                    shared.server.counters.refused.hit();
+                    job(Err(Error::WouldBlock));
+                }
+            });
+        };
+        self.shared.work.submit(uid, bytes, Box::new(job));
     }
 }
 
@@ -101,7 +210,7 @@ impl Shared {
             return None;
         }
         // Every open is counted, also when nothing is offered (any more): all opens of an inode
-        // must agree, and `released` counts all of them back.
+        // must agree, and `closed` counts all of them back.
         let host = file.bypass();
         let set_id = file_has_set_id(&self.server, file);
         let backing = self.backings.join(file.node().id(), || {
@@ -126,8 +235,8 @@ impl Shared {
         }
     }
 
-    pub(super) fn released(&self, handle: u64) {
-        let Some(file) = self.server.release(handle) else { return };
+    /// Closes `file`, and counts its open back.
+    fn closed(&self, file: Arc<OpenFile>) {
         if self.server.settings.passthrough && file.node().kind() == FileKind::Regular {
             self.backings.leave(file.node().id());
         }

@@ -8,6 +8,7 @@
 use super::super::convert::errno;
 use super::super::reply::send_written;
 use super::Adapter;
+use super::adapter::Shared;
 use fuser::{
     FileHandle, FopenFlags, INodeNo, OpenFlags, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
@@ -41,12 +42,9 @@ impl Adapter {
             return reply.error(errno(&error));
         }
         let (caller, data) = (self.caller(request), data.to_vec());
-        let shared = self.shared.clone();
-        shared.server.counters.pooled.hit();
-        self.shared.work.submit(Box::new(move || {
-            shared.guarded(|shared| {
-                send_written(reply, shared.server.write_control(&caller, file.0, &data));
-            });
-        }));
+        self.hand_over(request.uid(), data.len(), move |shared| {
+            let write = |shared: &Shared| shared.server.write_control(&caller, file.0, &data);
+            send_written(reply, shared.and_then(write));
+        });
     }
 }
