@@ -11,7 +11,7 @@
 //! # Why
 //! Not `fork`: a fork of a process with threads leaves locks held for ever, and starting again is
 //! safe code. Until it is ready the child keeps the parent's standard error, so that its refusals,
-//! and a panic's words, reach the user unaltered. Weakness: a second start costs some milliseconds.
+//! and a panic's words, reach the user unaltered; then [`crate::logger`] has another place for them. Weakness: a second start costs some milliseconds.
 
 use crate::Failure;
 use std::fs::OpenOptions;

@@ -164,7 +164,9 @@ pub(crate) struct MountArguments {
     /// Least severe messages to log
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t = LogLevel::Warn)]
     pub(crate) log_level: LogLevel,
-    /// Log to this file instead of standard error; kept below 16 MiB
+    /// Log to this file, kept below 16 MiB, instead of standard error. Without it a daemon logs to syslog (the
+    /// journal), and its errors, or everything where there is no syslog, to /run/uvfs/log (another user's to
+    /// $XDG_RUNTIME_DIR/uvfs/log)
     #[arg(long, value_name = "PATH")]
     pub(crate) log_file: Option<PathBuf>,
 

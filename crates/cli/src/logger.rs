@@ -1,4 +1,8 @@
-//! A log that cannot grow without bound: one line per record, to standard error or a file.
+//! A log that cannot grow without bound: one line per record, to standard error, a file, or the system's log.
+//!
+//! A daemon that was given no file leaves standard error when it is ready ([`leave_standard_error`]). From then on it
+//! logs to syslog, which is the journal where systemd runs; and errors, or everything where there is no syslog,
+//! to a file in the folder of the control sockets. So no error goes nowhere.
 //!
 //! # Concurrency
 //! No lock: a record is one `write` to a descriptor in append mode, which the kernel keeps whole.
@@ -6,15 +10,19 @@
 //!
 //! # Why
 //! A failing disk makes every request log. More than [`LINES_PER_SECOND`] lines are dropped and
-//! counted, and a log file starts over at [`FILE_BYTES_MAX`]. Weakness: starting over loses the old
-//! lines; whoever needs them all logs to standard error and a collector.
+//! counted, and a log file starts over at [`FILE_BYTES_MAX`]. Syslog is libc's, and opened before the serving threads may make
+//! no sockets any more ([decision 0017](../../../docs/decisions/0017-log-of-a-daemon.md)). Weakness: starting over loses the old
+//! lines; and nobody says whether syslog took a line, so what is no error is lost when syslog ends before we do.
 
 use crate::Failure;
 use crate::units;
-use log::{LevelFilter, Log, Metadata, Record};
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use nix::syslog::{Facility, LogFlags, Priority, Severity};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
@@ -24,13 +32,27 @@ const LINES_PER_SECOND: u64 = 100;
 /// Size at which a log file starts over.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
+/// Where syslog listens.
+const SYSLOG: &str = "/dev/log";
+/// The log of all daemons of a user, in the folder of their control sockets.
+const DAEMONS_LOG: &str = "log";
+
 /// Where lines go, and how many went.
 #[derive(Debug)]
 struct Logger {
     file: Option<File>,
+    background: OnceLock<Background>,
     second: AtomicU64,
     lines: AtomicU64,
     written_bytes: AtomicU64,
+}
+
+/// Where a daemon without a log file logs.
+#[derive(Debug)]
+struct Background {
+    file: File,
+    syslog: bool,
+    mountpoint: PathBuf,
 }
 
 static LOGGER: OnceLock<Logger> = OnceLock::new();
@@ -48,25 +70,53 @@ pub(crate) fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failu
     Ok(())
 }
 
-/// Says something that the user has to hear whatever is logged: in the log file, beyond every limit, and on
-/// standard error as long as that is the user's.
-pub(crate) fn tell(level: log::Level, text: &str) {
+/// In a daemon that serves `mountpoint`, before it lets go of its parent's standard error: what is logged from now on
+/// goes elsewhere. Does nothing if there is a log file.
+///
+/// # Errors
+/// If the file in `run_folder` cannot be opened.
+pub(crate) fn leave_standard_error(run_folder: &Path, mountpoint: &Path) -> Result<(), Failure> {
+    // A panic has no other words than these; caught ones are part of serving.
+    std::panic::set_hook(Box::new(|info| log::error!("{info}")));
+    let Some(logger) = LOGGER.get().filter(|logger| logger.file.is_none()) else { return Ok(()) };
+    let file = open(&run_folder.join(DAEMONS_LOG))?;
+    let syslog = open_syslog();
+    let mountpoint = mountpoint.to_path_buf();
+    // Once per process.
+    let _ = logger.background.set(Background { file, syslog, mountpoint });
+    Ok(())
+}
+
+/// Connects to the system's log; false if there is none.
+fn open_syslog() -> bool {
+    let listens = UnixDatagram::unbound().and_then(|socket| socket.connect(SYSLOG));
+    let options = LogFlags::LOG_PID | LogFlags::LOG_NDELAY;
+    listens.is_ok() && nix::syslog::openlog(Some(c"uvfs"), options, Facility::LOG_DAEMON).is_ok()
+}
+
+/// Says something that the user has to hear whatever is logged: in the log, beyond every limit, and on standard error
+/// as long as that is the user's.
+pub(crate) fn tell(level: Level, text: &str) {
     let text = text.replace('\n', "\\n");
-    if let Some(logger) = LOGGER.get().filter(|logger| logger.file.is_some()) {
-        logger.write(&dated(level, &text));
+    if let Some(logger) = LOGGER.get() {
+        match logger.background.get() {
+            Some(background) => return logger.write_behind(background, level, &text),
+            None if logger.file.is_some() => logger.write(&dated(level, &text)),
+            None => {}
+        }
     }
     eprintln!("uvfs: {text}");
 }
 
 /// A line of the log.
-fn dated(level: log::Level, text: &str) -> String {
+fn dated(level: Level, text: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let level = level.as_str().to_ascii_lowercase();
     format!("uvfs: {} {level}: {text}\n", units::show_time(now))
 }
 
 fn open(path: &Path) -> Result<File, Failure> {
-    OpenOptions::new().append(true).create(true).open(path).map_err(|error| {
+    OpenOptions::new().append(true).create(true).mode(0o644).open(path).map_err(|error| {
         Failure::refused(format!(
             "log file {}: {}; name a file that can be written",
             path.display(),
@@ -80,6 +130,7 @@ impl Logger {
         let size = file.as_ref().and_then(|file| Some(file.metadata().ok()?.len())).unwrap_or(0);
         Self {
             file,
+            background: OnceLock::new(),
             second: AtomicU64::new(0),
             lines: AtomicU64::new(0),
             written_bytes: AtomicU64::new(size),
@@ -99,10 +150,25 @@ impl Logger {
 
     fn write(&self, line: &str) {
         // Nobody is left to tell when the log itself fails.
-        let Some(mut file) = self.file.as_ref() else {
-            let _ = std::io::stderr().write_all(line.as_bytes());
-            return;
-        };
+        match &self.file {
+            Some(file) => self.append(file, line),
+            None => drop(std::io::stderr().write_all(line.as_bytes())),
+        }
+    }
+
+    /// Of a daemon without a log file: a line that says all by itself which mount it is about.
+    fn write_behind(&self, background: &Background, level: Level, text: &str) {
+        if background.syslog {
+            // A text with a zero byte is refused.
+            let _ = nix::syslog::syslog(priority(level), &text.replace('\0', "\\0"));
+        }
+        if !background.syslog || level == Level::Error {
+            let pid = std::process::id();
+            self.append(&background.file, &dated(level, &format!("[{pid}] {text}")));
+        }
+    }
+
+    fn append(&self, mut file: &File, line: &str) {
         // ORDERING: Relaxed; as in `admit`.
         let before = self.written_bytes.fetch_add(line.len() as u64, Relaxed);
         if before > FILE_BYTES_MAX {
@@ -112,6 +178,16 @@ impl Logger {
         }
         let _ = file.write_all(line.as_bytes());
     }
+}
+
+fn priority(level: Level) -> Priority {
+    let severity = match level {
+        Level::Error => Severity::LOG_ERR,
+        Level::Warn => Severity::LOG_WARNING,
+        Level::Info => Severity::LOG_INFO,
+        Level::Debug | Level::Trace => Severity::LOG_DEBUG,
+    };
+    Priority::new(severity, Facility::LOG_DAEMON)
 }
 
 impl Log for Logger {
@@ -126,11 +202,21 @@ impl Log for Logger {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let (admitted, dropped) = self.admit(now);
         if dropped > 0 {
-            self.write(&format!("uvfs: {dropped} log lines were dropped\n"));
+            let text = format!("{dropped} log lines were dropped");
+            match self.background.get() {
+                Some(background) => self.write_behind(background, Level::Warn, &text),
+                None => self.write(&format!("uvfs: {text}\n")),
+            }
         }
         if admitted {
             let text = record.args().to_string().replace('\n', "\\n");
-            self.write(&dated(record.level(), &text));
+            match self.background.get() {
+                Some(background) => {
+                    let text = format!("{}: {text}", background.mountpoint.display());
+                    self.write_behind(background, record.level(), &text);
+                }
+                None => self.write(&dated(record.level(), &text)),
+            }
         }
     }
 
@@ -161,6 +247,26 @@ mod tests {
         logger.write("third\n");
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text, "uvfs: the log was full and starts over\nsecond\nthird\n");
+    }
+
+    #[test]
+    fn without_syslog_a_daemons_lines_go_to_the_file_and_with_it_the_errors() {
+        let folder = tempfile::tempdir().unwrap();
+        for syslog in [false, true] {
+            let path = folder.path().join(format!("log-{syslog}"));
+            let (file, mountpoint) = (open(&path).unwrap(), PathBuf::from("/mnt/test"));
+            let logger = Logger::new(None);
+            let background = Background { file, syslog, mountpoint };
+            // Nothing is said to the log of the machine that runs the test.
+            if !syslog {
+                logger.write_behind(&background, Level::Warn, "odd");
+            }
+            logger.write_behind(&background, Level::Error, "lost");
+            let text = std::fs::read_to_string(&path).unwrap();
+            let pid = std::process::id();
+            assert!(text.ends_with(&format!(" error: [{pid}] lost\n")), "{text}");
+            assert_eq!(text.contains("warn: ["), !syslog, "{text}");
+        }
     }
 
     #[test]

@@ -365,6 +365,7 @@ fn announce(live: &Arc<Live>, run_folder: &Path, in_background: bool) -> Result<
     let pid = std::process::id();
     if in_background {
         let line = format!("{mounted} (pid {pid}); \"uvfs unmount {mountpoint}\" ends it");
+        logger::leave_standard_error(run_folder, &live.mountpoint)?;
         daemon::report_ready(&line).map_err(|error| {
             Failure::refused(format!("daemon: nobody waits for it: {}", crate::cause(&error)))
         })?;

@@ -5,14 +5,18 @@
 //! have written (10 of 10: 3 of 8 MiB arrived). So the end has a verdict now: whoever asks for it is told by path
 //! what was lost, and a command that lost something fails.
 
-use crate::common::{Foreground, Place, can_mount, eventually, is_alive, is_mounted, run};
+use crate::common::{
+    Foreground, LIMIT, Place, can_mount, eventually, finish, is_alive, is_mounted, run,
+};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::Signal;
 use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 const MIB: usize = 1 << 20;
 
@@ -214,4 +218,66 @@ fn room_that_comes_after_a_second_signal_is_used() {
     assert!(stderr.contains("still in use; ended all the same"), "{stderr}");
     assert!(fs::read(full.place.source.join("held")).unwrap() == vec![7; 6 * MIB], "{stderr}");
     drop(held);
+}
+
+/// What a daemon without a log file said went to `/dev/null`: of the loss there was no trace on the machine.
+#[test]
+fn a_daemon_without_a_log_file_leaves_its_errors_on_the_machine() {
+    if !can_mount() {
+        return;
+    }
+    let full = Full::new();
+    let options = full.options();
+    full.place.mount_daemon(full.place.src(), &options[..6]);
+    full.overfill("big");
+    // Nobody is told by a command here.
+    rustix::mount::unmount(&full.place.mountpoint, UnmountFlags::empty()).expect("not in use");
+    // One log for all daemons of a user, and of all tests.
+    let ours = || {
+        let log = fs::read_to_string("/run/uvfs/log").unwrap_or_default();
+        let ours = log.lines().filter(|line| line.contains(full.place.mnt()));
+        ours.collect::<Vec<_>>().join("\n")
+    };
+    eventually("the log names it", || ours().contains("are lost"));
+    check_lost(&ours(), &full, "big");
+}
+
+/// In a mount namespace of its own, where the test listens on `/dev/log`.
+#[test]
+fn a_daemon_without_a_log_file_logs_to_syslog() {
+    if !can_mount() {
+        return;
+    }
+    let full = Full::new();
+    let folder = full.log.parent().expect("a folder");
+    let (dev, socket) = (folder.join("dev"), folder.join("syslog"));
+    fs::create_dir(&dev).unwrap();
+    let syslog = UnixDatagram::bind(&socket).unwrap();
+    let script = "set -e
+        mount -t tmpfs none \"$DEV\"
+        for name in null fuse; do touch \"$DEV/$name\"; mount --bind /dev/$name \"$DEV/$name\"; done
+        touch \"$DEV/log\"; mount --bind \"$SOCKET\" \"$DEV/log\"; mount --rbind \"$DEV\" /dev
+        \"$UVFS\" mount \"$SOURCE\" \"$MOUNTPOINT\" --daemon --page-cache write-back --write-back-delay 1ms
+        yes | head -c 12M > \"$MOUNTPOINT/big\" || true
+        \"$UVFS\" unmount \"$MOUNTPOINT\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", script]);
+    command.env("DEV", &dev).env("SOCKET", &socket).env("UVFS", env!("CARGO_BIN_EXE_uvfs"));
+    command.env("SOURCE", &full.place.source).env("MOUNTPOINT", &full.place.mountpoint);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let outcome = finish(&mut command);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let line = format!("{}lost ", full.about("big"));
+    assert!(outcome.stderr.contains(&line), "{outcome:?}");
+    syslog.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut bytes = vec![0; 4096];
+    loop {
+        let count = syslog.recv(&mut bytes).expect("a line about the loss");
+        let text = String::from_utf8_lossy(&bytes[..count]);
+        // The facility of daemons, 3, and the severity of errors, 3.
+        if text.contains(&line) {
+            assert!(text.starts_with("<27>") && text.contains(" uvfs["), "{text}");
+            return;
+        }
+    }
 }
