@@ -144,8 +144,9 @@ mod tests {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
+    use crate::primitive::atomic::AtomicBool;
+    use crate::primitive::model::{Model, reached};
     use loom::sync::Arc;
-    use loom::sync::atomic::AtomicBool;
     use loom::thread;
 
     struct World {
@@ -169,7 +170,7 @@ mod models {
     /// removal, or with a Relaxed removal.
     #[test]
     fn model_loss_is_seen() {
-        loom::model(|| {
+        Model::new(8, &["missed, and the claim fell", "found, and the claim stood"]).check(|| {
             let world = world(true);
             let other = world.clone();
             let evictor = thread::spawn(move || {
@@ -179,6 +180,11 @@ mod models {
             let claim = world.set.claim().unwrap();
             let missed = !world.cached.load(Ordering::Acquire);
             let stands = world.set.stands(claim, &world.losses, 0);
+            match (missed, stands) {
+                (true, false) => reached("missed, and the claim fell"),
+                (false, true) => reached("found, and the claim stood"),
+                _ => (),
+            }
             assert!(!(missed && stands), "a member that exists was denied");
             evictor.join().unwrap();
         });
@@ -188,7 +194,7 @@ mod models {
     /// does not suspend first, or with Relaxed losses.
     #[test]
     fn model_declared_again() {
-        loom::model(|| {
+        Model::new(200, &["missed, and the claim fell", "no claim"]).check(|| {
             let world = world(true);
             let other = world.clone();
             let lister = thread::spawn(move || {
@@ -198,10 +204,17 @@ mod models {
                 other.cached.store(true, Ordering::Release);
                 other.set.declare(losses);
             });
-            let claim = world.set.claim().unwrap();
-            let missed = !world.cached.load(Ordering::Acquire);
-            let stands = world.set.stands(claim, &world.losses, 0);
-            assert!(!(missed && stands), "a member that exists was denied");
+            // None while the lister is between the steps of `declare`.
+            if let Some(claim) = world.set.claim() {
+                let missed = !world.cached.load(Ordering::Acquire);
+                let stands = world.set.stands(claim, &world.losses, 0);
+                if missed {
+                    reached("missed, and the claim fell");
+                }
+                assert!(!(missed && stands), "a member that exists was denied");
+            } else {
+                reached("no claim");
+            }
             lister.join().unwrap();
         });
     }
@@ -210,7 +223,7 @@ mod models {
     /// not. Fails if the change is made before `suspend`.
     #[test]
     fn model_change_is_seen() {
-        loom::model(|| {
+        Model::new(100, &["denied before", "denied no more"]).check(|| {
             let world = world(false);
             let other = world.clone();
             let creator = thread::spawn(move || {
@@ -223,6 +236,11 @@ mod models {
             if let Some(claim) = world.set.claim() {
                 let missed = !world.cached.load(Ordering::Acquire);
                 let stands = world.set.stands(claim, &world.losses, 0);
+                match (missed, stands) {
+                    (true, true) => reached("denied before"),
+                    (true, false) => reached("denied no more"),
+                    _ => (),
+                }
                 assert!(!(existed && missed && stands), "a member that exists was denied");
             }
             creator.join().unwrap();

@@ -77,12 +77,13 @@ mod tests {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
+    use crate::primitive::model::{Model, reached};
     use loom::sync::Arc;
 
     /// G1: fails if `try_enter` loads and stores instead of exchanging.
     #[test]
     fn model_gate() {
-        loom::model(|| {
+        Model::new(180, &["entered", "refused"]).check(|| {
             let (gate, inside) = (Arc::new(Gate::new(1)), Arc::new(AtomicUsize::new(0)));
             let threads: Vec<_> = (0..2)
                 .map(|_| {
@@ -92,6 +93,9 @@ mod models {
                             assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                             inside.fetch_sub(1, Ordering::SeqCst);
                             drop(pass);
+                            reached("entered");
+                        } else {
+                            reached("refused");
                         }
                     })
                 })

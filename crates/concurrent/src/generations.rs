@@ -91,15 +91,16 @@ mod tests {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
+    use crate::primitive::atomic::AtomicBool;
+    use crate::primitive::model::{Model, reached};
     use loom::sync::Arc;
-    use loom::sync::atomic::AtomicBool;
     use loom::thread;
 
     /// G3: a memo made from evidence is not believed after the act. Fails if the generation advances
     /// before the evidence goes, or with a Relaxed `advance` and `of`.
     #[test]
     fn model_nothing_outlives_an_advance() {
-        loom::model(|| {
+        Model::new(28, &["a memo after the act", "no memo"]).check(|| {
             let generations = Arc::new(Generations::default());
             let (evidence, acted) =
                 (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
@@ -114,8 +115,14 @@ mod models {
             };
             let generation = generations.of(0);
             let memo = evidence.load(Ordering::Acquire).then_some(generation);
+            if memo.is_none() {
+                reached("no memo");
+            }
             if acted.load(Ordering::Acquire) {
                 let believed = memo == Some(generations.of(0));
+                if memo.is_some() {
+                    reached("a memo after the act");
+                }
                 assert!(!believed, "a memo outlived the change");
             }
             changer.join().unwrap();

@@ -218,6 +218,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
+    use crate::primitive::model::{Model, reached};
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
     use loom::thread;
@@ -249,7 +250,7 @@ mod models {
     /// O1: the teardown sees the last holder's writes. Fails with a Relaxed `release` or `retire`.
     #[test]
     fn model_release_and_retire() {
-        loom::model(|| {
+        Model::new(4, &["retired", "still held"]).check(|| {
             let object = Object::new();
             let other = object.clone();
             let holder = thread::spawn(move || {
@@ -257,7 +258,10 @@ mod models {
                 other.word.release();
             });
             if object.word.retire() {
+                reached("retired");
                 object.touch();
+            } else {
+                reached("still held");
             }
             holder.join().unwrap();
         });
@@ -266,13 +270,14 @@ mod models {
     /// O2: a reviver sees what the last holder wrote. Fails with a Relaxed `release` or `try_hold`.
     #[test]
     fn model_release_and_try_hold() {
-        loom::model(|| {
+        Model::new(25, &["revived", "held beside the other"]).check(|| {
             let object = Object::new();
             let other = object.clone();
             let reviver = thread::spawn(move || {
                 let revived = other.word.racy_inactive();
                 assert!(other.word.try_hold());
                 // Inactive before means that the holder below has gone, so we hold it alone.
+                reached(if revived { "revived" } else { "held beside the other" });
                 if revived {
                     other.content.with(|content| {
                         // SAFETY: ours is the only hold left, so nobody writes (H1).
@@ -291,12 +296,10 @@ mod models {
     /// H2: two lookups, a release and a retire; the object dies at most once and never under a hold.
     #[test]
     fn model_one_teardown() {
-        let mut model = loom::model::Builder::new();
-        // Three threads: every schedule with up to three preemptions, in seconds instead of hours.
-        model.preemption_bound = Some(3);
-        model.check(|| {
+        // Three threads: every schedule with up to two preemptions, in seconds instead of hours.
+        Model::new(500, &["held", "too late", "retired by a lookup"]).preemptions(2).check(|| {
             let object = Object::new();
-            let deaths = Arc::new(loom::sync::atomic::AtomicU64::new(0));
+            let deaths = Arc::new(AtomicU64::new(0));
             let threads: Vec<_> = (0..2)
                 .map(|_| {
                     let (object, deaths) = (object.clone(), deaths.clone());
@@ -304,8 +307,12 @@ mod models {
                         if object.word.try_hold() {
                             assert_eq!(deaths.load(Ordering::SeqCst), 0, "held while torn down");
                             object.word.release();
+                            reached("held");
+                        } else {
+                            reached("too late");
                         }
                         if object.word.retire() {
+                            reached("retired by a lookup");
                             deaths.fetch_add(1, Ordering::SeqCst);
                         }
                     })
@@ -324,11 +331,11 @@ mod models {
     /// what the other did. Fails with a Relaxed `release`, or a Relaxed `drop_reference`.
     #[test]
     fn model_one_free() {
-        loom::model(|| {
+        Model::new(10, &["freed by the holder", "freed by the reference"]).check(|| {
             let object = Object::new();
             assert!(object.word.try_reference());
-            let frees = Arc::new(loom::sync::atomic::AtomicU64::new(0));
-            let free = |object: &Object, frees: &loom::sync::atomic::AtomicU64| {
+            let frees = Arc::new(AtomicU64::new(0));
+            let free = |object: &Object, frees: &AtomicU64| {
                 object.touch();
                 frees.fetch_add(1, Ordering::Relaxed);
             };
@@ -339,6 +346,7 @@ mod models {
                     unsafe { *content }
                 });
                 if other.word.drop_reference() {
+                    reached("freed by the reference");
                     free(&other, &counted);
                 }
             });
@@ -353,6 +361,7 @@ mod models {
             };
             assert!(!last, "one reference is still there");
             if object.word.drop_reference() {
+                reached("freed by the holder");
                 free(&object, &frees);
             }
             reference.join().unwrap();

@@ -141,6 +141,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
+    use crate::primitive::model::{Model, reached};
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
     use loom::thread;
@@ -148,15 +149,20 @@ mod models {
     /// O1: who sees the pointer sees what it leads to, whoever made it.
     #[test]
     fn model_one_of_two_makers_wins() {
-        loom::model(|| {
+        Model::new(300, &["seen by a reader", "made in vain"]).check(|| {
             let lazy = Arc::new(LazyBox::<UnsafeCell<u32>>::new());
             let make = |lazy: &LazyBox<UnsafeCell<u32>>| {
+                let mut tried = false;
                 let (made, mine) = lazy.get_or_make(|| {
+                    tried = true;
                     let cell = UnsafeCell::new(0);
                     // SAFETY: nobody else has it yet; loom checks it.
                     cell.with_mut(|at| unsafe { *at = 7 });
                     cell
                 });
+                if tried && !mine {
+                    reached("made in vain");
+                }
                 // SAFETY: nobody writes it any more; loom checks it.
                 assert_eq!(made.with(|at| unsafe { *at }), 7);
                 mine
@@ -166,6 +172,7 @@ mod models {
             let reader = lazy.clone();
             let look = thread::spawn(move || {
                 if let Some(made) = reader.get() {
+                    reached("seen by a reader");
                     // SAFETY: as above.
                     assert_eq!(made.with(|at| unsafe { *at }), 7);
                 }

@@ -591,6 +591,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
+    use crate::primitive::model::{Model, reached};
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
 
@@ -606,7 +607,7 @@ mod models {
     /// O1: two threads push and pop under one bit lock. Fails with a Relaxed `unlock` or `lock`.
     #[test]
     fn model_two_threads_in_one_lock() {
-        loom::model(|| {
+        Model::new(4, &["second"]).check(|| {
             let lock = BitLock(AtomicBool::new(false));
             let shared = Arc::new(Protected { lock, content: UnsafeCell::new(0) });
             let other = shared.clone();
@@ -614,7 +615,12 @@ mod models {
                 shared.lock.lock();
                 shared.content.with_mut(|content| {
                     // SAFETY: under the lock.
-                    unsafe { *content += 1 }
+                    unsafe {
+                        if *content == 1 {
+                            reached("second");
+                        }
+                        *content += 1
+                    }
                 });
                 shared.lock.unlock();
             };

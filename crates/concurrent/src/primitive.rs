@@ -2,7 +2,9 @@
 //!
 //! # Why
 //! A model checker has to see every access. Code in this crate names its atomics and locks through
-//! this module, so `RUSTFLAGS="--cfg loom"` swaps all of them at once; nothing else changes. The same
+//! this module, so `RUSTFLAGS="--cfg loom"` swaps all of them at once; nothing else changes. The atomics
+//! of the models show the checker orders that it would miss, and what runs the models fails those that
+//! look at nothing (`primitive/modelled.rs`, `primitive/model.rs`). The same
 //! door lets a test count them: in builds with debug assertions the atomics note what their thread
 //! does ([`record::tally`]), so that "this operation stores to nothing shared" is a test and not a
 //! claim. In release builds they are `std`'s own types.
@@ -15,7 +17,11 @@ pub mod atomic;
 pub mod record;
 
 #[cfg(loom)]
-pub use loom::sync::atomic;
+#[path = "primitive/modelled.rs"]
+pub mod atomic;
+#[cfg(loom)]
+#[cfg_attr(not(test), allow(dead_code))]
+pub(crate) mod model;
 #[cfg(not(any(loom, debug_assertions)))]
 pub use std::sync::atomic;
 
@@ -29,7 +35,7 @@ pub use std::sync::atomic;
 /// happens.
 pub(crate) mod owned {
     #[cfg(loom)]
-    pub(crate) use loom::sync::atomic::*;
+    pub(crate) use super::atomic::*;
     #[cfg(not(loom))]
     pub(crate) use std::sync::atomic::*;
 }

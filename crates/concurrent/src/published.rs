@@ -167,6 +167,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
+    use crate::primitive::model::{Model, reached};
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
     use loom::thread;
@@ -214,6 +215,7 @@ mod models {
         let guard = epoch::pin();
         let first = published.read(&guard);
         let seen = first.read();
+        reached(if seen == 1 { "the old value" } else { "the new value" });
         assert!(seen == 1 || seen == 2, "made before it is seen");
         assert!(published.read(&guard).read() >= seen, "never an older one");
         assert_eq!(first.read(), seen, "read after free");
@@ -223,7 +225,7 @@ mod models {
     /// without the wait in `wait`.
     #[test]
     fn model_a_replaced_value_outlives_its_readers() {
-        loom::model(|| {
+        Model::new(500, &["the old value", "the new value"]).preemptions(2).check(|| {
             let published = Arc::new(Published::new(Watched::new(1)));
             let reader = {
                 let published = published.clone();
@@ -237,7 +239,7 @@ mod models {
     /// U3: the same for a value that nobody waits for. Fails if `drop` frees at once.
     #[test]
     fn model_dropped_replaced_values_go() {
-        loom::model(|| {
+        Model::new(500, &["the old value", "the new value"]).preemptions(2).check(|| {
             let published = Arc::new(Published::new(Watched::new(1)));
             let reader = {
                 let published = published.clone();

@@ -163,13 +163,14 @@ mod tests {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
+    use crate::primitive::model::{Model, reached};
     use loom::sync::Arc;
     use loom::thread;
 
     /// S2. Fails without the writer's fence, without the reader's, and with a Relaxed last store.
     #[test]
     fn model_snapshot_is_whole() {
-        loom::model(|| {
+        Model::new(500, &["before", "between", "after", "refused"]).preemptions(2).check(|| {
             let words = Arc::new(SequencedWords::new([0, 0]));
             let writer = words.clone();
             let writing = thread::spawn(move || {
@@ -178,6 +179,9 @@ mod models {
             });
             if let Some((one, other)) = words.read(|words| (words.get(0), words.get(1))) {
                 assert_eq!(one, other);
+                reached(["before", "between", "after"][one as usize]);
+            } else {
+                reached("refused");
             }
             writing.join().unwrap();
             assert_eq!(words.read(|words| words.get(1)), Some(2));

@@ -12,8 +12,9 @@
 use super::barrier::Mode;
 use super::domain::{Domain, Slot};
 use super::garbage::Deferred;
+use crate::primitive::atomic::{AtomicUsize, Ordering};
+use crate::primitive::model::{Model, reached};
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use std::sync::Arc;
 
@@ -74,6 +75,7 @@ impl World {
     /// Follows the link. The caller is pinned.
     fn read(&self) {
         let linked = self.link.load(Ordering::Acquire);
+        reached(["read the old object", "read the new object"][linked]);
         self.objects[linked].with(|object| {
             // SAFETY: a pin keeps the object from being freed; loom checks that.
             assert_eq!(unsafe { *object }, linked as u32, "read after free");
@@ -92,6 +94,11 @@ impl World {
         // SAFETY: one thread uses the member (E4).
         unsafe { member.slot().retire(1, free) };
     }
+    /// Notes whether a round with others about could free object 0.
+    fn note_freed(&self) {
+        let nothing = self.domain.garbage() == (0, 0);
+        reached(if nothing { "freed at once" } else { "held back" });
+    }
     /// Collects with nobody pinned: object 0 is freed now, if it was not before.
     fn settle(&self, member: &Member) {
         member.collect();
@@ -103,9 +110,18 @@ impl World {
     }
 }
 
+/// The reader is there before the object is unlinked, and after; it holds the object back, and not.
+const BOTH: [&str; 4] =
+    ["read the old object", "read the new object", "freed at once", "held back"];
+
 /// A writer unlinks, retires and collects while `read` runs in another thread.
-fn check(mode: Mode, read: fn(&World, &Member)) {
-    loom::model(move || {
+fn check(
+    at_least: usize,
+    reaching: &'static [&'static str],
+    mode: Mode,
+    read: fn(&World, &Member),
+) {
+    Model::new(at_least, reaching).check(move || {
         let world = World::new(mode);
         let (reader, writer) = (world.join(), world.join());
         let other = world.clone();
@@ -115,6 +131,7 @@ fn check(mode: Mode, read: fn(&World, &Member)) {
         });
         world.replace(&writer);
         writer.collect();
+        world.note_freed();
         let reader = thread.join().unwrap();
         if mode == Mode::Membarrier {
             // The domain fences by now; this makes the reader's slot do it too (E6).
@@ -131,7 +148,7 @@ fn check(mode: Mode, read: fn(&World, &Member)) {
 /// a Relaxed load in `blocked`.
 #[test]
 fn model_reader_and_writer() {
-    check(Mode::Fence, |world, reader| {
+    check(90, &BOTH, Mode::Fence, |world, reader| {
         reader.pin();
         world.read();
         reader.unpin();
@@ -142,7 +159,7 @@ fn model_reader_and_writer() {
 /// a Relaxed store in the outermost `pin`.
 #[test]
 fn model_pin_again() {
-    check(Mode::Fence, |world, reader| {
+    check(600, &BOTH, Mode::Fence, |world, reader| {
         reader.pin();
         world.read();
         reader.unpin();
@@ -157,7 +174,7 @@ fn model_pin_again() {
 /// stores to the word Relaxed and before its fence.
 #[test]
 fn model_leave_and_pin_again() {
-    loom::model(|| {
+    Model::new(200, &BOTH).check(|| {
         let world = World::new(Mode::Fence);
         let (reader, writer) = (world.join(), world.join());
         let other = world.clone();
@@ -170,17 +187,18 @@ fn model_leave_and_pin_again() {
         });
         world.replace(&writer);
         writer.collect();
+        world.note_freed();
         thread.join().unwrap();
         world.settle(&writer);
     });
 }
 
-/// E2, E3: three threads; a bag comes in while another thread is in a round, and its owner leaves.
+/// E2, E3: three threads, two preemptions; a bag comes in while another thread is in a round, and its owner leaves.
 /// Fails as `model_reader_and_writer` does, and with a Relaxed `push`, `take` or `take_bag`. It does
 /// not fail if a round takes what came in after its barrier: E3 rests on the argument there.
 #[test]
 fn model_arrive_in_a_round() {
-    loom::model(|| {
+    Model::new(1000, &BOTH).preemptions(2).check(|| {
         let world = World::new(Mode::Fence);
         let (reader, writer, collector) = (world.join(), world.join(), world.join());
         let (reading, writing) = (world.clone(), world.clone());
@@ -197,6 +215,7 @@ fn model_arrive_in_a_round() {
         // SAFETY: one thread uses the member (E4).
         unsafe { collector.slot().retire(1, Deferred::new(|| ())) };
         collector.collect();
+        world.note_freed();
         writer.join().unwrap();
         reader.join().unwrap();
         world.settle(&collector);
@@ -206,7 +225,7 @@ fn model_arrive_in_a_round() {
 /// E1: the inner unpin ends nothing. Fails if it stores a depth of 0.
 #[test]
 fn model_nested_pins() {
-    check(Mode::Fence, |world, reader| {
+    check(250, &BOTH, Mode::Fence, |world, reader| {
         reader.pin();
         reader.pin();
         reader.unpin();
@@ -219,7 +238,7 @@ fn model_nested_pins() {
 /// does not ask whether a slot is fenced.
 #[test]
 fn model_refused_barrier() {
-    check(Mode::Membarrier, |world, reader| {
+    check(60, &BOTH[..2], Mode::Membarrier, |world, reader| {
         reader.pin();
         world.read();
         reader.unpin();
@@ -230,7 +249,7 @@ fn model_refused_barrier() {
 /// of two before a bag is ready.
 #[test]
 fn model_pin_and_advance() {
-    loom::model(|| {
+    Model::new(500, &BOTH).preemptions(2).check(|| {
         let world = World::new(Mode::Fence);
         let (reader, writer) = (world.join(), world.join());
         let other = world.clone();
@@ -244,6 +263,7 @@ fn model_pin_and_advance() {
         });
         world.replace(&writer);
         writer.collect();
+        world.note_freed();
         thread.join().unwrap();
         writer.collect();
         world.settle(&writer);
@@ -261,7 +281,7 @@ impl World {
 /// E6: a thread that joins while the barrier is refused. Fails without the fence in `join`.
 #[test]
 fn model_join_and_refused_barrier() {
-    loom::model(|| {
+    Model::new(500, &BOTH).preemptions(2).check(|| {
         let world = World::new(Mode::Membarrier);
         let writer = world.join();
         let other = world.clone();
@@ -277,6 +297,7 @@ fn model_join_and_refused_barrier() {
         writer.pin();
         writer.unpin();
         writer.collect();
+        world.note_freed();
         thread.join().unwrap();
         world.settle(&writer);
     });
@@ -287,7 +308,7 @@ fn model_join_and_refused_barrier() {
 /// `push`, a Relaxed swap in `take_bag` or `take`, a Relaxed `link` or `slots`.
 #[test]
 fn model_retire_and_leave() {
-    loom::model(|| {
+    Model::new(500, &["freed at once", "held back"]).check(|| {
         let world = World::new(Mode::Fence);
         let other = world.clone();
         let thread = thread::spawn(move || {
@@ -301,6 +322,7 @@ fn model_retire_and_leave() {
         });
         let member = world.join();
         member.collect();
+        world.note_freed();
         thread.join().unwrap();
         world.settle(&member);
     });
@@ -310,17 +332,20 @@ fn model_retire_and_leave() {
 /// store in `leave`.
 #[test]
 fn model_leave_and_join() {
-    loom::model(|| {
+    Model::new(150, &["one slot", "two slots"]).check(|| {
         let world = World::new(Mode::Fence);
         let other = world.clone();
         let visit = |world: &World| {
             let member = world.join();
+            let slot = member.0.addr();
             member.collect();
             member.leave();
+            slot
         };
         let thread = thread::spawn(move || visit(&other));
-        visit(&world);
-        thread.join().unwrap();
+        let mine = visit(&world);
+        let theirs = thread.join().unwrap();
+        reached(if mine == theirs { "one slot" } else { "two slots" });
     });
 }
 
@@ -329,7 +354,7 @@ fn model_leave_and_join() {
 /// is lost.
 #[test]
 fn model_thread_exit() {
-    loom::model(|| {
+    Model::new(900, &["freed after the exit"]).check(|| {
         let freed = Arc::new(AtomicUsize::new(0));
         let count = freed.clone();
         let thread = thread::spawn(move || {
@@ -339,6 +364,9 @@ fn model_thread_exit() {
         });
         super::collect();
         thread.join().unwrap();
+        if freed.load(Ordering::Relaxed) == 0 {
+            reached("freed after the exit");
+        }
         while freed.load(Ordering::Relaxed) == 0 {
             thread::yield_now();
             super::collect();

@@ -80,18 +80,20 @@ mod tests {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
+    use crate::primitive::model::{Model, reached};
     use loom::sync::Arc;
 
     /// T1 and O1. Fails with a Relaxed exchange or a Relaxed store.
     #[test]
     fn model_one_at_a_time() {
-        loom::model(|| {
+        Model::new(4, &["taken in turn", "refused"]).check(|| {
             let turn = Arc::new(Turn::new(0));
             let other = turn.clone();
             let thread = loom::thread::spawn(move || other.try_with(|value| *value += 1).is_some());
             let mine = turn.try_with(|value| *value += 1).is_some();
             let theirs = thread.join().unwrap();
             let sum = turn.try_with(|value| *value).expect("nobody else is left");
+            reached(if mine && theirs { "taken in turn" } else { "refused" });
             assert_eq!(sum, i32::from(mine) + i32::from(theirs));
         });
     }

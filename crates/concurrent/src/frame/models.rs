@@ -3,9 +3,10 @@
 
 use super::*;
 use crate::lock::LockClass;
+use crate::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::primitive::model::{Model, reached};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use loom::thread;
 
 static CLASS: LockClass = LockClass::new(1, "model-waits", "test");
@@ -83,11 +84,22 @@ impl World {
     }
 }
 
-fn bounded(check: impl Fn() + Sync + Send + 'static) {
-    let mut model = loom::model::Builder::new();
-    // Every schedule with up to three preemptions, in seconds instead of hours.
-    model.preemption_bound = Some(3);
-    model.check(check);
+/// Every schedule with up to three preemptions, in seconds instead of hours; see [`Model::new`].
+fn bounded(
+    at_least: usize,
+    reaching: &'static [&'static str],
+    check: impl Fn() + Sync + Send + 'static,
+) {
+    Model::new(at_least, reaching).preemptions(3).check(check);
+}
+
+/// As [`bounded`], with up to two preemptions: reads by version have many steps.
+fn bounded_by_two(
+    at_least: usize,
+    reaching: &'static [&'static str],
+    check: impl Fn() + Sync + Send + 'static,
+) {
+    Model::new(at_least, reaching).preemptions(2).check(check);
 }
 
 /// F2, O1: who has a reference has the page he asked for, while the frame is freed and used again.
@@ -95,7 +107,7 @@ fn bounded(check: impl Fn() + Sync + Send + 'static) {
 /// reference is counted.
 #[test]
 fn model_reference_is_accurate() {
-    bounded(|| {
+    bounded(1200, &["the old page", "the new page", "neither"], || {
         let world = world();
         let other = world.clone();
         let reuse = thread::spawn(move || {
@@ -105,6 +117,7 @@ fn model_reference_is_accurate() {
         });
         for number in [1, 2] {
             if let Some(page) = world.get(number) {
+                reached(["", "the old page", "the new page"][number as usize]);
                 let page = page.lock();
                 assert_eq!(
                     (page.page().owner(), page.page().index()),
@@ -113,6 +126,8 @@ fn model_reference_is_accurate() {
                 let mut bytes = [0; 2];
                 page.read(0, &mut bytes);
                 assert_eq!(bytes, [number; 2]);
+            } else {
+                reached("neither");
             }
         }
         reuse.join().unwrap();
@@ -123,12 +138,13 @@ fn model_reference_is_accurate() {
 /// Fails when `try_reference` looks at ATTACHED and adds in two steps.
 #[test]
 fn model_no_reference_after_detach() {
-    bounded(|| {
+    bounded(1500, &["referenced before", "refused"], || {
         let world = world();
         let other = world.clone();
         let reader = thread::spawn(move || {
             let detached = other.flag.load(Ordering::Acquire);
             if let Some(page) = other.get(1) {
+                reached("referenced before");
                 assert!(!detached, "a new reference");
                 // Waits for who detaches; then the page has left the cache, but is still there.
                 let page = page.lock();
@@ -136,6 +152,8 @@ fn model_no_reference_after_detach() {
                 page.read(0, &mut bytes);
                 assert_eq!((page.page().owner(), bytes), (1, [1; 2]));
                 assert!(other.arena.allocate().is_none(), "freed with a reference left");
+            } else {
+                reached("refused");
             }
         });
         let mut page = world.get(1).unwrap().lock();
@@ -151,26 +169,27 @@ fn model_no_reference_after_detach() {
 /// with a `put` that is only Release, or only Acquire.
 #[test]
 fn model_last_reference_frees() {
-    bounded(|| {
+    bounded(24, &["freed by this one", "freed by the other"], || {
         let world = world();
         let mut page = world.get(1).unwrap().lock();
         page.detach();
         let page = page.unlock();
         std::mem::forget(page.clone());
         std::mem::forget(page);
-        let part = |world: &World| {
+        let part = |world: &World, who: &'static str| {
             let page = PageRef::from_reference(&world.arena, ID);
             world.watched.get();
             drop(page);
             // Whoever can have the frame has it alone.
             if let Some(fresh) = world.arena.allocate() {
+                reached(who);
                 world.watched.set(1);
                 std::mem::forget(fresh);
             }
         };
         let other = world.clone();
-        let holder = thread::spawn(move || part(&other));
-        part(&world);
+        let holder = thread::spawn(move || part(&other, "freed by the other"));
+        part(&world, "freed by this one");
         holder.join().unwrap();
         assert_eq!(world.watched.get(), 1, "nobody freed it");
     });
@@ -181,7 +200,7 @@ fn model_last_reference_frees() {
 /// and without a new version.
 #[test]
 fn model_read_and_write() {
-    bounded(|| {
+    bounded_by_two(2000, &["before", "between", "after", "refused"], || {
         let world = world();
         let other = world.clone();
         let writer = thread::spawn(move || {
@@ -191,6 +210,9 @@ fn model_read_and_write() {
         });
         if let Some(bytes) = world.read(1) {
             assert_eq!(bytes[0], bytes[1], "torn");
+            reached(["", "before", "between", "after"][bytes[0] as usize]);
+        } else {
+            reached("refused");
         }
         writer.join().unwrap();
         assert_eq!(world.read(1), Some([3; 2]));
@@ -203,7 +225,7 @@ fn model_read_and_write() {
 /// version.
 #[test]
 fn model_read_and_reuse() {
-    bounded(|| {
+    bounded_by_two(2000, &["the old page", "the new page"], || {
         let world = world();
         let other = world.clone();
         let reuse = thread::spawn(move || {
@@ -212,6 +234,7 @@ fn model_read_and_reuse() {
         });
         for number in [1, 2] {
             if let Some(bytes) = world.read(number) {
+                reached(["", "the old page", "the new page"][number as usize]);
                 assert_eq!(bytes, [number; 2], "another page's");
             }
         }
@@ -224,7 +247,7 @@ fn model_read_and_reuse() {
 /// the version.
 #[test]
 fn model_read_and_detach() {
-    bounded(|| {
+    bounded_by_two(700, &["the old page", "not there any more"], || {
         let world = world();
         let other = world.clone();
         let reuse = thread::spawn(move || {
@@ -233,10 +256,13 @@ fn model_read_and_detach() {
             drop(page);
             assert!(other.fill(2));
         });
-        for number in [1, 2] {
-            if let Some(bytes) = world.read(number) {
-                assert_eq!(bytes, [number; 2], "another page's");
+        // The new one's bytes are looked for in the model above.
+        match world.read(1) {
+            Some(bytes) => {
+                reached("the old page");
+                assert_eq!(bytes, [1; 2], "another page's");
             }
+            None => reached("not there any more"),
         }
         reuse.join().unwrap();
     });
@@ -246,18 +272,19 @@ fn model_read_and_detach() {
 /// `push` and with a Relaxed `pop`.
 #[test]
 fn model_frame_passes_between_threads() {
-    let mut model = loom::model::Builder::new();
     // Three threads: two preemptions, as above.
-    model.preemption_bound = Some(2);
-    model.check(|| {
+    Model::new(1000, &["the new page", "not there yet"]).preemptions(2).check(|| {
         let world = world();
         let (one, other) = (world.clone(), world.clone());
         let evict = thread::spawn(move || one.evict());
         let fill = thread::spawn(move || other.fill(2));
-        for number in [1, 2] {
-            if let Some(bytes) = world.read(number) {
-                assert_eq!(bytes, [number; 2], "another page's");
+        // The old one's bytes are looked for in the models above.
+        match world.read(2) {
+            Some(bytes) => {
+                reached("the new page");
+                assert_eq!(bytes, [2; 2], "another page's");
             }
+            None => reached("not there yet"),
         }
         assert!(evict.join().unwrap());
         fill.join().unwrap();
@@ -267,13 +294,14 @@ fn model_frame_passes_between_threads() {
 /// O6: who takes the lock sees what was done under it. Fails with a Relaxed `unlock` or `try_lock`.
 #[test]
 fn model_lock_hand_over() {
-    bounded(|| {
+    bounded_by_two(500, &["first", "second"], || {
         let world = world();
         let add = |world: &World| {
             let mut page = world.get(1).unwrap().lock();
             let mut bytes = [0; 2];
             page.read(0, &mut bytes);
             assert_eq!(bytes[0], bytes[1]);
+            reached(["", "first", "second"][bytes[0] as usize]);
             page.write(0, &bytes.map(|byte| byte + 1));
             world.watched.set(world.watched.get() + 1);
         };
@@ -289,7 +317,7 @@ fn model_lock_hand_over() {
 /// of the write clears DIRTY, and when it does so in two steps.
 #[test]
 fn model_write_back_and_new_dirt() {
-    bounded(|| {
+    bounded_by_two(1000, &["written before the change", "written after the change"], || {
         let world = world();
         world.get(1).unwrap().lock().mark_dirty();
         let stored = Arc::new(AtomicU64::new(0));
@@ -300,6 +328,9 @@ fn model_write_back_and_new_dirt() {
             let mut bytes = [0; 2];
             page.read(0, &mut bytes);
             let page = page.unlock();
+            reached(
+                ["", "written before the change", "written after the change"][bytes[0] as usize],
+            );
             backend.store(bytes[0].into(), Ordering::Relaxed);
             page.end_writing(Outcome::Written);
         });
@@ -319,7 +350,7 @@ fn model_write_back_and_new_dirt() {
 /// has the bucket.
 #[test]
 fn model_waiters_are_woken() {
-    bounded(|| {
+    bounded(30, &["slept", "done before"], || {
         let world = world();
         let mut page = world.get(1).unwrap().lock();
         page.mark_dirty();
@@ -328,6 +359,7 @@ fn model_waiters_are_woken() {
         let other = world.clone();
         let waiter = thread::spawn(move || {
             let page = other.get(1).unwrap();
+            reached(if page.is_writing() { "slept" } else { "done before" });
             page.wait_written();
             // Still referenced: giving the reference back would order it too.
             assert_eq!(other.watched.get(), 7);
@@ -342,7 +374,7 @@ fn model_waiters_are_woken() {
 /// Relaxed `put` or `try_freeze`, and when the freeze does not look at references in the same step.
 #[test]
 fn model_evict_or_get() {
-    bounded(|| {
+    bounded(14, &["evicted", "used"], || {
         let world = world();
         let other = world.clone();
         let user = thread::spawn(move || {
@@ -360,6 +392,12 @@ fn model_evict_or_get() {
             evicting.free();
         }
         let used = user.join().unwrap();
+        if evicted {
+            reached("evicted");
+        }
+        if used {
+            reached("used");
+        }
         assert!(evicted || used, "one of them gets it");
     });
 }
@@ -368,17 +406,20 @@ fn model_evict_or_get() {
 /// Fails with a Relaxed `unlock`, and when the release does not wake.
 #[test]
 fn model_who_waits_for_a_fill_sees_it() {
-    bounded(|| {
+    bounded(25, &["looked under the lock", "looked after"], || {
         let world = world();
         let page = world.get(1).unwrap().lock();
         let other = world.clone();
         let waiter = thread::spawn(move || {
             let page = other.get(1).unwrap();
+            let after = other.flag.load(Ordering::Relaxed);
+            reached(if after { "looked after" } else { "looked under the lock" });
             page.wait_unlocked();
             assert_eq!(other.watched.get(), 7);
         });
         world.watched.set(7);
         drop(page);
+        world.flag.store(true, Ordering::Relaxed);
         waiter.join().unwrap();
     });
 }
@@ -388,7 +429,7 @@ fn model_who_waits_for_a_fill_sees_it() {
 /// version do not look at STALE.
 #[test]
 fn model_news_during_a_fill() {
-    bounded(|| {
+    bounded(300, &["filled again", "read", "not read"], || {
         let world = world();
         assert!(world.evict());
         let mut page = world.arena.allocate().unwrap().assign(1, 1);
@@ -403,9 +444,12 @@ fn model_news_during_a_fill() {
             if page.set_filled() {
                 break;
             }
+            reached("filled again");
         }
         drop(page);
         news.join().unwrap();
-        assert!([None, Some([2; 2])].contains(&world.read(1)), "out of date");
+        let read = world.read(1);
+        reached(if read.is_some() { "read" } else { "not read" });
+        assert!([None, Some([2; 2])].contains(&read), "out of date");
     });
 }

@@ -6,6 +6,7 @@
 
 use super::stand_in::Domain;
 use super::*;
+use crate::primitive::model::{Model, Order, reached};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
@@ -86,23 +87,32 @@ impl World {
     }
 }
 
-/// All schedules with at most `preemptions` switches that nobody asked for.
-fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(model);
+/// All schedules with at most `preemptions` switches that nobody asked for; see [`Model::new`].
+fn check(
+    preemptions: usize,
+    at_least: usize,
+    reaching: &'static [&'static str],
+    model: impl Fn() + Sync + Send + 'static,
+) {
+    Model::new(at_least, reaching).preemptions(preemptions).check(model);
+}
+
+/// Notes whether a lookup found the name.
+fn note(found: bool) {
+    reached(if found { "found" } else { "missed" });
 }
 
 /// O1: who finds a new entry sees what is in it. Fails with a Relaxed `put`, or either Relaxed slot
 /// load in `find`.
 #[test]
 fn model_insert_and_lookup() {
-    check(3, || {
+    check(3, 150, &["found", "missed"], || {
         let world = world(2);
         let other = world.clone();
         let writer = thread::spawn(move || other.insert(A, 1));
         let seen = world.get(A);
         assert!([None, Some(1)].contains(&seen));
+        note(seen.is_some());
         if seen.is_some() {
             assert_eq!(world.get(A), Some(1), "found, then missed");
         }
@@ -115,13 +125,19 @@ fn model_insert_and_lookup() {
 /// Fails with a Relaxed `replace`.
 #[test]
 fn model_replace_and_lookup() {
-    check(3, || {
+    check(3, 300, &["old, then new", "old twice", "new twice"], || {
         let world = world(2);
         world.insert(A, 1);
         let other = world.clone();
         let writer = thread::spawn(move || assert!(other.insert(A, 2)));
         let first = world.get(A).expect("never absent");
         let second = world.get(A).expect("never absent");
+        match (first, second) {
+            (1, 2) => reached("old, then new"),
+            (1, 1) => reached("old twice"),
+            (2, 2) => reached("new twice"),
+            _ => (),
+        }
         assert!(first <= second, "old after new");
         writer.join().unwrap();
         assert_eq!(world.table.len(), 1);
@@ -132,7 +148,7 @@ fn model_replace_and_lookup() {
 /// `Locked::drop`, a Relaxed `control`, or a Relaxed load or store of `current`.
 #[test]
 fn model_growth_and_lookup() {
-    check(3, || {
+    check(3, 900, &["before the growth", "after the growth"], || {
         let world = world(1);
         world.insert(A, 1);
         let other = world.clone();
@@ -142,6 +158,8 @@ fn model_growth_and_lookup() {
             assert_eq!(other.table.buckets(), 2);
         });
         let guard = world.domain.pin();
+        let grown = world.table.buckets() == 2;
+        reached(if grown { "after the growth" } else { "before the growth" });
         for _ in 0..2 {
             let found = world.table.get(&guard, A, A, b"n").expect("missed during growth");
             assert_eq!(found.read(), 1);
@@ -156,7 +174,7 @@ fn model_growth_and_lookup() {
 /// array.
 #[test]
 fn model_growth_and_removal() {
-    check(2, || {
+    check(2, 1500, &["1", "3", "gone"], || {
         let world = world(1);
         world.insert(A, 1);
         let other = world.clone();
@@ -168,6 +186,11 @@ fn model_growth_and_removal() {
         let mut last = 1;
         for _ in 0..3 {
             let found = world.get(A).unwrap_or(u64::MAX);
+            reached(match found {
+                1 => "1",
+                3 => "3",
+                _ => "gone",
+            });
             assert!(found >= last, "{found} after {last}");
             last = found;
         }
@@ -180,7 +203,7 @@ fn model_growth_and_removal() {
 /// while it is removed. Fails when lookups ignore the mark.
 #[test]
 fn model_half_grown_and_lookup() {
-    check(3, || {
+    check(3, 300, &["found", "missed"], || {
         let world = world(4);
         // Five entries begin a growth from four buckets, and one bucket moves with each write.
         [A, B | 1, B | 2, B | 3, C | 3].iter().for_each(|hash| assert!(!world.insert(*hash, 1)));
@@ -189,6 +212,7 @@ fn model_half_grown_and_lookup() {
         let writer = thread::spawn(move || assert!(other.remove(A)));
         let (first, second) = (world.get(A), world.get(A));
         assert!([None, Some(5)].contains(&first) && [None, Some(5)].contains(&second));
+        note(first.is_some());
         assert!(first.is_some() || second.is_none(), "found after it was missed");
         writer.join().unwrap();
         assert_eq!(world.get(A), None);
@@ -200,7 +224,7 @@ fn model_half_grown_and_lookup() {
 /// array; they find there what the other one moved. Fails with a Relaxed `count_migrated`.
 #[test]
 fn model_growth_by_two() {
-    check(2, || {
+    check(2, 1500, &["before", "after"], || {
         let world = world(2);
         world.insert(A, 1);
         world.insert(B | 1, 2);
@@ -208,7 +232,9 @@ fn model_growth_by_two() {
         let threads =
             [thread::spawn(move || one.insert(C, 3)), thread::spawn(move || two.insert(B | 1, 4))];
         assert_eq!(world.get(A), Some(1));
-        assert!([Some(2), Some(4)].contains(&world.get(B | 1)));
+        let seen = world.get(B | 1);
+        reached(if seen == Some(2) { "before" } else { "after" });
+        assert!([Some(2), Some(4)].contains(&seen));
         threads.into_iter().for_each(|thread| assert!(thread.join().is_ok()));
         assert_eq!([A, B | 1, C].map(|hash| world.get(hash)), [Some(1), Some(4), Some(3)]);
         assert_eq!(world.table.len(), 3);
@@ -219,12 +245,14 @@ fn model_growth_by_two() {
 /// with a Relaxed `next`, `set_next` or `lock`.
 #[test]
 fn model_insert_and_insert_grow() {
-    check(2, || {
+    check(2, 3500, &Order::ALL, || {
         let world = world(1);
         world.insert(A, 1);
         let other = world.clone();
-        let writer = thread::spawn(move || other.insert(B | 1, 2));
-        world.insert(C, 3);
+        let order = Order::default();
+        let theirs = order.clone();
+        let writer = thread::spawn(move || theirs.other(|| other.insert(B | 1, 2)));
+        order.one(|| world.insert(C, 3));
         writer.join().unwrap();
         assert_eq!([A, B | 1, C].map(|hash| world.get(hash)), [Some(1), Some(2), Some(3)]);
         assert_eq!(world.table.len(), 3);
@@ -236,13 +264,15 @@ fn model_insert_and_insert_grow() {
 #[test]
 fn model_overflow_and_lookup() {
     for filled in [2, 4] {
-        check(3, move || {
+        check(3, 50, &["found", "missed"], move || {
             // So many buckets that it does not grow; all names go to one of them.
             let world = world(8);
             (0..filled).for_each(|n| assert!(!world.insert(A | n << 50, n)));
             let other = world.clone();
             let writer = thread::spawn(move || other.insert(B | 1 << 60, 9));
-            assert!([None, Some(9)].contains(&world.get(B | 1 << 60)));
+            let seen = world.get(B | 1 << 60);
+            note(seen.is_some());
+            assert!([None, Some(9)].contains(&seen));
             assert_eq!(world.get(A), Some(0));
             writer.join().unwrap();
         });
@@ -252,7 +282,7 @@ fn model_overflow_and_lookup() {
 /// B7: removals that unlink an overflow bucket do not hide what is behind it.
 #[test]
 fn model_unlink_and_lookup() {
-    check(2, || {
+    check(2, 100, &["before", "after"], || {
         let world = world(8);
         // Two in the head, two in the first overflow bucket, one in the second.
         (0..5).for_each(|n| assert!(!world.insert(A | n << 50, n)));
@@ -262,6 +292,7 @@ fn model_unlink_and_lookup() {
             assert!(other.remove(A | 3 << 50));
         });
         assert_eq!(world.get(A | 4 << 50), Some(4));
+        reached(if world.table.len() == 5 { "before" } else { "after" });
         writer.join().unwrap();
         world.domain.collect();
         let guard = world.domain.pin();
@@ -273,7 +304,7 @@ fn model_unlink_and_lookup() {
 /// Fails with a Relaxed `lock`, or a Relaxed unlock in `Locked::drop`.
 #[test]
 fn model_two_writers() {
-    check(3, || {
+    check(3, 900, &["first", "second"], || {
         let world = world(4);
         let other = world.clone();
         let writer = thread::spawn(move || {
@@ -282,6 +313,7 @@ fn model_two_writers() {
             replaced
         });
         let replaced = world.insert(A, 3);
+        reached(if replaced { "second" } else { "first" });
         assert_ne!(writer.join().unwrap(), replaced, "one of the two came first");
         assert_eq!(world.table.len(), 2);
         assert_eq!(world.get(A), Some(if replaced { 3 } else { 1 }));
@@ -292,11 +324,15 @@ fn model_two_writers() {
 /// B7: an entry is freed only when no reader can have it. Fails when `remove_where` frees it at once.
 #[test]
 fn model_remove_and_reclaim() {
-    check(3, || {
+    check(3, 350, &["found", "missed"], || {
         let world = world(2);
         world.insert(A, 1);
         let other = world.clone();
-        let reader = thread::spawn(move || assert!([None, Some(1)].contains(&other.get(A))));
+        let reader = thread::spawn(move || {
+            let seen = other.get(A);
+            note(seen.is_some());
+            assert!([None, Some(1)].contains(&seen));
+        });
         assert!(world.remove(A));
         (0..3).for_each(|_| world.domain.collect());
         reader.join().unwrap();
@@ -307,7 +343,7 @@ fn model_remove_and_reclaim() {
 /// O6: who misses a removed name sees what the remover did before. Fails with a Relaxed `take`.
 #[test]
 fn model_a_miss_sees_what_the_remover_did() {
-    check(3, || {
+    check(3, 60, &["found", "missed"], || {
         let world = world(2);
         world.insert(A, 1);
         let before = Arc::new(Watched::new(0));
@@ -321,7 +357,9 @@ fn model_a_miss_sees_what_the_remover_did() {
             });
             assert!(other.table.remove(&guard, A, A, b"n").is_some());
         });
-        if world.get(A).is_none() {
+        let seen = world.get(A);
+        note(seen.is_some());
+        if seen.is_none() {
             assert_eq!(before.read(), 7);
         }
         remover.join().unwrap();
@@ -333,7 +371,7 @@ fn model_a_miss_sees_what_the_remover_did() {
 /// Relaxed `put`.
 #[test]
 fn model_sweep_and_lookup() {
-    check(2, || {
+    check(2, 3500, &["removed", "not there yet"], || {
         let world = world(1);
         world.insert(A, 1);
         let other = world.clone();
@@ -348,6 +386,7 @@ fn model_sweep_and_lookup() {
         world.insert(B, 2);
         assert_eq!(world.get(A), Some(1));
         let removed = sweeper.join().unwrap();
+        reached(if removed == 1 { "removed" } else { "not there yet" });
         assert_eq!(world.get(A), Some(1));
         assert_eq!(world.get(B).is_some(), removed == 0);
         assert_eq!(world.table.len(), 2 - removed);

@@ -8,6 +8,7 @@ use super::node::{BITS, Node, SLOTS, TAGS};
 use super::stand_in::Domain;
 use super::*;
 use crate::lock::LockClass;
+use crate::primitive::model::{Model, Order};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
@@ -129,14 +130,13 @@ fn check<L: Locking>(
     other: impl Fn(&World<L>) + Send + Sync + Copy + 'static,
     after: impl Fn(&World<L>) + Send + Sync + Copy + 'static,
 ) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 10_000;
-    builder.check(move || {
+    Model::new(15, &Order::ALL).preemptions(preemptions).steps(10_000).check(move || {
         let world = World::<L>::with(indexes);
         let others = world.clone();
-        let thread = thread::spawn(move || other(&others));
-        one(&world);
+        let seen = Order::default();
+        let theirs = seen.clone();
+        let thread = thread::spawn(move || theirs.other(|| other(&others)));
+        seen.one(|| one(&world));
         thread.join().unwrap();
         after(&world);
         world.check();
@@ -343,15 +343,14 @@ fn check_tagged<L: Locking>(
     other: impl Fn(&World<L>) + Send + Sync + Copy + 'static,
     after: impl Fn(&World<L>) + Send + Sync + Copy + 'static,
 ) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.max_branches = 10_000;
-    builder.check(move || {
+    Model::new(15, &Order::ALL).preemptions(3).steps(10_000).check(move || {
         let world = World::<L>::with(indexes);
         tagged.iter().for_each(|&index| assert!(world.tag(index)));
         let others = world.clone();
-        let thread = thread::spawn(move || other(&others));
-        one(&world);
+        let seen = Order::default();
+        let theirs = seen.clone();
+        let thread = thread::spawn(move || theirs.other(|| other(&others)));
+        seen.one(|| one(&world));
         thread.join().unwrap();
         after(&world);
         world.check();
