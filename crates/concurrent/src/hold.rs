@@ -35,8 +35,8 @@
 //!     all that anybody did with the object.
 //!
 //! Progress: every operation is lock-free; a retry means that another one succeeded.
-//! Checked by `model_release_and_retire`, `model_release_and_try_hold`, `model_one_teardown` and
-//! `model_one_free` below (`cargo xtask model`).
+//! Checked by `model_release_and_retire`, `model_release_and_try_hold`, `model_one_teardown`,
+//! `model_one_free` and `model_last_hold_frees` below (`cargo xtask model`).
 //! Weakness: one hot object's word is one hot cache line; the walk that takes no hold avoids it.
 
 use crate::primitive::atomic::{AtomicU64, Ordering};
@@ -366,6 +366,40 @@ mod models {
             }
             reference.join().unwrap();
             assert_eq!(frees.load(Ordering::Relaxed), 1);
+        });
+    }
+
+    /// H4, O3: the last hold frees what nothing leads to any more, after who dropped the last reference
+    /// is done with it. Fails with a `release` that is only Release, or with a Relaxed `drop_reference`.
+    #[test]
+    fn model_last_hold_frees() {
+        Model::new(8, &["freed with the last hold", "freed with the last reference"]).check(|| {
+            let object = Object::new();
+            let other = object.clone();
+            let reference = thread::spawn(move || {
+                other.content.with(|content| {
+                    // SAFETY: nobody writes before the last hold and reference are gone (H4).
+                    unsafe { *content }
+                });
+                let last = other.word.drop_reference();
+                if last {
+                    reached("freed with the last reference");
+                    other.touch();
+                }
+                last
+            });
+            let last = match object.word.release() {
+                Released::Unreachable => {
+                    reached("freed with the last hold");
+                    true
+                }
+                Released::Inactive => object.word.drop_reference(),
+                Released::StillHeld => panic!("a second hold"),
+            };
+            if last {
+                object.touch();
+            }
+            assert!(reference.join().unwrap() != last, "freed once");
         });
     }
 }

@@ -250,4 +250,25 @@ mod models {
             reader.join().unwrap();
         });
     }
+
+    /// U2: of two replacers each has the value that it took out, which another thread may have published,
+    /// for itself. Fails if `replace` loads and stores in two steps.
+    #[test]
+    fn model_two_replacers() {
+        Model::new(500, &["ours over theirs", "theirs over ours"]).preemptions(2).check(|| {
+            let published = Arc::new(Published::new(Watched::new(1)));
+            let replace = |published: &Published<Watched>, value| {
+                let old = published.replace(Watched::new(value));
+                old.wait().read()
+            };
+            let other = published.clone();
+            let thread = thread::spawn(move || replace(&other, 2));
+            let (mine, theirs) = (replace(&published, 3), thread.join().unwrap());
+            match (mine, theirs) {
+                (2, 1) => reached("ours over theirs"),
+                (1, 3) => reached("theirs over ours"),
+                other => panic!("replaced {other:?}"),
+            }
+        });
+    }
 }

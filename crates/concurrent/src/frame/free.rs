@@ -16,7 +16,8 @@
 //!     freed. Changes in between are read-modify-writes and pass it on.
 //!
 //! Progress: lock-free; a retry means that another thread pushed or popped here.
-//! Checked by `model_frame_passes_between_threads`.
+//! Checked by `model_frame_passes_between_threads`, and `model_taken_and_put_back` and
+//! `model_pop_of_what_is_pushed` below.
 //!
 //! # Why
 //! Last in, first out: a frame that was just freed is in the processor's cache. Threads push and
@@ -226,5 +227,93 @@ impl Free {
     pub(super) fn allocated(&self) -> usize {
         let free: i64 = self.lanes.iter().map(|lane| lane.count()).sum();
         self.resident().saturating_sub(usize::try_from(free).unwrap_or(0))
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::primitive::model::{Model, reached};
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// A stack of three frames; their words are not looked at.
+    struct World {
+        stack: Stack,
+        links: [AtomicU32; 3],
+        word: StateWord,
+    }
+
+    impl Links for World {
+        fn link(&self, frame: u32) -> &AtomicU32 {
+            &self.links[frame as usize]
+        }
+        fn word(&self, _: u32) -> &StateWord {
+            &self.word
+        }
+    }
+
+    impl World {
+        /// `frames` in the stack, the last one topmost.
+        fn with(frames: &[u32]) -> Arc<Self> {
+            let links = std::array::from_fn(|_| AtomicU32::new(0));
+            let world = Self { stack: Stack::default(), links, word: StateWord::new() };
+            world.push(frames);
+            Arc::new(world)
+        }
+        fn pop(&self, most: usize) -> Vec<u32> {
+            let mut out = [0; 3];
+            let taken = self.stack.pop(self, most, &mut out);
+            out[..taken].to_vec()
+        }
+        fn push(&self, frames: &[u32]) {
+            self.stack.push(self, frames);
+        }
+    }
+
+    /// Every frame is in the stack or with one thread.
+    fn all_once(world: &World, taken: [Vec<u32>; 2]) {
+        let mut all = [taken.concat(), world.pop(3)].concat();
+        all.sort_unstable();
+        assert!(world.pop(1).is_empty(), "the chain does not end");
+        assert_eq!(all, [0, 1, 2], "lost, or in two places");
+    }
+
+    /// S1, S2: two frames are taken and the upper one is put back, while another thread is about to take
+    /// it: the top is the same, and what was below is not. Fails if `changed` counts nothing.
+    #[test]
+    fn model_taken_and_put_back() {
+        Model::new(100, &["the lower one", "the upper one"]).preemptions(3).check(|| {
+            let world = World::with(&[0, 1, 2]);
+            let other = world.clone();
+            let thread = thread::spawn(move || {
+                let mut taken = other.pop(1);
+                taken.extend(other.pop(1));
+                if taken.first() == Some(&2) {
+                    other.push(&[2]);
+                    taken.remove(0);
+                }
+                taken
+            });
+            let mine = world.pop(1);
+            reached(if mine == [2] { "the upper one" } else { "the lower one" });
+            all_once(&world, [mine, thread.join().unwrap()]);
+        });
+    }
+
+    /// O8: who sees a frame on top sees what is below it. Fails with a Relaxed `push`, and with either
+    /// look of `pop` Relaxed: the first one, and that of an exchange that failed. (That of one that
+    /// succeeded finds the very word of the look before it, which was Acquire.)
+    #[test]
+    fn model_pop_of_what_is_pushed() {
+        Model::new(18, &["before the push", "after the push"]).preemptions(3).check(|| {
+            let world = World::with(&[0]);
+            let other = world.clone();
+            let thread = thread::spawn(move || other.push(&[1, 2]));
+            let mine = world.pop(3);
+            reached(if mine.len() == 1 { "before the push" } else { "after the push" });
+            thread.join().unwrap();
+            all_once(&world, [mine, Vec::new()]);
+        });
     }
 }

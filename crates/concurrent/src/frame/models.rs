@@ -221,7 +221,7 @@ fn model_read_and_write() {
 
 /// F4, O5, O1, O4: a read by version never accepts the bytes of the page that came into the frame
 /// afterwards, nor a new identity with old bytes. Fails without both fences of `before_bytes` (at
-/// the identity and at the bytes), with a Relaxed `publish` or `set`, and when the freeze keeps the
+/// the identity and at the bytes), with a Relaxed `set`, and when the freeze keeps the
 /// version.
 #[test]
 fn model_read_and_reuse() {
@@ -269,7 +269,7 @@ fn model_read_and_detach() {
 }
 
 /// O8, O5: the same when one thread frees the frame and another takes it. Fails with a Relaxed
-/// `push` and with a Relaxed `pop`.
+/// `push`. (What a Relaxed `pop` breaks is in the models of `free`.)
 #[test]
 fn model_frame_passes_between_threads() {
     // Three threads: two preemptions, as above.

@@ -130,7 +130,8 @@ impl StateWord {
         before & REFERENCES == REFERENCE && before & ATTACHED == 0
     }
 
-    /// Freezes a page that nobody uses. True: the frame is the caller's alone (F3).
+    /// Freezes a page that nobody uses. True: the frame is the caller's alone (F3). A locked page has a
+    /// reference today, so that LOCKED is looked at changes nothing in an arena.
     pub(super) fn try_freeze(&self) -> bool {
         // ORDERING: Relaxed; a guess, checked by the compare-exchange.
         let mut word = self.0.load(Ordering::Relaxed);
@@ -305,5 +306,24 @@ impl StateWord {
         // ORDERING: Acquire when it fails, partners `unlock` and `end_writing` (O6, O7); Relaxed
         // when it succeeds, the step alone counts (W1).
         self.0.fetch_update(Ordering::Relaxed, Ordering::Acquire, sleeper).is_ok()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Whoever locks a page has a reference today, so the references alone would keep an arena's pages;
+    /// the word promises it by itself.
+    #[test]
+    fn a_word_is_frozen_only_when_idle() {
+        for busy in [LOCKED, DIRTY, WRITING, REFERENCE] {
+            let word = StateWord(AtomicU64::new(ATTACHED | UPTODATE | busy));
+            assert!(!word.try_freeze(), "{busy:#x}");
+            assert_eq!(word.load(), ATTACHED | UPTODATE | busy, "and it is as it was");
+        }
+        let idle = StateWord(AtomicU64::new(ATTACHED | UPTODATE));
+        assert!(idle.try_freeze() && !idle.try_freeze());
+        assert_eq!(idle.load(), UPTODATE | VERSION);
     }
 }

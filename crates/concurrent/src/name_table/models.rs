@@ -279,6 +279,46 @@ fn model_overflow_and_lookup() {
     }
 }
 
+/// B4: a name in an overflow bucket is found while its bucket moves, which cuts the link to it. Fails when
+/// `get` loads a control word after the slots.
+#[test]
+fn model_overflow_that_moves_and_lookup() {
+    check(2, 12, &Order::ALL, || {
+        let world = world(4);
+        // Three in the bucket that moves first, so one of them in an overflow bucket; the table is full.
+        (0..3).for_each(|n| assert!(!world.insert(A | n << 50, n)));
+        assert!(!world.insert(B | 1, 7));
+        let (other, order) = (world.clone(), Order::default());
+        let theirs = order.clone();
+        let writer = thread::spawn(move || theirs.other(|| other.insert(B | 2, 8)));
+        let seen = order.one(|| world.get(A | 2 << 50));
+        assert_eq!(seen, Some(2), "missed while its bucket moved");
+        writer.join().unwrap();
+        let guard = world.domain.pin();
+        assert_eq!(world.table.statistics(&guard).moved, 1, "it did not move");
+    });
+}
+
+/// B6: two writers find at once that the table should grow; one of them begins the growth, and what each of
+/// them moves is in the array that follows. Fails when `grow_if_full` looks at `growing` and sets it in two
+/// steps.
+#[test]
+fn model_two_growers() {
+    check(2, 500, &Order::ALL, || {
+        let world = world(2);
+        world.insert(A, 1);
+        world.insert(B | 1, 2);
+        let (other, order) = (world.clone(), Order::default());
+        let theirs = order.clone();
+        let writer = thread::spawn(move || theirs.other(|| other.insert(C | 1, 4)));
+        order.one(|| world.insert(C, 3));
+        writer.join().unwrap();
+        let found = [A, B | 1, C, C | 1].map(|hash| world.get(hash));
+        assert_eq!(found, [Some(1), Some(2), Some(3), Some(4)], "in an array that nobody knows");
+        assert_eq!(world.table.len(), 4);
+    });
+}
+
 /// B7: removals that unlink an overflow bucket do not hide what is behind it.
 #[test]
 fn model_unlink_and_lookup() {

@@ -335,6 +335,19 @@ fn model_shrink_and_change() {
     run::<LadderPath>();
 }
 
+/// R7: two removals each leave the root with one child, and both make the tree lower. Fails if
+/// `root_and_only_child` does not look at the child's parent again once it has the child.
+#[test]
+fn model_shrink_and_shrink() {
+    fn run<L: Locking>() {
+        let one = |world: &World<L>| assert!(world.remove(4));
+        let other = |world: &World<L>| assert!(world.remove(2));
+        check(3, &[0, 2, 4], one, other, |world| assert_eq!(world.get(0), Some(0)));
+    }
+    run::<Optimistic>();
+    run::<LadderPath>();
+}
+
 /// As `check`, with tags on `tagged` to begin with.
 fn check_tagged<L: Locking>(
     indexes: &'static [u64],
