@@ -27,7 +27,9 @@
 //! * [`gate`]: a bounded number of threads at once, without waiting.
 //! * [`residency`]: three system calls about the kernel's page cache that need `unsafe`; nothing else
 //!   here makes any but for memory.
+//! * [`allocator`]: three calls of the C library about the memory that the global allocator keeps.
 
+pub mod allocator;
 mod cells;
 pub mod class;
 pub mod complete;

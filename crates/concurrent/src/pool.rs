@@ -18,6 +18,9 @@
 //!
 //! O1. `unlock` (Release) → `lock` (Acquire): the next holder sees the links of the magazines.
 //!
+//! P4. A chunk is freed only by a thread that has taken all its slots out of the magazines: nobody else
+//!     can have one (P1). The newest chunk goes only if no slot was carved from it meanwhile.
+//!
 //! Progress: a thread whose shard is held by another spins briefly, then yields.
 //! Checked by `model_two_threads_in_one_lock` and the tests below.
 //!
@@ -26,8 +29,8 @@
 //! Magazines (Bonwick and Adams 2001) pass through the depot, so at most two of them rest in a
 //! shard and no shard hoards what another needs; Linux lost 10 to 20 % of create and unlink when
 //! deferred frees stopped coming back warm. The line alignment is what lets a lookup touch one line
-//! of an object. Weakness: chunks stay until the pool is dropped, so a burst of one size is never
-//! given back to another size or to the system ([`Pool::held_bytes`] counts it).
+//! of an object. A burst of one size stays until somebody asks for it back ([`Pool::give_back`]). Weakness: that
+//! works by whole chunks, so one slot in use keeps a quarter of a megabyte.
 
 #[cfg(not(loom))]
 use crate::huge;
@@ -383,6 +386,12 @@ impl Pool {
         shard.lock.unlock();
     }
 
+    /// Gives the chunks back to the allocator in which no slot is in use; their bytes. Takes time by the
+    /// number of free slots; threads that allocate meanwhile may take new chunks.
+    pub fn give_back(&self) -> usize {
+        self.classes.iter().zip(LINES).map(|(class, lines)| class.give_back(lines * LINE)).sum()
+    }
+
     /// What the pool has taken from the global allocator and not given back: whole chunks, in use
     /// or not, and large layouts.
     pub fn held_bytes(&self) -> usize {
@@ -395,6 +404,138 @@ impl Pool {
             class.depot.lock.unlock();
         }
         bytes
+    }
+}
+
+/// A chunk, as it was when somebody looked.
+#[cfg(not(loom))]
+#[derive(Clone, Copy)]
+struct Chunk {
+    header: *mut ChunkHeader,
+    layout: Layout,
+    /// Of the newest: bytes that were not carved yet.
+    newest: Option<usize>,
+}
+
+#[cfg(not(loom))]
+impl SizeClass {
+    /// Frees the chunks in which no slot of `size` bytes is in use; their bytes.
+    fn give_back(&self, size: usize) -> usize {
+        let chunks = self.chunks();
+        if chunks.is_empty() {
+            return 0;
+        }
+        let mut free = self.take_free();
+        free.sort_unstable();
+        let (mut kept, mut at, mut freed) = (Vec::with_capacity(free.len()), 0, 0);
+        for chunk in chunks {
+            let (start, bytes) = (chunk.header.addr(), chunk.layout.size());
+            let below = at + free[at..].partition_point(|slot| slot.addr() < start);
+            let end = below + free[below..].partition_point(|slot| slot.addr() < start + bytes);
+            kept.extend_from_slice(&free[at..below]);
+            at = end;
+            let carved = (bytes - LINE - chunk.newest.unwrap_or(0)) / size;
+            if end - below < carved || !self.forget_chunk(chunk) {
+                kept.extend_from_slice(&free[below..end]);
+                continue;
+            }
+            // SAFETY: all its slots were in `free` and are in no other place (P4), and no list leads to it.
+            unsafe { std::alloc::dealloc(chunk.header.cast(), chunk.layout) };
+            freed += bytes;
+        }
+        kept.extend_from_slice(&free[at..]);
+        self.put_free(&kept);
+        freed
+    }
+
+    /// All chunks, by their addresses.
+    fn chunks(&self) -> Vec<Chunk> {
+        let mut chunks = Vec::new();
+        self.depot.lock.lock();
+        // SAFETY: under the depot's lock (P2); each chunk begins with its header.
+        unsafe {
+            let store = &*self.depot.store.get();
+            let (mut header, mut newest) = (store.chunks, Some(store.left_bytes));
+            while !header.is_null() {
+                // What was left of an older one is less than a slot.
+                chunks.push(Chunk { header, layout: (*header).layout, newest: newest.take() });
+                header = (*header).before;
+            }
+        }
+        self.depot.lock.unlock();
+        chunks.sort_unstable_by_key(|chunk| chunk.header.addr());
+        chunks
+    }
+
+    /// Takes every free slot out of the magazines.
+    fn take_free(&self) -> Vec<*mut Free> {
+        let mut magazines = Vec::with_capacity(2 * SHARDS);
+        for shard in &self.shards {
+            shard.lock.lock();
+            // SAFETY: under the shard's lock (P2).
+            let taken =
+                std::mem::replace(unsafe { &mut *shard.magazines.get() }, [Magazine::EMPTY; 2]);
+            shard.lock.unlock();
+            magazines.extend(taken);
+        }
+        self.depot.lock.lock();
+        // SAFETY: under the depot's lock (P2).
+        let mut full =
+            unsafe { std::mem::replace(&mut (*self.depot.store.get()).magazines, ptr::null_mut()) };
+        self.depot.lock.unlock();
+        let mut free = Vec::new();
+        while !full.is_null() {
+            // SAFETY: the first slot of a magazine that was in the depot, which is ours now (P1).
+            let first = unsafe { &*full };
+            magazines.push(Magazine { top: full, count: first.count });
+            full = first.below;
+        }
+        for magazine in &mut magazines {
+            free.extend(std::iter::from_fn(|| magazine.pop()).map(|slot| slot.cast().as_ptr()));
+        }
+        free
+    }
+
+    /// Puts free slots, in rising order, into the depot.
+    fn put_free(&self, free: &[*mut Free]) {
+        for slots in free.chunks(MAGAZINE).rev() {
+            let mut magazine = Magazine::EMPTY;
+            for slot in slots.iter().rev() {
+                // SAFETY: taken out by `take_free`, so in no other place (P1), and never null.
+                unsafe { magazine.push(NonNull::new_unchecked(slot.cast())) };
+            }
+            self.depot.lock.lock();
+            // SAFETY: under the depot's lock (P2); the magazine has at least one slot.
+            unsafe { (*self.depot.store.get()).give(magazine) };
+            self.depot.lock.unlock();
+        }
+    }
+
+    /// Takes `gone` out of the list of chunks; false if slots were carved from it since somebody looked.
+    fn forget_chunk(&self, gone: Chunk) -> bool {
+        self.depot.lock.lock();
+        // SAFETY: under the depot's lock (P2). The list has `gone`: one thread alone has all slots of it (P4), so
+        // no other takes it out.
+        let forgotten = unsafe {
+            let store = &mut *self.depot.store.get();
+            let newest = (store.chunks == gone.header).then_some(store.left_bytes);
+            if gone.newest.is_some() && newest != gone.newest {
+                false
+            } else {
+                let mut link = &raw mut store.chunks;
+                while *link != gone.header {
+                    link = &raw mut (**link).before;
+                }
+                *link = (*gone.header).before;
+                store.chunk_bytes -= gone.layout.size();
+                if newest.is_some() {
+                    (store.uncarved, store.left_bytes) = (ptr::null_mut(), 0);
+                }
+                true
+            }
+        };
+        self.depot.lock.unlock();
+        forgotten
     }
 }
 
@@ -455,6 +596,10 @@ impl Pool {
     pub fn allocate(&self, layout: Layout) -> NonNull<u8> {
         allocate_global(layout)
     }
+    /// Has nothing to give back.
+    pub fn give_back(&self) -> usize {
+        0
+    }
     /// Gives memory back.
     ///
     /// # Safety
@@ -510,6 +655,76 @@ mod tests {
         assert_eq!(pool.held_bytes(), held);
         // SAFETY: as above.
         second.into_iter().for_each(|slot| unsafe { pool.free(slot, layout(192)) });
+    }
+
+    /// After a cache was emptied its chunks stayed with the process until its end: 228 MB of a budget of 16.
+    #[test]
+    fn chunks_without_a_slot_in_use_go_back() {
+        let pool = Pool::new();
+        let fill = |size| -> Vec<_> { (0..20_000).map(|_| pool.allocate(layout(size))).collect() };
+        for size in [64, 192, 576] {
+            let mut slots = fill(size);
+            let (full, keep) = (pool.held_bytes(), slots.swap_remove(10_000));
+            assert_eq!(pool.give_back(), 0, "all are in use");
+            // SAFETY: allocated above with this layout, each freed once.
+            slots.into_iter().for_each(|slot| unsafe { pool.free(slot, layout(size)) });
+            let freed = pool.give_back();
+            assert_eq!(pool.held_bytes(), full - freed);
+            let chunk = [CHUNK_BYTES, huge::HUGE_BYTES];
+            assert!(
+                chunk.contains(&(full - freed)),
+                "the one with the slot in use: {full} {freed}"
+            );
+            assert_eq!(pool.give_back(), 0);
+            // SAFETY: ours since it was allocated.
+            unsafe { keep.write_bytes(0xee, size) };
+            let again = fill(size);
+            assert!(!again.contains(&keep));
+            // SAFETY: as above.
+            again
+                .into_iter()
+                .chain([keep])
+                .for_each(|slot| unsafe { pool.free(slot, layout(size)) });
+            pool.give_back();
+            assert_eq!(pool.held_bytes(), 0);
+        }
+    }
+
+    /// Threads allocate and free while chunks go: what is in use stays as it is.
+    #[test]
+    fn what_is_in_use_stays_while_chunks_go() {
+        let pool = Pool::new();
+        let fill = |pool: &Pool, mark: u64| -> Vec<NonNull<u64>> {
+            let slots = (0..9_000).map(|_| pool.allocate(layout(64)).cast::<u64>());
+            // SAFETY: each slot is ours until it is freed.
+            slots.inspect(|slot| unsafe { slot.write(mark) }).collect()
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..3u64 {
+                let (pool, fill) = (&pool, &fill);
+                scope.spawn(move || {
+                    for round in 0..40 {
+                        let mark = thread << 32 | round;
+                        for slot in fill(pool, mark) {
+                            // SAFETY: ours since it was allocated; freed once.
+                            unsafe {
+                                assert_eq!(slot.read(), mark, "another thread wrote here");
+                                pool.free(slot.cast(), layout(64));
+                            }
+                        }
+                    }
+                });
+            }
+            for _ in 0..2 {
+                scope.spawn(|| (0..60).for_each(|_| _ = pool.give_back()));
+            }
+        });
+        pool.give_back();
+        assert!(
+            pool.held_bytes() <= CHUNK_BYTES,
+            "all but the newest chunk: {}",
+            pool.held_bytes()
+        );
     }
 
     #[test]
