@@ -3,13 +3,14 @@
 //!
 //! The choices follow from a seed (`UVFS_SEED` replays them).
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use uvfs_backends::hostile::{Call, Plan};
 use uvfs_tests::paged::assert_references_come_back;
 use uvfs_tests::{Hostile, Numbers, Watchdog, hostile, root, seed, tiny, vfs_over, with_room};
 use uvfs_vfs::{
-    File, MINIMUM_BYTES, OpenOptions, PageCaching, RenameMode, Statistics, Vfs, VfsConfig,
+    File, MINIMUM_BYTES, OpenOptions, PageCaching, RenameMode, Statistics, Tenant, Vfs, VfsConfig,
 };
 
 /// Bytes beyond a limit that may be there for a moment: of some names and inodes, for each thread
@@ -309,4 +310,61 @@ fn end(vfs: &Vfs, hostile: &Hostile) {
     assert_references_come_back(vfs, hostile);
     let statistics = vfs.statistics();
     assert_eq!((statistics.names.held, statistics.inodes.held), (0, 1), "the root stays");
+}
+
+/// A table of a frontend or a store: as large as it says, until it is asked to shrink.
+#[derive(Default)]
+struct Table {
+    held: AtomicU64,
+    asked: AtomicU64,
+}
+
+impl Tenant for Table {
+    fn held_bytes(&self) -> u64 {
+        self.held.load(Relaxed)
+    }
+    fn shrink(&self, bytes: u64) {
+        self.asked.fetch_max(bytes, Relaxed);
+    }
+}
+
+/// 300,000 files that a kernel held took 228 MB beside a budget of 16: what the frontend and the store had of
+/// them was nobody's. It counts as names do, takes from them, and is asked to shrink when that is not enough.
+#[test]
+fn who_shares_the_budget_is_counted_and_asked_to_shrink() {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let hostile = hostile();
+    let vfs = vfs_over(&hostile, with_room(256 << 10));
+    let top = root(&vfs);
+    for at in 0..3000 {
+        top.write_file(format!("{at}"), "").unwrap();
+    }
+    let stat_all = || (0..3000).for_each(|at| _ = top.stat(format!("{at}")).unwrap());
+    stat_all();
+    let alone = vfs.statistics();
+    let table = Arc::new(Table::default());
+    let weak: Weak<Table> = Arc::downgrade(&table);
+    vfs.join_budget(weak);
+    // Most of what there is; names go for it.
+    table.held.store(alone.budget.metadata_max_bytes / 4 * 3, Relaxed);
+    stat_all();
+    let shared = vfs.statistics();
+    assert_eq!(shared.budget.tenant_bytes, table.held.load(Relaxed));
+    assert!(shared.names.held < alone.names.held / 2, "{alone:?} {shared:?}");
+    assert_metadata_within(&shared);
+    // More than there is: no name is enough.
+    table.held.store(1 << 20, Relaxed);
+    stat_all();
+    assert!(vfs.settle_budget() > 0);
+    let asked = table.asked.load(Relaxed);
+    assert!(asked >= (1 << 20) - (256 << 10), "{asked}");
+    assert!(vfs.statistics().names.held < 100, "{:?}", vfs.statistics());
+    // It goes, and the names have the room again.
+    drop(table);
+    stat_all();
+    let after = vfs.statistics();
+    assert_eq!((vfs.settle_budget(), after.budget.tenant_bytes), (0, 0));
+    assert!(after.names.held > shared.names.held, "{shared:?} {after:?}");
+    drop(top);
+    end(&vfs, &hostile);
 }

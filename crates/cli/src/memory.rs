@@ -14,19 +14,19 @@
 //! A quarter leaves the other three to the programs that use the mount and to the kernel's own caches of it.
 //! The limit of a group also holds for the groups in it, so the way up is read, too (cgroup-v2 of the
 //! kernel's documentation, "memory.max"). What the process has besides the
-//! caches is measured five times a second, since nobody can say beforehand what an allocator keeps and what
-//! a store needs for each file that a kernel holds. Weakness: what comes in between is seen late; and
+//! caches is measured five times a second, since nobody can say beforehand what an allocator keeps; what a store and
+//! the frontend need for each file that a kernel holds they count themselves ([`uvfs_vfs::Tenant`]). Free memory
+//! goes back to the system when it is short. Weakness: what comes in between is seen late; and
 //! when all that is not cache takes more than the size, the caches keep a minimum beyond it.
 
 use crate::Failure;
 use crate::units::{Size, show_bytes};
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use uvfs_concurrent::allocator;
 use uvfs_vfs::{MINIMUM_BYTES, Vfs};
 
 /// The default is one of so many parts of the memory.
@@ -88,24 +88,20 @@ impl Machine {
 const MEASURED_EVERY: Duration = Duration::from_millis(200);
 /// What may come between two looks; and the overhead is lowered when it is less than known by so much.
 const SLACK_BYTES: u64 = 1 << 20;
-/// Caches below this share few arenas of the allocator: each keeps some free memory for itself.
+/// Free memory goes back to the system when less than this share of the size is left.
+const PRESSING_SHARE: u64 = 16;
+/// How often at most, while it helps, and while it does not.
+const GIVEN_BACK_EVERY: Duration = Duration::from_secs(1);
+const GIVEN_BACK_SELDOM: Duration = Duration::from_secs(60);
+/// Caches below this share one arena of the allocator: each keeps some free memory for itself.
 const FEW_ARENAS_BELOW_BYTES: u64 = 1 << 30;
-/// The allocator's setting for it (mallopt(3)), read when a program starts.
-const ARENAS: &str = "MALLOC_ARENA_MAX";
 
-/// Starts this program again, in its place, with an allocator that keeps little to itself, if `cache_bytes`
-/// are so few that it matters. Returns if it does not, or cannot be done.
+/// Has the allocator keep little to itself, if `cache_bytes` are so few that it matters. Called before there
+/// are threads.
 pub(crate) fn with_few_arenas(cache_bytes: u64) {
-    if cache_bytes >= FEW_ARENAS_BELOW_BYTES || std::env::var_os(ARENAS).is_some() {
-        return;
+    if cache_bytes < FEW_ARENAS_BELOW_BYTES {
+        allocator::keep_little();
     }
-    let mut arguments = std::env::args_os();
-    let Some(name) = arguments.next() else { return };
-    let mut again = Command::new("/proc/self/exe");
-    again.arg0(name).args(arguments).env(ARENAS, "1");
-    again.env("MALLOC_TRIM_THRESHOLD_", "131072").env("MALLOC_MMAP_THRESHOLD_", "131072");
-    let error = again.exec();
-    log::debug!("the allocator stays as it is: {error}");
 }
 
 /// Keeps the whole process within its size: measures what it has besides the caches, and takes that off
@@ -114,8 +110,19 @@ pub(crate) fn keep_within(vfs: &Arc<Vfs>, least: u64) {
     let vfs = Arc::downgrade(vfs);
     let watch = move || {
         let (machine, mut known) = (Machine::here(), least);
+        let (mut given_back, mut pause) = (Instant::now(), GIVEN_BACK_EVERY);
         while let Some(vfs) = vfs.upgrade() {
-            let besides = machine.resident_bytes().saturating_sub(vfs.held_bytes());
+            let mut resident = machine.resident_bytes();
+            let limit = vfs.room_bytes() + known;
+            if resident + limit / PRESSING_SHARE > limit && given_back.elapsed() >= pause {
+                vfs.give_back();
+                let before = std::mem::replace(&mut resident, machine.resident_bytes());
+                // The less there is to give, the longer until the next time: looking for it takes time, too.
+                let helped = resident + SLACK_BYTES < before;
+                pause = if helped { GIVEN_BACK_EVERY } else { (pause * 2).min(GIVEN_BACK_SELDOM) };
+                given_back = Instant::now();
+            }
+            let besides = resident.saturating_sub(vfs.held_bytes());
             // Room for what comes before the next look.
             let besides = (besides + SLACK_BYTES).max(least);
             // Up at once, down slowly: buffers come and go.

@@ -5,7 +5,7 @@
 //! the readers and waits for them. Unmounting is never done by a reader: the kernel may have
 //! requests for it to answer first.
 
-use crate::clean::{Bridge, Cleaner, MountCleanReport, MountProgress, Turns};
+use crate::clean::{Bridge, Cleaner, MountCleanReport, MountProgress, Pressure, Relief, Turns};
 use crate::mount_error::{DEVICE, MountError};
 use crate::notify::Notifier;
 use crate::server::{Server, Settings};
@@ -112,7 +112,8 @@ pub struct Mount {
     work: Arc<Work>,
     connection: Connection,
     end: Arc<End>,
-    notifier: Mutex<Option<Notifier>>,
+    /// The threads that send messages to the kernel.
+    notifier: Mutex<Option<(Notifier, Relief)>>,
     bridge: Arc<Bridge>,
 }
 
@@ -169,10 +170,11 @@ impl Mount {
         let bridge =
             Bridge::new(vfs.clone(), nodes, counters, kernel, notices.clone(), turns.clone());
         server.control.connect(Box::new(Cleaner::of(&bridge)));
+        let relief = Pressure::new(server.clone()).start(bridge.clone()).map_err(failed)?;
         start_session(session, options.prepare_thread, end.clone(), turns).map_err(failed)?;
         vfs.observe(Some(notices));
         std::mem::forget(undo);
-        let notifier = Mutex::new(&lock_order::FUSE_NOTIFIER, Some(notifier));
+        let notifier = Mutex::new(&lock_order::FUSE_NOTIFIER, Some((notifier, relief)));
         Ok(Self { mountpoint, readers, vfs, server, work, connection, end, notifier, bridge })
     }
 

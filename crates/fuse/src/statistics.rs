@@ -86,6 +86,7 @@ pub(crate) struct Counters {
     pub(crate) cleans_refused: Counter,
     pub(crate) clean_asked: Counter,
     pub(crate) clean_let_go: Counter,
+    pub(crate) let_go_asked: Counter,
 }
 
 /// A snapshot of a mount's counters.
@@ -135,6 +136,8 @@ pub struct MountStatistics {
     pub clean_asked: u64,
     /// Nodes that it then let go.
     pub clean_let_go: u64,
+    /// Nodes that the kernel was asked to let go because the budget was exceeded.
+    pub let_go_asked: u64,
 }
 
 impl Counters {
@@ -162,6 +165,7 @@ impl Counters {
             cleans_refused: self.cleans_refused.total(),
             clean_asked: self.clean_asked.total(),
             clean_let_go: self.clean_let_go.total(),
+            let_go_asked: self.let_go_asked.total(),
         }
     }
 }

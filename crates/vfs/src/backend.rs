@@ -88,6 +88,7 @@ use crate::attributes::{Attributes, FileKind, SetAttributes, Totals};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::name::Name;
+use crate::tenants::Tenant;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -659,6 +660,12 @@ pub trait Backend: Send + Sync + 'static {
     fn watch(&self, changes: Arc<dyn ChangeSink>) -> Result<()> {
         let _ = changes;
         Err(Error::Unsupported("watching for changes"))
+    }
+
+    /// What shares the budget with the caches, if this store keeps tables that grow with what is cached
+    /// of it. Asked once.
+    fn tenant(&self) -> Option<Arc<dyn Tenant>> {
+        None
     }
 
     /// Counters of the backend, for reports: (name, value).

@@ -37,6 +37,7 @@ pub mod permission;
 mod policy;
 mod reclaim;
 mod statistics;
+mod tenants;
 mod unwritten;
 mod vfs;
 pub mod walk;
@@ -66,6 +67,7 @@ pub use policy::{CachePolicy, POLICIES_MAX, USER_POLICIES_MAX};
 pub use statistics::{
     BudgetStatistics, CacheStatistics, PolicyStatistics, Statistics, WalkStatistics,
 };
+pub use tenants::Tenant;
 pub use unwritten::Unwritten;
 pub use vfs::Vfs;
 pub use walk::{Resolve, Symlinks};

@@ -23,6 +23,8 @@ classes! {
     FUSE_NOTIFIER = 6, "fuse-notifier", "the notifier thread of a mount, until it is joined";
     /// The FUSE frontend's node ids that are not inode numbers.
     FUSE_ALIASES = 8, "fuse-aliases", "node ids of objects whose inode number was taken";
+    /// Who has the kernel let go.
+    FUSE_PRESSURE = 9, "fuse-pressure", "whether the kernel is to let go of something";
     /// The FUSE frontend's table of node ids.
     FUSE_NODES = 10, "fuse-nodes", "node ids the kernel holds, with their lookup counts";
     /// Forgets that somebody waits for.
@@ -107,6 +109,8 @@ classes! {
     SPACE = 196, "space", "threads that wait for space of the store to come back";
     /// Marked directories.
     POLICIES = 198, "policies", "the directories that are marked to be kept, or to go first";
+    /// Who shares the budget.
+    TENANTS = 199, "tenants", "who shares the budget with the caches";
     /// The listener for changes.
     OBSERVER = 200, "observer", "the frontend that wants to hear of changes";
     /// Hostile backend: its plan.

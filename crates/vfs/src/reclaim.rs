@@ -17,8 +17,8 @@
 //! then names that were not used since the clock hand last came by, each with its inode if nobody
 //! holds that. Nothing is moved on a hit. Names that came with a listing are on probation: they go at
 //! the hand's first visit, so that reading a huge directory once does not push out what is in use.
-//! Weakness: what somebody holds cannot go, so a kernel that holds more inodes than fit keeps the
-//! cache beyond its budget; and the hand visits what is held too. The table of names does not shrink: after
+//! Weakness: what somebody holds cannot go, so who makes others hold inodes has to let them go when it is
+//! asked ([`crate::Tenant`]); and the hand visits what is held too. The table of names does not shrink: after
 //! the limit was lowered a lot, what it takes is gone from the room, but for a share that stays for names.
 
 use crate::config::VfsConfig;
@@ -28,8 +28,8 @@ use crate::names::Taken;
 use crate::page::FILE_BYTES;
 use crate::statistics::BudgetStatistics;
 use crate::vfs::{Core, Vfs};
-use uvfs_concurrent::epoch;
 use uvfs_concurrent::object::Ref;
+use uvfs_concurrent::{allocator, epoch, pool};
 
 /// Steps after something was added.
 const STEPS: usize = 8;
@@ -45,6 +45,9 @@ const ENTRIES_SHARE: u64 = 4;
 const OTHERS_SHARE: usize = 8;
 /// Turns of the hand that may be in vain before names to be kept go, too.
 const KEPT_TURNS: usize = 4;
+/// Who shares the budget is asked to shrink before all names went if it has more than this share of what
+/// names and inodes may have.
+const TENANTS_SHARE: u64 = 4;
 /// Garbage is freed when it exceeds this share of the room.
 const GARBAGE_SHARE: u64 = 128;
 /// Steps after something went out of use.
@@ -72,6 +75,7 @@ impl Vfs {
         self.core.budget.set_limit(bytes)?;
         self.core.pages.expect(bytes);
         self.core.shrink();
+        self.core.give_back();
         Ok(())
     }
 }
@@ -82,6 +86,25 @@ impl Vfs {
         let core = &*self.core;
         let metadata = (core.metadata_bytes() as u64).max(core.budget.metadata_peak());
         metadata + core.pages.held_bytes() + epoch::garbage_bytes() as u64
+    }
+
+    /// Evicts what is beyond the budget, as far as it is not in use; how many bytes are beyond it still. For
+    /// those who share the budget ([`crate::Tenant`]), while they let go.
+    pub fn settle_budget(&self) -> u64 {
+        self.core.make_room();
+        self.core.tenants.count();
+        self.core.excess()
+    }
+
+    /// What all caches may have together: the limit less what the process needs besides.
+    pub fn room_bytes(&self) -> u64 {
+        self.core.budget.room()
+    }
+
+    /// Gives memory that no cache uses back to the system. Takes time by how much that is, some milliseconds
+    /// for a gigabyte: for who has just let a lot go, or measures that the process has too much.
+    pub fn give_back(&self) {
+        self.core.give_back();
     }
 
     /// Changes [`VfsConfig::overhead_bytes`]: a frontend that bounds its process measures now and then what
@@ -97,8 +120,12 @@ impl Vfs {
 }
 
 impl Core {
-    /// Bytes of names, inodes and whole paths.
+    /// Bytes of names, inodes and whole paths, and of who shares the budget.
     pub(crate) fn metadata_bytes(&self) -> usize {
+        self.own_bytes() + usize::try_from(self.tenants.held_bytes()).unwrap_or(usize::MAX)
+    }
+
+    fn own_bytes(&self) -> usize {
         self.names.bytes() + self.inodes.bytes() + self.paths.bytes() + self.pages.file_bytes()
     }
 
@@ -133,6 +160,7 @@ impl Core {
     /// Forgets some of what was used least, of either side, if there is too much: called after something
     /// was added to either, with no lock and no epoch guard held. Calls the backend.
     pub(crate) fn make_room(&self) {
+        self.tenants.count();
         let excess = self.excess();
         if excess > 0 {
             let before = self.metadata_bytes();
@@ -144,10 +172,21 @@ impl Core {
             let steps = (STEPS + more).min(STEPS_MAX);
             self.reclaim(None, steps);
             self.budget.took(steps, self.metadata_bytes() < before);
+            self.ask_tenants();
         }
         // Half is theirs, and mostly they have none.
         if self.pages.held_bytes() > 0 {
             self.trim_pages();
+        }
+    }
+
+    /// Asks who shares the budget to hold less, if there is too much still: where their tables have a good
+    /// part of it, or nothing here helps any more.
+    fn ask_tenants(&self) {
+        let (excess, tenants) = (self.excess(), self.tenants.held_bytes());
+        let many = tenants > self.metadata_allowed() / TENANTS_SHARE;
+        if excess > 0 && tenants > 0 && (many || self.budget.idle_steps() > self.turn()) {
+            self.tenants.shrink(excess);
         }
     }
 
@@ -159,10 +198,16 @@ impl Core {
     /// Forgets until everything is within the budget, or nothing more can go: the rest is in use, or was
     /// added meanwhile. Calls the backend.
     pub(crate) fn shrink(&self) {
+        self.shrink_metadata();
+        // Last: names that are still to go must not push pages out.
+        self.trim_pages();
+    }
+
+    fn shrink_metadata(&self) {
         let (mut held, mut last) = (usize::MAX, false);
         // Each round but the last two has made it smaller; the bound is for those who add meanwhile.
         for _ in 0..64 {
-            self.trim_pages();
+            self.tenants.count();
             epoch::collect();
             let mut now = self.metadata_bytes();
             if now >= held && self.is_over() && epoch::garbage_bytes() > 0 {
@@ -185,6 +230,19 @@ impl Core {
         }
     }
 
+    /// See [`Vfs::give_back`].
+    pub(crate) fn give_back(&self) {
+        epoch::collect();
+        self.pages.give_back_unused();
+        pool::shared().give_back();
+        allocator::give_back();
+        // Chunks with something in use stay.
+        self.tenants.count();
+        let tenants = self.tenants.held_bytes();
+        let own = self.own_bytes().max(pool::shared().held_bytes()) as u64;
+        self.budget.gave_back(own + tenants);
+    }
+
     /// Steps of the hand once around.
     fn turn(&self) -> usize {
         self.names.buckets() / BUCKETS + 1
@@ -199,6 +257,7 @@ impl Core {
             overhead_bytes: self.budget.overhead(),
             held_bytes: metadata_bytes + page_bytes + garbage_bytes,
             metadata_bytes,
+            tenant_bytes: self.tenants.held_bytes(),
             metadata_max_bytes: self.metadata_allowed(),
             page_bytes,
             page_max_bytes: self.pages_allowed(),

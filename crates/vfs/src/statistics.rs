@@ -45,8 +45,10 @@ pub struct BudgetStatistics {
     pub overhead_bytes: u64,
     /// Held now by all together; with `overhead_bytes` at most `limit_bytes`, but for what is in use.
     pub held_bytes: u64,
-    /// Held by names, inodes, memos of whole paths, and their tables.
+    /// Held by names, inodes, memos of whole paths, and their tables, and by who shares the budget.
     pub metadata_bytes: u64,
+    /// Of these, held by who shares the budget: tables of the frontend and of the store.
+    pub tenant_bytes: u64,
     /// What these may hold as long as pages hold what they do.
     pub metadata_max_bytes: u64,
     /// Held by pages.

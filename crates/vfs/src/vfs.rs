@@ -31,6 +31,7 @@ use crate::permission::{self, Access};
 use crate::policy::Marks;
 use crate::reclaim;
 use crate::statistics::{CacheStatistics, Counters, Statistics};
+use crate::tenants::{Tenant, Tenants};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use uvfs_concurrent::epoch;
@@ -59,6 +60,8 @@ pub(crate) struct Core {
     pub(crate) pages: Arc<PageCache>,
     /// What bounds names, inodes and pages together.
     pub(crate) budget: Budget,
+    /// Who shares it.
+    pub(crate) tenants: Tenants,
     pub(crate) counters: Counters,
     observer: RwLock<Option<Arc<dyn ChangeSink>>>,
     /// Whether there is one: who changes something reads this, and the lock only then.
@@ -99,11 +102,15 @@ impl Vfs {
             moves: Turns::new(),
             pages: Arc::new(PageCache::new(config.cache_bytes)?),
             budget,
+            tenants: Tenants::new(),
             counters: Counters::default(),
             observer: RwLock::new(&lock_order::OBSERVER, None),
             observed: AtomicBool::new(false),
             config,
         });
+        if let Some(tenant) = core.backend.tenant() {
+            core.tenants.join(Arc::downgrade(&tenant));
+        }
         let ticket = core.clock.now();
         let entry = core.backend().root()?;
         if entry.inode != InodeId::ROOT {
@@ -129,6 +136,11 @@ impl Vfs {
     /// The inode `id`, if it is cached.
     pub fn cached(&self, id: InodeId) -> Option<Node> {
         self.core.inodes.find(id)
+    }
+
+    /// `tenant` shares the budget of the caches until it is dropped.
+    pub fn join_budget(&self, tenant: Weak<dyn Tenant>) {
+        self.core.tenants.join(tenant);
     }
 
     /// Removed objects that are still held: their space comes back when they are not.

@@ -7,7 +7,7 @@ use super::convert::{HostStat, host_error, shown_number, stat_at, stat_of};
 use super::descriptor::DescriptorCache;
 use super::identity::Identity;
 use super::node::{HostNode, OwnChange};
-use super::open::OpenFiles;
+use super::open::{OpenFiles, OpenHostFile};
 use super::table::{Forgotten, NodeTable};
 use super::watch::Watches;
 use super::xattr::XattrListing;
@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use uvfs_concurrent::counter::Counter;
 use uvfs_vfs::{Authority, Enforcer, Opens, PageCaching, Waits};
-use uvfs_vfs::{Capabilities, Entry, Error, FileKind, InodeId, Result, Totals};
+use uvfs_vfs::{Capabilities, Entry, Error, FileKind, InodeId, Result, Tenant, Totals};
 
 /// The type of overlay file systems, as `statfs` tells it. There a file seems to be born again when
 /// it is first written, so times of birth tell nothing apart.
@@ -211,6 +211,18 @@ impl Host {
             ("changes_overflowed", counters.changes_overflowed.total()),
         ]
     }
+}
+
+/// Bytes of an open file: itself, its descriptor and what counts both, and its place in the table.
+const OPEN_FILE_BYTES: usize = size_of::<OpenHostFile>() + 128;
+
+impl Tenant for Host {
+    fn held_bytes(&self) -> u64 {
+        self.nodes.bytes() + (self.files.len() * OPEN_FILE_BYTES) as u64
+    }
+
+    /// Nodes go when the core gives its references back, and descriptors are the kernel's memory.
+    fn shrink(&self, _bytes: u64) {}
 }
 
 fn open_proc_fds() -> Result<OwnedFd> {

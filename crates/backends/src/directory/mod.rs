@@ -70,7 +70,7 @@ use std::thread::JoinHandle;
 use uvfs_vfs::{
     AllocateMode, Attributes, Backend, Caller, Capabilities, ChangeSink, Cookie, Entry, Error,
     FileId, FileRef, InodeId, Listing, Name, NewNode, OpenMode, RenameMode, Result, SeekTarget,
-    SetAttributes, SyncMode, Totals, XattrMode,
+    SetAttributes, SyncMode, Tenant, Totals, XattrMode,
 };
 use watch::Watches;
 
@@ -306,6 +306,10 @@ impl Backend for DirectoryBackend {
         // Nobody else sets it: only the first listener gets here.
         let _ = self.watcher.set(thread);
         Ok(())
+    }
+
+    fn tenant(&self) -> Option<Arc<dyn Tenant>> {
+        Some(self.host.clone())
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -24,6 +24,7 @@
 //! know no time of birth, where a reused number of the same kind is taken for the old object.
 
 use super::convert::{HostKey, HostStat};
+use super::descriptor::DescriptorSlot;
 use super::node::{HostNode, KnownName};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -59,7 +60,17 @@ pub(super) struct NodeTable {
     root_shard: usize,
     births: bool,
     tree: Mutex<()>,
+    /// Nodes that there are.
+    count: AtomicU64,
 }
+
+/// Bytes of a node with one name: itself, its slot, what counts both, its name, and its places in both maps with
+/// their slack.
+const NODE_BYTES: usize = size_of::<HostNode>()
+    + size_of::<DescriptorSlot>()
+    + size_of::<KnownName>()
+    + 2 * (size_of::<(InodeId, Slot)>() + size_of::<(HostKey, InodeId)>())
+    + 128;
 
 /// What became of a node whose references were given back.
 #[derive(Debug)]
@@ -82,6 +93,7 @@ impl NodeTable {
             root_shard: 0,
             births,
             tree: Mutex::new(&HOST_TREE, ()),
+            count: AtomicU64::new(0),
         };
         table.root_shard = table.shard_of_key(&root.key);
         let table = Arc::new(table);
@@ -184,7 +196,13 @@ impl NodeTable {
 
     /// How many nodes there are; a snapshot.
     pub(super) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().by_id.len()).sum()
+        // ORDERING: Relaxed; a size.
+        self.count.load(Relaxed) as usize
+    }
+
+    /// Bytes of all nodes.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.len() * NODE_BYTES) as u64
     }
 
     /// Learns that `node` has the name `known`. A directory has one name, and loses the one it had.
@@ -241,6 +259,8 @@ impl NodeTable {
         stat: &HostStat,
         names: Vec<KnownName>,
     ) -> Arc<HostNode> {
+        // ORDERING: Relaxed; a size.
+        self.count.fetch_add(1, Relaxed);
         HostNode::new(id, stat, self.births, names, Arc::downgrade(self))
     }
 
@@ -248,6 +268,8 @@ impl NodeTable {
     pub(super) fn remove(&self, id: InodeId, key: HostKey) {
         let mut shard = self.shards[self.shard_of_key(&key)].lock();
         let _slot = shard.by_id.remove(&id);
+        // ORDERING: Relaxed; a size.
+        self.count.fetch_sub(1, Relaxed);
         if shard.by_key.get(&key) == Some(&id) {
             shard.by_key.remove(&key);
         }

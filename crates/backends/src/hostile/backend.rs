@@ -417,6 +417,10 @@ impl<B: Backend> Backend for HostileBackend<B> {
         }
     }
 
+    fn tenant(&self) -> Option<std::sync::Arc<dyn uvfs_vfs::Tenant>> {
+        self.inner.tenant()
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.inner.counters()
     }

@@ -82,7 +82,7 @@ impl Bridge {
         let mut depths = HashMap::new();
         let mut below = Vec::new();
         for ids in self.nodes.ids().chunks(LOOK) {
-            let known = ids.iter().filter_map(|&id| Some((id, self.nodes.get(id)?)));
+            let known = ids.iter().filter_map(|&id| Some((id, self.nodes.peek(id)?)));
             let (ids, nodes): (Vec<u64>, Vec<Node>) = known.unzip();
             let ids: HashMap<InodeId, u64> = nodes.iter().map(Node::id).zip(ids).collect();
             for node in self.vfs.those_below(nodes, directory) {
@@ -208,7 +208,7 @@ impl Bridge {
     }
 
     /// Whether the kernel can be asked by node. A message about no node changes nothing and tells.
-    fn prunes(&self) -> io::Result<bool> {
+    pub(super) fn prunes(&self) -> io::Result<bool> {
         if let Some(&known) = self.prunes.get() {
             return Ok(known);
         }
@@ -268,6 +268,20 @@ impl Bridge {
             }
         }
         Ok(unlisted)
+    }
+
+    /// As [`Bridge::forget_names`], of one directory.
+    pub(super) fn forget_names_of(&self, id: u64, directory: &Node) -> io::Result<()> {
+        let mut from = Some(Cookie::default());
+        while let Some(at) = from {
+            // A directory that cannot be listed keeps its names.
+            let Ok(names) = self.list_some(directory, at) else { break };
+            from = names.next;
+            for name in &names.names {
+                gone_is_fine(self.kernel.forget_entry(id, name))?;
+            }
+        }
+        Ok(())
     }
 
     /// Some names of `directory` that are no directories. Only names are asked for, so that a listing
@@ -364,7 +378,7 @@ fn depth(node: &Node, top: &Node, known: &mut HashMap<InodeId, u32>) -> u32 {
 }
 
 /// What the kernel did not have, it has let go.
-fn gone_is_fine(answer: io::Result<()>) -> io::Result<()> {
+pub(super) fn gone_is_fine(answer: io::Result<()>) -> io::Result<()> {
     match answer {
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
         other => other,

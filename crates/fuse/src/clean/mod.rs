@@ -40,10 +40,12 @@
 //! holds below the directory looks at all that it holds.
 
 mod kernel;
+mod pressure;
 #[cfg(test)]
 mod tests;
 mod turns;
 
+pub(crate) use pressure::{Pressure, Relief};
 pub(crate) use turns::Turns;
 
 use crate::notify::Notices;

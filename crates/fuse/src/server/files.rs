@@ -12,11 +12,17 @@ const SHARDS: usize = 16;
 pub(crate) struct FileTable {
     shards: Shards<HashMap<u64, Arc<OpenFile>>>,
     next: AtomicU64,
+    /// Files that are open.
+    count: AtomicU64,
 }
+
+/// Bytes of one open file: its place in the table with the table's slack, and itself.
+const FILE_BYTES: usize = 2 * (size_of::<(u64, Arc<OpenFile>)>() + 1) + size_of::<OpenFile>() + 32;
 
 impl FileTable {
     pub(crate) fn new() -> Self {
-        Self { shards: Shards::new(&lock_order::FUSE_FILES, SHARDS), next: AtomicU64::new(1) }
+        let shards = Shards::new(&lock_order::FUSE_FILES, SHARDS);
+        Self { shards, next: AtomicU64::new(1), count: AtomicU64::new(0) }
     }
 
     /// Gives `file` a handle.
@@ -24,6 +30,8 @@ impl FileTable {
         // ORDERING: Relaxed; only distinct numbers are wanted.
         let handle = self.next.fetch_add(1, Relaxed);
         self.shards.of(&handle).lock().insert(handle, file);
+        // ORDERING: Relaxed; a size.
+        self.count.fetch_add(1, Relaxed);
         handle
     }
 
@@ -33,11 +41,22 @@ impl FileTable {
 
     /// Takes the handle back. The file closes when its last request has ended.
     pub(crate) fn remove(&self, handle: u64) -> Option<Arc<OpenFile>> {
-        self.shards.of(&handle).lock().remove(&handle)
+        let gone = self.shards.of(&handle).lock().remove(&handle);
+        if gone.is_some() {
+            // ORDERING: Relaxed; a size.
+            self.count.fetch_sub(1, Relaxed);
+        }
+        gone
     }
 
     pub(crate) fn count(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.lock().len() as u64).sum()
+        // ORDERING: Relaxed; a size.
+        self.count.load(Relaxed)
+    }
+
+    /// Bytes of the table and what it leads to.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.count() * FILE_BYTES as u64
     }
 
     /// How many removed objects are still open.
@@ -54,6 +73,8 @@ impl FileTable {
     pub(crate) fn clear(&self) {
         for shard in self.shards.iter() {
             let files = std::mem::take(&mut *shard.lock());
+            // ORDERING: Relaxed; a size.
+            self.count.fetch_sub(files.len() as u64, Relaxed);
             drop(files);
         }
     }

@@ -23,7 +23,7 @@
 //! that was made a moment before from those who are in it already.
 //!
 //! # Why
-//! The kernel keeps any number of negative entries, so what is recorded has a bound, and the oldest goes
+//! The kernel keeps any number of negative entries, so what is recorded has a bound (a share of the budget), and the oldest goes
 //! first: it was asked for longest ago, for the kernel answers later questions by itself. If even the queue of
 //! notices is busy, the answer is given no lifetime, which needs no record. Weaknesses: the age says nothing of
 //! use, so a name that is asked for all the time is asked again once per turn of its shard; and names
@@ -31,12 +31,19 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_concurrent::shard::Shards;
 use uvfs_vfs::lock_order;
 
 const SHARDS: usize = 8;
-/// Names in one shard; about 200 bytes each.
+/// Names in one shard, however much room there is.
 const NAMES_MAX: usize = 16_384;
+/// Bytes of a name beside its letters: its places in both maps with their slack, and what counts it.
+const NAME_BYTES: u64 = 160;
+/// A shard has room for some names in any budget.
+const SHARD_BYTES_MIN: u64 = 4 << 10;
+/// Names that leave for one that comes, at most: more than one where the room has become smaller.
+const LEAVE_AT_ONCE: usize = 8;
 
 /// A name that the kernel believes to be missing, as it was recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +59,8 @@ struct Shard {
     /// The same, oldest first.
     order: BTreeMap<u64, (u64, Arc<[u8]>)>,
     next: u64,
+    /// What the names here take.
+    bytes: u64,
 }
 
 /// See the module.
@@ -59,6 +68,10 @@ struct Shard {
 pub(crate) struct Missing {
     shards: Shards<Shard>,
     names_max: usize,
+    /// What all names may take together.
+    room_bytes: AtomicU64,
+    /// What they take, as of the last one that came.
+    bytes: AtomicU64,
 }
 
 impl Missing {
@@ -67,7 +80,42 @@ impl Missing {
     }
 
     fn with_room(shards: usize, names_max: usize) -> Self {
-        Self { shards: Shards::new(&lock_order::FUSE_MISSING, shards), names_max }
+        Self {
+            shards: Shards::new(&lock_order::FUSE_MISSING, shards),
+            names_max,
+            room_bytes: AtomicU64::new(u64::MAX),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// What all names may take together from now on. It is kept to as names come.
+    pub(crate) fn set_room(&self, bytes: u64) {
+        // ORDERING: Relaxed, both; a limit, nothing is reached through it.
+        if self.room_bytes.load(Relaxed) != bytes {
+            self.room_bytes.store(bytes, Relaxed);
+        }
+    }
+
+    /// What all names take.
+    pub(crate) fn bytes(&self) -> u64 {
+        // ORDERING: Relaxed; a size that may lag.
+        self.bytes.load(Relaxed)
+    }
+
+    /// What one shard may have.
+    fn shard_bytes(&self) -> u64 {
+        // ORDERING: Relaxed; as in `set_room`.
+        (self.room_bytes.load(Relaxed) / self.shards.count() as u64).max(SHARD_BYTES_MIN)
+    }
+
+    /// Does `change` to the shard of `parent`, and counts what it changes of the bytes.
+    fn with<T>(&self, parent: u64, change: impl FnOnce(&mut Shard) -> T) -> T {
+        let mut shard = self.shards.of(&parent).lock();
+        let before = shard.bytes;
+        let changed = change(&mut shard);
+        // ORDERING: Relaxed; a size. Sums wrap, and come out right.
+        self.bytes.fetch_add(shard.bytes.wrapping_sub(before), Relaxed);
+        changed
     }
 
     /// The kernel is about to be told that `name` in `parent` is missing, for some time. For lack of room
@@ -77,26 +125,31 @@ impl Missing {
         &self,
         parent: u64,
         name: &[u8],
-        ask_again: impl FnOnce(u64, &[u8]) -> bool,
+        mut ask_again: impl FnMut(u64, &[u8]) -> bool,
     ) -> bool {
-        let mut shard = self.shards.of(&parent).lock();
-        // Once more: it is young again. The kernel has dropped its entry, or it would not have asked.
-        shard.remove(parent, name);
-        if shard.order.len() >= self.names_max {
-            let Some((_, (parent, name))) = shard.order.first_key_value() else { return false };
-            if !ask_again(*parent, name) {
-                return false;
+        let bytes_max = self.shard_bytes().saturating_sub(bytes_of(name));
+        self.with(parent, |shard| {
+            // Once more: it is young again. The kernel has dropped its entry, or it would not have asked.
+            shard.remove(parent, name);
+            for _ in 0..LEAVE_AT_ONCE {
+                if shard.order.len() < self.names_max && shard.bytes <= bytes_max {
+                    break;
+                }
+                let Some((_, (parent, name))) = shard.order.first_key_value() else { break };
+                if !ask_again(*parent, name) {
+                    return false;
+                }
+                let (parent, name) = (*parent, name.clone());
+                shard.remove(parent, &name);
             }
-            let (parent, name) = (*parent, name.clone());
-            shard.remove(parent, &name);
-        }
-        shard.insert(parent, name.into());
-        true
+            shard.insert(parent, name.into());
+            true
+        })
     }
 
     /// `name` in `parent` is something now, and the request that made it is about to be answered.
     pub(crate) fn made(&self, parent: u64, name: &[u8]) {
-        self.shards.of(&parent).lock().remove(parent, name);
+        self.with(parent, |shard| shard.remove(parent, name));
     }
 
     /// The names recorded in `parent`.
@@ -109,20 +162,23 @@ impl Missing {
     /// The kernel has been told to ask again about `known` in `parent`; it stays if it was answered since it
     /// was listed.
     pub(crate) fn told(&self, parent: u64, known: &MissingName) {
-        let mut shard = self.shards.of(&parent).lock();
-        let names = shard.parents.get(&parent);
-        if names.and_then(|names| names.get(&known.name)) == Some(&known.stamp) {
-            shard.remove(parent, &known.name);
-        }
+        self.with(parent, |shard| {
+            let names = shard.parents.get(&parent);
+            if names.and_then(|names| names.get(&known.name)) == Some(&known.stamp) {
+                shard.remove(parent, &known.name);
+            }
+        });
     }
 
     /// The kernel has forgotten `parent`, and with it what it believed of names in it.
     pub(crate) fn forget(&self, parent: u64) {
-        let mut shard = self.shards.of(&parent).lock();
-        let names = shard.parents.remove(&parent).unwrap_or_default();
-        for stamp in names.values() {
-            shard.order.remove(stamp);
-        }
+        self.with(parent, |shard| {
+            let names = shard.parents.remove(&parent).unwrap_or_default();
+            for (name, stamp) in &names {
+                shard.order.remove(stamp);
+                shard.bytes -= bytes_of(name);
+            }
+        });
     }
 
     /// Names recorded.
@@ -134,14 +190,22 @@ impl Missing {
     pub(crate) fn clear(&self) {
         for shard in self.shards.iter() {
             let all = std::mem::take(&mut *shard.lock());
+            // ORDERING: Relaxed; a size.
+            self.bytes.fetch_sub(all.bytes, Relaxed);
             drop(all);
         }
     }
 }
 
+/// What `name` takes.
+fn bytes_of(name: &[u8]) -> u64 {
+    NAME_BYTES + name.len() as u64
+}
+
 impl Shard {
     fn insert(&mut self, parent: u64, name: Arc<[u8]>) {
         self.next += 1;
+        self.bytes += bytes_of(&name);
         self.order.insert(self.next, (parent, name.clone()));
         self.parents.entry(parent).or_default().insert(name, self.next);
     }
@@ -150,6 +214,7 @@ impl Shard {
         let Some(names) = self.parents.get_mut(&parent) else { return };
         if let Some(stamp) = names.remove(name) {
             self.order.remove(&stamp);
+            self.bytes -= bytes_of(name);
         }
         if names.is_empty() {
             self.parents.remove(&parent);
@@ -216,6 +281,34 @@ mod tests {
         let expected = [(2, b"b".to_vec()), (2, b"c".to_vec()), (2, b"a".to_vec()), (3, vec![0])];
         assert_eq!(told, expected);
         assert_eq!((missing.names(2).len(), missing.names(3).len()), (0, 3));
+    }
+
+    /// 400,000 misses took 26 MiB with a budget of 16 for everything.
+    #[test]
+    fn names_that_are_missing_keep_to_their_room() {
+        let missing = Missing::with_room(1, NAMES_MAX);
+        missing.set_room(64 << 10);
+        let mut asked = 0u64;
+        let mut record = |name: String| {
+            assert!(missing.record(2, name.as_bytes(), |_, _| {
+                asked += 1;
+                true
+            }));
+            assert!(missing.bytes() <= 64 << 10, "{}", missing.bytes());
+        };
+        (0..10_000).for_each(|at| record(format!("a name that is not there {at}")));
+        (0..100).for_each(|at| record(format!("{at:0200}")));
+        assert_eq!(asked, 10_100 - missing.count(), "the kernel is told of each that leaves");
+        // A smaller room is kept to by and by, and never without some names.
+        missing.set_room(0);
+        (0..500).for_each(|at| assert!(missing.record(2, &[at as u8, 1], |_, _| true)));
+        assert!(missing.bytes() <= SHARD_BYTES_MIN && missing.count() >= 10);
+        missing.forget(2);
+        assert_eq!((missing.bytes(), missing.count()), (0, 0));
+        missing.set_room(u64::MAX);
+        assert!(missing.record(2, b"a", never) && missing.bytes() > 0);
+        missing.clear();
+        assert_eq!(missing.bytes(), 0);
     }
 
     #[test]

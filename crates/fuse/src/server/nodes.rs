@@ -19,7 +19,7 @@
 
 use super::control::is_reserved;
 use super::missing::Missing;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{Condvar, Mutex};
@@ -35,16 +35,35 @@ pub(crate) const ROOT: u64 = 1;
 /// Where ids for objects whose number is taken are looked for.
 const ALIASES: u64 = 0xffff_0000_0000_0000;
 const SHARDS: usize = 32;
+/// Places in a shard's order that need not be in use.
+const ORDER_SLACK: usize = 64;
 
 struct Held {
     node: Node,
     lookups: u64,
+    /// Used since the hand last passed.
+    recent: bool,
 }
+
+/// Node ids, and the order in which the hand comes by them.
+#[derive(Default)]
+struct Shard {
+    held: HashMap<u64, Held>,
+    /// Oldest first. Some may be forgotten since, or be in it twice: those are passed over.
+    order: VecDeque<u64>,
+}
+
+/// Bytes of one id: its place in the table with the table's slack, and in the order.
+const ID_BYTES: usize = 2 * (size_of::<(u64, Held)>() + 1) + 2 * size_of::<u64>();
 
 /// See the module.
 pub(crate) struct NodeTable {
     vfs: Arc<Vfs>,
-    shards: Shards<HashMap<u64, Held>>,
+    shards: Shards<Shard>,
+    /// Ids held.
+    count: AtomicU64,
+    /// The shard that the hand comes to next.
+    hand: AtomicU64,
     aliases: Mutex<HashMap<InodeId, u64>>,
     aliases_made: AtomicU64,
     forgets: Forgets,
@@ -118,11 +137,41 @@ impl Drop for ForgetWatch<'_> {
     }
 }
 
+impl Shard {
+    fn insert(&mut self, id: u64, held: Held) {
+        self.held.insert(id, held);
+        self.order.push_back(id);
+        if self.order.len() > 2 * self.held.len() + ORDER_SLACK {
+            let mut seen = HashSet::with_capacity(self.held.len());
+            // Forgotten ones go, and of those in it twice the earlier place stays.
+            self.order.retain(|id| self.held.contains_key(id) && seen.insert(*id));
+        }
+    }
+
+    /// The hand comes by up to all: those used since go behind, and get another turn.
+    fn pass(&mut self, most: usize, idle: &mut Vec<u64>) {
+        let enough = idle.len() + most;
+        for _ in 0..self.order.len() {
+            if idle.len() >= enough {
+                return;
+            }
+            let Some(id) = self.order.pop_front() else { return };
+            let Some(held) = self.held.get_mut(&id) else { continue };
+            if !std::mem::take(&mut held.recent) {
+                idle.push(id);
+            }
+            self.order.push_back(id);
+        }
+    }
+}
+
 impl NodeTable {
     pub(crate) fn new(vfs: Arc<Vfs>) -> Self {
         Self {
             vfs,
             shards: Shards::new(&lock_order::FUSE_NODES, SHARDS),
+            count: AtomicU64::new(0),
+            hand: AtomicU64::new(0),
             aliases: Mutex::new(&lock_order::FUSE_ALIASES, HashMap::new()),
             aliases_made: AtomicU64::new(0),
             forgets: Forgets {
@@ -144,7 +193,7 @@ impl NodeTable {
 
     /// Whether the kernel holds `id`.
     pub(crate) fn is_held(&self, id: u64) -> bool {
-        id == ROOT || self.shards.of(&id).lock().contains_key(&id)
+        id == ROOT || self.shards.of(&id).lock().held.contains_key(&id)
     }
 
     /// The node that the kernel means by `id`.
@@ -152,7 +201,48 @@ impl NodeTable {
         if id == ROOT {
             return Some(self.vfs.root().clone());
         }
-        self.shards.of(&id).lock().get(&id).map(|held| held.node.clone())
+        let mut shard = self.shards.of(&id).lock();
+        let held = shard.held.get_mut(&id)?;
+        held.recent = true;
+        Some(held.node.clone())
+    }
+
+    /// As [`NodeTable::get`], without marking it as used.
+    pub(crate) fn peek(&self, id: u64) -> Option<Node> {
+        if id == ROOT {
+            return Some(self.vfs.root().clone());
+        }
+        self.shards.of(&id).lock().held.get(&id).map(|held| held.node.clone())
+    }
+
+    /// How many ids are held.
+    pub(crate) fn held(&self) -> u64 {
+        // ORDERING: Relaxed; a size.
+        self.count.load(Relaxed)
+    }
+
+    /// Bytes of the table.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.held() * ID_BYTES as u64
+    }
+
+    /// Up to `wanted` ids that were not used since this was last asked, the longest held first; none if all
+    /// were. Each call looks on where the last one ended.
+    pub(crate) fn idle(&self, wanted: usize) -> Vec<u64> {
+        let mut idle = Vec::new();
+        for _ in 0..SHARDS {
+            // ORDERING: Relaxed; only spreads the calls.
+            let at = self.hand.fetch_add(1, Relaxed) as usize % SHARDS;
+            let Some(shard) = self.shards.iter().nth(at) else { break };
+            let mut shard = shard.lock();
+            // So many of each that a call with few wanted comes by all shards.
+            let most = (wanted / 4).max(1).min(wanted - idle.len());
+            shard.pass(most, &mut idle);
+            if idle.len() >= wanted {
+                break;
+            }
+        }
+        idle
     }
 
     /// Counts a lookup of `node`, whose number is `number`, and returns its id.
@@ -228,7 +318,7 @@ impl NodeTable {
         }
         let number = self.vfs.cached(inode)?.number();
         let shard = self.shards.of(&number).lock();
-        shard.get(&number).filter(|held| held.node.id() == inode).map(|_| number)
+        shard.held.get(&number).filter(|held| held.node.id() == inode).map(|_| number)
     }
 
     /// Ids held, and lookups counted on them.
@@ -236,8 +326,8 @@ impl NodeTable {
         let mut totals = (0, 0);
         for shard in self.shards.iter() {
             let shard = shard.lock();
-            totals.0 += shard.len() as u64;
-            totals.1 += shard.values().map(|held| held.lookups).sum::<u64>();
+            totals.0 += shard.held.len() as u64;
+            totals.1 += shard.held.values().map(|held| held.lookups).sum::<u64>();
         }
         totals
     }
@@ -246,7 +336,7 @@ impl NodeTable {
     pub(crate) fn ids(&self) -> Vec<u64> {
         let mut ids = vec![ROOT];
         for shard in self.shards.iter() {
-            ids.extend(shard.lock().keys());
+            ids.extend(shard.lock().held.keys());
         }
         ids
     }
@@ -254,8 +344,10 @@ impl NodeTable {
     /// Drops everything: the kernel is gone.
     pub(crate) fn clear(&self) {
         for shard in self.shards.iter() {
-            let held = std::mem::take(&mut *shard.lock());
-            drop(held);
+            let all = std::mem::take(&mut *shard.lock());
+            // ORDERING: Relaxed; a size.
+            self.count.fetch_sub(all.held.len() as u64, Relaxed);
+            drop(all);
         }
         self.aliases.lock().clear();
         self.missing.clear();
@@ -264,11 +356,13 @@ impl NodeTable {
     /// Counts a lookup on `id` if it is free or is `node`'s already.
     fn count(&self, id: u64, node: &Node) -> bool {
         let mut shard = self.shards.of(&id).lock();
-        match shard.get_mut(&id) {
+        match shard.held.get_mut(&id) {
             Some(held) if held.node == *node => held.lookups += 1,
             Some(_) => return false,
             None => {
-                shard.insert(id, Held { node: node.clone(), lookups: 1 });
+                shard.insert(id, Held { node: node.clone(), lookups: 1, recent: false });
+                // ORDERING: Relaxed; a size.
+                self.count.fetch_add(1, Relaxed);
             }
         }
         true
@@ -277,10 +371,14 @@ impl NodeTable {
     /// Takes `lookups` off `id`. Returns whether it had so many, and its hold if none is left.
     fn uncount(&self, id: u64, lookups: u64) -> (bool, Option<Held>) {
         let mut shard = self.shards.of(&id).lock();
-        let Some(held) = shard.get_mut(&id) else { return (false, None) };
+        let Some(held) = shard.held.get_mut(&id) else { return (false, None) };
         let exact = held.lookups >= lookups;
         held.lookups = held.lookups.saturating_sub(lookups);
-        let gone = if held.lookups == 0 { shard.remove(&id) } else { None };
+        let gone = if held.lookups == 0 { shard.held.remove(&id) } else { None };
+        if gone.is_some() {
+            // ORDERING: Relaxed; a size.
+            self.count.fetch_sub(1, Relaxed);
+        }
         if gone.as_ref().is_some_and(|held| held.node.is_directory()) {
             // Under this lock: what the kernel is told of names there after looking it up again stays.
             self.missing.forget(id);
@@ -339,6 +437,38 @@ mod tests {
         };
         let nodes = [node(b"a"), node(b"b")];
         (NodeTable::new(vfs), nodes)
+    }
+
+    /// The hand: what was used since it last passed gets another turn, the rest is offered once a turn.
+    #[test]
+    fn what_is_used_gets_another_turn() {
+        let (table, [a, _]) = sevens();
+        for id in 100..200 {
+            assert!(table.count(id, &a));
+        }
+        assert_eq!(table.bytes(), 100 * ID_BYTES as u64);
+        let turn = |table: &NodeTable| {
+            let mut ids: Vec<_> = (0..40).flat_map(|_| table.idle(32)).collect();
+            ids.sort_unstable();
+            ids.dedup();
+            ids
+        };
+        assert_eq!(turn(&table), (100..200).collect::<Vec<_>>());
+        // Between two looks of the hand at a shard: one call comes by all of them.
+        assert!(table.get(150).is_some() && table.peek(151).is_some());
+        let one = table.idle(1000);
+        assert!(!one.contains(&150) && one.contains(&151), "{one:?}");
+        assert!(table.idle(1000).contains(&150), "and then no more");
+        for id in 100..200 {
+            assert!(table.forget(id, 1));
+        }
+        assert_eq!((table.bytes(), table.idle(1000)), (0, Vec::new()));
+        // Ids that come and go leave nothing in the order.
+        for id in 0..100_000 {
+            assert!(table.count(1000 + id % 7, &a) && table.forget(1000 + id % 7, 1));
+        }
+        let order: usize = table.shards.iter().map(|shard| shard.lock().order.len()).sum();
+        assert!(order <= SHARDS * (ORDER_SLACK + 1), "{order}");
     }
 
     #[test]

@@ -67,6 +67,9 @@ pub(crate) struct Server {
 /// A directory unchanged for so long has a modification time that the next change will move.
 const SETTLED: Duration = Duration::from_secs(2);
 
+/// Share of the room of all caches that names known to be missing may take here.
+const MISSING_SHARE: u64 = 16;
+
 impl Server {
     pub(crate) fn new(vfs: Arc<Vfs>, settings: Settings) -> Self {
         let (nodes, notices) = (Arc::new(NodeTable::new(vfs.clone())), Notices::new());
@@ -516,6 +519,7 @@ impl Server {
             Lookup::Found(found) => self.found_out(found),
             Lookup::Missing(Duration::ZERO) => EntryOut::Missing(Duration::ZERO),
             Lookup::Missing(valid) => {
+                self.nodes.missing.set_room(self.vfs.room_bytes() / MISSING_SHARE);
                 let ask_again = |parent, name: &[u8]| self.notices.ask_again(parent, name);
                 let recorded = self.nodes.missing.record(parent, name, ask_again);
                 EntryOut::Missing(if recorded { valid } else { Duration::ZERO })

@@ -39,6 +39,8 @@ const INODES: usize = 64;
 const ENDS_MAX: usize = 1 << 16;
 /// Files between two reports of progress.
 const FILES: usize = 64;
+/// So many bytes freed go back to the system at once; fewer serve what comes next.
+const GIVE_BACK_FROM: u64 = 1 << 20;
 
 impl Cleaning {
     /// Frees the memory of what was cleaned, in small steps, on this thread; returns when it is done.
@@ -64,6 +66,11 @@ impl Cleaning {
         // What was done is reported also if it was ended before.
         let _ = reaper.run(self.clean, dirty);
         reaper.count_held();
+        let report = &reaper.report;
+        let freed = [report.names, report.inodes, report.pages].map(|tally| tally.freed.bytes);
+        if freed.iter().sum::<u64>() >= GIVE_BACK_FROM {
+            core.give_back();
+        }
         reaper.report.took = self.effect + began.elapsed();
         reaper.report
     }
