@@ -549,8 +549,9 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// Writes bytes at the end of the file, wherever that is when it happens; returns how many.
-    /// The default is right only while nobody else appends: stores that do not track opens (and so
-    /// cannot know that a file is open to append) override it.
+    /// The default is right only while nobody else appends: every store that others change, or that is
+    /// asked by several callers at once, overrides it. A file may be open here without
+    /// [`OpenMode::append`]: one whose pages are cached is.
     fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
         let end = self.attributes(file)?.size;
         self.write(caller, file, end, data)

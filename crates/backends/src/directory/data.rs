@@ -13,14 +13,16 @@
 //! itself, in the same step. Bad at: quota and reserved blocks, which under user 0 are charged to
 //! the owner but not enforced for data; and set-id bits that appeared behind our back after the
 //! attributes were last read. Errors that a network host reports only when a file is closed are not
-//! seen at [`Host::flush`]; `fsync` reports them.
+//! seen at [`Host::flush`]; `fsync` reports them. An append finds the end in the host, whatever its file was opened
+//! for: the core opens files that it caches without O_APPEND.
 
-use super::convert::host_error;
+use super::convert::{host_error, open_flags};
 use super::host::Host;
 use super::node::HostNode;
 use super::open::{OpenHostFile, clear_set_id};
 use rustix::fs::{FallocateFlags, SeekFrom};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
+use std::io::IoSlice;
 use std::sync::Arc;
 use uvfs_vfs::{
     AllocateMode, Caller, Error, FileId, FileKind, FileRef, OpenMode, Result, SeekTarget, SyncMode,
@@ -54,6 +56,40 @@ impl Host {
         offset: u64,
         data: &[u8],
     ) -> Result<usize> {
+        self.write_by(caller, file, data, |open, data| write_fully(open, offset, data))
+    }
+
+    /// Writes at the end, wherever that is by then: finding it and writing there is one step of the host, so that bytes
+    /// that others append meanwhile are not overwritten. A part that did not fit is not tried again here: it
+    /// would come after what others have appended since.
+    pub(super) fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
+        self.write_by(caller, file, data, |open, data| {
+            let flags = ReadWriteFlags::APPEND;
+            let end = || rustix::io::pwritev2(&open.descriptor, &[IoSlice::new(data)], 0, flags);
+            match retry_on_intr(end) {
+                // Host file systems of an older kind, and kernels before 4.16.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                    self.append_opened(open, data)
+                }
+                done => done.map_err(host_error),
+            }
+        })
+    }
+
+    /// As [`Host::append`], by a descriptor whose every write goes to the end.
+    fn append_opened(&self, open: &OpenHostFile, data: &[u8]) -> Result<usize> {
+        let mode = OpenMode { append: true, direct: open.mode.direct, ..WRITE };
+        let end = self.reopen(&open.descriptor, open_flags(mode))?;
+        retry_on_intr(|| rustix::io::write(&end, data)).map_err(host_error)
+    }
+
+    fn write_by(
+        &self,
+        caller: &Caller,
+        file: FileRef,
+        data: &[u8],
+        write: impl FnOnce(&OpenHostFile, &[u8]) -> Result<usize>,
+    ) -> Result<usize> {
         let open =
             self.opened_or_open(file, |node| Ok((self.open_node_as(caller, node, WRITE)?, WRITE)))?;
         let _own = self.own_change([Some(&open.node), None, None, None]);
@@ -70,11 +106,11 @@ impl Host {
                 clear_set_id(&open.descriptor)?;
             }
             match open.mode.direct && !is_aligned(data) {
-                false => write_fully(&open, offset, data)?,
+                false => write(&open, data)?,
                 true => {
                     let mut bounce = Bounce::new(data.len());
                     bounce.bytes().copy_from_slice(data);
-                    write_fully(&open, offset, bounce.bytes())?
+                    write(&open, bounce.bytes())?
                 }
             }
         };
@@ -299,6 +335,50 @@ mod tests {
         assert_eq!(scratch.backend.write(&root_caller(), unopened, 0, b"FROM").unwrap(), 4);
         assert_eq!(scratch.backend.read(unopened, 0, &mut into).unwrap(), 13);
         assert_eq!(&into[..8], b"FROM the");
+    }
+
+    /// Bug: an append asked for the size and then wrote at it: what a program on the host appended in between was
+    /// overwritten.
+    #[test]
+    fn appends_beside_those_of_the_host_are_all_there() {
+        const COUNT: usize = 4000;
+        let scratch = Scratch::new();
+        fs::write(scratch.path("log"), b"").unwrap();
+        // As the core opens a file that it caches.
+        let file = opened(&scratch, "log", OpenMode::READ_WRITE);
+        let reopened = |data: &[u8]| {
+            let open = scratch.host().opened(file).unwrap();
+            scratch.host().append_opened(&open, data).unwrap()
+        };
+        std::thread::scope(|scope| {
+            let host = || {
+                use std::io::Write;
+                let options = fs::OpenOptions::new().append(true).open(scratch.path("log"));
+                let mut log = options.unwrap();
+                (0..COUNT).for_each(|at| log.write_all(line(b'h', at).as_bytes()).unwrap());
+            };
+            scope.spawn(host);
+            scope.spawn(|| (0..COUNT).for_each(|at| _ = reopened(line(b'r', at).as_bytes())));
+            for at in 0..COUNT {
+                let line = line(b'm', at);
+                let count = scratch.backend.append(&root_caller(), file, line.as_bytes());
+                assert_eq!(count.unwrap(), line.len());
+            }
+        });
+        let text = fs::read_to_string(scratch.path("log")).unwrap();
+        let mut lines: Vec<_> = text.lines().collect();
+        lines.sort_unstable();
+        let all = [b'h', b'm', b'r'].into_iter();
+        let all: Vec<_> = all.flat_map(|by| (0..COUNT).map(move |at| line(by, at))).collect();
+        assert_eq!(lines.len(), all.len(), "lines");
+        assert!(lines.iter().zip(&all).all(|(line, wanted)| *line == wanted.trim_end()));
+        let unopened = FileRef::unopened(file.inode);
+        assert_eq!(scratch.backend.append(&root_caller(), unopened, b"end").unwrap(), 3);
+        assert!(fs::read(scratch.path("log")).unwrap().ends_with(b"end"));
+    }
+
+    fn line(by: u8, at: usize) -> String {
+        format!("{} {at:06}\n", by as char)
     }
 
     #[test]

@@ -230,6 +230,10 @@ impl Backend for DirectoryBackend {
         self.host.write(caller, file, offset, data)
     }
 
+    fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
+        self.host.append(caller, file, data)
+    }
+
     fn allocate(&self, file: FileRef, mode: AllocateMode, offset: u64, length: u64) -> Result<()> {
         self.host.allocate(file, mode, offset, length)
     }
