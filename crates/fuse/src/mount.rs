@@ -252,9 +252,14 @@ impl Mount {
 
     /// As [`Mount::wait`], for at most `limit`. Says whether the session has ended.
     pub fn wait_for(&self, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
+        // `None`: later than any moment there is.
+        let deadline = Instant::now().checked_add(limit);
         let mut ended = self.end.ended.lock();
         while !*ended {
+            let Some(deadline) = deadline else {
+                self.end.changed.wait(&mut ended);
+                continue;
+            };
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;

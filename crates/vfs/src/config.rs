@@ -40,7 +40,7 @@ pub struct VfsConfig {
     /// 512 KiB, at most 1 MiB. Watch `pages.read_ahead`.
     pub read_ahead_bytes: u64,
     /// How long written data may stay here before it is brought to the store, if there is no other
-    /// reason. Default 5 s. Watch `pages.dirty_bytes`.
+    /// reason. Default 5 s, at most [`TIMEOUT_MAX`]. Watch `pages.dirty_bytes`.
     pub write_back_delay: Duration,
     /// Ask the backend to report changes that others make, at once. Default off.
     pub watch: bool,
@@ -111,6 +111,9 @@ impl VfsConfig {
         if timeouts.iter().any(|&timeout| timeout > TIMEOUT_MAX) {
             return Err(Error::Invalid("a timeout is at most 365 days"));
         }
+        if self.write_back_delay > TIMEOUT_MAX {
+            return Err(Error::Invalid("write_back_delay is at most 365 days"));
+        }
         budget::check(self.cache_bytes, self.overhead_bytes)?;
         if self.read_ahead_bytes > READ_AHEAD_MAX {
             return Err(Error::Invalid("read_ahead_bytes is at most 1 MiB"));
@@ -132,6 +135,8 @@ mod tests {
         assert!(VfsConfig::default().validate().is_ok());
         let bad = [
             VfsConfig { attr_timeout: TIMEOUT_MAX * 2, ..VfsConfig::default() },
+            // Added to the time of a write: that panicked, in the write.
+            VfsConfig { write_back_delay: Duration::MAX, ..VfsConfig::default() },
             VfsConfig { cache_bytes: MINIMUM_BYTES - 1, ..VfsConfig::default() },
             VfsConfig { negative_percent: 101, ..VfsConfig::default() },
             VfsConfig { read_ahead_bytes: 2 << 20, ..VfsConfig::default() },
