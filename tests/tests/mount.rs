@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
 use uvfs_fuse::{Mount, MountOptions, Unmount};
-use uvfs_tests::paged::Kind;
+use uvfs_tests::paged::{Kind, stored};
 use uvfs_tests::{
     Hostile, Numbers, Watchdog, assert_references_exact, hostile, inner_snapshot, root, seed,
     snapshot, unmount_idle, vfs_over,
@@ -272,6 +272,39 @@ fn a_panic_amid_a_listing_loses_no_count() {
 
 fn panics() -> Fault {
     Fault::Panic(Moment::Before)
+}
+
+/// Bug: the longest wait there is panicked, since the moment of its end cannot be said.
+#[test]
+fn the_end_of_a_mount_is_awaited_for_as_long_as_there_is() {
+    let Some(mut mounted) = Mounted::new() else { return };
+    let mount = mounted.mount.take().unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| mount.wait_for(Duration::MAX));
+        unmount_idle(|| mount.unmount(Unmount::Idle));
+        assert!(waits.join().unwrap());
+    });
+}
+
+/// `sync` is not passed on by the FUSE crate: what a program keeps open goes to the store by `fsync`, or by itself.
+#[test]
+fn what_is_written_is_in_the_store_within_the_delay() {
+    let kind = Kind { authority: Authority::Shared, ..Kind::sole(Opens::Stateless) };
+    let delay = Duration::from_millis(100);
+    let config = kind.config(VfsConfig { write_back_delay: delay, ..VfsConfig::default() });
+    let Some(mounted) = Mounted::with(kind.store(), config, MountOptions::default()) else {
+        return;
+    };
+    let mut file = fs::File::create(mounted.path("open")).unwrap();
+    file.write_all(&[7; 10_000]).unwrap();
+    // Neither closed nor synced; more comes all the while.
+    assert!(eventually(|| {
+        file.write_all(&[7]).unwrap();
+        stored(&mounted.hostile, "open").starts_with(&[7; 10_000])
+    }));
+    file.sync_all().unwrap();
+    drop(file);
+    mounted.end();
 }
 
 /// Bug: what was dirty of a removed file was tried for ever on a full store. The kernel gives a file back a little after

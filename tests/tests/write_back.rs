@@ -292,3 +292,82 @@ fn the_end_drops_removed_files_first() {
         ledger.assert_alone();
     }
 }
+
+/// Bug: a page of which some bytes were written here went to the store whole: bytes beside them that a program had
+/// changed there were overwritten with what they had been (20 of 20).
+#[test]
+fn only_bytes_that_were_written_here_go_to_the_store() {
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    for opens in [Opens::Stateless, Opens::Tracked] {
+        // Once with a run that fails first, and a write into a page of it before it is tried again.
+        for fails in [false, true] {
+            let kind = Kind { authority: Authority::Shared, ..Kind::sole(opens) };
+            let store = kind.store();
+            let (vfs, ledger) = kind.mount(&store, patient());
+            let top = root(&vfs);
+            let mut expected = vec![b'.'; 5 * PAGE];
+            top.write_file("a", &expected).unwrap();
+            vfs.write_back_all().unwrap();
+            let file = top.open("a", OpenOptions::read_write()).unwrap();
+            assert_eq!(file.read_to_end().unwrap().len(), expected.len());
+            let mut put = |at: usize, bytes: &[u8], by: &dyn Fn(u64, &[u8])| {
+                expected[at..at + bytes.len()].copy_from_slice(bytes);
+                by(at as u64, bytes);
+            };
+            let here = |at: u64, bytes: &[u8]| file.write_all_at(at, bytes).unwrap();
+            let there = |at: u64, bytes: &[u8]| {
+                let reference = uvfs_vfs::FileRef::unopened(file.node().id());
+                store.inner().write(&Caller::root(), reference, at, bytes).map(drop).unwrap();
+            };
+            // Pieces within a page, of neighbours that make one, a whole page, and an end.
+            for at in [0, 100, PAGE - 5, 2 * PAGE + 7, 3 * PAGE + 50] {
+                put(at, b"HereHereHe", &here);
+            }
+            put(3 * PAGE, &[b'w'; PAGE], &here);
+            if fails {
+                let fail = Fault::Fail(Moment::Before, libc::EIO);
+                store.follow(Plan::new().when(On::call(Call::Write), fail));
+                assert_eq!(errno(&file.sync(SyncMode::All)), libc::EIO);
+                store.behave();
+                put(200, b"later", &here);
+            }
+            for at in [20, 2000, PAGE + 10, 2 * PAGE, 4 * PAGE + 1] {
+                put(at, b"There", &there);
+            }
+            file.sync(SyncMode::All).unwrap();
+            assert_eq!(difference(&stored(&store, "a"), &expected), None, "{fails}, {kind:?}");
+            store.sink().unwrap().inode_changed(file.node().id());
+            assert_eq!(difference(&file.read_to_end().unwrap(), &expected), None);
+            drop((file, top));
+            assert_references_come_back(&vfs, &store);
+            ledger.assert_settled();
+        }
+    }
+}
+
+/// The same with cuts: what was written behind a cut and what the store has there do not come back.
+#[test]
+fn pieces_end_where_the_file_was_cut() {
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    let kind = Kind { authority: Authority::Shared, ..Kind::sole(Opens::Stateless) };
+    let store = kind.store();
+    let (vfs, ledger) = kind.mount(&store, patient());
+    let top = root(&vfs);
+    top.write_file("a", [b'.'; 2 * PAGE]).unwrap();
+    vfs.write_back_all().unwrap();
+    let file = top.open("a", OpenOptions::read_write()).unwrap();
+    file.write_all_at(10, &[b'H'; 20]).unwrap();
+    file.write_all_at(900, &[b'H'; 200]).unwrap();
+    file.set_size(1000).unwrap();
+    file.write_all_at(3000, &[b'H'; 10]).unwrap();
+    let mut expected = [&[b'.'; 1000][..], &[0; 2010]].concat();
+    for (from, to) in [(10, 30), (900, 1000), (3000, 3010)] {
+        expected[from..to].fill(b'H');
+    }
+    assert_eq!(difference(&file.read_to_end().unwrap(), &expected), None);
+    file.sync(SyncMode::All).unwrap();
+    assert_eq!(difference(&stored(&store, "a"), &expected), None);
+    drop((file, top));
+    assert_references_come_back(&vfs, &store);
+    ledger.assert_settled();
+}

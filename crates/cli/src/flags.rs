@@ -137,8 +137,8 @@ pub(crate) struct MountArguments {
     /// cache only [default: 512K]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) read_ahead: Option<String>,
-    /// How long written data may wait before it is brought to the source. With
-    /// `--page-cache write-back` only [default: 5s]
+    /// How long written data may wait before it is brought to the source, if no `close` or `fsync` brings it
+    /// there; `sync` does not hasten it. With `--page-cache write-back` only [default: 5s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) write_back_delay: Option<String>,
     /// Marks directories from the start, as `uvfs policy` does: a file of lines such as `keep /photos`,
@@ -226,8 +226,8 @@ pub(crate) enum PageCache {
     Off,
     /// In uvfs, within --cache-size; what is written goes to the source at once
     WriteThrough,
-    /// In uvfs; what is written goes to the source later, in large runs, or by fsync, which tells
-    /// what went wrong
+    /// In uvfs; what is written goes to the source within --write-back-delay, in large runs, or by close
+    /// or fsync, which tell what went wrong; `sync` does not hasten it
     WriteBack,
 }
 

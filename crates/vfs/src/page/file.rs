@@ -20,6 +20,7 @@ use super::clean::Home;
 use super::errors::{ErrorLog, Heard};
 use super::gate::FileGate;
 use super::opens::Opens;
+use super::pieces::{Pieces, Written};
 use super::space::is_full;
 use super::{PAGE, PageCache};
 use crate::attributes::{Attributes, Timestamp};
@@ -105,6 +106,8 @@ pub(super) struct Local {
     pub(super) tried: bool,
     /// The log names it as one that the store refuses, since the store last took something of it.
     pub(super) warned: bool,
+    /// Which bytes of its dirty pages were written here, where others change the store.
+    pub(super) pieces: Written,
     /// Waits for the writers-back.
     pub(super) queued: bool,
 }
@@ -436,6 +439,46 @@ impl FilePages {
         self.tree.remove_if(index, id.to_value(), &epoch::pin());
         self.cache.leaves(id);
         locked.detach();
+        // After that: a run that fails gives back nothing of a page that is out.
+        if self.shared {
+            self.local().pieces.forget(index);
+        }
+    }
+
+    /// Bytes `piece` of a page were written here. Whether the page was clean.
+    pub(super) fn mark_dirty(&self, locked: &mut Locked<'_>, piece: (usize, usize)) -> bool {
+        if !self.shared {
+            return locked.mark_dirty();
+        }
+        // In one hold of the lock: see `pieces`.
+        let mut local = self.local();
+        local.pieces.wrote(locked.page().index(), locked.page().is_dirty(), piece);
+        locked.mark_dirty()
+    }
+
+    /// What is to be written of the pages of `range`, which are locked: the store gets it now.
+    pub(super) fn take_pieces(&self, range: Range<u64>) -> Vec<Pieces> {
+        if !self.shared {
+            return range.map(|_| Pieces::whole()).collect();
+        }
+        let mut local = self.local();
+        range.map(|index| local.pieces.take(index)).collect()
+    }
+
+    /// The store did not get it. The pages are still being written.
+    pub(super) fn give_pieces_back<'a>(
+        &self,
+        run: impl Iterator<Item = (&'a PageRef<'a>, Pieces)>,
+    ) {
+        if !self.shared {
+            return;
+        }
+        let mut local = self.local();
+        for (page, pieces) in run {
+            if page.is_attached() {
+                local.pieces.failed(page.index(), pieces, page.is_dirty());
+            }
+        }
     }
 
     /// Takes out the pages of `range`, waiting for who has them. What is dirty in them is lost.
@@ -493,6 +536,9 @@ impl FilePages {
         {
             if locked.page().is_uptodate() {
                 locked.zero(keep..PAGE as usize);
+                if self.shared {
+                    self.local().pieces.cut(index, keep);
+                }
             } else {
                 self.take_out(locked);
             }

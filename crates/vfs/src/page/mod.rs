@@ -47,6 +47,7 @@ mod file;
 mod gate;
 mod gone;
 mod opens;
+mod pieces;
 mod read;
 mod reclaim;
 mod space;

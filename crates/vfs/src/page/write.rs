@@ -222,7 +222,7 @@ impl Core {
                 // Only now: nobody reads of a page what is neither old nor new.
                 locked.set_uptodate();
                 done += bytes.len();
-                writing.wrote(locked, offset + done as u64);
+                writing.wrote(locked, (skip, skip + bytes.len()), offset + done as u64);
             }
             drop(turn);
             return match failed {
@@ -321,11 +321,11 @@ impl<'a> Writing<'a> {
         Self { pages, dirtied: 0, wrote: false, node, core }
     }
 
-    /// `locked` was written to, up to `end` of the file.
-    fn wrote(&mut self, mut locked: Locked<'_>, end: u64) {
+    /// Bytes `piece` of `locked` were written, up to `end` of the file.
+    fn wrote(&mut self, mut locked: Locked<'_>, piece: (usize, usize), end: u64) {
         let index = locked.page().index();
         self.pages.grow_to(end);
-        if locked.mark_dirty() {
+        if self.pages.mark_dirty(&mut locked, piece) {
             self.pages.tree.set_tag(index, Tag::Dirty, &epoch::pin());
             self.dirtied += 1;
         }

@@ -19,13 +19,15 @@
 //!     who finds a page neither dirty nor being written, and then no new error, knows that it arrived.
 //!
 //! # Why
-//! In index order and large runs, because every store is slow per request. `fsync` marks what is dirty
+//! In index order and large runs, because every store is slow per request. Where others change the store, a run has gaps:
+//! only the bytes that were written here go there ([`super::pieces`]). `fsync` marks what is dirty
 //! when it begins ([`Tag::ToWrite`]) and is done when that is written, whatever is written meanwhile (as
 //! Linux `tag_pages_for_writeback`). Errors are told once per open file and the pages stay: a store that
 //! was full a moment ago may not be now. What nobody can read any more is not tried again ([`super::gone`]).
 //! Weakness: a store that never recovers keeps the dirty pages in memory until the end ([`super::ending`]).
 
 use super::file::FilePages;
+use super::pieces::Pieces;
 use super::{Alone, Borrowed, Heard, PAGE, PageCache};
 use crate::attributes::{SetAttributes, SetTime};
 use crate::backend::{Authority, FileRef, OpenMode, Opens, SyncMode};
@@ -144,7 +146,8 @@ impl Core {
         let size = pages.size().unwrap_or(u64::MAX);
         let start = first * PAGE;
         let length = size.saturating_sub(start).min(buffer.len() as u64) as usize;
-        let result = match self.write_fully(pages, start, &buffer[..length]) {
+        let parts = run.parts(length);
+        let result = match self.write_fully(pages, start, &buffer, parts) {
             Ok(()) => {
                 let count = run.end(Outcome::Written);
                 pages.cache.counters.runs_written.hit();
@@ -159,17 +162,28 @@ impl Core {
         Run { stop, result }
     }
 
-    /// Writes all of `data` to the store.
-    fn write_fully(&self, pages: &FilePages, offset: u64, data: &[u8]) -> Result<()> {
+    /// Writes `parts` of `data`, whose first byte is at `start` of the file, to the store.
+    fn write_fully(
+        &self,
+        pages: &FilePages,
+        start: u64,
+        data: &[u8],
+        mut parts: Vec<Range<usize>>,
+    ) -> Result<()> {
         let writer = Writer::find(self, pages)?;
         self.look_for_others(pages, writer.file());
-        let mut done = 0;
+        // With what is left of them, if there is no space at first.
         self.with_space(|| {
-            while done < data.len() {
-                let (at, rest) = (offset + done as u64, &data[done..]);
-                match self.backend().write(&Caller::root(), writer.file(), at, rest)? {
-                    0 => return Err(Error::NoSpace),
-                    count => done += self.believed("write", writer.file(), count, rest.len())?,
+            for part in &mut parts {
+                while part.start < part.end {
+                    let (at, rest) = (start + part.start as u64, &data[part.clone()]);
+                    match self.backend().write(&Caller::root(), writer.file(), at, rest)? {
+                        0 => return Err(Error::NoSpace),
+                        count => {
+                            part.start +=
+                                self.believed("write", writer.file(), count, rest.len())?;
+                        }
+                    }
                 }
             }
             Ok(())
@@ -583,6 +597,8 @@ struct WriteRun<'a> {
     pages: &'a FilePages,
     range: Range<u64>,
     writing: Vec<PageRef<'a>>,
+    /// What of each page was written here.
+    pieces: Vec<Pieces>,
 }
 
 impl<'a> WriteRun<'a> {
@@ -602,8 +618,26 @@ impl<'a> WriteRun<'a> {
         pages.tree.clear_tags(range.clone(), Tag::Dirty, &guard);
         pages.tree.clear_tags(range.clone(), Tag::ToWrite, &guard);
         drop(guard);
+        let pieces = pages.take_pieces(range.clone());
         let writing = locks.into_iter().map(Locked::unlock).collect();
-        Self { pages, range, writing }
+        Self { pages, range, writing, pieces }
+    }
+
+    /// The parts of the run's bytes that go to the store, of the first `length` ones.
+    fn parts(&self, length: usize) -> Vec<Range<usize>> {
+        let mut parts: Vec<Range<usize>> = Vec::new();
+        for (at, pieces) in self.pieces.iter().enumerate() {
+            for (from, to) in pieces.ranges() {
+                let start = at * PAGE as usize + from;
+                let stop = (at * PAGE as usize + to).min(length);
+                match parts.last_mut() {
+                    _ if start >= stop => {}
+                    Some(last) if last.end == start => last.end = stop,
+                    _ => parts.push(start..stop),
+                }
+            }
+        }
+        parts
     }
 
     /// The store did not take it.
@@ -625,6 +659,7 @@ impl<'a> WriteRun<'a> {
         }
         let guard = epoch::pin();
         if outcome == Outcome::Again {
+            self.pages.give_pieces_back(writing.iter().zip(std::mem::take(&mut self.pieces)));
             self.pages.tree.set_tags(self.range.clone(), Tag::Dirty, &guard);
         }
         self.pages.tree.clear_tags(self.range.clone(), Tag::Writing, &guard);
