@@ -127,10 +127,12 @@ fn chmod(file: &File, to: u32) {
     file.set_attributes(&mode(to)).unwrap();
 }
 
+/// The create begins while the store's "no such name" is on its way. It asks with the lookup and not beside
+/// it, so it waits for that answer: it must then make the file all the same, and the absence must not stay.
 #[test]
 fn lookup_and_create() {
     let scene = Scene::new();
-    let slow = scene.overtake(
+    let slow = scene.beside(
         On::call(Call::Lookup).name("a"),
         || scene.root.stat("a").map(drop),
         || scene.root.write_file("a", "new").unwrap(),
