@@ -145,6 +145,13 @@ impl DirectWrites {
         }
     }
 
+    /// The kernel asks for the attributes of `node` again. Waits for nothing, so that handlers may say so.
+    pub(crate) fn attributes_changed(&self, node: u64) {
+        if let Some(Err(error)) = self.kernel.get().map(|kernel| kernel.forget_attributes(node)) {
+            log::debug!("the kernel keeps attributes: {error}");
+        }
+    }
+
     fn needs(&self, node: u64) -> Needs {
         let mut files = self.files.of(&node).lock();
         let (next, needs) = match files.seen.get(&node).copied().unwrap_or(Seen::Pages(0)) {
@@ -282,6 +289,9 @@ mod tests {
             unreachable!()
         }
         fn forget_inode(&self, _: u64) -> io::Result<()> {
+            unreachable!()
+        }
+        fn forget_attributes(&self, _: u64) -> io::Result<()> {
             unreachable!()
         }
         fn forget_pages(&self, node: u64, offset: u64, length: u64) -> io::Result<()> {

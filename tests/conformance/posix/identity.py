@@ -1,10 +1,12 @@
 """What new and changed files inherit or lose: owners, umask, setgid folders, setuid bits."""
 
+import ctypes
 import errno
+import mmap
 import os
 import stat
 
-from harness import ALICE, BOB, STAFF, as_user, case, read_file, refused, write_file
+from harness import ALICE, BOB, STAFF, as_user, case, called, read_file, refused, statx, write_file
 
 SETUID, SETGID = stat.S_ISUID, stat.S_ISGID
 
@@ -143,6 +145,62 @@ def a_write_of_another_user_clears_setuid():
         as_user(BOB, change, name)
         assert mode(name) == 0o777, "%s left %o" % (name, mode(name))
         assert as_user(BOB, mode, name) == 0o777
+
+
+def mode_alone(path):
+    """The mode as `stat -c %a` asks for it: for nothing beside."""
+    return stat.S_IMODE(int.from_bytes(statx(path, 2)[28:30], "little"))
+
+
+def changes_of_data():
+    def direct(file):
+        # The size of a page and its alignment suit every device.
+        page = mmap.mmap(-1, 4096)
+        with_direct = os.open("/proc/self/fd/%d" % file, os.O_WRONLY | os.O_DIRECT)
+        os.writev(with_direct, [page])
+
+    def append(file):
+        os.write(os.open("/proc/self/fd/%d" % file, os.O_WRONLY | os.O_APPEND), b"evil")
+
+    def fallocate(mode):
+        return lambda file: called("fallocate64", file, mode, ctypes.c_long(0), ctypes.c_long(4096))
+
+    def copy_in(file):
+        os.copy_file_range(os.open("source", os.O_RDONLY), file, 10)
+
+    def sendfile(file):
+        os.sendfile(file, os.open("source", os.O_RDONLY), 0, 10)
+
+    return {
+        "write": lambda file: os.write(file, b"evil"),
+        "append": append,
+        "direct": direct,
+        "allocate": fallocate(0),
+        "punch": fallocate(3),
+        "copy": copy_in,
+        "sendfile": sendfile,
+    }
+
+
+@case(root=True)
+def cleared_bits_show_at_once():
+    """xfstests generic/355 and 683 to 685 showed: `stat -c %a` after such a change showed the bits for as long
+    as attributes are believed. The kernel asks to take them away by a change of nothing, whose answer has the
+    old mode still, then sends the change of data, and after that asks for sizes and times only."""
+    write_file("source", b"0123456789")
+    os.chmod("source", 0o666)
+    for name, change in changes_of_data().items():
+        for opened in ("before", "after"):
+            path = "%s-%s" % (name, opened)
+            privileged(path, 0o777)
+            # Root's descriptor, so that the bits come while the file is open; who writes it counts.
+            file = os.open(path, os.O_RDWR) if opened == "before" else None
+            os.chmod(path, 0o6777)
+            assert mode_alone(path) == 0o6777
+            file = file or os.open(path, os.O_RDWR)
+            as_user(BOB, change, file)
+            assert mode_alone(path) == 0o777, "%s shows %o" % (path, mode_alone(path))
+            os.close(file)
 
 
 @case(root=True)

@@ -313,14 +313,31 @@ impl Server {
         offset: u64,
         data: &[u8],
     ) -> Result<usize> {
-        if let Some(file) = self.files.get(handle).filter(|file| file.mode().append) {
-            // The kernel's idea of the end may be old.
-            let (node, reference) = (file.node(), file.reference());
-            return self.with_room(|| self.vfs.append(caller, node, reference, data));
-        }
+        // Its idea of the end may be old, when it appends.
+        let append = self.files.get(handle).is_some_and(|file| file.mode().append);
         self.with_file(id, handle, |node, file| {
-            self.with_room(|| self.vfs.write(caller, node, file, offset, data))
+            self.changing(caller, (id, node), || match append {
+                true => self.vfs.append(caller, node, file, data),
+                false => self.vfs.write(caller, node, file, offset, data),
+            })
         })
+    }
+
+    /// Changes data of `node`, which the kernel knows as `id`, by `work`. What that takes from the mode the kernel
+    /// would not ask for again: it believes the answer to the change of nothing that it sent before, and
+    /// afterwards doubts sizes and times alone.
+    fn changing<T>(
+        &self,
+        caller: &Caller,
+        (id, node): (u64, &Node),
+        work: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        let loses = self.vfs.may_lose_set_ids(caller, node);
+        let done = self.with_room(work);
+        if loses {
+            self.direct.attributes_changed(id);
+        }
+        done
     }
 
     /// Does `work`. If there is no room, and removed files are still held, waits a little and tries
@@ -356,7 +373,9 @@ impl Server {
             _ => return Err(Error::Unsupported("a fallocate mode")),
         };
         self.with_file(id, handle, |node, file| {
-            self.with_room(|| self.vfs.allocate(caller, node, file, mode, offset, length))
+            self.changing(caller, (id, node), || {
+                self.vfs.allocate(caller, node, file, mode, offset, length)
+            })
         })
     }
 
@@ -379,8 +398,10 @@ impl Server {
         self.with_file(from.0, from.1, |source, source_file| {
             self.with_file(to.0, to.1, |target, target_file| {
                 let source = (source, source_file, from.2);
-                let target = (target, target_file, to.2);
-                self.vfs.copy_range(caller, source, target, length)
+                let to_range = (target, target_file, to.2);
+                self.changing(caller, (to.0, target), || {
+                    self.vfs.copy_range(caller, source, to_range, length)
+                })
             })
         })
     }

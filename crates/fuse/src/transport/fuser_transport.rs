@@ -311,6 +311,10 @@ impl fuser::Filesystem for Adapter {
                 Err(error) => return reply.error(errno(&error)),
             };
             let backing = shared.backing(&mut file, |host| reply.open_backing(host));
+            if backing.is_some() && file.mode().write {
+                // From now on it asks each time; what it was told before may last longer.
+                shared.server.direct.attributes_changed(node.0);
+            }
             let Opened { handle, keep_cache } = shared.server.opened(Arc::new(file));
             match backing {
                 Some(id) => {
@@ -346,6 +350,7 @@ impl fuser::Filesystem for Adapter {
             let EntryOut::Found { attrs, entry_valid } = made else {
                 return reply.error(Errno::EIO);
             };
+            let node = attrs.node_id;
             // A kernel that need not tell of opens tells of no closes either, also for this one.
             let Opened { handle, keep_cache } = match server.stateless() {
                 true => Opened { handle: 0, keep_cache: !server.shared() },
@@ -357,6 +362,8 @@ impl fuser::Filesystem for Adapter {
                 Some(id) => {
                     let flags = FopenFlags::empty();
                     reply.created_passthrough(&valid, &attr, generation, handle, flags, &id);
+                    // The protocol has one time for its attributes and its name here.
+                    server.direct.attributes_changed(node);
                 }
                 None => reply.created(&valid, &attr, generation, handle, file_flags(keep_cache)),
             }

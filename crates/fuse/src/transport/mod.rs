@@ -19,7 +19,10 @@ pub(crate) use session::{Connection, Session};
 
 use std::io;
 
-/// The kernel's caches of one mount, addressed by node id. Calls may block; never from a handler.
+/// The kernel's caches of one mount, addressed by node id. Calls may block, but for [`forget_attributes`]; the
+/// others never from a handler.
+///
+/// [`forget_attributes`]: KernelCache::forget_attributes
 pub(crate) trait KernelCache: Send + Sync {
     /// Forgets what `name` in `parent` means. What was not cached is no error.
     fn forget_entry(&self, parent: u64, name: &[u8]) -> io::Result<()>;
@@ -28,6 +31,8 @@ pub(crate) trait KernelCache: Send + Sync {
     fn ask_again(&self, parent: u64, name: &[u8]) -> io::Result<()>;
     /// Forgets attributes and pages of a node.
     fn forget_inode(&self, node: u64) -> io::Result<()>;
+    /// Forgets attributes of a node, for which the kernel waits for nothing.
+    fn forget_attributes(&self, node: u64) -> io::Result<()>;
     /// Forgets attributes of a node, and the pages that have bytes of `offset..offset + length`; to its end if
     /// `length` is 0. Waits for reads of these pages that are under way.
     fn forget_pages(&self, node: u64, offset: u64, length: u64) -> io::Result<()>;

@@ -115,6 +115,11 @@ impl KernelCache for Connection {
         self.notifier.inval_inode(INodeNo(node), 0, 0)
     }
 
+    fn forget_attributes(&self, node: u64) -> io::Result<()> {
+        // An offset below 0 spares the pages.
+        self.notifier.inval_inode(INodeNo(node), -1, 0)
+    }
+
     fn forget_pages(&self, node: u64, offset: u64, length: u64) -> io::Result<()> {
         let within = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         self.notifier.inval_inode(INodeNo(node), within(offset), within(length))

@@ -99,6 +99,8 @@ mod flag {
     pub(super) const UNLINKED: u32 = 1 << 3;
     /// Nobody knows in which directory it lies: names that lead here are asked for again.
     pub(super) const STRAY: u32 = 1 << 4;
+    /// Of those, some are open for writing: nobody hears of a write through a mapping.
+    pub(super) const BYPASS_WRITES: u32 = 1 << 5;
     /// Where the kind is.
     pub(super) const KIND_SHIFT: u32 = 8;
     pub(super) const KIND_BITS: u32 = 7;
@@ -328,11 +330,11 @@ impl Inode {
     /// What a frontend that was just answered `given` may believe, and for how long: the cached
     /// attributes, or `given` for this moment only (a change has overtaken it).
     pub(crate) fn believed(&self, given: Attributes) -> (Attributes, Duration) {
-        let bypassed = self.flags() & flag::BYPASSED != 0;
-        let (expiry, value) = self.snapshot();
+        let (flags, (expiry, value)) = (self.flags(), self.snapshot());
         match expiry.remains() {
+            _ if flags & flag::BYPASS_WRITES != 0 => (given, Duration::ZERO),
             Duration::ZERO => (self.known_better(given), Duration::ZERO),
-            remains if bypassed => (given, remains),
+            remains if flags & flag::BYPASSED != 0 => (given, remains),
             remains => (value, remains),
         }
     }
@@ -472,21 +474,23 @@ impl Inode {
         cached::unpack(self.kind(), &self.cached.as_writer())
     }
 
-    /// The kernel reads and writes an open file directly from now on.
-    pub(crate) fn begin_bypass(&self) {
+    /// The kernel reads an open file directly from now on, and writes it if it is open for that.
+    pub(crate) fn begin_bypass(&self, writes: bool) {
         let mut bypassed = self.rest().used().bypassed.lock();
-        *bypassed += 1;
+        bypassed.all += 1;
+        bypassed.writing += u32::from(writes);
         self.set_flag(flag::BYPASSED, true);
+        self.set_flag(flag::BYPASS_WRITES, bypassed.writing > 0);
     }
 
     /// One such open file was closed.
-    pub(crate) fn end_bypass(&self, clock: &Clock) {
+    pub(crate) fn end_bypass(&self, clock: &Clock, writes: bool) {
         self.expire_attributes(clock);
         let mut bypassed = self.rest().used().bypassed.lock();
-        *bypassed = bypassed.saturating_sub(1);
-        if *bypassed == 0 {
-            self.set_flag(flag::BYPASSED, false);
-        }
+        bypassed.all = bypassed.all.saturating_sub(1);
+        bypassed.writing = bypassed.writing.saturating_sub(u32::from(writes));
+        self.set_flag(flag::BYPASSED, bypassed.all > 0);
+        self.set_flag(flag::BYPASS_WRITES, bypassed.writing > 0);
     }
 
     /// The parent directory, if this is a directory below the root.

@@ -41,10 +41,16 @@ pub(crate) struct Rest {
 pub(crate) struct Use {
     /// The access control list that goes with the cached attributes, if there is one.
     pub(super) acl: Mutex<Option<Arc<Acl>>>,
-    /// Open files that the kernel reads and writes by itself.
-    pub(super) bypassed: Mutex<u32>,
+    pub(super) bypassed: Mutex<Bypassed>,
     pub(crate) pages: OnceLock<Arc<FilePages>>,
     pub(crate) locks: OnceLock<Box<AdvisoryLocks>>,
+}
+
+/// Open files that the kernel reads and writes by itself, and those of them that it may write.
+#[derive(Default)]
+pub(super) struct Bypassed {
+    pub(super) all: u32,
+    pub(super) writing: u32,
 }
 
 /// A listing whose names go into the cache, from its start up to `next`.
@@ -143,7 +149,7 @@ impl Default for Use {
     fn default() -> Self {
         Self {
             acl: Mutex::new(&lock_order::INODE_ACL, None),
-            bypassed: Mutex::new(&lock_order::INODE_BYPASS, 0),
+            bypassed: Mutex::new(&lock_order::INODE_BYPASS, Bypassed::default()),
             pages: OnceLock::new(),
             locks: OnceLock::new(),
         }

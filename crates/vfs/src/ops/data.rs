@@ -207,8 +207,14 @@ impl Vfs {
 
     /// Who is not privileged and changes a file's data takes its set-id bits away. A backend does
     /// that for a write, where it knows the caller; for other changes it is done here.
+    /// Whether a change of `node`'s data by `caller` may take set-id bits away: a frontend whose client keeps
+    /// modes tells it afterwards.
+    pub fn may_lose_set_ids(&self, caller: &Caller, node: &Node) -> bool {
+        !caller.is_privileged() && node.inode.last_attributes().mode & SET_IDS != 0
+    }
+
     fn drop_set_ids(&self, caller: &Caller, node: &Node, file: FileRef) -> Result<()> {
-        if caller.is_privileged() || node.inode.last_attributes().mode & SET_IDS == 0 {
+        if !self.may_lose_set_ids(caller, node) {
             return Ok(());
         }
         let attributes = self.core.refresh(node, file)?;

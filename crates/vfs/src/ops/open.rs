@@ -212,11 +212,12 @@ impl OpenFile {
     }
 
     /// The host file behind it, for a frontend that lets the kernel read and write directly. From
-    /// now on, until this is dropped, the object's attributes are always asked of the store.
+    /// now on, until this is dropped, the object's attributes are always asked of the store; if it is open
+    /// for writing, no frontend may believe them longer than for the moment.
     pub fn bypass(&mut self) -> Option<Arc<OwnedFd>> {
         let file = self.core.backend().os_file(self.reference())?;
         if !std::mem::replace(&mut self.bypass, true) {
-            self.node.inode.begin_bypass();
+            self.node.inode.begin_bypass(self.mode.write);
         }
         Some(file)
     }
@@ -224,7 +225,7 @@ impl OpenFile {
     /// Takes the last [`OpenFile::bypass`] back: the kernel did not want it.
     pub fn cancel_bypass(&mut self) {
         if std::mem::replace(&mut self.bypass, false) {
-            self.node.inode.end_bypass(&self.core.clock);
+            self.node.inode.end_bypass(&self.core.clock, self.mode.write);
         }
     }
 }
