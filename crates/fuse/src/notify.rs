@@ -158,15 +158,19 @@ impl Notices {
     }
 }
 
-/// Names by one notice, where the kernel knows it; attributes and pages of each node by one of its own.
+/// Names by one notice, where the kernel knows it; attributes and pages of each node by one of its own. One that
+/// fails keeps no other from being sent: the last error is told.
 fn forget_everything(kernel: &dyn KernelCache, nodes: &NodeTable) -> std::io::Result<()> {
-    let names = kernel.forget_everything();
-    nodes.ids().into_iter().try_for_each(|node| match kernel.forget_inode(node) {
-        // Forgotten meanwhile.
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-        other => other,
-    })?;
-    names
+    let mut told = kernel.forget_everything();
+    for node in nodes.ids() {
+        match kernel.forget_inode(node) {
+            // Forgotten meanwhile.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+            Err(error) => told = Err(error),
+            Ok(()) => {}
+        }
+    }
+    told
 }
 
 impl ChangeSink for Notices {
@@ -204,6 +208,68 @@ impl Drop for Notifier {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io;
+    use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
+    use uvfs_concurrent::lock::LockClass;
+    use uvfs_vfs::{Caller, NewKind, NewNode, Vfs, VfsConfig};
+
+    static TOLD: LockClass =
+        LockClass::new(400, "fake-told", "what a kernel made for a test was told");
+
+    /// Refuses every second notice.
+    struct Refusing(Mutex<Vec<u64>>);
+
+    impl KernelCache for Refusing {
+        fn forget_entry(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            unreachable!()
+        }
+        fn ask_again(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            unreachable!()
+        }
+        fn forget_attributes(&self, _: u64) -> io::Result<()> {
+            unreachable!()
+        }
+        fn forget_pages(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
+            unreachable!()
+        }
+        fn forget_inode(&self, node: u64) -> io::Result<()> {
+            let mut told = self.0.lock();
+            told.push(node);
+            match told.len() % 2 {
+                0 => Ok(()),
+                _ => Err(io::Error::from_raw_os_error(libc::EIO)),
+            }
+        }
+        fn prune(&self, _: &[u64]) -> io::Result<()> {
+            unreachable!()
+        }
+        fn forget_everything(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Bug: the first notice that the kernel refused was the last one sent, and all nodes behind it kept pages
+    /// and attributes of which nobody knew any more whether they were true.
+    #[test]
+    fn a_refused_notice_keeps_no_other_from_being_sent() {
+        let memory = MemoryBackend::new(MemoryConfig::default()).unwrap();
+        let vfs = Vfs::new(memory, VfsConfig::default()).unwrap();
+        let nodes = NodeTable::new(vfs.clone());
+        for name in [b"a", b"b", b"c", b"d"] {
+            let new = NewNode { kind: NewKind::Regular, mode: 0o644, umask: 0 };
+            let name = Name::new(name).unwrap();
+            let found = vfs.create(&Caller::root(), vfs.root(), name, &new).unwrap();
+            nodes.publish(&found.node, found.attributes.number);
+        }
+        let kernel = Refusing(Mutex::new(&TOLD, Vec::new()));
+        let told = forget_everything(&kernel, &nodes);
+        assert_eq!(told.unwrap_err().raw_os_error(), Some(libc::EIO));
+        let mut sent = kernel.0.into_inner();
+        sent.sort_unstable();
+        let mut held = nodes.ids();
+        held.sort_unstable();
+        assert_eq!((sent.len(), sent), (5, held));
+    }
 
     /// Names of ours never make the queue collapse, which would cost every name of the mount.
     #[test]
