@@ -23,11 +23,12 @@
 //! # Why
 //! One clock instead of a version per object: a lookup does not know yet which inode it will find,
 //! so it could not sample that inode's version beforehand. Bad at: many threads changing different
-//! files all tick one word; reads never do.
+//! files all tick one word; reads do when they may have moved an access time.
 
 mod absent;
 mod cached;
 mod freshness;
+mod reading;
 mod rest;
 mod table;
 mod way;
@@ -101,6 +102,12 @@ mod flag {
     pub(super) const STRAY: u32 = 1 << 4;
     /// Of those, some are open for writing: nobody hears of a write through a mapping.
     pub(super) const BYPASS_WRITES: u32 = 1 << 5;
+    /// Another inode stands for its id: torn down with the last hold.
+    pub(super) const DISPLACED: u32 = 1 << 6;
+    /// A read may have moved its access time since the attributes were asked for.
+    pub(super) const READ: u32 = 1 << 7;
+    /// Reads do not move its access time.
+    pub(super) const STILL: u32 = 1 << 15;
     /// Where the kind is.
     pub(super) const KIND_SHIFT: u32 = 8;
     pub(super) const KIND_BITS: u32 = 7;
@@ -367,6 +374,7 @@ impl Inode {
             true => Absent::from_word(words[MODE]).after_refresh(),
             false => Absent::UNKNOWN,
         };
+        self.learn_stillness(&changes, &old, value);
         self.cached.write(&cached::pack(value, expiry, absent));
         let pages = self.known_pages();
         if let Some(pages) = pages {
@@ -455,19 +463,6 @@ impl Inode {
 
     fn expire(&self, _writer: &MutexGuard<'_, Freshness>) {
         self.cached.write_one(EXPIRY, Expiry::EXPIRED.to_word());
-    }
-
-    /// A read happened: the access time may have moved (by the relatime rule).
-    pub(crate) fn was_read(&self) {
-        let moves = |seen: &Attributes| seen.atime <= seen.mtime || seen.atime <= seen.ctime;
-        let (expiry, seen) = self.snapshot();
-        if expiry == Expiry::EXPIRED || !moves(&seen) {
-            return;
-        }
-        let changes = self.changes.lock();
-        if moves(&self.snapshot_as_writer()) {
-            self.expire(&changes);
-        }
     }
 
     fn snapshot_as_writer(&self) -> Attributes {

@@ -84,6 +84,9 @@ struct Shard {
     retired: HashMap<InodeId, Known>,
     /// The latest of those that there was no room for; it stands for all directories.
     known: Known,
+    /// Inodes that another one stands in for already: their ids came back as objects of other kinds. Kept until
+    /// they are torn down, so that what the backend is owed for them is given back.
+    displaced: Vec<Ref<Inode>>,
 }
 
 /// What a directory knows of what is cached of it and below it.
@@ -196,13 +199,25 @@ impl InodeTable {
             inode.start_knowing(shard.known_of(entry.inode).max(known));
         }
         let reference = inode.try_ref().expect("a new inode has no references yet");
-        let old = shard.inodes.replace(ById(reference));
-        if old.is_none() {
-            // ORDERING: Relaxed; a size.
-            self.count.fetch_add(1, Relaxed);
-        }
+        let displaced = match shard.inodes.replace(ById(reference)) {
+            Some(ById(old)) => {
+                let kept = old.try_clone();
+                shard.displaced.extend(kept);
+                Some(old)
+            }
+            None => {
+                // ORDERING: Relaxed; a size.
+                self.count.fetch_add(1, Relaxed);
+                None
+            }
+        };
         drop(shard);
-        drop(old);
+        // Marked while it is held: whoever gives the last hold back, here or elsewhere, tears it down. Where
+        // there is none to be had somebody is doing so.
+        if let Some(old) = displaced.as_ref().and_then(Node::try_hold) {
+            old.inode.set_flag(flag::DISPLACED, true);
+        }
+        drop(displaced);
         if overtaken && inode.is_directory() {
             // News of its entries may have found no inode to tell.
             inode.rest().entries.lock().note(&core.clock);
@@ -247,7 +262,7 @@ impl InodeTable {
 
     /// Takes in an inode whose last hold is gone; one that no name leads to any more is torn down.
     pub(crate) fn inactive(&self, core: &Core, inode: Ref<Inode>) -> Option<Retired> {
-        if inode.flags() & flag::UNLINKED != 0 {
+        if inode.flags() & (flag::UNLINKED | flag::DISPLACED) != 0 {
             return self.retire(core, &inode);
         }
         if let Some(orphan) = self.orphaned(inode) {
@@ -395,9 +410,12 @@ impl InodeTable {
                 Some(current) if current.0.same(inode) => {
                     // ORDERING: Relaxed; a size.
                     self.count.fetch_sub(1, Relaxed);
-                    shard.inodes.take(&inode.id)
+                    shard.inodes.take(&inode.id).map(|left| left.0)
                 }
-                _ => None,
+                _ => {
+                    let at = shard.displaced.iter().position(|one| one.same(inode));
+                    at.map(|at| shard.displaced.swap_remove(at))
+                }
             }
         };
         drop(left);
@@ -463,4 +481,80 @@ fn dequeued(inode: &Inode) -> bool {
     let orphan = inode.racy_inactive() && inode.named.load(Acquire) == 0;
     // ORDERING: AcqRel; as above.
     orphan && !inode.queued.swap(true, AcqRel)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Attributes, Authority, Backend, Caller, Capabilities, Cookie, Entry, FileKind, FileRef,
+        InodeId, Listing, Name, Result, Vfs, VfsConfig,
+    };
+    use std::sync::Arc;
+    use std::time::Duration;
+    use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering};
+
+    /// One file, which is of another kind each time that it is looked up.
+    #[derive(Default)]
+    struct Turncoat {
+        given: AtomicU64,
+        forgotten: AtomicU64,
+    }
+
+    const FILE: InodeId = InodeId(7);
+
+    impl Backend for Arc<Turncoat> {
+        fn capabilities(&self) -> Capabilities {
+            Capabilities { authority: Authority::Shared, ..Capabilities::read_only("turncoat") }
+        }
+        fn root(&self) -> Result<Entry> {
+            let attributes = Attributes::new(1, FileKind::Directory, 0o755);
+            Ok(Entry { inode: InodeId::ROOT, attributes })
+        }
+        fn lookup(&self, _: &Caller, _: InodeId, _: Name<'_>) -> Result<Entry> {
+            // ORDERING: Relaxed; one thread.
+            let kind = match self.given.fetch_add(1, Ordering::Relaxed) % 3 {
+                0 => FileKind::Regular,
+                1 => FileKind::Directory,
+                _ => FileKind::Symlink,
+            };
+            Ok(Entry { inode: FILE, attributes: Attributes::new(7, kind, 0o644) })
+        }
+        fn attributes(&self, file: FileRef) -> Result<Attributes> {
+            Ok(Attributes::new(file.inode.0, FileKind::Directory, 0o755))
+        }
+        fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
+            Ok(())
+        }
+        fn read(&self, _: FileRef, _: u64, _: &mut [u8]) -> Result<usize> {
+            Ok(0)
+        }
+        fn forget(&self, inode: InodeId, references: u64) {
+            if inode == FILE {
+                self.forgotten.fetch_add(references, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Bug: an inode whose id came back as an object of another kind was freed without what is due when an inode
+    /// goes, so that a damaged image's references were never given back.
+    #[test]
+    fn an_id_that_changes_its_kind_owes_no_references() {
+        for held in [false, true] {
+            let store = Arc::new(Turncoat::default());
+            let config = VfsConfig { entry_timeout: Duration::ZERO, ..VfsConfig::default() };
+            let vfs = Vfs::new(store.clone(), config).unwrap();
+            let mut nodes = Vec::new();
+            for _ in 0..9 {
+                let name = Name::new(b"f").unwrap();
+                let found = vfs.lookup(&Caller::root(), vfs.root(), name).unwrap().found().unwrap();
+                nodes.extend(held.then_some(found.node));
+            }
+            drop(nodes);
+            vfs.forget_unused();
+            let (given, forgotten) =
+                (store.given.load(Ordering::Relaxed), store.forgotten.load(Ordering::Relaxed));
+            assert_eq!((given, forgotten), (9, 9), "held: {held}");
+            assert_eq!(vfs.leaving(), 0, "held: {held}");
+        }
+    }
 }

@@ -35,7 +35,7 @@ impl Vfs {
         }
         let count = self.core.backend().read(file, offset, into)?;
         let count = self.core.believed("read", file, count, into.len())?;
-        node.inode.was_read();
+        node.inode.was_read(&self.core.clock);
         Ok(count)
     }
 

@@ -115,7 +115,7 @@ impl Vfs {
             progress = progress.filter(|_| entries_only);
             if !took_all || !full {
                 self.end_listing(directory, progress, at, took_all && !full);
-                directory.inode.was_read();
+                directory.inode.was_read(&self.core.clock);
                 return Ok(());
             }
         }

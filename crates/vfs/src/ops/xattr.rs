@@ -46,7 +46,7 @@ impl Vfs {
             return Err(Error::Invalid("not a symbolic link"));
         }
         let text = self.core.backend().read_link(node.id())?;
-        node.inode.was_read();
+        node.inode.was_read(&self.core.clock);
         Ok(text)
     }
 

@@ -217,7 +217,7 @@ impl Core {
             return Ok(Fill::Again);
         }
         self.ask(fill, node, file)?;
-        node.inode.was_read();
+        node.inode.was_read(&self.clock);
         Ok(Fill::Again)
     }
 

@@ -1,0 +1,162 @@
+//! What a read does to the attributes: it may move the access time.
+//!
+//! # Boundary
+//! Decides whether cached attributes outlive a read. The store moves the time; nothing here does.
+//!
+//! # Concurrency
+//! The two marks change under the lock of `changes`; a read looks at them without it.
+//!
+//! R1. A read that may have moved the time ticks the clock: no answer that was asked for before it is kept.
+//! R2. So the first answer that is kept after such a read was asked for after it. If it shows the times of before,
+//!     and these are so old that a move shows, reads do not move it here.
+//!
+//! # Why
+//! By the relatime rule a read moves the access time while that is not later than the last change. On a host that
+//! is mounted `noatime` this holds for ever: without the second mark every read threw the attributes away, and
+//! every `stat` after a read asked the store. Weakness: who mounts such a host anew with access times sees
+//! them by the time-outs only, until one was seen to have moved.
+
+use super::cached::{self, EXPIRY};
+use super::{Clock, Expiry, Freshness, Inode, flag};
+use crate::attributes::{Attributes, Timestamp};
+use std::time::{Duration, SystemTime};
+use uvfs_concurrent::lock::MutexGuard;
+
+/// A change so long ago that a read now, if it moves the access time, moves it to another one: clocks of stores
+/// tick more often.
+const TICK: Duration = Duration::from_secs(2);
+
+impl Inode {
+    /// A read happened: the access time may have moved (by the relatime rule).
+    pub(crate) fn was_read(&self, clock: &Clock) {
+        if self.flags() & flag::STILL != 0 {
+            return;
+        }
+        let moves = |seen: &Attributes| seen.atime <= seen.mtime || seen.atime <= seen.ctime;
+        let (expiry, seen) = self.snapshot();
+        if expiry == Expiry::EXPIRED || !moves(&seen) {
+            return;
+        }
+        let mut changes = self.changes.lock();
+        let seen = cached::unpack(self.kind(), &self.cached.as_writer());
+        if moves(&seen) {
+            changes.note(clock);
+            self.cached.write_one(EXPIRY, Expiry::EXPIRED.to_word());
+            self.set_flag(flag::READ, long_ago(seen.atime.max(seen.mtime).max(seen.ctime)));
+        }
+    }
+
+    /// `value` is about to be kept in place of `old`.
+    pub(super) fn learn_stillness(
+        &self,
+        _writer: &MutexGuard<'_, Freshness>,
+        old: &Attributes,
+        value: &Attributes,
+    ) {
+        let flags = self.flags();
+        let same = (old.atime, old.mtime, old.ctime) == (value.atime, value.mtime, value.ctime);
+        if flags & flag::READ != 0 {
+            self.set_flag(flag::READ, false);
+            self.set_flag(flag::STILL, same);
+        } else if flags & flag::STILL != 0 && old.atime != value.atime {
+            self.set_flag(flag::STILL, false);
+        }
+    }
+}
+
+fn long_ago(time: Timestamp) -> bool {
+    SystemTime::now().duration_since(time.into()).is_ok_and(|age| age > TICK)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Attributes, Backend, Caller, Capabilities, Cookie, Entry, FileId, FileKind, FileRef,
+        InodeId, Listing, Name, PagePolicy, Result, Timestamp, Vfs, VfsConfig,
+    };
+    use std::sync::Arc;
+    use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+    /// One file, unchanged since 1970, whose access time reads move, or do not.
+    #[derive(Default)]
+    struct Store {
+        moves: AtomicBool,
+        reads: AtomicU64,
+        asked: AtomicU64,
+    }
+
+    const FILE: InodeId = InodeId(7);
+
+    impl Store {
+        fn attributes(&self) -> Attributes {
+            // ORDERING: Relaxed here and below; one thread.
+            let seconds = self.reads.load(Relaxed) as i64;
+            let mut file = Attributes::new(7, FileKind::Regular, 0o644);
+            // Later than any access: by the rule each read moves that.
+            file.mtime = Timestamp { seconds: 1_000_000, nanoseconds: 0 };
+            file.ctime = file.mtime;
+            file.atime = Timestamp { seconds, nanoseconds: 0 };
+            file
+        }
+    }
+
+    impl Backend for Arc<Store> {
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::read_only("accessed")
+        }
+        fn root(&self) -> Result<Entry> {
+            let attributes = Attributes::new(1, FileKind::Directory, 0o755);
+            Ok(Entry { inode: InodeId::ROOT, attributes })
+        }
+        fn lookup(&self, _: &Caller, _: InodeId, _: Name<'_>) -> Result<Entry> {
+            Ok(Entry { inode: FILE, attributes: Store::attributes(self) })
+        }
+        fn attributes(&self, _: FileRef) -> Result<Attributes> {
+            self.asked.fetch_add(1, Relaxed);
+            Ok(Store::attributes(self))
+        }
+        fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
+            Ok(())
+        }
+        fn read(&self, _: FileRef, _: u64, _: &mut [u8]) -> Result<usize> {
+            self.reads.fetch_add(u64::from(self.moves.load(Relaxed)), Relaxed);
+            Ok(0)
+        }
+    }
+
+    /// Ten times a read and a look at the attributes; how often the store was asked for them.
+    fn asked(store: &Arc<Store>, vfs: &Vfs) -> u64 {
+        let found = vfs.lookup(&Caller::root(), vfs.root(), Name::new(b"f").unwrap());
+        let node = found.unwrap().found().unwrap().node;
+        let file = FileRef { inode: FILE, file: FileId::NONE };
+        let before = store.asked.load(Relaxed);
+        for _ in 0..10 {
+            vfs.read(&node, file, 0, &mut [0; 8]).unwrap();
+            let seen = vfs.attributes(&node, None).unwrap();
+            assert_eq!(seen.atime, Store::attributes(store).atime);
+        }
+        store.asked.load(Relaxed) - before
+    }
+
+    fn world() -> (Arc<Store>, Arc<Vfs>) {
+        let store = Arc::new(Store::default());
+        let config = VfsConfig { pages: PagePolicy::Off, ..VfsConfig::default() };
+        let vfs = Vfs::new(store.clone(), config).unwrap();
+        (store, vfs)
+    }
+
+    /// Bug: on a host mounted `noatime` every `stat` after a read asked the store.
+    #[test]
+    fn a_time_that_does_not_move_is_asked_for_once() {
+        let (store, vfs) = world();
+        assert_eq!(asked(&store, &vfs), 1);
+        assert_eq!(asked(&store, &vfs), 0);
+    }
+
+    #[test]
+    fn a_time_that_moves_is_asked_for_after_each_read() {
+        let (store, vfs) = world();
+        store.moves.store(true, Relaxed);
+        assert_eq!(asked(&store, &vfs), 10);
+    }
+}
