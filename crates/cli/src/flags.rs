@@ -9,6 +9,7 @@ use crate::contention::flags::ContentionArguments;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use uvfs_backends::memory::AccessTimes;
 use uvfs_vfs::PagePolicy;
 
 const EXIT_STATUS: &str = "\
@@ -112,6 +113,10 @@ pub(crate) struct MountArguments {
     /// Room in a `memory:` file system: 512M, 2G, or a share of RAM such as 10% [default: 50%]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) size: Option<String>,
+    /// When reading moves access times in a `memory:` file system. There is no strictatime: what the
+    /// kernel's page cache answers moves none [default: relatime]
+    #[arg(long, value_name = "WHEN", value_enum)]
+    pub(crate) atime: Option<Atime>,
     /// How long attributes are believed without asking the host again: 500ms, 1s, 0
     #[arg(long, value_name = "TIME", default_value = "1s", allow_hyphen_values = true)]
     pub(crate) attr_timeout: String,
@@ -215,6 +220,27 @@ pub(crate) struct UnmountArguments {
     /// Detach now, although in use; serving ends with the last user
     #[arg(long)]
     pub(crate) lazy: bool,
+}
+
+/// When reading moves access times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Atime {
+    /// When they are not later than the last change, or a day old
+    Relatime,
+    /// As relatime, and never those of directories
+    Nodiratime,
+    /// Never
+    Noatime,
+}
+
+impl From<Atime> for AccessTimes {
+    fn from(atime: Atime) -> Self {
+        match atime {
+            Atime::Relatime => AccessTimes::Relatime,
+            Atime::Nodiratime => AccessTimes::Nodiratime,
+            Atime::Noatime => AccessTimes::Noatime,
+        }
+    }
 }
 
 /// Where file data is cached.

@@ -21,7 +21,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use uvfs_backends::memory::SIZE_BYTES_MIN;
+use uvfs_backends::memory::{AccessTimes, SIZE_BYTES_MIN};
 use uvfs_vfs::{READ_AHEAD_MAX, VfsConfig};
 
 /// Most threads that may read requests.
@@ -34,6 +34,8 @@ pub(crate) enum Store {
     Memory {
         /// Room for file data.
         size_bytes: u64,
+        /// When reading moves access times.
+        access_times: AccessTimes,
     },
     /// This host directory, canonical.
     Directory(PathBuf),
@@ -127,7 +129,7 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
         page_cache: caches_pages(arguments).then(|| show(arguments.page_cache)),
         daemon: arguments.in_background,
         size_bytes: match store {
-            Store::Memory { size_bytes } => Some(size_bytes),
+            Store::Memory { size_bytes, .. } => Some(size_bytes),
             Store::Directory(_) => None,
         },
         attr_timeout: units::show_duration(config.attr_timeout),
@@ -154,10 +156,15 @@ fn store(arguments: &MountArguments) -> Result<Store, Failure> {
                     "--page-cache: a memory: file system is memory already; leave it out",
                 ));
             }
-            Ok(Store::Memory { size_bytes })
+            let access_times = arguments.atime.map(Into::into).unwrap_or_default();
+            Ok(Store::Memory { size_bytes, access_times })
         }
         Source::Directory(_) if arguments.size.is_some() => Err(Failure::usage(
             "--size: a directory has the room that its disk has; leave it out, or mount memory:",
+        )),
+        Source::Directory(_) if arguments.atime.is_some() => Err(Failure::usage(
+            "--atime: the access times of a directory are its host's; mount the host's file system with that \
+             option, or leave it out",
         )),
         Source::Directory(path) => Ok(Store::Directory(checks::source_directory(&path)?)),
     }

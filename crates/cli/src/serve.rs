@@ -48,7 +48,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 use uvfs_backends::directory::{DirectoryBackend, DirectoryConfig};
-use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
+use uvfs_backends::memory::{AccessTimes, MemoryBackend, MemoryConfig};
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 use uvfs_fuse::{Mount, MountError, MountOptions, MountStatistics, Passthrough, Unmount};
 use uvfs_vfs::{Statistics, Vfs};
@@ -239,8 +239,10 @@ fn is_busy(error: &io::Error) -> bool {
 fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
     let source = plan.store.name();
     let vfs = match &plan.store {
-        Store::Memory { size_bytes } => MemoryBackend::new(memory_config(*size_bytes))
-            .and_then(|backend| Vfs::new(backend, plan.config)),
+        Store::Memory { size_bytes, access_times } => {
+            MemoryBackend::new(memory_config(*size_bytes, *access_times))
+                .and_then(|backend| Vfs::new(backend, plan.config))
+        }
         Store::Directory(path) => DirectoryBackend::open(path, DirectoryConfig::default())
             .and_then(|backend| Vfs::new(backend, plan.config)),
     };
@@ -289,9 +291,10 @@ fn mark(vfs: &Arc<Vfs>, file: &PolicyFile) -> Result<Policies, Failure> {
     Ok(policies)
 }
 
-fn memory_config(size_bytes: u64) -> MemoryConfig {
+fn memory_config(size_bytes: u64, access_times: AccessTimes) -> MemoryConfig {
     MemoryConfig {
         size_bytes,
+        access_times,
         root_mode: MEMORY_ROOT_MODE,
         root_uid: rustix::process::geteuid().as_raw(),
         root_gid: rustix::process::getegid().as_raw(),

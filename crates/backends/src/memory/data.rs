@@ -34,7 +34,7 @@ impl MemoryBackend {
         let count = file.size.saturating_sub(offset).min(into.len() as u64) as usize;
         file.pages.read(offset, &mut into[..count]);
         if !into.is_empty() {
-            node.accessed(state);
+            self.accessed(&node, state);
         }
         Ok(count)
     }
@@ -196,7 +196,7 @@ impl MemoryBackend {
                 Err(error) => return Err(error),
             }
         }
-        source.accessed(source.state.read());
+        self.accessed(&source, source.state.read());
         Ok(done)
     }
 }

@@ -42,12 +42,12 @@ mod xattrs;
 
 use budget::{Budget, ENTRY_BYTES, INODE_BYTES};
 use data::WriteAt;
-use node::{Content, Node};
+use node::{Content, Node, State};
 use pages::{PAGE_BYTES, pages_within};
 use std::fmt;
 use std::sync::Arc;
 use table::Table;
-use uvfs_concurrent::lock::Mutex;
+use uvfs_concurrent::lock::{Mutex, RwLockReadGuard};
 use uvfs_concurrent::padded::Padded;
 use uvfs_vfs::creation::Resolved;
 use uvfs_vfs::{
@@ -58,6 +58,18 @@ use uvfs_vfs::{
 
 /// The least that [`MemoryConfig::size_bytes`] may be: the root, and one page with its names.
 pub const SIZE_BYTES_MIN: u64 = 16 * 1024;
+
+/// When reading moves the access time of an object, in the words of mount(8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AccessTimes {
+    /// When it is not later than the last change, or a day old.
+    #[default]
+    Relatime,
+    /// As that, and never of a directory.
+    Nodiratime,
+    /// Never.
+    Noatime,
+}
 
 /// How a [`MemoryBackend`] is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +84,8 @@ pub struct MemoryConfig {
     pub root_uid: u32,
     /// Group of the root. Default 0.
     pub root_gid: u32,
+    /// When reading moves access times. Default [`AccessTimes::Relatime`].
+    pub access_times: AccessTimes,
 }
 
 impl Default for MemoryConfig {
@@ -82,6 +96,7 @@ impl Default for MemoryConfig {
             root_mode: 0o755,
             root_uid: 0,
             root_gid: 0,
+            access_times: AccessTimes::Relatime,
         }
     }
 }
@@ -92,6 +107,7 @@ pub struct MemoryBackend {
     moves: Padded<Mutex<()>>,
     table: Table,
     budget: Budget,
+    access_times: AccessTimes,
 }
 
 impl fmt::Debug for MemoryBackend {
@@ -127,7 +143,17 @@ impl MemoryBackend {
         // The table starts an object with a reference; the root's is given out by `root`.
         drop(table.forget(root, 1));
         let moves = Padded(Mutex::new(&lock_order::MEMORY_MOVES, ()));
-        Ok(Self { moves, table, budget })
+        Ok(Self { moves, table, budget, access_times: config.access_times })
+    }
+
+    /// `node`, whose state this is, was read.
+    fn accessed(&self, node: &Node, state: RwLockReadGuard<'_, State>) {
+        let directory = matches!(state.content, Content::Directory(_));
+        match self.access_times {
+            AccessTimes::Noatime => {}
+            AccessTimes::Nodiratime if directory => {}
+            AccessTimes::Nodiratime | AccessTimes::Relatime => node.accessed(state),
+        }
     }
 }
 
@@ -192,7 +218,7 @@ impl Backend for MemoryBackend {
             return Err(Error::Invalid("not a symbolic link"));
         };
         let text = text.to_vec();
-        node.accessed(state);
+        self.accessed(&node, state);
         Ok(text)
     }
 

@@ -218,7 +218,7 @@ impl MemoryBackend {
         listing: &mut dyn Listing,
     ) -> Result<()> {
         let directory = self.table.get(inode)?;
-        directory.accessed(directory.state.read());
+        self.accessed(&directory, directory.state.read());
         let mut position = from.0;
         loop {
             let batch = directory.state.read().directory()?.below(position, LIST_BATCH);

@@ -86,6 +86,7 @@ fn option_values_that_make_no_sense_are_usage_errors() {
     check("memory:", &["--size", "0"], &["--size 0", "zero", "512M"]);
     check("memory:", &["--size", "-5"], &["--size -5", "not a size"]);
     check(place.src(), &["--size", "1G"], &["--size", "directory", "leave it out"]);
+    check(place.src(), &["--atime", "noatime"], &["--atime", "host's", "leave it out"]);
     check("memory:", &["--watch"], &["--watch", "leave it out"]);
     check("memory:", &["--attr-timeout", "5"], &["--attr-timeout 5", "unit", "500ms"]);
     check("memory:", &["--readers", "0"], &["--readers 0", "1 to 64"]);

@@ -10,7 +10,7 @@ mod xattrs;
 
 use super::*;
 use std::cell::RefCell;
-use uvfs_vfs::FileKind;
+use uvfs_vfs::{FileKind, SetTime, Timestamp};
 
 pub(super) const ROOT: InodeId = InodeId::ROOT;
 
@@ -152,6 +152,33 @@ fn a_configuration_without_room_is_refused() {
     assert!(!refused(MemoryConfig { size_bytes: SIZE_BYTES_MIN, ..Default::default() }));
 }
 
+/// xfstests generic/003 and 120 showed that a mount knew one rule only.
+#[test]
+fn reading_moves_access_times_as_it_is_told_to() {
+    let long_ago = Timestamp { seconds: 7, nanoseconds: 0 };
+    let moved = |access_times, directory| {
+        let memory =
+            MemoryBackend::new(MemoryConfig { access_times, ..MemoryConfig::default() }).unwrap();
+        let file = memory.file("f");
+        memory.write(&Caller::root(), FileRef::unopened(file), 0, b"content").unwrap();
+        let at = FileRef::unopened(if directory { ROOT } else { file });
+        let old = SetAttributes { atime: Some(SetTime::At(long_ago)), ..SetAttributes::default() };
+        memory.set_attributes(&Caller::root(), at, &old).unwrap();
+        match directory {
+            true => drop(memory.names_of(ROOT)),
+            false => assert_eq!(memory.read(at, 0, &mut [0; 8]).unwrap(), 7),
+        }
+        memory.attributes(at).unwrap().atime != long_ago
+    };
+    for (rule, file, directory) in [
+        (AccessTimes::Relatime, true, true),
+        (AccessTimes::Nodiratime, true, false),
+        (AccessTimes::Noatime, false, false),
+    ] {
+        assert_eq!((moved(rule, false), moved(rule, true)), (file, directory), "{rule:?}");
+    }
+}
+
 #[test]
 fn the_root_is_as_configured_and_totals_follow_the_budget() {
     let config = MemoryConfig {
@@ -160,6 +187,7 @@ fn the_root_is_as_configured_and_totals_follow_the_budget() {
         root_mode: 0o1777,
         root_uid: 5,
         root_gid: 6,
+        ..MemoryConfig::default()
     };
     let memory = MemoryBackend::new(config).unwrap();
     let root = memory.root().unwrap();
