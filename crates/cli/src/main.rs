@@ -33,6 +33,7 @@ mod policies;
 mod sandbox;
 mod serve;
 mod set;
+mod shown;
 mod source;
 mod stat;
 mod units;
@@ -43,6 +44,7 @@ use flags::{Arguments, Command};
 use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 /// Why a command ends without having done what was asked: one line, and the exit status.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,24 +67,44 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A file name may hold a newline; the line stays one.
-        out.write_str(&self.line.replace('\n', "\\n"))
+        // A file name may hold a newline, and a daemon may say anything; the line stays one.
+        out.write_str(&shown::shown(&self.line))
     }
 }
 
 /// The words of `error` without the number that `std` appends.
 pub(crate) fn cause(error: &io::Error) -> String {
     let text = error.to_string();
-    match text.find(" (os error ") {
-        Some(end) => text[..end].to_string(),
-        None => text,
+    let end = text.find(" (os error ").unwrap_or(text.len());
+    // What another program said ends with a newline as a rule.
+    text[..end].trim_end().to_string()
+}
+
+/// Why standard output could not be written, from the first time on.
+static OUTPUT_FAILED: OnceLock<String> = OnceLock::new();
+
+/// Writes `line` to standard output, as [`print_text`] does.
+pub(crate) fn print_line(line: &str) {
+    print_text(&format!("{line}\n"));
+}
+
+/// Writes `text` to standard output. A reader that left is no failure of ours; any other is told at the end
+/// of the program, which fails by it.
+pub(crate) fn print_text(text: &str) {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            OUTPUT_FAILED.get_or_init(|| cause(&error));
+        }
+        _ => {}
     }
 }
 
-/// Writes `line` to standard output. A reader that left is no failure of ours.
-pub(crate) fn print_line(line: &str) {
-    let mut out = io::stdout().lock();
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+/// The exit status of a program that did what it was to do: a failure if nobody can read of it.
+fn with_output(status: ExitCode) -> ExitCode {
+    let Some(cause) = OUTPUT_FAILED.get() else { return status };
+    eprintln!("uvfs: standard output: {cause}; what was to be printed is not complete");
+    if status == ExitCode::SUCCESS { ExitCode::FAILURE } else { status }
 }
 
 fn main() -> ExitCode {
@@ -99,7 +121,7 @@ fn main() -> ExitCode {
         Command::AskMount { mountpoint } => Ok(liveness::ask(&mountpoint)),
     };
     match done {
-        Ok(status) => status,
+        Ok(status) => with_output(status),
         Err(failure) => {
             eprintln!("uvfs: {failure}");
             ExitCode::from(failure.status)

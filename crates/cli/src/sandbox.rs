@@ -12,8 +12,8 @@
 //! # Why
 //! A deny list, not an allow list: the host directory is worked on with most file system calls, and
 //! a missing one would be a wrong errno in some program's face, years later; the paths are Landlock's
-//! business. `unshare` stays allowed, because serving threads unshare their working directory and
-//! umask. Best effort: a kernel without one of them serves without it, and `uvfs stat` says so.
+//! business. `unshare` is allowed for `CLONE_FS` alone: serving threads unshare their working directory
+//! and umask. Best effort: a kernel without one of them serves without it, and `uvfs stat` says so.
 //! Weakness: threads share memory, so code execution in a serving thread can still misuse the main
 //! one; the fences stop requests that confuse us, not an attacker who already runs inside.
 
@@ -22,7 +22,10 @@ use landlock::{
     RulesetAttr, RulesetCreatedAttr, RulesetStatus,
 };
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
 use serde::Serialize;
 use std::error::Error;
 use std::io;
@@ -101,8 +104,16 @@ fn restrict_system_calls() -> Result<(), Box<dyn Error>> {
 
 fn denying_program() -> Result<BpfProgram, Box<dyn Error>> {
     let denied = DENIED.iter().flat_map(|&call| numbers(call));
+    let other = SeccompCondition::new(
+        0,
+        SeccompCmpArgLen::Qword,
+        SeccompCmpOp::Ne,
+        u64::from(libc::CLONE_FS.unsigned_abs()),
+    )?;
+    let rule = SeccompRule::new(vec![other])?;
+    let unshare = numbers(libc::SYS_unshare).map(|number| (number, vec![rule.clone()]));
     let filter = SeccompFilter::new(
-        denied.map(|number| (number, Vec::new())).collect(),
+        denied.map(|number| (number, Vec::new())).chain(unshare).collect(),
         SeccompAction::Allow,
         SeccompAction::Errno(libc::EPERM as u32),
         std::env::consts::ARCH.try_into()?,
@@ -117,6 +128,9 @@ fn numbers(call: i64) -> impl Iterator<Item = i64> {
     let twin = cfg!(target_arch = "x86_64").then_some(call | X32_BIT);
     [call].into_iter().chain(twin)
 }
+
+/// `open_tree_attr`, of Linux 6.15: one number on all machines.
+const OPEN_TREE_ATTR: i64 = 467;
 
 /// System calls that no request needs.
 const DENIED: &[i64] = &[
@@ -135,6 +149,7 @@ const DENIED: &[i64] = &[
     libc::SYS_mount_setattr,
     libc::SYS_move_mount,
     libc::SYS_open_tree,
+    OPEN_TREE_ATTR,
     libc::SYS_fsopen,
     libc::SYS_fsconfig,
     libc::SYS_fsmount,
@@ -156,6 +171,11 @@ const DENIED: &[i64] = &[
     libc::SYS_userfaultfd,
     libc::SYS_io_uring_setup,
     libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
     libc::SYS_init_module,
     libc::SYS_finit_module,
     libc::SYS_delete_module,
@@ -182,6 +202,7 @@ const DENIED: &[i64] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::thread::UnshareFlags;
     use std::fs;
     use std::net::UdpSocket;
     use std::os::unix::net::UnixStream;
@@ -260,8 +281,15 @@ mod tests {
     fn threads_may_still_unshare_what_serving_needs() {
         restricted(None, |_| {
             // As the directory backend does, to have a umask of its own per thread.
-            let unshared = rustix::thread::unshare(rustix::thread::UnshareFlags::FS);
+            let unshared = rustix::thread::unshare(UnshareFlags::FS);
             unshared.expect("unshare(CLONE_FS) needs no privilege");
+            // A namespace of users, in which a thread has every capability, was to be had for the asking.
+            for more in [UnshareFlags::NEWUSER, UnshareFlags::NEWNS, UnshareFlags::FILES] {
+                for flags in [more, more | UnshareFlags::FS] {
+                    let refused = rustix::thread::unshare(flags).unwrap_err();
+                    assert_eq!(refused, rustix::io::Errno::PERM, "{flags:?}");
+                }
+            }
         });
     }
 }

@@ -70,16 +70,19 @@ pub(crate) fn begin(own: sigaction) {
             std::ptr::null_mut(),
         );
     }
+    // ORDERING: Relaxed; as said at `ORDER`.
     BEGUN.store(true, ORDER);
     refuse();
 }
 
 fn refuse() {
+    // ORDERING: Relaxed; as said at `ORDER`.
     REFUSED.store(refuse_counter(true), ORDER);
 }
 
 /// From here on it reads the processor's (C2). Says what it was.
 pub(crate) fn allow() -> bool {
+    // ORDERING: Relaxed; as said at `ORDER`.
     let was = REFUSED.swap(false, ORDER);
     if was {
         refuse_counter(false);
@@ -96,6 +99,7 @@ pub(crate) fn allow_here() {
 
 /// Whether SIGSEGV is this library's (C3).
 pub(crate) fn has_begun() -> bool {
+    // ORDERING: Relaxed; as said at `ORDER`.
     BEGUN.load(ORDER)
 }
 
@@ -134,6 +138,7 @@ fn virtual_counter() -> u64 {
         let state = simulation();
         state.scheduler.advance(state.costs.read_clock);
         let now = crate::time::cycles_at_start() + state.scheduler.now() / TICKS_PER_CYCLE;
+        // ORDERING: Relaxed; as said at `ORDER`.
         LAST.store(now, ORDER);
     }
     LAST.load(ORDER)
@@ -153,11 +158,13 @@ fn in_kernels_page(at: u64) -> bool {
 /// # Safety
 /// The arguments are those of the handler that calls this.
 pub(crate) unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) -> bool {
+    // ORDERING: Relaxed; as said at `ORDER`.
     let (handler, flags) = (HANDLER.load(ORDER), FLAGS.load(ORDER));
     if [libc::SIG_DFL, libc::SIG_IGN].contains(&handler) {
         return false;
     }
     if flags & libc::SA_RESETHAND != 0 {
+        // ORDERING: Relaxed; as said at `ORDER`.
         HANDLER.store(libc::SIG_DFL, ORDER);
     }
     // SAFETY: the program gave the kernel this address with these flags as its handler.
@@ -175,6 +182,7 @@ pub(crate) unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut 
 
 /// Keeps what the program asked for SIGSEGV; what to ask the kernel for in its place (C3).
 pub(crate) fn keep(wanted: &sigaction, own: sigaction) -> sigaction {
+    // ORDERING: Relaxed; as said at `ORDER`.
     HANDLER.store(wanted.sa_sigaction, ORDER);
     FLAGS.store(wanted.sa_flags, ORDER);
     if [libc::SIG_DFL, libc::SIG_IGN].contains(&wanted.sa_sigaction) {
@@ -187,6 +195,7 @@ pub(crate) fn keep(wanted: &sigaction, own: sigaction) -> sigaction {
 
 /// Shows the program its own handler of SIGSEGV in what the kernel said.
 pub(crate) fn show(action: &mut sigaction) {
+    // ORDERING: Relaxed; as said at `ORDER`.
     action.sa_sigaction = HANDLER.load(ORDER);
     action.sa_flags = FLAGS.load(ORDER);
 }

@@ -25,6 +25,10 @@
 //! Weakness: what neither the compiler's pass nor the C library's functions show is not seen: inline
 //! assembly, precompiled code, the kernel.
 
+// Only x86-64 Linux with glibc is supported: elsewhere this is an empty library, which nobody embeds, and the
+// rest of the workspace is tested. Another processor needs a file beside `src/switch/x86_64.rs` with the items
+// that `src/switch/mod.rs` lists.
+#![cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 // A test binary exports none of the entry points, so that it is not interposed itself.
 #![cfg_attr(test, allow(dead_code))]
 

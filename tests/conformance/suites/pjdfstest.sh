@@ -6,8 +6,13 @@
 crate pjdfstest 0.2.2
 
 # Two users without rights: nobody, and a second one that no other suite uses.
+# One that was there before stays.
 second=uvfs-conformance
-id "$second" >/dev/null 2>&1 || useradd --system --no-create-home --shell /usr/sbin/nologin "$second"
+if ! id "$second" >/dev/null 2>&1 &&
+  useradd --system --no-create-home --shell /usr/sbin/nologin "$second" >>"$log" 2>&1; then
+  trap 'userdel "$second" >>"$log" 2>&1' EXIT
+  trap 'exit 1' INT TERM HUP
+fi
 id "$second" >>"$log" 2>&1 || give_up "cannot make the user $second"
 
 # Renames across file systems need another one: the first place that is not this one.

@@ -37,6 +37,7 @@ fn rust(tree: &Tree, path: &str, text: &str, faults: &mut Vec<Fault>) {
     let code = Code::new(text);
     let notes: Vec<&str> = text.lines().collect();
     let imported = imported(&code);
+    let constants = ordering_constants(&code);
     let exempt = is_tests_only(tree, path) || is_about_others(&code);
     for (line, code, test) in code.lines() {
         for word in UNFINISHED.iter().filter(|word| code.contains(**word)) {
@@ -46,11 +47,16 @@ fn rust(tree: &Tree, path: &str, text: &str, faults: &mut Vec<Fault>) {
                 format!("`{word}` is unfinished or debugging code"),
             ));
         }
+        if code.contains("compile_error!") {
+            let what = "does not compile everywhere, as `cargo test` is to; leave it out by `cfg`";
+            faults.push(Fault::new(path, line, what));
+        }
         if has_word(code, "unsafe") && !noted(&notes, line, SAFETY_WITHIN, &["SAFETY", "# Safety"])
         {
             faults.push(Fault::new(path, line, "`unsafe` without a SAFETY note above it"));
         }
-        let ordered = !test && !exempt && names_ordering(code, &imported);
+        let ordered =
+            !test && !exempt && (names_ordering(code, &imported) || orders_by(code, &constants));
         if ordered && !noted(&notes, line, ORDERING_WITHIN, &["ORDERING"]) {
             faults.push(Fault::new(
                 path,
@@ -121,6 +127,27 @@ fn imported(code: &Code) -> Vec<&'static str> {
     ORDERINGS.iter().filter(|word| all || named(word)).copied().collect()
 }
 
+/// The constants of a file that stand for an ordering.
+fn ordering_constants<'a>(code: &'a Code) -> Vec<&'a str> {
+    let constant = |line: &'a str| {
+        let (head, _) = line.split_once(": Ordering =")?;
+        let (before, name) = head.rsplit_once(' ')?;
+        before.split(' ').any(|word| matches!(word, "const" | "static")).then_some(name)
+    };
+    code.lines().filter_map(|(_, line, _)| constant(line)).collect()
+}
+
+/// Whether an atomic is accessed with one of `constants`.
+fn orders_by(code: &str, constants: &[&str]) -> bool {
+    is_access(code) && constants.iter().any(|name| has_word(code, name))
+}
+
+fn is_access(code: &str) -> bool {
+    ["load(", "store(", "swap(", "fetch_", "compare_exchange", "fence("]
+        .iter()
+        .any(|call| code.contains(call))
+}
+
 fn is_use(code: &str) -> bool {
     let code = code.trim_start();
     code.starts_with("use ") || code.starts_with("pub use ") || code.starts_with("pub(crate) use ")
@@ -128,8 +155,7 @@ fn is_use(code: &str) -> bool {
 
 /// `Ordering::Release`, or the bare word where it was imported or stands in an atomic's call.
 fn names_ordering(code: &str, imported: &[&str]) -> bool {
-    let atomic = ["load(", "store(", "swap(", "fetch_", "compare_exchange", "fence("];
-    let call = atomic.iter().any(|call| code.contains(call));
+    let call = is_access(code);
     let named = |word: &&str| {
         let bare = call || imported.contains(word);
         code.contains(&format!("Ordering::{word}")) || (bare && has_word(code, word))
@@ -187,6 +213,14 @@ mod tests {
         assert_eq!(check("bench/src/a.rs", "// todo! later\nlet x = \"dbg!\";\n"), []);
     }
 
+    /// A crate for one processor alone made plain `cargo test` fail on every other one.
+    #[test]
+    fn code_for_one_machine_is_left_out_and_no_error() {
+        let refused = check("bench/src/a.rs", "#[cfg(not(unix))]\ncompile_error!(\"no\");\n");
+        assert_eq!(refused[0].0, 2);
+        assert_eq!(check("bench/src/a.rs", "// No compile_error! here.\n#![cfg(unix)]\n"), []);
+    }
+
     #[test]
     fn unsafe_wants_its_note_in_tests_too() {
         let argued = "// SAFETY: P2.\nunsafe { f() }\n";
@@ -209,6 +243,19 @@ mod tests {
             3
         );
         assert_eq!(check("bench/src/a.rs", &format!("{import}Request::Release => 1,\n")), []);
+    }
+
+    /// A whole module accessed its atomics by `ORDER`, with one note at the constant and none where it was used.
+    #[test]
+    fn an_ordering_behind_a_constant_is_one() {
+        let named =
+            "// ORDERING: Relaxed; one thread.\nconst ORDER: Ordering = Ordering::Relaxed;\n";
+        let far = "f();\n".repeat(8);
+        let check = |site: &str| check("bench/src/a.rs", &format!("{named}{far}{site}"));
+        assert_eq!(check("x.load(ORDER);\n")[0].0, 11);
+        assert_eq!(check("x.store(1, ORDER);\n").len(), 1);
+        assert_eq!(check("// ORDERING: Relaxed; as above.\nx.load(ORDER);\n"), []);
+        assert_eq!(check("list.sort(ORDER);\nx.load(ORDERED);\n"), []);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::Failure;
 use crate::units::{parse_duration, show_count};
 use rustix::fs::{self, CWD, Mode, OFlags};
 use serde_json::{Value, json};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -234,7 +234,7 @@ impl View {
 
 /// Prints a view; one of a series replaces the last one if the output is a terminal.
 fn print(text: &str, series: bool) {
-    let mut out = io::stdout().lock();
+    let out = io::stdout();
     let shown = if series && out.is_terminal() {
         let rows = rustix::termios::tcgetwinsize(&out).map_or(24, |size| usize::from(size.ws_row));
         format!("\x1b[H\x1b[J{}", cut(text, rows))
@@ -243,8 +243,7 @@ fn print(text: &str, series: bool) {
     } else {
         text.to_string()
     };
-    // A reader that left is no failure of ours.
-    let _ = out.write_all(shown.as_bytes()).and_then(|()| out.flush());
+    crate::print_text(&shown);
 }
 
 /// As many lines of `text` as fit on `rows`, the last one kept: it has the sums.

@@ -14,6 +14,7 @@ use crate::Failure;
 use crate::control::client;
 use crate::mountinfo::{self, MountEntry};
 use crate::policies::{self, WORDS};
+use crate::shown::shown;
 use serde_json::json;
 use std::ffi::OsString;
 use std::path::Path;
@@ -100,11 +101,11 @@ fn list(mount: &MountEntry, json: bool) -> Result<(), Failure> {
     let refused = |cause| Failure::refused(format!("{mountpoint}: {cause}"));
     let marks = client::reach(mount)?.policies().map_err(refused)?;
     if marks.is_empty() && !json {
-        eprintln!("uvfs: {}: no directory is marked", mountpoint.replace('\n', "\\n"));
+        eprintln!("uvfs: {}: no directory is marked", shown(&mountpoint));
     }
     for mark in marks {
         let line = match json {
-            false => format!("{:<6}  {}", mark.policy, mark.place()),
+            false => shown(&format!("{:<6}  {}", mark.policy, mark.place())).into_owned(),
             true => json!({
                 "mountpoint": mountpoint, "policy": mark.policy, "path": mark.path,
                 "moved": mark.moved, "inode": mark.inode,

@@ -12,6 +12,7 @@ use super::opener::Fill;
 use super::tally::Outcome;
 use super::walk::Progress;
 use crate::control::cleaned::{Phase, Step};
+use crate::shown::shown;
 use crate::units::{show_bytes, show_count};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -73,7 +74,7 @@ impl Spinner {
         let bar = ProgressBar::new_spinner();
         let style = ProgressStyle::with_template("{spinner} {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-        Self { bar, what: what.replace(char::is_control, "?"), began: Instant::now() }
+        Self { bar, what: shown(what).into_owned(), began: Instant::now() }
     }
 
     /// Shows how far the daemon is.
@@ -135,7 +136,7 @@ pub(super) struct Report {
 impl Report {
     /// For people.
     pub(super) fn text(&self) -> String {
-        let mut text = format!("{}\n", self.request.to_string().replace('\n', "\\n"));
+        let mut text = format!("{}\n", shown(&self.request.to_string()));
         for (label, value) in self.rows() {
             // Writing to a `String` cannot fail.
             let _ = writeln!(text, "  {label:<LABEL_WIDTH$}  {value}");

@@ -14,6 +14,7 @@ use super::tree::{BAR_WIDTH, bar};
 use crate::Failure;
 use crate::control::cleaned::{HostSource, Number};
 use crate::control::resident::{Cached, Held};
+use crate::shown::shown_name;
 use crate::units::{show_bytes, show_count};
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -133,7 +134,7 @@ impl MountView {
             );
         }
         if let Some(source) = self.source_pages() {
-            let source = source.to_string_lossy().replace(char::is_control, "?");
+            let source = shown_name(source);
             text += &format!(
                 "file data is cached by the kernel, of the source: uvfs cached {source}\n"
             );
@@ -151,7 +152,7 @@ impl MountView {
 
     fn line(&self, node: usize, depth: usize, text: &mut String) {
         let Node { name, children, held, policy, .. } = &self.nodes[node];
-        let name: String = name.to_string_lossy().replace(char::is_control, "?");
+        let name: String = shown_name(name);
         let slash = if name.ends_with('/') { "" } else { "/" };
         let policy = policy.as_ref().map(|policy| format!("  {policy}")).unwrap_or_default();
         *text += &format!(

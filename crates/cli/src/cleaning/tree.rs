@@ -17,6 +17,7 @@ use super::place::Place;
 use super::report::files;
 use super::tally::Tally;
 use super::walk::Visitor;
+use crate::shown::shown_name;
 use crate::units::{show_bytes, show_count};
 use serde_json::{Value, json};
 use std::ffi::{CStr, OsStr, OsString};
@@ -150,7 +151,7 @@ impl Tree {
     fn line(&self, node: usize, depth: usize, text: &mut String) {
         let Node { name, children, tally } = &self.nodes[node];
         let cached = tally.pages_before * page_bytes();
-        let name: String = name.to_string_lossy().replace(char::is_control, "?");
+        let name: String = shown_name(name);
         let slash = if name.ends_with('/') { "" } else { "/" };
         *text += &format!(
             "{:>11}  {:>4}  {:>10}  {:>10}  {:<BAR_WIDTH$}  {:indent$}{name}{slash}\n",

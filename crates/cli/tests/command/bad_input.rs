@@ -5,6 +5,7 @@
 use crate::common::{Outcome, Place, finish, is_mounted, run, uvfs};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::process::Stdio;
 
 /// Checks that `arguments` are refused with one line that has `parts` in it, in this order.
 fn check_refused(arguments: &[&str], status: i32, parts: &[&str]) -> Outcome {
@@ -187,4 +188,22 @@ fn a_listing_names_mounts_only() {
         let object: serde_json::Value = serde_json::from_str(line).unwrap();
         assert!(object["mountpoint"].is_string(), "{line}");
     }
+}
+
+/// A report written to a full disk was cut short, and the status was 0.
+#[test]
+fn what_cannot_be_printed_is_a_failure_unless_nobody_reads() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let cached =
+        |stdout: Stdio| finish(uvfs().args(["cached", "--json"]).arg(folder.path()).stdout(stdout));
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
+    let outcome = cached(full.into());
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let expected =
+        "uvfs: standard output: No space left on device; what was to be printed is not complete\n";
+    assert_eq!(outcome.stderr, expected);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let outcome = cached(writer.into());
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
 }

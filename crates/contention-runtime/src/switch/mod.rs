@@ -41,12 +41,5 @@
 //! Weakness: a library that keeps the kernel's thread identity (a robust list, restartable sequences, an
 //! alternate signal stack) sees the master's.
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 mod x86_64;
-#[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 pub(crate) use x86_64::*;
-
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")))]
-compile_error!(
-    "uvfs-contention-runtime: only x86-64 Linux with glibc is supported; another processor needs a file beside src/switch/x86_64.rs with the items that src/switch/mod.rs lists"
-);
