@@ -13,7 +13,9 @@
 
 use crate::Failure;
 use crate::mountinfo::{self, MountEntry};
+use crate::units::show_bytes;
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -223,6 +225,27 @@ pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let usual = ["/usr/bin", "/bin", "/usr/local/bin"].map(PathBuf::from);
     let mut candidates = listed.chain(usual).map(|folder| folder.join(name));
     candidates.find(|program| program.is_absolute() && File::open(program).is_ok())
+}
+
+/// Fewest files that the process must be allowed to have open: readers, sockets and a few for requests.
+const DESCRIPTORS_MIN: u64 = 64;
+
+/// Refuses to serve with so few descriptors that requests would fail at random.
+pub(crate) fn descriptors() -> Result<(), Failure> {
+    match getrlimit(Resource::Nofile).maximum {
+        Some(limit) if limit < DESCRIPTORS_MIN => Err(Failure::refused(format!(
+            "only {limit} files may be open (`ulimit -Hn`), and serving takes {DESCRIPTORS_MIN}; raise that limit"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The limit of this process's address space and what helps, if it has one.
+pub(crate) fn address_space() -> Option<String> {
+    let limit = show_bytes(getrlimit(Resource::As).current?);
+    Some(format!(
+        "the address space is limited to {limit} (`ulimit -v`): lift that, or give a smaller --cache-size"
+    ))
 }
 
 #[cfg(test)]

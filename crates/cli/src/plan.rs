@@ -116,6 +116,7 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
         checks::apart(source, &mountpoint)?;
     }
     checks::fuse_available(&mounter)?;
+    checks::descriptors()?;
     if arguments.allow_other {
         let conf = std::fs::read_to_string(checks::FUSE_CONF).unwrap_or_default();
         checks::allow_other(mounter.privileged, &conf)?;

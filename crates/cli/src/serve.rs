@@ -14,8 +14,10 @@ mod clean;
 mod ending;
 mod policies;
 mod resident;
+mod whereabouts;
 
 use crate::Failure;
+use crate::checks;
 use crate::control::cleaned::{Cleaned, Step};
 use crate::control::ended::{Verdict, Waits};
 use crate::control::place;
@@ -32,6 +34,7 @@ use crate::plan::{self, Options, Plan, Store};
 use crate::policies::PolicyFile;
 use crate::sandbox::{self, Sandbox};
 use crate::set::Setting;
+use crate::shown::shown;
 use ending::Ending;
 use policies::{Look, Policies};
 use rustix::io::Errno;
@@ -52,6 +55,7 @@ use uvfs_backends::memory::{AccessTimes, MemoryBackend, MemoryConfig};
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 use uvfs_fuse::{Mount, MountError, MountOptions, MountStatistics, Passthrough, Unmount};
 use uvfs_vfs::{Statistics, Vfs};
+use whereabouts::Place;
 
 /// Permission bits of the root of a file system in RAM, as of a fresh directory.
 const MEMORY_ROOT_MODE: u32 = 0o755;
@@ -90,6 +94,7 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     let control = control.inspect_err(|_| abandon(&served))?;
     forward_end(&served, sender.clone());
     let ended = Ending::new(&served, sender).wait(&events);
+    log::info!("{}: unmounted", served.mountpoint.display());
     control.tell_end(ended.verdict);
     drop(control);
     Ok(ended.status)
@@ -116,6 +121,8 @@ struct Live {
     source: String,
     /// The directory that is the source, if it is one.
     directory: Option<PathBuf>,
+    /// Where that is.
+    place: Option<Place>,
     policies: Policies,
     options: Options,
     overhead: Overhead,
@@ -130,6 +137,9 @@ struct Live {
 struct Report<'a> {
     mountpoint: String,
     source: &'a str,
+    /// Where the source is now, if it was renamed, or that it was removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_now: Option<String>,
     pid: u32,
     /// Seconds since 1970.
     since: u64,
@@ -146,6 +156,7 @@ impl Served for Live {
         let report = Report {
             mountpoint: self.mountpoint.to_string_lossy().into_owned(),
             source: &self.source,
+            source_now: self.place.as_ref().and_then(Place::moved),
             pid: std::process::id(),
             since: self.since,
             version: env!("CARGO_PKG_VERSION"),
@@ -246,7 +257,10 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
         Store::Directory(path) => DirectoryBackend::open(path, DirectoryConfig::default())
             .and_then(|backend| Vfs::new(backend, plan.config)),
     };
-    let vfs = vfs.map_err(|error| Failure::refused(format!("source {source}: {error}")))?;
+    let vfs = vfs.map_err(|error| {
+        let remedy = checks::address_space().map(|limit| format!("; {limit}")).unwrap_or_default();
+        Failure::refused(format!("source {source}: {error}{remedy}"))
+    })?;
     let policies = mark(&vfs, &plan.policies)?;
     let sandbox = Arc::new(OnceLock::new());
     let options = MountOptions {
@@ -267,6 +281,7 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
         mountpoint: plan.mountpoint,
         source,
         directory: plan.store.path().map(Path::to_path_buf),
+        place: plan.store.path().and_then(Place::of),
         policies,
         options: plan.options,
         overhead: plan.overhead,
@@ -364,7 +379,8 @@ fn announce(live: &Arc<Live>, run_folder: &Path, in_background: bool) -> Result<
         let (socket, cause) = (socket.display(), crate::cause(&error));
         Failure::refused(format!("control socket {socket}: {cause}; see that it can be made"))
     })?;
-    let mounted = format!("uvfs: {} mounted on {mountpoint}", live.source).replace('\n', "\\n");
+    let mounted = shown(&format!("uvfs: {} mounted on {mountpoint}", live.source)).into_owned();
+    log::info!("{}: mounted on {mountpoint}", live.source);
     let pid = std::process::id();
     if in_background {
         let line = format!("{mounted} (pid {pid}); \"uvfs unmount {mountpoint}\" ends it");

@@ -18,10 +18,12 @@ use crate::flags::StatArguments;
 use crate::liveness::{self, Life};
 use crate::locks_report::LocksReport;
 use crate::mountinfo::{self, MountEntry};
+use crate::shown::{shown, shown_lines};
 use crate::units::{parse_duration, show_bytes, show_count, show_time};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fmt::Write;
+use std::io;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -58,7 +60,12 @@ pub(crate) fn run(arguments: &StatArguments) -> Result<ExitCode, Failure> {
                 StatArguments { lockmeter: true, .. } => watch(&mount, interval)?.lockmeter(),
                 StatArguments { .. } => watch(&mount, interval)?.table(),
             };
-            crate::print_line(text.trim_end());
+            let text = text.trim_end();
+            match arguments.json {
+                true => crate::print_line(text),
+                // The daemon may be another user's, and the names of locks are its own.
+                false => crate::print_line(&shown_lines(text)),
+            }
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -107,8 +114,9 @@ fn list(json: bool) -> Result<(), Failure> {
 
 /// Whether the daemon of `mount` lives.
 fn state(mount: &MountEntry) -> &'static str {
-    match client::connect(mount) {
+    match client::connect_within(mount, Duration::ZERO) {
         Ok(_) => "served",
+        Err(Unreachable::Failed(error)) if error.kind() == io::ErrorKind::WouldBlock => "busy",
         Err(Unreachable::Nobody) => match liveness::of(mount) {
             Life::Dead => "dead",
             Life::Silent => "not answering",
@@ -131,8 +139,7 @@ fn list_line(mount: &MountEntry, state: &str, json: bool) -> String {
         })
         .to_string();
     }
-    let line = format!("{mountpoint}  {source}  {state}");
-    line.replace('\n', "\\n")
+    shown(&format!("{mountpoint}  {source}  {state}")).into_owned()
 }
 
 fn ask(mount: &MountEntry, of: Request) -> Result<Value, Failure> {
@@ -146,6 +153,9 @@ fn render(report: &Value) -> String {
     line(&mut text, &string(&report["mountpoint"]), "");
     let store = string(&core["store"]);
     row(&mut text, "source", &format!("{} ({store})", string(&report["source"])));
+    if let Some(now) = report["source_now"].as_str() {
+        row(&mut text, "source now", now);
+    }
     let since = show_time(report["since"].as_u64().unwrap_or(0));
     let (pid, version) = (string(&report["pid"]), string(&report["version"]));
     row(&mut text, "daemon", &format!("pid {pid}, uvfs {version}, since {since}"));
@@ -292,7 +302,7 @@ fn row(text: &mut String, label: &str, value: &str) {
 
 fn line(text: &mut String, start: &str, end: &str) {
     // Writing to a `String` cannot fail.
-    let _ = writeln!(text, "{start}{end}");
+    let _ = writeln!(text, "{}{}", shown(start), shown(end));
 }
 
 #[cfg(test)]

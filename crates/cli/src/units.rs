@@ -7,7 +7,7 @@
 //! # Why
 //! A bare number is refused where its unit would be a guess: `--attr-timeout 5` could mean seconds
 //! or milliseconds, and guessing wrong is silent. Bytes are the exception, as in `dd` and `mount`.
-//! Weakness: no fractions, so 1.5G is written 1536M.
+//! What [`show_bytes`] writes is read back. Weakness: `1G` and `1GB` differ, as in coreutils.
 
 use std::time::Duration;
 
@@ -32,30 +32,67 @@ impl Size {
     }
 }
 
-/// Reads a size: digits, then nothing (bytes), `K`, `M`, `G` or `T` (powers of 1024, `iB` may
-/// follow), or `%`. Zero is refused: no option has a use for it.
+/// Largest size: what a process can address on common machines. More is a slip of the pen.
+const SIZE_BYTES_MAX: u64 = 128 << 40;
+
+/// Reads a size: a number, with a fraction if need be, then nothing or `B` (bytes), `K`, `M`, `G` or `T`
+/// (powers of 1024, `iB` may follow), `kB`, `MB`, `GB` or `TB` (powers of 1000), or `%`. A blank may stand
+/// between, as in what [`show_bytes`] writes. Zero is refused: no option has a use for it.
 ///
 /// # Errors
 /// What is wrong and what would be right, as the end of a sentence.
 pub(crate) fn parse_size(text: &str) -> Result<Size, String> {
-    const FORM: &str = "write a whole number with K, M, G, T or %, as in 512M, 2G or 10%";
-    let (digits, unit) = split_number(text);
-    let number: u64 = digits.parse().map_err(|_| format!("not a size; {FORM}"))?;
-    if number == 0 {
-        return Err(format!("zero is no size; {FORM}"));
-    }
-    let shift = match unit.strip_suffix("iB").unwrap_or(unit).to_ascii_uppercase().as_str() {
-        "" if unit.is_empty() => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        "%" if number <= 100 => return Ok(Size::Share(number as u8)),
-        "%" => return Err("more than the whole; write at most 100%".into()),
-        _ => return Err(format!("unknown unit; {FORM}")),
+    const FORM: &str = "write a number with K, M, G, T or %, as in 512M, 1.5G or 10%";
+    let (digits, rest) = split_number(text);
+    let (fraction, unit) = match rest.strip_prefix('.') {
+        Some(rest) => split_number(rest),
+        None => ("0", rest),
     };
-    let bytes = number.checked_mul(1 << shift).filter(|&bytes| bytes <= i64::MAX as u64);
-    bytes.map(Size::Bytes).ok_or_else(|| "too large; sizes end at 8388607T".into())
+    let number = |digits: &str| digits.parse::<u64>().map_err(|_| format!("not a size; {FORM}"));
+    // Beyond nine digits a fraction says nothing that anybody means.
+    let (whole, part) = (number(digits)?, number(fraction.get(..9).unwrap_or(fraction))?);
+    let scale = 10u128.pow(fraction.len().min(9) as u32);
+    let unit = unit.strip_prefix(' ').unwrap_or(unit);
+    let share = unit == "%";
+    if share && part != 0 {
+        return Err("a share is whole; write 10% or 11%".into());
+    }
+    if share && (1..=100).contains(&whole) {
+        return Ok(Size::Share(whole as u8));
+    }
+    if share && whole > 0 {
+        return Err("more than the whole; write at most 100%".into());
+    }
+    let unit_bytes = if share { Some(1) } else { unit_bytes(unit) };
+    let unit_bytes = u128::from(unit_bytes.ok_or_else(|| format!("unknown unit; {FORM}"))?);
+    let bytes = u128::from(whole) * unit_bytes + u128::from(part) * unit_bytes / scale;
+    if unit_bytes == 1 && part != 0 {
+        return Err(format!("a byte is whole; {FORM}"));
+    }
+    match u64::try_from(bytes) {
+        Ok(0) => Err(format!("zero is no size; {FORM}")),
+        Ok(bytes) if bytes <= SIZE_BYTES_MAX => Ok(Size::Bytes(bytes)),
+        _ => Err("too large; sizes end at 128T".into()),
+    }
+}
+
+/// The bytes that `unit` stands for.
+fn unit_bytes(unit: &str) -> Option<u64> {
+    let (prefix, base) = match unit.strip_suffix('B') {
+        Some("") => return Some(1),
+        Some(decimal) if !decimal.ends_with('i') => (decimal, 1000u64),
+        Some(binary) => (&binary[..binary.len() - 1], 1024),
+        None => (unit, 1024),
+    };
+    let power = match prefix {
+        "" if unit.is_empty() => 0,
+        "K" | "k" => 1,
+        "M" | "m" => 2,
+        "G" | "g" => 3,
+        "T" | "t" => 4,
+        _ => return None,
+    };
+    Some(base.pow(power))
 }
 
 /// Reads a duration: digits and `ms`, `s`, `m` or `h`; `0` needs no unit.
@@ -151,21 +188,40 @@ mod tests {
         assert_eq!(parse_size("2g"), Ok(Size::Bytes(2 << 30)));
         assert_eq!(parse_size("3KiB"), Ok(Size::Bytes(3 << 10)));
         assert_eq!(parse_size("10%"), Ok(Size::Share(10)));
+        // A first user's, of which none was taken.
+        assert_eq!(parse_size("1GiB"), Ok(Size::Bytes(1 << 30)));
+        assert_eq!(parse_size("1GB"), Ok(Size::Bytes(1_000_000_000)));
+        assert_eq!(parse_size("1.5G"), Ok(Size::Bytes(3 << 29)));
+        assert_eq!(parse_size("0.25K"), Ok(Size::Bytes(256)));
+        assert_eq!(parse_size("7 B"), Ok(Size::Bytes(7)));
+        assert_eq!(parse_size("128T"), Ok(Size::Bytes(1 << 47)));
         assert_eq!(Size::Share(10).of(1000), 100);
         assert_eq!(Size::Share(100).of(u64::MAX), u64::MAX);
     }
 
     #[test]
     fn sizes_that_mean_nothing_are_refused_with_a_remedy() {
-        for text in ["", "M", "lots", "-5M", "1.5G", "5X", "iB", "5%%", "99999999999999999999", "0"]
+        for text in ["", "M", "lots", "-5M", "1.5", "5X", "iB", "5%%", "99999999999999999999", "0"]
         {
             let refusal = parse_size(text).expect_err(text);
-            assert!(refusal.contains("write a whole number"), "{text}: {refusal}");
+            assert!(refusal.contains("write a number"), "{text}: {refusal}");
         }
         assert!(parse_size("0M").is_err());
         assert!(parse_size("101%").is_err());
-        assert!(parse_size("9000000T").is_err(), "past the largest file offset");
+        for text in ["99999T", "129T", "1.5%", "0%", ".5G", "1.G", "1,5G", "1  G", "1GiBB", "1iB"] {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
         assert!(parse_size("18446744073709551615T").is_err(), "overflow");
+    }
+
+    /// What `uvfs stat` showed was refused by `uvfs set`.
+    #[test]
+    fn sizes_that_are_shown_are_read_back() {
+        for bytes in [1, 1023, 1024, 1536, 5 << 20, (59 << 30) / 10, 1 << 40, 100 << 40] {
+            let shown = show_bytes(bytes);
+            let Ok(Size::Bytes(read)) = parse_size(&shown) else { panic!("{shown}") };
+            assert_eq!(show_bytes(read), shown);
+        }
     }
 
     #[test]

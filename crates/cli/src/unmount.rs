@@ -19,6 +19,7 @@ use crate::flags::UnmountArguments;
 use crate::holders;
 use crate::liveness::{self, Life};
 use crate::mountinfo::{self, MountEntry};
+use crate::shown::{shown, shown_name};
 use crate::units::show_bytes;
 use std::ffi::OsStr;
 use std::io;
@@ -128,15 +129,20 @@ pub(crate) fn lost(mountpoint: &Path, verdict: &Verdict) -> Vec<String> {
         .iter()
         .map(|file| {
             let cause = if file.cause.is_empty() { "not written" } else { &file.cause };
-            format!("{}: lost {}: {cause}", place_of(mountpoint, file), show_bytes(file.bytes))
+            format!(
+                "{}: lost {}: {}",
+                place_of(mountpoint, file),
+                show_bytes(file.bytes),
+                shown(cause)
+            )
         })
         .collect();
     let (files, bytes) = (verdict.files, show_bytes(verdict.bytes));
     let of = if files == 1 { "of 1 file".into() } else { format!("of {files} files") };
-    let (place, source) = (shown(mountpoint.as_os_str().as_bytes()), &verdict.source);
+    let (place, source) = (shown_name(mountpoint), &verdict.source);
     lines.push(format!(
         "{place}: ended, but {bytes} {of} did not reach {source} and are lost",
-        source = shown(source.as_bytes())
+        source = shown(source)
     ));
     lines
 }
@@ -144,22 +150,9 @@ pub(crate) fn lost(mountpoint: &Path, verdict: &Verdict) -> Vec<String> {
 /// Where a file of a verdict was.
 pub(crate) fn place_of(mountpoint: &Path, file: &Lost) -> String {
     match &file.path {
-        Some(path) => shown(mountpoint.join(OsStr::from_bytes(&path.0)).as_os_str().as_bytes()),
-        None => format!("{}: inode {}", shown(mountpoint.as_os_str().as_bytes()), file.inode),
+        Some(path) => shown_name(mountpoint.join(OsStr::from_bytes(&path.0))),
+        None => format!("{}: inode {}", shown_name(mountpoint), file.inode),
     }
-}
-
-/// `bytes` as text for a terminal.
-fn shown(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    let mut line = String::with_capacity(text.len());
-    for sign in text.chars() {
-        match sign.is_control() {
-            true => line.extend(sign.escape_default()),
-            false => line.push(sign),
-        }
-    }
-    line
 }
 
 /// Ends a mount of which no control socket answers: a dead one is detached, others only if nobody uses them.

@@ -24,10 +24,10 @@ use super::system;
 use super::walk::Walk;
 use crate::Failure;
 use rustix::io::Errno;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -93,9 +93,20 @@ pub(super) fn no_resolve_cached() -> Failure {
 }
 
 fn parse(text: &OsString) -> Result<Request, Failure> {
-    Request::parse(text.as_bytes()).map_err(|refusal| {
+    Request::parse(&absolute(text.as_bytes())).map_err(|refusal| {
         Failure::usage(format!("request `{}`: {refusal}", shorten(&text.to_string_lossy())))
     })
+}
+
+/// A request whose path begins where the user is; any other as it is, for its refusal.
+fn absolute(text: &[u8]) -> Vec<u8> {
+    let rest = match text {
+        [b'1'..=b'3', b':', rest @ ..] if !rest.is_empty() && rest[0] != b'/' => rest,
+        _ => return text.to_vec(),
+    };
+    let path = std::path::absolute(Path::new(OsStr::from_bytes(rest)));
+    let path = path.map(|path| path.into_os_string().into_vec());
+    path.map_or_else(|_| text.to_vec(), |path| [&text[..2], &path].concat())
 }
 
 /// The beginning of what may be long.

@@ -11,6 +11,7 @@ use super::evict::Mode;
 use super::report::{Report, files};
 use crate::control::cleaned::{Cleaned, Number, Sort};
 use crate::mountinfo::MountEntry;
+use crate::shown::{shown, shown_name};
 use crate::units::{show_bytes, show_count};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -56,7 +57,11 @@ impl MountReport {
     /// For people.
     pub(super) fn text(&self) -> String {
         let Cleaned { names, inodes, pages, .. } = &self.cleaned;
-        let mut text = format!("{}\n", self.request.to_string().replace('\n', "\\n"));
+        let request = match self.request.directory {
+            Some(_) => self.request.to_string(),
+            None => format!("{}:{}", self.request, self.mount.mountpoint.display()),
+        };
+        let mut text = format!("{}\n", shown(&request));
         let mut row = |label: &str, value: &str| {
             // Writing to a `String` cannot fail.
             let _ = writeln!(text, "  {label:<LABEL_WIDTH$}  {}", value.trim_end());
@@ -106,7 +111,7 @@ impl MountReport {
         match &self.source {
             SourcePages::None => {}
             SourcePages::Left { path, why } => {
-                let path = path.to_string_lossy().replace('\n', "\\n");
+                let path = shown_name(path);
                 row("source pages", &format!("{path}: left: {why}"));
             }
             SourcePages::Walked(report) => {
@@ -201,7 +206,7 @@ impl MountReport {
 /// The directory that was walked.
 fn path_of(report: &Report) -> String {
     let directory = report.request.directory.as_deref();
-    directory.map_or_else(String::new, |path| path.to_string_lossy().replace('\n', "\\n"))
+    directory.map_or_else(String::new, shown_name)
 }
 
 /// `1,234 (5.6 MiB)`.

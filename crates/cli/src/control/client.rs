@@ -11,6 +11,7 @@ use super::place;
 use super::policies::{Mark, PolicyRequest};
 use super::protocol::{self, CleanLine, CleanRequest, REPLY_BYTES_MAX, Reply, Request};
 use super::resident::{Cached, CachedRequest};
+use super::timed::{self, Timed};
 use crate::Failure;
 use crate::liveness::{self, Life};
 use crate::mountinfo::MountEntry;
@@ -20,11 +21,13 @@ use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// Time in which a daemon answers what needs no waiting.
 pub(crate) const REPLY_TIME: Duration = Duration::from_secs(20);
+
+/// Time in which it accepts.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
 
 /// Longest time between two looks at whether the user wants an end.
 const LOOK: Duration = Duration::from_millis(50);
@@ -43,7 +46,7 @@ pub(crate) enum Unreachable {
 /// A connection to a daemon.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: BufReader<UnixStream>,
+    stream: BufReader<Timed>,
     /// The daemon, if it can be seen from here.
     process: Option<OwnedFd>,
 }
@@ -59,17 +62,28 @@ pub(crate) enum End {
     StillWorking(Waits),
 }
 
-/// Connects to the daemon that serves `mount`.
+/// Connects to the daemon that serves `mount`, which may be another user's.
 pub(crate) fn connect(mount: &MountEntry) -> Result<Connection, Unreachable> {
+    connect_within(mount, CONNECT_TIME)
+}
+
+/// As [`connect`], for a daemon that is too busy to accept no longer than `limit`.
+pub(crate) fn connect_within(
+    mount: &MountEntry,
+    limit: Duration,
+) -> Result<Connection, Unreachable> {
     let mut worst = Unreachable::Nobody;
     for path in place::candidates(mount) {
-        match UnixStream::connect(path) {
+        if !place::is_socket_of(&path, mount.owner_uid) {
+            continue;
+        }
+        match timed::connect(&path, limit) {
             Ok(stream) => match rustix::net::sockopt::socket_peercred(&stream) {
                 // A link in a user's folder could lead to somebody else's daemon.
                 Ok(peer) if peer.uid.as_raw() != mount.owner_uid => {}
                 Ok(peer) => {
                     let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok();
-                    return Ok(Connection { stream: BufReader::new(stream), process });
+                    return Ok(Connection { stream: BufReader::new(Timed::new(stream)), process });
                 }
                 Err(errno) => worst = Unreachable::Failed(errno.into()),
             },
@@ -102,6 +116,9 @@ pub(crate) fn reach(mount: &MountEntry) -> Result<Connection, Failure> {
             )),
         },
         Unreachable::NotPermitted => crate::unmount::not_permitted(mount),
+        Unreachable::Failed(error) if is_timeout(&error) => Failure::refused(format!(
+            "{mountpoint}: its daemon answers nobody; if it hangs, kill it and run `uvfs unmount {mountpoint}`"
+        )),
         Unreachable::Failed(error) => Failure::refused(format!(
             "{mountpoint}: its control socket: {}; try as root",
             crate::cause(&error)
@@ -185,17 +202,16 @@ impl Connection {
     ) -> Result<Cleaned, String> {
         let lost = |error: io::Error| format!("the daemon: {}; try again", crate::cause(&error));
         self.send(&Request::Clean(request), REPLY_TIME).map_err(lost)?;
-        let stream = self.stream.get_ref();
-        stream.set_read_timeout(Some(LOOK)).map_err(lost)?;
         let mut line = Vec::new();
         let mut told = false;
         loop {
             if is_enough() && !told {
                 told = true;
                 // The daemon may have ended meanwhile; reading says so.
-                let _ = self.stream.get_ref().shutdown(Shutdown::Write);
+                let _ = self.stream.get_ref().socket().shutdown(Shutdown::Write);
             }
             let room = REPLY_BYTES_MAX.saturating_sub(line.len() as u64);
+            self.stream.get_mut().end_in(LOOK);
             match (&mut self.stream).take(room).read_until(b'\n', &mut line) {
                 Err(error) if is_timeout(&error) => continue,
                 Err(error) => return Err(lost(error)),
@@ -224,10 +240,8 @@ impl Connection {
                 return End::StillWorking(last);
             }
             let room = REPLY_BYTES_MAX.saturating_sub(line.len() as u64);
-            let timed = self.stream.get_ref().set_read_timeout(Some(left.min(LOOK)));
-            let read =
-                timed.and_then(|()| (&mut self.stream).take(room).read_until(b'\n', &mut line));
-            match read {
+            self.stream.get_mut().end_in(left.min(LOOK));
+            match (&mut self.stream).take(room).read_until(b'\n', &mut line) {
                 Err(error) if is_timeout(&error) => continue,
                 // A reset is an end as well.
                 Err(_) => return End::Silent,
@@ -252,8 +266,8 @@ impl Connection {
     /// Waits until the daemon's process has ended; false when `limit` passed first.
     pub(crate) fn wait_for_process(mut self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
-        let timed = self.stream.get_ref().set_read_timeout(Some(limit));
-        let closed = timed.and_then(|()| self.stream.read(&mut [0]));
+        self.stream.get_mut().end_in(limit);
+        let closed = self.stream.read(&mut [0]);
         if closed.is_err_and(|error| is_timeout(&error)) {
             return false;
         }
@@ -277,9 +291,11 @@ impl Connection {
     fn send(&mut self, request: &Request, limit: Duration) -> io::Result<()> {
         let line = serde_json::to_string(request)? + "\n";
         let stream = self.stream.get_mut();
-        stream.set_read_timeout(Some(limit))?;
-        stream.set_write_timeout(Some(limit))?;
-        stream.write_all(line.as_bytes())
+        // For the whole answer, however slowly it comes.
+        stream.end_in(limit);
+        let mut socket = stream.socket();
+        socket.set_write_timeout(Some(limit))?;
+        socket.write_all(line.as_bytes())
     }
 }
 
@@ -313,6 +329,7 @@ fn refusal(reply: Reply, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixStream;
 
     /// Asks for a cleaning; the peer is `serve`.
     fn clean(
@@ -322,7 +339,7 @@ mod tests {
     ) -> Result<Cleaned, String> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let peer = std::thread::spawn(move || serve(BufReader::new(theirs)));
-        let mut connection = Connection { stream: BufReader::new(ours), process: None };
+        let mut connection = Connection { stream: BufReader::new(Timed::new(ours)), process: None };
         let request = CleanRequest { request: Default::default(), sync: false, dry_run: false };
         let cleaned = connection.clean(request, show, is_enough);
         peer.join().unwrap();
@@ -381,5 +398,42 @@ mod tests {
         check("{\"ok\":false,\"error\":\"no such directory\"}\n", "no such directory");
         let old = "{\"ok\":false,\"error\":\"not a request: unknown variant `clean`, expected\"}\n";
         check(old, "mount it again");
+    }
+
+    /// Root's `uvfs stat` waited for ever for another user's daemon that said a byte every few seconds.
+    #[test]
+    fn an_answer_that_comes_drop_by_drop_has_one_time_limit() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let peer = std::thread::spawn(move || {
+            while theirs.write_all(b" ").is_ok() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let stream = BufReader::new(Timed::new(ours));
+        let mut connection = Connection { stream, process: None };
+        let refused = connection.ask(Request::Stat, Duration::from_secs(1)).unwrap_err();
+        assert!(refused.to_string().contains("no answer within 1 s"), "{refused}");
+        let ended = connection.see_end(Duration::from_millis(200), &mut |_| {});
+        assert!(matches!(ended, End::StillWorking(_)), "{ended:?}");
+        drop(connection);
+        peer.join().unwrap();
+    }
+
+    /// It also wrote what that daemon said to the terminal as it was.
+    #[test]
+    fn what_a_daemon_says_is_shown_and_not_obeyed() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let peer = std::thread::spawn(move || {
+            let mut peer = BufReader::new(theirs);
+            peer.read_line(&mut String::new()).unwrap();
+            let said = br#"{"ok":false,"error":"\u001b]0;pwned\u0007\nuvfs: another line"}"#;
+            peer.get_mut().write_all(said).unwrap();
+            peer.get_mut().write_all(b"\n").unwrap();
+        });
+        let stream = BufReader::new(Timed::new(ours));
+        let mut connection = Connection { stream, process: None };
+        let refused = connection.report(Request::Stat).unwrap_err().to_string();
+        assert_eq!(refused, "\\x1b]0;pwned\\x07\\nuvfs: another line");
+        peer.join().unwrap();
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! # Boundary
 //! [`protocol`] says what is said, [`cleaned`] how a cleaning is told, [`resident`] what is cached, [`policies`] what
-//! is marked, [`ended`] what was lost at the end, [`place`] where the socket is, [`server`] answers in the daemon, [`client`] asks. What a report contains, how a directory is cleaned and
+//! is marked, [`ended`] what was lost at the end, [`place`] where the socket is, [`server`] answers in the daemon, [`client`] asks, [`timed`] how long it
+//! waits. What a report contains, how a directory is cleaned and
 //! how a mount ends is the daemon's ([`crate::serve`]).
 //!
 //! # Why
@@ -17,3 +18,4 @@ pub(crate) mod policies;
 pub(crate) mod protocol;
 pub(crate) mod resident;
 pub(crate) mod server;
+mod timed;

@@ -14,7 +14,7 @@ use crate::mountinfo::MountEntry;
 use rustix::io::Errno;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The folder for this process's own socket, made if missing.
@@ -24,22 +24,29 @@ use std::path::{Path, PathBuf};
 pub(crate) fn own_folder() -> Result<PathBuf, Failure> {
     let uid = rustix::process::geteuid().as_raw();
     let folders = folders(uid);
-    let mut failure = None;
+    let mut failures = Vec::new();
     for folder in &folders {
         match prepare(folder, uid) {
             Ok(()) => return Ok(folder.clone()),
-            Err(error) => failure = failure.or(Some((folder, error))),
+            Err(error) => failures.push((folder.as_path(), error)),
         }
     }
-    let (folder, error) = failure.unwrap_or_else(|| {
-        // `folders` is never empty; an impossible state is a refusal, not a panic.
-        (&folders[0], io::ErrorKind::NotFound.into())
-    });
-    Err(Failure::refused(format!(
-        "run folder {}: {}; make it a directory of yours with mode 0700, or remove it",
-        folder.display(),
-        crate::cause(&error)
-    )))
+    Err(unusable(&failures))
+}
+
+/// The refusal where no folder can be used: it names the one that is there and is wrong, if any is, and not
+/// those that merely do not exist.
+fn unusable(failures: &[(&Path, io::Error)]) -> Failure {
+    let is_there = |error: &io::Error| error.kind() != io::ErrorKind::NotFound;
+    let wrong = failures.iter().find(|(_, error)| is_there(error)).or(failures.first());
+    let (folder, cause) = match wrong {
+        Some((folder, error)) => (folder.display().to_string(), crate::cause(error)),
+        // There is always a first choice; an impossible state is a refusal, not a panic.
+        None => ("of the control socket".into(), "missing".into()),
+    };
+    Failure::refused(format!(
+        "run folder {folder}: {cause}; make it a directory of yours with mode 0700, or have it removed"
+    ))
 }
 
 /// Where the socket of `mount` may be, most likely first. Only folders that are safe are named.
@@ -51,6 +58,15 @@ pub(crate) fn candidates(mount: &MountEntry) -> Vec<PathBuf> {
         Ok(()) => true,
     });
     safe.map(|folder| folder.join(mount.device.to_string())).collect()
+}
+
+/// Whether a socket of `uid` is there, or it cannot be told; a link is none, wherever it leads.
+pub(super) fn is_socket_of(path: &Path, uid: u32) -> bool {
+    match fs::symlink_metadata(path) {
+        Ok(found) => found.file_type().is_socket() && found.uid() == uid,
+        // Connecting will say why in the right words.
+        Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+    }
 }
 
 /// Folders in which a daemon of `uid` would put its socket.
@@ -121,6 +137,31 @@ mod tests {
         symlink(&folder, &link).unwrap();
         assert_eq!(cause(&link, uid), "not a directory");
         assert!(prepare(&base.path().join("none/uvfs"), uid).is_err());
+    }
+
+    #[test]
+    fn a_socket_is_asked_only_if_it_is_its_owners() {
+        let base = tempfile::tempdir().unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        let (socket, link) = (base.path().join("socket"), base.path().join("link"));
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        symlink(&socket, &link).unwrap();
+        assert!(is_socket_of(&socket, uid) && !is_socket_of(&socket, uid + 1));
+        assert!(!is_socket_of(&link, uid) && !is_socket_of(base.path(), uid));
+        assert!(!is_socket_of(&base.path().join("none"), uid));
+    }
+
+    /// A folder in /tmp that somebody else had taken was passed over in silence: the refusal named the first
+    /// choice, which was merely missing.
+    #[test]
+    fn the_folder_that_was_taken_is_named() {
+        let missing = (Path::new("/run/user/7/uvfs"), io::ErrorKind::NotFound.into());
+        let taken = (Path::new("/tmp/uvfs-7"), io::Error::other("belongs to another user"));
+        let refused = unusable(&[missing, taken]).to_string();
+        assert!(refused.contains("/tmp/uvfs-7: belongs to another user"), "{refused}");
+        assert!(!refused.contains("/run/user/7/uvfs"), "{refused}");
+        let only = unusable(&[(Path::new("/run/uvfs"), io::ErrorKind::NotFound.into())]);
+        assert!(only.to_string().contains("/run/uvfs: "), "{only}");
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl Mark {
         let Some(path) = &self.path else {
             return format!("inode {} (marked by its attribute)", self.inode);
         };
-        let path = String::from_utf8_lossy(&path.0).replace(char::is_control, "?");
+        let path = String::from_utf8_lossy(&path.0).into_owned();
         match self.moved {
             false => path,
             true => format!("{path} (renamed since; inode {})", self.inode),
@@ -49,8 +49,8 @@ mod tests {
     #[test]
     fn a_place_says_what_is_known() {
         let mark = Mark { path: Some(Raw(b"/a\n".to_vec())), inode: 7, ..Mark::default() };
-        assert_eq!(mark.place(), "/a?");
-        assert_eq!(Mark { moved: true, ..mark.clone() }.place(), "/a? (renamed since; inode 7)");
+        assert_eq!(mark.place(), "/a\n");
+        assert_eq!(Mark { moved: true, ..mark.clone() }.place(), "/a\n (renamed since; inode 7)");
         assert_eq!(Mark { path: None, ..mark }.place(), "inode 7 (marked by its attribute)");
     }
 }

@@ -189,7 +189,15 @@ fn requests_in_a_mount_are_refused_by_path_cause_and_remedy() {
     check("link/none", &["a symbolic link"]);
     let dots = format!("3:{}/../x", place.mnt());
     check_refused(&["drop", &dots], 2, &["`..` in the path"]);
-    check_refused(&["drop", "3:below"], 2, &["relative path"]);
+    check_refused(&["drop", "3:no/such/directory"], 1, &["no/such/directory", "no such directory"]);
+    // Every other command took such paths.
+    let outcome = finish(
+        uvfs().args(["drop", "3:mnt/below"]).current_dir(place.mountpoint.with_file_name("")),
+    );
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.starts_with(&format!("3:{}/below\n", place.mnt())), "{outcome:?}");
+    let outcome = run(&["drop", "3", "--mount", place.mnt()]);
+    assert!(outcome.stdout.starts_with(&format!("3:{}\n", place.mnt())), "{outcome:?}");
     let outside = format!("2:{}", place.src());
     check_refused(&["drop", &outside], 1, &[&outside, "not a uvfs mount"]);
     let whole = format!("3:{}", place.mnt());
@@ -218,7 +226,10 @@ fn all_of_a_mount_is_cleaned_by_its_mountpoint() {
     }
     assert_eq!(fs::read(place.mountpoint.join("a/1")).unwrap(), vec![1; 4096]);
     let outcome = run(&["drop", "3", "--mount", place.mnt()]);
-    assert!(outcome.stdout.starts_with("3\n") && outcome.code == Some(0), "{outcome:?}");
+    assert!(
+        outcome.stdout.starts_with(&format!("3:{}\n", place.mnt())) && outcome.code == Some(0),
+        "{outcome:?}"
+    );
 }
 
 /// A bind mount; taken away when dropped.

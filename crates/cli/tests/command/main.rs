@@ -7,6 +7,7 @@ mod cleaning_mounts;
 mod common;
 mod contention;
 mod library_mounts;
+mod limits;
 mod locks;
 mod loss;
 mod mounting;

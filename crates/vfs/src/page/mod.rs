@@ -150,14 +150,32 @@ struct Counters {
     throttled: Counter,
 }
 
+/// Address space for frames: plenty, so that a budget can grow; and where little may be had, at least what is
+/// `needed`, and half of what there is, since others need some too.
+fn reserve(needed: u32) -> Result<(Arena, u32)> {
+    let plenty = needed.max(FRAMES_MIN as u32);
+    if let Ok(arena) = Arena::new(&lock_order::PAGE_WAITS, plenty) {
+        return Ok((arena, plenty));
+    }
+    let mut frames = plenty;
+    while frames / 2 > needed {
+        frames /= 2;
+        if Arena::new(&lock_order::PAGE_WAITS, frames).is_ok() {
+            break;
+        }
+    }
+    let frames = (frames / 2).max(needed);
+    Ok((Arena::new(&lock_order::PAGE_WAITS, frames)?, frames))
+}
+
 impl PageCache {
     /// For a budget of `limit_bytes`, which may change later.
     ///
     /// # Errors
     /// The address space cannot be had.
     pub(crate) fn new(limit_bytes: u64) -> Result<Self> {
-        let frames = (limit_bytes / PAGE).max(FRAMES_MIN).min(u64::from(u32::MAX) / 2) as u32;
-        let arena = Arena::new(&lock_order::PAGE_WAITS, frames)?;
+        let needed = (limit_bytes / PAGE).min(u64::from(u32::MAX) / 2) as u32;
+        let (arena, frames) = reserve(needed)?;
         let mut queues = Queues::new(frames);
         queues.set_capacity(usize::try_from(limit_bytes / PAGE).unwrap_or(usize::MAX));
         arena.expect(usize::try_from(limit_bytes / PAGE).unwrap_or(usize::MAX));
