@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &DropArguments) -> Result<ExitCode, Failure> {
     }
     let mut jobs = Vec::new();
     for request in requests {
-        jobs.push(Job::check(request, arguments.mount.as_deref(), offered)?);
+        jobs.push(Job::check(request, arguments.mount.as_deref(), offered, &jobs)?);
     }
     let interrupt = Interrupt::by_signals()?;
     let mut failures = Vec::new();
@@ -138,7 +138,13 @@ enum Job {
 }
 
 impl Job {
-    fn check(request: Request, mount: Option<&Path>, offered: Offered) -> Result<Self, Failure> {
+    /// `others` were checked before: of one mount's, one is enough, as its daemon has few places for clients.
+    fn check(
+        request: Request,
+        mount: Option<&Path>,
+        offered: Offered,
+        others: &[Self],
+    ) -> Result<Self, Failure> {
         let target = match (&request.directory, mount) {
             (None, None) => {
                 return Err(Failure::usage(format!(
@@ -155,7 +161,13 @@ impl Job {
             })?,
         };
         if let Some(target) = target {
-            target.check()?;
+            let is_same = |job: &Self| match job {
+                Job::Mounted { target: other, .. } => other.is_in_mount_of(&target),
+                Job::Host { .. } => false,
+            };
+            if !others.iter().any(is_same) {
+                target.check()?;
+            }
             return Ok(Job::Mounted { request, target });
         }
         let path = request.directory.as_deref().unwrap_or(Path::new("/"));

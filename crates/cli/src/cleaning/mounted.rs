@@ -113,6 +113,11 @@ impl Target {
         client::reach(&self.mount).map(drop)
     }
 
+    /// Whether both are asked of one daemon.
+    pub(super) fn is_in_mount_of(&self, other: &Self) -> bool {
+        self.mount == other.mount
+    }
+
     /// Where the mount is.
     pub(super) fn mountpoint(&self) -> &Path {
         &self.mount.mountpoint

@@ -304,7 +304,8 @@ fn others_are_answered_while_directories_are_cleaned() {
         fs::read(place.mountpoint.join("a/7")).expect("served meanwhile");
         asked += 1;
     }
-    assert_eq!(wait(&mut cleaning).code(), Some(0));
+    let outcome = outcome(cleaning);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
 /// Starts to clean a mount whose daemon has been stopped; returns when a signal would be caught.
