@@ -31,8 +31,16 @@ pub(crate) struct Flights {
 
 /// Where those who wait for one flight stand.
 struct Landing {
-    landed: Mutex<bool>,
+    landed: Mutex<Landed>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct Landed {
+    done: bool,
+    /// Threads that sleep until it is done: they are counted under the lock that they give up by sleeping.
+    #[cfg(test)]
+    sleepers: usize,
 }
 
 /// Leave to ask the store. Dropped when the answer is in the cache, or will not come.
@@ -56,7 +64,7 @@ impl Flights {
                 Some(landing) => landing.clone(),
                 None => {
                     let landing = Arc::new(Landing {
-                        landed: Mutex::new(&lock_order::FLIGHT, false),
+                        landed: Mutex::new(&lock_order::FLIGHT, Landed::default()),
                         changed: Condvar::default(),
                     });
                     shard.insert(key.clone(), landing.clone());
@@ -65,7 +73,11 @@ impl Flights {
             }
         };
         let mut landed = landing.landed.lock();
-        while !*landed {
+        while !landed.done {
+            #[cfg(test)]
+            {
+                landed.sleepers += 1;
+            }
             landing.changed.wait(&mut landed);
         }
         None
@@ -81,7 +93,7 @@ impl Flights {
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
         self.flights.shards.of(&self.key).lock().remove(&self.key);
-        *self.landing.landed.lock() = true;
+        self.landing.landed.lock().done = true;
         self.landing.changed.notify_all();
     }
 }
@@ -109,6 +121,34 @@ mod tests {
         });
         // Who came after the landing asks for himself.
         assert_eq!(asked.load(SeqCst) + waited.load(SeqCst), 4);
+        assert_eq!(flights.count(), 0);
+    }
+
+    /// Weakened code showed that nothing here had two sleepers for sure: waking one of them, or not waiting
+    /// at all, left everything green.
+    #[test]
+    fn all_who_sleep_are_woken_by_the_landing_and_nobody_before_it() {
+        let (flights, returned) = (Flights::new(), AtomicUsize::new(0));
+        let name = Name::new(b"a").unwrap();
+        let flight = flights.join(InodeId(1), name).unwrap();
+        std::thread::scope(|scope| {
+            let sleepers: Vec<_> = (0..3)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let asks = flights.join(InodeId(1), name).is_some();
+                        returned.fetch_add(1, SeqCst);
+                        asks
+                    })
+                })
+                .collect();
+            while flight.landing.landed.lock().sleepers < 3 && returned.load(SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            let early = returned.load(SeqCst);
+            drop(flight);
+            let asked = sleepers.into_iter().filter_map(|one| one.join().ok()).filter(|asks| *asks);
+            assert_eq!((early, asked.count()), (0, 0), "one asks, and the others wait for it");
+        });
         assert_eq!(flights.count(), 0);
     }
 
