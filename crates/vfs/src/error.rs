@@ -73,6 +73,8 @@ pub enum Error {
     Deadlock,
     /// Too many open files, here or below.
     TooManyFiles,
+    /// The caller has too many files open (EMFILE).
+    TooManyOwnFiles,
     /// Not enough memory within the budget.
     NoMemory,
     /// The handle is not open, or not for this.
@@ -141,6 +143,7 @@ impl Error {
             Error::WouldBlock => libc::EAGAIN,
             Error::Deadlock => libc::EDEADLK,
             Error::TooManyFiles => libc::ENFILE,
+            Error::TooManyOwnFiles => libc::EMFILE,
             Error::NoMemory => libc::ENOMEM,
             Error::BadHandle => libc::EBADF,
             Error::Interrupted => libc::EINTR,
@@ -206,6 +209,7 @@ impl Error {
             | Error::Interrupted
             | Error::Busy
             | Error::TooManyFiles
+            | Error::TooManyOwnFiles
             | Error::NoMemory => Retry::Later,
             _ => Retry::Never,
         }

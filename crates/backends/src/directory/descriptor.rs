@@ -27,6 +27,8 @@ pub(super) struct DescriptorSlot {
     recent: AtomicBool,
     /// How many levels below the root it was when last seen; 0 if that is not known.
     levels: AtomicU16,
+    /// The ring has an entry of it. Changed under the ring's lock.
+    enrolled: AtomicBool,
 }
 
 #[derive(Debug, Clone)]
@@ -44,6 +46,7 @@ impl Default for DescriptorSlot {
             state: Mutex::new(&HOST_DESCRIPTORS, State::Closed),
             recent: AtomicBool::new(false),
             levels: AtomicU16::new(0),
+            enrolled: AtomicBool::new(false),
         }
     }
 }
@@ -169,7 +172,13 @@ impl DescriptorCache {
     }
 
     fn enrol(&self, slot: &Arc<DescriptorSlot>) {
-        self.ring.lock().push_back(Arc::downgrade(slot));
+        let mut ring = self.ring.lock();
+        // A slot that was pinned, or closed, keeps its place: with one entry for each use the ring would
+        // be full of the busiest few. ORDERING: Relaxed; the ring's lock orders.
+        if !slot.enrolled.swap(true, Relaxed) {
+            ring.push_back(Arc::downgrade(slot));
+        }
+        drop(ring);
         self.evict_down_to(self.capacity);
     }
 
@@ -188,6 +197,9 @@ impl DescriptorCache {
                     ring.push_back(slot);
                     spared.push(open);
                 } else {
+                    // ORDERING: Relaxed; the ring's lock orders. A thread that stores a descriptor from
+                    // now on enrols the slot again, also if that descriptor is the one closed below.
+                    open.enrolled.store(false, Relaxed);
                     victims.push(open);
                 }
             }
@@ -231,6 +243,22 @@ mod tests {
         cache.unpin(&slot);
         let _more: Vec<_> = (0..5).map(|_| filled(&cache)).collect();
         assert!(slot.get().is_none());
+    }
+
+    /// Each pin and each close left an entry behind: a directory that was renamed often pushed the others
+    /// out, and was closed itself while it was in use.
+    #[test]
+    fn a_slot_has_one_place_however_often_it_is_pinned_or_closed() {
+        let cache = DescriptorCache::new(4);
+        let slots: Vec<_> = (0..4).map(|_| filled(&cache)).collect();
+        for _ in 0..100 {
+            slots[0].pin(Arc::new(descriptor()));
+            cache.unpin(&slots[0]);
+            slots[1].close();
+            cache.store(&slots[1], descriptor());
+        }
+        assert_eq!(cache.len(), 4);
+        assert!(slots.iter().all(|slot| slot.get().is_some()));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::descriptor::DescriptorCache;
 use super::identity::Identity;
 use super::node::{HostNode, OwnChange};
 use super::open::{OpenFiles, OpenHostFile};
+use super::shares::Shares;
 use super::table::{Forgotten, NodeTable};
 use super::watch::Watches;
 use super::xattr::XattrListing;
@@ -26,7 +27,7 @@ use uvfs_vfs::{Capabilities, Entry, Error, FileKind, InodeId, Result, Tenant, To
 /// it is first written, so times of birth tell nothing apart.
 const OVERLAYFS: u64 = 0x794c_7630;
 /// Descriptors kept at most, unless configured.
-const DESCRIPTORS_MAX: u64 = 4096;
+const DESCRIPTORS_MAX: usize = 4096;
 
 /// A served host directory.
 #[derive(Debug)]
@@ -39,6 +40,7 @@ pub(super) struct Host {
     pub(super) nodes: Arc<NodeTable>,
     pub(super) descriptors: DescriptorCache,
     pub(super) files: OpenFiles,
+    pub(super) shares: Arc<Shares>,
     pub(super) watches: OnceLock<Watches>,
     pub(super) counters: Counters,
     pub(super) lacks_openat2: AtomicBool,
@@ -72,7 +74,8 @@ impl Host {
         let stat = stat_of(&root)?;
         let births = rustix::fs::fstatfs(&root).map_err(host_error)?.f_type as u64 != OVERLAYFS;
         let (nodes, node) = NodeTable::new(&stat, births);
-        let capacity = config.descriptors_max.unwrap_or(raise_descriptor_limit());
+        let limit = raise_descriptor_limit();
+        let capacity = config.descriptors_max.unwrap_or(to_keep(limit));
         let mut host = Self {
             root_device: stat.key.device,
             proc_fds,
@@ -80,6 +83,7 @@ impl Host {
             nodes,
             descriptors: DescriptorCache::new(capacity),
             files: OpenFiles::default(),
+            shares: Shares::new(limit, capacity),
             watches: OnceLock::new(),
             counters: Counters::default(),
             lacks_openat2: AtomicBool::new(false),
@@ -231,8 +235,13 @@ fn open_proc_fds() -> Result<OwnedFd> {
         .map_err(|_| Error::Unsupported("serving a directory takes /proc to be mounted"))
 }
 
-/// Raises the soft limit to the hard one, and returns how many descriptors to keep by default: a
-/// quarter of what the process may open, since the files that users open count too.
+/// How many descriptors to keep by default: a quarter of what the process may open, since the files that
+/// users open count too.
+fn to_keep(limit: usize) -> usize {
+    (limit / 4).clamp(16, DESCRIPTORS_MAX)
+}
+
+/// Raises the soft limit to the hard one, and returns it.
 fn raise_descriptor_limit() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: maximum, maximum };
@@ -240,7 +249,7 @@ fn raise_descriptor_limit() -> usize {
         Ok(()) => maximum,
         Err(_) => current,
     };
-    (limit.unwrap_or(u64::MAX) / 4).clamp(16, DESCRIPTORS_MAX) as usize
+    limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
 }
 
 impl Default for DirectoryConfig {

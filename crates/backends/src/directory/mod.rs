@@ -52,6 +52,7 @@ mod names;
 mod node;
 mod open;
 mod reach;
+mod shares;
 mod table;
 #[cfg(test)]
 mod testing;

@@ -16,6 +16,7 @@ use super::convert::{host_error, open_flags, stat_of};
 use super::host::Host;
 use super::list::Stream;
 use super::node::HostNode;
+use super::shares::Share;
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use std::collections::HashMap;
@@ -36,6 +37,8 @@ pub(super) struct OpenHostFile {
     pub(super) mode: OpenMode,
     /// Where a listing of a directory stands; absent while one uses it.
     pub(super) stream: Mutex<Option<Stream>>,
+    /// What keeping it open counts as; given back after the descriptor.
+    _share: Option<Share>,
 }
 
 impl OpenHostFile {
@@ -43,7 +46,12 @@ impl OpenHostFile {
         let descriptor = Arc::new(descriptor);
         let is_directory = node.kind == FileKind::Directory;
         let stream = is_directory.then(|| Stream::new(descriptor.clone()));
-        Self { node, descriptor, mode, stream: Mutex::new(&HOST_FILES, stream) }
+        Self { node, descriptor, mode, stream: Mutex::new(&HOST_FILES, stream), _share: None }
+    }
+
+    /// To be kept open, which counts as `share`.
+    pub(super) fn kept(self, share: Share) -> Self {
+        Self { _share: Some(share), ..self }
     }
 }
 
@@ -122,8 +130,9 @@ impl Host {
         mode: OpenMode,
     ) -> Result<FileId> {
         let node = self.node(inode)?;
+        let share = self.shares.take(caller.uid)?;
         let descriptor = self.open_node_as(caller, &node, mode)?;
-        Ok(self.files.add(OpenHostFile::new(node, descriptor, mode)))
+        Ok(self.files.add(OpenHostFile::new(node, descriptor, mode).kept(share)))
     }
 
     pub(super) fn close_file(&self, file: FileRef) {

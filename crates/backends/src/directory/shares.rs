@@ -1,0 +1,170 @@
+//! How many descriptors open files may take: of one user, and of all together.
+//!
+//! # Boundary
+//! Counts. Descriptors that are kept to reach objects: [`super::descriptor`].
+//!
+//! # Concurrency
+//! One lock, taken by an open and by the close that ends it, and held for a few instructions.
+//!
+//! # Why
+//! Every open file takes a descriptor of this process, whose limit all users share. One program that
+//! held 20,000 files open left none for a `cat` of another user, nor for a `touch`. So open files leave a
+//! reserve to requests that need a descriptor for a moment, and one user's leave a quarter to others'.
+//! A user meets EMFILE, as at a limit of the user's own; ENFILE says that all together have too many.
+//! Weakness: with a low limit of the process this is lower than the limit of the user's own program.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use uvfs_concurrent::lock::Mutex;
+use uvfs_vfs::lock_order::HOST_FILES;
+use uvfs_vfs::{Error, Result};
+
+/// Descriptors that a limit leaves to requests of a moment, at least, if it is not tiny.
+const RESERVE_MIN: usize = 32;
+/// And at most.
+const RESERVE_MAX: usize = 2048;
+
+/// The counts of one source.
+#[derive(Debug)]
+pub(super) struct Shares {
+    state: Mutex<State>,
+    /// Of all users.
+    total_max: usize,
+    /// Of one.
+    user_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    total: usize,
+    users: HashMap<u32, usize>,
+}
+
+/// The right to keep one open file; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Share {
+    shares: Arc<Shares>,
+    uid: u32,
+}
+
+impl Shares {
+    /// For a process that may have `limit` descriptors, of which `kept` are for reaching objects.
+    pub(super) fn new(limit: usize, kept: usize) -> Arc<Self> {
+        let reserve = (limit / 8).clamp(RESERVE_MIN, RESERVE_MAX).min(limit / 4);
+        let total_max = limit.saturating_sub(kept.min(limit / 4) + reserve).max(2);
+        let user_max = (total_max - total_max / 4).max(1);
+        let state = Mutex::new(&HOST_FILES, State::default());
+        Arc::new(Self { state, total_max, user_max })
+    }
+
+    /// One open file more of user `uid`. Taken before the file is opened, or even made.
+    pub(super) fn take(self: &Arc<Self>, uid: u32) -> Result<Share> {
+        let mut state = self.state.lock();
+        if state.total >= self.total_max {
+            return Err(Error::TooManyFiles);
+        }
+        let held = state.users.entry(uid).or_default();
+        if *held >= self.user_max {
+            return Err(Error::TooManyOwnFiles);
+        }
+        *held += 1;
+        state.total += 1;
+        drop(state);
+        Ok(Share { shares: self.clone(), uid })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut state = self.shares.state.lock();
+        state.total -= 1;
+        let left = state.users.get_mut(&self.uid).map(|held| {
+            *held -= 1;
+            *held
+        });
+        if left == Some(0) {
+            state.users.remove(&self.uid);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::testing::Scratch;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use uvfs_vfs::{Backend, Caller, FileRef, InodeId, Name, NewKind, NewNode, OpenMode};
+
+    #[test]
+    fn a_user_has_a_part_and_all_together_leave_a_reserve() {
+        let shares = Shares::new(400, 100);
+        let mut held: Vec<Share> = (0..188).map(|_| shares.take(1).unwrap()).collect();
+        assert!(matches!(shares.take(1), Err(Error::TooManyOwnFiles)));
+        held.extend((0..62).map(|_| shares.take(2).unwrap()));
+        assert!(matches!(shares.take(2), Err(Error::TooManyFiles)));
+        drop(held.remove(0));
+        held.push(shares.take(1).unwrap());
+        drop(held);
+        let state = shares.state.lock();
+        assert_eq!((state.total, state.users.len()), (0, 0));
+    }
+
+    /// The body of the next test, in a process of its own: its limit holds for all threads.
+    fn with_two_hundred_descriptors_in_all() {
+        use rustix::process::{Resource, Rlimit, setrlimit};
+        let limit = Rlimit { current: Some(200), maximum: Some(200) };
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let scratch = Scratch::new();
+        fs::set_permissions(scratch.path(""), fs::Permissions::from_mode(0o777)).unwrap();
+        let [one, other] = [1234, 2345].map(|uid| Caller::new(uid, uid, &[]));
+        let new = NewNode { kind: NewKind::Regular, mode: 0o666, umask: 0 };
+        let create = |caller: &Caller, name: &str| {
+            let (backend, name) = (&scratch.backend, Name::new(name.as_bytes()).unwrap());
+            backend.create_and_open(caller, InodeId::ROOT, name, &new, OpenMode::READ_WRITE)
+        };
+        let mut open = Vec::new();
+        let refused = loop {
+            match create(&one, &format!("f{}", open.len())) {
+                Ok((entry, file)) => open.push(FileRef { inode: entry.inode, file }),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(refused, Error::TooManyOwnFiles) && open.len() > 50, "{}", open.len());
+        let refused = format!("f{}", open.len());
+        assert!(!scratch.path(&refused).exists(), "what cannot be opened is not made");
+        // Somebody else goes on: opens, makes, lists, asks.
+        let (entry, file) = create(&other, "theirs").unwrap();
+        let theirs = FileRef { inode: entry.inode, file };
+        assert_eq!(scratch.backend.write(&other, theirs, 0, b"x").unwrap(), 1);
+        assert!(scratch.lookup(InodeId::ROOT, "f0").is_ok());
+        scratch.backend.close(theirs);
+        scratch.backend.close(open.remove(0));
+        assert!(create(&one, "again").is_ok(), "a close makes room");
+        println!("others went on");
+    }
+
+    /// LTP's creat05 and open04 hold 20,000 files open; meanwhile nobody else could open one.
+    #[test]
+    fn one_user_who_opens_all_there_is_leaves_some_to_others() {
+        if !crate::directory::testing::is_root() {
+            return;
+        }
+        const INNER: &str = "UVFS_TEST_IN_ITS_OWN_PROCESS";
+        if std::env::var_os(INNER).is_some() {
+            return with_two_hundred_descriptors_in_all();
+        }
+        let name = concat!(
+            "directory::shares::tests::",
+            "one_user_who_opens_all_there_is_leaves_some_to_others"
+        );
+        let outcome = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(INNER, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&outcome.stderr).into_owned();
+        assert!(said.contains("others went on"), "{said}{errors}");
+    }
+}
