@@ -19,7 +19,7 @@
 mod lanes;
 
 pub(crate) use lanes::LANE_WORKERS;
-use lanes::{CLOSING, Lanes};
+use lanes::{CLOSING, Lanes, PAGES};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::gate::{Gate, Pass};
@@ -83,8 +83,19 @@ impl Work {
 
     /// As [`Work::submit`], of a job that closes a file: it keeps next to nothing and is never refused.
     pub(crate) fn submit_closing(&self, job: Job) {
+        self.submit_always(CLOSING, 0, job);
+    }
+
+    /// As [`Work::submit`], of a job that writes pages of a mapping, which keep `bytes`. It is never
+    /// refused: nobody would write them again. The kernel bounds how many are under way
+    /// (`max_background`).
+    pub(crate) fn submit_pages(&self, bytes: usize, job: Job) {
+        self.submit_always(PAGES, bytes, job);
+    }
+
+    fn submit_always(&self, lane: u32, bytes: usize, job: Job) {
         let mut state = self.shared.state.lock();
-        state.lanes.push_always(CLOSING, 0, job, Instant::now());
+        state.lanes.push_always(lane, bytes, job, Instant::now());
         self.see_to(state);
     }
 

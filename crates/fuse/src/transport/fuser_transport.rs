@@ -417,7 +417,8 @@ impl fuser::Filesystem for Adapter {
             return self.write_control(request, file, offset, data, flags, reply);
         }
         let mut caller = self.caller(request);
-        if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+        let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        if mapped {
             // Pages of a mapping, written by the kernel on nobody's behalf.
             caller.uid = 0;
         }
@@ -438,11 +439,16 @@ impl fuser::Filesystem for Adapter {
             return shared.guarded(write);
         }
         let (data, server, uid) = (data.to_vec(), shared.server.clone(), request.uid());
-        self.hand_over(uid, data.len(), move |shared| {
+        let bytes = data.len();
+        let job = move |shared: uvfs_vfs::Result<&Shared>| {
             let write =
                 |shared: &Shared| shared.server.write(&caller, node.0, file.0, offset, &data);
             answer(&server, range, reply, shared.and_then(write));
-        });
+        };
+        match mapped {
+            true => self.hand_over_pages(bytes, job),
+            false => self.hand_over(uid, bytes, job),
+        }
     }
 
     fn flush(

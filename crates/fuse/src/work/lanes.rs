@@ -38,6 +38,9 @@ pub(super) const JOB_BYTES: usize = 4 << 10;
 /// The lane of what closes files. Such requests name whoever ran when the last descriptor went, which may be
 /// nobody in particular; no user has this number.
 pub(super) const CLOSING: u32 = u32::MAX;
+/// The lane of pages that the kernel writes on nobody's behalf: what a program stored in a mapping. Nor has
+/// any user this number: user ids end at 2^32 - 2, and the kernel gives that one to nobody's.
+pub(super) const PAGES: u32 = u32::MAX - 1;
 
 /// The lanes of all users that have requests.
 pub(super) struct Lanes<J> {
@@ -196,5 +199,21 @@ mod tests {
         assert_eq!(lanes.push(2, 0, 2, late), Ok(()), "another user is not concerned");
         lanes.done(1, late);
         assert_eq!(lanes.push(1, 1 << 20, 1, late), Ok(()), "it moves again");
+    }
+
+    /// Pages of a mapping went through the lane of root, whose stuck requests had them refused: what a
+    /// program had stored was gone, without an error to anybody.
+    #[test]
+    fn pages_of_mappings_are_taken_by_a_lane_that_is_stuck() {
+        let (mut lanes, start_of_it) = (Lanes::new(), Instant::now());
+        start(&mut lanes, 0, LANE_WORKERS, start_of_it);
+        (0..20).for_each(|_| lanes.push(0, 1 << 20, 0, start_of_it).unwrap());
+        let late = start_of_it + STUCK_AFTER;
+        assert_eq!(lanes.push(0, 0, 0, late), Err(0));
+        for _ in 0..LANE_WORKERS {
+            lanes.push_always(PAGES, 1 << 20, PAGES, late);
+            assert_eq!(lanes.take(), Some((PAGES, PAGES)), "beside root's");
+        }
+        (0..64).for_each(|_| lanes.push_always(PAGES, 1 << 20, PAGES, late + STUCK_AFTER));
     }
 }

@@ -8,7 +8,7 @@ use super::super::backing::{Backings, without_set_id_privilege};
 use super::super::convert::errno;
 use super::super::reply::{Refusable, with_buffer};
 use crate::server::Server;
-use crate::work::Work;
+use crate::work::{Job, Work};
 use fuser::{BackingId, FileHandle, INodeNo, ReplyData, ReplyEmpty, Request};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -170,10 +170,26 @@ impl Adapter {
         bytes: usize,
         job: impl FnOnce(Result<&Shared>) + Send + 'static,
     ) {
+        let job = self.job(job);
+        self.shared.work.submit(uid, bytes, job);
+    }
+
+    /// As [`Self::hand_over`], of pages of a mapping: what a refused write would lose is lost for good,
+    /// and who stored it has no call to tell.
+    pub(super) fn hand_over_pages(
+        &self,
+        bytes: usize,
+        job: impl FnOnce(Result<&Shared>) + Send + 'static,
+    ) {
+        let job = self.job(job);
+        self.shared.work.submit_pages(bytes, job);
+    }
+
+    fn job(&self, job: impl FnOnce(Result<&Shared>) + Send + 'static) -> Job {
         let shared = self.shared.clone();
         let counters = &self.shared.server.counters;
         counters.pooled.hit();
-        let job = move |runs: bool| {
+        Box::new(move |runs: bool| {
             shared.guarded(|shared| match runs {
                 true => job(Ok(shared)),
                 false => {
@@ -181,8 +197,7 @@ impl Adapter {
                     job(Err(Error::WouldBlock));
                 }
             });
-        };
-        self.shared.work.submit(uid, bytes, Box::new(job));
+        })
     }
 }
 
