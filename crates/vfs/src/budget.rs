@@ -125,10 +125,11 @@ impl Budget {
         self.overhead_bytes.store(overhead_bytes, Relaxed);
     }
 
-    /// Metadata gave memory back to the system, and has so much now.
+    /// Metadata gave memory back to the system, and has so much now, with what lies unused between. Counted
+    /// is what it used at most, where that is less: giving back takes nothing from pages.
     pub(crate) fn gave_back(&self, metadata_bytes: u64) {
         // ORDERING: Relaxed; a size that may lag.
-        self.metadata_peak_bytes.store(metadata_bytes, Relaxed);
+        self.metadata_peak_bytes.fetch_min(metadata_bytes, Relaxed);
     }
 
     /// The most that metadata ever had, as far as anybody has noticed: so much memory it still has.
@@ -249,6 +250,8 @@ mod tests {
         }
         budget.gave_back(8 * MIB);
         assert_eq!(budget.pages_allowed(8 * MIB, 0), 56 * MIB, "and gives it back");
+        budget.gave_back(20 * MIB);
+        assert_eq!(budget.pages_allowed(8 * MIB, 0), 56 * MIB, "which takes nothing from pages");
     }
 
     /// Whatever both want, and whatever names had before: together they are within the room.

@@ -28,6 +28,7 @@ use crate::names::Taken;
 use crate::page::FILE_BYTES;
 use crate::statistics::BudgetStatistics;
 use crate::vfs::{Core, Vfs};
+use std::time::Duration;
 use uvfs_concurrent::object::Ref;
 use uvfs_concurrent::{allocator, epoch, pool};
 
@@ -50,6 +51,9 @@ const KEPT_TURNS: usize = 4;
 const TENANTS_SHARE: u64 = 4;
 /// Garbage is freed when it exceeds this share of the room.
 const GARBAGE_SHARE: u64 = 128;
+/// How often, and how many times in vain, who shares the budget is looked at when the limit is lowered.
+const LOOK_AT_TENANTS: Duration = Duration::from_millis(2);
+const LOOKS_AT_TENANTS: usize = 50;
 /// Steps after something went out of use.
 pub(crate) const STEPS_AFTER_RELEASE: usize = 2;
 /// Buckets of the name table in one step.
@@ -75,6 +79,7 @@ impl Vfs {
         self.core.budget.set_limit(bytes)?;
         self.core.pages.expect(bytes);
         self.core.shrink();
+        self.core.shrink_tenants();
         self.core.give_back();
         Ok(())
     }
@@ -228,6 +233,21 @@ impl Core {
             held = now;
             self.reclaim(None, turns + usize::try_from(self.inodes.orphans()).unwrap_or(0));
         }
+    }
+
+    /// Asks who shares the budget to hold less until everything is within it, or nothing has gone for a
+    /// while: they let go on threads of their own, and what they hold keeps inodes from going.
+    fn shrink_tenants(&self) {
+        let (mut held, mut looks) = (usize::MAX, 0);
+        while self.is_over() && self.tenants.held_bytes() > 0 && looks < LOOKS_AT_TENANTS {
+            self.tenants.shrink(self.excess());
+            std::thread::sleep(LOOK_AT_TENANTS);
+            self.shrink_metadata();
+            let now = self.metadata_bytes();
+            looks = if now < held { 0 } else { looks + 1 };
+            held = held.min(now);
+        }
+        self.trim_pages();
     }
 
     /// See [`Vfs::give_back`].

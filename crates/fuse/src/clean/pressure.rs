@@ -96,6 +96,10 @@ impl Pressure {
 
     /// Asks the kernel until the budget holds, or everything was asked for in vain. Whether it helped.
     fn relieve(&self, bridge: &Bridge) -> bool {
+        if let Err(error) = self.shrink_missing(bridge) {
+            bridge.counters.notices_failed.hit();
+            log::debug!("the kernel was told to ask again, and refused: {error}");
+        }
         let nodes = &self.server.nodes;
         let (held, _) = nodes.totals();
         let (mut asked, mut gone) = (0, 0);
@@ -130,6 +134,21 @@ impl Pressure {
             }
         }
         true
+    }
+
+    /// Has the kernel ask again about the names for which there is no room any more: the budget was lowered.
+    fn shrink_missing(&self, bridge: &Bridge) -> io::Result<()> {
+        self.server.size_missing();
+        loop {
+            let names = self.server.nodes.missing.too_many(BATCH);
+            if names.is_empty() || self.state.lock().ended {
+                return Ok(());
+            }
+            for (parent, name) in &names {
+                gone_is_fine(bridge.kernel.ask_again(*parent, &name.name))?;
+                self.server.nodes.missing.told(*parent, name);
+            }
+        }
     }
 
     /// False when there is nothing to wait for any more.

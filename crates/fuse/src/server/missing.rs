@@ -170,6 +170,25 @@ impl Missing {
         });
     }
 
+    /// Up to `count` names, the oldest, that there is no room for any more, with their directories. They
+    /// stay until the kernel [was told](Self::told).
+    pub(crate) fn too_many(&self, count: usize) -> Vec<(u64, MissingName)> {
+        let bytes_max = self.shard_bytes();
+        let mut some = Vec::new();
+        for shard in self.shards.iter() {
+            let shard = shard.lock();
+            let mut bytes = shard.bytes;
+            for (&stamp, (parent, name)) in &shard.order {
+                if bytes <= bytes_max || some.len() == count {
+                    break;
+                }
+                bytes -= bytes_of(name);
+                some.push((*parent, MissingName { name: name.clone(), stamp }));
+            }
+        }
+        some
+    }
+
     /// The kernel has forgotten `parent`, and with it what it believed of names in it.
     pub(crate) fn forget(&self, parent: u64) {
         self.with(parent, |shard| {
@@ -236,6 +255,31 @@ mod tests {
             names.iter().map(|one| String::from_utf8_lossy(&one.name).into_owned()).collect();
         names.sort();
         names
+    }
+
+    /// A lowered budget left the record as it was until more names came, and was broken by it on return.
+    #[test]
+    fn names_for_which_there_is_no_room_any_more_are_listed_oldest_first() {
+        let missing = Missing::with_room(1, 100);
+        for at in 0..100 {
+            assert!(missing.record(2, format!("{at:0>90}").as_bytes(), never));
+        }
+        assert!(missing.too_many(1000).is_empty(), "there is room");
+        missing.set_room(40 * bytes_of(&[0; 90]));
+        let mut told = 0;
+        loop {
+            let names = missing.too_many(7);
+            if names.is_empty() {
+                break;
+            }
+            assert!(names.len() <= 7);
+            for (parent, name) in &names {
+                assert_eq!(*name.name, *format!("{told:0>90}").as_bytes(), "the oldest first");
+                missing.told(*parent, name);
+                told += 1;
+            }
+        }
+        assert_eq!((told, missing.count(), missing.bytes()), (60, 40, 40 * bytes_of(&[0; 90])));
     }
 
     #[test]

@@ -540,12 +540,17 @@ impl Server {
             Lookup::Found(found) => self.found_out(found),
             Lookup::Missing(Duration::ZERO) => EntryOut::Missing(Duration::ZERO),
             Lookup::Missing(valid) => {
-                self.nodes.missing.set_room(self.vfs.room_bytes() / MISSING_SHARE);
+                self.size_missing();
                 let ask_again = |parent, name: &[u8]| self.notices.ask_again(parent, name);
                 let recorded = self.nodes.missing.record(parent, name, ask_again);
                 EntryOut::Missing(if recorded { valid } else { Duration::ZERO })
             }
         }
+    }
+
+    /// Names that are missing have a share of the room there is now.
+    pub(crate) fn size_missing(&self) {
+        self.nodes.missing.set_room(self.vfs.room_bytes() / MISSING_SHARE);
     }
 
     /// The open file behind `handle`, or the object itself for stores that do not track opens.
