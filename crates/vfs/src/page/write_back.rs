@@ -439,7 +439,11 @@ impl PageCache {
             return false;
         }
         local.queued = false;
-        files.retain(|queued| !Arc::ptr_eq(queued, file));
+        // It is in the queue once, and was put to its end a moment ago: all files would be looked at for
+        // each that is done, under the lock that writers queue theirs with.
+        if let Some(at) = files.iter().rposition(|queued| Arc::ptr_eq(queued, file)) {
+            files.remove(at);
+        }
         true
     }
 }
