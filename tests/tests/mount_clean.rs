@@ -291,9 +291,16 @@ fn missing_names_keep_no_directory_of_a_store_that_never_changes() {
     assert_eq!((mounted.asked(missing).0, mounted.asked(missing).0), (102, 0));
     let report = mounted.clean("tree", Clean::Names);
     assert_eq!((report.kernel.missing, report.kernel.held), (100, 1));
-    assert_eq!(report.kernel.let_go, directories(&report, 1));
-    let statistics = mounted.mount.statistics();
-    assert_eq!((statistics.missing, statistics.nodes), (0, 2 - directories(&report, 2)));
+    // A kernel that has no processor for a while lets go after the report: seen in 1 of 6 runs beside
+    // a load of 12.
+    assert!(report.kernel.let_go <= directories(&report, 1));
+    let expected = (0, 2 - directories(&report, 2));
+    let now = || (mounted.mount.statistics().missing, mounted.mount.statistics().nodes);
+    let limit = Instant::now() + Duration::from_secs(20);
+    while now() != expected && Instant::now() < limit {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(now(), expected);
     assert_eq!(mounted.asked(missing).0, 100 + directories(&report, 2));
     mounted.end();
 }
