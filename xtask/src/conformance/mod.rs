@@ -243,7 +243,7 @@ fn targets(options: &Options) -> Result<Vec<Target>, String> {
     }
     let binary = match &options.binary {
         Some(binary) => fs::canonicalize(binary).map_err(|error| shown(binary, &error))?,
-        None => built()?,
+        None => built(options.quick)?,
     };
     let backends: &[&'static str] = match options.backend {
         Backend::Memory => &["memory"],
@@ -254,9 +254,16 @@ fn targets(options: &Options) -> Result<Vec<Target>, String> {
     Ok(backends.iter().map(mounted).collect())
 }
 
-fn built() -> Result<PathBuf, String> {
-    steps::step(steps::cargo().args(["build", "--release", "-p", "uvfs", "--bin", "uvfs"]))?;
-    Ok(steps::target().join("release/uvfs"))
+/// A short run takes the build that the tests have made already: a release build takes longer than the
+/// suites.
+fn built(quick: bool) -> Result<PathBuf, String> {
+    let mut build = steps::cargo();
+    build.args(["build", "-p", "uvfs", "--bin", "uvfs"]);
+    if !quick {
+        build.arg("--release");
+    }
+    steps::step(&mut build)?;
+    Ok(steps::target().join(if quick { "debug/uvfs" } else { "release/uvfs" }))
 }
 
 type Suite = (&'static str, u64, u64);
