@@ -49,7 +49,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use uvfs_backends::directory::{DirectoryBackend, DirectoryConfig};
 use uvfs_backends::memory::{AccessTimes, MemoryBackend, MemoryConfig};
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
@@ -226,10 +226,19 @@ impl Live {
         self.vfs.statistics().pages.dirty_bytes
     }
 
-    /// Takes the mount out of the tree.
+    /// Takes the mount out of the tree. A user who is gone in a moment is waited for: a child between fork
+    /// and exec has the open files of its parent.
     fn end(&self, lazy: bool) -> Result<(), Stays> {
         let how = if lazy { Unmount::Lazy } else { Unmount::Idle };
-        match self.mount.unmount(how) {
+        let mut outcome = self.mount.unmount(how);
+        for pause_ms in [5, 10, 20, 40, 80] {
+            if !outcome.as_ref().is_err_and(is_busy) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(pause_ms));
+            outcome = self.mount.unmount(how);
+        }
+        match outcome {
             // It ended by itself meanwhile: what was asked for is so.
             Err(_) if self.mount.ended() => Ok(()),
             Err(error) => Err(Stays { cause: crate::cause(&error), busy: is_busy(&error) }),
