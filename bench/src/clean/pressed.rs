@@ -171,11 +171,7 @@ impl<'a> Mounted<'a> {
 
     /// LOOKUP requests so far.
     pub(super) fn lookups(&self) -> io::Result<u64> {
-        let requests = &self.statistics()?["frontend"]["requests"];
-        let of = |row: &serde_json::Value| {
-            (row["request"] == "lookup").then(|| row["count"].as_u64()).flatten()
-        };
-        Ok(requests.as_array().and_then(|rows| rows.iter().find_map(of)).unwrap_or(0))
+        Ok(self.statistics()?["frontend"]["requests"]["lookup"].as_u64().unwrap_or(0))
     }
 
     fn statistics(&self) -> io::Result<serde_json::Value> {

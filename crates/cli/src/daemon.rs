@@ -14,13 +14,15 @@
 //! and a panic's words, reach the user unaltered; then [`crate::logger`] has another place for them. Weakness: a second start costs some milliseconds.
 
 use crate::Failure;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 
 /// The hidden flag of the started process; declared in [`crate::flags`].
 const FLAG: &str = "--in-background";
+/// Reads nothing and keeps nothing.
+const NULL_DEVICE: &str = "/dev/null";
 
 /// Starts the daemon with this process's arguments and waits until it is ready or has failed.
 ///
@@ -31,13 +33,14 @@ pub(crate) fn start() -> Result<ExitCode, Failure> {
     let failed = |what: &str, error: io::Error| {
         Failure::refused(format!("{what}: {}; serve in the foreground", crate::cause(&error)))
     };
+    let null = null_device()?;
     let program = std::env::current_exe().map_err(|error| failed("this program", error))?;
     let mut child = Command::new(program)
         // The first argument is the subcommand, which takes the flag.
         .args(std::env::args_os().skip(1).take(1))
         .arg(FLAG)
         .args(std::env::args_os().skip(2))
-        .stdin(Stdio::null())
+        .stdin(null)
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| failed("the daemon", error))?;
@@ -48,6 +51,19 @@ pub(crate) fn start() -> Result<ExitCode, Failure> {
         }
         None => child.wait().map_err(|error| failed("the daemon", error)).and_then(unready),
     }
+}
+
+/// Where the streams of a daemon lead. A start of a program that cannot open it says "No such file or
+/// directory" and not of which.
+fn null_device() -> Result<File, Failure> {
+    let device = OpenOptions::new().read(true).write(true).open(NULL_DEVICE);
+    device.map_err(|error| {
+        Failure::refused(format!(
+            "{NULL_DEVICE}: {}; a daemon needs it: `mknod -m 666 {NULL_DEVICE} c 1 3` makes it, or \
+             serve in the foreground",
+            crate::cause(&error)
+        ))
+    })
 }
 
 /// What the daemon wrote before it closed the pipe: its line, or nothing.
@@ -96,7 +112,8 @@ pub(crate) fn report_ready(line: &str) -> io::Result<()> {
     writeln!(out, "{line}")?;
     out.flush()?;
     std::env::set_current_dir("/")?;
-    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    // The parent opened the null device for our standard input, before anything was mounted.
+    let null = io::stdin();
     rustix::stdio::dup2_stderr(&null)?;
     // Last: this closes the pipe, and the parent takes its end as the sign that all is done.
     rustix::stdio::dup2_stdout(&null)?;

@@ -6,6 +6,7 @@
 
 use crate::cleaning::flags::{CachedArguments, DropArguments, PolicyArguments};
 use crate::contention::flags::ContentionArguments;
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,36 +16,60 @@ use uvfs_vfs::PagePolicy;
 const EXIT_STATUS: &str = "\
 Exit status:
   0  done
-  1  refused or failed; one line on standard error says what, why and what helps
+  1  refused or failed; standard error says what, why and what helps
   2  the command line makes no sense";
 
 const EXAMPLES: &str = "\
 Examples:
-  uvfs mount memory: /mnt/ram --size 2G        a file system in RAM
-  uvfs mount /srv/data /mnt/data               a directory, until Ctrl-C
-  uvfs mount dir:/srv/data /mnt/data --daemon  the same in the background
+  uvfs mount memory: /mnt/ram --size 2G    a file system in RAM
+  uvfs mount /srv/data /mnt/data           a directory, until Ctrl-C
+  uvfs mount dir:/srv/data /mnt/data --daemon
+                                           the same in the background
   uvfs mount /srv/data /mnt/data --page-cache write-back --cache-size 2G
-                                               writes return at once, and go to the disk in large runs
-  uvfs mount ./memory: /mnt/odd                a directory that is called `memory:`
-  uvfs stat                                    what is mounted
-  uvfs stat /mnt/data --json                   caches and counters, for programs
-  uvfs stat /mnt/data --locks --interval 5     who waits for which lock, during 5 s
-  uvfs set /mnt/data cache-size=1G             gives a mount more memory, or less, while it is used
-  uvfs cached /srv/data                        what of its files is in memory, by directory
-  uvfs drop 1:/srv/data                        takes their pages out of memory
-  uvfs drop 3:/mnt/data/photos                 pages, names and inodes of one directory of a mount
-  uvfs policy keep /mnt/data/photos            its caches go last; `once`: they go first
-  uvfs unmount /mnt/data                       ends a mount, also one whose daemon died
-  uvfs contention cargo run --release          which fields of a program its threads fight over";
+                                           writes return at once, and go to the
+                                           disk in large runs
+  uvfs mount ./memory: /mnt/odd            a directory called `memory:`
+  uvfs stat                                what is mounted
+  uvfs stat /mnt/data                      memory, hits, what waits, what failed
+  uvfs stat /mnt/data --json               every counter, for programs
+  uvfs stat /mnt/data --locks --interval 5
+                                           who waits for which lock, during 5 s
+  uvfs set /mnt/data cache-size=1G         gives it more memory, or less
+  uvfs cached /srv/data                    what of its files is in memory
+  uvfs drop 1:/srv/data                    takes their pages out of memory
+  uvfs drop 3:/mnt/data/photos             pages, names and inodes of one
+                                           directory of a mount
+  uvfs policy keep /mnt/data/photos        its caches go last; `once`: first
+  uvfs unmount /mnt/data                   ends a mount, also a dead one
+  uvfs contention cargo run --release      which fields of a program its
+                                           threads fight over";
 
 const SET_KEYS: &str = "\
 Keys:
-  cache-size  memory of the whole process, as for `uvfs mount`: 512M, 2G, or a share such as 25%.
-              What is too much goes at once, but for what is in use
+  cache-size  memory of the whole process, as for `uvfs mount`: 512M, 2G, or a
+              share such as 25%. What is too much goes at once, but for what is
+              in use
 
 Examples:
-  uvfs set /mnt/data cache-size=1G             more, or less
-  uvfs set /mnt/data cache-size=10%            a tenth of the machine's or the container's memory";
+  uvfs set /mnt/data cache-size=1G         more, or less
+  uvfs set /mnt/data cache-size=10%        a tenth of the machine's or the
+                                           container's memory";
+
+/// Reads the command line; ends the program with help, or with what is wrong.
+pub(crate) fn read<P: Parser>(words: Vec<OsString>) -> P {
+    P::try_parse_from(words).unwrap_or_else(|error| without_wrong_tips(error).exit())
+}
+
+/// `error` without the advice to write what is unknown behind `--`: no argument of ours is meant by that.
+fn without_wrong_tips(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
+        tips.retain(|tip| !tip.to_string().starts_with("to pass "));
+        if !tips.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        }
+    }
+    error
+}
 
 /// Mounts RAM or a host directory through uvfs, a file system layer in user space.
 #[derive(Debug, Parser)]
@@ -186,7 +211,10 @@ pub(crate) struct MountArguments {
 pub(crate) struct StatArguments {
     /// The mount to show; without it, all are listed
     pub(crate) mountpoint: Option<PathBuf>,
-    /// One JSON object per mount and line
+    /// Every counter, not only what a person needs first
+    #[arg(long, requires = "mountpoint", conflicts_with_all = ["json", "meter"])]
+    pub(crate) all: bool,
+    /// One JSON object per mount and line, with every counter; docs/stat.md has its fields
     #[arg(long)]
     pub(crate) json: bool,
     /// Show locks instead of caches: how often each kind is taken, how long it is held and waited for
@@ -314,9 +342,69 @@ mod tests {
         for good in [&["/m", "--locks"][..], &["/m", "--lockmeter", "--json", "--interval", "2"]] {
             assert!(read(good).is_ok(), "{good:?}");
         }
-        for bad in [&["--locks"][..], &["/m", "--interval", "2"], &["/m", "--locks", "--lockmeter"]]
-        {
+        for bad in [
+            &["--locks"][..],
+            &["/m", "--interval", "2"],
+            &["/m", "--locks", "--lockmeter"],
+            &["/m", "--all", "--json"],
+            &["/m", "--all", "--locks"],
+            &["--all"],
+        ] {
             assert!(read(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    /// `uvfs mount --bogus` was answered with "to pass '--bogus' as a value, use '-- --bogus'".
+    #[test]
+    fn tips_lead_somewhere() {
+        for line in [
+            &["uvfs", "mount", "--bogus"][..],
+            &["uvfs", "stat", "/m", "--frob"],
+            &["uvfs", "--frob"],
+            &["uvfs", "unmount", "/a", "--lazyy", "--frob"],
+        ] {
+            let error = Arguments::try_parse_from(line).unwrap_err();
+            let text = without_wrong_tips(error).render().to_string();
+            assert!(!text.contains("-- --") && !text.contains("as a value"), "{text}");
+            assert!(text.contains("unexpected argument") && text.contains("--help"), "{text}");
+        }
+        // What is nearly right is still told.
+        let error = Arguments::try_parse_from(["uvfs", "unmount", "/a", "--lazi"]).unwrap_err();
+        assert!(without_wrong_tips(error).render().to_string().contains("--lazy"));
+    }
+
+    /// All commands, with the words that lead to them.
+    fn commands() -> Vec<clap::Command> {
+        let whole = Arguments::command();
+        let shown = whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+        std::iter::once(whole.clone()).chain(shown).collect()
+    }
+
+    /// Texts that were broken by hand at 110 columns were broken again at the terminal's: long, short, long, short.
+    #[test]
+    fn help_is_wrapped_once() {
+        for command in commands() {
+            let text = command.get_after_help().expect("more help").to_string();
+            let is_prose =
+                |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with(':');
+            for (line, next) in text.lines().zip(text.lines().skip(1).chain([""])) {
+                let place = format!("{}: {line}", command.get_name());
+                let fits = line.chars().count() <= 80;
+                assert!(is_prose(line) || fits, "the terminal breaks it anywhere: {place}");
+                assert!(!(is_prose(line) && is_prose(next)), "broken by hand: {place}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_line_of_help_is_wider_than_the_terminal() {
+        for command in commands() {
+            for columns in [80, 100] {
+                let help = command.clone().term_width(columns).render_long_help().to_string();
+                for line in help.lines() {
+                    assert!(line.chars().count() <= columns, "{columns} columns: {line}");
+                }
+            }
         }
     }
 

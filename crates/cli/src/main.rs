@@ -39,7 +39,6 @@ mod stat;
 mod units;
 mod unmount;
 
-use clap::Parser;
 use flags::{Arguments, Command};
 use std::fmt;
 use std::io::{self, Write};
@@ -109,7 +108,7 @@ fn with_output(status: ExitCode) -> ExitCode {
 
 fn main() -> ExitCode {
     let words = contention::flags::behind_the_word(std::env::args_os().collect());
-    let done = match Arguments::parse_from(words).command {
+    let done = match flags::read::<Arguments>(words).command {
         Command::Mount(arguments) => serve::mount(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),
         Command::Set(arguments) => set::run(&arguments),

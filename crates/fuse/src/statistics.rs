@@ -1,6 +1,6 @@
 //! What a mount did.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use uvfs_concurrent::counter::Counter;
 
 macro_rules! requests {
@@ -61,7 +61,7 @@ requests!(
 );
 
 /// How often one kind of request came.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct RequestCount {
     /// The request, as the protocol names it.
     pub request: &'static str,
@@ -107,6 +107,7 @@ pub struct MountStatistics {
     /// Whether the kernel may read and write host files directly.
     pub passthrough: bool,
     /// Requests by kind, those that never came left out.
+    #[serde(serialize_with = "by_request")]
     pub requests: Vec<RequestCount>,
     /// Requests answered at once from the caches.
     pub hits: u64,
@@ -138,6 +139,11 @@ pub struct MountStatistics {
     pub clean_let_go: u64,
     /// Nodes that the kernel was asked to let go because the budget was exceeded.
     pub let_go_asked: u64,
+}
+
+/// Counts as an object: whoever reads them asks for one by its request.
+fn by_request<S: Serializer>(counts: &[RequestCount], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(counts.iter().map(|one| (one.request, one.count)))
 }
 
 impl Counters {

@@ -1,7 +1,7 @@
 //! What the caches hold and did.
 
 use crate::walk::Reason;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use uvfs_concurrent::counter::Counter;
 
 /// Event counters of the core; striped, so counting fights over no line.
@@ -102,6 +102,7 @@ pub struct WalkStatistics {
     /// Walked by components. Ended without a lock, a reference or a store.
     pub fast: u64,
     /// Went on by the slow walk, by reason.
+    #[serde(serialize_with = "as_object")]
     pub slow: Vec<(&'static str, u64)>,
 }
 
@@ -178,5 +179,14 @@ pub struct Statistics {
     /// News of others' changes received from the store.
     pub news: u64,
     /// Counters of the backend.
+    #[serde(serialize_with = "as_object")]
     pub backend: Vec<(&'static str, u64)>,
+}
+
+/// Named counts as an object: whoever reads them asks for one by its name.
+fn as_object<S: Serializer>(
+    counts: &[(&'static str, u64)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(counts.iter().copied())
 }

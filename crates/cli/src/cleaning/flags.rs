@@ -14,67 +14,76 @@ Requests:
   3:DIR   both                     } have no way for one directory
   1 2 3   with --mount: of all of a uvfs mount
           with --system: of the whole machine, as /proc/sys/vm/drop_caches
-DIR is written from / on, without `..` and without symbolic links. Mount points below it are not crossed.
 
-Kept, and counted: dirty pages (write them first with --sync) and what is in use (open files, directories that
+DIR is written without symbolic links. Mount points below it are not crossed.
+
+Kept, and counted: dirty pages (write them first with --sync) and what is in use (open files, directories that \
 somebody works in, pages that are mapped, locked or being read).
 
-In a uvfs mount its daemon does it, for root and for the user who mounted it: at once for who comes later,
-however much is cached there; then it has the kernel let go of names, inodes and pages, and frees the memory.
-Where the kernel reads the files of the source directly, the pages of the source are dropped as well.
+In a uvfs mount its daemon does it, for root and for the user who mounted it: at once for who comes later, however \
+much is cached there; then it has the kernel let go of names, inodes and pages, and frees the memory. Where the kernel \
+reads the files of the source directly, the pages of the source are dropped as well.
 
 Examples:
-  uvfs drop 1:/var/lib/data                    its files' pages leave memory
-  uvfs drop --sync 1:/srv/a 1:/srv/b           two directories, dirty pages written first
-  uvfs drop --dry-run --json 1:/srv/a          what is there, for programs
-  uvfs drop --no-fill 1:/srv/huge              only files whose names the kernel has cached
-  uvfs drop 3:/mnt/data/photos/2019            names, inodes and pages, in a uvfs mount
-  uvfs drop --sync 3 --mount /mnt/data         all of a uvfs mount, what was written goes to the source first
-  uvfs drop --system 3                         the whole machine, as root
+  uvfs drop 1:/var/lib/data                its files' pages leave memory
+  uvfs drop --sync 1:/srv/a 1:/srv/b       two directories, dirty pages written
+                                           first
+  uvfs drop --dry-run --json 1:/srv/a      what is there, for programs
+  uvfs drop --no-fill 1:/srv/huge          only files whose names the kernel
+                                           has cached
+  uvfs drop 3:/mnt/data/photos/2019        names, inodes and pages, in a uvfs
+                                           mount
+  uvfs drop --sync 3 --mount /mnt/data     all of a uvfs mount; what was written
+                                           goes to the source first
+  uvfs drop --system 3                     the whole machine, as root
 
 Exit status:
   0  done
-  1  refused, or not all of it could be reached; a line on standard error says what and why
+  1  refused, or not all of it could be reached; standard error says why
   2  the command line makes no sense";
 
 const CACHED_HELP: &str = "\
 What is shown:
-  on any file system   pages that the kernel has of the files below DIR; every file is visited
-  in a uvfs mount      names, inodes and pages that uvfs itself has below DIR; its daemon counts them, for root
-                       and for the user who mounted it, and nothing is visited
-Where the kernel caches the file data of a uvfs mount, the last lines name the directory of the source:
+  on any file system   pages that the kernel has of the files below DIR; every
+                       file is visited
+  in a uvfs mount      names, inodes and pages that uvfs itself has below DIR;
+                       its daemon counts them, for root and for the user who
+                       mounted it, and nothing is visited
+
+Where the kernel caches the file data of a uvfs mount, the last lines name the directory of the source: \
 `uvfs cached SOURCE` shows those pages. `--kernel` shows what the kernel has of the mount's own files.
 
 Examples:
-  uvfs cached /var/lib/data                    what is in memory, two levels deep
-  uvfs cached /mnt/data/photos                 what a uvfs mount has cached
-  uvfs cached /srv --depth 1 --sort name       by name
-  uvfs cached /srv --watch                     again every second, until Ctrl-C
-  uvfs cached /srv --json                      one object, for programs
+  uvfs cached /var/lib/data                what is in memory, two levels deep
+  uvfs cached /mnt/data/photos             what a uvfs mount has cached
+  uvfs cached /srv --depth 1 --sort name   by name
+  uvfs cached /srv --watch                 again every second, until Ctrl-C
+  uvfs cached /srv --json                  one object, for programs
 
 Exit status:
   0  done
-  1  refused or failed; one line on standard error says what, why and what helps
+  1  refused or failed; standard error says what, why and what helps
   2  the command line makes no sense";
 
 const POLICY_HELP: &str = "\
-Policies, for what uvfs has cached in and below a directory, names, inodes and pages:
-  keep    goes last: after all that is not marked so, within the mount's memory (--cache-size)
+Policies, for what uvfs has cached in and below a directory:
+  keep    goes last: after all that is not marked so, within --cache-size
   once    goes first: for what is read once, such as a backup or a scan
   normal  as if nothing were marked, in a directory below one that is
   none    takes the mark of a directory away; what holds further up holds again
-The nearest mark upwards decides. A mark goes with a directory that is renamed, and ends with the mount;
+
+The nearest mark upwards decides. A mark goes with a directory that is renamed, and ends with the mount; \
 `uvfs mount --policy FILE` sets marks from the start, and the attribute user.uvfs.cache of a directory is its mark.
 
 Examples:
-  uvfs policy keep /mnt/data/photos            its caches go last
-  uvfs policy once /mnt/data/a /mnt/data/b     those of these two go first
-  uvfs policy none /mnt/data/photos            as before
-  uvfs policy /mnt/data                        what is marked in a mount; --json for programs
+  uvfs policy keep /mnt/data/photos        its caches go last
+  uvfs policy once /mnt/data/a /mnt/data/b those of these two go first
+  uvfs policy none /mnt/data/photos        as before
+  uvfs policy /mnt/data                    what is marked; --json for programs
 
 Exit status:
   0  done
-  1  refused or failed; one line on standard error says what, why and what helps
+  1  refused or failed; standard error says what, why and what helps
   2  the command line makes no sense";
 
 /// `uvfs drop`.

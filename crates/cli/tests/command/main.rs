@@ -12,3 +12,4 @@ mod locks;
 mod loss;
 mod mounting;
 mod policies;
+mod report;

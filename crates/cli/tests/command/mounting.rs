@@ -102,6 +102,27 @@ fn a_daemon_lets_go_of_its_parent() {
     unmount(&place);
 }
 
+/// "the daemon: No such file or directory; serve in the foreground" was all that was said.
+#[test]
+fn a_machine_without_a_null_device_is_told_what_is_missing() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    // A namespace of its own, whose /dev has the device of FUSE and no other.
+    let script = "mount -t tmpfs none /dev && mknod /dev/fuse c 10 229 && exec \"$0\" \"$@\"";
+    let mut bare = std::process::Command::new("unshare");
+    bare.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_uvfs")]);
+    bare.args(["mount", "memory:", place.mnt(), "--daemon"]);
+    bare.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let outcome = finish(&mut bare);
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""), "{outcome:?}");
+    let expected = "uvfs: /dev/null: No such file or directory; a daemon needs it: \
+        `mknod -m 666 /dev/null c 1 3` makes it, or serve in the foreground\n";
+    assert_eq!(outcome.stderr, expected);
+    assert!(!is_mounted(&place.mountpoint));
+}
+
 #[test]
 fn a_report_says_what_is_mounted_and_how() {
     if !can_mount() {

@@ -1,0 +1,227 @@
+//! `uvfs stat MOUNTPOINT`: what a person wants to know of a mount, in some fifteen lines.
+//!
+//! # Boundary
+//! A report to text. Every counter is [`super::all`]'s.
+//!
+//! # Why
+//! Each line answers a question: what is it, does it stay within its memory, do the caches help, does anything
+//! wait, is anything not at the source yet, did anything fail. What a daemon of another version does not report
+//! is left out. Weakness: ratios are of all the time since the mount; a program takes differences of `--json`.
+
+use super::layout::{amount, head, line, marks_of, row, unit_of};
+use crate::units::{show_bytes, show_count};
+use serde_json::Value;
+
+/// Marked directories that are shown; `uvfs policy MOUNTPOINT` lists them all.
+const MARKS_MAX: usize = 8;
+
+/// What went wrong, in the counters' words: where it is counted, and what is said of it.
+const TROUBLES: [(&str, &str); 6] = [
+    ("/frontend/refused", "requests refused, too many of one user waited"),
+    ("/frontend/panics", "requests failed by a bug of uvfs"),
+    ("/frontend/notices_failed", "notices that the kernel refused"),
+    ("/frontend/forgotten_too_often", "inodes forgotten too often by a bug"),
+    ("/core/backend/descriptor_shortages", "times without a free descriptor"),
+    ("/core/backend/watches_refused", "directories that could not be watched"),
+];
+
+/// The report for people, in short.
+pub(super) fn render(report: &Value) -> String {
+    let mut text = String::new();
+    head(&mut text, report);
+    let rows = [
+        ("memory", memory(report)),
+        ("names", cache(report, "/core/names", "lookups")),
+        ("attributes", cache(report, "/core/inodes", "requests")),
+        ("pages", pages(report)),
+        ("requests", requests(report)),
+        ("held by the kernel", held_by_kernel(report)),
+        ("dirty bytes", dirty(report)),
+        ("write errors", write_errors(report)),
+        ("other errors", troubles(report)),
+    ];
+    for (label, value) in rows {
+        if let Some(value) = value {
+            row(&mut text, label, &value);
+        }
+    }
+    marks(&mut text, report);
+    row(&mut text, "more", "--all, --locks, --json");
+    text
+}
+
+fn number(report: &Value, place: &str) -> Option<u64> {
+    report.pointer(place).and_then(Value::as_u64)
+}
+
+/// `2 %` of `100 requests`; a share of nothing is none.
+fn share(part: u64, whole: u64, of: &str) -> String {
+    if whole == 0 {
+        return format!("no {of} yet");
+    }
+    let percent = part as f64 * 100.0 / whole as f64;
+    // Only what is whole is called so: 99.96 % are not all.
+    let percent = if part == whole { percent } else { percent.min(99.9) };
+    format!("{percent:.1} % of {} {of}", show_count(whole))
+}
+
+/// What of the budget is used, and by what.
+fn memory(report: &Value) -> Option<String> {
+    let of = |name: &str| number(report, &format!("/core/budget/{name}"));
+    let (limit, program, held) = (of("limit_bytes")?, of("overhead_bytes")?, of("held_bytes")?);
+    let used = show_bytes(program.saturating_add(held));
+    Some(format!(
+        "{used} of {}: program {}, names and inodes {}, pages {}",
+        show_bytes(limit),
+        show_bytes(program),
+        show_bytes(of("metadata_bytes")?),
+        show_bytes(of("page_bytes")?),
+    ))
+}
+
+/// What a cache holds, and how much of what it was asked it answered.
+fn cache(report: &Value, place: &str, asked: &str) -> Option<String> {
+    let of = |name: &str| number(report, &format!("{place}/{name}"));
+    let (hits, misses) = (of("hits")?, of("misses")?);
+    let answered = share(hits, hits + misses, asked);
+    Some(format!("{} held, hits {answered}", show_count(of("held")?)))
+}
+
+fn pages(report: &Value) -> Option<String> {
+    let of = |name: &str| number(report, &format!("/core/pages/{name}"));
+    let (hits, misses) = (of("hits")?, of("misses")?);
+    if hits + misses == 0 && report.pointer("/frontend/passthrough") == Some(&Value::Bool(true)) {
+        return Some("none: the kernel reads and writes the files of the source itself".into());
+    }
+    let answered = share(hits, hits + misses, "reads");
+    Some(format!("{} held, hits {answered}", show_bytes(of("held")?)))
+}
+
+/// What the kernel asked, how much of it the caches answered at once, and what waits.
+fn requests(report: &Value) -> Option<String> {
+    let of = |name: &str| number(report, &format!("/frontend/{name}"));
+    let (hits, others) = (of("hits")?, of("inline")?.saturating_add(of("pooled")?));
+    let answered = share(hits, hits + others, "requests");
+    Some(format!("hits {answered}, {} waiting", show_count(of("waiting")?)))
+}
+
+fn held_by_kernel(report: &Value) -> Option<String> {
+    let of = |name: &str| number(report, &format!("/frontend/{name}"));
+    Some(format!("{} inodes, {} open files", show_count(of("nodes")?), show_count(of("files")?)))
+}
+
+/// What the source does not have yet: the one thing that is lost with the machine.
+fn dirty(report: &Value) -> Option<String> {
+    report.pointer("/core/pages/dirty_bytes").map(|dirty| amount(dirty, unit_of("dirty_bytes")))
+}
+
+fn write_errors(report: &Value) -> Option<String> {
+    number(report, "/core/pages/write_errors").map(show_count)
+}
+
+fn troubles(report: &Value) -> Option<String> {
+    report.get("frontend")?;
+    let counted = TROUBLES.iter().filter_map(|(place, what)| {
+        let count = number(report, place).filter(|&count| count > 0)?;
+        Some(format!("{} {what}", show_count(count)))
+    });
+    let all: Vec<String> = counted.collect();
+    Some(if all.is_empty() { "none".into() } else { all.join("; ") })
+}
+
+/// What is marked; nothing if nothing is.
+fn marks(text: &mut String, report: &Value) {
+    let marks = marks_of(&report["policies"]);
+    if marks.is_empty() {
+        return;
+    }
+    line(text, "", "");
+    line(text, "policies", "");
+    for mark in marks.iter().take(MARKS_MAX) {
+        row(text, &mark.policy, &mark.place());
+    }
+    if let Some(others) = marks.len().checked_sub(MARKS_MAX).filter(|&others| others > 0) {
+        row(text, "and", &format!("{others} more, which `uvfs policy MOUNTPOINT` lists"));
+    }
+    line(text, "", "");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn report() -> Value {
+        json!({
+            "mountpoint": "/mnt/data", "source": "/srv/data", "pid": 71, "since": 0, "version": "0.1.0",
+            "options": {"allow_other": true, "attr_timeout": "1s"},
+            "sandbox": {"files": "only the source and /proc", "system_calls": "50 denied"},
+            "policies": [],
+            "core": {
+                "store": "directory",
+                "budget": {"limit_bytes": 8_388_608, "overhead_bytes": 4_194_304, "held_bytes": 3584,
+                    "metadata_bytes": 2048, "page_bytes": 1536},
+                "names": {"held": 1234, "limit": null, "hits": 99_999, "misses": 1, "evicted": 7},
+                "inodes": {"held": 12, "limit": null, "hits": 0, "misses": 0, "evicted": 0},
+                "pages": {"held": 1536, "hits": 1, "misses": 2, "dirty_bytes": 1536, "write_errors": 45},
+                "backend": {"descriptor_shortages": 0, "watches_refused": 3},
+            },
+            "frontend": {"passthrough": false, "hits": 500, "inline": 499, "pooled": 1, "waiting": 2,
+                "nodes": 1000, "files": 4, "refused": 0, "panics": 1},
+        })
+    }
+
+    /// The report was some ninety lines of counters in the order of their names; whether all was well, nobody
+    /// could see.
+    #[test]
+    fn a_person_reads_fifteen_lines() {
+        let expected = "\
+/mnt/data
+  source               /srv/data (directory)
+  daemon               pid 71, uvfs 0.1.0, since 1970-01-01 00:00:00 UTC
+  options              allow-other, attr-timeout 1s
+  files in reach       only the source and /proc
+  system calls         50 denied
+  memory               4.0 MiB of 8.0 MiB: program 4.0 MiB, names and inodes 2.0 KiB, pages 1.5 KiB
+  names                1,234 held, hits 99.9 % of 100,000 lookups
+  attributes           12 held, hits no requests yet
+  pages                1.5 KiB held, hits 33.3 % of 3 reads
+  requests             hits 50.0 % of 1,000 requests, 2 waiting
+  held by the kernel   1,000 inodes, 4 open files
+  dirty bytes          1.5 KiB
+  write errors         45
+  other errors         1 requests failed by a bug of uvfs; 3 directories that could not be watched
+  more                 --all, --locks, --json
+";
+        assert_eq!(render(&report()), expected, "\n{}", render(&report()));
+    }
+
+    #[test]
+    fn what_is_marked_is_shown_and_no_more_than_eight() {
+        let mark = |n: usize| json!({"policy": "keep", "path": format!("/{n}"), "inode": n});
+        let mut report = report();
+        report["policies"] = (0..11).map(mark).collect();
+        let text = render(&report);
+        assert!(text.contains("\npolicies\n  keep                 /0\n"), "{text}");
+        assert!(text.contains(" /7\n  and                  3 more, which"), "{text}");
+    }
+
+    #[test]
+    fn who_caches_pages_is_said() {
+        let mut report = report();
+        report["frontend"]["passthrough"] = true.into();
+        assert!(render(&report).contains(" 33.3 % of 3 reads\n"), "they are cached here");
+        report["core"]["pages"]["hits"] = 0.into();
+        report["core"]["pages"]["misses"] = 0.into();
+        assert!(render(&report).contains("none: the kernel reads and writes the files"));
+    }
+
+    #[test]
+    fn a_report_that_lacks_everything_is_still_shown() {
+        for report in [json!({}), Value::Null] {
+            let text = render(&report);
+            assert!(text.starts_with("-\n  source") && text.contains("pid -"), "{text}");
+            assert!(!text.contains("memory") && !text.contains("errors"), "{text}");
+        }
+    }
+}
