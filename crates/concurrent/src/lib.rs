@@ -11,7 +11,7 @@
 //!   check the order in which classes are taken; a meter says which are held long and waited for.
 //! * [`lazy`]: a box of one word, made when it is first needed.
 //! * [`hold`]: the word that says who uses an object and who can find it, with an explicit inactive
-//!   state; [`object`]: pointers counted in it.
+//!   state; [`object`]: pointers counted in it; [`orphan`]: which of them nobody holds or names.
 //! * [`generations`]: whether anything has changed; [`complete`]: proof that a set is wholly known.
 //! * [`sequence`]: words that are read together without a lock; [`published`]: a value that is
 //!   replaced as a whole.
@@ -44,6 +44,7 @@ pub mod lazy;
 pub mod lock;
 pub mod name_table;
 pub mod object;
+pub mod orphan;
 pub mod padded;
 pub mod pool;
 pub mod primitive;

@@ -57,10 +57,10 @@ use uvfs_concurrent::hold::HoldWord;
 use uvfs_concurrent::lazy::LazyBox;
 use uvfs_concurrent::lock::{Mutex, MutexGuard};
 use uvfs_concurrent::object::{Hold, Object, Ref};
+use uvfs_concurrent::orphan::OrphanMark;
 use uvfs_concurrent::primitive::atomic::{
-    AtomicBool, AtomicU32, AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
-    fence,
+    AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
 /// The cached state of one object.
@@ -78,10 +78,8 @@ pub(crate) struct Inode {
     hold: HoldWord,
     /// References owed to the backend; given back by `forget` when the inode goes.
     references: AtomicU64,
-    /// Names in the cache that lead here.
-    named: AtomicU32,
-    /// Waits in the inactive queue.
-    queued: AtomicBool,
+    /// Names in the cache that lead here, and whether it waits in the orphan queue.
+    orphan: OrphanMark,
     /// Serialises writers of `cached`, and says which answers may become its value.
     changes: Mutex<Freshness>,
     rest: LazyBox<Rest>,
@@ -161,8 +159,7 @@ impl Inode {
             cached,
             hold: HoldWord::new(),
             references: AtomicU64::new(1),
-            named: AtomicU32::new(0),
-            queued: AtomicBool::new(false),
+            orphan: OrphanMark::default(),
             changes: Mutex::new(&lock_order::INODE_ATTRIBUTES, Freshness::since(changed)),
             rest: LazyBox::new(),
             core: core.clone(),
@@ -774,19 +771,13 @@ impl Inode {
 
     /// A name in the cache leads here now.
     pub(crate) fn gained_name(&self) {
-        // ORDERING: Relaxed; who gains one holds the inode, so nobody judges by the count.
-        self.named.fetch_add(1, Relaxed);
+        self.orphan.gained_name();
     }
 
     /// A name in the cache led here. Returns whether the inode should be queued: nobody holds it, no
     /// name leads to it, and it is not queued yet (it is from now on).
     pub(crate) fn lost_name(&self) -> bool {
-        // ORDERING: AcqRel, partner `dequeued` in `table`: see there.
-        let last = self.named.fetch_sub(1, AcqRel) == 1;
-        // ORDERING: SeqCst, partner the fences in `inactive` and `dequeued` in `table`.
-        fence(SeqCst);
-        // ORDERING: AcqRel; as above.
-        last && self.racy_inactive() && !self.queued.swap(true, AcqRel)
+        self.orphan.lost_name(&self.hold)
     }
 }
 

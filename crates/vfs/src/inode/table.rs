@@ -28,11 +28,7 @@ use std::sync::Arc;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::object::{Hold, Ref};
 use uvfs_concurrent::padded::Padded;
-use uvfs_concurrent::primitive::atomic::{
-    AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
-    fence,
-};
+use uvfs_concurrent::primitive::atomic::{AtomicUsize, Ordering::Relaxed};
 use uvfs_concurrent::shard::Shards;
 
 const SHARDS: usize = 64;
@@ -274,13 +270,7 @@ impl InodeTable {
     /// Of an inode whose last hold is gone: itself, marked as queued, if no name leads to it either and it
     /// is not queued yet. Who gets it queues it or tears it down.
     pub(crate) fn orphaned(&self, inode: Ref<Inode>) -> Option<Ref<Inode>> {
-        // ORDERING: SeqCst, partner the fence in `lost_name`: of the release before this and the loss of
-        // the last name, at least one side sees the other, and queues the inode.
-        fence(SeqCst);
-        // ORDERING: Relaxed; after the fence. With a name, the clock hand finds it.
-        // ORDERING: AcqRel, partner `dequeued`.
-        let orphan = inode.named.load(Relaxed) == 0 && !inode.queued.swap(true, AcqRel);
-        orphan.then_some(inode)
+        inode.orphan.released().then_some(inode)
     }
 
     /// Queues an inode that is marked as queued.
@@ -471,16 +461,7 @@ impl Drop for InodeTable {
 /// The inode was taken out of the queue. True if it belongs there nevertheless: it is inactive and
 /// has no name. It then counts as queued again, and the caller has it.
 fn dequeued(inode: &Inode) -> bool {
-    // ORDERING: AcqRel, partner the swaps in `inactive` and `lost_name`: one that found the inode
-    // queued, and so did not queue it, is seen by the looks that follow. A plain store could pass
-    // them, and the inode would be in no queue and stay for ever.
-    inode.queued.swap(false, AcqRel);
-    // ORDERING: SeqCst, partner the fences in `inactive` and `lost_name`.
-    fence(SeqCst);
-    // ORDERING: Acquire, partner `lost_name`.
-    let orphan = inode.racy_inactive() && inode.named.load(Acquire) == 0;
-    // ORDERING: AcqRel; as above.
-    orphan && !inode.queued.swap(true, AcqRel)
+    inode.orphan.dequeued(&inode.hold)
 }
 
 #[cfg(test)]
