@@ -15,6 +15,7 @@ mod nightly;
 mod steps;
 mod stress;
 mod tidy;
+mod timing;
 mod tree;
 
 use clap::{Parser, Subcommand};

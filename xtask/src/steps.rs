@@ -8,11 +8,15 @@
 //! One list in one place, so that the gate and a developer run the same words. Weakness: the steps
 //! run one after another and stop at the first failure, so a run shows one kind of fault at a time.
 
+use crate::timing::{self, Running, TestTimes};
 use crate::tree::{self, Tree};
 use crate::{conformance, locks, tidy};
 use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 /// Formatting, lints, documentation, the lock document, tidy; licences where cargo-deny is there.
 pub(crate) fn check() -> Result<(), String> {
@@ -55,10 +59,18 @@ pub(crate) fn model() -> Result<(), String> {
 
 /// What the gate asks. The tests and the suites come last, so that their counts close the log.
 pub(crate) fn ci() -> Result<(), String> {
-    check()?;
-    model()?;
-    step(cargo().args(["test", "--workspace"]))?;
-    conformance::run(&conformance::Options::quick())
+    let gate = Running::start("the gate");
+    let done = check().and_then(|()| model()).and_then(|()| tests()).and_then(|()| {
+        let running = Running::start("conformance --quick");
+        // What the tests have built; a build of its own would resolve to other features and begin anew.
+        let binary = target().join("debug/uvfs");
+        let done = conformance::run(&conformance::Options::quick(binary));
+        running.end();
+        done
+    });
+    gate.end();
+    timing::summary();
+    done
 }
 
 /// The cargo that runs us, started at the repository's root.
@@ -76,14 +88,113 @@ pub(crate) fn target() -> PathBuf {
     }
 }
 
-/// Says the command, runs it, and turns its failure into a message.
+/// Says the command, runs it, says what it took, and turns its failure into a message.
 pub(crate) fn step(command: &mut Command) -> Result<(), String> {
+    let words = words(command);
+    let running = Running::start(&words);
+    let status = command.status();
+    running.end();
+    judged(&words, status)
+}
+
+/// Every test of the workspace, with what each took.
+fn tests() -> Result<(), String> {
+    let mut tests = cargo();
+    tests.args(["test", "--workspace"]);
+    let words = words(&tests);
+    let running = Running::start(&words);
+    let mut times = TestTimes::new(threads());
+    let status = forwarded(&mut tests, |line, at| times.line(line, at));
+    running.end();
+    times.slowest(10).iter().for_each(|line| println!("{line}"));
+    judged(&words, status)
+}
+
+/// How long what was said last may take to come when the command has ended.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Runs `command` and passes on what it says; `look` sees each line and when it came.
+fn forwarded(
+    command: &mut Command,
+    mut look: impl FnMut(&str, Duration),
+) -> io::Result<ExitStatus> {
+    // One pipe for both, or the names of the test programs would come out of turn.
+    let (said, output) = io::pipe()?;
+    command.stdout(output.try_clone()?).stderr(output);
+    let start = Instant::now();
+    let mut child = command.spawn()?;
+    // Our own ends of the pipe, or it would never be at its end.
+    command.stdout(Stdio::inherit()).stderr(Stdio::inherit());
+    // A thread of its own reads: a process that a test left behind holds the pipe open for ever.
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(said).split(b'\n').map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let mut status = None;
+    loop {
+        let wait = if status.is_some() { LAST_WORDS } else { Duration::from_millis(100) };
+        match lines.recv_timeout(wait) {
+            Ok(mut line) => {
+                look(&String::from_utf8_lossy(&line), start.elapsed());
+                line.push(b'\n');
+                let mut out = io::stdout().lock();
+                out.write_all(&line).and_then(|()| out.flush())?;
+            }
+            Err(RecvTimeoutError::Timeout) if status.is_none() => status = child.try_wait()?,
+            Err(_) => return status.map_or_else(|| child.wait(), Ok),
+        }
+    }
+}
+
+/// How many tests of one program run at a time.
+fn threads() -> usize {
+    let said = std::env::var("RUST_TEST_THREADS").ok().and_then(|text| text.parse().ok());
+    said.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+fn words(command: &Command) -> String {
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
-    let words = format!("cargo {}", words.join(" "));
-    println!("== {words}");
-    match command.status() {
+    format!("cargo {}", words.join(" "))
+}
+
+fn judged(words: &str, status: io::Result<ExitStatus>) -> Result<(), String> {
+    match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("`{words}` failed ({status})")),
         Err(error) => Err(format!("`{words}` did not start: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_outputs_come_in_turn_and_the_pipe_ends_with_the_command() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one; echo two >&2; echo three; exit 3"]);
+        let mut lines = Vec::new();
+        let status = forwarded(&mut command, |line, _| lines.push(line.trim().to_owned())).unwrap();
+        assert_eq!(
+            (status.code(), lines),
+            (Some(3), vec!["one".into(), "two".into(), "three".into()])
+        );
+    }
+
+    #[test]
+    fn a_process_that_is_left_behind_does_not_hold_the_gate() {
+        let start = Instant::now();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one; sleep 60 & echo $!"]);
+        let mut lines = Vec::new();
+        let status = forwarded(&mut command, |line, _| lines.push(line.trim().to_owned())).unwrap();
+        assert!(status.success() && lines.len() == 2 && lines[0] == "one", "{lines:?}");
+        assert!(start.elapsed() < Duration::from_secs(50), "it was waited for");
+        let left = lines[1].parse().ok().and_then(rustix::process::Pid::from_raw);
+        rustix::process::kill_process(left.unwrap(), rustix::process::Signal::KILL).unwrap();
     }
 }

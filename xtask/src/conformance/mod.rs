@@ -76,8 +76,8 @@ enum Backend {
 }
 
 impl Options {
-    /// What the gate runs.
-    pub(crate) fn quick() -> Self {
+    /// What the gate runs on `binary`.
+    pub(crate) fn quick(binary: PathBuf) -> Self {
         Self {
             backend: Backend::All,
             suite: Vec::new(),
@@ -86,7 +86,7 @@ impl Options {
             host: false,
             keep: false,
             dir_parent: None,
-            binary: None,
+            binary: Some(binary),
             mount_option: Vec::new(),
         }
     }
