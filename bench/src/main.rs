@@ -25,8 +25,10 @@ mod contention;
 mod cpu;
 mod dcache;
 mod evict;
+mod group;
 mod hit;
 mod machine;
+mod memory;
 mod meter;
 mod mount;
 mod places;
@@ -68,6 +70,8 @@ enum Bench {
     Clean(clean::CleanArguments),
     /// The contention analyser: known answers, known bugs, the figures of Gough, Siddha and Chen (2007)
     Contention(contention::ContentionArguments),
+    /// The memory of a mount's daemon against its `--cache-size`, while everything that takes memory is asked
+    Memory(memory::MemoryArguments),
     /// What the lock meter costs: the same work with it on and off
     Meter(meter::MeterArguments),
     /// Opens and reads files as it is told; started by `clean` as the program whose memory is bounded
@@ -122,6 +126,7 @@ fn main() -> ExitCode {
         Bench::Clean(arguments) => clean::run(&arguments),
         Bench::CleanClient(arguments) => clean::serve(&arguments),
         Bench::Contention(arguments) => contention::run(&arguments),
+        Bench::Memory(arguments) => memory::run(&arguments),
         Bench::Meter(arguments) => meter::run(&arguments),
         Bench::BareServer(arguments) => {
             bare::serve(&arguments.mountpoint, arguments.readers, arguments.stuck_ms)

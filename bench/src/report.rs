@@ -43,6 +43,10 @@ pub(crate) enum Unit {
     Share,
     /// The same in hundredths.
     Percent,
+    /// Mebibytes of memory.
+    Mebibytes,
+    /// Memory in hundredths of what was allowed; less is better.
+    PercentOfSize,
     /// Entries of a cache; fewer are better.
     Entries,
     /// How many times as long something takes beside something else.
@@ -65,6 +69,8 @@ impl Unit {
             Unit::NanosecondsPerWalk => "ns/walk",
             Unit::BytesPerName => "B/name",
             Unit::BytesPerItem => "B/item",
+            Unit::Mebibytes => "MiB",
+            Unit::PercentOfSize => "percent-of-size",
             Unit::Entries => "entries",
             Unit::Percent => "percent",
             Unit::Share | Unit::Slowdown => "ratio",

@@ -142,6 +142,11 @@ impl Server {
         &self.mountpoint
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     fn wait_until_mounted(&mut self, device_before: u64, log: &Path) -> io::Result<()> {
         let deadline = Instant::now() + START_LIMIT;
         loop {

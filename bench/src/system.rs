@@ -25,6 +25,8 @@ pub(crate) enum System {
     UvfsUncached,
     /// The same as `Uvfs`, with all data through the daemon.
     UvfsNoPassthrough,
+    /// `uvfs mount dir:... --page-cache write-back`.
+    UvfsWriteBack,
     /// `uvfs mount memory:`.
     UvfsMemory,
     /// The FUSE crate answering constants, with as many readers as uvfs has.
@@ -44,11 +46,12 @@ pub(crate) enum System {
 
 impl System {
     /// All of them.
-    pub(crate) const ALL: [System; 11] = [
+    pub(crate) const ALL: [System; 12] = [
         System::Host,
         System::Uvfs,
         System::UvfsUncached,
         System::UvfsNoPassthrough,
+        System::UvfsWriteBack,
         System::UvfsMemory,
         System::FuserBare,
         System::FuserBareOneReader,
@@ -65,6 +68,7 @@ impl System {
             System::Uvfs => "uvfs",
             System::UvfsUncached => "uvfs-uncached",
             System::UvfsNoPassthrough => "uvfs-no-passthrough",
+            System::UvfsWriteBack => "uvfs-write-back",
             System::UvfsMemory => "uvfs-memory",
             System::FuserBare => "fuser-bare",
             System::FuserBareOneReader => "fuser-bare-1-reader",
@@ -100,6 +104,9 @@ impl System {
             }
             System::UvfsNoPassthrough => {
                 uvfs(places, Some(backing), mountpoint, &["--no-passthrough"])
+            }
+            System::UvfsWriteBack => {
+                uvfs(places, Some(backing), mountpoint, &["--page-cache", "write-back"])
             }
             System::UvfsMemory => uvfs(places, None, mountpoint, &["--size", "2G"]),
             System::FuserBare => Ok(bare(places, mountpoint, places.readers)),

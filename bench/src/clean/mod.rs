@@ -25,7 +25,6 @@ mod bytes;
 mod client;
 mod effect;
 mod figures;
-mod group;
 mod names;
 mod pressed;
 mod rivals;
@@ -33,6 +32,7 @@ mod sizes;
 mod store;
 
 pub(crate) use client::{ClientArguments, serve};
+pub(crate) use pressed::said;
 
 use crate::places::Places;
 use crate::{cleanup, context, machine};

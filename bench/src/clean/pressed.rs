@@ -12,11 +12,11 @@
 
 use super::client::Client;
 use super::figures::Figures;
-use super::group::{Controller, Group};
 use super::sizes::{STEPS, Way, bytes_case, misses, names_case};
 use super::store::FilePath;
 use super::{Run, names};
 use crate::context;
+use crate::group::{Controller, Group};
 use crate::places::Places;
 use crate::report::Unit;
 use crate::server::Server;
@@ -74,7 +74,7 @@ struct Bounded {
 }
 
 /// What a program that must succeed writes to its standard output.
-pub(super) fn said(command: &mut Command) -> io::Result<String> {
+pub(crate) fn said(command: &mut Command) -> io::Result<String> {
     let program = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output().map_err(context(&program))?;
     if output.status.success() {

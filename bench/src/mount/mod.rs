@@ -10,6 +10,7 @@
 mod getattr;
 mod list;
 mod lookup;
+mod open;
 mod read;
 mod slow_store;
 mod tree;
@@ -67,7 +68,7 @@ const TINY: Sizes = Sizes {
     stuck_ms: 100,
 };
 
-/// Eight groups, with their preparations, stay below a minute on a machine that is not too busy.
+/// Nine groups, with their preparations, stay below a minute on a machine that is not too busy.
 const QUICK_GROUP_LIMIT: Duration = Duration::from_secs(4);
 
 /// A group of cases that share a preparation.
@@ -79,13 +80,18 @@ struct Group {
     measure: fn(&Bench, &mut Report) -> io::Result<()>,
 }
 
-const GROUPS: [Group; 8] = [
+const GROUPS: [Group; 9] = [
     Group {
         prefixes: &["getattr-cpu", "getattr-one-core-cpu", "getattr-total-cpu", "getattr-rate"],
         references: &["fuser-bare"],
         measure: getattr::measure,
     },
     Group { prefixes: &["lookup-fresh"], references: &["fuser-bare"], measure: lookup::measure },
+    Group {
+        prefixes: &["open-close", "open-same", "open-held"],
+        references: &["host"],
+        measure: open::measure,
+    },
     Group { prefixes: &["read-1m"], references: &["host"], measure: read::sequential },
     Group { prefixes: &["read-4k-random"], references: &["host"], measure: read::random },
     Group { prefixes: &["write-1m"], references: &["host"], measure: write::measure },
@@ -180,7 +186,7 @@ fn check_systems(names: &[String]) -> io::Result<()> {
     }
 }
 
-fn check_machine() -> io::Result<()> {
+pub(crate) fn check_machine() -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Err(io::Error::other("mounting without helpers needs root; run it as root"));
     }

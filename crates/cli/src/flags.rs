@@ -156,7 +156,8 @@ pub(crate) struct MountArguments {
     pub(crate) watch: bool,
     /// Memory of the whole process, nearly all of it for the caches: 256M, 1G, or a share of the memory
     /// of the machine or its control group, such as 10%. With a page cache, names with their inodes have
-    /// half of it at most. What is stored in a `memory:` file system comes on top
+    /// half of it at most; `uvfs stat --all` tells what the program itself takes. What is stored in
+    /// a `memory:` file system comes on top
     /// [default: 25%, at most 8G]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) cache_size: Option<String>,

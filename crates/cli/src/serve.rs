@@ -390,6 +390,9 @@ fn announce(live: &Arc<Live>, run_folder: &Path, in_background: bool) -> Result<
     })?;
     let mounted = shown(&format!("uvfs: {} mounted on {mountpoint}", live.source)).into_owned();
     log::info!("{}: mounted on {mountpoint}", live.source);
+    let (core, show) = (live.vfs.statistics(), crate::units::show_bytes);
+    let (size, fixed) = (show(core.budget.limit_bytes), show(core.budget.fixed_bytes));
+    log::info!("{}: cache-size {size}, of which the program takes {fixed}", live.source);
     let pid = std::process::id();
     if in_background {
         let line = format!("{mounted} (pid {pid}); \"uvfs unmount {mountpoint}\" ends it");

@@ -119,6 +119,11 @@ impl Budget {
         self.overhead_bytes.load(Relaxed)
     }
 
+    /// What others take at least, by the configuration.
+    pub(crate) fn fixed(&self) -> u64 {
+        self.fixed_bytes
+    }
+
     /// Changes what others take. What is left is never nothing.
     pub(crate) fn set_overhead(&self, overhead_bytes: u64) {
         // ORDERING: Relaxed; as in `limit`.

@@ -275,6 +275,7 @@ impl Core {
         BudgetStatistics {
             limit_bytes: self.budget.limit(),
             overhead_bytes: self.budget.overhead(),
+            fixed_bytes: self.budget.fixed(),
             held_bytes: metadata_bytes + page_bytes + garbage_bytes,
             metadata_bytes,
             tenant_bytes: self.tenants.held_bytes(),

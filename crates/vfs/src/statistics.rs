@@ -43,6 +43,8 @@ pub struct BudgetStatistics {
     pub limit_bytes: u64,
     /// What of it the process needs besides the caches.
     pub overhead_bytes: u64,
+    /// What of it that is at least, by the configuration: the program and its buffers, before anything is cached.
+    pub fixed_bytes: u64,
     /// Held now by all together; with `overhead_bytes` at most `limit_bytes`, but for what is in use.
     pub held_bytes: u64,
     /// Held by names, inodes, memos of whole paths, and their tables, and by who shares the budget.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Where groups are made, and what the files of a group are called.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Controller {
+pub(crate) struct Controller {
     root: &'static str,
     limit: &'static str,
     usage: &'static str,
@@ -28,7 +28,7 @@ const VERSION_1: Controller = Controller {
 
 /// A group; removed when dropped.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(crate) struct Group {
     controller: Controller,
     folder: PathBuf,
 }
@@ -38,7 +38,7 @@ impl Controller {
     ///
     /// # Errors
     /// Why there is none, for people.
-    pub(super) fn find() -> Result<Self, String> {
+    pub(crate) fn find() -> Result<Self, String> {
         if !rustix::process::geteuid().is_root() {
             return Err("control groups need root".into());
         }
@@ -54,7 +54,7 @@ impl Controller {
     }
 
     /// A group of this run without a limit; `tag` tells those of one run apart.
-    pub(super) fn make(self, tag: &str) -> io::Result<Group> {
+    pub(crate) fn make(self, tag: &str) -> io::Result<Group> {
         let name = format!("uvfs-bench-{}-{tag}", std::process::id());
         let group = Group { controller: self, folder: Path::new(self.root).join(name) };
         cleanup::grouping(&group.folder);
@@ -65,18 +65,18 @@ impl Controller {
 
 impl Group {
     /// Its folder.
-    pub(super) fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Bounds what its members, and what the kernel caches for them, may take.
-    pub(super) fn limit(&self, bytes: u64) -> io::Result<()> {
+    pub(crate) fn limit(&self, bytes: u64) -> io::Result<()> {
         let path = self.folder.join(self.controller.limit);
         fs::write(&path, bytes.to_string()).map_err(context(path.display()))
     }
 
     /// What they take.
-    pub(super) fn usage(&self) -> io::Result<u64> {
+    pub(crate) fn usage(&self) -> io::Result<u64> {
         let path = self.folder.join(self.controller.usage);
         let text = fs::read_to_string(&path).map_err(context(path.display()))?;
         text.trim().parse().map_err(io::Error::other)

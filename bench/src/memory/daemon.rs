@@ -1,0 +1,96 @@
+//! The daemon that is measured.
+//!
+//! # Boundary
+//! Starts it with a size or in a control group, asks what it was granted, tells it to drop and to take a size.
+
+use super::Bound;
+use super::sampler;
+use crate::clean::said;
+use crate::context;
+use crate::group::Group;
+use crate::places::Places;
+use crate::server::Server;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A shell's line: joins the group and becomes the command.
+const IN_GROUP: &str = r#"echo $$ > "$0/cgroup.procs" && exec "$@""#;
+
+/// A mount of the source.
+pub(super) struct Daemon {
+    server: Server,
+    uvfs: PathBuf,
+}
+
+impl Daemon {
+    /// Serves `source` with `size`, or by its own choice if there is none.
+    pub(super) fn start(
+        places: &Places,
+        source: &Path,
+        tag: &str,
+        size: Option<&str>,
+        page_cache: &str,
+        group: Option<&Group>,
+    ) -> io::Result<Self> {
+        let uvfs = places.uvfs.clone().ok_or_else(|| io::Error::other("no mount tool"))?;
+        let mountpoint = places.work.join(tag);
+        let mut command = match group {
+            None => Command::new(&uvfs),
+            Some(group) => {
+                let mut command = Command::new("sh");
+                command.arg("-c").arg(IN_GROUP).arg(group.folder()).arg(&uvfs);
+                command
+            }
+        };
+        let mut from = OsString::from("dir:");
+        from.push(source);
+        command.arg("mount").arg(from).arg(&mountpoint).args(["--page-cache", page_cache]);
+        // What is known is believed: the phases are about memory, and not about how often the store is asked.
+        command.args(["--attr-timeout", "600s", "--entry-timeout", "600s"]);
+        command.args(["--negative-timeout", "600s"]);
+        if let Some(size) = size {
+            command.args(["--cache-size", size]);
+        }
+        let log = places.work.join(format!("{tag}.log"));
+        Ok(Self { server: Server::start(&mut command, mountpoint, &log)?, uvfs })
+    }
+
+    pub(super) fn root(&self) -> PathBuf {
+        self.server.mountpoint().to_path_buf()
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    /// Whether its process still has memory: one that was killed has none.
+    pub(super) fn lives(&self) -> bool {
+        sampler::now(self.pid()).0 > 0
+    }
+
+    /// What it was granted, by its own account.
+    pub(super) fn bound(&self) -> io::Result<Bound> {
+        let text = said(Command::new(&self.uvfs).arg("stat").arg(self.root()).arg("--json"))?;
+        let report: serde_json::Value = serde_json::from_str(&text)?;
+        let of = |name: &str| {
+            let bytes = report["core"]["budget"][name].as_u64();
+            bytes.ok_or_else(|| io::Error::other(format!("uvfs stat says no {name}")))
+        };
+        Ok(Bound { size_bytes: of("limit_bytes")?, fixed_bytes: of("fixed_bytes")? })
+    }
+
+    /// Has it drop pages, names and inodes of everything.
+    pub(super) fn drop_all(&self) -> io::Result<()> {
+        let request = format!("3:{}", self.root().display());
+        said(Command::new(&self.uvfs).arg("drop").arg(request)).map(drop)
+    }
+
+    /// Gives it the size that it has.
+    pub(super) fn set_own_size(&self) -> io::Result<()> {
+        let setting = format!("cache-size={}", self.bound()?.size_bytes);
+        let mut command = Command::new(&self.uvfs);
+        said(command.arg("set").arg(self.root()).arg(&setting)).map(drop).map_err(context(setting))
+    }
+}
