@@ -2,23 +2,13 @@
 //!
 //! Lines are bounded and whole; a request or reply that is understood is understood again after it
 //! was written; a reply is one line whatever it says.
-//!
-//! The modules are taken from the tool by their path: the tool has no library, and needs none for this.
-//! Hence the allowance: what only their other half calls is not called here.
 
 #![no_main]
 
-#[allow(dead_code, unreachable_pub)]
-#[path = "../../crates/cli/src/control"]
-mod control {
-    pub mod cleaned;
-    pub mod policies;
-    pub mod protocol;
-    pub mod resident;
-}
-
-use control::protocol::{CleanLine, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, Reply, Request, read_line};
 use libfuzzer_sys::fuzz_target;
+use uvfs_control::protocol::{
+    CleanLine, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, Reply, Request, read_line,
+};
 
 fuzz_target!(|bytes: &[u8]| {
     check(bytes, REQUEST_BYTES_MAX, |line| {

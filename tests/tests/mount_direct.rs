@@ -43,7 +43,7 @@ impl Direct {
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
-        let program = compiled()?;
+        let (_folder, program) = compiled()?;
         let path = directory.path().to_owned();
         let watchdog = Watchdog::with_rescue(Duration::from_secs(90), move || {
             abort(&path);
@@ -101,11 +101,11 @@ impl Writer {
     }
 }
 
-/// The program, in a folder that goes with the process. `None` where it cannot be made.
-fn compiled() -> Option<PathBuf> {
+/// The program, and the folder that it is in until that is dropped. `None` where it cannot be made.
+fn compiled() -> Option<(tempfile::TempDir, PathBuf)> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/conformance/aio.c");
-    let name = format!("aio-{}-{:?}", std::process::id(), std::thread::current().id());
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let program = folder.path().join("aio");
     match Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).output() {
         Err(error) => {
             println!("skipped: no C compiler ({error})");
@@ -113,7 +113,7 @@ fn compiled() -> Option<PathBuf> {
         }
         Ok(output) => {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            Some(program)
+            Some((folder, program))
         }
     }
 }

@@ -5,7 +5,8 @@
 //! library without one. What is done about a dead mount is [`crate::unmount`]'s.
 //!
 //! # Concurrency
-//! The mount is asked by a process of its own, for at most [`ANSWER_TIME`]. The kernel lets nobody go, not even a killed
+//! A mount is asked by a process of its own, for at most [`ANSWER_TIME`]; the mounts of a list all at once, for
+//! [`LIST_TIME`]. The kernel lets nobody go, not even a killed
 //! process, whose request a daemon has read and does not answer; so that process may have to be left behind.
 //!
 //! # Why
@@ -25,6 +26,10 @@ use std::time::{Duration, Instant};
 const COMMAND: &str = "ask-mount";
 /// How long a mount may take to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// How long all mounts of a list may take, if they are no more than [`ASKED_AT_ONCE`].
+const LIST_TIME: Duration = Duration::from_secs(1);
+/// Mounts of a list that are asked at once: each by a process.
+const ASKED_AT_ONCE: usize = 64;
 /// Time between two looks at whether it has.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -50,6 +55,24 @@ mod status {
 
 /// Asks `mount`.
 pub(crate) fn of(mount: &MountEntry) -> Life {
+    start(mount).map_or(Life::Unknown, |child| answer(child, Instant::now() + ANSWER_TIME))
+}
+
+/// Asks all `mounts` at once, and none of them for long: one that hangs does not hold up what is said of the others.
+pub(crate) fn of_all(mounts: &[&MountEntry]) -> Vec<Life> {
+    let mut lives = Vec::with_capacity(mounts.len());
+    for mounts in mounts.chunks(ASKED_AT_ONCE) {
+        let children: Vec<_> = mounts.iter().map(|mount| start(mount)).collect();
+        let deadline = Instant::now() + LIST_TIME;
+        let life =
+            |child: Option<Child>| child.map_or(Life::Unknown, |child| answer(child, deadline));
+        lives.extend(children.into_iter().map(life));
+    }
+    lives
+}
+
+/// Starts the process that asks `mount`.
+fn start(mount: &MountEntry) -> Option<Child> {
     // The file as it was started, also where another one has its path by now.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("uvfs").arg(COMMAND).arg("--").arg(&mount.mountpoint).current_dir("/");
@@ -58,17 +81,16 @@ pub(crate) fn of(mount: &MountEntry) -> Life {
         command.uid(mount.owner_uid).gid(mount.owner_gid);
     }
     match command.spawn() {
-        Ok(child) => answer(child, ANSWER_TIME),
+        Ok(child) => Some(child),
         Err(error) => {
             log::debug!("{}: cannot be asked: {error}", mount.mountpoint.display());
-            Life::Unknown
+            None
         }
     }
 }
 
-/// What `child` finds out within `limit`.
-fn answer(mut child: Child, limit: Duration) -> Life {
-    let deadline = Instant::now() + limit;
+/// What `child` finds out until `deadline`.
+fn answer(mut child: Child, deadline: Instant) -> Life {
     loop {
         match child.try_wait() {
             Ok(Some(ended)) => {
@@ -118,9 +140,16 @@ mod tests {
             ("exit 1", Life::Unknown),
             ("kill -9 $$", Life::Unknown),
         ] {
-            assert_eq!(answer(child(script), Duration::from_secs(60)), life, "{script}");
+            assert_eq!(
+                answer(child(script), Instant::now() + Duration::from_secs(60)),
+                life,
+                "{script}"
+            );
         }
-        assert_eq!(answer(child("exec sleep 60"), Duration::from_millis(20)), Life::Silent);
+        assert_eq!(
+            answer(child("exec sleep 60"), Instant::now() + Duration::from_millis(20)),
+            Life::Silent
+        );
     }
 
     #[test]

@@ -24,7 +24,6 @@ mod daemon;
 mod flags;
 mod holders;
 mod liveness;
-mod locks_report;
 mod logger;
 mod memory;
 mod mountinfo;
@@ -36,7 +35,6 @@ mod set;
 mod shown;
 mod source;
 mod stat;
-mod units;
 mod unmount;
 
 use flags::{Arguments, Command};
@@ -44,6 +42,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::OnceLock;
+use uvfs_control::{cause, locks as locks_report, units};
 
 /// Why a command ends without having done what was asked: one line, and the exit status.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,14 +68,6 @@ impl fmt::Display for Failure {
         // A file name may hold a newline, and a daemon may say anything; the line stays one.
         out.write_str(&shown::shown(&self.line))
     }
-}
-
-/// The words of `error` without the number that `std` appends.
-pub(crate) fn cause(error: &io::Error) -> String {
-    let text = error.to_string();
-    let end = text.find(" (os error ").unwrap_or(text.len());
-    // What another program said ends with a newline as a rule.
-    text[..end].trim_end().to_string()
 }
 
 /// Why standard output could not be written, from the first time on.
@@ -135,11 +126,5 @@ mod tests {
     #[test]
     fn a_failure_is_one_line_whatever_the_file_is_called() {
         assert_eq!(Failure::refused("a\nb").to_string(), "a\\nb");
-    }
-
-    #[test]
-    fn causes_are_words_without_numbers() {
-        assert_eq!(cause(&io::Error::from_raw_os_error(libc::EBUSY)), "Device or resource busy");
-        assert_eq!(cause(&io::Error::other("plain words")), "plain words");
     }
 }

@@ -1,7 +1,7 @@
-//! The kernel's mount table, and finding a mount in it without touching the mount.
+//! Finding a mount in the kernel's mount table without touching the mount.
 //!
 //! # Boundary
-//! Reads `/proc/self/mountinfo`. Never looks at a mountpoint itself: a `stat` there asks the daemon,
+//! The table is [`uvfs_control::mounts`]'s. Never looks at a mountpoint itself: a `stat` there asks the daemon,
 //! and hangs or fails when the daemon does. [`find`] therefore resolves every component but the
 //! last as usual, and asks the table about the last before anything else.
 //!
@@ -10,76 +10,22 @@
 //! a dead mount to another one cannot be resolved; the refusal says so.
 
 use crate::Failure;
-use std::ffi::OsString;
-use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
-
-/// The type under which the kernel lists our mounts.
-pub(crate) const FILE_SYSTEM_TYPE: &str = "fuse.uvfs";
+#[cfg(test)]
+pub(crate) use uvfs_control::mounts::{Device, FILE_SYSTEM_TYPE};
+pub(crate) use uvfs_control::mounts::{MountEntry, topmost};
 
 /// Symbolic links that may follow each other in the last component; the kernel's limit.
 const LINKS_MAX: usize = 40;
-
-/// The device number of a mounted file system; names its control socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Device {
-    /// Major number, 0 for all FUSE mounts.
-    pub(crate) major: u32,
-    /// Minor number, unique among mounts.
-    pub(crate) minor: u32,
-}
-
-impl fmt::Display for Device {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}:{}", self.major, self.minor)
-    }
-}
-
-/// One line of the table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MountEntry {
-    /// The kernel's number of this mount; reused after an unmount.
-    pub(crate) id: u64,
-    /// The file system's device number.
-    pub(crate) device: Device,
-    /// Which directory of the file system it shows: `/`, or another one in a bind mount.
-    pub(crate) root: PathBuf,
-    /// Where it is mounted.
-    pub(crate) mountpoint: PathBuf,
-    /// Its type, with the subtype: `ext4`, `fuse.uvfs`.
-    pub(crate) file_system: String,
-    /// What is mounted, in the file system's own words.
-    pub(crate) source: OsString,
-    /// The user who mounted it (FUSE's `user_id`), 0 where none is named.
-    pub(crate) owner_uid: u32,
-    /// That user's group then (FUSE's `group_id`), 0 where none is named.
-    pub(crate) owner_gid: u32,
-}
-
-impl MountEntry {
-    /// Whether it is one of ours.
-    pub(crate) fn is_uvfs(&self) -> bool {
-        self.file_system == FILE_SYSTEM_TYPE
-    }
-}
 
 /// The mounts of this process's namespace, in the order in which they were stacked.
 ///
 /// # Errors
 /// If the table cannot be read.
 pub(crate) fn read() -> Result<Vec<MountEntry>, Failure> {
-    let table = fs::read("/proc/self/mountinfo").map_err(|error| {
-        Failure::refused(format!("/proc/self/mountinfo: {}; mount /proc", crate::cause(&error)))
-    })?;
-    Ok(parse(&table))
-}
-
-/// The mount that is visible at `mountpoint`, which must be canonical.
-pub(crate) fn topmost<'a>(mounts: &'a [MountEntry], mountpoint: &Path) -> Option<&'a MountEntry> {
-    mounts.iter().rev().find(|mount| mount.mountpoint == mountpoint)
+    uvfs_control::mounts::read().map_err(Failure::refused)
 }
 
 /// The uvfs mount that `path` names, not necessarily canonically.
@@ -124,66 +70,6 @@ pub(crate) fn find_among(mounts: &[MountEntry], path: &Path) -> Result<MountEntr
     Err(Failure::refused(format!("{}: too many symbolic links", path.display())))
 }
 
-/// Parses the table; lines that make no sense are left out.
-fn parse(table: &[u8]) -> Vec<MountEntry> {
-    table.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
-}
-
-/// One line: `id parent major:minor root mountpoint options [tag...] - type source super-options`.
-fn parse_line(line: &[u8]) -> Option<MountEntry> {
-    let mut fields = line.split(|&byte| byte == b' ');
-    let text = |field: &[u8]| str::from_utf8(field).ok().map(str::to_owned);
-    let id = text(fields.next()?)?.parse().ok()?;
-    let (major, minor) = text(fields.nth(1)?)?
-        .split_once(':')
-        .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)))?;
-    let root = unescape(fields.next()?);
-    let mountpoint = unescape(fields.next()?);
-    let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
-    let file_system = String::from_utf8_lossy(&unescape(fields.next()?)).into_owned();
-    let source = OsString::from_vec(unescape(fields.next()?));
-    let options = text(fields.next()?).unwrap_or_default();
-    let owner =
-        |name| options.split(',').find_map(|option| option.strip_prefix(name)?.parse().ok());
-    Some(MountEntry {
-        id,
-        device: Device { major, minor },
-        root: OsString::from_vec(root).into(),
-        mountpoint: OsString::from_vec(mountpoint).into(),
-        file_system,
-        source,
-        owner_uid: owner("user_id=").unwrap_or(0),
-        owner_gid: owner("group_id=").unwrap_or(0),
-    })
-}
-
-/// Undoes the table's `\ooo` for space, tab, newline and backslash.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let [byte, after @ ..] = rest {
-        let octal = match rest {
-            [b'\\', digits @ ..] => digits.get(..3).and_then(parse_octal),
-            _ => None,
-        };
-        match octal {
-            Some(decoded) => {
-                plain.push(decoded);
-                rest = &rest[4..];
-            }
-            None => {
-                plain.push(*byte);
-                rest = after;
-            }
-        }
-    }
-    plain
-}
-
-fn parse_octal(digits: &[u8]) -> Option<u8> {
-    u8::from_str_radix(str::from_utf8(digits).ok()?, 8).ok()
-}
-
 /// Makes `path` absolute and resolves every component but the last.
 fn resolve_parent(path: &Path) -> io::Result<PathBuf> {
     match path.components().next_back() {
@@ -222,49 +108,9 @@ fn not_mounted(mounts: &[MountEntry], path: &Path, place: &Path, error: &io::Err
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+    use uvfs_control::mounts::parse;
 
-    const TABLE: &[u8] = b"\
-27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
-40 27 0:50 / /mnt/a\\040b rw,nosuid,nodev shared:3 master:4 - fuse.uvfs /srv\\134x rw,user_id=1000,group_id=5
-garbage
-41 27 0:51 / /mnt/over rw - tmpfs none rw
-42 27 0:52 /sub\\040dir /mnt/over rw - fuse.uvfs memory: rw,user_id=0,group_id=0
-";
-
-    #[test]
-    fn lines_with_escapes_and_tags_are_read_and_garbage_is_skipped() {
-        let mounts = parse(TABLE);
-        assert_eq!(mounts.len(), 4);
-        let mount = &mounts[1];
-        assert_eq!((mount.id, mount.device.to_string().as_str()), (40, "0:50"));
-        assert_eq!(mount.mountpoint, Path::new("/mnt/a b"));
-        assert_eq!(mount.source, "/srv\\x");
-        assert_eq!(
-            (mount.root.as_path(), mounts[3].root.to_str()),
-            (Path::new("/"), Some("/sub dir"))
-        );
-        assert!(mount.is_uvfs() && mount.owner_uid == 1000 && mount.owner_gid == 5);
-        assert!(!mounts[0].is_uvfs() && mounts[0].owner_uid == 0);
-    }
-
-    #[test]
-    fn the_last_of_several_mounts_on_one_point_is_the_visible_one() {
-        let mounts = parse(TABLE);
-        assert_eq!(topmost(&mounts, Path::new("/mnt/over")).map(|mount| mount.id), Some(42));
-        assert!(topmost(&mounts, Path::new("/mnt")).is_none());
-    }
-
-    #[test]
-    fn a_lone_backslash_stays() {
-        assert_eq!(unescape(b"a\\"), b"a\\");
-        assert_eq!(unescape(b"a\\9zz\\040"), b"a\\9zz ");
-        assert_eq!(unescape(b"\\777"), b"\\777", "more than a byte");
-    }
-
-    #[test]
-    fn our_own_table_is_read() {
-        assert!(read().unwrap().iter().any(|mount| mount.mountpoint == Path::new("/")));
-    }
+    const EXT4: &[u8] = b"27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard";
 
     /// A table with a uvfs mount at `point`, which need not be one.
     fn table_with(point: &Path) -> Vec<MountEntry> {
@@ -292,8 +138,6 @@ garbage
         assert!(refusal("none").contains("no such directory"));
         assert!(refusal("none/deeper").contains("No such file"), "{}", refusal("none/deeper"));
         assert!(refusal("loop").contains("too many symbolic links"));
-        assert!(
-            find_among(&parse(TABLE), Path::new("/")).unwrap_err().to_string().contains("ext4")
-        );
+        assert!(find_among(&parse(EXT4), Path::new("/")).unwrap_err().to_string().contains("ext4"));
     }
 }

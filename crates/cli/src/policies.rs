@@ -14,11 +14,9 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use uvfs_vfs::clean::request::{Refusal, Request};
+use uvfs_control::policies::directory;
 use uvfs_vfs::{CachePolicy, POLICIES_MAX};
 
-/// The words of the command line.
-pub(crate) const WORDS: [&str; 4] = ["keep", "once", "normal", "none"];
 /// Longest file that is read.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
@@ -122,35 +120,6 @@ fn parse_line(line: &[u8]) -> Result<(CachePolicy, PathBuf), String> {
     Ok((policy, directory(path).map_err(|cause| format!("{shown}: {cause}"))?))
 }
 
-/// A policy, or that there is to be none.
-///
-/// # Errors
-/// What would be right.
-pub(crate) fn policy(word: &str) -> Result<Option<CachePolicy>, String> {
-    match word {
-        "none" => Ok(None),
-        _ => word
-            .parse()
-            .map(Some)
-            .map_err(|_| format!("`{word}` is no policy; write one of: {}", WORDS.join(", "))),
-    }
-}
-
-/// A path from the root of a mount on.
-///
-/// # Errors
-/// The rule that it breaks.
-pub(crate) fn directory(path: &[u8]) -> Result<PathBuf, String> {
-    // The rules are those of a cleaning; with its end marked, a newline in front of it is the name's.
-    match Request::parse(&[b"1:", path, b"\n"].concat()) {
-        Ok(Request { directory: Some(directory), .. }) => Ok(directory),
-        Ok(_) | Err(Refusal::Relative | Refusal::NoPath | Refusal::Newline) => {
-            Err("a relative path; write it from the mount's root on, as in /photos".into())
-        }
-        Err(refusal) => Err(refusal.to_string()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,14 +188,5 @@ mod tests {
             refused.starts_with(&format!("{}:2: no directory; ", wrong.display())),
             "{refused}"
         );
-    }
-
-    #[test]
-    fn every_word_is_a_policy_or_none() {
-        for word in WORDS {
-            let expected = (word != "none").then(|| word.to_string());
-            assert_eq!(policy(word).unwrap().map(|policy| policy.to_string()), expected);
-        }
-        assert!(policy("Keep").unwrap_err().contains("keep, once, normal, none"));
     }
 }

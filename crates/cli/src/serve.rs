@@ -10,21 +10,18 @@
 //! the mount is ready before it can be asked. Weakness: until the last user of a detached mount is gone it
 //! is in no table, and only its log tells that it still exists.
 
-mod clean;
 mod ending;
-mod policies;
-mod resident;
 mod whereabouts;
 
 use crate::Failure;
 use crate::checks;
-use crate::control::cleaned::{Cleaned, Step};
+use crate::control::cleaned::{Cleaned, HostSource, Raw, Step};
 use crate::control::ended::{Verdict, Waits};
 use crate::control::place;
 use crate::control::policies::{Mark, PolicyRequest};
 use crate::control::protocol::CleanRequest;
 use crate::control::resident::{Cached, CachedRequest};
-use crate::control::server::{Served, Server, Stays};
+use crate::control::server::{Ends, Served, Server, Stays};
 use crate::daemon;
 use crate::flags::MountArguments;
 use crate::logger;
@@ -33,28 +30,28 @@ use crate::mountinfo;
 use crate::plan::{self, Options, Plan, Store};
 use crate::policies::PolicyFile;
 use crate::sandbox::{self, Sandbox};
-use crate::set::Setting;
 use crate::shown::shown;
 use ending::Ending;
-use policies::{Look, Policies};
-use rustix::io::Errno;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 use uvfs_backends::directory::{DirectoryBackend, DirectoryConfig};
 use uvfs_backends::memory::{AccessTimes, MemoryBackend, MemoryConfig};
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
+use uvfs_control::serve::{self, Look, Marks};
+use uvfs_control::setting::Setting;
 use uvfs_fuse::{Mount, MountError, MountOptions, MountStatistics, Passthrough, Unmount};
-use uvfs_vfs::{Statistics, Vfs};
+use uvfs_vfs::{PageCaching, Statistics, Vfs};
 use whereabouts::Place;
 
 /// Permission bits of the root of a file system in RAM, as of a fresh directory.
@@ -79,7 +76,7 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     if bounded {
         memory::with_few_arenas(plan.config.cache_bytes);
     }
-    let run_folder = place::own_folder()?;
+    let run_folder = place::own_folder().map_err(Failure::refused)?;
     if let Err(error) = sandbox::harden_process() {
         log::warn!("core dumps stay possible: {error}");
     }
@@ -123,7 +120,7 @@ struct Live {
     directory: Option<PathBuf>,
     /// Where that is.
     place: Option<Place>,
-    policies: Policies,
+    policies: Marks,
     options: Options,
     overhead: Overhead,
     since: u64,
@@ -196,11 +193,11 @@ impl Served for Live {
         request: &CleanRequest,
         progress: &mut dyn FnMut(Step) -> ControlFlow<()>,
     ) -> Result<Cleaned, String> {
-        clean::clean(&self.mount, &self.vfs, self.directory.as_deref(), request, progress)
+        self.mount.cleaner().carry_out(self.host_source(), request, progress)
     }
 
     fn cached(&self, request: &CachedRequest) -> Result<Cached, String> {
-        resident::cached(&self.vfs, self.directory.as_deref(), request)
+        serve::cached(&self.vfs, self.host_source(), request)
     }
 
     fn set_policy(&self, request: &PolicyRequest) -> Result<(), String> {
@@ -221,6 +218,19 @@ impl Served for Live {
 }
 
 impl Live {
+    /// The host directory that is shown, if one is.
+    fn host_source(&self) -> Option<HostSource> {
+        let path = self.directory.as_deref()?;
+        // Who asks compares: under the same path there may be another directory where it runs.
+        let seen = rustix::fs::stat(path).ok();
+        Some(HostSource {
+            path: Raw(path.as_os_str().as_bytes().into()),
+            device: seen.map_or(0, |stat| stat.st_dev),
+            inode: seen.map_or(0, |stat| stat.st_ino),
+            caches_pages: self.vfs.capabilities().caching == PageCaching::Store,
+        })
+    }
+
     /// Bytes that the source does not have yet.
     fn dirty_bytes(&self) -> u64 {
         self.vfs.statistics().pages.dirty_bytes
@@ -230,18 +240,10 @@ impl Live {
     /// and exec has the open files of its parent.
     fn end(&self, lazy: bool) -> Result<(), Stays> {
         let how = if lazy { Unmount::Lazy } else { Unmount::Idle };
-        let mut outcome = self.mount.unmount(how);
-        for pause_ms in [5, 10, 20, 40, 80] {
-            if !outcome.as_ref().is_err_and(is_busy) {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(pause_ms));
-            outcome = self.mount.unmount(how);
-        }
-        match outcome {
+        match serve::end_when_idle(|| self.mount.unmount(how)) {
             // It ended by itself meanwhile: what was asked for is so.
             Err(_) if self.mount.ended() => Ok(()),
-            Err(error) => Err(Stays { cause: crate::cause(&error), busy: is_busy(&error) }),
+            Err(error) => Err(error.into()),
             Ok(()) => {
                 // ORDERING: Relaxed; decides a message, nothing is reached through it.
                 self.detached.fetch_or(lazy, Relaxed);
@@ -249,10 +251,6 @@ impl Live {
             }
         }
     }
-}
-
-fn is_busy(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::BUSY.raw_os_error())
 }
 
 /// Makes the mount that `plan` describes.
@@ -279,6 +277,8 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
         readers: plan.readers,
         passthrough: if plan.options.passthrough { Passthrough::Auto } else { Passthrough::Off },
         control_directory: plan.options.control_dir,
+        // Ours says more, and ends the process.
+        control_socket: false,
         prepare_thread: Some(preparation(sandboxed, plan.store.path(), sandbox.clone())),
     };
     let mount = Mount::start(vfs.clone(), &plan.mountpoint, options)
@@ -301,8 +301,8 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
 }
 
 /// Marks what `file` says.
-fn mark(vfs: &Arc<Vfs>, file: &PolicyFile) -> Result<Policies, Failure> {
-    let policies = Policies::new();
+fn mark(vfs: &Arc<Vfs>, file: &PolicyFile) -> Result<Marks, Failure> {
+    let policies = Marks::new();
     for line in &file.lines {
         policies.set(vfs, &line.directory, Some(line.policy)).map_err(|cause| {
             let (policy, directory) = (line.policy, line.directory.display());
@@ -384,7 +384,7 @@ fn announce(live: &Arc<Live>, run_folder: &Path, in_background: bool) -> Result<
         Failure::refused(format!("{mountpoint}: unmounted by somebody else; mount again"))
     })?;
     let socket = run_folder.join(mount.device.to_string());
-    let server = Server::start(&socket, live.clone()).map_err(|error| {
+    let server = Server::start(&socket, live.clone(), Ends::Process).map_err(|error| {
         let (socket, cause) = (socket.display(), crate::cause(&error));
         Failure::refused(format!("control socket {socket}: {cause}; see that it can be made"))
     })?;

@@ -1,9 +1,8 @@
 //! `uvfs set`: changes settings of a mount while it is in use.
 //!
 //! # Boundary
-//! From `KEY=VALUE` to a [`Setting`], at both ends: the command refuses what makes no sense before it asks,
-//! and the daemon reads what it was sent again, since it trusts nobody. What a setting does is the
-//! daemon's ([`crate::serve`]).
+//! The words of the command line; what a [`Setting`] is, and how its value is written, is the control socket's.
+//! The command refuses what makes no sense before it asks. What a setting does is the daemon's ([`crate::serve`]).
 //!
 //! # Why
 //! Keys are named as the options of `uvfs mount`, and values are written as there. All that one command
@@ -15,33 +14,9 @@ use crate::control::client;
 use crate::control::protocol::Request;
 use crate::flags::SetArguments;
 use crate::mountinfo;
-use crate::units::{self, Size};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-
-/// The keys, as the refusal of another one lists them.
-const KEYS: [&str; 1] = ["cache-size"];
-
-/// One setting that can be changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Setting {
-    /// `cache-size`: memory of the whole process.
-    CacheSize(Size),
-}
-
-impl Setting {
-    /// Reads `value` as that of `key`.
-    ///
-    /// # Errors
-    /// What is wrong and what would be right; names key and value.
-    pub(crate) fn parse(key: &str, value: &str) -> Result<Self, String> {
-        let read = match key {
-            "cache-size" => units::parse_size(value).map(Setting::CacheSize),
-            _ => Err(format!("unknown key; write one of: {}", KEYS.join(", "))),
-        };
-        read.map_err(|why| format!("{key}={value}: {why}"))
-    }
-}
+use uvfs_control::setting::{KEYS, Setting};
 
 /// Runs the subcommand.
 ///
@@ -83,6 +58,7 @@ fn split(words: &[String]) -> Result<BTreeMap<String, String>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Size;
 
     fn refusal(words: &[&str]) -> String {
         let words: Vec<_> = words.iter().map(ToString::to_string).collect();

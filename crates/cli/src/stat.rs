@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: &StatArguments) -> Result<ExitCode, Failure> {
 
 /// What the lock meter counted: since the mount, or during `interval` from now.
 fn watch(mount: &MountEntry, interval: Option<Duration>) -> Result<LocksReport, Failure> {
-    let ask = || LocksReport::from_json(ask(mount, Request::Locks)?);
+    let ask = || LocksReport::from_json(ask(mount, Request::Locks)?).map_err(Failure::refused);
     let first = ask()?;
     match interval {
         None => Ok(first),
@@ -106,25 +106,37 @@ fn list(json: bool) -> Result<(), Failure> {
     if ours.is_empty() && !json {
         eprintln!("uvfs: nothing is mounted");
     }
-    for mount in ours {
-        crate::print_line(&list_line(mount, state(mount), json));
+    let told: Vec<_> = ours.iter().map(|mount| told(mount)).collect();
+    let silent = ours.iter().zip(&told).filter(|(_, told)| told.is_none());
+    let silent: Vec<_> = silent.map(|(mount, _)| *mount).collect();
+    let mut lives = liveness::of_all(&silent).into_iter();
+    for (mount, told) in ours.into_iter().zip(told) {
+        let state = told.unwrap_or_else(|| life(lives.next().unwrap_or(Life::Unknown)));
+        crate::print_line(&list_line(mount, state, json));
     }
     Ok(())
 }
 
-/// Whether the daemon of `mount` lives.
-fn state(mount: &MountEntry) -> &'static str {
+/// What the socket of `mount` tells of its daemon, if anybody has one.
+fn told(mount: &MountEntry) -> Option<&'static str> {
     match client::connect_within(mount, Duration::ZERO) {
-        Ok(_) => "served",
-        Err(Unreachable::Failed(error)) if error.kind() == io::ErrorKind::WouldBlock => "busy",
-        Err(Unreachable::Nobody) => match liveness::of(mount) {
-            Life::Dead => "dead",
-            Life::Silent => "not answering",
-            Life::Served => "served without a control socket",
-            Life::Unknown => "unknown",
-        },
-        Err(Unreachable::NotPermitted) => "of another user",
-        Err(Unreachable::Failed(_)) => "unknown",
+        Ok(_) => Some("served"),
+        Err(Unreachable::Failed(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+            Some("busy")
+        }
+        Err(Unreachable::Nobody) => None,
+        Err(Unreachable::NotPermitted) => Some("of another user"),
+        Err(Unreachable::Failed(_)) => Some("unknown"),
+    }
+}
+
+/// What the kernel tells of a daemon without a socket.
+fn life(life: Life) -> &'static str {
+    match life {
+        Life::Dead => "dead",
+        Life::Silent => "not answering",
+        Life::Served => "served without a control socket",
+        Life::Unknown => "unknown",
     }
 }
 

@@ -28,6 +28,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
+use uvfs_control::serve;
 use uvfs_fuse::Unmount;
 
 /// Time for the kernel to write everything; and for the daemon, beyond the last time that it got further.
@@ -97,7 +98,7 @@ fn ask(mount: &MountEntry, mut daemon: Connection, lazy: bool) -> Result<ExitCod
             "unmounted, but its daemon ended without saying that everything was written",
             "look at the source, and at the daemon's log",
         )),
-        End::Told(_) if !daemon.wait_for_process(END_TIME) => {
+        End::Told(verdict) if !verdict.served_on && !daemon.wait_for_process(END_TIME) => {
             Err(still_working(mount, &Waits::default()))
         }
         End::Told(verdict) if verdict.files == 0 => Ok(ExitCode::SUCCESS),
@@ -129,17 +130,23 @@ pub(crate) fn lost(mountpoint: &Path, verdict: &Verdict) -> Vec<String> {
         .iter()
         .map(|file| {
             let cause = if file.cause.is_empty() { "not written" } else { &file.cause };
-            format!(
-                "{}: lost {}: {}",
-                place_of(mountpoint, file),
-                show_bytes(file.bytes),
-                shown(cause)
-            )
+            let (place, bytes) = (place_of(mountpoint, file), show_bytes(file.bytes));
+            match verdict.served_on {
+                true => format!("{place}: {bytes} not written: {}", shown(cause)),
+                false => format!("{place}: lost {bytes}: {}", shown(cause)),
+            }
         })
         .collect();
     let (files, bytes) = (verdict.files, show_bytes(verdict.bytes));
     let of = if files == 1 { "of 1 file".into() } else { format!("of {files} files") };
     let (place, source) = (shown_name(mountpoint), &verdict.source);
+    if verdict.served_on {
+        let source = shown(source);
+        lines.push(format!(
+            "{place}: unmounted, but {bytes} {of} have not reached {source}; the program that served it has them still"
+        ));
+        return lines;
+    }
     lines.push(format!(
         "{place}: ended, but {bytes} {of} did not reach {source} and are lost",
         source = shown(source)
@@ -175,7 +182,8 @@ fn end_unasked(mount: &MountEntry, lazy: bool) -> Result<(), Failure> {
 }
 
 fn take_away(mount: &MountEntry, how: Unmount) -> Result<(), Failure> {
-    uvfs_fuse::unmount(&mount.mountpoint, how).map_err(|error| match error.kind() {
+    let unmounted = serve::end_when_idle(|| uvfs_fuse::unmount(&mount.mountpoint, how));
+    unmounted.map_err(|error| match error.kind() {
         io::ErrorKind::ResourceBusy => Failure::refused(format!(
             "{}; end them, or detach with --lazy",
             busy(&mount.mountpoint)

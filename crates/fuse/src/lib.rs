@@ -11,10 +11,12 @@
 //! * `transport`: the one place that names the FUSE crate; another transport replaces it alone.
 //! * `work`: hits are answered by the thread that read the request, misses may wait elsewhere.
 //! * `clean`: empties our caches and the kernel's of one directory, ours first.
+//! * `control_socket`: answers the `uvfs` command for a mount that a program serves.
 //! * `direct`: what direct writes leave of the kernel's pages.
 //! * `notify`: news for the kernel's caches, sent by a thread that holds no lock and serves nothing.
 
 mod clean;
+mod control_socket;
 mod direct;
 mod groups;
 mod mount;

@@ -6,6 +6,7 @@
 //! requests for it to answer first.
 
 use crate::clean::{Bridge, Cleaner, MountCleanReport, MountProgress, Pressure, Relief, Turns};
+use crate::control_socket::{self, Shown};
 use crate::mount_error::{DEVICE, MountError};
 use crate::notify::Notifier;
 use crate::server::{Server, Settings};
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_vfs::{Clean, Dirty, Node, Vfs, lock_order};
@@ -65,6 +67,10 @@ pub struct MountOptions {
     /// request written to it ([`uvfs_vfs::clean::request`]) cleans a directory of the mount. It hides
     /// an object of that name in the store. Default true.
     pub control_directory: bool,
+    /// Answer `uvfs stat`, `set`, `drop`, `cached`, `policy` and `unmount`, for this process's user and root, over a
+    /// socket in `/run/uvfs` or in the user's runtime folder. Where none can be made, the log says why, and the
+    /// mount goes on without. Default true.
+    pub control_socket: bool,
     /// Run on the session thread before it serves; every serving thread is its child, and so
     /// inherits what the kernel hands down (a sandbox, say). A failure ends the mount.
     pub prepare_thread: Option<Prepare>,
@@ -79,13 +85,14 @@ impl Default for MountOptions {
             readers: None,
             passthrough: Passthrough::default(),
             control_directory: true,
+            control_socket: true,
             prepare_thread: None,
         }
     }
 }
 
 impl MountOptions {
-    fn source(&self) -> &str {
+    pub(crate) fn source(&self) -> &str {
         if self.source_name.is_empty() { "uvfs" } else { &self.source_name }
     }
 }
@@ -99,21 +106,29 @@ impl fmt::Debug for MountOptions {
             .field("readers", &self.readers)
             .field("passthrough", &self.passthrough)
             .field("control_directory", &self.control_directory)
+            .field("control_socket", &self.control_socket)
             .finish_non_exhaustive()
     }
 }
 
 /// A mounted file system. Dropping it unmounts lazily.
 pub struct Mount {
-    mountpoint: PathBuf,
+    live: Arc<Live>,
+    /// The threads that send messages to the kernel.
+    notifier: Mutex<Option<(Notifier, Relief)>>,
+    /// The thread that ends the control socket after the mount.
+    control: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What of a mount its control socket needs as well.
+pub(crate) struct Live {
+    pub(crate) mountpoint: PathBuf,
     readers: usize,
-    vfs: Arc<Vfs>,
+    pub(crate) vfs: Arc<Vfs>,
     server: Arc<Server>,
     work: Arc<Work>,
     connection: Connection,
     end: Arc<End>,
-    /// The threads that send messages to the kernel.
-    notifier: Mutex<Option<(Notifier, Relief)>>,
     bridge: Arc<Bridge>,
 }
 
@@ -149,6 +164,7 @@ impl Mount {
         let readers = options.readers.unwrap_or_else(default_readers).clamp(1, 64);
         let passthrough = options.passthrough == Passthrough::Auto && !options.read_only;
         let settings = Settings { passthrough, control_directory: options.control_directory };
+        let shown = options.control_socket.then(|| Shown::new(&options));
         let server = Arc::new(Server::new(vfs.clone(), settings));
         let work = Arc::new(Work::new(readers));
         let session = open_session(&mountpoint, readers, &options, &server, &work)?;
@@ -175,16 +191,89 @@ impl Mount {
         vfs.observe(Some(notices));
         std::mem::forget(undo);
         let notifier = Mutex::new(&lock_order::FUSE_NOTIFIER, Some((notifier, relief)));
-        Ok(Self { mountpoint, readers, vfs, server, work, connection, end, notifier, bridge })
+        let live = Live { mountpoint, readers, vfs, server, work, connection, end, bridge };
+        let live = Arc::new(live);
+        let control = shown.and_then(|shown| control_socket::start(&live, shown));
+        Ok(Self { live, notifier, control: Mutex::new(&lock_order::FUSE_NOTIFIER, control) })
     }
 
     /// Where it is mounted.
     pub fn mountpoint(&self) -> &Path {
-        &self.mountpoint
+        &self.live.mountpoint
     }
 
     /// What the mount did so far.
     pub fn statistics(&self) -> MountStatistics {
+        self.live.statistics()
+    }
+
+    /// Cleans `directory`; see [`Cleaner::clean`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn clean(
+        &self,
+        directory: &Node,
+        clean: Clean,
+        dirty: Dirty,
+        progress: &mut dyn FnMut(MountProgress) -> ControlFlow<()>,
+    ) -> io::Result<MountCleanReport> {
+        self.live.bridge.clean(directory, clean, dirty, progress)
+    }
+
+    /// A handle for other threads that clean directories of this mount.
+    pub fn cleaner(&self) -> Cleaner {
+        self.live.cleaner()
+    }
+
+    /// Unmounts. The session may outlive a lazy unmount; [`Mount::wait`] tells.
+    ///
+    /// # Errors
+    /// EBUSY if somebody uses the mount and `how` is [`Unmount::Idle`].
+    pub fn unmount(&self, how: Unmount) -> io::Result<()> {
+        self.live.unmount(how)
+    }
+
+    /// Waits until the session has ended, whoever unmounted it. If that was a client of the control socket, also until
+    /// it was told what of all that was written has not reached the store.
+    pub fn wait(&self) {
+        self.live.wait();
+        self.live.vfs.observe(None);
+        let notifier = self.notifier.lock().take();
+        drop(notifier);
+        let control = self.control.lock().take();
+        if control.is_some_and(|control| control.join().is_err()) {
+            log::error!("{}: the end of its control socket panicked", self.mountpoint().display());
+        }
+    }
+
+    /// As [`Mount::wait`], for at most `limit`. Says whether the session has ended.
+    pub fn wait_for(&self, limit: Duration) -> bool {
+        // `None`: later than any moment there is.
+        let deadline = Instant::now().checked_add(limit);
+        let mut ended = self.live.end.ended.lock();
+        while !*ended {
+            let Some(deadline) = deadline else {
+                self.live.end.changed.wait(&mut ended);
+                continue;
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.live.end.changed.wait_for(&mut ended, left);
+        }
+        *ended
+    }
+
+    /// Whether the session has ended.
+    pub fn ended(&self) -> bool {
+        self.live.ended()
+    }
+}
+
+impl Live {
+    pub(crate) fn statistics(&self) -> MountStatistics {
         let (nodes, lookups) = self.server.nodes.totals();
         MountStatistics {
             readers: self.readers,
@@ -199,30 +288,11 @@ impl Mount {
         }
     }
 
-    /// Cleans `directory`; see [`Cleaner::clean`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn clean(
-        &self,
-        directory: &Node,
-        clean: Clean,
-        dirty: Dirty,
-        progress: &mut dyn FnMut(MountProgress) -> ControlFlow<()>,
-    ) -> io::Result<MountCleanReport> {
-        self.bridge.clean(directory, clean, dirty, progress)
-    }
-
-    /// A handle for other threads that clean directories of this mount.
-    pub fn cleaner(&self) -> Cleaner {
+    pub(crate) fn cleaner(&self) -> Cleaner {
         Cleaner::of(&self.bridge)
     }
 
-    /// Unmounts. The session may outlive a lazy unmount; [`Mount::wait`] tells.
-    ///
-    /// # Errors
-    /// EBUSY if somebody uses the mount and `how` is [`Unmount::Idle`].
-    pub fn unmount(&self, how: Unmount) -> io::Result<()> {
+    pub(crate) fn unmount(&self, how: Unmount) -> io::Result<()> {
         if self.ended() {
             return self.remove_dead();
         }
@@ -238,39 +308,15 @@ impl Mount {
         }
     }
 
-    /// Waits until the session has ended, whoever unmounted it.
-    pub fn wait(&self) {
+    /// Waits until the session has ended.
+    pub(crate) fn wait(&self) {
         let mut ended = self.end.ended.lock();
         while !*ended {
             self.end.changed.wait(&mut ended);
         }
-        drop(ended);
-        self.vfs.observe(None);
-        let notifier = self.notifier.lock().take();
-        drop(notifier);
     }
 
-    /// As [`Mount::wait`], for at most `limit`. Says whether the session has ended.
-    pub fn wait_for(&self, limit: Duration) -> bool {
-        // `None`: later than any moment there is.
-        let deadline = Instant::now().checked_add(limit);
-        let mut ended = self.end.ended.lock();
-        while !*ended {
-            let Some(deadline) = deadline else {
-                self.end.changed.wait(&mut ended);
-                continue;
-            };
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            self.end.changed.wait_for(&mut ended, left);
-        }
-        *ended
-    }
-
-    /// Whether the session has ended.
-    pub fn ended(&self) -> bool {
+    pub(crate) fn ended(&self) -> bool {
         *self.end.ended.lock()
     }
 }
@@ -278,16 +324,16 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         if let Err(error) = self.unmount(Unmount::Lazy) {
-            log::error!("cannot unmount {}: {error}", self.mountpoint.display());
+            log::error!("cannot unmount {}: {error}", self.mountpoint().display());
             return;
         }
-        self.vfs.observe(None);
+        self.live.vfs.observe(None);
     }
 }
 
 impl fmt::Debug for Mount {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Mount({:?} on {})", self.vfs, self.mountpoint.display())
+        write!(out, "Mount({:?} on {})", self.live.vfs, self.mountpoint().display())
     }
 }
 

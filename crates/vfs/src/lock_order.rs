@@ -21,6 +21,8 @@ classes! {
     FUSE_CLEAN = 5, "fuse-clean", "who cleans a mount now, and who waits for it";
     /// The FUSE frontend's notifier thread.
     FUSE_NOTIFIER = 6, "fuse-notifier", "the notifier thread of a mount, until it is joined";
+    /// Paths of marked directories, for the control socket.
+    POLICY_PATHS = 7, "policy-paths", "paths by which directories of a mount were marked";
     /// The FUSE frontend's node ids that are not inode numbers.
     FUSE_ALIASES = 8, "fuse-aliases", "node ids of objects whose inode number was taken";
     /// Who has the kernel let go.

@@ -23,8 +23,13 @@ const ARROWS: &[Arrows] = &[
     Arrows { folder: "vfs", may_use: &["uvfs-concurrent"], tests: &["uvfs-backends"] },
     Arrows { folder: "backends", may_use: &["uvfs-concurrent", "uvfs-vfs"], tests: &[] },
     Arrows {
+        folder: "control",
+        may_use: &["uvfs-concurrent", "uvfs-vfs"],
+        tests: &["uvfs-backends"],
+    },
+    Arrows {
         folder: "fuse",
-        may_use: &["uvfs-concurrent", "uvfs-vfs", "fuser"],
+        may_use: &["uvfs-concurrent", "uvfs-vfs", "uvfs-control", "fuser"],
         tests: &["uvfs-backends"],
     },
     Arrows {
@@ -33,6 +38,7 @@ const ARROWS: &[Arrows] = &[
             "uvfs-concurrent",
             "uvfs-vfs",
             "uvfs-backends",
+            "uvfs-control",
             "uvfs-fuse",
             "uvfs-coherence",
             "uvfs-contention",

@@ -409,12 +409,34 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        let stream = BufReader::new(Timed::new(ours));
-        let mut connection = Connection { stream, process: None };
+        let mut timed = Timed::new(ours);
+        timed.line_time = Duration::from_secs(3600);
+        let mut connection = Connection { stream: BufReader::new(timed), process: None };
         let refused = connection.ask(Request::Stat, Duration::from_secs(1)).unwrap_err();
         assert!(refused.to_string().contains("no answer within 1 s"), "{refused}");
         let ended = connection.see_end(Duration::from_millis(200), &mut |_| {});
         assert!(matches!(ended, End::StillWorking(_)), "{ended:?}");
+        drop(connection);
+        peer.join().unwrap();
+    }
+
+    /// And `uvfs unmount`, which gives a daemon a minute to write everything, took that minute for it.
+    #[test]
+    fn an_answer_that_has_begun_has_to_end_soon() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let peer = std::thread::spawn(move || {
+            while theirs.write_all(b" ").is_ok() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let mut timed = Timed::new(ours);
+        timed.line_time = Duration::from_millis(100);
+        let mut connection = Connection { stream: BufReader::new(timed), process: None };
+        let hour = Duration::from_secs(3600);
+        let refused = connection.ask(Request::Unmount { lazy: false }, hour).unwrap_err();
+        assert!(refused.to_string().contains("began an answer and did not end it"), "{refused}");
+        let ended = connection.see_end(hour, &mut |_| {});
+        assert!(matches!(ended, End::Silent), "{ended:?}");
         drop(connection);
         peer.join().unwrap();
     }

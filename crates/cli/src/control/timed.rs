@@ -5,7 +5,8 @@
 //!
 //! # Why
 //! A socket's own time limit begins anew with each byte, and connecting has none: root's client waited for ever
-//! for another user's daemon that sent a byte now and then, or that never accepted. Weakness: one call to the
+//! for another user's daemon that sent a byte now and then, or that never accepted. A daemon may need a minute before
+//! it answers that all is written, but none to write the line: one that has begun has a time limit of its own. Weakness: one call to the
 //! clock and one to the kernel for each read.
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -13,6 +14,9 @@ use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// Time in which a line that has begun has to end: whoever serves thinks before it writes, and writes at once.
+const LINE_TIME: Duration = Duration::from_secs(5);
 
 /// Connects to the socket at `path`, and waits no longer than `limit` for somebody to accept.
 ///
@@ -34,11 +38,15 @@ pub(super) fn connect(path: &Path, limit: Duration) -> io::Result<UnixStream> {
 pub(super) struct Timed {
     socket: UnixStream,
     end: Option<Instant>,
+    /// When the line began that has no end yet.
+    line_began: Option<Instant>,
+    /// Time in which a line that has begun has to end.
+    pub(super) line_time: Duration,
 }
 
 impl Timed {
     pub(super) fn new(socket: UnixStream) -> Self {
-        Self { socket, end: None }
+        Self { socket, end: None, line_began: None, line_time: LINE_TIME }
     }
 
     pub(super) fn socket(&self) -> &UnixStream {
@@ -49,16 +57,45 @@ impl Timed {
     pub(super) fn end_in(&mut self, limit: Duration) {
         self.end = Some(Instant::now() + limit);
     }
+
+    /// Time left of a line that has begun; fails if there is none.
+    fn line_left(&self) -> io::Result<Option<Duration>> {
+        let Some(began) = self.line_began else { return Ok(None) };
+        match self.line_time.saturating_sub(began.elapsed()) {
+            left if left.is_zero() => {
+                Err(io::Error::other("it began an answer and did not end it"))
+            }
+            left => Ok(Some(left)),
+        }
+    }
+
+    /// Notes whether `bytes` leave a line without its end.
+    fn note_line(&mut self, bytes: &[u8]) {
+        match bytes.iter().rposition(|byte| *byte == b'\n') {
+            Some(last) if last + 1 == bytes.len() => self.line_began = None,
+            Some(_) => self.line_began = Some(Instant::now()),
+            None if bytes.is_empty() => {}
+            None => _ = self.line_began.get_or_insert_with(Instant::now),
+        }
+    }
 }
 
 impl Read for Timed {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let line_left = self.line_left()?;
         let left = self.end.map(|end| end.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        self.socket.set_read_timeout(left)?;
-        self.socket.read(into)
+        self.socket.set_read_timeout(left.into_iter().chain(line_left).min())?;
+        match self.socket.read(into) {
+            Ok(length) => {
+                self.note_line(&into[..length]);
+                Ok(length)
+            }
+            // Which of the two times it was.
+            Err(error) => Err(self.line_left().err().unwrap_or(error)),
+        }
     }
 }
 

@@ -1,22 +1,54 @@
-//! Mounts that no `uvfs mount` serves: a program that uses the library, and one that hangs.
+//! Mounts that no `uvfs mount` serves: programs that use the library, with a control socket and without, and one that
+//! hangs.
 //!
 //! A first user of the library was told by `uvfs stat` that his mount was dead and to run `uvfs unmount`, which detached
-//! it under the feet of a process inside and returned 0. No control socket is not a dead daemon.
+//! it under the feet of a process inside and returned 0. No control socket is not a dead daemon. And as such a mount had
+//! none, no command could ask it, shrink it, clean it, or say what its end left behind.
 
-use crate::common::{Place, can_mount, eventually, is_mounted, run};
+use crate::common::{Place, can_mount, eventually, is_mounted, mount_line, run};
+use key_value::KeyValue;
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uvfs_backends::hostile::{Call, Fault, HostileBackend, Moment, On, Plan};
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
-use uvfs_fuse::{Mount, MountOptions};
-use uvfs_vfs::{Vfs, VfsConfig};
+use uvfs_fuse::{Mount, MountOptions, Unmount};
+use uvfs_vfs::{PageCaching, PagePolicy, Vfs, VfsConfig};
 
+#[path = "../../../fuse/examples/key_value.rs"]
+mod key_value;
+
+/// A mount of a program that wants no control socket.
 fn library_mount(place: &Place) -> Mount {
     let backend = MemoryBackend::new(MemoryConfig::default()).unwrap();
     let vfs = Vfs::new(backend, VfsConfig::default()).unwrap();
-    Mount::start(vfs, &place.mountpoint, MountOptions::default()).unwrap()
+    let options = MountOptions { control_socket: false, ..MountOptions::default() };
+    Mount::start(vfs, &place.mountpoint, options).unwrap()
+}
+
+/// A mount of the library's example, as it is mounted there.
+fn example_mount(place: &Place) -> (Arc<Vfs>, Mount) {
+    let vfs = Vfs::new(KeyValue::default(), VfsConfig::default()).unwrap();
+    let mount = Mount::start(vfs.clone(), &place.mountpoint, MountOptions::default()).unwrap();
+    (vfs, mount)
+}
+
+/// A mount of `source` whose requests nobody reads, until the device is closed.
+fn silent_mount(place: &Place, source: &str) -> File {
+    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse").unwrap();
+    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+    let options = CString::new(options).unwrap();
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    rustix::mount::mount(source, &place.mountpoint, "fuse.uvfs", flags, options.as_c_str())
+        .unwrap();
+    device
 }
 
 /// What `uvfs stat` says of the mount at `place`.
@@ -33,7 +65,8 @@ fn a_mount_of_the_library_is_not_called_dead_and_not_torn_away() {
     }
     let place = Place::new();
     let mount = library_mount(&place);
-    assert_eq!(state(&place), "uvfs  served without a control socket");
+    // A list gives each mount a second, which a busy machine may need to start the process that asks.
+    eventually("it is served", || state(&place) == "uvfs  served without a control socket");
     let outcome = run(&["stat", place.mnt()]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.stderr.contains("has no control socket"), "{outcome:?}");
@@ -66,6 +99,113 @@ fn a_mount_of_the_library_is_detached_when_that_is_asked_for() {
     mount.wait();
 }
 
+#[test]
+fn the_command_reaches_a_mount_of_the_library() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let (vfs, mount) = example_mount(&place);
+    assert_eq!(state(&place), "uvfs  served");
+    fs::write(place.mountpoint.join("motto"), "no lock on a hit").unwrap();
+    assert_eq!(fs::read(place.mountpoint.join("motto")).unwrap(), b"no lock on a hit");
+
+    let stat = run(&["stat", "--json", place.mnt()]);
+    assert_eq!((stat.code, stat.stderr.as_str()), (Some(0), ""), "{stat:?}");
+    let report: serde_json::Value = serde_json::from_str(&stat.stdout).unwrap();
+    assert_eq!(report["pid"], std::process::id());
+    assert_eq!(report["core"]["store"], "key-value");
+    assert!(report["frontend"]["nodes"].as_u64() >= Some(1), "{report}");
+    let program = std::env::current_exe().unwrap();
+    assert_eq!(report["options"]["program"].as_str(), program.to_str());
+    let text = run(&["stat", place.mnt()]).stdout;
+    assert!(text.contains("(key-value)") && text.contains("program "), "{text}");
+    assert!(run(&["stat", "--locks", place.mnt()]).stdout.contains("acquisitions"));
+
+    assert!(vfs.statistics().names.held >= 1);
+    let root = format!("3:{}", place.mnt());
+    let dropped = run(&["drop", &root]);
+    assert_eq!(dropped.code, Some(0), "{dropped:?}");
+    assert_eq!(vfs.statistics().names.held, 0, "{dropped:?}");
+    let cached = run(&["cached", place.mnt()]);
+    assert_eq!(cached.code, Some(0), "{cached:?}");
+
+    let set = run(&["set", place.mnt(), "cache-size=64M"]);
+    assert_eq!((set.code, set.stderr.as_str()), (Some(0), ""), "{set:?}");
+    assert_eq!(vfs.statistics().budget.limit_bytes, 64 << 20);
+    let share = run(&["set", place.mnt(), "cache-size=10%"]);
+    assert_eq!(share.code, Some(1), "{share:?}");
+    assert!(share.stderr.contains("write a size, as in 64M"), "{share:?}");
+
+    let keep = run(&["policy", "keep", place.mnt()]);
+    assert_eq!(keep.code, Some(0), "{keep:?}");
+    assert!(run(&["policy", place.mnt()]).stdout.contains("keep"));
+
+    let held = File::open(place.mountpoint.join("motto")).unwrap();
+    let busy = run(&["unmount", place.mnt()]);
+    assert_eq!(busy.code, Some(1), "{busy:?}");
+    assert!(busy.stderr.contains("busy, in use by"), "{busy:?}");
+    drop(held);
+    // The program waits as the example does, and lives on.
+    let waits = std::thread::spawn(move || mount.wait());
+    let outcome = run(&["unmount", place.mnt()]);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
+    assert!(!is_mounted(&place.mountpoint));
+    waits.join().unwrap();
+    assert_eq!(Arc::strong_count(&vfs), 1, "nothing of the mount is left");
+}
+
+/// Dirty pages outlive such a mount in the program's `Vfs`: not lost, but not in the store either, and `unmount` must
+/// not return 0.
+#[test]
+fn what_the_store_did_not_take_is_said_at_the_end_of_a_library_mount() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let memory = MemoryBackend::new(MemoryConfig::default()).unwrap();
+    let store = HostileBackend::new(memory).claiming(|can| can.caching = PageCaching::Core);
+    let hour = Duration::from_secs(3600);
+    let config =
+        VfsConfig { pages: PagePolicy::WriteBack, write_back_delay: hour, ..VfsConfig::default() };
+    let vfs = Vfs::new(store.clone(), config).unwrap();
+    let mount = Mount::start(vfs.clone(), &place.mountpoint, MountOptions::default()).unwrap();
+    fs::write(place.mountpoint.join("report"), vec![7u8; 10_000]).unwrap();
+    let full = Fault::Fail(Moment::Before, rustix::io::Errno::NOSPC.raw_os_error());
+    store.follow(Plan::new().when(On::call(Call::Write), full));
+    let waits = std::thread::spawn(move || mount.wait());
+    let outcome = run(&["unmount", place.mnt()]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let file = format!("{}/report: ", place.mnt());
+    assert!(outcome.stderr.contains(&file) && outcome.stderr.contains("No space"), "{outcome:?}");
+    assert!(outcome.stderr.contains("has them still") && !outcome.stderr.contains("lost"));
+    assert!(!is_mounted(&place.mountpoint));
+    waits.join().unwrap();
+}
+
+#[test]
+fn the_socket_of_a_library_mount_goes_with_it() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let (vfs, mount) = example_mount(&place);
+    let line = mount_line(&place.mountpoint).unwrap();
+    let socket = Path::new("/run/uvfs").join(line.split(' ').nth(2).unwrap());
+    let made = fs::symlink_metadata(&socket).unwrap();
+    // A client that says nothing and stays keeps nothing of the mount.
+    let silent = UnixStream::connect(&socket).unwrap();
+    mount.unmount(Unmount::Lazy).unwrap();
+    mount.wait();
+    drop(mount);
+    assert_eq!(Arc::strong_count(&vfs), 1);
+    drop(silent);
+    // Another mount may have the device number by now, and with it the path.
+    let another =
+        |now: fs::Metadata| (now.ino(), now.ctime_nsec()) != (made.ino(), made.ctime_nsec());
+    assert!(fs::symlink_metadata(&socket).map_or(true, another));
+}
+
 /// Nothing reads the requests of this mount, so that whoever asks it anything waits.
 #[test]
 fn a_mount_that_does_not_answer_hangs_nobody() {
@@ -73,12 +213,7 @@ fn a_mount_that_does_not_answer_hangs_nobody() {
         return;
     }
     let place = Place::new();
-    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse").unwrap();
-    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
-    let options = CString::new(options).unwrap();
-    let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    rustix::mount::mount("hung", &place.mountpoint, "fuse.uvfs", flags, options.as_c_str())
-        .unwrap();
+    let device = silent_mount(&place, "hung");
     assert_eq!(state(&place), "hung  not answering");
     let outcome = run(&["unmount", place.mnt()]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
@@ -89,10 +224,30 @@ fn a_mount_that_does_not_answer_hangs_nobody() {
         rustix::fs::statfs(&place.mountpoint)
             .is_err_and(|errno| errno == rustix::io::Errno::NOTCONN)
     });
-    assert_eq!(state(&place), "hung  dead");
+    eventually("it is told", || state(&place) == "hung  dead");
     let outcome = run(&["unmount", place.mnt()]);
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
     assert!(!is_mounted(&place.mountpoint));
     let _ = rustix::mount::unmount(&place.mountpoint, UnmountFlags::DETACH);
     assert_eq!(fs::read_dir(&place.mountpoint).unwrap().count(), 0);
+}
+
+/// `uvfs stat` asked one mount after the other, ten seconds each.
+#[test]
+fn many_silent_mounts_hold_up_no_list() {
+    if !can_mount() {
+        return;
+    }
+    let places: Vec<_> = (0..20).map(|_| Place::new()).collect();
+    let devices: Vec<_> = places.iter().map(|place| silent_mount(place, "silent")).collect();
+    let asked = Instant::now();
+    let listing = run(&["stat"]).stdout;
+    let took = asked.elapsed();
+    for place in &places {
+        let line = format!("{}  silent  not answering", place.mnt());
+        assert!(listing.lines().any(|one| one == line), "{line} is not in\n{listing}");
+    }
+    // One after the other would be 200 s; together they are one, and starting twenty processes is the rest.
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    drop(devices);
 }

@@ -41,6 +41,7 @@
 
 mod kernel;
 mod pressure;
+mod requested;
 #[cfg(test)]
 mod tests;
 mod turns;

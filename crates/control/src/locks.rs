@@ -10,7 +10,6 @@
 //! maximum is) is the meter's: `uvfs_concurrent::lock::meter`. Weakness: each report has all numbers
 //! since the daemon started, some tens of kilobytes.
 
-use crate::Failure;
 use crate::units::show_count;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,7 +22,7 @@ use uvfs_concurrent::lock::meter::{
 
 /// What the meter counted, and during how long.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct LocksReport {
+pub struct LocksReport {
     /// Nanoseconds in which it was counted.
     wall_ns: u64,
     /// Processors that threads could wait on meanwhile.
@@ -78,7 +77,7 @@ struct TotalsRow {
 }
 
 /// This process's report, as JSON.
-pub(crate) fn collect() -> Value {
+pub fn collect() -> Value {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let report =
         LocksReport::new(&meter::snapshot(), meter::running(), processors, meter::sampling());
@@ -109,17 +108,17 @@ impl LocksReport {
     ///
     /// # Errors
     /// If it is not such a report; a daemon of another version may send another kind.
-    pub(crate) fn from_json(value: Value) -> Result<Self, Failure> {
+    pub fn from_json(value: Value) -> Result<Self, String> {
         serde_json::from_value(value).map_err(|error| {
-            Failure::refused(format!(
+            format!(
                 "the daemon sent no lock report that this version reads: {error}; use the version \
                  that mounted it"
-            ))
+            )
         })
     }
 
     /// As it goes to programs.
-    pub(crate) fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         serde_json::to_value(self).unwrap_or_else(|error| {
             log::error!("lock report: {error}");
             Value::Null
@@ -127,7 +126,7 @@ impl LocksReport {
     }
 
     /// What happened after `earlier` was taken.
-    pub(crate) fn since(&self, earlier: &LocksReport) -> LocksReport {
+    pub fn since(&self, earlier: &LocksReport) -> LocksReport {
         let wall = self.wall().saturating_sub(earlier.wall());
         let classes = meter::difference(&self.classes(), &earlier.classes());
         LocksReport::new(&classes, wall, self.processors, self.sampling)
@@ -156,7 +155,7 @@ impl LocksReport {
     }
 
     /// One line per class, for people; whoever lost most time waiting comes first.
-    pub(crate) fn table(&self) -> String {
+    pub fn table(&self) -> String {
         let mut classes = self.classes();
         classes.sort_by_key(|one| std::cmp::Reverse((one.totals.wait_ns, one.totals.acquisitions)));
         let mut text = self.title();
@@ -183,7 +182,7 @@ impl LocksReport {
     }
 
     /// In the layout of lockmeter, with call sites.
-    pub(crate) fn lockmeter(&self) -> String {
+    pub fn lockmeter(&self) -> String {
         self.title() + &lockmeter_table(&self.classes(), self.wall(), self.processors)
     }
 

@@ -1,7 +1,7 @@
 //! How what a mount has cached is told over the control socket: by directory, in one bounded reply.
 //!
 //! # Boundary
-//! Values and their form. The daemon fills them in ([`crate::serve`]), `uvfs cached` lays them out.
+//! Values and their form. Whoever serves fills them in ([`crate::serve`]), `uvfs cached` lays them out.
 //!
 //! # Why
 //! A list in which each directory names the place of the one it is in, not objects within objects: a reader of
@@ -13,67 +13,70 @@ use serde::{Deserialize, Serialize};
 
 /// Which directory to tell of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct CachedRequest {
+pub struct CachedRequest {
     /// Its path, from the root of the file system on.
-    pub(crate) directory: Raw,
+    pub directory: Raw,
     /// Levels below it to tell apart; what is deeper counts to those. All, if it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) depth: Option<u32>,
+    pub depth: Option<u32>,
 }
 
 /// What is cached below a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Cached {
+pub struct Cached {
     /// The directory itself first; each other one after the one that it is in.
-    pub(crate) directories: Vec<Row>,
+    pub directories: Vec<Row>,
     /// Of what counts to the first one: what lies in directories whose place is not known, because a name
     /// on the way to them is not cached.
-    pub(crate) unplaced: Held,
+    pub unplaced: Held,
     /// Directories that count to one above them because the reply has a bound.
-    pub(crate) folded: u64,
+    pub folded: u64,
     /// Of a mount of a host directory.
-    pub(crate) source: Option<HostSource>,
+    pub source: Option<HostSource>,
 }
 
 /// A directory, and what is cached directly in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Row {
+pub struct Row {
     /// Its name; that of the first one is empty.
-    pub(crate) name: Raw,
+    pub name: Raw,
     /// The place in the list of the one that it is in.
     #[serde(skip_serializing_if = "is_default")]
-    pub(crate) parent: usize,
+    pub parent: usize,
     /// What is cached in it, without directories below that have a row of their own.
     #[serde(flatten)]
-    pub(crate) held: Held,
+    pub held: Held,
     /// Directories below it that have no row because the reply has a bound.
     #[serde(skip_serializing_if = "is_default")]
-    pub(crate) folded: u64,
+    pub folded: u64,
     /// The policy that holds in it, if that is another one than in the directory that it is in.
     #[serde(skip_serializing_if = "is_default")]
-    pub(crate) policy: Option<String>,
+    pub policy: Option<String>,
 }
 
 /// Cached things of all sorts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Held {
+pub struct Held {
+    /// Names.
     #[serde(skip_serializing_if = "is_default")]
-    pub(crate) names: Number,
+    pub names: Number,
+    /// Inodes.
     #[serde(skip_serializing_if = "is_default")]
-    pub(crate) inodes: Number,
+    pub inodes: Number,
+    /// Pages.
     #[serde(skip_serializing_if = "is_default")]
-    pub(crate) pages: Number,
+    pub pages: Number,
     /// Of the pages, those that the source does not have yet.
     #[serde(skip_serializing_if = "is_default")]
-    pub(crate) dirty: Number,
+    pub dirty: Number,
 }
 
 impl Held {
     /// Memory of all of it.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         [self.names, self.inodes, self.pages].iter().fold(0, |sum: u64, sort| {
             // From a daemon that nobody vouches for: a sum that is wrong rather than a panic.
             sum.saturating_add(sort.bytes)
@@ -81,7 +84,7 @@ impl Held {
     }
 
     /// Takes in `other`.
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         let add = |into: &mut Number, more: Number| {
             into.entries = into.entries.saturating_add(more.entries);
             into.bytes = into.bytes.saturating_add(more.bytes);

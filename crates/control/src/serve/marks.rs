@@ -4,7 +4,7 @@
 //! The marks are the core's; here are only paths, which the core does not know.
 //!
 //! # Concurrency
-//! One lock over the paths ([`PATHS`]), held for no call into the core.
+//! One lock over the paths ([`POLICY_PATHS`]), held for no call into the core.
 //!
 //! # Why
 //! A mark is of a directory, not of a path: it goes with a directory that is renamed. Its path then is not known
@@ -12,21 +12,17 @@
 //! the caches may not be asked for more than they have (a report), the directories that it is in; where
 //! they may (a list), the path is walked. Weakness: a report does not see a new name in the same directory.
 
-use super::clean::resolve;
-use crate::control::cleaned::Raw;
-use crate::control::policies::{Mark, PolicyRequest};
-use crate::policies;
+use super::resolve;
+use crate::cleaned::Raw;
+use crate::policies::{self, Mark, PolicyRequest};
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use uvfs_concurrent::lock::{LockClass, Mutex};
+use uvfs_concurrent::lock::Mutex;
 use uvfs_vfs::backend::InodeId;
+use uvfs_vfs::lock_order::POLICY_PATHS;
 use uvfs_vfs::{CachePolicy, Node, Vfs};
-
-/// Paths of marks.
-static PATHS: LockClass =
-    LockClass::new(5, "policy-paths", "paths by which directories were marked");
 
 /// By which path, and in which directories, one was marked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,29 +33,36 @@ struct Place {
 
 /// How much may be asked to find out whether a path is of today.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
+pub enum Look {
     /// Nothing: what is in memory has to do.
     Never,
     /// The store.
     Allowed,
 }
 
-/// Paths of marks.
+/// The paths by which directories of one mount were marked.
 #[derive(Debug)]
-pub(super) struct Policies {
+pub struct Marks {
     paths: Mutex<HashMap<InodeId, Place>>,
 }
 
-impl Policies {
-    pub(super) fn new() -> Self {
-        Self { paths: Mutex::new(&PATHS, HashMap::new()) }
+impl Default for Marks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Marks {
+    /// None yet.
+    pub fn new() -> Self {
+        Self { paths: Mutex::new(&POLICY_PATHS, HashMap::new()) }
     }
 
     /// Carries out `request`.
     ///
     /// # Errors
     /// Why nothing was marked.
-    pub(super) fn request(&self, vfs: &Arc<Vfs>, request: &PolicyRequest) -> Result<(), String> {
+    pub fn request(&self, vfs: &Arc<Vfs>, request: &PolicyRequest) -> Result<(), String> {
         let policy = policies::policy(&request.policy)?;
         self.set(vfs, &policies::directory(&request.directory.0)?, policy)
     }
@@ -68,7 +71,7 @@ impl Policies {
     ///
     /// # Errors
     /// Why nothing was marked.
-    pub(super) fn set(
+    pub fn set(
         &self,
         vfs: &Arc<Vfs>,
         path: &Path,
@@ -92,7 +95,7 @@ impl Policies {
     }
 
     /// All marks, by path.
-    pub(super) fn list(&self, vfs: &Arc<Vfs>, look: Look) -> Vec<Mark> {
+    pub fn list(&self, vfs: &Arc<Vfs>, look: Look) -> Vec<Mark> {
         let marked = vfs.policies();
         let paths = self.paths.lock().clone();
         let mark = |(node, policy): &(Node, CachePolicy)| {
@@ -138,12 +141,12 @@ mod tests {
         (vfs, root)
     }
 
-    fn ask(policies: &Policies, vfs: &Arc<Vfs>, path: &str, policy: &str) -> Result<(), String> {
+    fn ask(policies: &Marks, vfs: &Arc<Vfs>, path: &str, policy: &str) -> Result<(), String> {
         let request = PolicyRequest { directory: Raw(path.into()), policy: policy.to_string() };
         policies.request(vfs, &request)
     }
 
-    fn lines(policies: &Policies, vfs: &Arc<Vfs>, look: Look) -> Vec<String> {
+    fn lines(policies: &Marks, vfs: &Arc<Vfs>, look: Look) -> Vec<String> {
         let line = |mark: &Mark| {
             let place = mark.place();
             let place = place.replace(&mark.inode.to_string(), "N");
@@ -154,7 +157,7 @@ mod tests {
 
     #[test]
     fn marks_are_set_changed_listed_and_taken_away() {
-        let ((vfs, _root), policies) = (vfs(), Policies::new());
+        let ((vfs, _root), policies) = (vfs(), Marks::new());
         let ask = |path, policy| ask(&policies, &vfs, path, policy);
         ask("/c/", "once").unwrap();
         ask("//a/./b", "keep").unwrap();
@@ -179,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_was_renamed_is_told_from_what_was_not() {
-        let ((vfs, root), policies) = (vfs(), Policies::new());
+        let ((vfs, root), policies) = (vfs(), Marks::new());
         ask(&policies, &vfs, "/a/b", "keep").unwrap();
         ask(&policies, &vfs, "/c", "once").unwrap();
         root.rename("a/b", "b", RenameMode::Replace).unwrap();

@@ -1,4 +1,4 @@
-//! The daemon's end of the control socket.
+//! The end of the control socket that answers: a daemon's, or a program's that mounts through the library.
 //!
 //! # Concurrency
 //! One thread accepts; each client gets a thread, at most [`CLIENTS_MAX`] at a time. A client that
@@ -11,7 +11,8 @@
 //! dropped when it does not read. It is listened to as well: closing the sending side ends the cleaning.
 //!
 //! Whoever had the mount ended is told what the end waits for, and at last the verdict
-//! ([`Server::tell_end`]), before the process ends.
+//! ([`Server::tell_end`]), before the process ends. Threads refer to what they serve only while they answer: where
+//! the process lives on, nothing of the mount does.
 //!
 //! # Why
 //! Only the daemon's user and root are heard, by the kernel's word (SO_PEERCRED); strangers are told
@@ -23,18 +24,19 @@ use super::ended::{EndLine, Verdict, Waits};
 use super::policies::{Mark, PolicyRequest};
 use super::protocol::{self, CleanLine, CleanRequest, Reply, Request};
 use super::resident::{Cached, CachedRequest};
-use crate::locks_report;
+use crate::locks;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::io::{self, BufReader, Read, Write};
 use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::primitive::atomic::{
@@ -57,8 +59,17 @@ const REQUEST_TIME: Duration = Duration::from_secs(10);
 /// Time in which replies under way are finished when the daemon ends.
 const REPLIES_TIME: Duration = Duration::from_secs(5);
 
+/// What the end of a mount ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    /// The process. The stream of the client that asked for it stays open until then.
+    Process,
+    /// The mount alone: the process is a program's own.
+    Mount,
+}
+
 /// A mount, as the control socket sees it.
-pub(crate) trait Served: Send + Sync + 'static {
+pub trait Served: Send + Sync + 'static {
     /// What is mounted, and what the caches hold and did.
     fn report(&self) -> serde_json::Value;
 
@@ -105,17 +116,26 @@ pub(crate) trait Served: Send + Sync + 'static {
 
 /// Why a mount stays mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stays {
+pub struct Stays {
     /// In words.
-    pub(crate) cause: String,
+    pub cause: String,
     /// It is in use.
-    pub(crate) busy: bool,
+    pub busy: bool,
+}
+
+impl From<io::Error> for Stays {
+    fn from(error: io::Error) -> Self {
+        let busy = error.raw_os_error() == Some(Errno::BUSY.raw_os_error());
+        Self { cause: crate::cause(&error), busy }
+    }
 }
 
 /// The socket; removed when dropped, if it is still this one.
-#[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     path: PathBuf,
+    listener: Arc<UnixListener>,
+    /// What is served; its clients' threads refer to it weakly.
+    served: Arc<dyn Served>,
     /// The path is named by the mount's device number, which another mount may get as soon as ours is unmounted.
     identity: Option<Identity>,
     crowd: Arc<Crowd>,
@@ -138,6 +158,8 @@ struct Crowd {
     requests: AtomicUsize,
     /// Cleanings under way.
     cleanings: AtomicUsize,
+    /// Somebody asked for the end.
+    is_asked_to_end: AtomicBool,
     /// The daemon ends.
     is_ending: AtomicBool,
     /// What became of all that was written, as a line.
@@ -149,27 +171,35 @@ impl Server {
     ///
     /// # Errors
     /// If the socket cannot be made or no thread started.
-    pub(crate) fn start(path: &Path, served: Arc<dyn Served>) -> io::Result<Self> {
+    pub fn start(path: &Path, served: Arc<dyn Served>, ends: Ends) -> io::Result<Self> {
         // The path names our live mount, so whoever bound it before is gone.
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let listener = UnixListener::bind(path)?;
+        let listener = Arc::new(UnixListener::bind(path)?);
         let path = path.to_path_buf();
-        let mut server = Self { path, identity: None, crowd: Arc::default() };
+        let mut server = Self { path, listener, served, identity: None, crowd: Arc::default() };
         server.identity = identity(&server.path);
         fs::set_permissions(&server.path, fs::Permissions::from_mode(0o600))?;
         server.identity = identity(&server.path);
         let thread = thread::Builder::new().name("uvfs-control".into());
-        let crowd = server.crowd.clone();
-        thread.spawn(move || accept_all(&listener, &served, &crowd))?;
+        let listener = server.listener.clone();
+        let door =
+            Door { served: Arc::downgrade(&server.served), crowd: server.crowd.clone(), ends };
+        thread.spawn(move || accept_all(&listener, &door))?;
         Ok(server)
+    }
+
+    /// Whether a client has asked for the end, and waits for the verdict.
+    pub fn is_asked_to_end(&self) -> bool {
+        // ORDERING: Acquire, partner the Release in `answer`: set before the mount is ended.
+        self.crowd.is_asked_to_end.load(Acquire)
     }
 
     /// The mount has ended: tells who waits for that, and who asks from now on. Dropping the server waits until
     /// they were told.
-    pub(crate) fn tell_end(&self, verdict: Verdict) {
+    pub fn tell_end(&self, verdict: Verdict) {
         let line = serde_json::to_string(&EndLine::Ended { ended: verdict.for_reply() });
         match line {
             // The first verdict stands.
@@ -179,11 +209,19 @@ impl Server {
     }
 }
 
+impl fmt::Debug for Server {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Server(at {})", self.path.display())
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         // The process is about to end, often because a client said so: it gets its reply first.
         // ORDERING: Relaxed; a wish to stop, nothing is reached through it.
         self.crowd.is_ending.store(true, Relaxed);
+        // Nobody is accepted any more: the thread that accepts ends.
+        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
         let deadline = Instant::now() + REPLIES_TIME;
         // ORDERING: Acquire, partner the Release in `UnderWay`: the reply was sent.
         while self.crowd.requests.load(Acquire) > 0 && Instant::now() < deadline {
@@ -197,10 +235,20 @@ impl Drop for Server {
     }
 }
 
-fn accept_all(listener: &UnixListener, served: &Arc<dyn Served>, crowd: &Arc<Crowd>) {
+/// What a client is let in to.
+#[derive(Clone)]
+struct Door {
+    served: Weak<dyn Served>,
+    crowd: Arc<Crowd>,
+    ends: Ends,
+}
+
+fn accept_all(listener: &UnixListener, door: &Door) {
     loop {
         match listener.accept() {
-            Ok((stream, _)) => admit(stream, served, crowd),
+            Ok((stream, _)) => admit(stream, door),
+            // ORDERING: Relaxed; as in `Server::drop`, which shuts the listener down after it is set.
+            Err(_) if door.crowd.is_ending.load(Relaxed) => return,
             Err(error) => {
                 log::warn!("control socket: {error}");
                 // Out of descriptors, most likely: they come back, spinning would not help.
@@ -211,7 +259,7 @@ fn accept_all(listener: &UnixListener, served: &Arc<dyn Served>, crowd: &Arc<Cro
 }
 
 /// Gives the client a thread, or says why not.
-fn admit(stream: UnixStream, served: &Arc<dyn Served>, crowd: &Arc<Crowd>) {
+fn admit(stream: UnixStream, door: &Door) {
     let own_uid = rustix::process::geteuid().as_raw();
     let peer_uid = rustix::net::sockopt::socket_peercred(&stream).map(|peer| peer.uid.as_raw());
     if !peer_uid.is_ok_and(|uid| is_permitted(uid, own_uid)) {
@@ -219,15 +267,16 @@ fn admit(stream: UnixStream, served: &Arc<dyn Served>, crowd: &Arc<Crowd>) {
         return turn_away(stream, "not permitted: only root and the user who mounted it may ask");
     }
     // ORDERING: Relaxed; a bound on threads, nothing is reached through it.
-    if crowd.clients.fetch_add(1, Relaxed) >= CLIENTS_MAX {
-        crowd.clients.fetch_sub(1, Relaxed);
+    if door.crowd.clients.fetch_add(1, Relaxed) >= CLIENTS_MAX {
+        door.crowd.clients.fetch_sub(1, Relaxed);
         return turn_away(stream, "too many requests at once; try again");
     }
-    let place = Place(crowd.clone());
-    let served = served.clone();
+    let place = Place(door.crowd.clone());
+    let door = door.clone();
     let thread = thread::Builder::new().name("uvfs-control-client".into());
     let started = thread.spawn(move || {
-        if let Err(error) = converse(stream, &*served, &place.0) {
+        let _place = place;
+        if let Err(error) = converse(stream, &door) {
             log::debug!("control client: {error}");
         }
     });
@@ -259,7 +308,8 @@ fn turn_away(mut stream: UnixStream, cause: &str) {
 }
 
 /// Answers requests until the client leaves.
-fn converse(mut stream: UnixStream, served: &dyn Served, crowd: &Crowd) -> io::Result<()> {
+fn converse(mut stream: UnixStream, door: &Door) -> io::Result<()> {
+    let crowd = &*door.crowd;
     stream.set_write_timeout(Some(REQUEST_TIME))?;
     let mut requests =
         BufReader::new(Patient { stream: stream.try_clone()?, until: Instant::now() });
@@ -274,15 +324,23 @@ fn converse(mut stream: UnixStream, served: &dyn Served, crowd: &Crowd) -> io::R
             }
         };
         let request = UnderWay::begin(crowd);
+        // Declared later, so given up first: when no request is under way, nobody refers to it.
+        let Some(served) = door.served.upgrade() else {
+            return stream.write_all(Reply::refused("the mount has ended").to_line().as_bytes());
+        };
         let (reply, is_ending) = match serde_json::from_str(&line) {
-            Ok(Request::Clean(request)) => (clean(&request, served, &stream, crowd), false),
-            Ok(request) => answer(request, served),
+            Ok(Request::Clean(request)) => (clean(&request, &*served, &stream, crowd), false),
+            Ok(request) => answer(request, &*served, crowd),
             Err(error) => (Reply::refused(format!("not a request: {error}")), false),
         };
         stream.write_all(reply.to_line().as_bytes())?;
         if is_ending {
-            see_end(&mut stream, served, crowd)?;
+            see_end(&mut stream, &*served, crowd)?;
+            drop(served);
             drop(request);
+            if door.ends == Ends::Mount {
+                return Ok(());
+            }
             // The open stream is the client's sign that the daemon still works; it closes when
             // the process ends.
             stream.set_read_timeout(None)?;
@@ -409,21 +467,30 @@ fn tell(stream: &UnixStream, progress: Step) -> bool {
 }
 
 /// The reply to a request that needs no patience, and whether the daemon is about to end.
-fn answer(request: Request, served: &dyn Served) -> (Reply, bool) {
+fn answer(request: Request, served: &dyn Served, crowd: &Crowd) -> (Reply, bool) {
     match request {
         Request::Stat => (Reply { report: Some(served.report()), ..Reply::done() }, false),
-        Request::Locks => (Reply { report: Some(locks_report::collect()), ..Reply::done() }, false),
+        Request::Locks => (Reply { report: Some(locks::collect()), ..Reply::done() }, false),
         Request::Set { settings } => (done(served.set(&settings)), false),
         Request::Policy(request) => (done(served.set_policy(&request)), false),
         Request::Policies => (reported(Ok(served.policies())), false),
         Request::Cached(request) => (reported(served.cached(&request)), false),
         // Taken out by `converse`, which has the stream that it needs.
         Request::Clean(_) => (Reply::refused("a cleaning has no short answer"), false),
-        Request::Unmount { lazy } => match served.unmount(lazy) {
+        Request::Unmount { lazy } => match end(lazy, served, crowd) {
             Ok(()) => (Reply::done(), true),
             Err(stays) => (Reply { busy: stays.busy, ..Reply::refused(stays.cause) }, false),
         },
     }
+}
+
+/// Ends the mount for a client that waits for the verdict.
+fn end(lazy: bool, served: &dyn Served, crowd: &Crowd) -> Result<(), Stays> {
+    // Before the mount can end: whoever sees the end sees this too.
+    // ORDERING: Release, partner the Acquire in `Server::is_asked_to_end`. Where the end is refused it stays set, and
+    // a verdict is made for nobody.
+    crowd.is_asked_to_end.store(true, Release);
+    served.unmount(lazy)
 }
 
 /// A stream whose reads end, all together, at an instant.
@@ -511,7 +578,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("0:1");
         let fake = Arc::new(Fake::default());
-        let server = Server::start(&path, fake.clone()).unwrap();
+        let server = Server::start(&path, fake.clone(), Ends::Process).unwrap();
         (folder, path, server, fake)
     }
 
@@ -684,7 +751,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("0:1");
         drop(UnixListener::bind(&path).unwrap());
-        let server = Server::start(&path, Arc::new(Fake::default())).unwrap();
+        let server = Server::start(&path, Arc::new(Fake::default()), Ends::Process).unwrap();
         assert!(UnixStream::connect(&path).is_ok());
         drop(server);
         assert!(!path.exists());
@@ -696,8 +763,8 @@ mod tests {
     fn a_socket_that_another_has_replaced_stays() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("0:1");
-        let ends = Server::start(&path, Arc::new(Fake::default())).unwrap();
-        let begins = Server::start(&path, Arc::new(Fake::default())).unwrap();
+        let ends = Server::start(&path, Arc::new(Fake::default()), Ends::Process).unwrap();
+        let begins = Server::start(&path, Arc::new(Fake::default()), Ends::Process).unwrap();
         drop(ends);
         assert!(UnixStream::connect(&path).is_ok());
         drop(begins);

@@ -9,14 +9,13 @@
 //! most get a row, found from the top by a heap; the others count to the nearest one above that has one, and the
 //! reply says how many. Weakness: the daemon has all of them in memory for that moment, outside of its budget.
 
-use super::clean::{host_source, number, resolve};
-use crate::control::cleaned::Raw;
-use crate::control::protocol::REPLY_BYTES_MAX;
-use crate::control::resident::{Cached, CachedRequest, Held, Row};
+use super::{number, resolve};
+use crate::cleaned::{HostSource, Raw};
 use crate::policies;
+use crate::protocol::REPLY_BYTES_MAX;
+use crate::resident::{Cached, CachedRequest, Held, Row};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::path::Path;
 use std::sync::Arc;
 use uvfs_vfs::{CachePolicy, Resident, ResidentDirectory, Vfs};
 
@@ -29,9 +28,9 @@ const DEPTH_MAX: u32 = 1000;
 ///
 /// # Errors
 /// Why there is no such directory.
-pub(super) fn cached(
+pub fn cached(
     vfs: &Arc<Vfs>,
-    source: Option<&Path>,
+    source: Option<HostSource>,
     request: &CachedRequest,
 ) -> Result<Cached, String> {
     let directory = resolve(vfs, &policies::directory(&request.directory.0)?)?;
@@ -40,7 +39,6 @@ pub(super) fn cached(
     for found in vfs.resident_by_directory(&directory) {
         tree.add(&found);
     }
-    let source = source.map(|path| host_source(vfs, path));
     Ok(Cached { source, ..tree.into_rows(ROWS_BYTES_MAX) })
 }
 

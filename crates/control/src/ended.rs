@@ -19,7 +19,7 @@ const LOST_BYTES_MAX: usize = super::protocol::REPLY_BYTES_MAX as usize - (128 <
 /// One line after the answer to [`super::protocol::Request::Unmount`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum EndLine {
+pub enum EndLine {
     /// The end is not there yet.
     Waits {
         /// What it waits for.
@@ -35,47 +35,53 @@ pub(crate) enum EndLine {
 /// What the end of a mount waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Waits {
+pub struct Waits {
     /// Bytes that the source does not have yet.
-    pub(crate) dirty_bytes: u64,
+    pub dirty_bytes: u64,
 }
 
 /// What could not be brought to the source.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Verdict {
+pub struct Verdict {
     /// How many files that is about.
-    pub(crate) files: u64,
-    pub(crate) bytes: u64,
-    pub(crate) source: String,
+    pub files: u64,
+    /// What the source lacks of them.
+    pub bytes: u64,
+    /// The source.
+    pub source: String,
+    /// Who served the mount lives on, and so does what is not written: a program that mounted through the library.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub served_on: bool,
     /// The files, but for those that are too many for a reply.
-    pub(crate) lost: Vec<Lost>,
+    pub lost: Vec<Lost>,
 }
 
 /// A file that the source lacks something of.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Lost {
+pub struct Lost {
     /// Its path from the root of the mount on; nothing if it is not known.
-    pub(crate) path: Option<Raw>,
+    pub path: Option<Raw>,
     /// Its number (`st_ino`).
-    pub(crate) inode: u64,
-    pub(crate) bytes: u64,
+    pub inode: u64,
+    /// What the source lacks of it.
+    pub bytes: u64,
     /// Why the source did not take it; empty if it was not asked, or has not answered.
-    pub(crate) cause: String,
+    pub cause: String,
 }
 
 impl Verdict {
     /// Of `files`, which `source` does not have.
-    pub(crate) fn new(files: Vec<Unwritten>, source: &str) -> Self {
+    pub fn new(files: Vec<Unwritten>, source: &str) -> Self {
         let bytes = files.iter().map(|file| file.bytes).sum();
         let count = files.len() as u64;
         let lost = files.into_iter().map(Lost::from).collect();
-        Self { files: count, bytes, source: source.to_string(), lost }
+        Self { files: count, bytes, source: source.to_string(), lost, served_on: false }
     }
 
     /// With no more files than fit a reply.
-    pub(crate) fn for_reply(mut self) -> Self {
+    pub fn for_reply(mut self) -> Self {
         let mut left = LOST_BYTES_MAX;
         let fitting = self.lost.iter().take_while(|file| {
             let bytes = serde_json::to_string(file).map_or(usize::MAX, |text| text.len() + 1);

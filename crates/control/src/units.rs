@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// An amount of bytes, or a share of something that the caller knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Size {
+pub enum Size {
     /// This many bytes.
     Bytes(u64),
     /// This many hundredths of the whole.
@@ -22,7 +22,7 @@ pub(crate) enum Size {
 
 impl Size {
     /// The amount in bytes, given the whole that a share refers to.
-    pub(crate) fn of(self, whole_bytes: u64) -> u64 {
+    pub fn of(self, whole_bytes: u64) -> u64 {
         match self {
             Size::Bytes(bytes) => bytes,
             Size::Share(hundredths) => {
@@ -41,7 +41,7 @@ const SIZE_BYTES_MAX: u64 = 128 << 40;
 ///
 /// # Errors
 /// What is wrong and what would be right, as the end of a sentence.
-pub(crate) fn parse_size(text: &str) -> Result<Size, String> {
+pub fn parse_size(text: &str) -> Result<Size, String> {
     const FORM: &str = "write a number with K, M, G, T or %, as in 512M, 1.5G or 10%";
     let (digits, rest) = split_number(text);
     let (fraction, unit) = match rest.strip_prefix('.') {
@@ -99,7 +99,7 @@ fn unit_bytes(unit: &str) -> Option<u64> {
 ///
 /// # Errors
 /// What is wrong and what would be right, as the end of a sentence.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     const FORM: &str = "write a whole number with ms, s, m or h, as in 500ms or 1s, or 0";
     let (digits, unit) = split_number(text);
     let number: u64 = digits.parse().map_err(|_| format!("not a duration; {FORM}"))?;
@@ -116,7 +116,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// `bytes` for people: three or four digits and a binary unit.
-pub(crate) fn show_bytes(bytes: u64) -> String {
+pub fn show_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {
         return format!("{bytes} B");
@@ -131,7 +131,7 @@ pub(crate) fn show_bytes(bytes: u64) -> String {
 }
 
 /// `count` for people: digits in groups of three.
-pub(crate) fn show_count(count: u64) -> String {
+pub fn show_count(count: u64) -> String {
     let digits = count.to_string();
     let mut grouped = String::with_capacity(digits.len() * 4 / 3);
     for (at, digit) in digits.chars().enumerate() {
@@ -144,7 +144,7 @@ pub(crate) fn show_count(count: u64) -> String {
 }
 
 /// A duration for people: the unit that [`parse_duration`] would need the fewest digits for.
-pub(crate) fn show_duration(duration: Duration) -> String {
+pub fn show_duration(duration: Duration) -> String {
     match duration.as_millis() {
         0 => "0".into(),
         ms if ms % 3_600_000 == 0 => format!("{}h", ms / 3_600_000),
@@ -155,7 +155,7 @@ pub(crate) fn show_duration(duration: Duration) -> String {
 }
 
 /// `seconds` since 1970 as `YYYY-MM-DD hh:mm:ss UTC`.
-pub(crate) fn show_time(seconds: u64) -> String {
+pub fn show_time(seconds: u64) -> String {
     let (day, second) = (seconds / 86_400, seconds % 86_400);
     // Civil date from days, in years that start in March, so that a leap day ends its year.
     let shifted = day + 719_468;

@@ -9,8 +9,7 @@
 //! by the user in question and closed to everybody else. Root asks other users' daemons and applies
 //! the same rule with their id, so nobody can lead it to a socket of a third user.
 
-use crate::Failure;
-use crate::mountinfo::MountEntry;
+use crate::mounts::MountEntry;
 use rustix::io::Errno;
 use std::fs;
 use std::io;
@@ -20,8 +19,8 @@ use std::path::{Path, PathBuf};
 /// The folder for this process's own socket, made if missing.
 ///
 /// # Errors
-/// If it cannot be made, or is not safe to use.
-pub(crate) fn own_folder() -> Result<PathBuf, Failure> {
+/// In words, if it cannot be made, or is not safe to use.
+pub fn own_folder() -> Result<PathBuf, String> {
     let uid = rustix::process::geteuid().as_raw();
     let folders = folders(uid);
     let mut failures = Vec::new();
@@ -36,7 +35,7 @@ pub(crate) fn own_folder() -> Result<PathBuf, Failure> {
 
 /// The refusal where no folder can be used: it names the one that is there and is wrong, if any is, and not
 /// those that merely do not exist.
-fn unusable(failures: &[(&Path, io::Error)]) -> Failure {
+fn unusable(failures: &[(&Path, io::Error)]) -> String {
     let is_there = |error: &io::Error| error.kind() != io::ErrorKind::NotFound;
     let wrong = failures.iter().find(|(_, error)| is_there(error)).or(failures.first());
     let (folder, cause) = match wrong {
@@ -44,13 +43,13 @@ fn unusable(failures: &[(&Path, io::Error)]) -> Failure {
         // There is always a first choice; an impossible state is a refusal, not a panic.
         None => ("of the control socket".into(), "missing".into()),
     };
-    Failure::refused(format!(
+    format!(
         "run folder {folder}: {cause}; make it a directory of yours with mode 0700, or have it removed"
-    ))
+    )
 }
 
 /// Where the socket of `mount` may be, most likely first. Only folders that are safe are named.
-pub(crate) fn candidates(mount: &MountEntry) -> Vec<PathBuf> {
+pub fn candidates(mount: &MountEntry) -> Vec<PathBuf> {
     let folders = folders(mount.owner_uid).into_iter();
     let safe = folders.filter(|folder| match check(folder, mount.owner_uid) {
         // Not ours to look into: connecting will say so in the right words.
@@ -61,7 +60,7 @@ pub(crate) fn candidates(mount: &MountEntry) -> Vec<PathBuf> {
 }
 
 /// Whether a socket of `uid` is there, or it cannot be told; a link is none, wherever it leads.
-pub(super) fn is_socket_of(path: &Path, uid: u32) -> bool {
+pub fn is_socket_of(path: &Path, uid: u32) -> bool {
     match fs::symlink_metadata(path) {
         Ok(found) => found.file_type().is_socket() && found.uid() == uid,
         // Connecting will say why in the right words.
@@ -111,7 +110,7 @@ fn check(folder: &Path, uid: u32) -> io::Result<()> {
 }
 
 /// Whether `error` says that nobody serves the socket any more.
-pub(crate) fn means_nobody(error: &io::Error) -> bool {
+pub fn means_nobody(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(errno, Some(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR))
 }
@@ -157,11 +156,11 @@ mod tests {
     fn the_folder_that_was_taken_is_named() {
         let missing = (Path::new("/run/user/7/uvfs"), io::ErrorKind::NotFound.into());
         let taken = (Path::new("/tmp/uvfs-7"), io::Error::other("belongs to another user"));
-        let refused = unusable(&[missing, taken]).to_string();
+        let refused = unusable(&[missing, taken]);
         assert!(refused.contains("/tmp/uvfs-7: belongs to another user"), "{refused}");
         assert!(!refused.contains("/run/user/7/uvfs"), "{refused}");
         let only = unusable(&[(Path::new("/run/uvfs"), io::ErrorKind::NotFound.into())]);
-        assert!(only.to_string().contains("/run/uvfs: "), "{only}");
+        assert!(only.contains("/run/uvfs: "), "{only}");
     }
 
     #[test]

@@ -33,21 +33,21 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read};
 
 /// Longest request, its newline included.
-pub(crate) const REQUEST_BYTES_MAX: u64 = 64 << 10;
+pub const REQUEST_BYTES_MAX: u64 = 64 << 10;
 /// Longest reply, its newline included.
-pub(crate) const REPLY_BYTES_MAX: u64 = 4 << 20;
+pub const REPLY_BYTES_MAX: u64 = 4 << 20;
 
 /// What a client asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
-pub(crate) enum Request {
+pub enum Request {
     /// The report of the mount.
     Stat,
     /// The report of the lock meter.
     Locks,
     /// To change settings, all or none.
     Set {
-        /// Values by key, as [`crate::set`] reads them.
+        /// Values by key, as [`crate::setting`] reads them.
         settings: BTreeMap<String, String>,
     },
     /// To clean a directory.
@@ -68,21 +68,21 @@ pub(crate) enum Request {
 
 /// What to clean, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct CleanRequest {
+pub struct CleanRequest {
     /// As `uvfs_vfs::clean::request` reads it; the path begins at the root of the file system.
-    pub(crate) request: Raw,
+    pub request: Raw,
     /// Write dirty pages first.
     #[serde(default)]
-    pub(crate) sync: bool,
+    pub sync: bool,
     /// Only count.
     #[serde(default)]
-    pub(crate) dry_run: bool,
+    pub dry_run: bool,
 }
 
 /// One line of the answer to [`Request::Clean`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum CleanLine {
+pub enum CleanLine {
     /// It goes on.
     Progress {
         /// How far it is.
@@ -94,33 +94,33 @@ pub(crate) enum CleanLine {
 
 /// What the daemon answers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub(crate) struct Reply {
+pub struct Reply {
     /// Whether it was done.
-    pub(crate) ok: bool,
+    pub ok: bool,
     /// Why not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
     /// It was not done because the mount is in use.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) busy: bool,
+    pub busy: bool,
     /// Answer to [`Request::Stat`] and [`Request::Locks`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) report: Option<serde_json::Value>,
+    pub report: Option<serde_json::Value>,
 }
 
 impl Reply {
     /// It was done.
-    pub(crate) fn done() -> Self {
+    pub fn done() -> Self {
         Self { ok: true, ..Self::default() }
     }
 
     /// It was not done.
-    pub(crate) fn refused(error: impl Into<String>) -> Self {
+    pub fn refused(error: impl Into<String>) -> Self {
         Self { error: Some(error.into()), ..Self::default() }
     }
 
     /// The line, newline included.
-    pub(crate) fn to_line(&self) -> String {
+    pub fn to_line(&self) -> String {
         // A `Value` has only string keys, so this cannot fail; a client would see a bare refusal.
         let text = serde_json::to_string(self);
         text.unwrap_or_else(|_| r#"{"ok":false}"#.into()) + "\n"
@@ -132,7 +132,7 @@ impl Reply {
 /// # Errors
 /// Those of `stream`; `InvalidData` when the line is longer or not text; `UnexpectedEof` when the
 /// stream ends within it.
-pub(crate) fn read_line(stream: &mut impl BufRead, bytes_max: u64) -> io::Result<Option<String>> {
+pub fn read_line(stream: &mut impl BufRead, bytes_max: u64) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     stream.take(bytes_max).read_until(b'\n', &mut line)?;
     match line.pop() {

@@ -1,7 +1,7 @@
 //! How a cleaning is told over the control socket: steps on the way, and what became of it.
 //!
 //! # Boundary
-//! Values and their form. The daemon fills them in ([`crate::serve`]), `uvfs drop` lays them out.
+//! Values and their form. Whoever serves fills them in ([`crate::serve`]), `uvfs drop` lays them out.
 //!
 //! # Why
 //! The core's own reports are not sent: a program and a daemon of two versions have to understand each other, so
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// Bytes that are mostly text: a string if they are UTF-8, otherwise a list of numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "Written", into = "Written")]
-pub(crate) struct Raw(pub(crate) Vec<u8>);
+pub struct Raw(pub Vec<u8>);
 
 /// The two ways to write [`Raw`].
 #[derive(Debug, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ impl From<Raw> for Written {
 /// What is being done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Phase {
+pub enum Phase {
     /// Another cleaning of the mount is done first.
     Waiting,
     /// The kernel is asked to let go.
@@ -56,86 +56,97 @@ pub(crate) enum Phase {
 /// How far a cleaning is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Step {
+pub struct Step {
     /// What is being done.
-    pub(crate) phase: Phase,
+    pub phase: Phase,
     /// Entries of the caches looked at.
-    pub(crate) done: u64,
+    pub done: u64,
     /// Those to look at, as far as is known.
-    pub(crate) total: u64,
+    pub total: u64,
     /// Of them, freed.
-    pub(crate) freed: u64,
+    pub freed: u64,
 }
 
 /// A number of cached things, and the memory that they take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Number {
-    pub(crate) entries: u64,
-    pub(crate) bytes: u64,
+pub struct Number {
+    /// How many.
+    pub entries: u64,
+    /// Their memory.
+    pub bytes: u64,
 }
 
 /// What became of the cached things of one sort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Sort {
-    pub(crate) before: Number,
-    pub(crate) freed: Number,
-    pub(crate) after: Number,
+pub struct Sort {
+    /// Cached before.
+    pub before: Number,
+    /// Freed.
+    pub freed: Number,
+    /// Left.
+    pub after: Number,
     /// Of those left, in use.
-    pub(crate) kept_busy: Number,
+    pub kept_busy: Number,
     /// Of those left, not yet at the source. Of a dry run: what is dirty.
-    pub(crate) kept_dirty: Number,
+    pub kept_dirty: Number,
 }
 
 /// What the kernel held below the directory, in inodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Kernel {
-    pub(crate) held: u64,
-    pub(crate) let_go: u64,
-    pub(crate) kept: u64,
+pub struct Kernel {
+    /// Held before.
+    pub held: u64,
+    /// Let go.
+    pub let_go: u64,
+    /// Still held.
+    pub kept: u64,
     /// Files of which it was asked to drop the pages alone.
-    pub(crate) files: u64,
+    pub files: u64,
     /// How it was asked: `nothing`, `pages`, `pruned` or `entries`.
-    pub(crate) how: String,
+    pub how: String,
     /// What it answered when it refused.
-    pub(crate) refused: Option<String>,
+    pub refused: Option<String>,
 }
 
 /// The host directory that a mount shows.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct HostSource {
+pub struct HostSource {
     /// Its path, as the daemon sees it.
-    pub(crate) path: Raw,
+    pub path: Raw,
     /// The number of its file system, as the daemon sees it (`st_dev`).
-    pub(crate) device: u64,
+    pub device: u64,
     /// Its number in there.
-    pub(crate) inode: u64,
+    pub inode: u64,
     /// Its file data is cached by the kernel for the host directory, not by uvfs.
-    pub(crate) caches_pages: bool,
+    pub caches_pages: bool,
 }
 
 /// What a cleaning did, or would have to do.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Cleaned {
-    pub(crate) names: Sort,
-    pub(crate) inodes: Sort,
-    pub(crate) pages: Sort,
+pub struct Cleaned {
+    /// Names.
+    pub names: Sort,
+    /// Inodes.
+    pub inodes: Sort,
+    /// Pages.
+    pub pages: Sort,
     /// Nothing in a dry run, which asks the kernel nothing.
-    pub(crate) kernel: Option<Kernel>,
+    pub kernel: Option<Kernel>,
     /// Files whose dirty pages the source did not take.
-    pub(crate) not_written: u64,
+    pub not_written: u64,
     /// Time until nothing that was cached before was used any more.
-    pub(crate) effect_seconds: f64,
+    pub effect_seconds: f64,
     /// Time until the memory was free.
-    pub(crate) took_seconds: f64,
+    pub took_seconds: f64,
     /// It ended early, as the client wished.
-    pub(crate) interrupted: bool,
+    pub interrupted: bool,
     /// Of a mount of a host directory.
-    pub(crate) source: Option<HostSource>,
+    pub source: Option<HostSource>,
 }
 
 #[cfg(test)]

@@ -1,0 +1,102 @@
+//! How marked directories are told over the control socket.
+//!
+//! # Boundary
+//! Values and their form, as in [`super::cleaned`], and how policies and paths are written. What a policy does is the
+//! core's ([`uvfs_vfs::CachePolicy`]).
+
+use super::cleaned::Raw;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use uvfs_vfs::CachePolicy;
+use uvfs_vfs::clean::request::{Refusal, Request};
+
+/// The words for policies.
+pub const WORDS: [&str; 4] = ["keep", "once", "normal", "none"];
+
+/// Which directory to mark, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyRequest {
+    /// Its path, from the root of the file system on.
+    pub directory: Raw,
+    /// `keep`, `once`, `normal`, or `none` to take the mark away.
+    pub policy: String,
+}
+
+/// A directory that is marked.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Mark {
+    /// As it is written.
+    pub policy: String,
+    /// The path by which it was marked. Nothing if it was marked otherwise: by its extended attribute.
+    pub path: Option<Raw>,
+    /// It is known not to be there any more.
+    pub moved: bool,
+    /// Its number (`st_ino`).
+    pub inode: u64,
+}
+
+impl Mark {
+    /// Where it is, for people.
+    pub fn place(&self) -> String {
+        let Some(path) = &self.path else {
+            return format!("inode {} (marked by its attribute)", self.inode);
+        };
+        let path = String::from_utf8_lossy(&path.0).into_owned();
+        match self.moved {
+            false => path,
+            true => format!("{path} (renamed since; inode {})", self.inode),
+        }
+    }
+}
+
+/// A policy, or that there is to be none.
+///
+/// # Errors
+/// What would be right.
+pub fn policy(word: &str) -> Result<Option<CachePolicy>, String> {
+    match word {
+        "none" => Ok(None),
+        _ => word
+            .parse()
+            .map(Some)
+            .map_err(|_| format!("`{word}` is no policy; write one of: {}", WORDS.join(", "))),
+    }
+}
+
+/// A path from the root of a mount on.
+///
+/// # Errors
+/// The rule that it breaks.
+pub fn directory(path: &[u8]) -> Result<PathBuf, String> {
+    // The rules are those of a cleaning; with its end marked, a newline in front of it is the name's.
+    match Request::parse(&[b"1:", path, b"\n"].concat()) {
+        Ok(Request { directory: Some(directory), .. }) => Ok(directory),
+        Ok(_) | Err(Refusal::Relative | Refusal::NoPath | Refusal::Newline) => {
+            Err("a relative path; write it from the mount's root on, as in /photos".into())
+        }
+        Err(refusal) => Err(refusal.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_says_what_is_known() {
+        let mark = Mark { path: Some(Raw(b"/a\n".to_vec())), inode: 7, ..Mark::default() };
+        assert_eq!(mark.place(), "/a\n");
+        assert_eq!(Mark { moved: true, ..mark.clone() }.place(), "/a\n (renamed since; inode 7)");
+        assert_eq!(Mark { path: None, ..mark }.place(), "inode 7 (marked by its attribute)");
+    }
+
+    #[test]
+    fn every_word_is_a_policy_or_none() {
+        for word in WORDS {
+            let expected = (word != "none").then(|| word.to_string());
+            assert_eq!(policy(word).unwrap().map(|policy| policy.to_string()), expected);
+        }
+        assert!(policy("Keep").unwrap_err().contains("keep, once, normal, none"));
+    }
+}

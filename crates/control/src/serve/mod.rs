@@ -1,0 +1,107 @@
+//! What serving a request needs of the core alone: directories by path, what is cached in them, which are marked.
+//!
+//! # Boundary
+//! From what was asked to the core, and from its answers to what is sent. The frontend's part of a cleaning is the
+//! frontend's.
+//!
+//! # Why
+//! A path is walked by the core from the mount's root, not by the kernel from the host's: so a link that appears on
+//! the way, or a mount on top of it, leads nowhere else. Weakness: the walk brings the names on the way into the
+//! cache.
+
+mod marks;
+mod rows;
+
+pub use marks::{Look, Marks};
+pub use rows::cached;
+
+use crate::cleaned::Number;
+use rustix::io::Errno;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use uvfs_vfs::clean::request::Refusal;
+use uvfs_vfs::{Amount, Caller, Checks, Error, Groups, Node, ResolveMode, Vfs};
+
+/// The directory `path` of the file system; no link on the way is followed.
+///
+/// # Errors
+/// Why there is none, in words.
+pub fn resolve(vfs: &Arc<Vfs>, path: &Path) -> Result<Node, String> {
+    // Who may clean is decided already: this process's user, whose mount it is, or root.
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    let caller = Caller {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        groups: Groups::Known(groups.iter().map(|group| group.as_raw()).collect()),
+        checks: Checks::Done,
+    };
+    let root = vfs.root_directory(caller).with_resolve(ResolveMode::NO_SYMLINKS);
+    match root.open_directory(path.as_os_str().as_bytes()) {
+        Ok(directory) => Ok(directory.node().clone()),
+        Err(Error::NotFound) => Err(Refusal::Missing.to_string()),
+        Err(Error::NotDirectory) => Err(Refusal::NotDirectory.to_string()),
+        Err(Error::SymlinkLoop) => Err(Refusal::Symlink.to_string()),
+        Err(Error::Access | Error::NotPermitted) => Err(Refusal::NotPermitted.to_string()),
+        Err(error) => Err(format!("{error}; try again")),
+    }
+}
+
+/// Calls `unmount` until it says something other than EBUSY, for a moment: a child between fork and exec has the open
+/// files of its parent, and is gone at once.
+///
+/// # Errors
+/// Those of the last call.
+pub fn end_when_idle(unmount: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    let is_busy = |error: &io::Error| error.raw_os_error() == Some(Errno::BUSY.raw_os_error());
+    let mut outcome = unmount();
+    for pause_ms in [5, 10, 20, 40, 80] {
+        if !outcome.as_ref().is_err_and(is_busy) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(pause_ms));
+        outcome = unmount();
+    }
+    outcome
+}
+
+/// `amount` as it is sent.
+pub fn number(Amount { entries, bytes }: Amount) -> Number {
+    Number { entries, bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
+    use uvfs_vfs::VfsConfig;
+
+    #[test]
+    fn a_path_is_walked_without_following_links() {
+        let backend = MemoryBackend::new(MemoryConfig::default()).unwrap();
+        let vfs = Vfs::new(backend, VfsConfig::default()).unwrap();
+        let root = vfs.root_directory(Caller::root());
+        root.create_directory("a", 0o700).unwrap();
+        root.create_directory("a/b", 0o700).unwrap();
+        root.write_file("a/file", b"x").unwrap();
+        root.symlink("a", "link").unwrap();
+        root.symlink("b", "a/last").unwrap();
+        let check = |path: &str, refusal: Refusal| {
+            let refused = resolve(&vfs, Path::new(path)).unwrap_err();
+            assert_eq!(refused, refusal.to_string(), "{path}");
+        };
+        check("/none", Refusal::Missing);
+        check("/none/b", Refusal::Missing);
+        check("/a/file", Refusal::NotDirectory);
+        check("/a/file/b", Refusal::NotDirectory);
+        check("/link", Refusal::Symlink);
+        check("/link/b", Refusal::Symlink);
+        check("/a/last", Refusal::Symlink);
+        for path in ["/", "/a", "/a/b", "/a//./b/"] {
+            assert!(resolve(&vfs, Path::new(path)).unwrap().is_directory(), "{path}");
+        }
+        assert_eq!(resolve(&vfs, Path::new("/")).unwrap(), *vfs.root());
+    }
+}

@@ -1,0 +1,192 @@
+//! The control socket of a mount that a program serves through the library.
+//!
+//! # Boundary
+//! Tells [`uvfs_control::server`] what the mount is and does. The daemon of `uvfs mount` has one of its own, which
+//! knows its options and ends its process.
+//!
+//! # Concurrency
+//! The thread that [`start`] makes waits for the end of the session, and ends the socket then. If a client asked for
+//! the end, it first has everything written and tells the client what the store did not take; [`Mount::wait`] joins
+//! it, so that a program that returns after the end does not take the answer away. When it has ended, nothing of the
+//! socket refers to the [`Vfs`](uvfs_vfs::Vfs) any more.
+//!
+//! # Why
+//! A mount of a program was one that no tool could ask or shrink, and whose end nobody reported. What is not written
+//! when the mount ends is not lost: the program still has it in its `Vfs`, and the verdict says so. Weakness: which
+//! host directory a store shows is not known here, so `uvfs drop` does not empty the host's own page cache for it.
+//!
+//! [`Mount::wait`]: crate::Mount::wait
+
+use crate::mount::{Live, MountOptions, Passthrough, Unmount};
+use crate::statistics::MountStatistics;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{SystemTime, UNIX_EPOCH};
+use uvfs_control::cleaned::{Cleaned, Step};
+use uvfs_control::ended::{Verdict, Waits};
+use uvfs_control::policies::{Mark, PolicyRequest};
+use uvfs_control::protocol::CleanRequest;
+use uvfs_control::resident::{Cached, CachedRequest};
+use uvfs_control::serve::{self, Look, Marks};
+use uvfs_control::server::{Ends, Served, Server, Stays};
+use uvfs_control::setting::Setting;
+use uvfs_control::units::Size;
+use uvfs_control::{mounts, place};
+use uvfs_vfs::Statistics;
+
+/// What of the options `uvfs stat` shows.
+#[derive(Debug, Serialize)]
+pub(crate) struct Shown {
+    #[serde(skip)]
+    source: String,
+    /// Who serves it.
+    program: String,
+    allow_other: bool,
+    read_only: bool,
+    passthrough: bool,
+    control_dir: bool,
+}
+
+impl Shown {
+    pub(crate) fn new(options: &MountOptions) -> Self {
+        let program = std::env::current_exe().unwrap_or_default();
+        Self {
+            source: options.source().to_owned(),
+            program: program.to_string_lossy().into_owned(),
+            allow_other: options.allow_other,
+            read_only: options.read_only,
+            passthrough: options.passthrough == Passthrough::Auto,
+            control_dir: options.control_directory,
+        }
+    }
+}
+
+/// What `uvfs stat` shows.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    mountpoint: String,
+    source: &'a str,
+    pid: u32,
+    /// Seconds since 1970.
+    since: u64,
+    version: &'static str,
+    options: &'a Shown,
+    policies: Vec<Mark>,
+    core: Statistics,
+    frontend: MountStatistics,
+}
+
+/// The mount, as the socket serves it.
+struct Program {
+    live: Arc<Live>,
+    shown: Shown,
+    since: u64,
+    marks: Marks,
+}
+
+impl Served for Program {
+    fn report(&self) -> serde_json::Value {
+        let report = Report {
+            mountpoint: self.live.mountpoint.to_string_lossy().into_owned(),
+            source: &self.shown.source,
+            pid: std::process::id(),
+            since: self.since,
+            version: env!("CARGO_PKG_VERSION"),
+            options: &self.shown,
+            policies: self.marks.list(&self.live.vfs, Look::Never),
+            core: self.live.vfs.statistics(),
+            frontend: self.live.statistics(),
+        };
+        serde_json::to_value(report).unwrap_or_else(|error| {
+            log::error!("report: {error}");
+            serde_json::Value::Null
+        })
+    }
+
+    fn set(&self, settings: &BTreeMap<String, String>) -> Result<(), String> {
+        let mut cache_bytes = None;
+        for (key, value) in settings {
+            match Setting::parse(key, value)? {
+                Setting::CacheSize(Size::Bytes(bytes)) => cache_bytes = Some(bytes),
+                Setting::CacheSize(Size::Share(_)) => {
+                    return Err(format!(
+                        "{key}={value}: a program serves this mount, and bounds its caches alone; write a size, as in 64M"
+                    ));
+                }
+            }
+        }
+        if let Some(bytes) = cache_bytes {
+            let done = self.live.vfs.set_cache_bytes(bytes);
+            done.map_err(|error| format!("cache-size={bytes}: {error}"))?;
+            log::info!("{}: cache-size={bytes}", self.live.mountpoint.display());
+        }
+        Ok(())
+    }
+
+    fn clean(
+        &self,
+        request: &CleanRequest,
+        progress: &mut dyn FnMut(Step) -> ControlFlow<()>,
+    ) -> Result<Cleaned, String> {
+        self.live.cleaner().carry_out(None, request, progress)
+    }
+
+    fn cached(&self, request: &CachedRequest) -> Result<Cached, String> {
+        serve::cached(&self.live.vfs, None, request)
+    }
+
+    fn set_policy(&self, request: &PolicyRequest) -> Result<(), String> {
+        self.marks.request(&self.live.vfs, request)
+    }
+
+    fn policies(&self) -> Vec<Mark> {
+        self.marks.list(&self.live.vfs, Look::Allowed)
+    }
+
+    fn unmount(&self, lazy: bool) -> Result<(), Stays> {
+        let how = if lazy { Unmount::Lazy } else { Unmount::Idle };
+        match serve::end_when_idle(|| self.live.unmount(how)) {
+            // It ended by itself meanwhile: what was asked for is so.
+            Err(_) if self.live.ended() => Ok(()),
+            outcome => outcome.map_err(Stays::from),
+        }
+    }
+
+    fn waits(&self) -> Waits {
+        Waits { dirty_bytes: self.live.vfs.statistics().pages.dirty_bytes }
+    }
+}
+
+/// Opens the socket of `live`, until its session ends. The thread that ends it is returned; `None` if there is no
+/// socket, and the log says why.
+pub(crate) fn start(live: &Arc<Live>, shown: Shown) -> Option<JoinHandle<()>> {
+    let started = serve(live, shown);
+    let place = live.mountpoint.display();
+    started.map_err(|why| log::warn!("{place}: no control socket: {why}")).ok()
+}
+
+fn serve(live: &Arc<Live>, shown: Shown) -> Result<JoinHandle<()>, String> {
+    let folder = place::own_folder()?;
+    let table = mounts::read()?;
+    let mount = mounts::topmost(&table, &live.mountpoint).filter(|mount| mount.is_uvfs());
+    let socket = folder.join(mount.ok_or("it was unmounted by somebody else")?.device.to_string());
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let program = Arc::new(Program { live: live.clone(), shown, since, marks: Marks::new() });
+    let server = Server::start(&socket, program.clone(), Ends::Mount)
+        .map_err(|error| format!("{}: {}", socket.display(), uvfs_control::cause(&error)))?;
+    let thread = thread::Builder::new().name("uvfs-control-end".into());
+    let ended = thread.spawn(move || {
+        program.live.wait();
+        if server.is_asked_to_end() {
+            // What fails is said by the verdict.
+            let _ = program.live.vfs.write_back_all();
+            let unwritten = program.live.vfs.unwritten();
+            let verdict = Verdict::new(unwritten, &program.shown.source);
+            server.tell_end(Verdict { served_on: true, ..verdict });
+        }
+    });
+    ended.map_err(|error| uvfs_control::cause(&error))
+}
