@@ -320,6 +320,14 @@ impl Backend for Ledger {
         self.store.remove_xattr(caller, inode, name)
     }
 
+    fn by_number(&self, number: u64) -> Result<Entry> {
+        self.store.by_number(number)
+    }
+
+    fn parent_of(&self, directory: InodeId) -> Result<Entry> {
+        self.store.parent_of(directory)
+    }
+
     fn totals(&self) -> Result<Totals> {
         self.store.totals()
     }

@@ -362,6 +362,9 @@ pub struct Capabilities {
     pub acls: bool,
     /// [`Backend::os_file`] can return host files for the kernel to read and write directly.
     pub os_files: bool,
+    /// An object's time of birth never changes, and tells it from those that have its number later: handles
+    /// of objects outlive what is cached of them.
+    pub births: bool,
 }
 
 impl Capabilities {
@@ -380,6 +383,7 @@ impl Capabilities {
             xattrs: false,
             acls: false,
             os_files: false,
+            births: false,
         }
     }
 
@@ -635,6 +639,20 @@ pub trait Backend: Send + Sync + 'static {
     fn remove_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<()> {
         let _ = (caller, inode, name);
         Err(Error::Unsupported("extended attributes"))
+    }
+
+    /// The object that users know by `number` (`st_ino`), wherever it lies: for a frontend whose users come
+    /// back with a number after everything else was forgotten. [`Error::Stale`] if there is none any more.
+    /// Stores that keep no index of numbers do not have it; their objects are found again by name.
+    fn by_number(&self, number: u64) -> Result<Entry> {
+        let _ = number;
+        Err(Error::Unsupported("finding an object by its number"))
+    }
+
+    /// The directory in which `directory` lies, for one that was found by its number; the root's is itself.
+    fn parent_of(&self, directory: InodeId) -> Result<Entry> {
+        let _ = directory;
+        Err(Error::Unsupported("finding the parent of a directory"))
     }
 
     /// Totals of the store.

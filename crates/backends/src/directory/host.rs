@@ -46,6 +46,8 @@ pub(super) struct Host {
     pub(super) lacks_openat2: AtomicBool,
     xattrs: bool,
     acls: bool,
+    /// Times of birth tell objects apart.
+    births: bool,
     /// What a list of extended attributes tells of those that it lacks.
     pub(super) listing: XattrListing,
 }
@@ -89,6 +91,7 @@ impl Host {
             lacks_openat2: AtomicBool::new(false),
             xattrs: false,
             acls: false,
+            births: births && stat.attributes.btime.is_some(),
             listing: XattrListing::of(&root)?,
             root: node,
         };
@@ -111,6 +114,7 @@ impl Host {
             xattrs: self.xattrs,
             acls: self.acls,
             os_files: true,
+            births: self.births,
         }
     }
 

@@ -400,6 +400,16 @@ impl<B: Backend> Backend for HostileBackend<B> {
         })
     }
 
+    fn by_number(&self, number: u64) -> Result<Entry> {
+        let act = |inner: &B| inner.by_number(number);
+        self.entry(Call::ByNumber, InodeId(number), None, act, |entry| *entry)
+    }
+
+    fn parent_of(&self, directory: InodeId) -> Result<Entry> {
+        let act = |inner: &B| inner.parent_of(directory);
+        self.entry(Call::ParentOf, directory, None, act, |entry| *entry)
+    }
+
     fn totals(&self) -> Result<Totals> {
         self.plain(Call::Totals, InodeId::ROOT, None, |inner, _| inner.totals())
     }

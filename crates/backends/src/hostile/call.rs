@@ -34,6 +34,8 @@ pub enum Call {
     SetXattr,
     ListXattrs,
     RemoveXattr,
+    ByNumber,
+    ParentOf,
     Totals,
 }
 

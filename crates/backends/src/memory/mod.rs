@@ -172,6 +172,7 @@ impl Backend for MemoryBackend {
             xattrs: true,
             acls: true,
             os_files: false,
+            births: true,
         }
     }
 
@@ -322,6 +323,16 @@ impl Backend for MemoryBackend {
 
     fn remove_xattr(&self, _: &Caller, inode: InodeId, name: &[u8]) -> Result<()> {
         self.drop_xattr(inode, name)
+    }
+
+    /// Numbers are ids, and never another object's.
+    fn by_number(&self, number: u64) -> Result<Entry> {
+        Ok(self.table.refer(InodeId(number)).ok_or(Error::Stale)?.entry())
+    }
+
+    fn parent_of(&self, directory: InodeId) -> Result<Entry> {
+        let parent = self.table.get(directory)?.parent();
+        Ok(self.table.refer(parent).ok_or(Error::Stale)?.entry())
     }
 
     /// Free files are those that both limits have room for. Available blocks are fewer than free ones: a

@@ -101,6 +101,7 @@ impl Pressure {
             log::debug!("the kernel was told to ask again, and refused: {error}");
         }
         let nodes = &self.server.nodes;
+        nodes.trim_past();
         let (held, _) = nodes.totals();
         let (mut asked, mut gone) = (0, 0);
         while bridge.vfs.settle_budget() > 0 && !self.state.lock().ended {

@@ -8,10 +8,12 @@
 //! Called by any number of threads at once. Every entry that goes to the kernel counts one lookup
 //! on its node id *before* the reply is sent; the matching forgets come back later.
 
+mod again;
 pub(crate) mod control;
 pub(crate) mod files;
 pub(crate) mod missing;
 pub(crate) mod nodes;
+pub(crate) mod places;
 mod requests;
 
 pub(crate) use requests::{Attrs, EntryOut, Opened, Server, Settings, special_kind};

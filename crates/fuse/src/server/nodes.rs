@@ -2,7 +2,8 @@
 //!
 //! # Boundary
 //! Maps the kernel's node ids to held [`Node`]s and counts its lookups. The counts are exact: one
-//! more for every entry sent, fewer by what a forget says; at zero the hold goes.
+//! more for every entry sent, fewer by what a forget says; at zero the hold goes, and where the object was stays
+//! for a while ([`Past`]): a user may have a handle of it.
 //!
 //! # Concurrency
 //! One lock per shard of ids. A lookup and a forget of one id meet on its shard's lock, so a forget
@@ -19,6 +20,7 @@
 
 use super::control::is_reserved;
 use super::missing::Missing;
+use super::places::{Past, Place, Places};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,12 +39,27 @@ const ALIASES: u64 = 0xffff_0000_0000_0000;
 const SHARDS: usize = 32;
 /// Places in a shard's order that need not be in use.
 const ORDER_SLACK: usize = 64;
+/// Share of the room of all caches that what the kernel has forgotten may take here.
+const PAST_SHARE: u64 = 16;
 
 struct Held {
     node: Node,
     lookups: u64,
+    /// Where it was seen; none of what cannot be found again.
+    places: Places,
+    generation: u32,
     /// Used since the hand last passed.
     recent: bool,
+}
+
+/// Where the entry was that the kernel is told of, and what it is told of its object besides.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen<'a> {
+    pub(crate) generation: u32,
+    /// Where; `None` if it was asked for by a handle.
+    pub(crate) place: Option<Place<'a>>,
+    /// The object has other names, too.
+    pub(crate) others: bool,
 }
 
 /// Node ids, and the order in which the hand comes by them.
@@ -51,6 +68,9 @@ struct Shard {
     held: HashMap<u64, Held>,
     /// Oldest first. Some may be forgotten since, or be in it twice: those are passed over.
     order: VecDeque<u64>,
+    /// Bytes of the places of those held.
+    places_bytes: u64,
+    past: Past,
 }
 
 /// Bytes of one id: its place in the table with the table's slack, and in the order.
@@ -64,6 +84,8 @@ pub(crate) struct NodeTable {
     count: AtomicU64,
     /// The shard that the hand comes to next.
     hand: AtomicU64,
+    /// Bytes of all places, and of what is known of the past.
+    names_bytes: AtomicU64,
     aliases: Mutex<HashMap<InodeId, u64>>,
     aliases_made: AtomicU64,
     forgets: Forgets,
@@ -138,6 +160,52 @@ impl Drop for ForgetWatch<'_> {
 }
 
 impl Shard {
+    fn names_bytes(&self) -> u64 {
+        self.places_bytes + self.past.bytes()
+    }
+
+    /// The kernel is told of `id`, which nobody has yet.
+    fn add(&mut self, id: u64, node: &Node, seen: Option<Seen<'_>>) {
+        let (generation, was) = (seen.map_or(0, |seen| seen.generation), self.past.take(id));
+        let known = was.filter(|was| seen.is_some() && was.generation == generation);
+        let places = known.map_or_else(Places::default, |was| was.places);
+        self.places_bytes += places.bytes();
+        self.insert(id, Held { node: node.clone(), lookups: 1, places, generation, recent: false });
+        self.see(id, seen);
+    }
+
+    fn see(&mut self, id: u64, seen: Option<Seen<'_>>) {
+        let Some((seen, held)) = seen.zip(self.held.get_mut(&id)) else { return };
+        self.places_bytes -= held.places.bytes();
+        seen.place.into_iter().for_each(|place| held.places.see(place, seen.others));
+        self.places_bytes += held.places.bytes();
+    }
+
+    fn lose(&mut self, id: u64, place: Place<'_>) {
+        let Some(held) = self.held.get_mut(&id) else { return };
+        self.places_bytes -= held.places.bytes();
+        held.places.lose(place);
+        self.places_bytes += held.places.bytes();
+    }
+
+    /// The kernel has forgotten `id`.
+    fn remove(&mut self, id: u64, room: u64) -> Option<Held> {
+        let mut held = self.held.remove(&id)?;
+        self.places_bytes -= held.places.bytes();
+        let places = std::mem::take(&mut held.places);
+        if !places.is_empty() && !held.node.is_unlinked() {
+            self.past.add(id, places, held.generation, room);
+        }
+        if self.held.capacity() > 4 * self.held.len() + ORDER_SLACK {
+            self.held.shrink_to(2 * self.held.len());
+            let held = &self.held;
+            let mut seen = HashSet::with_capacity(held.len());
+            self.order.retain(|id| held.contains_key(id) && seen.insert(*id));
+            self.order.shrink_to(2 * self.order.len());
+        }
+        Some(held)
+    }
+
     fn insert(&mut self, id: u64, held: Held) {
         self.held.insert(id, held);
         self.order.push_back(id);
@@ -172,6 +240,7 @@ impl NodeTable {
             shards: Shards::new(&lock_order::FUSE_NODES, SHARDS),
             count: AtomicU64::new(0),
             hand: AtomicU64::new(0),
+            names_bytes: AtomicU64::new(0),
             aliases: Mutex::new(&lock_order::FUSE_ALIASES, HashMap::new()),
             aliases_made: AtomicU64::new(0),
             forgets: Forgets {
@@ -223,7 +292,55 @@ impl NodeTable {
 
     /// Bytes of the table.
     pub(crate) fn bytes(&self) -> u64 {
-        self.held() * ID_BYTES as u64
+        // ORDERING: Relaxed; a size that may lag.
+        self.held() * ID_BYTES as u64 + self.names_bytes.load(Relaxed)
+    }
+
+    /// Does `change` to the shard of `id`, and counts what it changes of the bytes of names.
+    fn with<T>(&self, id: u64, change: impl FnOnce(&mut Shard) -> T) -> T {
+        self.counting(&mut self.shards.of(&id).lock(), change)
+    }
+
+    fn counting<T>(&self, shard: &mut Shard, change: impl FnOnce(&mut Shard) -> T) -> T {
+        let before = shard.names_bytes();
+        let changed = change(shard);
+        // ORDERING: Relaxed; a size. Sums wrap, and come out right.
+        self.names_bytes.fetch_add(shard.names_bytes().wrapping_sub(before), Relaxed);
+        changed
+    }
+
+    /// What one shard may know of the past.
+    fn past_room(&self) -> u64 {
+        self.vfs.room_bytes() / PAST_SHARE / SHARDS as u64
+    }
+
+    /// Keeps what is known of the past within its share of the room there is now.
+    pub(crate) fn trim_past(&self) {
+        let room = self.past_room();
+        for shard in self.shards.iter() {
+            self.counting(&mut shard.lock(), |shard| shard.past.keep_within(room));
+        }
+    }
+
+    /// Where what the kernel once knew as `id` was seen, and its generation.
+    pub(crate) fn past(&self, id: u64) -> Option<(Places, u32)> {
+        let shard = self.shards.of(&id).lock();
+        shard.past.get(id).map(|was| (was.places.clone(), was.generation))
+    }
+
+    /// `node` is not at `lost` any more, but at `found`.
+    pub(crate) fn moved(&self, node: &Node, lost: Option<Place<'_>>, found: Option<Place<'_>>) {
+        let id = node.number();
+        self.with(id, |shard| {
+            let Some(held) = shard.held.get(&id).filter(|held| held.node == *node) else { return };
+            // Of what has never had a place nothing else is known, either.
+            if held.places.is_empty() {
+                return;
+            }
+            let generation = held.generation;
+            lost.into_iter().for_each(|place| shard.lose(id, place));
+            shard.see(id, Some(Seen { generation, place: found, others: true }));
+        });
     }
 
     /// Up to `wanted` ids that were not used since this was last asked, the longest held first; none if all
@@ -245,8 +362,9 @@ impl NodeTable {
         idle
     }
 
-    /// Counts a lookup of `node`, whose number is `number`, and returns its id.
-    pub(crate) fn publish(&self, node: &Node, number: u64) -> u64 {
+    /// Counts a lookup of `node`, whose number is `number`, and returns its id. It was `seen` there, if it can be
+    /// found again.
+    pub(crate) fn publish(&self, node: &Node, number: u64, seen: Option<Seen<'_>>) -> u64 {
         if node.id() == InodeId::ROOT {
             return ROOT;
         }
@@ -254,33 +372,33 @@ impl NodeTable {
         // ORDERING: SeqCst both here and in `publish_alias`: of two threads that publish one node at
         // once, one by its number and one by an alias, at least one sees the other.
         let made = self.aliases_made.load(SeqCst);
-        if made == 0 && number > ROOT && self.count(number, node) {
+        if made == 0 && number > ROOT && self.count(number, node, seen) {
             if self.aliases_made.load(SeqCst) == made {
                 return number;
             }
             self.uncount(number, 1);
         }
-        self.publish_alias(node, number)
+        self.publish_alias(node, number, seen)
     }
 
     /// The careful way: the lock over the aliases keeps a node from getting two ids.
-    fn publish_alias(&self, node: &Node, number: u64) -> u64 {
+    fn publish_alias(&self, node: &Node, number: u64, seen: Option<Seen<'_>>) -> u64 {
         let mut aliases = self.aliases.lock();
         if let Some(&alias) = aliases.get(&node.id()) {
-            self.count(alias, node);
+            self.count(alias, node, None);
             return alias;
         }
-        if number > ROOT && self.count(number, node) {
+        if number > ROOT && self.count(number, node, seen) {
             return number;
         }
         loop {
             // ORDERING: SeqCst, partner `publish`.
             let alias = ALIASES + self.aliases_made.fetch_add(1, SeqCst);
             // Free by now, or published by somebody who could not see the alias coming.
-            if number > ROOT && self.count(number, node) {
+            if number > ROOT && self.count(number, node, seen) {
                 return number;
             }
-            if self.count(alias, node) {
+            if self.count(alias, node, None) {
                 aliases.insert(node.id(), alias);
                 return alias;
             }
@@ -344,7 +462,7 @@ impl NodeTable {
     /// Drops everything: the kernel is gone.
     pub(crate) fn clear(&self) {
         for shard in self.shards.iter() {
-            let all = std::mem::take(&mut *shard.lock());
+            let all = self.counting(&mut shard.lock(), std::mem::take);
             // ORDERING: Relaxed; a size.
             self.count.fetch_sub(all.held.len() as u64, Relaxed);
             drop(all);
@@ -354,36 +472,42 @@ impl NodeTable {
     }
 
     /// Counts a lookup on `id` if it is free or is `node`'s already.
-    fn count(&self, id: u64, node: &Node) -> bool {
-        let mut shard = self.shards.of(&id).lock();
-        match shard.held.get_mut(&id) {
-            Some(held) if held.node == *node => held.lookups += 1,
-            Some(_) => return false,
-            None => {
-                shard.insert(id, Held { node: node.clone(), lookups: 1, recent: false });
-                // ORDERING: Relaxed; a size.
-                self.count.fetch_add(1, Relaxed);
+    fn count(&self, id: u64, node: &Node, seen: Option<Seen<'_>>) -> bool {
+        self.with(id, |shard| {
+            match shard.held.get_mut(&id) {
+                Some(held) if held.node == *node => {
+                    held.lookups += 1;
+                    shard.see(id, seen);
+                }
+                Some(_) => return false,
+                None => {
+                    shard.add(id, node, seen);
+                    // ORDERING: Relaxed; a size.
+                    self.count.fetch_add(1, Relaxed);
+                }
             }
-        }
-        true
+            true
+        })
     }
 
     /// Takes `lookups` off `id`. Returns whether it had so many, and its hold if none is left.
     fn uncount(&self, id: u64, lookups: u64) -> (bool, Option<Held>) {
-        let mut shard = self.shards.of(&id).lock();
-        let Some(held) = shard.held.get_mut(&id) else { return (false, None) };
-        let exact = held.lookups >= lookups;
-        held.lookups = held.lookups.saturating_sub(lookups);
-        let gone = if held.lookups == 0 { shard.held.remove(&id) } else { None };
-        if gone.is_some() {
-            // ORDERING: Relaxed; a size.
-            self.count.fetch_sub(1, Relaxed);
-        }
-        if gone.as_ref().is_some_and(|held| held.node.is_directory()) {
-            // Under this lock: what the kernel is told of names there after looking it up again stays.
-            self.missing.forget(id);
-        }
-        (exact, gone)
+        let room = self.past_room();
+        self.with(id, |shard| {
+            let Some(held) = shard.held.get_mut(&id) else { return (false, None) };
+            let exact = held.lookups >= lookups;
+            held.lookups = held.lookups.saturating_sub(lookups);
+            let gone = if held.lookups == 0 { shard.remove(id, room) } else { None };
+            if gone.is_some() {
+                // ORDERING: Relaxed; a size.
+                self.count.fetch_sub(1, Relaxed);
+            }
+            if gone.as_ref().is_some_and(|held| held.node.is_directory()) {
+                // Under this lock: what the kernel is told of names there after looking it up again stays.
+                self.missing.forget(id);
+            }
+            (exact, gone)
+        })
     }
 
     fn alias_of(&self, inode: InodeId) -> Option<u64> {
@@ -444,7 +568,7 @@ mod tests {
     fn what_is_used_gets_another_turn() {
         let (table, [a, _]) = sevens();
         for id in 100..200 {
-            assert!(table.count(id, &a));
+            assert!(table.count(id, &a, None));
         }
         assert_eq!(table.bytes(), 100 * ID_BYTES as u64);
         let turn = |table: &NodeTable| {
@@ -465,7 +589,7 @@ mod tests {
         assert_eq!((table.bytes(), table.idle(1000)), (0, Vec::new()));
         // Ids that come and go leave nothing in the order.
         for id in 0..100_000 {
-            assert!(table.count(1000 + id % 7, &a) && table.forget(1000 + id % 7, 1));
+            assert!(table.count(1000 + id % 7, &a, None) && table.forget(1000 + id % 7, 1));
         }
         let order: usize = table.shards.iter().map(|shard| shard.lock().order.len()).sum();
         assert!(order <= SHARDS * (ORDER_SLACK + 1), "{order}");
@@ -474,23 +598,23 @@ mod tests {
     #[test]
     fn two_objects_of_one_number_get_two_ids_and_keep_them() {
         let (table, [a, b]) = sevens();
-        assert_eq!((table.publish(&a, 7), table.publish(&a, 7)), (7, 7));
-        let alias = table.publish(&b, 7);
-        assert!(alias >= ALIASES && table.publish(&b, 7) == alias);
+        assert_eq!((table.publish(&a, 7, None), table.publish(&a, 7, None)), (7, 7));
+        let alias = table.publish(&b, 7, None);
+        assert!(alias >= ALIASES && table.publish(&b, 7, None) == alias);
         assert_eq!((table.id_of(a.id()), table.id_of(b.id())), (Some(7), Some(alias)));
         assert!(table.forget(7, 2) && table.forget(alias, 1));
-        assert_eq!(table.publish(&b, 7), alias, "the alias stays while it is held");
+        assert_eq!(table.publish(&b, 7, None), alias, "the alias stays while it is held");
         assert!(table.forget(alias, 2) && !table.forget(alias, 1));
-        assert_eq!(table.publish(&b, 7), 7, "and the number is taken when both are free");
+        assert_eq!(table.publish(&b, 7, None), 7, "and the number is taken when both are free");
         assert_eq!(table.totals(), (1, 1));
     }
 
     #[test]
     fn forgets_are_awaited_until_enough_came_or_none_comes_any_more() {
         let (table, [a, b]) = sevens();
-        let ids = [table.publish(&a, 7), table.publish(&b, 7)];
+        let ids = [table.publish(&a, 7, None), table.publish(&b, 7, None)];
         assert!(table.forget(ids[0], 1), "before the watch: not counted");
-        assert_eq!(table.publish(&a, 7), 7);
+        assert_eq!(table.publish(&a, 7, None), 7);
         let watch = table.watch_forgets();
         std::thread::scope(|scope| {
             scope.spawn(|| ids.map(|id| assert!(table.forget(id, 1))));
@@ -502,7 +626,7 @@ mod tests {
         watch.wait(1, Duration::from_millis(5), Duration::from_secs(3600));
         watch.wait(1, Duration::from_secs(3600), Duration::from_millis(5));
         drop(watch);
-        assert_eq!(table.publish(&a, 7), 7);
+        assert_eq!(table.publish(&a, 7, None), 7);
         assert!(table.forget(7, 1));
         assert_eq!(table.forgets.count.lock().gone, 0, "nobody watches");
     }
@@ -517,7 +641,8 @@ mod tests {
                 let (table, node) = (&table, &nodes[thread % 2]);
                 scope.spawn(move || {
                     for _ in 0..20_000 {
-                        let (one, other) = (table.publish(node, 7), table.publish(node, 7));
+                        let (one, other) =
+                            (table.publish(node, 7, None), table.publish(node, 7, None));
                         assert_eq!(one, other);
                         assert_eq!(table.id_of(node.id()), Some(one));
                         assert!(table.forget(one, 1) && table.forget(other, 1));

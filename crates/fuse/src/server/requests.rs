@@ -39,6 +39,8 @@ pub(crate) enum EntryOut {
     Found {
         attrs: Attrs,
         entry_valid: Duration,
+        /// Tells it from an object that had its number before.
+        generation: u32,
     },
     /// No such name, to be remembered for so long.
     Missing(Duration),
@@ -113,6 +115,9 @@ impl Server {
     pub(crate) fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<EntryOut> {
         if is_control(parent) {
             return self.control.lookup(parent, name);
+        }
+        if name == b"." || name == b".." {
+            return self.lookup_handle(parent, name);
         }
         let directory = self.node(parent)?;
         let answer = self.vfs.lookup(caller, &directory, Name::new(name)?)?;
@@ -192,7 +197,9 @@ impl Server {
 
     pub(crate) fn unlink(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
         self.control.spare(parent, name)?;
-        self.vfs.unlink(caller, &self.node(parent)?, Name::new(name)?)
+        let directory = self.node(parent)?;
+        let lost = |victim: &Node| self.nodes.moved(victim, Some((parent, name)), None);
+        self.vfs.unlink_telling(caller, &directory, Name::new(name)?, lost)
     }
 
     pub(crate) fn rmdir(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<()> {
@@ -216,7 +223,18 @@ impl Server {
             _ => return Err(Error::Invalid("a rename flag that is not supported")),
         };
         let (old, new) = (self.node(from.0)?, self.node(to.0)?);
-        self.vfs.rename(caller, (&old, Name::new(from.1)?), (&new, Name::new(to.1)?), mode)?;
+        let (old, new) = ((&old, Name::new(from.1)?), (&new, Name::new(to.1)?));
+        self.vfs.rename_telling(caller, old, new, mode, |moved, target| {
+            if target == Some(moved) {
+                // Two names of one object: nothing has moved.
+                return;
+            }
+            if let Some(target) = target {
+                let back = (mode == RenameMode::Exchange).then_some(from);
+                self.nodes.moved(target, Some(to), back);
+            }
+            self.nodes.moved(moved, Some(from), Some(to));
+        })?;
         // The kernel moves its entry, and looks the old name up again.
         self.nodes.missing.made(to.0, to.1);
         Ok(())
@@ -524,20 +542,20 @@ impl Server {
 
     /// The entry of `name` in `parent`, which is new; the kernel does not believe any more that it is missing.
     pub(crate) fn made_out(&self, parent: u64, name: &[u8], found: Found) -> EntryOut {
-        let out = self.found_out(found);
+        let out = self.found_out(found, (parent, name));
         self.nodes.missing.made(parent, name);
         out
     }
 
-    fn found_out(&self, found: Found) -> EntryOut {
-        let node_id = self.nodes.publish(&found.node, found.attributes.number);
+    fn found_out(&self, found: Found, place: (u64, &[u8])) -> EntryOut {
+        let (node_id, generation) = self.publish(&found.node, &found.attributes, place);
         let attrs = Attrs { node_id, attributes: found.attributes, valid: found.attributes_valid };
-        EntryOut::Found { attrs, entry_valid: found.entry_valid }
+        EntryOut::Found { attrs, entry_valid: found.entry_valid, generation }
     }
 
     fn lookup_out(&self, parent: u64, name: &[u8], answer: Lookup) -> EntryOut {
         match answer {
-            Lookup::Found(found) => self.found_out(found),
+            Lookup::Found(found) => self.found_out(found, (parent, name)),
             Lookup::Missing(Duration::ZERO) => EntryOut::Missing(Duration::ZERO),
             Lookup::Missing(valid) => {
                 self.size_missing();

@@ -79,6 +79,8 @@ impl Entries for Names<'_> {
 /// Names with attributes for a `readdirplus`. Each entry sent counts a lookup.
 pub(super) struct Nodes<'a> {
     pub(super) server: &'a Server,
+    /// The node id of what is listed.
+    pub(super) directory: u64,
     pub(super) reply: &'a mut ReplyDirectoryPlus,
     pub(super) used: usize,
     pub(super) taken: usize,
@@ -127,7 +129,7 @@ impl Entries for Nodes<'_> {
     fn name(&mut self, name: Name<'_>, next: Cookie, number: u64, kind: FileKind) -> bool {
         let attributes = Attributes::new(number, kind, 0);
         let attr = file_attr(&attributes, number);
-        self.add(name, next, 0, &Duration::ZERO, &attr)
+        self.add(name, next, (0, Generation(0)), &Duration::ZERO, &attr)
     }
 
     fn node(
@@ -138,10 +140,12 @@ impl Entries for Nodes<'_> {
         attributes: &Attributes,
         valid: (Duration, Duration),
     ) -> bool {
-        let id = self.server.nodes.publish(&node, attributes.number);
+        let place = (self.directory, name.as_bytes());
+        let (id, generation) = self.server.publish(&node, attributes, place);
         let attr = file_attr(attributes, id);
         // The protocol has two times here, the FUSE crate one: the shorter is right for both.
-        let taken = self.add(name, next, id, &valid.0.min(valid.1), &attr);
+        let generation = Generation(generation.into());
+        let taken = self.add(name, next, (id, generation), &valid.0.min(valid.1), &attr);
         match taken {
             true => self.counted.push(id),
             false => self.server.forget(id, 1),
@@ -155,14 +159,14 @@ impl Nodes<'_> {
         &mut self,
         name: Name<'_>,
         next: Cookie,
-        id: u64,
+        (id, generation): (u64, Generation),
         valid: &Duration,
         attr: &fuser::FileAttr,
     ) -> bool {
         let bytes = name.as_bytes();
         self.used += 152 + bytes.len();
         let (id, next, name) = (INodeNo(id), kernel_offset(next), OsStr::from_bytes(bytes));
-        let full = self.reply.add(id, next, name, valid, attr, Generation(0));
+        let full = self.reply.add(id, next, name, valid, attr, generation);
         self.taken += usize::from(!full);
         !full
     }

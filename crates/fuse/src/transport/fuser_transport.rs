@@ -51,6 +51,7 @@ impl fuser::Filesystem for Adapter {
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
         wanted.set(InitFlags::FUSE_POSIX_ACL, capabilities.acls);
+        wanted.set(InitFlags::FUSE_EXPORT_SUPPORT, capabilities.births);
         wanted.set(InitFlags::FUSE_AUTO_INVAL_DATA, server.shared());
         wanted.set(
             InitFlags::FUSE_NO_OPEN_SUPPORT | InitFlags::FUSE_NO_OPENDIR_SUPPORT,
@@ -347,7 +348,7 @@ impl fuser::Filesystem for Adapter {
             };
             let backing = shared.backing(&mut file, |host| reply.open_backing(host));
             let made = server.made_out(parent.0, name.as_bytes(), found);
-            let EntryOut::Found { attrs, entry_valid } = made else {
+            let EntryOut::Found { attrs, entry_valid, generation } = made else {
                 return reply.error(Errno::EIO);
             };
             let node = attrs.node_id;
@@ -357,7 +358,7 @@ impl fuser::Filesystem for Adapter {
                 false => server.opened(Arc::new(file)),
             };
             let (valid, handle) = (attrs.valid.min(entry_valid), FileHandle(handle));
-            let (attr, generation) = (attrs.entry_attr(), Generation(0));
+            let (attr, generation) = (attrs.entry_attr(), Generation(generation.into()));
             match backing {
                 Some(id) => {
                     let flags = FopenFlags::empty();
@@ -568,8 +569,9 @@ impl fuser::Filesystem for Adapter {
             let server = &*shared.server;
             let mut taken = 0;
             let listed = server.getattr(node.0, file.0).and_then(|own| {
-                let mut nodes =
-                    Nodes { server, reply: &mut reply, used: 0, taken: 0, counted: Vec::new() };
+                let counted = Vec::new();
+                let (directory, reply) = (node.0, &mut reply);
+                let mut nodes = Nodes { server, directory, reply, used: 0, taken: 0, counted };
                 let numbers = numbers(server, &own);
                 if !nodes.dots(offset, &own.attributes, numbers) {
                     return Ok(());

@@ -27,9 +27,9 @@ pub(super) fn file_flags(keep_cache: bool) -> FopenFlags {
 
 pub(super) fn send_entry(reply: ReplyEntry, answer: Result<EntryOut>) {
     match answer {
-        Ok(EntryOut::Found { attrs, entry_valid }) => {
-            let attr = attrs.entry_attr();
-            reply.entry_with_ttls(&attrs.valid, &entry_valid, &attr, Generation(0));
+        Ok(EntryOut::Found { attrs, entry_valid, generation }) => {
+            let (attr, generation) = (attrs.entry_attr(), Generation(generation.into()));
+            reply.entry_with_ttls(&attrs.valid, &entry_valid, &attr, generation);
         }
         Ok(EntryOut::Missing(Duration::ZERO)) => reply.error(Errno::ENOENT),
         Ok(EntryOut::Missing(valid)) => {

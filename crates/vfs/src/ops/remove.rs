@@ -22,7 +22,24 @@ impl Vfs {
     /// # Errors
     /// [`crate::Error::IsDirectory`], [`crate::Error::Access`], [`crate::Error::NotPermitted`] by the sticky rule.
     pub fn unlink(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<()> {
-        self.unlink_found(caller, parent, name).map(|victim| self.let_go(victim))
+        self.unlink_telling(caller, parent, name, |_| {})
+    }
+
+    /// As [`Vfs::unlink`]; tells what has lost the name, while it is held.
+    ///
+    /// # Errors
+    /// As [`Vfs::unlink`].
+    pub fn unlink_telling(
+        &self,
+        caller: &Caller,
+        parent: &Node,
+        name: Name<'_>,
+        tell: impl FnOnce(&Node),
+    ) -> Result<()> {
+        let victim = self.unlink_found(caller, parent, name)?;
+        tell(&victim);
+        self.let_go(victim);
+        Ok(())
     }
 
     /// As [`Vfs::unlink`]; returns the object that lost its name.

@@ -26,7 +26,23 @@ impl Vfs {
         to: (&Node, Name<'_>),
         mode: RenameMode,
     ) -> Result<()> {
+        self.rename_telling(caller, from, to, mode, |_, _| {})
+    }
+
+    /// As [`Vfs::rename`]; tells what moved, and what was at its new name, while both are held.
+    ///
+    /// # Errors
+    /// As [`Vfs::rename`].
+    pub fn rename_telling(
+        &self,
+        caller: &Caller,
+        from: (&Node, Name<'_>),
+        to: (&Node, Name<'_>),
+        mode: RenameMode,
+        tell: impl FnOnce(&Node, Option<&Node>),
+    ) -> Result<()> {
         let step = self.rename_found(caller, from, to, mode)?;
+        tell(&step.moved, step.target.as_ref());
         self.let_go_replaced(step);
         Ok(())
     }

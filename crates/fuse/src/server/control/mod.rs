@@ -139,7 +139,7 @@ impl Control {
     }
 
     fn entry(&self, id: u64) -> EntryOut {
-        EntryOut::Found { attrs: self.attributes(id), entry_valid: VALID }
+        EntryOut::Found { attrs: self.attributes(id), entry_valid: VALID, generation: 0 }
     }
 
     /// The attributes of one of the two.

@@ -358,7 +358,7 @@ fn a_store_that_uses_our_numbers_gets_other_ids() {
     let name = Name::new(b"own").unwrap();
     let own = server.vfs.lookup(&Caller::root(), &node, name).unwrap().found().unwrap().node;
     for number in RESERVED..=u64::MAX {
-        let id = server.nodes.publish(&own, number);
+        let id = server.nodes.publish(&own, number, None);
         assert!(!is_control(id), "{number:#x}");
         assert!(server.nodes.forget(id, 1));
     }

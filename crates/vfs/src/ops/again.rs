@@ -1,0 +1,54 @@
+//! Finding an object again by what outlives all that is cached of it.
+//!
+//! # Boundary
+//! By number, for frontends whose users keep a number and come back with it ([`crate::Backend::by_number`]). Who
+//! knows a place asks by name.
+//!
+//! # Why
+//! A directory that is found this way has no way up: policies, cleanings and `..` go by it, so it is asked of the
+//! store, once. Weakness: another file is found without the directory that it lies in, until it is looked up.
+
+use crate::attributes::Attributes;
+use crate::error::{Error, Result};
+use crate::inode::Node;
+use crate::vfs::Vfs;
+
+/// Most directories between one that was found and one whose way up is known.
+const DEPTH_MAX: usize = 1 << 16;
+
+impl Vfs {
+    /// The object that users know by `number`, from the store. May block.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if it is gone, [`Error::Unsupported`] where the store keeps no index of numbers.
+    pub fn by_number(&self, number: u64) -> Result<(Node, Attributes)> {
+        let core = &self.core;
+        let ticket = core.clock.now();
+        let entry = core.backend().by_number(number)?;
+        let node = core.adopt(&entry, ticket);
+        if entry.attributes.number != number {
+            return Err(Error::Stale);
+        }
+        if node.is_directory() {
+            self.find_way_up(&node)?;
+        }
+        Ok((node, entry.attributes))
+    }
+
+    /// Asks the store for the parents of `directory` up to one whose own is known.
+    fn find_way_up(&self, directory: &Node) -> Result<()> {
+        let core = &self.core;
+        let mut below = directory.clone();
+        for _ in 0..DEPTH_MAX {
+            if below == *self.root() || below.parent().is_some() {
+                return Ok(());
+            }
+            let ticket = core.clock.now();
+            let entry = core.backend().parent_of(below.id())?;
+            let parent = core.adopt(&entry, ticket);
+            below.inode.set_parent(&parent, ticket);
+            below = parent;
+        }
+        Err(Error::Stale)
+    }
+}

@@ -1,0 +1,256 @@
+//! Floor: conformance, through the kernel: file handles (`name_to_handle_at`, `open_by_handle_at`) outlive what is
+//! cached of their files.
+//!
+//! Needs root and `/dev/fuse`; prints `skipped: why` where they lack. What the kernel and the caches have is dropped
+//! by a cleaning of the root, of this mount alone. Every mount has a watchdog that ends the process.
+//! Deterministic.
+
+use std::fs::{self, File};
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uvfs_backends::directory::{DirectoryBackend, DirectoryConfig};
+use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
+use uvfs_fuse::{Mount, MountOptions, Unmount};
+use uvfs_tests::{Watchdog, unmount_idle};
+use uvfs_vfs::{Backend, Clean, Dirty, Vfs, VfsConfig};
+
+/// `struct file_handle` of open_by_handle_at(2), with room for the largest.
+#[repr(C)]
+#[derive(Clone)]
+struct Handle {
+    bytes: u32,
+    kind: i32,
+    opaque: [u8; 128],
+}
+
+impl Handle {
+    fn of(path: &Path) -> Self {
+        let mut path = path.as_os_str().as_bytes().to_vec();
+        path.push(0);
+        let mut handle = Self { bytes: 128, kind: 0, opaque: [0; 128] };
+        let mut mount = MaybeUninit::<i32>::uninit();
+        // SAFETY: a path that ends with 0, a handle with the room that it says, and room for an int.
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_name_to_handle_at,
+                libc::AT_FDCWD,
+                path.as_ptr(),
+                &raw mut handle,
+                mount.as_mut_ptr(),
+                0,
+            )
+        };
+        assert_eq!(done, 0, "{}", io::Error::last_os_error());
+        handle
+    }
+}
+
+struct Mounted {
+    mount: Mount,
+    vfs: Arc<Vfs>,
+    top: File,
+    directory: tempfile::TempDir,
+    _watchdog: Watchdog,
+}
+
+impl Mounted {
+    /// `None` where nothing can be mounted; says so.
+    fn over(store: impl Backend) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+            println!("skipped: mounting needs root and /dev/fuse");
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().to_owned();
+        let watchdog = Watchdog::with_rescue(Duration::from_secs(120), move || {
+            let _ = uvfs_fuse::unmount(&path, Unmount::Lazy);
+        });
+        let vfs = Vfs::new(store, VfsConfig::default()).unwrap();
+        let options = MountOptions { readers: Some(2), ..MountOptions::default() };
+        let mount = Mount::start(vfs.clone(), directory.path(), options).unwrap();
+        let top = File::open(directory.path()).unwrap();
+        Some(Self { mount, vfs, top, directory, _watchdog: watchdog })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// Has the kernel and the caches forget everything; how many ids the kernel still holds.
+    fn forget(&self) -> u64 {
+        let mut go_on = |_| ControlFlow::Continue(());
+        let report =
+            self.mount.clean(self.vfs.root(), Clean::Both, Dirty::Skip, &mut go_on).unwrap();
+        assert_eq!(report.kernel.refused, None);
+        self.mount.statistics().nodes
+    }
+
+    fn open(&self, handle: &Handle) -> io::Result<File> {
+        let mut handle = handle.clone();
+        // SAFETY: an open descriptor and a handle that name_to_handle_at filled in.
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_open_by_handle_at,
+                self.top.as_raw_fd(),
+                &raw mut handle,
+                libc::O_RDONLY,
+            )
+        };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: just opened, and nobody else has it.
+        Ok(unsafe { OwnedFd::from_raw_fd(i32::try_from(done).unwrap()) }.into())
+    }
+
+    fn text(&self, handle: &Handle) -> io::Result<String> {
+        let (file, mut text) = (self.open(handle)?, [0; 64]);
+        let count = file.read_at(&mut text, 0)?;
+        Ok(String::from_utf8_lossy(&text[..count]).into_owned())
+    }
+
+    /// What was just removed may be in use for a moment: the kernel closes files in the background.
+    fn goes_stale(&self, handle: &Handle) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while self.open(handle).is_ok() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.assert_stale(handle, "removed");
+    }
+
+    fn assert_stale(&self, handle: &Handle, why: &str) {
+        let error = self.text(handle).expect_err(why);
+        assert_eq!(error.raw_os_error(), Some(libc::ESTALE), "{why}: {error}");
+    }
+
+    fn end(self) {
+        drop(self.top);
+        let statistics = self.mount.statistics();
+        assert_eq!((statistics.panics, statistics.forgotten_too_often), (0, 0), "{statistics:?}");
+        unmount_idle(|| self.mount.unmount(Unmount::Idle));
+        self.mount.wait();
+        assert_eq!(self.mount.statistics().nodes, 0);
+    }
+}
+
+fn memory() -> MemoryBackend {
+    MemoryBackend::new(MemoryConfig::default()).unwrap()
+}
+
+fn host(source: &Path) -> DirectoryBackend {
+    DirectoryBackend::open(source, DirectoryConfig::default()).unwrap()
+}
+
+fn existing_files_open(mounted: &Mounted) {
+    for (name, text) in [("a/b/c/deep", "deep"), ("top", "top"), ("x/moves", "moves")] {
+        mounted.write(name, text);
+    }
+    mounted.write("x/inside/file", "below what moves");
+    mounted.write("first", "two names");
+    fs::hard_link(mounted.path("first"), mounted.path("second")).unwrap();
+    let names = ["a/b/c/deep", "top", "x/moves", "x/inside/file", "first", "a/b"];
+    let handles = names.map(|name| Handle::of(&mounted.path(name)));
+    let numbers = names.map(|name| fs::metadata(mounted.path(name)).unwrap().ino());
+    fs::rename(mounted.path("x/moves"), mounted.path("a/moved")).unwrap();
+    fs::rename(mounted.path("x/inside"), mounted.path("a/elsewhere")).unwrap();
+    fs::remove_file(mounted.path("first")).unwrap();
+    for round in 0..3 {
+        let held = mounted.forget();
+        assert!(held < 6, "the kernel still holds {held}, so this looks at nothing");
+        let texts = ["deep", "top", "moves", "below what moves", "two names"];
+        for (at, text) in texts.iter().enumerate() {
+            let found =
+                mounted.text(&handles[at]).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(found, *text, "round {round}");
+        }
+        for (handle, number) in handles.iter().zip(numbers) {
+            let about = mounted.open(handle).unwrap().metadata().unwrap();
+            assert_eq!(about.ino(), number, "round {round}");
+        }
+        let folder = mounted.open(&handles[5]).unwrap();
+        let shown = fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd())).unwrap();
+        assert_eq!(shown, mounted.path("a/b"), "the kernel found the way up");
+    }
+}
+
+/// xfstests generic/426, 467, 756 and 777 showed that `open_by_handle_at` gave ESTALE for files that were there, as
+/// soon as the kernel had dropped what it knew of them.
+#[test]
+fn a_handle_opens_what_everybody_has_forgotten() {
+    let source = tempfile::tempdir().unwrap();
+    let Some(mounted) = Mounted::over(host(source.path())) else { return };
+    existing_files_open(&mounted);
+    mounted.end();
+    let Some(mounted) = Mounted::over(memory()) else { return };
+    existing_files_open(&mounted);
+    mounted.end();
+}
+
+/// A handle is of one file, and not of a later one with its name, its number or its place.
+#[test]
+fn a_handle_of_what_is_gone_is_stale_for_ever() {
+    let source = tempfile::tempdir().unwrap();
+    for on_host in [false, true] {
+        let mounted = match on_host {
+            false => Mounted::over(memory()),
+            true => Mounted::over(host(source.path())),
+        };
+        let Some(mounted) = mounted else { return };
+        let mut old = Vec::new();
+        for round in 0..20 {
+            mounted.write("d/name", &format!("content {round}"));
+            let handles = ["d/name", "d"].map(|name| Handle::of(&mounted.path(name)));
+            fs::remove_dir_all(mounted.path("d")).unwrap();
+            handles.iter().for_each(|handle| mounted.goes_stale(handle));
+            old.extend(handles);
+            if round % 5 == 4 {
+                mounted.forget();
+            }
+            old.iter().for_each(|handle| mounted.assert_stale(handle, "removed long ago"));
+        }
+        // The host likes to give a number just freed to the next file.
+        mounted.write("d/name", "the last one");
+        mounted.forget();
+        old.iter().for_each(|handle| mounted.assert_stale(handle, "another is there now"));
+        let last = Handle::of(&mounted.path("d/name"));
+        mounted.forget();
+        assert_eq!(mounted.text(&last).unwrap(), "the last one");
+        mounted.end();
+    }
+}
+
+/// What others change behind the mount: a file that they replace is never taken for the old one, and one that they
+/// move is found again when somebody has looked it up.
+#[test]
+fn a_handle_follows_what_is_known_of_the_host_and_guesses_nothing() {
+    let source = tempfile::tempdir().unwrap();
+    let Some(mounted) = Mounted::over(host(source.path())) else { return };
+    for name in ["replaced", "moved", "kept"] {
+        mounted.write(name, name);
+    }
+    let handles = ["replaced", "moved", "kept"].map(|name| Handle::of(&mounted.path(name)));
+    mounted.forget();
+    fs::remove_file(source.path().join("replaced")).unwrap();
+    fs::write(source.path().join("replaced"), "another").unwrap();
+    fs::rename(source.path().join("moved"), source.path().join("elsewhere")).unwrap();
+    mounted.assert_stale(&handles[0], "replaced on the host");
+    mounted.assert_stale(&handles[1], "moved on the host, and nobody has seen where");
+    assert_eq!(mounted.text(&handles[2]).unwrap(), "kept");
+    assert_eq!(fs::read(mounted.path("elsewhere")).unwrap(), b"moved");
+    mounted.forget();
+    assert_eq!(mounted.text(&handles[1]).unwrap(), "moved");
+    mounted.assert_stale(&handles[0], "replaced on the host");
+    mounted.end();
+}
