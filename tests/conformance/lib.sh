@@ -57,34 +57,34 @@ finish() {
   exit
 }
 
-# give_up WHY: the suite cannot run here at all, which is no failure of the file system.
+# give_up WHY: the suite cannot run here at all, which is no failure of the file system; but where
+# UVFS_MUST_RUN is set (root, /dev/fuse: the gate) it is one of the machine's, and said to be.
 give_up() {
-  skip "$suite" "$1"
+  if [ -n "${UVFS_MUST_RUN:-}" ]; then fail "$suite" "$1"; else skip "$suite" "$1"; fi
   finish
 }
 
-# want COMMAND PACKAGE: installs the Debian package unless COMMAND is there; false when it cannot.
+# absent WHY: a tool is missing. Whoever ran install.sh before knows whether that may be.
+absent() {
+  if [ -n "${UVFS_INSTALLED:-}" ]; then skip "$suite" "$1"; finish; fi
+  give_up "$1"
+}
+
+# want COMMAND: whether it is there. By hand, install.sh is run first for all that is missing.
 want() {
   if command -v "$1" >/dev/null 2>&1; then return 0; fi
-  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
-  {
-    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$2" ||
-      { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$2"; }
-  } >>"$log" 2>&1 </dev/null
+  if [ -z "${UVFS_INSTALLED:-}" ]; then
+    UVFS_TOOLS=$tools bash "$conformance/install.sh" >>"$log" 2>&1 </dev/null
+    UVFS_INSTALLED=1
+  fi
   command -v "$1" >/dev/null 2>&1
 }
 
 # debian COMMAND PACKAGE: the same for what the suite cannot do without.
-debian() { want "$1" "$2" || give_up "$1 is missing (Debian package $2)"; }
+debian() { want "$1" || absent "$1 is missing (Debian package $2)"; }
 
 # crate COMMAND VERSION: the same for a tool from crates.io, kept out of the user's own ~/.cargo/bin.
-crate() {
-  if [ -x "$tools/bin/$1" ] || command -v "$1" >/dev/null 2>&1; then return 0; fi
-  env -u RUSTFLAGS CARGO_TARGET_DIR="$tools/build" \
-    cargo install --quiet --locked --root "$tools" "$1" --version "$2" >>"$log" 2>&1 </dev/null
-  rm -rf "$tools/build"
-  [ -x "$tools/bin/$1" ] || give_up "cannot install $1 $2 from crates.io"
-}
+crate() { want "$1" || absent "$1 $2 of crates.io is missing"; }
 
 root=$(cd "$1" && pwd) || { fail enter "cannot enter $1"; folder=/nonexistent; finish; }
 folder=$root/$suite.$$

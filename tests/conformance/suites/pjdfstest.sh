@@ -5,14 +5,19 @@
 [ "$(id -u)" = 0 ] || give_up "acts as several users, so it needs root"
 crate pjdfstest 0.2.2
 
-# Two users without rights: nobody, and a second one that no other suite uses.
-# One that was there before stays.
-second=uvfs-conformance
-if ! id "$second" >/dev/null 2>&1 &&
-  useradd --system --no-create-home --shell /usr/sbin/nologin "$second" >>"$log" 2>&1; then
-  trap 'userdel "$second" >>"$log" 2>&1' EXIT
-  trap 'exit 1' INT TERM HUP
-fi
+# Two users without rights: nobody, and a second one that no other suite uses, nor this one beside itself
+# on another backend. One that was there before stays.
+second=uvfs-$(basename "$root" | tr -cd 'a-z0-9-' | cut -c 1-24)
+for _ in 1 2 3 4 5; do
+  id "$second" >/dev/null 2>&1 && break
+  # Refused while another one writes the list of users.
+  if useradd --system --no-create-home --shell /usr/sbin/nologin "$second" >>"$log" 2>&1; then
+    trap 'userdel "$second" >>"$log" 2>&1 || { sleep 1; userdel "$second" >>"$log" 2>&1; }' EXIT
+    trap 'exit 1' INT TERM HUP
+  else
+    sleep 1
+  fi
+done
 id "$second" >>"$log" 2>&1 || give_up "cannot make the user $second"
 
 # Renames across file systems need another one: the first place that is not this one.

@@ -5,13 +5,15 @@
 //! tested stands in `tests/conformance`.
 //!
 //! # Concurrency
-//! One suite at a time. Ctrl-C sets a flag that every wait polls, so the mount is always taken down.
+//! A thread for each backend, with one suite at a time: most of a suite is waiting. Nothing is shared between
+//! them but the machine. Ctrl-C sets a flag that every wait polls, so the mounts are always taken down.
 //!
 //! # Why
 //! Each suite gets a fresh mount: a suite that hangs is cut off with its connection, and the next
 //! one starts on sound ground. The same suites run on a plain directory (`--host`), which is the
 //! oracle: a suite that fails there is wrong. Weakness: needs root, because the suites change owners.
 
+mod install;
 mod mount;
 mod suite;
 
@@ -101,16 +103,21 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     }
     let watch = Watch::install()?;
     let place = Place::new(options)?;
-    let mut total = Score::default();
-    for target in targets(options)? {
-        for (name, quick, full) in &suites {
-            let limit = Duration::from_secs(if options.quick { *quick } else { *full });
-            total.add(one(&place, &target, name, limit, options, &watch));
-            if watch.interrupted() {
-                place.remove(true);
-                return Err("interrupted; everything is unmounted".into());
-            }
-        }
+    let targets = targets(options)?;
+    let mut total = install::missing(options.host);
+    let all = |target| all(&place, target, &suites, options, &watch);
+    let all = &all;
+    let scores = std::thread::scope(|scope| {
+        let running: Vec<_> =
+            targets.iter().map(|target| scope.spawn(move || all(target))).collect();
+        let scores =
+            running.into_iter().map(|running| running.join().map_err(|_| "a thread ended"));
+        scores.collect::<Result<Vec<_>, _>>()
+    })?;
+    scores.into_iter().for_each(|score| total.add(score));
+    if watch.interrupted() {
+        place.remove(true);
+        return Err("interrupted; everything is unmounted".into());
     }
     if !options.keep {
         place.remove(total.failed > 0);
@@ -120,6 +127,25 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         0 => Ok(()),
         failed => Err(format!("{failed} cases failed; logs below {}", place.logs.display())),
     }
+}
+
+/// Every suite on one target.
+fn all(
+    place: &Place,
+    target: &Target,
+    suites: &[Suite],
+    options: &Options,
+    watch: &Watch,
+) -> Score {
+    let mut total = Score::default();
+    for (name, quick, full) in suites {
+        let limit = Duration::from_secs(if options.quick { *quick } else { *full });
+        total.add(one(place, target, name, limit, options, watch));
+        if watch.interrupted() {
+            break;
+        }
+    }
+    total
 }
 
 /// What a suite runs on.
@@ -199,7 +225,7 @@ fn one(
     };
     println!("{title}: {score} ({} s)", start.elapsed().as_secs());
     if !options.keep {
-        let _ = fs::remove_dir_all(place.sources.join(name));
+        let _ = fs::remove_dir_all(source(place, target, name));
     }
     score
 }
@@ -221,7 +247,7 @@ fn prepared(
     name: &str,
     options: &Options,
 ) -> Result<(PathBuf, Option<Mount>), String> {
-    let source = place.sources.join(name);
+    let source = source(place, target, name);
     fs::create_dir_all(&source).map_err(|error| shown(&source, &error))?;
     let Target::Mounted { backend, binary } = target else {
         return Ok((source, None));
@@ -235,6 +261,11 @@ fn prepared(
     let log = place.logs.join(format!("{backend}-{name}.mount.log"));
     let mount = Mount::new(binary, &source, &point, &options.mount_option, &log)?;
     Ok((point, Some(mount)))
+}
+
+/// The host directory that `target` serves to the suite `name`, or that is tested itself.
+fn source(place: &Place, target: &Target, name: &str) -> PathBuf {
+    place.sources.join(format!("{}-{name}", target.name()))
 }
 
 fn targets(options: &Options) -> Result<Vec<Target>, String> {
