@@ -352,6 +352,31 @@ fn write_back_and_write_and_fsync() {
     scene.end("a", &[2; PAGE]);
 }
 
+/// A page that is on its way is no neighbour for the next run, though it is dirty again: its new version would
+/// overtake the old one, and the old one would stay.
+#[test]
+fn write_back_and_write_of_a_neighbour() {
+    let scene = Scene::back();
+    let file = scene.file("a", &[0; 2 * PAGE]);
+    write(&file, PAGE, &[1; PAGE]);
+    let gate = scene.hold(first(Call::Write), Moment::Before);
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| file.sync(SyncMode::All));
+        gate.0.wait_for(1);
+        write(&file, 0, &[2; 2 * PAGE]);
+        let other = scope.spawn(|| file.sync(SyncMode::All));
+        while scene.store.made(Call::Write) < 2 {
+            std::thread::yield_now();
+        }
+        drop(gate);
+        slow.join().unwrap().unwrap();
+        other.join().unwrap().unwrap();
+    });
+    assert_eq!(difference(&stored(&scene.store, "a"), &[2; 2 * PAGE]), None, "fsync returned");
+    drop(file);
+    scene.end("a", &[2; 2 * PAGE]);
+}
+
 #[test]
 fn write_back_and_fsync() {
     let scene = Scene::back();
@@ -374,6 +399,35 @@ fn write_back_and_fsync() {
     });
     drop(file);
     scene.end("a", &[1; 5 * PAGE]);
+}
+
+/// An fsync that waited for another one's run, which failed, tries those pages itself: it tells the error, and
+/// the data is there all the same.
+#[test]
+fn an_fsync_tries_what_another_run_did_not_bring() {
+    let scene = Scene::back();
+    let file = scene.dirty("a", &[1; PAGE]);
+    let gate = Gate::new();
+    let plan = Plan::new().when(first(Call::Write), Fault::Hold(Moment::Before, gate.clone()));
+    let fails = Fault::Fail(Moment::Before, libc::EIO);
+    scene.store.follow(plan.when(first(Call::Write), fails));
+    let gate = OpenAtEnd(gate);
+    std::thread::scope(|scope| {
+        // Two tries of its own would do.
+        let slow = scope.spawn(|| scene.open("a").sync(SyncMode::Data));
+        gate.0.wait_for(1);
+        let waits = scope.spawn(|| {
+            let synced = file.sync(SyncMode::Data);
+            assert!(synced.is_err(), "it was not told of the error");
+            assert_eq!(stored(&scene.store, "a"), [1; PAGE]);
+        });
+        give_way();
+        drop(gate);
+        assert!(slow.join().unwrap().is_err());
+        waits.join().unwrap();
+    });
+    drop(file);
+    scene.end("a", &[1; PAGE]);
 }
 
 /// Who waits for pages that another one is writing hears that they did not arrive.

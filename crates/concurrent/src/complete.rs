@@ -22,11 +22,15 @@
 //!
 //! O1. `advance` (Release), then the removal (Release) → the look that misses it (Acquire), then
 //!     `stands` (Acquire): who does not see the member sees the loss.
-//! O2. `suspend` (Release), then the change → `stands` (Acquire), after the look: who looks after the
-//!     change sees the other generation.
+//! O2. `suspend`, then the change (Release: the table's store, or the store's answer) → the look, or
+//!     what made the reader look (Acquire), then `stands`: who looks after the change sees the other
+//!     generation. The change releases and the look acquires; the generation itself is Relaxed in both.
+//! O3. `declare`: `suspend`, then the losses and the time (Release) → `claim` and `stands` (Acquire): who
+//!     sees those of a later declaration sees the other generation in `stands`.
 //!
 //! Progress: wait-free.
-//! Checked by `model_loss_is_seen` and `model_change_is_seen`.
+//! Checked by `model_loss_is_seen`, `model_change_is_seen`, `model_declared_again` and
+//! `model_a_claim_has_its_own_time`.
 //! Weakness: under reclaim, stripes are lost all the time, and large directories with them.
 
 use crate::generations::Generations;
@@ -38,23 +42,35 @@ pub struct Complete {
     generation: AtomicU64,
     /// Losses when it was declared.
     losses: AtomicU64,
+    /// Until when it is believed; the caller's word.
+    until: AtomicU64,
 }
 
 /// What a reader saw before it looked into the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Claim {
     generation: u64,
+    until: u64,
+}
+
+impl Claim {
+    /// What the set was declared with; if the claim stands.
+    pub fn until(self) -> u64 {
+        self.until
+    }
 }
 
 impl Complete {
-    /// All members are in the table, put there after `losses` were counted. The caller has the lock
-    /// (C2), and knows that nothing was changed meanwhile.
-    pub fn declare(&self, losses: u64) {
+    /// All members are in the table, put there after `losses` were counted, and that is believed `until`
+    /// then. The caller has the lock (C2), and knows that nothing was changed meanwhile.
+    pub fn declare(&self, losses: u64, until: u64) {
         // Claims of an earlier declaration fall first: one of them could see the new losses with the old
         // generation.
         self.suspend();
-        // ORDERING: Release, partner `stands`: who sees these losses sees the other generation.
+        // ORDERING: Release, partner `stands` (O3).
         self.losses.store(losses, Ordering::Release);
+        // ORDERING: Release, partner `claim` (O3).
+        self.until.store(until, Ordering::Release);
         // ORDERING: Relaxed; the lock keeps writers apart.
         let generation = self.generation.load(Ordering::Relaxed);
         // ORDERING: Release, partner `claim`: who sees it sees the losses and the members.
@@ -67,8 +83,8 @@ impl Complete {
         // ORDERING: Relaxed; the lock keeps writers apart.
         let generation = self.generation.load(Ordering::Relaxed);
         if generation & 1 == 1 {
-            // ORDERING: AcqRel as a read-modify-write, so that the change cannot pass it (O2).
-            self.generation.swap(generation + 1, Ordering::AcqRel);
+            // ORDERING: Relaxed; who sees what is stored after it, by a Release, sees it (O2, O3).
+            self.generation.store(generation + 1, Ordering::Relaxed);
         }
         generation & 1 == 1
     }
@@ -91,7 +107,9 @@ impl Complete {
     pub fn claim(&self) -> Option<Claim> {
         // ORDERING: Acquire, partners `declare` and `resume`.
         let generation = self.generation.load(Ordering::Acquire);
-        (generation & 1 == 1).then_some(Claim { generation })
+        // ORDERING: Acquire, partner `declare` (O3): a later time comes with a later generation.
+        (generation & 1 == 1)
+            .then(|| Claim { generation, until: self.until.load(Ordering::Acquire) })
     }
 
     /// Whether the claim stood while the caller looked (C3).
@@ -100,8 +118,9 @@ impl Complete {
         let lost = losses.of(set);
         // ORDERING: Acquire, partner `declare`: losses of a later declaration come with its generation.
         let declared = self.losses.load(Ordering::Acquire);
-        // ORDERING: Acquire, partner `suspend` (O2).
-        lost == declared && self.generation.load(Ordering::Acquire) == claim.generation
+        // ORDERING: Relaxed; the looks before it acquired what must be seen (O1 to O3), and keep it behind
+        // them.
+        lost == declared && self.generation.load(Ordering::Relaxed) == claim.generation
     }
 }
 
@@ -113,9 +132,9 @@ mod tests {
     fn a_claim_falls_with_a_change_and_with_a_loss() {
         let (losses, set) = (Generations::default(), Complete::default());
         assert!(set.claim().is_none());
-        set.declare(losses.of(7));
+        set.declare(losses.of(7), 3);
         let claim = set.claim().unwrap();
-        assert!(set.stands(claim, &losses, 7));
+        assert!(set.stands(claim, &losses, 7) && claim.until() == 3);
         assert!(set.suspend() && set.claim().is_none() && !set.suspend());
         assert!(!set.stands(claim, &losses, 7));
         set.resume();
@@ -125,7 +144,7 @@ mod tests {
         assert!(set.stands(claim, &losses, 7));
         losses.advance(7);
         assert!(!set.stands(claim, &losses, 7));
-        set.declare(losses.of(7));
+        set.declare(losses.of(7), 0);
         assert!(set.stands(set.claim().unwrap(), &losses, 7));
         set.revoke();
         assert!(set.claim().is_none());
@@ -136,7 +155,7 @@ mod tests {
         let (losses, set) = (Generations::default(), Complete::default());
         let before = losses.of(1);
         losses.advance(1);
-        set.declare(before);
+        set.declare(before, 0);
         assert!(!set.stands(set.claim().unwrap(), &losses, 1));
     }
 }
@@ -161,7 +180,7 @@ mod models {
     /// A complete set, with or without its one possible member.
     fn world(member: bool) -> Arc<World> {
         let (losses, set) = (Generations::default(), Complete::default());
-        set.declare(losses.of(0));
+        set.declare(losses.of(0), 1);
         let (cached, exists) = (AtomicBool::new(member), AtomicBool::new(member));
         Arc::new(World { losses, set, cached, exists })
     }
@@ -202,7 +221,7 @@ mod models {
                 other.cached.store(false, Ordering::Release);
                 let losses = other.losses.of(0);
                 other.cached.store(true, Ordering::Release);
-                other.set.declare(losses);
+                other.set.declare(losses, 2);
             });
             // None while the lister is between the steps of `declare`.
             if let Some(claim) = world.set.claim() {
@@ -214,6 +233,29 @@ mod models {
                 assert!(!(missed && stands), "a member that exists was denied");
             } else {
                 reached("no claim");
+            }
+            lister.join().unwrap();
+        });
+    }
+
+    /// O3: the set is declared anew while a reader claims. Fails if `declare` does not suspend first, or with a
+    /// Relaxed store or look at the time.
+    #[test]
+    fn model_a_claim_has_its_own_time() {
+        Model::new(20, &["the first time", "the second time", "fell"]).check(|| {
+            let world = world(false);
+            let other = world.clone();
+            let lister = thread::spawn(move || other.set.declare(other.losses.of(0), 2));
+            let first = Claim { generation: 1, until: 1 };
+            if let Some(claim) = world.set.claim() {
+                let stands = world.set.stands(claim, &world.losses, 0);
+                let is_first = claim.generation == first.generation;
+                match (stands, is_first) {
+                    (false, _) => reached("fell"),
+                    (true, true) => reached("the first time"),
+                    (true, false) => reached("the second time"),
+                }
+                assert!(!stands || claim.until() == if is_first { 1 } else { 2 }, "{claim:?}");
             }
             lister.join().unwrap();
         });

@@ -9,6 +9,7 @@
 //! G2. Who derives something reads the generation first, then the evidence, and keeps the number with
 //!     what was derived.
 //! G3. What was derived is believed as long as the generation is the same.
+//! G4. Who takes in what a generation brought says that it knows ([`UpTo`]) after it has: never before.
 //!
 //! Why that holds: what was derived from evidence that is gone was derived after a generation read
 //! before the evidence went, so before the advance; and the advance ends it.
@@ -16,9 +17,11 @@
 //! O1. the removal of the evidence and `advance` (Release) → `of` (Acquire) and the look at the
 //!     evidence: who reads the new generation does not find the old evidence.
 //! O2. `advance` (Release), then the act → `of` (Acquire): who learns of the act sees the advance.
+//! O3. what is taken in, then `learn` (Release) → `knows` (Acquire): who is told that it is known finds it.
 //!
 //! Progress: wait-free.
-//! Checked by `model_nothing_outlives_an_advance`, and with `complete` by its models.
+//! Checked by `model_nothing_outlives_an_advance`, `model_what_is_known_was_taken_in`, and with `complete`
+//! by its models.
 //! Weakness: groups share stripes, so one that changes often makes others do work for nothing.
 
 use crate::primitive::atomic::{AtomicU64, Ordering};
@@ -33,9 +36,9 @@ pub struct Generation(AtomicU64);
 impl Generation {
     /// Something is about to become untrue (G1).
     pub fn advance(&self) {
-        // ORDERING: AcqRel; Release for who reads it (O1, O2), Acquire so that the advances are in
-        // order.
-        self.0.fetch_add(1, Ordering::AcqRel);
+        // ORDERING: Release, partner `now` (O1, O2). Advances are in order without more: each adds to the one
+        // before, so who reads the last one sees what came before all of them.
+        self.0.fetch_add(1, Ordering::Release);
     }
 
     /// The generation now.
@@ -43,6 +46,27 @@ impl Generation {
     pub fn now(&self) -> u64 {
         // ORDERING: Acquire, partner `advance` (O1, O2).
         self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Up to which generation somebody knows what came with it. Only rises.
+#[derive(Debug, Default)]
+pub struct UpTo(AtomicU64);
+
+impl UpTo {
+    /// Whether what came up to `generation` is known, and can be read.
+    #[inline]
+    pub fn knows(&self, generation: u64) -> bool {
+        // ORDERING: Acquire, partner `learn` (O3).
+        self.0.load(Ordering::Acquire) >= generation
+    }
+
+    /// Does `take_in`, then says that all up to `generation` is known (G4).
+    pub fn learn<R>(&self, generation: u64, take_in: impl FnOnce() -> R) -> R {
+        let taken = take_in();
+        // ORDERING: Release, partner `knows` (O3).
+        self.0.fetch_max(generation, Ordering::Release);
+        taken
     }
 }
 
@@ -95,6 +119,28 @@ mod models {
     use crate::primitive::model::{Model, reached};
     use loom::sync::Arc;
     use loom::thread;
+
+    /// G4, O3: who is told that a generation is known finds what it brought, whoever learned it. Fails if `learn`
+    /// says so before it takes in, and with a Relaxed `learn` or `knows`.
+    #[test]
+    fn model_what_is_known_was_taken_in() {
+        Model::new(3, &["known", "not known"]).check(|| {
+            let known = Arc::new((UpTo::default(), AtomicBool::new(false)));
+            let other = known.clone();
+            let learner = thread::spawn(move || {
+                // ORDERING: Relaxed, here and below; what `learn` and `knows` order.
+                other.0.learn(5, || other.1.store(true, Ordering::Relaxed));
+            });
+            if known.0.knows(5) {
+                reached("known");
+                assert!(known.1.load(Ordering::Relaxed), "known before it was taken in");
+            } else {
+                reached("not known");
+            }
+            learner.join().unwrap();
+            assert!(known.0.knows(4) && !known.0.knows(6));
+        });
+    }
 
     /// G3: a memo made from evidence is not believed after the act. Fails if the generation advances
     /// before the evidence goes, or with a Relaxed `advance` and `of`.

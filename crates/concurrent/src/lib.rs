@@ -13,6 +13,7 @@
 //! * [`hold`]: the word that says who uses an object and who can find it, with an explicit inactive
 //!   state; [`object`]: pointers counted in it; [`orphan`]: which of them nobody holds or names.
 //! * [`generations`]: whether anything has changed; [`complete`]: proof that a set is wholly known.
+//!   [`whereabouts`]: where something lies, and whether that is in doubt.
 //! * [`sequence`]: words that are read together without a lock; [`published`]: a value that is
 //!   replaced as a whole.
 //! * [`epoch`]: when may memory that was unlinked be freed; a pin stores to nothing shared.
@@ -54,3 +55,4 @@ pub mod replacement;
 pub mod residency;
 pub mod sequence;
 pub mod shard;
+pub mod whereabouts;

@@ -28,6 +28,8 @@
 mod absent;
 mod cached;
 mod freshness;
+#[cfg(test)]
+mod half_way_tests;
 mod reading;
 mod rest;
 mod table;
@@ -53,6 +55,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uvfs_concurrent::class::Class;
 use uvfs_concurrent::complete::{Claim, Complete};
+use uvfs_concurrent::generations::UpTo;
 use uvfs_concurrent::hold::HoldWord;
 use uvfs_concurrent::lazy::LazyBox;
 use uvfs_concurrent::lock::{Mutex, MutexGuard};
@@ -62,6 +65,7 @@ use uvfs_concurrent::primitive::atomic::{
     AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
+use uvfs_concurrent::whereabouts::Whereabouts;
 
 /// The cached state of one object.
 #[repr(C, align(64))]
@@ -71,7 +75,7 @@ pub(crate) struct Inode {
     /// the id of the directory where it was last found; 0 if that is not known, or [`NOWHERE`].
     by_kind: AtomicU64,
     /// Of a directory: the generation of cleanings up to which `by_kind` tells all ([`crate::clean`]).
-    cleans: AtomicU64,
+    cleans: UpTo,
     /// The attributes; beside them [`flag`] bits and the kind.
     cached: CachedWords,
     // From here on: written by holders and changes, not read by walks.
@@ -155,7 +159,7 @@ impl Inode {
         Hold::new(Self {
             id,
             by_kind: AtomicU64::new(0),
-            cleans: AtomicU64::new(0),
+            cleans: UpTo::default(),
             cached,
             hold: HoldWord::new(),
             references: AtomicU64::new(1),
@@ -501,17 +505,7 @@ impl Inode {
     /// stays.
     pub(crate) fn set_parent(&self, parent: &Node, ticket: Ticket) {
         if !self.is_directory() {
-            let stands = || parent.inode.rest().entries.lock().admits(ticket);
-            if !stands() {
-                // It says where the file was, or where it is by now.
-                return self.doubt_home(parent.id());
-            }
-            self.set_home(parent);
-            if !stands() {
-                // A change that came in between may have put it elsewhere before that.
-                self.stray();
-            }
-            return;
+            return self.found_in(parent, || parent.inode.rest().entries.lock().admits(ticket));
         }
         if self.id == InodeId::ROOT {
             return;
@@ -549,6 +543,20 @@ impl Inode {
         }
     }
 
+    /// Of what is no directory: an answer said that it lies in `parent`; `stands` says whether no change has
+    /// overtaken that answer.
+    fn found_in(&self, parent: &Node, stands: impl Fn() -> bool) {
+        if !stands() {
+            // It says where the file was, or where it is by now.
+            return self.doubt_home(parent.id());
+        }
+        self.set_home(parent);
+        if !stands() {
+            // A change that came in between may have put it elsewhere before that.
+            self.stray();
+        }
+    }
+
     /// Of a change that has made or moved it: it lies in `parent` now.
     pub(crate) fn put_into(&self, parent: &Node, ticket: Ticket) {
         match self.is_directory() {
@@ -557,37 +565,27 @@ impl Inode {
         }
     }
 
+    /// Of what is no directory: where it lies.
+    fn whereabouts(&self) -> Whereabouts<'_> {
+        Whereabouts { id: &self.by_kind, flags: &self.cached.beside, mark: flag::STRAY }
+    }
+
     /// Of what is no directory: it lies in `parent`.
     fn set_home(&self, parent: &Node) {
-        // ORDERING: Relaxed, both; an id, whose inode is asked for under its shard's lock.
-        if self.by_kind.load(Relaxed) != parent.id().0 {
-            self.by_kind.store(parent.id().0, Relaxed);
-            self.settle_pages();
-        }
-        if self.flags() & flag::STRAY != 0 {
-            self.set_flag(flag::STRAY, false);
-            // Another one may have taken the id away before that: who does, marks it afterwards (`stray`), and
-            // whoever clears the mark looks again. The look at the flags makes that store visible.
-            // ORDERING: Relaxed for the id; `flags` is the Acquire.
-            if self.flags() & flag::STRAY == 0 && self.by_kind.load(Relaxed) == 0 {
-                self.set_flag(flag::STRAY, true);
-            }
-        }
+        self.whereabouts().set(parent.id().0, || self.settle_pages());
     }
 
     /// Of what is no directory: its name in `parent` is gone. Where it lies is not known until one of
     /// its other names is asked for again.
     pub(crate) fn leave(&self, parent: InodeId) {
-        // ORDERING: Relaxed; as in `set_home`.
-        if !self.is_directory() && self.by_kind.load(Relaxed) == parent.0 {
+        if !self.is_directory() && self.whereabouts().id() == parent.0 {
             self.stray();
         }
     }
 
     /// Of what is no directory: it may lie in `parent`, or where it is known to lie.
     fn doubt_home(&self, parent: InodeId) {
-        // ORDERING: Relaxed; as in `set_home`.
-        let known = self.by_kind.load(Relaxed);
+        let known = self.whereabouts().id();
         if known != parent.0 && known != NOWHERE.0 {
             self.stray();
         }
@@ -595,15 +593,10 @@ impl Inode {
 
     /// Of what is no directory: nobody knows where it lies.
     pub(crate) fn stray(&self) {
-        // ORDERING: Relaxed; as in `set_home`.
-        if self.is_directory() || self.by_kind.load(Relaxed) == NOWHERE.0 {
+        if self.is_directory() || self.whereabouts().id() == NOWHERE.0 {
             return;
         }
-        // ORDERING: Relaxed; the mark after it is the Release, partner the `flags` of `set_home`. The other way
-        // round a home that is set in between clears the mark, and the id goes after all: unknown, and no
-        // lookup asks again.
-        self.by_kind.store(0, Relaxed);
-        self.set_flag(flag::STRAY, true);
+        self.whereabouts().doubt();
         self.settle_pages();
     }
 
@@ -619,7 +612,7 @@ impl Inode {
     /// Of what is no directory: its last name is gone, or it never had one.
     pub(crate) fn lies_nowhere(&self) {
         if !self.is_directory() {
-            // ORDERING: Relaxed; as in `set_home`.
+            // ORDERING: Relaxed; an id, whose inode is asked for under its shard's lock.
             self.by_kind.store(NOWHERE.0, Relaxed);
             self.settle_pages();
         }
@@ -631,8 +624,7 @@ impl Inode {
         if self.is_directory() {
             return self.parent().map(|parent| parent.id());
         }
-        // ORDERING: Relaxed; as in `set_home`.
-        Some(InodeId(self.by_kind.load(Relaxed))).filter(|&id| id != InodeId(0))
+        Some(InodeId(self.whereabouts().id())).filter(|&id| id != InodeId(0))
     }
 
     /// Takes the hold on the directory that it lies in away: the inode goes.
@@ -648,8 +640,7 @@ impl Inode {
     /// Of a directory: whether it knows of all cleanings up to that generation.
     #[inline]
     pub(crate) fn knows_cleans(&self, generation: u64) -> bool {
-        // ORDERING: Acquire, partner `be_cleaned`: what was learned comes with it.
-        self.cleans.load(Acquire) >= generation
+        self.cleans.knows(generation)
     }
 
     /// Of a directory that is being taken in: what is known of it from before.
@@ -696,7 +687,10 @@ impl Inode {
 
     /// Of a directory: takes in what was cleaned up to `generation`.
     pub(crate) fn be_cleaned(&self, clock: &Clock, ticks: CleanTicks, generation: u64) {
-        if ticks != CleanTicks::default() {
+        self.cleans.learn(generation, || {
+            if ticks == CleanTicks::default() {
+                return;
+            }
             let rest = self.rest();
             rest.cleaned.raise(ticks);
             // ORDERING: Acquire, partner the store below: what is known already has been done.
@@ -708,9 +702,7 @@ impl Inode {
                 // ORDERING: Release, partner `believes`; as in `forget_names`.
                 self.by_kind.fetch_max(ticks.names, Release);
             }
-        }
-        // ORDERING: Release, partner `knows_cleans`.
-        self.cleans.fetch_max(generation, Release);
+        });
     }
 
     /// The last name is gone; the last hold takes the inode with it.
@@ -753,20 +745,14 @@ impl Inode {
     ) -> Option<(&Complete, Claim, Expiry)> {
         let rest = self.known_rest()?;
         let claim = rest.complete.claim()?;
-        // ORDERING: Acquire, partner `declare_complete`: a later time comes with a later generation.
-        let until = Expiry::from_word(rest.complete_until.load(Acquire));
+        let until = Expiry::from_word(claim.until());
         until.valid_at(now).then_some((&rest.complete, claim, until))
     }
 
     /// Of a directory: all its names are in the cache, put there after `losses` were counted; believed
     /// until `until`. The caller has the lock over its entries.
     pub(crate) fn declare_complete(&self, losses: u64, until: Expiry) {
-        let rest = self.rest();
-        // Who has an earlier claim must not read this time with it.
-        rest.complete.revoke();
-        // ORDERING: Release; `declare` publishes it, and who reads it sees the revocation.
-        rest.complete_until.store(until.to_word(), Release);
-        rest.complete.declare(losses);
+        self.rest().complete.declare(losses, until.to_word());
     }
 
     /// A name in the cache leads here now.

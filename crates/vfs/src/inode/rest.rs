@@ -20,10 +20,9 @@ use uvfs_concurrent::primitive::atomic::{
 pub(crate) struct Rest {
     /// Of a directory: changes of its entries.
     pub(crate) entries: Mutex<Freshness>,
-    /// Of a directory: whether all its names are in the cache. Changed under `entries`.
+    /// Of a directory: whether all its names are in the cache, and the [`Expiry`] of that as a word. Changed under
+    /// `entries`.
     pub(crate) complete: Complete,
-    /// Until when that is believed; an [`Expiry`] as a word.
-    pub(crate) complete_until: AtomicU64,
     /// Of a directory: the listing that is being followed to its end.
     pub(crate) listing: Mutex<Option<Box<Progress>>>,
     /// Of a directory other than the root: its parent, kept by a hold.
@@ -122,7 +121,6 @@ impl Default for Rest {
         Self {
             entries: Mutex::new(&lock_order::INODE_CHANGES, Freshness::default()),
             complete: Complete::default(),
-            complete_until: AtomicU64::new(0),
             listing: Mutex::new(&lock_order::LISTING, None),
             parent: Mutex::new(&lock_order::INODE_PARENT, None),
             cleaned: Cleaned::default(),

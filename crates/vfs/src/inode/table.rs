@@ -381,9 +381,11 @@ impl InodeTable {
 
     /// Tears the inode down if it is inactive; `None` if it is not. Calls the backend.
     pub(crate) fn retire(&self, core: &Core, inode: &Ref<Inode>) -> Option<Retired> {
-        if !inode.hold.retire() {
-            return None;
-        }
+        inode.hold.retire().then(|| self.tear_down(core, inode))
+    }
+
+    /// The rest of [`InodeTable::retire`], by the one thread that killed the inode.
+    pub(super) fn tear_down(&self, core: &Core, inode: &Ref<Inode>) -> Retired {
         inode.set_flag(flag::DEAD, true);
         if inode.is_directory() {
             // While it still knows where it is: another one that stands for it must not believe more.
@@ -428,7 +430,7 @@ impl InodeTable {
             core.space_came();
             self.count_leaving(false);
         }
-        Some(Retired { parent: inode.take_parent() })
+        Retired { parent: inode.take_parent() }
     }
 }
 

@@ -32,6 +32,7 @@ use crate::lock_order;
 use crate::vfs::Core;
 use std::sync::Arc;
 use uvfs_concurrent::class::Class;
+use uvfs_concurrent::generations::UpTo;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::{
     AtomicU8, AtomicU64,
@@ -45,7 +46,7 @@ const BATCH: usize = 32;
 #[derive(Debug)]
 pub(super) struct Home {
     /// The generation of cleanings up to which they were taken in.
-    cleans: AtomicU64,
+    cleans: UpTo,
     /// The moment of the clock up to which cleanings do not concern it any more.
     emptied: AtomicU64,
     /// The id of the directory, as the inode has it. Stored under the lock below.
@@ -61,7 +62,7 @@ impl Home {
     /// Of a file that has no pages yet, wherever it lies.
     pub(super) fn new(now: Ticket) -> Self {
         Self {
-            cleans: AtomicU64::new(0),
+            cleans: UpTo::default(),
             emptied: AtomicU64::new(now.to_word()),
             id: AtomicU64::new(0),
             directory: Mutex::new(&lock_order::PAGES_HOME, None),
@@ -187,22 +188,25 @@ impl Core {
     /// Whether all that was cleaned where the file lies is taken in.
     #[inline]
     pub(crate) fn knows_page_cleans(&self, pages: &FilePages) -> bool {
-        // ORDERING: Acquire; as below.
-        pages.home.cleans.load(Acquire) >= self.cleans.now()
+        pages.home.cleans.knows(self.cleans.now())
     }
 
     /// Takes in what was cleaned where the file lies (P1).
     #[inline]
     pub(crate) fn learn_page_cleans(&self, pages: &FilePages) {
         let now = self.cleans.now();
-        // ORDERING: Acquire, partner the store in `learn_pages`: what was cleaned is out by then.
-        if pages.home.cleans.load(Acquire) < now {
+        // What was cleaned is out by then (G4 of `generations`).
+        if !pages.home.cleans.knows(now) {
             self.learn_pages(pages, now);
         }
     }
 
     #[cold]
     fn learn_pages(&self, pages: &FilePages, now: u64) -> Tally {
+        pages.home.cleans.learn(now, || self.drop_cleaned(pages))
+    }
+
+    fn drop_cleaned(&self, pages: &FilePages) -> Tally {
         let mut tally = Tally::default();
         let known = pages.directory().or_else(|| self.inodes.peek(pages.home()?));
         let known = known.filter(|directory| self.learn_cleans(&directory.inode));
@@ -219,8 +223,6 @@ impl Core {
             // Nobody can say whether that was cleaned.
             tally = pages.drop_clean();
         }
-        // ORDERING: Release, partner `learn_page_cleans`.
-        pages.home.cleans.fetch_max(now, Release);
         tally
     }
 

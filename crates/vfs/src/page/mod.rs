@@ -54,6 +54,8 @@ mod space;
 mod workers;
 mod write;
 mod write_back;
+#[cfg(test)]
+mod write_back_tests;
 
 pub(crate) use errors::Heard;
 pub(crate) use file::FilePages;

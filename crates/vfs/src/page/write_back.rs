@@ -98,7 +98,9 @@ impl Core {
             }
             // Marks that are left may be another one's who runs beside: they stay. One that nobody asks for
             // any more costs its page being written a little earlier.
-            if !pages.wait_for_writing() || failures > 0 {
+            let waited = pages.wait_for_writing();
+            // A run that failed before we came to wait for it has noted its error (W4).
+            if !(waited || pages.errors.count() != errors) || failures > 0 {
                 break;
             }
         }
@@ -432,7 +434,7 @@ impl PageCache {
     }
 
     /// Takes a file that holds nothing back out of the queue. False if it does again.
-    fn unqueue_settled(&self, file: &Arc<FilePages>) -> bool {
+    pub(super) fn unqueue_settled(&self, file: &Arc<FilePages>) -> bool {
         let mut files = self.dirty_files.lock();
         let mut local = file.local();
         if local.keeps.is_some() {

@@ -1,0 +1,263 @@
+//! What a thread meets while another one stands between two steps: each step is taken by hand.
+//!
+//! Weakening the code between the steps (no second look, an answer believed, nothing learned first) was green
+//! in all suites, because no store can be held at these places.
+
+use super::{Expiry, Inode, Node, Ticket};
+use crate::vfs::Core;
+use crate::{
+    Attributes, Backend, Caller, Capabilities, Clean, Cookie, Entry, FileKind, FileRef, InodeId,
+    Listing, Name, Result, Vfs, VfsConfig,
+};
+use std::cell::Cell;
+use std::sync::Arc;
+use uvfs_concurrent::object::Ref;
+use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A file `f` and a directory `d`.
+#[derive(Default)]
+struct Store {
+    /// References given and not given back yet.
+    owed: AtomicU64,
+}
+
+const FILE: InodeId = InodeId(7);
+const DIRECTORY: InodeId = InodeId(8);
+
+fn entry(inode: InodeId) -> Entry {
+    let kind = if inode == FILE { FileKind::Regular } else { FileKind::Directory };
+    Entry { inode, attributes: Attributes::new(inode.0, kind, 0o755) }
+}
+
+impl Backend for Arc<Store> {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::read_only("half way")
+    }
+    fn root(&self) -> Result<Entry> {
+        Ok(entry(InodeId::ROOT))
+    }
+    fn lookup(&self, _: &Caller, _: InodeId, name: Name<'_>) -> Result<Entry> {
+        // ORDERING: Relaxed, here and below; one thread.
+        self.owed.fetch_add(1, Relaxed);
+        Ok(entry(if name.as_bytes() == b"f" { FILE } else { DIRECTORY }))
+    }
+    fn attributes(&self, file: FileRef) -> Result<Attributes> {
+        Ok(entry(file.inode).attributes)
+    }
+    fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
+        Ok(())
+    }
+    fn read(&self, _: FileRef, _: u64, _: &mut [u8]) -> Result<usize> {
+        Ok(0)
+    }
+    fn forget(&self, _: InodeId, references: u64) {
+        self.owed.fetch_sub(references, Relaxed);
+    }
+}
+
+struct World {
+    store: Arc<Store>,
+    vfs: Arc<Vfs>,
+}
+
+impl World {
+    fn new() -> Self {
+        let store = Arc::new(Store::default());
+        let vfs = Vfs::new(store.clone(), VfsConfig::default()).unwrap();
+        Self { store, vfs }
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        &self.vfs.core
+    }
+
+    fn find(&self, name: &str) -> Node {
+        let name = Name::new(name.as_bytes()).unwrap();
+        self.vfs.lookup(&Caller::root(), self.vfs.root(), name).unwrap().found().unwrap().node
+    }
+
+    /// The inode, which nobody holds any more; a name leads to it.
+    fn left(&self, node: Node) -> Ref<Inode> {
+        let inode = node.inode.try_ref().unwrap();
+        drop(node);
+        assert!(inode.racy_inactive());
+        inode
+    }
+
+    /// The store says again what `inode` is, to a question of `ticket`.
+    fn adopt(&self, inode: InodeId, ticket: Ticket) -> Node {
+        self.store.owed.fetch_add(1, Relaxed);
+        self.core().inodes.adopt(self.core(), &entry(inode), ticket, Expiry::NEVER)
+    }
+
+    /// Another inode stands for the object before the thread that killed the old one goes on.
+    fn adopt_while_it_dies(&self, old: &Ref<Inode>, ticket: Ticket) -> Node {
+        assert!(old.hold.retire(), "this thread tears it down");
+        assert!(!old.is_dead(), "and stops before it says so");
+        self.adopt(old.id, ticket)
+    }
+
+    /// That thread goes on. Nothing is owed to the store at the end.
+    fn end(self, old: &Ref<Inode>, new: Node) {
+        drop(self.core().inodes.tear_down(self.core(), old));
+        assert!(self.core().inodes.peek(new.id()).is_some_and(|found| found == new));
+        self.end_all(new);
+    }
+
+    fn end_all(self, node: Node) {
+        drop(node);
+        self.vfs.forget_unused();
+        assert_eq!(self.store.owed.load(Relaxed), 0);
+    }
+}
+
+/// The names in the cache lead to the old inode: they say no more from the moment that there is another.
+#[test]
+fn an_inode_that_dies_is_dead_before_another_one_stands_for_it() {
+    let world = World::new();
+    let old = world.left(world.find("f"));
+    let new = world.adopt_while_it_dies(&old, world.core().clock.now());
+    assert!(old.is_dead() && !new.inode.is_dead());
+    assert!(new.inode.cached_attributes().is_some(), "nothing has overtaken the answer");
+    world.end(&old, new);
+}
+
+/// A change that the dying inode heard of, and its table not yet, has overtaken the answer.
+#[test]
+fn an_answer_that_a_change_of_a_dying_inode_overtook_is_not_believed() {
+    let world = World::new();
+    let node = world.find("f");
+    let early = world.core().clock.now();
+    node.inode.expire_attributes(&world.core().clock);
+    let old = world.left(node);
+    let new = world.adopt_while_it_dies(&old, early);
+    assert_eq!(new.inode.cached_attributes(), None);
+    assert!(!new.inode.keep_attributes(early, &entry(FILE).attributes, Expiry::NEVER), "nor later");
+    world.end(&old, new);
+}
+
+/// The same when the old one is gone wholly before the answer comes.
+#[test]
+fn an_answer_that_a_change_of_a_dead_inode_overtook_is_not_believed() {
+    let world = World::new();
+    let node = world.find("f");
+    let early = world.core().clock.now();
+    node.inode.expire_attributes(&world.core().clock);
+    let old = world.left(node);
+    assert!(world.core().inodes.retire(world.core(), &old).is_some());
+    let new = world.adopt(FILE, early);
+    assert_eq!(new.inode.cached_attributes(), None);
+    world.end_all(new);
+}
+
+/// What a directory does not believe any more, nobody believes who stands for it.
+#[test]
+fn what_a_dying_directory_knew_is_taken_over() {
+    for dead in [false, true] {
+        let world = World::new();
+        let node = world.find("d");
+        node.inode.forget_names(&world.core().clock);
+        let forgotten = node.inode.names_after();
+        assert!(forgotten > 0);
+        let old = world.left(node);
+        let now = world.core().clock.now();
+        if dead {
+            assert!(world.core().inodes.retire(world.core(), &old).is_some());
+            let new = world.adopt(DIRECTORY, now);
+            assert_eq!(new.inode.names_after(), forgotten);
+            world.end_all(new);
+        } else {
+            let new = world.adopt_while_it_dies(&old, now);
+            assert_eq!(new.inode.names_after(), forgotten);
+            world.end(&old, new);
+        }
+    }
+}
+
+/// C5 of `clean`: it takes in what was cleaned above it, of which it had not heard, before it goes.
+#[test]
+fn a_directory_learns_what_was_cleaned_before_it_goes() {
+    let world = World::new();
+    let node = world.find("d");
+    let before = node.inode.names_after();
+    drop(world.vfs.begin_clean(world.vfs.root(), Clean::Names).unwrap());
+    let cleaned = world.vfs.root().inode.cleaned().names;
+    assert!(cleaned > before && node.inode.names_after() == before, "it has not heard of it");
+    let old = world.left(node);
+    assert!(world.core().inodes.retire(world.core(), &old).is_some());
+    let new = world.adopt(DIRECTORY, world.core().clock.now());
+    assert!(new.inode.names_after() >= cleaned, "names from before are not believed");
+    world.end_all(new);
+}
+
+/// Of two answers the one that was asked for later stays, whichever comes first.
+#[test]
+fn an_answer_asked_for_earlier_does_not_replace_a_later_one() {
+    let world = World::new();
+    let node = world.find("f");
+    let clock = &world.core().clock;
+    let early = clock.now();
+    clock.tick();
+    let later = Attributes { size: 2, ..entry(FILE).attributes };
+    assert!(node.inode.keep_attributes(clock.now(), &later, Expiry::NEVER));
+    assert!(!node.inode.keep_attributes(early, &entry(FILE).attributes, Expiry::NEVER));
+    assert_eq!(node.inode.last_attributes().size, 2);
+    world.end_all(node);
+}
+
+/// The answer stood at the first look; a change came before the second and put the file elsewhere.
+#[test]
+fn a_file_that_is_moved_while_it_is_found_is_asked_for_again() {
+    let world = World::new();
+    let (node, root) = (world.find("f"), world.vfs.root());
+    assert!(node.inode.can_be_found());
+    for moved_at in [0, 1, 2] {
+        node.inode.found_in(root, || true);
+        assert!(node.inode.can_be_found() && node.inode.home() == Some(root.id()));
+        let elsewhere = world.find("d");
+        let looks = Cell::new(0);
+        node.inode.found_in(&elsewhere, || {
+            let look = looks.replace(looks.get() + 1);
+            look < moved_at
+        });
+        assert_eq!(node.inode.can_be_found(), moved_at == 2, "moved at look {moved_at}");
+        assert_eq!(node.inode.home().is_some(), moved_at == 2, "moved at look {moved_at}");
+    }
+    world.end_all(node);
+}
+
+/// Names that are not believed prove nothing about those that are missing, either.
+#[test]
+fn a_directory_that_forgets_its_names_is_not_complete() {
+    let world = World::new();
+    let directory = world.find("d");
+    let forget = |inode: &Inode| inode.forget_names(&world.core().clock);
+    let clean = |inode: &Inode| {
+        let tick = world.core().clock.tick().to_word();
+        let ticks = super::CleanTicks { names: tick, pages: 0 };
+        inode.be_cleaned(&world.core().clock, ticks, 1);
+    };
+    for forgets in [&forget as &dyn Fn(&Inode), &clean] {
+        directory.inode.declare_complete(0, Expiry::NEVER);
+        let claimed = directory.inode.claim_complete(&mut None);
+        let (complete, claim, until) = claimed.expect("just declared");
+        assert_eq!(until, Expiry::NEVER);
+        forgets(&directory.inode);
+        assert!(directory.inode.claim_complete(&mut None).is_none());
+        assert!(!complete.stands(claim, world.core().names.losses(), DIRECTORY.0));
+    }
+    world.end_all(directory);
+}
+
+/// News of a directory that was not cached came before the answer that says what it is: answers about its
+/// entries that are as old are not kept, either.
+#[test]
+fn news_that_found_no_directory_is_known_to_the_one_that_comes() {
+    let world = World::new();
+    let early = world.core().clock.now();
+    assert!(world.core().inodes.find_changed(&world.core().clock, DIRECTORY).is_none());
+    let new = world.adopt(DIRECTORY, early);
+    assert!(!new.inode.rest().entries.lock().admits(early));
+    assert!(new.inode.rest().entries.lock().admits(world.core().clock.now()));
+    world.end_all(new);
+}

@@ -1,0 +1,161 @@
+//! What writing back does between two steps that no store can be held at: the other thread's step is taken by
+//! hand, with the page or the log locked.
+
+use super::file::FilePages;
+use super::write::Place;
+use crate::inode::Node;
+use crate::vfs::Core;
+use crate::{
+    Attributes, Backend, Caller, Capabilities, Cookie, Entry, Error, FileId, FileKind, FileRef,
+    InodeId, Listing, Name, PagePolicy, Result, SetAttributes, Vfs, VfsConfig,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// One file, of which only the end is kept.
+#[derive(Default)]
+struct Store {
+    end: AtomicU64,
+    /// Writes that failed.
+    failed: AtomicU64,
+    fails: AtomicBool,
+}
+
+const FILE: InodeId = InodeId(7);
+const UNOPENED: FileRef = FileRef { inode: FILE, file: FileId::NONE };
+
+impl Store {
+    fn file(&self) -> Attributes {
+        // ORDERING: Relaxed, here and below; the test waits for what it looks at.
+        let size = self.end.load(Relaxed);
+        Attributes { size, ..Attributes::new(7, FileKind::Regular, 0o644) }
+    }
+}
+
+impl Backend for Arc<Store> {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::read_write("write back")
+    }
+    fn root(&self) -> Result<Entry> {
+        let attributes = Attributes::new(1, FileKind::Directory, 0o755);
+        Ok(Entry { inode: InodeId::ROOT, attributes })
+    }
+    fn lookup(&self, _: &Caller, _: InodeId, _: Name<'_>) -> Result<Entry> {
+        Ok(Entry { inode: FILE, attributes: self.file() })
+    }
+    fn attributes(&self, _: FileRef) -> Result<Attributes> {
+        Ok(self.file())
+    }
+    fn set_attributes(&self, _: &Caller, _: FileRef, _: &SetAttributes) -> Result<Attributes> {
+        Ok(self.file())
+    }
+    fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
+        Ok(())
+    }
+    fn read(&self, _: FileRef, _: u64, _: &mut [u8]) -> Result<usize> {
+        Ok(0)
+    }
+    fn write(&self, _: &Caller, _: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
+        if self.fails.load(Relaxed) {
+            self.failed.fetch_add(1, Relaxed);
+            return Err(Error::Io(std::io::Error::from_raw_os_error(libc::EIO)));
+        }
+        self.end.fetch_max(offset + data.len() as u64, Relaxed);
+        Ok(data.len())
+    }
+}
+
+/// A file with 100 bytes that the store does not have, and nobody brings there unasked.
+fn dirty() -> (Arc<Store>, Arc<Vfs>, Node) {
+    let store = Arc::new(Store::default());
+    let config = VfsConfig {
+        pages: PagePolicy::WriteBack,
+        write_back_delay: Duration::from_secs(3600),
+        ..VfsConfig::default()
+    };
+    let vfs = Vfs::new(store.clone(), config).unwrap();
+    let name = Name::new(b"f").unwrap();
+    let found = vfs.lookup(&Caller::root(), vfs.root(), name).unwrap().found().unwrap();
+    vfs.write_cached(&Caller::root(), &found.node, UNOPENED, Place::At(0), &[1; 100]).unwrap();
+    assert_eq!(store.end.load(Relaxed), 0);
+    (store, vfs, found.node)
+}
+
+/// Writes one run back on another thread, and takes `step` meanwhile.
+fn beside_a_run(core: &Core, pages: &FilePages, step: impl FnOnce()) -> Result<u64> {
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| core.write_next_run(pages));
+        step();
+        run.join().unwrap()
+    })
+}
+
+/// Until `done`, or for as long as another thread needs on a machine that is not busy: a test that waits for
+/// what must not happen ends, and is only less sharp on one that is.
+fn wait_a_little(mut done: impl FnMut() -> bool) -> bool {
+    (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        done()
+    })
+}
+
+/// The end moved while the run waited for its first page: bytes that are in the page go with it. Looked at
+/// before the page, the size cut them off, and the page counted as written.
+#[test]
+fn a_run_knows_the_size_that_goes_with_its_pages() {
+    let (store, vfs, node) = dirty();
+    let pages = vfs.core.pages_of(&node);
+    let mut locked = pages.lock(0).expect("it is dirty");
+    let wrote = beside_a_run(&vfs.core, pages, || {
+        wait_a_little(|| false);
+        locked.write(100, &[2; 100]);
+        pages.grow_to(200);
+        drop(locked.unlock());
+    });
+    assert_eq!(wrote.unwrap(), 1);
+    assert_eq!(store.end.load(Relaxed), 200);
+}
+
+/// W4: a page is being written until its error can be read. The other way round an `fsync` that waits for the
+/// page finds it written, and no error.
+#[test]
+fn an_error_is_noted_before_its_pages_can_be_met_as_written() {
+    let (store, vfs, node) = dirty();
+    let pages = vfs.core.pages_of(&node);
+    store.fails.store(true, Relaxed);
+    let wrote = std::thread::scope(|scope| {
+        let paused = pages.errors.pause();
+        let run = scope.spawn(|| vfs.core.write_next_run(pages));
+        while store.failed.load(Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        let is_writing = || pages.find(0).is_some_and(|page| page.is_writing());
+        let met = wait_a_little(|| !is_writing());
+        drop(paused);
+        assert!(!met, "its error was not noted yet");
+        run.join().unwrap()
+    });
+    assert!(wrote.is_err() && pages.errors.count() == 1);
+    assert!(pages.find(0).is_some_and(|page| page.is_dirty() && !page.is_writing()));
+    store.fails.store(false, Relaxed);
+    vfs.write_back_all().unwrap();
+    assert_eq!(store.end.load(Relaxed), 100);
+}
+
+/// A writer came after the last run, and before the file left the queue: it found the file queued, so the file
+/// stays.
+#[test]
+fn a_file_that_is_dirty_again_stays_in_the_queue() {
+    let (store, vfs, node) = dirty();
+    let (pages, cache) = (vfs.core.pages_of(&node), &vfs.core.pages);
+    let is_queued = || cache.queued_files().iter().any(|queued| Arc::ptr_eq(queued, pages));
+    assert_eq!(vfs.core.write_next_run(pages).unwrap(), 1);
+    vfs.core.settle(pages).unwrap();
+    assert!(!pages.holds_back() && is_queued());
+    vfs.write_cached(&Caller::root(), &node, UNOPENED, Place::At(0), &[2; 10]).unwrap();
+    assert!(!cache.unqueue_settled(pages) && is_queued());
+    vfs.write_back_all().unwrap();
+    assert!(cache.unqueue_settled(pages) && !is_queued());
+    assert_eq!(store.end.load(Relaxed), 100);
+}
