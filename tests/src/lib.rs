@@ -5,6 +5,7 @@
 //! Helpers only; the tests are in `tests/*.rs`, one file per floor, each with its own header. The
 //! conformance suites next to them drive a mounted file system from outside.
 
+mod built;
 pub mod cleaned;
 pub mod history;
 mod ledger;
@@ -14,6 +15,7 @@ mod snapshot;
 pub mod stress;
 mod watchdog;
 
+pub use built::built;
 pub use ledger::Ledger;
 pub use listing::{for_each_node, list_nodes};
 pub use snapshot::{Snapshot, snapshot};

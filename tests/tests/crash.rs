@@ -409,22 +409,6 @@ fn succeed(command: &mut Command) -> String {
 
 /// The tool, built if it is not there.
 fn binary() -> PathBuf {
-    if let Some(binary) = std::env::var_os("UVFS_BINARY") {
-        return binary.into();
-    }
-    // This test is `TARGET/PROFILE/deps/crash-…`.
-    let test = std::env::current_exe().expect("the test has a path");
-    let profile = test.ancestors().nth(2).expect("a target directory");
-    let binary = profile.join("uvfs");
-    if !binary.exists() {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "--package", "uvfs", "--target-dir"]);
-        build.arg(profile.parent().expect("a target directory"));
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        succeed(build.current_dir(env!("CARGO_MANIFEST_DIR")));
-    }
-    binary
+    let named = std::env::var_os("UVFS_BINARY").map(PathBuf::from);
+    named.unwrap_or_else(|| uvfs_tests::built("uvfs", "uvfs"))
 }

@@ -5,8 +5,6 @@
 //! stay text here and are read where a one-line refusal can name the remedy ([`crate::serve`]).
 
 use crate::cleaning::flags::{CachedArguments, DropArguments, PolicyArguments};
-use crate::contention::flags::ContentionArguments;
-use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -55,21 +53,13 @@ Examples:
   uvfs set /mnt/data cache-size=10%        a tenth of the machine's or the
                                            container's memory";
 
-/// Reads the command line; ends the program with help, or with what is wrong.
-pub(crate) fn read<P: Parser>(words: Vec<OsString>) -> P {
-    P::try_parse_from(words).unwrap_or_else(|error| without_wrong_tips(error).exit())
-}
+const CONTENTION_HELP: &str = "\
+The analyser is a program of its own, uvfs-contention, beside this one or in PATH; it knows nothing of mounts. In uvfs's \
+sources `cargo install --path crates/contention-cli` installs it. `uvfs contention --help` is its help.
 
-/// `error` without the advice to write what is unknown behind `--`: no argument of ours is meant by that.
-fn without_wrong_tips(mut error: clap::Error) -> clap::Error {
-    if let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
-        tips.retain(|tip| !tip.to_string().starts_with("to pass "));
-        if !tips.is_empty() {
-            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
-        }
-    }
-    error
-}
+Exit status:
+  127  it is not installed
+  126  it cannot be started; any other is its own";
 
 /// Mounts RAM or a host directory through uvfs, a file system layer in user space.
 #[derive(Debug, Parser)]
@@ -104,7 +94,12 @@ pub(crate) enum Command {
     /// End a mount, with everything written
     Unmount(UnmountArguments),
     /// Find the locks and fields that a program's threads fight over, on a simulated machine
-    Contention(Box<ContentionArguments>),
+    #[command(disable_help_flag = true, after_help = CONTENTION_HELP)]
+    Contention {
+        /// Handed over as they are; `uvfs contention --help` has them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
     /// Says by its exit status whether a mount answers; see [`crate::liveness`].
     #[command(hide = true)]
     AskMount {
@@ -353,25 +348,6 @@ mod tests {
         ] {
             assert!(read(bad).is_err(), "{bad:?}");
         }
-    }
-
-    /// `uvfs mount --bogus` was answered with "to pass '--bogus' as a value, use '-- --bogus'".
-    #[test]
-    fn tips_lead_somewhere() {
-        for line in [
-            &["uvfs", "mount", "--bogus"][..],
-            &["uvfs", "stat", "/m", "--frob"],
-            &["uvfs", "--frob"],
-            &["uvfs", "unmount", "/a", "--lazyy", "--frob"],
-        ] {
-            let error = Arguments::try_parse_from(line).unwrap_err();
-            let text = without_wrong_tips(error).render().to_string();
-            assert!(!text.contains("-- --") && !text.contains("as a value"), "{text}");
-            assert!(text.contains("unexpected argument") && text.contains("--help"), "{text}");
-        }
-        // What is nearly right is still told.
-        let error = Arguments::try_parse_from(["uvfs", "unmount", "/a", "--lazi"]).unwrap_err();
-        assert!(without_wrong_tips(error).render().to_string().contains("--lazy"));
     }
 
     /// All commands, with the words that lead to them.

@@ -18,7 +18,7 @@
 
 mod checks;
 mod cleaning;
-mod contention;
+mod companion;
 mod control;
 mod daemon;
 mod flags;
@@ -32,17 +32,16 @@ mod policies;
 mod sandbox;
 mod serve;
 mod set;
-mod shown;
 mod source;
 mod stat;
 mod unmount;
 
 use flags::{Arguments, Command};
 use std::fmt;
-use std::io::{self, Write};
 use std::process::ExitCode;
-use std::sync::OnceLock;
-use uvfs_control::{cause, locks as locks_report, units};
+use uvfs_control::{locks as locks_report, units};
+use uvfs_terminal::output::{print_line, print_text, with_output};
+use uvfs_terminal::{cause, command_line, shown};
 
 /// Why a command ends without having done what was asked: one line, and the exit status.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +54,11 @@ impl Failure {
     /// The command was understood and cannot be done: status 1.
     pub(crate) fn refused(line: impl Into<String>) -> Self {
         Self { line: line.into(), status: 1 }
+    }
+
+    /// Another program was to do it and cannot: its name is told, and the status is a shell's.
+    pub(crate) fn of_another(line: impl Into<String>, status: u8) -> Self {
+        Self { line: line.into(), status }
     }
 
     /// The command line makes no sense: status 2.
@@ -70,36 +74,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Why standard output could not be written, from the first time on.
-static OUTPUT_FAILED: OnceLock<String> = OnceLock::new();
-
-/// Writes `line` to standard output, as [`print_text`] does.
-pub(crate) fn print_line(line: &str) {
-    print_text(&format!("{line}\n"));
-}
-
-/// Writes `text` to standard output. A reader that left is no failure of ours; any other is told at the end
-/// of the program, which fails by it.
-pub(crate) fn print_text(text: &str) {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            OUTPUT_FAILED.get_or_init(|| cause(&error));
-        }
-        _ => {}
-    }
-}
-
-/// The exit status of a program that did what it was to do: a failure if nobody can read of it.
-fn with_output(status: ExitCode) -> ExitCode {
-    let Some(cause) = OUTPUT_FAILED.get() else { return status };
-    eprintln!("uvfs: standard output: {cause}; what was to be printed is not complete");
-    if status == ExitCode::SUCCESS { ExitCode::FAILURE } else { status }
-}
-
 fn main() -> ExitCode {
-    let words = contention::flags::behind_the_word(std::env::args_os().collect());
-    let done = match flags::read::<Arguments>(words).command {
+    let done = match command_line::read::<Arguments>(std::env::args_os().collect()).command {
         Command::Mount(arguments) => serve::mount(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),
         Command::Set(arguments) => set::run(&arguments),
@@ -107,7 +83,7 @@ fn main() -> ExitCode {
         Command::Cached(arguments) => cleaning::cached::run(&arguments),
         Command::Policy(arguments) => cleaning::policy::run(&arguments),
         Command::Unmount(arguments) => unmount::run(&arguments),
-        Command::Contention(arguments) => contention::run(&arguments),
+        Command::Contention { .. } => companion::run(companion::CONTENTION),
         Command::AskMount { mountpoint } => Ok(liveness::ask(&mountpoint)),
     };
     match done {

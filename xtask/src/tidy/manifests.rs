@@ -40,9 +40,15 @@ const ARROWS: &[Arrows] = &[
             "uvfs-backends",
             "uvfs-control",
             "uvfs-fuse",
-            "uvfs-coherence",
-            "uvfs-contention",
+            "uvfs-terminal",
         ],
+        tests: &[],
+    },
+    Arrows { folder: "terminal", may_use: &[], tests: &[] },
+    // Not `cli`: who mounts neither builds nor carries the analyser.
+    Arrows {
+        folder: "contention-cli",
+        may_use: &["uvfs-coherence", "uvfs-contention", "uvfs-terminal"],
         tests: &[],
     },
     Arrows { folder: "coherence", may_use: &[], tests: &[] },

@@ -12,7 +12,6 @@
 //! the end. Weakness: visiting brings names into the kernel's cache; `--no-fill` does not, and sees less.
 
 use super::flags::CachedArguments;
-use super::interrupt::Interrupt;
 use super::meter::{self, Meter};
 use super::mounted::{self, Target};
 use super::opener::{Fill, Offered};
@@ -29,6 +28,7 @@ use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use uvfs_terminal::interrupt::Interrupt;
 
 /// Time between two views.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -89,7 +89,7 @@ fn show(
     interval: Duration,
     mut take: impl FnMut(&Interrupt) -> Result<Shown, Failure>,
 ) -> Result<ExitCode, Failure> {
-    let interrupt = Interrupt::by_signals()?;
+    let interrupt = Interrupt::by_signals().map_err(Failure::refused)?;
     loop {
         let Shown { text, json, status } = take(&interrupt)?;
         let Some(status) = status else { return Ok(ExitCode::SUCCESS) };

@@ -15,7 +15,6 @@
 
 use super::evict::{Evict, Mode};
 use super::flags::DropArguments;
-use super::interrupt::Interrupt;
 use super::meter::{self, Meter};
 use super::mounted::{self, Target};
 use super::opener::{self, Fill, Offered};
@@ -31,6 +30,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
+use uvfs_terminal::interrupt::Interrupt;
 use uvfs_vfs::clean::request::{Refusal, Request};
 
 /// Runs the subcommand.
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &DropArguments) -> Result<ExitCode, Failure> {
     for request in requests {
         jobs.push(Job::check(request, arguments.mount.as_deref(), offered, &jobs)?);
     }
-    let interrupt = Interrupt::by_signals()?;
+    let interrupt = Interrupt::by_signals().map_err(Failure::refused)?;
     let mut failures = Vec::new();
     for job in jobs {
         let (text, json, failure) = match job {

@@ -21,7 +21,6 @@ pub(crate) mod cached;
 pub(crate) mod drop;
 mod evict;
 pub(crate) mod flags;
-pub(crate) mod interrupt;
 mod meter;
 mod mount_report;
 mod mounted;

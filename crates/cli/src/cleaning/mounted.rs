@@ -17,7 +17,6 @@
 
 use super::evict::Mode;
 use super::flags::DropArguments;
-use super::interrupt::Interrupt;
 use super::meter;
 use super::mount_report::{MountReport, SourcePages};
 use super::opener::{self, Offered};
@@ -36,6 +35,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use uvfs_terminal::interrupt::Interrupt;
 use uvfs_vfs::clean::request::Request;
 
 /// What the mount table appends to the name of a directory that was removed.

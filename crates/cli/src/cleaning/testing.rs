@@ -1,6 +1,5 @@
 //! Trees of files on a real file system, and walks over them, for the tests of this folder.
 
-use super::interrupt::Interrupt;
 use super::meter;
 use super::opener::{Fill, Offered};
 use super::place::Place;
@@ -14,6 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use uvfs_concurrent::lock::{LockClass, Mutex};
 use uvfs_concurrent::residency::{Residency, cachestat, page_bytes};
+use uvfs_terminal::interrupt::Interrupt;
 
 static SIZES: LockClass = LockClass::new(9, "test-sizes", "what a test has seen");
 

@@ -17,7 +17,6 @@
 //! deep tree needs few. Weakness: a very wide one keeps the names of its directories in memory.
 
 use super::QUEUE;
-use super::interrupt::Interrupt;
 use super::opener::{Fill, Offered, Opened, Opener, Refused};
 use super::place::Place;
 use super::tally::{Outcome, Tally};
@@ -32,6 +31,7 @@ use std::thread;
 use std::time::Duration;
 use uvfs_concurrent::counter::Counter;
 use uvfs_concurrent::lock::{Condvar, Mutex};
+use uvfs_terminal::interrupt::Interrupt;
 
 /// Bytes of entries read at once.
 const LISTING_BYTES: usize = 256 << 10;

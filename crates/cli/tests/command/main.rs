@@ -5,7 +5,7 @@ mod cached_mounts;
 mod cleaning;
 mod cleaning_mounts;
 mod common;
-mod contention;
+mod companion;
 mod library_mounts;
 mod limits;
 mod locks;

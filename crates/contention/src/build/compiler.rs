@@ -131,7 +131,9 @@ fn choose(
     // `make CC="uvfs contention cc"` exports just that.
     let other = of_environment.map(words).filter(|words| {
         !words.is_empty()
-            && !words.windows(2).any(|pair| pair[0] == "contention" && pair[1].starts_with('c'))
+            && !words
+                .windows(2)
+                .any(|pair| pair[0].ends_with("contention") && pair[1].starts_with('c'))
     });
     Ok(other.unwrap_or_else(|| vec![language.default_compiler().to_string()]))
 }

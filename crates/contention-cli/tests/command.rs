@@ -2,10 +2,10 @@
 //!
 //! What a run finds is tested where programs with known answers are.
 
-use crate::common::{Outcome, finish, run, uvfs};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 const COMMANDS: [&str; 18] = [
@@ -29,14 +29,37 @@ const COMMANDS: [&str; 18] = [
     "calibrate",
 ];
 
+/// What a command did.
+#[derive(Debug)]
+struct Outcome {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+/// The program, not yet started.
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uvfs-contention"));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs `command` to its end.
+fn finish(command: &mut Command) -> Outcome {
+    let done = command.output().expect("it starts");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    Outcome { code: done.status.code(), stdout: text(done.stdout), stderr: text(done.stderr) }
+}
+
+/// Runs the program with `arguments`.
+fn run(arguments: &[&str]) -> Outcome {
+    finish(program().args(arguments))
+}
+
 /// Runs `uvfs contention` with `arguments`, and without the cache of the user.
 fn contention(folder: &TempDir, arguments: &[&str]) -> Outcome {
-    let mut command = uvfs();
-    command
-        .arg("contention")
-        .args(arguments)
-        .env("XDG_CACHE_HOME", folder.path())
-        .current_dir(folder.path());
+    let mut command = program();
+    command.args(arguments).env("XDG_CACHE_HOME", folder.path()).current_dir(folder.path());
     command.env_remove("CC").env_remove("CARGO");
     finish(&mut command)
 }
@@ -65,10 +88,10 @@ fn file(folder: &TempDir, name: &str, content: &str, mode: u32) -> String {
 
 #[test]
 fn every_command_has_help_with_an_example_and_the_exit_statuses() {
-    let overview = run(&["contention", "--help"]);
+    let overview = run(&["--help"]);
     for command in COMMANDS {
         assert!(overview.stdout.contains(command), "{command} is missing in {}", overview.stdout);
-        let help = run(&["contention", command, "--help"]);
+        let help = run(&[command, "--help"]);
         assert_eq!(help.code, Some(0), "{command}: {help:?}");
         assert!(
             help.stdout.contains("Examples:") && help.stdout.contains("Exit status:"),
@@ -77,7 +100,7 @@ fn every_command_has_help_with_an_example_and_the_exit_statuses() {
         assert!(help.stdout.contains("uvfs contention "), "{command}: {help:?}");
     }
     assert!(!overview.stdout.contains("  exec"), "{}", overview.stdout);
-    assert!(run(&["--help"]).stdout.contains("contention"));
+    assert!(overview.stdout.contains("Usage: uvfs contention"), "{}", overview.stdout);
 }
 
 #[test]
@@ -265,8 +288,8 @@ fn a_toolchain_that_ignores_the_pass_is_noticed() {
         file(&folder, name, &script, 0o755)
     };
     let build = |rustc: &str| {
-        let mut command = uvfs();
-        command.args(["contention", "cargo", "build"]).current_dir(folder.path());
+        let mut command = program();
+        command.args(["cargo", "build"]).current_dir(folder.path());
         command
             .env("XDG_CACHE_HOME", folder.path().join("cache"))
             .env("RUSTC", rustc)

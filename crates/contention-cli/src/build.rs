@@ -7,7 +7,6 @@
 use super::flags::{CargoArguments, CompilerArguments, ExecArguments};
 use super::{machine, reading, running, trying};
 use crate::Failure;
-use crate::cleaning::interrupt::Interrupt;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -17,6 +16,7 @@ use uvfs_contention::build::cargo::{Invocation, Setup, runner_word};
 use uvfs_contention::build::compiler::{self, Language};
 use uvfs_contention::run::Plan;
 use uvfs_contention::run::session::{self, Order, Record, Session};
+use uvfs_terminal::interrupt::Interrupt;
 
 /// `uvfs contention cc`.
 pub(super) fn cc(arguments: &CompilerArguments) -> Result<ExitCode, Failure> {
@@ -127,7 +127,7 @@ fn call(
     let folder = session.folder().to_str().ok_or_else(|| {
         Failure::refused(format!("{}: no UTF-8; set TMPDIR", session.folder().display()))
     })?;
-    let mut command = setup.command(&[own, "contention".into(), "exec".into(), folder.into()])?;
+    let mut command = setup.command(&[own, "exec".into(), folder.into()])?;
     if quiet_output {
         // Programs that are not run, such as examples, still write there.
         let errors = std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned();
@@ -136,7 +136,7 @@ fn call(
         }
     }
     // Ctrl-C reaches cargo and its programs by itself; they end, then the session's folder goes.
-    let interrupt = Interrupt::by_signals()?;
+    let interrupt = Interrupt::by_signals().map_err(Failure::refused)?;
     let status = command.status().map_err(|error| {
         Failure::refused(format!("cargo: {}; install it", crate::cause(&error)))
     })?;

@@ -1,4 +1,4 @@
-//! `uvfs contention`: which locks and fields threads fight over, on a simulated machine.
+//! `uvfs-contention`: which locks and fields threads fight over, on a simulated machine.
 //!
 //! # Boundary
 //! From the command line to `uvfs_contention` and back to text: [`build`] for cargo and compilers, [`running`]
@@ -9,25 +9,62 @@
 //! One thread. Ctrl-C sets a flag that is looked at between looks at the running programs.
 //!
 //! # Why
-//! The analyser knows nothing of mounts and needs none; it is a command of the same program because whoever
-//! installs one has the other. Weakness: the runtime makes the program larger by its size.
+//! The analyser knows nothing of mounts and needs none, and who mounts needs no analyser: it is a program of its own,
+//! which `uvfs contention` starts ([decision 0018](../../../docs/decisions/0018-analyser-program.md)). It calls itself
+//! `uvfs contention`, as its users do. Weakness: the runtime makes the program larger by its size.
+
+#![forbid(unsafe_code)]
 
 mod build;
-pub(crate) mod flags;
+mod flags;
 mod machine;
 mod reading;
 mod running;
 mod trying;
 
-use crate::Failure;
 use flags::{ContentionArguments, ContentionCommand};
+use std::fmt;
 use std::process::ExitCode;
+use uvfs_terminal::output::{print_line, with_output};
+use uvfs_terminal::{cause, command_line, shown};
 
-/// Runs the subcommand.
-///
-/// # Errors
-/// What makes no sense, what is refused and what fails.
-pub(crate) fn run(arguments: &ContentionArguments) -> Result<ExitCode, Failure> {
+/// Why a command ends without having done what was asked: one line, and the exit status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    line: String,
+    status: u8,
+}
+
+impl Failure {
+    /// The command was understood and cannot be done: status 1.
+    pub(crate) fn refused(line: impl Into<String>) -> Self {
+        Self { line: line.into(), status: 1 }
+    }
+
+    /// The command line makes no sense: status 2.
+    pub(crate) fn usage(line: impl Into<String>) -> Self {
+        Self { line: line.into(), status: 2 }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&shown::shown(&self.line))
+    }
+}
+
+fn main() -> ExitCode {
+    let words = flags::behind_the_word(std::env::args_os().collect());
+    match run(&command_line::read(words)) {
+        Ok(status) => with_output(status),
+        Err(failure) => {
+            eprintln!("uvfs: {failure}");
+            ExitCode::from(failure.status)
+        }
+    }
+}
+
+fn run(arguments: &ContentionArguments) -> Result<ExitCode, Failure> {
     match &arguments.command {
         ContentionCommand::Cargo(arguments) => build::cargo(arguments),
         ContentionCommand::Cc(arguments) => build::cc(arguments),

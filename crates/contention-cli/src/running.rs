@@ -6,7 +6,6 @@
 use super::flags::{MachineFlags, PaceFlags, RecordArguments, RunArguments, SeedFlags, ShowFlags};
 use super::{build, machine, reading, trying};
 use crate::Failure;
-use crate::cleaning::interrupt::Interrupt;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
@@ -16,6 +15,7 @@ use uvfs_coherence::file::DEFAULT_NAME;
 use uvfs_coherence::profile::Mode;
 use uvfs_coherence::{Machine, Profile};
 use uvfs_contention::run::{self, Event, Go, Outcome, Output, Plan};
+use uvfs_terminal::interrupt::Interrupt;
 
 /// `uvfs contention run`.
 pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
@@ -164,7 +164,7 @@ impl Watcher {
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.set_message(if what.is_empty() { "other runs".to_string() } else { what.to_string() });
         Ok(Self {
-            interrupt: Interrupt::by_signals()?,
+            interrupt: Interrupt::by_signals().map_err(Failure::refused)?,
             bar,
             first_ended: false,
             quiet_until_first: what.is_empty(),

@@ -1,9 +1,9 @@
 //! The command line of `uvfs contention`.
 //!
 //! # Boundary
-//! Names, defaults and help texts, as in [`crate::flags`].
+//! Names, defaults and help texts.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -208,13 +208,9 @@ Examples:
 /// Flags that take no value; all others take one.
 const ALONE: [&str; 5] = ["--json", "--hist", "--locks", "--any-machine", "--"];
 
-/// The words of the command line; flags between `contention` and its command are put behind the command, which
-/// knows whether it has them.
+/// The words of the command line; flags before the command are put behind it: it knows whether it has them.
 pub(crate) fn behind_the_word(words: Vec<OsString>) -> Vec<OsString> {
-    if words.get(1).is_none_or(|word| word != "contention") {
-        return words;
-    }
-    let mut at = 2;
+    let mut at = 1;
     while let Some(word) = words.get(at).and_then(|word| word.to_str()) {
         if !word.starts_with("--") || word == "--help" {
             break;
@@ -222,17 +218,24 @@ pub(crate) fn behind_the_word(words: Vec<OsString>) -> Vec<OsString> {
         at += if word.contains('=') || ALONE.contains(&word) { 1 } else { 2 };
     }
     let known = words.get(at).and_then(|word| word.to_str());
-    if at == 2 || known.is_none_or(|word| word.starts_with('-')) {
+    if at == 1 || known.is_none_or(|word| word.starts_with('-')) {
         return words;
     }
     let mut moved = words;
-    moved[2..=at].rotate_right(1);
+    moved[1..=at].rotate_right(1);
     moved
 }
 
-/// `uvfs contention`.
-#[derive(Debug, Args)]
-#[command(arg_required_else_help = true, after_help = format!("{OVERVIEW}\n\n{EXIT_STATUS}"))]
+/// Find the locks and fields that a program's threads fight over, on a simulated machine
+#[derive(Debug, Parser)]
+#[command(
+    name = "uvfs contention",
+    bin_name = "uvfs contention",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    after_help = format!("{OVERVIEW}\n\n{EXIT_STATUS}"),
+)]
 pub(crate) struct ContentionArguments {
     /// What to do.
     #[command(subcommand)]
@@ -715,25 +718,24 @@ mod tests {
         };
         let same = |line: &str| assert_eq!(moved(line), line);
         assert_eq!(
-            moved("uvfs contention --cores 8 --json cargo run --release"),
-            "uvfs contention cargo --cores 8 --json run --release"
+            moved("uvfs-contention --cores 8 --json cargo run --release"),
+            "uvfs-contention cargo --cores 8 --json run --release"
         );
         assert_eq!(
-            moved("uvfs contention --seeds=2 align Counter 64 ./prog"),
-            "uvfs contention align --seeds=2 Counter 64 ./prog"
+            moved("uvfs-contention --seeds=2 align Counter 64 ./prog"),
+            "uvfs-contention align --seeds=2 Counter 64 ./prog"
         );
-        same("uvfs contention cargo --cores 8 run");
-        same("uvfs contention --help");
-        same("uvfs contention --json --help");
-        same("uvfs contention --cores");
-        same("uvfs contention --cores 8");
-        same("uvfs mount --json /a /b");
-        same("uvfs contention");
+        same("uvfs-contention cargo --cores 8 run");
+        same("uvfs-contention --help");
+        same("uvfs-contention --json --help");
+        same("uvfs-contention --cores");
+        same("uvfs-contention --cores 8");
+        same("uvfs-contention");
     }
 
     /// The subcommands that are shown.
     fn commands() -> Vec<clap::Command> {
-        let whole = ContentionArguments::augment_args(clap::Command::new("contention"));
+        let whole = <ContentionArguments as clap::CommandFactory>::command();
         let shown = whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
         std::iter::once(whole.clone()).chain(shown).collect()
     }

@@ -15,7 +15,7 @@ use std::ffi::OsStr;
 use std::fmt::Write;
 
 /// `text` in one line, without anything that a terminal obeys.
-pub(crate) fn shown(text: &str) -> Cow<'_, str> {
+pub fn shown(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_obeyed) {
         return text.into();
     }
@@ -34,12 +34,12 @@ pub(crate) fn shown(text: &str) -> Cow<'_, str> {
 }
 
 /// As [`shown`], of a name that need not be text.
-pub(crate) fn shown_name(name: impl AsRef<OsStr>) -> String {
+pub fn shown_name(name: impl AsRef<OsStr>) -> String {
     shown(&name.as_ref().to_string_lossy()).into_owned()
 }
 
 /// As [`shown`], line by line: for a layout of which single words are strangers'.
-pub(crate) fn shown_lines(text: &str) -> String {
+pub fn shown_lines(text: &str) -> String {
     text.lines().map(shown).collect::<Vec<_>>().join("\n")
 }
 

@@ -1,10 +1,13 @@
 //! Ctrl-C and SIGTERM while a walk runs: the first ends it in good order, the second ends the process.
 //!
+//! # Concurrency
+//! The flag is set by handlers of signals and looked at by any thread, between steps of its work.
+//!
 //! # Why
 //! A walk can wait in the kernel for a dead network file system; then only the second signal helps. The flag
 //! is `std`'s own, not the one behind `primitive`, because the signal crate takes no other.
 
-use crate::Failure;
+use crate::cause;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::sync::Arc;
@@ -17,31 +20,32 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Whether the user wants an end.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// One that the signals set, from now to the end of the process.
-    pub(crate) fn by_signals() -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    /// Why Ctrl-C cannot be caught, as a line.
+    pub fn by_signals() -> Result<Self, String> {
         let interrupt = Self::default();
         for signal in [SIGINT, SIGTERM] {
             // The order matters: what was registered first runs first, so the first signal only sets it.
             let second = flag::register_conditional_shutdown(signal, 1, interrupt.0.clone());
             let first = second.and_then(|_| flag::register(signal, interrupt.0.clone()));
-            first.map_err(|error| {
-                Failure::refused(format!("signals: {}; cannot catch Ctrl-C", crate::cause(&error)))
-            })?;
+            first.map_err(|error| format!("signals: {}; cannot catch Ctrl-C", cause(&error)))?;
         }
         Ok(interrupt)
     }
 
     /// Whether it is set.
-    pub(crate) fn is_set(&self) -> bool {
+    pub fn is_set(&self) -> bool {
         // ORDERING: Relaxed; a wish to stop, nothing is reached through it.
         self.0.load(Relaxed)
     }
 
     /// Waits for `time`, or until it is set; whether it is.
-    pub(crate) fn wait(&self, time: Duration) -> bool {
+    pub fn wait(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         loop {
             let rest = end.saturating_duration_since(Instant::now());
@@ -53,8 +57,8 @@ impl Interrupt {
     }
 
     /// Sets it, as a signal does.
-    #[cfg(test)]
-    pub(crate) fn set(&self) {
+    pub fn set(&self) {
+        // ORDERING: Relaxed; a wish to stop, nothing is reached through it.
         self.0.store(true, Relaxed);
     }
 }

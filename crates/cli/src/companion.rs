@@ -1,0 +1,71 @@
+//! `uvfs contention`: a program of its own, started in this one's place as git starts `git-NAME`.
+//!
+//! # Boundary
+//! Finds it and hands all words over; knows nothing of what it does.
+//!
+//! # Why
+//! The analyser carries a compiler's worth of readers and a library for other programs; who mounts a directory
+//! builds and keeps none of that. Beside this program it is of the same installation, so it is looked for there
+//! first. Weakness: found in PATH it may be another version.
+
+use crate::Failure;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// Exit statuses as a shell has them.
+const NOT_FOUND: u8 = 127;
+const NOT_STARTED: u8 = 126;
+
+/// A program that this one's user takes for a part of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Companion {
+    /// The subcommand.
+    word: &'static str,
+    /// The program.
+    program: &'static str,
+    /// What installs it.
+    remedy: &'static str,
+}
+
+/// The analyser.
+pub(crate) const CONTENTION: Companion = Companion {
+    word: "contention",
+    program: "uvfs-contention",
+    remedy: "`cargo install --path crates/contention-cli` in uvfs's sources installs it",
+};
+
+/// Becomes `companion`, with this process's arguments behind the subcommand.
+///
+/// # Errors
+/// It is not installed, or cannot be started.
+pub(crate) fn run(companion: Companion) -> Result<ExitCode, Failure> {
+    // The first argument is the subcommand. As they are: a `--` is the program's.
+    let words: Vec<OsString> = std::env::args_os().skip(2).collect();
+    let beside = std::env::current_exe().ok().and_then(|own| beside(&own, companion.program));
+    let program = beside.unwrap_or_else(|| companion.program.into());
+    let error = Command::new(&program).args(words).exec();
+    Err(failure(companion, &program, &error))
+}
+
+/// The file `program` beside `own`, if there is one.
+fn beside(own: &Path, program: &str) -> Option<PathBuf> {
+    Some(own.parent()?.join(program)).filter(|path| path.is_file())
+}
+
+fn failure(companion: Companion, program: &Path, error: &io::Error) -> Failure {
+    let Companion { word, program: name, remedy } = companion;
+    match error.kind() {
+        io::ErrorKind::NotFound => Failure::of_another(
+            format!("{word}: {name} is neither beside this program nor in PATH; {remedy}"),
+            NOT_FOUND,
+        ),
+        _ => {
+            let cause = crate::cause(error);
+            let line = format!("{}: {cause}; see that you may execute it", program.display());
+            Failure::of_another(line, NOT_STARTED)
+        }
+    }
+}

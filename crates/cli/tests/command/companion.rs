@@ -1,0 +1,93 @@
+//! `uvfs contention` starts another program: which one, with what, and what is said where there is none.
+//!
+//! Whether the real one answers is tested where both are built: `tests/tests/contention_command.rs`.
+
+use crate::common::{Outcome, finish, run};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// A folder on the file system of the program, with the program in it.
+fn installed() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let program = folder.path().join("uvfs");
+    fs::hard_link(env!("CARGO_BIN_EXE_uvfs"), &program).expect("beside each other");
+    (folder, program)
+}
+
+/// `uvfs-contention` in `folder`: says who it is and what it was given, and ends with 7.
+fn put(folder: &Path, who: &str, mode: u32) {
+    let script = format!("#!/bin/sh\nprintf '{who}'; printf ' <%s>' \"$@\"; exit 7\n");
+    let text = folder.join("text");
+    fs::write(&text, script).expect("a fresh folder");
+    fs::set_permissions(&text, fs::Permissions::from_mode(mode)).expect("ours");
+    // Not written here: a child that another test starts meanwhile would have it open, and nobody can start it then.
+    let copied =
+        Command::new("cp").arg("-p").arg(&text).arg(folder.join("uvfs-contention")).status();
+    assert!(copied.is_ok_and(|status| status.success()));
+}
+
+fn contention(program: &Path, path: &Path, words: &[&str]) -> Outcome {
+    let mut command = Command::new(program);
+    command.arg("contention").args(words).env("PATH", path);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    finish(&mut command)
+}
+
+/// The mount tool was 60 MB with an analyser that most of its users never start.
+#[test]
+fn the_analyser_beside_the_program_is_started_with_all_words_as_they_are() {
+    let (folder, program) = installed();
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    put(folder.path(), "beside", 0o755);
+    put(elsewhere.path(), "path", 0o755);
+    for (words, said) in [
+        (&["--help"][..], "beside <--help>"),
+        (&["--version"], "beside <--version>"),
+        (&["--", "a"], "beside <--> <a>"),
+        (
+            &["run", "--cores", "4", "--", "./prog", "--", "-x", ""],
+            "beside <run> <--cores> <4> <--> <./prog> <--> <-x> <>",
+        ),
+    ] {
+        let outcome = contention(&program, elsewhere.path(), words);
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(7), said), "{outcome:?}");
+        assert_eq!(outcome.stderr, "");
+    }
+}
+
+#[test]
+fn the_analyser_in_the_path_is_started_where_none_is_beside() {
+    let (_folder, program) = installed();
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    put(elsewhere.path(), "path", 0o755);
+    let outcome = contention(&program, elsewhere.path(), &["machine"]);
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(7), "path <machine>"), "{outcome:?}");
+}
+
+#[test]
+fn an_analyser_that_is_not_there_or_cannot_be_started_is_named() {
+    let (folder, program) = installed();
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let outcome = contention(&program, elsewhere.path(), &["run", "--", "./prog"]);
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(127), ""), "{outcome:?}");
+    let expected = "uvfs: contention: uvfs-contention is neither beside this program nor in PATH; \
+        `cargo install --path crates/contention-cli` in uvfs's sources installs it\n";
+    assert_eq!(outcome.stderr, expected);
+
+    put(folder.path(), "beside", 0o644);
+    let outcome = contention(&program, elsewhere.path(), &[]);
+    assert_eq!(outcome.code, Some(126), "{outcome:?}");
+    let named = folder.path().join("uvfs-contention");
+    assert!(outcome.stderr.starts_with(&format!("uvfs: {}: Permission denied; ", named.display())));
+}
+
+#[test]
+fn help_says_that_it_is_a_program_of_its_own() {
+    assert!(run(&["--help"]).stdout.contains("contention"));
+    let help = run(&["help", "contention"]);
+    assert_eq!(help.code, Some(0), "{help:?}");
+    assert!(help.stdout.contains("cargo install --path crates/contention-cli"), "{help:?}");
+}

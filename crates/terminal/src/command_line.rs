@@ -1,0 +1,55 @@
+//! A command line, read or refused.
+//!
+//! # Boundary
+//! What the words mean is each program's; here is what the reader says by itself.
+//!
+//! # Why
+//! A tip that leads nowhere is worse than none: it is tried first. Weakness: tips are known by their first words.
+
+use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
+use std::ffi::OsString;
+
+/// Reads the command line; ends the program with help, or with what is wrong.
+pub fn read<P: Parser>(words: Vec<OsString>) -> P {
+    P::try_parse_from(words).unwrap_or_else(|error| without_wrong_tips(error).exit())
+}
+
+/// `error` without the advice to write what is unknown behind `--`: no argument of ours is meant by that.
+fn without_wrong_tips(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
+        tips.retain(|tip| !tip.to_string().starts_with("to pass "));
+        if !tips.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        }
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    #[command(name = "prog")]
+    struct Arguments {
+        place: Option<String>,
+        #[arg(long)]
+        lazy: bool,
+    }
+
+    /// `uvfs mount --bogus` was answered with "to pass '--bogus' as a value, use '-- --bogus'".
+    #[test]
+    fn tips_lead_somewhere() {
+        for line in [&["prog", "--bogus"][..], &["prog", "/a", "--lazy", "--frob"]] {
+            let error = Arguments::try_parse_from(line).unwrap_err();
+            let text = without_wrong_tips(error).render().to_string();
+            assert!(!text.contains("-- --") && !text.contains("as a value"), "{text}");
+            assert!(text.contains("unexpected argument") && text.contains("--help"), "{text}");
+        }
+        // What is nearly right is still told.
+        let error = Arguments::try_parse_from(["prog", "--lazi"]).unwrap_err();
+        assert!(without_wrong_tips(error).render().to_string().contains("--lazy"));
+        assert!(Arguments::try_parse_from(["prog", "--lazy", "/a"]).is_ok_and(|read| read.lazy));
+    }
+}
