@@ -210,6 +210,32 @@ fn random_faults_leave_caches_and_store_agreed() {
     }
 }
 
+/// The random test above, with the seed 1795366738077048567: a store took a name away and failed then, and the file's
+/// other name went on to show two links, for ever where nobody else changes the store.
+#[test]
+fn a_removal_that_fails_when_it_is_done_leaves_no_old_count() {
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    for hostile in &stores() {
+        let top = root(&vfs_over(hostile, VfsConfig::default()));
+        for (call, remove) in [
+            (Call::Unlink, (|top| top.remove_file("other")) as fn(&Directory) -> Result<()>),
+            (Call::Rename, |top| top.rename("third", "other", RenameMode::Replace)),
+        ] {
+            top.write_file("file", "x").unwrap();
+            top.write_file("third", "y").unwrap();
+            top.link("file", "other").unwrap();
+            assert_eq!(top.stat("file").unwrap().links, 2);
+            let fails = Fault::Fail(Moment::After, libc::EIO);
+            hostile.follow(Plan::new().when(On::call(call).nth(1), fails));
+            assert_eq!(errno(&remove(&top)), libc::EIO);
+            hostile.behave();
+            assert_eq!(top.stat("file").unwrap().links, 1, "{call:?}");
+            assert_eq!(snapshot(&top), inner_snapshot(hostile), "{call:?}");
+            top.remove_file("file").unwrap();
+        }
+    }
+}
+
 #[test]
 fn short_reads_and_writes_lose_nothing() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));

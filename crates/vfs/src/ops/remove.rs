@@ -51,7 +51,8 @@ impl Vfs {
     ) -> Result<Node> {
         let (victim, change) = self.begin_removal(caller, parent, name)?;
         let names = victim.inode.last_attributes().links;
-        self.core.backend().unlink(caller, parent.id(), name)?;
+        let removed = self.core.backend().unlink(caller, parent.id(), name);
+        self.unless_done(removed, [Some(&victim), None])?;
         change.settle([Some(Target::Missing), None]);
         self.lost_a_name(parent, &victim, names);
         Ok(victim)
@@ -64,11 +65,22 @@ impl Vfs {
     pub fn remove_directory(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<()> {
         let (victim, change) = self.begin_removal(caller, parent, name)?;
         self.core.paths.shape_changed();
-        self.core.backend().remove_directory(caller, parent.id(), name)?;
+        let removed = self.core.backend().remove_directory(caller, parent.id(), name);
+        self.unless_done(removed, [Some(&victim), None])?;
         change.settle([Some(Target::Missing), None]);
         victim.inode.forget_names(&self.core.clock);
         self.lost_a_name(parent, &victim, 1);
         Ok(())
+    }
+
+    /// Passes on what the store said of a change of names. Where it says that it failed it may be done all the same, or
+    /// in part: what is cached of the `objects` concerned, how many names they have, is asked for again.
+    pub(super) fn unless_done(&self, said: Result<()>, objects: [Option<&Node>; 2]) -> Result<()> {
+        if said.is_err() {
+            let clock = &self.core.clock;
+            objects.iter().flatten().for_each(|object| object.inode.expire_attributes(clock));
+        }
+        said
     }
 
     /// Begins to take `name` out of `parent`. Returns its object too.
