@@ -2,7 +2,7 @@
 //!
 //! # Concurrency
 //! The main thread receives [`Event`]s from two helpers: one waits for signals, one for the session's
-//! end; what it does then is [`ending`]'s. Control clients clean ([`clean`]) and unmount from threads of
+//! end; what it does then is [`ending`]'s. Control clients clean and unmount from threads of
 //! their own; the frontend allows that at any time.
 //!
 //! # Why

@@ -1,13 +1,13 @@
 //! The end of the control socket that answers: a daemon's, or a program's that mounts through the library.
 //!
 //! # Concurrency
-//! One thread accepts; each client gets a thread, at most [`CLIENTS_MAX`] at a time. A client that
-//! sends nothing loses its place after [`REQUEST_TIME`], however it dribbles. No lock: the served
+//! One thread accepts; each client gets a thread, at most `CLIENTS_MAX` at a time. A client that
+//! sends nothing loses its place after `REQUEST_TIME`, however it dribbles. No lock: the served
 //! mount is shared and immutable, the rest are two counts. Whoever asked for the end is told of it:
 //! dropping the server waits for replies under way, and ends cleanings early.
 //!
 //! A cleaning may take minutes, on its client's thread; others are served meanwhile, since at most
-//! [`CLEANINGS_MAX`] of the places are for cleanings. Its client hears how far it is, by lines that are
+//! `CLEANINGS_MAX` of the places are for cleanings. Its client hears how far it is, by lines that are
 //! dropped when it does not read. It is listened to as well: closing the sending side ends the cleaning.
 //!
 //! Whoever had the mount ended is told what the end waits for, and at last the verdict
