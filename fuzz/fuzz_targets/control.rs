@@ -1,40 +1,5 @@
-//! The control socket's protocol: any bytes as a client or a daemon might send them.
-//!
-//! Lines are bounded and whole; a request or reply that is understood is understood again after it
-//! was written; a reply is one line whatever it says.
+//! `uvfs_fuzz_targets::control` under libFuzzer.
 
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use uvfs_control::protocol::{
-    CleanLine, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, Reply, Request, read_line,
-};
-
-fuzz_target!(|bytes: &[u8]| {
-    check(bytes, REQUEST_BYTES_MAX, |line| {
-        if let Ok(request) = serde_json::from_str::<Request>(line) {
-            let text = serde_json::to_string(&request).expect("a request has only plain fields");
-            assert_eq!(serde_json::from_str::<Request>(&text).expect("our own"), request);
-        }
-    });
-    check(bytes, REPLY_BYTES_MAX, |line| {
-        if let Ok(reply) = serde_json::from_str::<Reply>(line) {
-            let text = reply.to_line();
-            assert_eq!(text.find('\n'), Some(text.len() - 1));
-            assert_eq!(serde_json::from_str::<Reply>(&text).expect("our own"), reply);
-        }
-        if let Ok(step) = serde_json::from_str::<CleanLine>(line) {
-            let text = serde_json::to_string(&step).expect("a step has only plain fields");
-            assert_eq!(serde_json::from_str::<CleanLine>(&text).expect("our own"), step);
-        }
-    });
-});
-
-/// Reads lines of at most `bytes_max`, and looks at each.
-fn check(bytes: &[u8], bytes_max: u64, look: impl Fn(&str)) {
-    let mut stream = bytes;
-    while let Ok(Some(line)) = read_line(&mut stream, bytes_max) {
-        assert!((line.len() as u64) < bytes_max && !line.contains('\n'));
-        look(&line);
-    }
-}
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| uvfs_fuzz_targets::control::run(bytes));

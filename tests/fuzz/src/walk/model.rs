@@ -11,23 +11,23 @@ use std::collections::{BTreeMap, HashSet};
 use uvfs_vfs::{NAME_MAX, PATH_MAX, RenameMode, Resolve};
 
 /// Place of an object in the model; never used again for another.
-pub type Object = usize;
+pub(crate) type Object = usize;
 
-pub const ROOT: Object = 0;
+pub(crate) const ROOT: Object = 0;
 
 const LINKS_FOLLOWED_MAX: u32 = 40;
 
-pub type Result<T> = std::result::Result<T, i32>;
+pub(crate) type Result<T> = std::result::Result<T, i32>;
 
 #[derive(Debug)]
-pub enum Kind {
+pub(crate) enum Kind {
     Directory(BTreeMap<Vec<u8>, Object>),
     File(Vec<u8>),
     Symlink(Vec<u8>),
 }
 
 impl Kind {
-    pub fn directory() -> Self {
+    pub(crate) fn directory() -> Self {
         Kind::Directory(BTreeMap::new())
     }
 }
@@ -42,15 +42,15 @@ struct Node {
 
 /// From where, and within what limits.
 #[derive(Clone, Copy)]
-pub struct View {
-    pub start: Object,
-    pub resolve: Resolve,
-    pub no_symlinks: bool,
+pub(crate) struct View {
+    pub(crate) start: Object,
+    pub(crate) resolve: Resolve,
+    pub(crate) no_symlinks: bool,
 }
 
 /// What to do with a link at the end of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Symlinks {
+pub(crate) enum Symlinks {
     Follow,
     KeepLast,
 }
@@ -60,38 +60,38 @@ enum Walked {
     Missing { directory: Object, name: Vec<u8>, slash: bool },
 }
 
-pub struct Model {
+pub(crate) struct Model {
     nodes: Vec<Node>,
 }
 
 impl Model {
-    pub fn new(root_number: u64) -> Self {
+    pub(crate) fn new(root_number: u64) -> Self {
         let number = Some(root_number);
         Self { nodes: vec![Node { kind: Kind::directory(), parent: ROOT, links: 1, number }] }
     }
 
-    pub fn kind(&self, object: Object) -> &Kind {
+    pub(crate) fn kind(&self, object: Object) -> &Kind {
         &self.nodes[object].kind
     }
 
-    pub fn links(&self, object: Object) -> u32 {
+    pub(crate) fn links(&self, object: Object) -> u32 {
         self.nodes[object].links
     }
 
-    pub fn number(&mut self, object: Object, number: u64) {
+    pub(crate) fn number(&mut self, object: Object, number: u64) {
         self.nodes[object].number = Some(number);
     }
 
-    pub fn number_of(&self, object: Object) -> u64 {
+    pub(crate) fn number_of(&self, object: Object) -> u64 {
         self.nodes[object].number.expect("numbered when it was made")
     }
 
-    pub fn knows(&self, number: u64) -> bool {
+    pub(crate) fn knows(&self, number: u64) -> bool {
         self.nodes.iter().any(|node| node.number == Some(number))
     }
 
     /// The numbers of `top` and of all objects with a name below it.
-    pub fn numbers_below(&self, top: Object) -> HashSet<u64> {
+    pub(crate) fn numbers_below(&self, top: Object) -> HashSet<u64> {
         let mut numbers = HashSet::new();
         let mut left = vec![top];
         while let Some(object) = left.pop() {
@@ -103,14 +103,14 @@ impl Model {
         numbers
     }
 
-    pub fn find(&self, view: View, path: &[u8], last: Symlinks) -> Result<Object> {
+    pub(crate) fn find(&self, view: View, path: &[u8], last: Symlinks) -> Result<Object> {
         match self.walk(view, path, last)? {
             Walked::There(object) => Ok(object),
             Walked::Missing { .. } => Err(ENOENT),
         }
     }
 
-    pub fn create(&mut self, view: View, path: &[u8], kind: Kind) -> Result<Option<Object>> {
+    pub(crate) fn create(&mut self, view: View, path: &[u8], kind: Kind) -> Result<Option<Object>> {
         let (directory, name, slash) = self.last_name(view, path)?;
         match &kind {
             Kind::Directory(_) => {}
@@ -122,7 +122,7 @@ impl Model {
         self.insert_new(directory, name, kind).map(Some)
     }
 
-    pub fn create_new(&mut self, view: View, path: &[u8]) -> Result<Option<Object>> {
+    pub(crate) fn create_new(&mut self, view: View, path: &[u8]) -> Result<Option<Object>> {
         match self.walk(view, path, Symlinks::KeepLast)? {
             Walked::There(_) => Err(EEXIST),
             Walked::Missing { slash: true, .. } => Err(EISDIR),
@@ -133,7 +133,12 @@ impl Model {
     }
 
     /// The object, if it is new.
-    pub fn write_file(&mut self, view: View, path: &[u8], data: &[u8]) -> Result<Option<Object>> {
+    pub(crate) fn write_file(
+        &mut self,
+        view: View,
+        path: &[u8],
+        data: &[u8],
+    ) -> Result<Option<Object>> {
         match self.walk(view, path, Symlinks::Follow)? {
             Walked::There(object) => match &mut self.nodes[object].kind {
                 Kind::File(content) => {
@@ -150,7 +155,7 @@ impl Model {
         }
     }
 
-    pub fn link(&mut self, view: View, old: &[u8], new: &[u8]) -> Result<()> {
+    pub(crate) fn link(&mut self, view: View, old: &[u8], new: &[u8]) -> Result<()> {
         let object = self.find(view, old, Symlinks::KeepLast)?;
         let (directory, name, slash) = self.last_name(view, new)?;
         if slash {
@@ -165,7 +170,7 @@ impl Model {
         Ok(())
     }
 
-    pub fn remove_file(&mut self, view: View, path: &[u8]) -> Result<()> {
+    pub(crate) fn remove_file(&mut self, view: View, path: &[u8]) -> Result<()> {
         let (directory, name, slash) = self.last_name(view, path)?;
         let victim = self.child(directory, &name).ok_or(ENOENT)?;
         match self.kind(victim) {
@@ -178,7 +183,7 @@ impl Model {
         Ok(())
     }
 
-    pub fn remove_directory(&mut self, view: View, path: &[u8]) -> Result<()> {
+    pub(crate) fn remove_directory(&mut self, view: View, path: &[u8]) -> Result<()> {
         let (directory, name, _) = self.last_name(view, path)?;
         let victim = self.child(directory, &name).ok_or(ENOENT)?;
         self.is_empty_directory(victim)?;
@@ -187,7 +192,13 @@ impl Model {
         Ok(())
     }
 
-    pub fn rename(&mut self, view: View, from: &[u8], to: &[u8], mode: RenameMode) -> Result<()> {
+    pub(crate) fn rename(
+        &mut self,
+        view: View,
+        from: &[u8],
+        to: &[u8],
+        mode: RenameMode,
+    ) -> Result<()> {
         let (from, from_name, from_slash) = self.last_name(view, from)?;
         let (to, to_name, to_slash) = self.last_name(view, to)?;
         let moved = self.child(from, &from_name).ok_or(ENOENT)?;

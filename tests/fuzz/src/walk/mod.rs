@@ -8,14 +8,11 @@
 //!
 //! Weakness: of a change that is refused for two reasons at once, which one is named is not compared.
 
-#![no_main]
-
 mod model;
 mod script;
 
-use libfuzzer_sys::fuzz_target;
-use model::{Kind, Model, Object, ROOT, Symlinks, View};
-use script::{Operation, Step};
+use self::model::{Kind, Model, Object, ROOT, Symlinks, View};
+use self::script::{Operation, Step};
 use std::sync::Arc;
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
 use uvfs_vfs::{
@@ -25,7 +22,11 @@ use uvfs_vfs::{
 
 const STEPS_MAX: usize = 64;
 
-fuzz_target!(|bytes: &[u8]| {
+/// One input.
+///
+/// # Panics
+/// If it is treated as it should not be.
+pub fn run(bytes: &[u8]) {
     let mut run = Run::new();
     for line in bytes.split(|&byte| byte == b'\n').take(STEPS_MAX) {
         if let Some(step) = Step::parse(line) {
@@ -35,7 +36,7 @@ fuzz_target!(|bytes: &[u8]| {
     run.same(&run.root, ROOT);
     run.vfs.forget_unused();
     run.same(&run.root, ROOT);
-});
+}
 
 struct Run {
     vfs: Arc<Vfs>,

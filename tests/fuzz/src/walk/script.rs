@@ -8,17 +8,17 @@
 use uvfs_vfs::{RenameMode, ResolveMode};
 
 /// One line.
-pub struct Step<'a> {
-    pub operation: Operation,
-    pub mode: ResolveMode,
+pub(crate) struct Step<'a> {
+    pub(crate) operation: Operation,
+    pub(crate) mode: ResolveMode,
     /// Start at the entered directory.
-    pub entered: bool,
+    pub(crate) entered: bool,
     /// The second is empty where there is none.
-    pub paths: [&'a [u8]; 2],
+    pub(crate) paths: [&'a [u8]; 2],
 }
 
 #[derive(Clone, Copy)]
-pub enum Operation {
+pub(crate) enum Operation {
     Stat,
     LinkStat,
     ReadLink,
@@ -61,7 +61,7 @@ const MODES: [(u8, ResolveMode); 4] = [
 
 impl<'a> Step<'a> {
     /// Reads a line; `None` if it is too short to be a step.
-    pub fn parse(line: &'a [u8]) -> Option<Self> {
+    pub(crate) fn parse(line: &'a [u8]) -> Option<Self> {
         let [operation, mode, rest @ ..] = line else { return None };
         let (path, other) = match rest.iter().position(|&byte| byte == b'\t') {
             Some(tab) => (&rest[..tab], &rest[tab + 1..]),

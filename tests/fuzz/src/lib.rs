@@ -1,0 +1,29 @@
+#![forbid(unsafe_code)]
+//! What the fuzz targets do with an input: a function each, which panics where a promise is broken.
+//!
+//! # Boundary
+//! Knows no fuzzer. `fuzz/` hands these functions to libFuzzer, which needs nightly; `tests/seeds.rs` runs them on
+//! any machine, over the committed seeds and what a seeded stream of numbers makes of them.
+//!
+//! # Why
+//! A package of the workspace, so that what the gate compiles, lints and runs is the very function that is
+//! fuzzed: one of them did not compile for a time, and nothing could notice. Weakness: without coverage the
+//! stream finds what is near the seeds and little else.
+
+pub mod acl;
+pub mod clean_request;
+pub mod control;
+pub mod memory_data;
+pub mod walk;
+
+/// A target: one input.
+pub type Target = fn(&[u8]);
+
+/// Every target by the name of its folder of seeds.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("acl", acl::run),
+    ("clean_request", clean_request::run),
+    ("control", control::run),
+    ("memory_data", memory_data::run),
+    ("walk", walk::run),
+];
