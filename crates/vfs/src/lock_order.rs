@@ -107,6 +107,8 @@ classes! {
     PAGE_BUFFERS = 192, "page-buffers", "buffers for runs of pages that are not in use";
     /// The threads that read ahead and write back.
     PAGE_WORK = 194, "page-work", "what is to be read ahead and written back, and by how many threads";
+    /// Who waits for pages to become clean.
+    PAGE_PROGRESS = 195, "page-progress", "answers of the store about dirty pages, and threads that wait for the next";
     /// Who was refused for want of space.
     SPACE = 196, "space", "threads that wait for space of the store to come back";
     /// Marked directories.

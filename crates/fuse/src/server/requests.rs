@@ -362,15 +362,10 @@ impl Server {
     /// again: the kernel tells only after `unlink` and `close` have returned that it has let a file go,
     /// and a program that removes one to make room for another expects the room to be there.
     fn with_room<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
-        for pause_ms in [1, 2, 4, 8, 16, 32] {
-            match work() {
-                Err(Error::NoSpace) if self.vfs.leaving() > 0 => {
-                    std::thread::sleep(Duration::from_millis(pause_ms));
-                }
-                other => return other,
-            }
+        match work() {
+            Err(Error::NoSpace) if self.vfs.leaving() > 0 => self.vfs.with_space(work),
+            other => other,
         }
-        work()
     }
 
     pub(crate) fn fallocate(

@@ -40,7 +40,7 @@ impl Core {
             }
         }
         // Dropped with no lock held: some may be the last of their file.
-        drop(self.pages.take_queue());
+        drop(self.pages.dirty_files.take());
         lost
     }
 

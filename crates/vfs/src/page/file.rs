@@ -17,6 +17,7 @@
 
 use super::ahead::Streams;
 use super::clean::Home;
+use super::dirty::Place;
 use super::errors::{ErrorLog, Heard};
 use super::gate::FileGate;
 use super::opens::Opens;
@@ -108,8 +109,8 @@ pub(super) struct Local {
     pub(super) warned: bool,
     /// Which bytes of its dirty pages were written here, where others change the store.
     pub(super) pieces: Written,
-    /// Waits for the writers-back.
-    pub(super) queued: bool,
+    /// Where it waits for the writers-back.
+    pub(super) queued: Option<Place>,
 }
 
 /// The store refused something of a file, and has taken nothing since.
@@ -286,13 +287,11 @@ impl FilePages {
         let nothing = local.is_settled() && local.changed.is_none();
         // Dropped with no lock held: it may be the last hold.
         let node = if nothing { local.keeps.take() } else { None };
-        let queue = local.keeps.is_some() && !std::mem::replace(&mut local.queued, true);
+        let queue = local.keeps.is_some() && local.queued.is_none();
         drop(local);
         drop(node);
-        if queue {
-            self.cache.queue_dirty(self.clone());
-        }
-        queue
+        // Of two that find it so, one does it.
+        queue && self.cache.dirty_files.add(self.clone())
     }
 
     /// The store answered about a run: `less` fewer pages wait to be written.
@@ -301,21 +300,25 @@ impl FilePages {
         let mut local = self.local();
         local.unwritten -= less as i64;
         if outcome == Outcome::Written {
-            local.pause = None;
+            let was_paused = local.pause.take().is_some();
             local.warned = false;
+            drop(local);
+            if was_paused {
+                self.cache.dirty_files.hasten(self);
+            }
         }
     }
 
     /// The store failed: leave it alone for a while.
     pub(super) fn failed(&self, error: &Error) {
-        let for_space = is_full(error).then(|| self.cache.space.freed());
+        let for_space = is_full(error).then(|| self.cache.space.was_refused());
         let mut local = self.local();
         let length = local.pause.map_or(PAUSE_MIN, |last| (last.length * 2).min(PAUSE_MAX));
         local.pause = Some(Pause { until: Instant::now() + length, length, for_space });
         local.tried = true;
         drop(local);
-        if for_space.is_some() {
-            self.cache.space.was_refused();
+        if let Some(then) = for_space {
+            self.cache.dirty_files.wants_space(self, then);
         }
     }
 
@@ -324,6 +327,8 @@ impl FilePages {
         let mut local = self.local();
         local.since = None;
         local.pause = None;
+        drop(local);
+        self.cache.dirty_files.hasten(self);
     }
 
     /// What the store said when it last refused something, if it has not taken anything since.

@@ -119,8 +119,7 @@ impl Core {
         if self.inodes.leaving() == 0 {
             return;
         }
-        let queued: Vec<_> = self.pages.queued_files();
-        for pages in queued {
+        for pages in self.pages.dirty_files.all() {
             self.discard_if_gone(&pages);
         }
     }

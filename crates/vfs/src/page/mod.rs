@@ -41,6 +41,7 @@
 
 mod ahead;
 mod clean;
+mod dirty;
 mod ending;
 mod errors;
 mod file;
@@ -48,6 +49,7 @@ mod gate;
 mod gone;
 mod opens;
 mod pieces;
+mod progress;
 mod read;
 mod reclaim;
 mod space;
@@ -57,10 +59,12 @@ mod write_back;
 #[cfg(test)]
 mod write_back_tests;
 
+use dirty::DirtyFiles;
 pub(crate) use errors::Heard;
 pub(crate) use file::FilePages;
 use gate::Alone;
 use opens::Borrowed;
+use progress::Progress;
 pub use read::Hit;
 use space::Space;
 pub(crate) use write::Place;
@@ -70,7 +74,7 @@ use crate::error::Result;
 use crate::inode::Ticket;
 use crate::lock_order;
 use crate::statistics::PageStatistics;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use uvfs_concurrent::class::Class;
 use uvfs_concurrent::counter::Counter;
@@ -111,12 +115,13 @@ pub(crate) struct PageCache {
     promised: AtomicU64,
     /// Pages dirty or being written; lags behind while a write is under way.
     dirty: AtomicI64,
-    dirty_files: Mutex<VecDeque<Arc<FilePages>>>,
+    dirty_files: DirtyFiles,
     buffers: Mutex<Vec<Vec<u8>>>,
     /// Bytes of buffers, in use and not.
     buffer_bytes: AtomicU64,
     workers: Workers,
     space: Space,
+    progress: Progress,
     counters: Counters,
 }
 
@@ -194,11 +199,12 @@ impl PageCache {
             owners: AtomicU64::new(1),
             promised: AtomicU64::new(0),
             dirty: AtomicI64::new(0),
-            dirty_files: Mutex::new(&lock_order::DIRTY_FILES, VecDeque::new()),
+            dirty_files: DirtyFiles::new(),
             buffers: Mutex::new(&lock_order::PAGE_BUFFERS, Vec::new()),
             buffer_bytes: AtomicU64::new(0),
             workers: Workers::new(),
             space: Space::new(),
+            progress: Progress::new(),
             counters: Counters::default(),
         })
     }
@@ -206,6 +212,8 @@ impl PageCache {
     /// The budget is another one now.
     pub(crate) fn expect(&self, limit_bytes: u64) {
         self.arena.expect(usize::try_from(limit_bytes / PAGE).unwrap_or(usize::MAX));
+        // More may be dirty now.
+        self.progress.made();
     }
 
     /// The pages of a file that has none yet.
@@ -302,16 +310,13 @@ impl PageCache {
     fn dirty_less(&self, pages: u64) {
         // ORDERING: AcqRel; who waits for room sees what was cleaned.
         self.dirty.fetch_sub(pages as i64, AcqRel);
+        self.progress.made();
     }
 
     /// Pages dirty or being written.
     fn dirty(&self) -> u64 {
         // ORDERING: Relaxed; a count that may lag.
         self.dirty.load(Relaxed).max(0) as u64
-    }
-
-    fn queue_dirty(&self, file: Arc<FilePages>) {
-        self.dirty_files.lock().push_back(file);
     }
 
     /// A buffer of `bytes`, with anything in it.

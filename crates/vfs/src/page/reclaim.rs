@@ -8,12 +8,13 @@
 //! A promise is one atomic addition, checked against the budget after it: two that would exceed it
 //! together both see that. Who finds no room evicts, with no lock and no guard held across a page; what
 //! is locked, dirty or being written is passed over. If nothing clean is left, pages are written back,
-//! on this thread. Never called inside a gate.
+//! on this thread. A thread that waits for pages that others write is woken by the store's answer ([`super::progress`]).
+//! Never called inside a gate.
 //!
 //! # Why
 //! Promised before it is needed, because where it is needed (inside the gate, with a page locked) one
-//! must not wait for writing. Weakness: promises of many threads at once can evict a little more than
-//! was needed.
+//! must not wait for writing. Weaknesses: promises of many threads at once can evict a little more than was needed; of
+//! a page that is merely locked or referenced nobody tells, so it is looked at again every [`PAUSE`].
 
 use super::{Order, PAGE, PageCache, RUN_PAGES, key};
 use crate::error::{Error, Result};
@@ -142,6 +143,8 @@ impl PageCache {
     ) -> Result<Room<'_>> {
         let began = Instant::now();
         loop {
+            // Before the look: what is clean by then is not waited for.
+            let seen = self.progress.seen();
             if let Some(room) = self.try_room(core, wanted) {
                 return Ok(room);
             }
@@ -154,8 +157,8 @@ impl PageCache {
                 Ok(_) if began.elapsed() >= patience => return Err(Error::NoMemory),
                 Ok(_) => continue,
             }
-            // Locked, referenced or being written by others: they will be done.
-            std::thread::sleep(PAUSE);
+            // Being written by others, who wake us; or locked or referenced, of which nobody tells.
+            self.progress.wait(seen, PAUSE);
         }
     }
 

@@ -125,13 +125,17 @@ impl Core {
         let began = Instant::now();
         let mut paid = 0;
         while paid < owed || cache.dirty() > hard {
+            // Before the look: what is clean by then is not waited for.
+            let seen = cache.progress.seen();
             // Only of this file: the store may be stuck with another one.
             match self.write_next_run(pages) {
                 Ok(0) if cache.dirty() <= hard || began.elapsed() > WAIT_MAX => break,
                 // What else is dirty is the threads' to write.
                 Ok(0) => {
                     cache.workers.write_back_at(self, Instant::now());
-                    std::thread::sleep(Duration::from_millis(1));
+                    if cache.dirty() > hard {
+                        cache.progress.wait(seen, WAIT_MAX.saturating_sub(began.elapsed()));
+                    }
                 }
                 Ok(count) => paid += count,
                 // More is not taken in while what is here of this file cannot go out.

@@ -2,7 +2,7 @@
 //!
 //! # Boundary
 //! Which pages, in what order, when, and what becomes of errors. Who makes pages dirty is
-//! [`super::write`].
+//! [`super::write`]; which file is due is found by [`super::dirty`], at the cost of those that are.
 //!
 //! # Concurrency
 //! A run is neighbouring dirty pages, in the order of the file. Its first page is waited for, the
@@ -35,7 +35,6 @@ use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::ops::AttributeChange;
 use crate::vfs::Core;
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -347,18 +346,15 @@ impl Core {
         }
         let mut next: Option<Instant> = None;
         let mut wait = |when: Instant| next = Some(next.map_or(when, |next| next.min(when)));
-        let count = cache.dirty_files.lock().len();
-        for _ in 0..count {
-            let Some(file) = cache.dirty_files.lock().pop_front() else { break };
-            let due = file.due(now, self.config.write_back_delay, hurry);
-            // Before it is written: another thread may write its next run.
-            cache.queue_dirty(file.clone());
-            if due > now {
-                wait(due);
+        let delay = self.config.write_back_delay;
+        let mut round = cache.dirty_files.begin((now, delay), hurry, cache.space.freed());
+        while let Some(file) = cache.dirty_files.next(&mut round) {
+            if file.due(now, delay, hurry) > now {
+                cache.dirty_files.postpone(&file, now);
                 continue;
             }
             if self.discard_if_gone(&file) {
-                cache.unqueue_settled(&file);
+                cache.dirty_files.remove_settled(&file);
                 continue;
             }
             let Some(helping) = Helping::begin(&file) else {
@@ -372,7 +368,7 @@ impl Core {
                 Ok(0) => {
                     // What failed is tried again.
                     let _ = self.settle(&file);
-                    match cache.unqueue_settled(&file) {
+                    match cache.dirty_files.remove_settled(&file) {
                         true => {}
                         false => wait(now + BUSY),
                     }
@@ -380,10 +376,11 @@ impl Core {
                 Ok(_) => return Some(now),
                 Err(error) => {
                     self.warn_not_written(&file, &error);
-                    wait(file.due(now, self.config.write_back_delay, hurry));
+                    cache.dirty_files.postpone(&file, now);
                 }
             }
         }
+        let next = next.into_iter().chain(cache.dirty_files.next_due(&round, delay)).min();
         if next.is_none() {
             // Whoever makes something dirty from now on has to say so.
             cache.workers.end_hurry();
@@ -411,42 +408,12 @@ impl Core {
 }
 
 impl PageCache {
-    /// The files that have waited longest.
+    /// Some of the files that wait to be written back.
     fn some_dirty_files(&self) -> Vec<Arc<FilePages>> {
-        let mut files = self.dirty_files.lock();
-        let count = files.len().min(8);
-        files.rotate_left(count);
-        let mut some: Vec<_> = files.iter().rev().take(count).cloned().collect();
-        drop(files);
+        let mut some = self.dirty_files.some();
         // Those first that nobody writes now: their store may be stuck.
         some.sort_by_key(|file| file.local().helpers);
         some
-    }
-
-    /// The files that wait to be written back.
-    pub(super) fn queued_files(&self) -> Vec<Arc<FilePages>> {
-        self.dirty_files.lock().iter().cloned().collect()
-    }
-
-    /// The same, which wait no longer. To be dropped with no lock held.
-    pub(super) fn take_queue(&self) -> VecDeque<Arc<FilePages>> {
-        std::mem::take(&mut *self.dirty_files.lock())
-    }
-
-    /// Takes a file that holds nothing back out of the queue. False if it does again.
-    pub(super) fn unqueue_settled(&self, file: &Arc<FilePages>) -> bool {
-        let mut files = self.dirty_files.lock();
-        let mut local = file.local();
-        if local.keeps.is_some() {
-            return false;
-        }
-        local.queued = false;
-        // It is in the queue once, and was put to its end a moment ago: all files would be looked at for
-        // each that is done, under the lock that writers queue theirs with.
-        if let Some(at) = files.iter().rposition(|queued| Arc::ptr_eq(queued, file)) {
-            files.remove(at);
-        }
-        true
     }
 }
 
@@ -465,11 +432,10 @@ impl FilePages {
     }
 
     /// When this file is to be written back.
-    fn due(&self, now: Instant, delay: Duration, hurry: bool) -> Instant {
-        let freed = self.cache.space.freed();
+    pub(super) fn due(&self, now: Instant, delay: Duration, hurry: bool) -> Instant {
         let mut local = self.local();
         if let Some(pause) = local.pause
-            && pause.for_space.is_some_and(|then| then != freed)
+            && pause.for_space.is_some_and(|then| then != self.cache.space.freed())
         {
             // Some has come: all of it is tried now.
             local.since = None;
