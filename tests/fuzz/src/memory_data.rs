@@ -1,6 +1,6 @@
 //! File data of the memory store against two plain vectors.
 //!
-//! The input is a script of records of [`RECORD_BYTES`]; its first byte chooses how much room the
+//! The input is a script of records of `RECORD_BYTES`; its first byte chooses how much room the
 //! store has, so that running out of it happens too. Two files are written, cut, punched, searched
 //! and copied into each other; after every step both have the size, and in the end the bytes, that
 //! the vectors have. Where data and holes lie is checked by what they must mean: what a search jumps
