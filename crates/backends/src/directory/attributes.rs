@@ -36,7 +36,7 @@ impl Host {
     pub(super) fn attributes(&self, file: FileRef) -> Result<Attributes> {
         if file.file != FileId::NONE {
             let open = self.opened(file)?;
-            return Ok(self.told(&open.node, &stat_of(&open.descriptor)?));
+            return Ok(self.told(&open.node, &stat_of(self.descriptor_of(&open)?)?));
         }
         let node = self.node(file.inode)?;
         let stat = self.stat_node(&node)?;
@@ -95,7 +95,7 @@ impl Host {
     fn target(&self, file: FileRef) -> Result<Target> {
         if file.file != FileId::NONE {
             let open = self.opened(file)?;
-            let (node, descriptor) = (open.node.clone(), open.descriptor.clone());
+            let (node, descriptor) = (open.node.clone(), self.descriptor_of(&open)?);
             return Ok(Target { node, descriptor, open: Some(open) });
         }
         let node = self.node(file.inode)?;
@@ -117,7 +117,7 @@ impl Host {
             }
         };
         match &target.open {
-            Some(open) if open.mode.write || open.mode.append => cut(&open.descriptor),
+            Some(open) if open.mode.write || open.mode.append => cut(&target.descriptor),
             _ => cut(&self.reopen(&target.descriptor, OFlags::WRONLY)?),
         }
     }

@@ -52,7 +52,7 @@ impl Host {
         mode: OpenMode,
     ) -> Result<(Entry, FileId)> {
         only_regular(new)?;
-        let share = self.shares.take(caller.uid)?;
+        let share = self.share(caller.uid)?;
         let (parent, directory) = self.directory(parent)?;
         let _own = self.own_change([Some(&parent), None, None, None]);
         self.counters.opens.hit();
@@ -64,7 +64,7 @@ impl Host {
                 .map_err(host_error)?
         };
         let (entry, node) = self.entry(&stat_of(&opened)?, Some((&parent, name.as_bytes())));
-        Ok((entry, self.files.add(OpenHostFile::new(node, opened, mode).kept(share))))
+        Ok((entry, self.keep_open(OpenHostFile::new(node, opened, mode), share)))
     }
 
     pub(super) fn create_unnamed(
@@ -75,7 +75,7 @@ impl Host {
         mode: OpenMode,
     ) -> Result<(Entry, FileId)> {
         only_regular(new)?;
-        let share = self.shares.take(caller.uid)?;
+        let share = self.share(caller.uid)?;
         let (_parent, directory) = self.directory(parent)?;
         self.counters.opens.hit();
         let opened = {
@@ -95,7 +95,7 @@ impl Host {
         let (entry, node) = self.entry(&stat_of(&opened)?, None);
         node.slot.pin(Arc::new(denoting));
         self.counters.pins.hit();
-        Ok((entry, self.files.add(OpenHostFile::new(node, opened, mode).kept(share))))
+        Ok((entry, self.keep_open(OpenHostFile::new(node, opened, mode), share)))
     }
 
     pub(super) fn link(

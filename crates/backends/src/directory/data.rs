@@ -20,6 +20,7 @@ use super::convert::{host_error, open_flags};
 use super::host::Host;
 use super::node::HostNode;
 use super::open::{OpenHostFile, clear_set_id};
+use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use std::io::IoSlice;
@@ -38,11 +39,12 @@ const WRITE: OpenMode = OpenMode { read: false, ..OpenMode::READ_WRITE };
 impl Host {
     pub(super) fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
         let open = self.readable(file)?;
+        let descriptor = self.descriptor_of(&open)?;
         match open.mode.direct && !is_aligned(into) {
-            false => read_fully(&open, offset, into),
+            false => read_fully(&descriptor, open.mode, offset, into),
             true => {
                 let mut bounce = Bounce::new(into.len());
-                let count = read_fully(&open, offset, bounce.bytes())?;
+                let count = read_fully(&descriptor, open.mode, offset, bounce.bytes())?;
                 into[..count].copy_from_slice(&bounce.bytes()[..count]);
                 Ok(count)
             }
@@ -56,20 +58,21 @@ impl Host {
         offset: u64,
         data: &[u8],
     ) -> Result<usize> {
-        self.write_by(caller, file, data, |open, data| write_fully(open, offset, data))
+        let write = |descriptor: &OwnedFd, _, data: &[u8]| write_fully(descriptor, offset, data);
+        self.write_by(caller, file, data, write)
     }
 
     /// Writes at the end, wherever that is by then: finding it and writing there is one step of the host, so that bytes
     /// that others append meanwhile are not overwritten. A part that did not fit is not tried again here: it
     /// would come after what others have appended since.
     pub(super) fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
-        self.write_by(caller, file, data, |open, data| {
+        self.write_by(caller, file, data, |descriptor, mode, data| {
             let flags = ReadWriteFlags::APPEND;
-            let end = || rustix::io::pwritev2(&open.descriptor, &[IoSlice::new(data)], 0, flags);
+            let end = || rustix::io::pwritev2(descriptor, &[IoSlice::new(data)], 0, flags);
             match retry_on_intr(end) {
                 // Host file systems of an older kind, and kernels before 4.16.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                    self.append_opened(open, data)
+                    self.append_opened(descriptor, mode, data)
                 }
                 done => done.map_err(host_error),
             }
@@ -77,9 +80,9 @@ impl Host {
     }
 
     /// As [`Host::append`], by a descriptor whose every write goes to the end.
-    fn append_opened(&self, open: &OpenHostFile, data: &[u8]) -> Result<usize> {
-        let mode = OpenMode { append: true, direct: open.mode.direct, ..WRITE };
-        let end = self.reopen(&open.descriptor, open_flags(mode))?;
+    fn append_opened(&self, open: &OwnedFd, mode: OpenMode, data: &[u8]) -> Result<usize> {
+        let mode = OpenMode { append: true, direct: mode.direct, ..WRITE };
+        let end = self.reopen(open, open_flags(mode))?;
         retry_on_intr(|| rustix::io::write(&end, data)).map_err(host_error)
     }
 
@@ -88,10 +91,11 @@ impl Host {
         caller: &Caller,
         file: FileRef,
         data: &[u8],
-        write: impl FnOnce(&OpenHostFile, &[u8]) -> Result<usize>,
+        write: impl FnOnce(&OwnedFd, OpenMode, &[u8]) -> Result<usize>,
     ) -> Result<usize> {
         let open =
             self.opened_or_open(file, |node| Ok((self.open_node_as(caller, node, WRITE)?, WRITE)))?;
+        let descriptor = self.descriptor_of(&open)?;
         let _own = self.own_change([Some(&open.node), None, None, None]);
         let written = {
             let clears = !caller.is_privileged() && open.node.mode_hint() & 0o6000 != 0;
@@ -103,18 +107,18 @@ impl Host {
                 false => None,
             };
             if clears && self.identity.clears_set_id_by_hand(caller) {
-                clear_set_id(&open.descriptor)?;
+                clear_set_id(&descriptor)?;
             }
             match open.mode.direct && !is_aligned(data) {
-                false => write(&open, data)?,
+                false => write(&descriptor, open.mode, data)?,
                 true => {
                     let mut bounce = Bounce::new(data.len());
                     bounce.bytes().copy_from_slice(data);
-                    write(&open, bounce.bytes())?
+                    write(&descriptor, open.mode, bounce.bytes())?
                 }
             }
         };
-        self.note_own_write(&open);
+        self.note_own_write(&open, &descriptor);
         Ok(written)
     }
 
@@ -133,10 +137,11 @@ impl Host {
             AllocateMode::ZeroKeepSize => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
         };
         let open = self.writable_as_daemon(file)?;
+        let descriptor = self.descriptor_of(&open)?;
         let _own = self.own_change([Some(&open.node), None, None, None]);
-        let call = || rustix::fs::fallocate(&open.descriptor, flags, offset, length);
+        let call = || rustix::fs::fallocate(&descriptor, flags, offset, length);
         retry_on_intr(call).map_err(host_error)?;
-        self.note_own_write(&open);
+        self.note_own_write(&open, &descriptor);
         Ok(())
     }
 
@@ -146,7 +151,7 @@ impl Host {
             SeekTarget::Hole => SeekFrom::Hole(offset),
         };
         let open = self.readable(file)?;
-        rustix::fs::seek(&open.descriptor, target).map_err(host_error)
+        rustix::fs::seek(self.descriptor_of(&open)?, target).map_err(host_error)
     }
 
     pub(super) fn copy_range(
@@ -158,18 +163,19 @@ impl Host {
         length: u64,
     ) -> Result<u64> {
         let (from, to) = (self.readable(from)?, self.writable_as_daemon(to)?);
+        let [source, target] = [self.descriptor_of(&from)?, self.descriptor_of(&to)?];
         let length = usize::try_from(length.min(COPY_MAX)).unwrap_or(usize::MAX);
         let _own = self.own_change([Some(&to.node), None, None, None]);
         let copied = retry_on_intr(|| {
             rustix::fs::copy_file_range(
-                &from.descriptor,
+                &source,
                 Some(&mut from_offset),
-                &to.descriptor,
+                &target,
                 Some(&mut to_offset),
                 length,
             )
         });
-        self.note_own_write(&to);
+        self.note_own_write(&to, &target);
         match copied {
             Ok(count) => Ok(count as u64),
             Err(Errno::XDEV | Errno::NOSYS | Errno::OPNOTSUPP) => {
@@ -189,9 +195,10 @@ impl Host {
                 opened => Ok((opened?, OpenMode::READ)),
             }
         })?;
+        let descriptor = self.descriptor_of(&open)?;
         let call = || match mode {
-            SyncMode::Data => rustix::fs::fdatasync(&open.descriptor),
-            SyncMode::All => rustix::fs::fsync(&open.descriptor),
+            SyncMode::Data => rustix::fs::fdatasync(&descriptor),
+            SyncMode::All => rustix::fs::fsync(&descriptor),
         };
         retry_on_intr(call).map_err(host_error)
     }
@@ -222,9 +229,9 @@ impl Host {
         Ok(open)
     }
 
-    fn note_own_write(&self, open: &OpenHostFile) {
+    fn note_own_write(&self, open: &OpenHostFile, descriptor: &OwnedFd) {
         if self.watches.get().is_some()
-            && let Ok(stat) = super::convert::stat_of(&open.descriptor)
+            && let Ok(stat) = super::convert::stat_of(descriptor)
         {
             open.node.note_seen(&stat);
         }
@@ -244,12 +251,12 @@ fn regular(node: &HostNode) -> Result<()> {
 }
 
 /// Reads until `into` is full or the file ends: fewer bytes mean its end.
-fn read_fully(open: &OpenHostFile, offset: u64, into: &mut [u8]) -> Result<usize> {
+fn read_fully(open: &OwnedFd, mode: OpenMode, offset: u64, into: &mut [u8]) -> Result<usize> {
     let mut done = 0;
     while done < into.len() {
         let at = offset.checked_add(done as u64).ok_or(Error::TooBig)?;
         let rest = &mut into[done..];
-        match retry_on_intr(|| rustix::io::pread(&open.descriptor, &mut *rest, at)) {
+        match retry_on_intr(|| rustix::io::pread(open, &mut *rest, at)) {
             Ok(0) => break,
             Ok(count) => done += count,
             Err(errno) if done == 0 => return Err(host_error(errno)),
@@ -257,7 +264,7 @@ fn read_fully(open: &OpenHostFile, offset: u64, into: &mut [u8]) -> Result<usize
             Err(_) => break,
         }
         // Going on at an offset that direct I/O cannot have; only the end of the file leaves one.
-        if open.mode.direct && done % 512 != 0 {
+        if mode.direct && done % 512 != 0 {
             break;
         }
     }
@@ -265,11 +272,11 @@ fn read_fully(open: &OpenHostFile, offset: u64, into: &mut [u8]) -> Result<usize
 }
 
 /// Writes all of `data`, or as much as there is room for.
-fn write_fully(open: &OpenHostFile, offset: u64, data: &[u8]) -> Result<usize> {
+fn write_fully(open: &OwnedFd, offset: u64, data: &[u8]) -> Result<usize> {
     let mut done = 0;
     while done < data.len() {
         let at = offset.checked_add(done as u64).ok_or(Error::TooBig)?;
-        match retry_on_intr(|| rustix::io::pwrite(&open.descriptor, &data[done..], at)) {
+        match retry_on_intr(|| rustix::io::pwrite(open, &data[done..], at)) {
             Ok(0) => break,
             Ok(count) => done += count,
             Err(errno) if done == 0 => return Err(host_error(errno)),
@@ -348,7 +355,8 @@ mod tests {
         let file = opened(&scratch, "log", OpenMode::READ_WRITE);
         let reopened = |data: &[u8]| {
             let open = scratch.host().opened(file).unwrap();
-            scratch.host().append_opened(&open, data).unwrap()
+            let descriptor = scratch.host().descriptor_of(&open).unwrap();
+            scratch.host().append_opened(&descriptor, open.mode, data).unwrap()
         };
         std::thread::scope(|scope| {
             let host = || {

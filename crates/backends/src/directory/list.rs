@@ -154,18 +154,19 @@ impl Host {
         if open.node.kind != FileKind::Directory {
             return Err(Error::NotDirectory);
         }
-        if !self.is_inside(&open.node, &open.descriptor) {
+        let descriptor = self.descriptor_of(&open)?;
+        if !self.is_inside(&open.node, &descriptor) {
             return Err(self.stale());
         }
         if let Some(watches) = self.watches.get() {
-            watches.add(self, &open.node, &open.descriptor);
+            watches.add(self, &open.node, &descriptor);
         }
         let taken = open.stream.lock().take();
         let mut stream = match taken {
             Some(stream) => stream,
             None => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-                Stream::new(Arc::new(self.reopen(&open.descriptor, flags)?))
+                Stream::new(Arc::new(self.reopen(&descriptor, flags)?))
             }
         };
         let outcome = self.list_stream(&open.node, &mut stream, from, listing);

@@ -8,6 +8,7 @@
 //! # Rooms
 //! * `node`, `table`: objects, their ids, the names they were seen under.
 //! * `descriptor`, `reach`: which descriptors stay open, and how an object is reached without one.
+//! * `shares`, `given_up`: how many descriptors open files may take, and how they do without one.
 //! * `inside`: whether what a kept descriptor denotes is still below the root.
 //! * `identity`: acting as the caller.
 //! * `names`, `create`, `attributes`, `xattr`, `open`, `data`, `list`: the operations, by family.
@@ -44,6 +45,7 @@ mod convert;
 mod create;
 mod data;
 mod descriptor;
+mod given_up;
 mod host;
 mod identity;
 mod inside;

@@ -59,7 +59,10 @@ impl Host {
         flags: AtFlags,
     ) -> Result<()> {
         let side = self.side((parent, name))?;
-        let victim = side.stat().and_then(|stat| self.victim(&side, &stat));
+        let victim = match side.stat() {
+            Some(stat) => self.victim(&side, &stat)?,
+            None => None,
+        };
         let node = victim.as_ref().map(|victim| &*victim.node);
         let _own = self.own_change([Some(&side.parent), node, None, None]);
         let removed = {
@@ -96,9 +99,9 @@ impl Host {
                 self.exchange(caller, (&from, moved), (&to, target))
             }
             RenameMode::Replace | RenameMode::NoReplace => {
-                let victim = match mode {
-                    RenameMode::Replace => target.and_then(|stat| self.victim(&to, &stat)),
-                    _ => None,
+                let victim = match target.filter(|_| mode == RenameMode::Replace) {
+                    Some(stat) => self.victim(&to, &stat)?,
+                    None => None,
                 };
                 self.replace(caller, (&from, moved), (&to, victim), mode)
             }
@@ -180,20 +183,26 @@ impl Host {
     }
 
     /// The known object at `side`, held so that it can be reached without the name, if need be.
-    fn victim(&self, side: &Side<'_>, stat: &HostStat) -> Option<Victim> {
-        let node = self.nodes.find(stat)?;
+    ///
+    /// # Errors
+    /// If it would be lost to open files that have no descriptor.
+    fn victim(&self, side: &Side<'_>, stat: &HostStat) -> Result<Option<Victim>> {
+        let Some(node) = self.nodes.find(stat) else { return Ok(None) };
         let known = KnownName { parent: side.parent.clone(), name: side.name.into() };
         self.nodes.learn(&node, known);
         let by_another_name =
             stat.attributes.links > 1 && node.is_known_otherwise(&side.parent, side.name);
         let stays_reachable = node.kind != FileKind::Directory && by_another_name;
         if stays_reachable || node.slot.is_pinned() || !self.nodes.is_referenced(&node) {
-            return Some(Victim { node, pinned: false });
+            return Ok(Some(Victim { node, pinned: false }));
         }
         // Without a descriptor left for it, the removal is made all the same: the object is then
         // stale for those who still have it but do not have it open.
         let pinned = self.descriptor(&node).map(|open| node.slot.pin(open)).is_ok();
-        Some(Victim { node, pinned })
+        if !pinned {
+            self.hold_by_open_files(&node)?;
+        }
+        Ok(Some(Victim { node, pinned }))
     }
 
     /// After the host was asked to remove the victim's name at `side`.

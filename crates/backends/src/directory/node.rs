@@ -47,6 +47,8 @@ pub(super) struct HostNode {
     /// Changes of our own: those begun ever in the upper half, those under way in the lower.
     changes: AtomicU64,
     watched: AtomicBool,
+    /// Open files are the only way to it.
+    keeps_descriptors: AtomicBool,
     children: OnceLock<Mutex<Children>>,
     table: Weak<NodeTable>,
 }
@@ -88,6 +90,7 @@ impl HostNode {
             seen: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             watched: AtomicBool::new(false),
+            keeps_descriptors: AtomicBool::new(false),
             children: OnceLock::new(),
             table,
         })
@@ -160,6 +163,18 @@ impl HostNode {
     pub(super) fn release_watch(&self) -> bool {
         // ORDERING: Relaxed; see `claim_watch`.
         self.watched.swap(false, Relaxed)
+    }
+
+    /// From now on its open files do not give up their descriptors.
+    pub(super) fn keep_descriptors(&self) {
+        // ORDERING: Relaxed; the lock of each open file's state orders it, see `given_up`.
+        self.keeps_descriptors.store(true, Relaxed);
+    }
+
+    /// Whether they are not to.
+    pub(super) fn keeps_descriptors(&self) -> bool {
+        // ORDERING: Relaxed; see `keep_descriptors`.
+        self.keeps_descriptors.load(Relaxed)
     }
 
     /// Changes of our own to this object so far, to be compared later.

@@ -13,6 +13,7 @@
 //! device or a socket has effects; a kernel in front handles those itself and never asks.
 
 use super::convert::{host_error, open_flags, stat_of};
+use super::given_up::OpenDescriptor;
 use super::host::Host;
 use super::list::Stream;
 use super::node::HostNode;
@@ -33,12 +34,10 @@ const SHARDS: u64 = 16;
 #[derive(Debug)]
 pub(super) struct OpenHostFile {
     pub(super) node: Arc<HostNode>,
-    pub(super) descriptor: Arc<OwnedFd>,
+    pub(super) descriptor: OpenDescriptor,
     pub(super) mode: OpenMode,
     /// Where a listing of a directory stands; absent while one uses it.
     pub(super) stream: Mutex<Option<Stream>>,
-    /// What keeping it open counts as; given back after the descriptor.
-    _share: Option<Share>,
 }
 
 impl OpenHostFile {
@@ -46,12 +45,8 @@ impl OpenHostFile {
         let descriptor = Arc::new(descriptor);
         let is_directory = node.kind == FileKind::Directory;
         let stream = is_directory.then(|| Stream::new(descriptor.clone()));
-        Self { node, descriptor, mode, stream: Mutex::new(&HOST_FILES, stream), _share: None }
-    }
-
-    /// To be kept open, which counts as `share`.
-    pub(super) fn kept(self, share: Share) -> Self {
-        Self { _share: Some(share), ..self }
+        let descriptor = OpenDescriptor::new(descriptor);
+        Self { node, descriptor, mode, stream: Mutex::new(&HOST_FILES, stream) }
     }
 }
 
@@ -89,18 +84,30 @@ impl OpenFiles {
         self.shard(id).read().get(&id).cloned()
     }
 
-    /// A descriptor of any open file of `inode`. Looks at all open files.
+    /// A descriptor of any open file of `inode` that has one. Looks at all open files.
     pub(super) fn any_of(&self, inode: InodeId) -> Option<Arc<OwnedFd>> {
         self.shards.iter().find_map(|shard| {
             let shard = shard.read();
-            let mut files = shard.values();
-            files.find(|file| file.node.id == inode).map(|file| file.descriptor.clone())
+            let files: Vec<_> =
+                shard.values().filter(|file| file.node.id == inode).cloned().collect();
+            drop(shard);
+            files.iter().find_map(|file| file.descriptor.get())
         })
     }
 
     /// Whether `inode` is open. Looks at all open files.
     pub(super) fn has(&self, inode: InodeId) -> bool {
-        self.any_of(inode).is_some()
+        self.shards.iter().any(|shard| shard.read().values().any(|file| file.node.id == inode))
+    }
+
+    /// Calls `look` for open files as long as it returns true, with nothing locked.
+    pub(super) fn each(&self, mut look: impl FnMut(&Arc<OpenHostFile>) -> bool) {
+        for shard in &self.shards {
+            let files: Vec<_> = shard.read().values().cloned().collect();
+            if !files.iter().all(&mut look) {
+                return;
+            }
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -130,9 +137,15 @@ impl Host {
         mode: OpenMode,
     ) -> Result<FileId> {
         let node = self.node(inode)?;
-        let share = self.shares.take(caller.uid)?;
+        let share = self.share(caller.uid)?;
         let descriptor = self.open_node_as(caller, &node, mode)?;
-        Ok(self.files.add(OpenHostFile::new(node, descriptor, mode).kept(share)))
+        Ok(self.keep_open(OpenHostFile::new(node, descriptor, mode), share))
+    }
+
+    /// Adds `file` to those that are open, which counts as `share`.
+    pub(super) fn keep_open(&self, file: OpenHostFile, share: Share) -> FileId {
+        file.descriptor.kept(share, self.may_give_up(&file.node));
+        self.files.add(file)
     }
 
     pub(super) fn close_file(&self, file: FileRef) {
@@ -203,7 +216,10 @@ impl Host {
     /// The host file behind an open regular file.
     pub(super) fn host_file(&self, file: FileRef) -> Option<Arc<OwnedFd>> {
         let open = self.files.get(file.file)?;
-        (open.node.kind == FileKind::Regular).then(|| open.descriptor.clone())
+        match open.node.kind {
+            FileKind::Regular => self.descriptor_of(&open).ok(),
+            _ => None,
+        }
     }
 
     /// A descriptor that denotes `node`, once it is clear that the node may be opened.

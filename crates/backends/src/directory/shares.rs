@@ -10,8 +10,9 @@
 //! Every open file takes a descriptor of this process, whose limit all users share. One program that
 //! held 20,000 files open left none for a `cat` of another user, nor for a `touch`. So open files leave a
 //! reserve to requests that need a descriptor for a moment, and one user's leave a quarter to others'.
-//! A user meets EMFILE, as at a limit of the user's own; ENFILE says that all together have too many.
-//! Weakness: with a low limit of the process this is lower than the limit of the user's own program.
+//! Who may not have one more has others give theirs up first ([`super::given_up`]). Where none can, a user meets EMFILE, as
+//! at a limit of the user's own; ENFILE says that all together have too many.
+//! Weakness: without given up ones this may be lower than the limit of the user's own program.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -74,6 +75,19 @@ impl Shares {
     }
 }
 
+impl Shares {
+    /// How many give up their descriptors together: looking for them takes time, too.
+    pub(super) fn batch(&self) -> usize {
+        (self.user_max / 8).clamp(1, 256)
+    }
+}
+
+impl Share {
+    pub(super) fn uid(&self) -> u32 {
+        self.uid
+    }
+}
+
 impl Drop for Share {
     fn drop(&mut self) {
         let mut state = self.shares.state.lock();
@@ -123,22 +137,32 @@ mod tests {
             let (backend, name) = (&scratch.backend, Name::new(name.as_bytes()).unwrap());
             backend.create_and_open(caller, InodeId::ROOT, name, &new, OpenMode::READ_WRITE)
         };
+        // Directories that are being listed keep their descriptors.
         let mut open = Vec::new();
         let refused = loop {
-            match create(&one, &format!("f{}", open.len())) {
-                Ok((entry, file)) => open.push(FileRef { inode: entry.inode, file }),
+            match scratch.backend.open(&one, InodeId::ROOT, OpenMode::READ) {
+                Ok(file) => open.push(FileRef { inode: InodeId::ROOT, file }),
                 Err(error) => break error,
             }
         };
         assert!(matches!(refused, Error::TooManyOwnFiles) && open.len() > 50, "{}", open.len());
-        let refused = format!("f{}", open.len());
-        assert!(!scratch.path(&refused).exists(), "what cannot be opened is not made");
+        assert!(matches!(create(&one, "refused"), Err(Error::TooManyOwnFiles)));
+        assert!(!scratch.path("refused").exists(), "what cannot be opened is not made");
         // Somebody else goes on: opens, makes, lists, asks.
         let (entry, file) = create(&other, "theirs").unwrap();
         let theirs = FileRef { inode: entry.inode, file };
         assert_eq!(scratch.backend.write(&other, theirs, 0, b"x").unwrap(), 1);
-        assert!(scratch.lookup(InodeId::ROOT, "f0").is_ok());
+        assert!(scratch.lookup(InodeId::ROOT, "theirs").is_ok());
         scratch.backend.close(theirs);
+        let others = std::iter::from_fn(|| {
+            let file = scratch.backend.open(&other, InodeId::ROOT, OpenMode::READ);
+            file.ok().map(|file| FileRef { inode: InodeId::ROOT, file })
+        });
+        let others: Vec<FileRef> = others.collect();
+        let all = scratch.backend.open(&other, InodeId::ROOT, OpenMode::READ);
+        assert!(matches!(all, Err(Error::TooManyFiles)), "{}", others.len());
+        assert!(matches!(create(&other, "refused"), Err(Error::TooManyFiles)));
+        assert!(!scratch.path("refused").exists(), "with ENFILE neither");
         scratch.backend.close(open.remove(0));
         assert!(create(&one, "again").is_ok(), "a close makes room");
         println!("others went on");

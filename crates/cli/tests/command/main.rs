@@ -11,5 +11,6 @@ mod limits;
 mod locks;
 mod loss;
 mod mounting;
+mod opens;
 mod policies;
 mod report;
