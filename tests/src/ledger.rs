@@ -17,9 +17,9 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{LockClass, Mutex};
 use uvfs_vfs::{
-    AllocateMode, Attributes, Backend, Caller, Capabilities, ChangeSink, Cookie, Entry, Error,
-    FileId, FileRef, InodeId, Listing, Name, NewNode, OpenMode, Opens, RenameMode, Result,
-    SeekTarget, SetAttributes, SyncMode, Totals, XattrMode,
+    AllocateMode, Attributes, Backend, Caller, Capabilities, Cookie, Creation, Data, Entry, Error,
+    Export, FileId, FileRef, InodeId, Inodes, Listing, Name, Names, NewNode, OpenFiles, OpenMode,
+    Opens, RenameMode, Result, SeekTarget, SetAttributes, SyncMode, Totals, Watch, Xattrs,
 };
 
 static LEDGER: LockClass = LockClass::new(280, "ledger", "open files of a store under test");
@@ -126,6 +126,10 @@ impl Ledger {
         Err(Error::BadHandle)
     }
 
+    fn creation_below(&self) -> Result<&dyn Creation> {
+        self.store.creation().ok_or(Error::Unsupported("creating"))
+    }
+
     fn opened(&self, inode: InodeId, mode: OpenMode) -> FileId {
         if !self.tracks() {
             return FileId::NONE;
@@ -147,39 +151,72 @@ impl Backend for Ledger {
         self.store.root()
     }
 
-    fn lookup(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
-        self.store.lookup(caller, parent, name)
+    fn totals(&self) -> Result<Totals> {
+        self.store.totals()
     }
 
-    fn attributes(&self, file: FileRef) -> Result<Attributes> {
-        self.store.attributes(self.by(file, Need::Nothing)?)
+    fn names(&self) -> &dyn Names {
+        self
+    }
+
+    fn creation(&self) -> Option<&dyn Creation> {
+        self.store.creation().map(|_| self as &dyn Creation)
+    }
+
+    fn inodes(&self) -> &dyn Inodes {
+        self
+    }
+
+    fn data(&self) -> &dyn Data {
+        self
+    }
+
+    fn open_files(&self) -> &dyn OpenFiles {
+        self
+    }
+
+    fn xattrs(&self) -> Option<&dyn Xattrs> {
+        self.store.xattrs()
+    }
+
+    fn export(&self) -> Option<&dyn Export> {
+        self.store.export()
+    }
+
+    fn watching(&self) -> Option<&dyn Watch> {
+        self.store.watching()
+    }
+}
+
+impl Names for Ledger {
+    fn lookup(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
+        self.store.names().lookup(caller, parent, name)
     }
 
     fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
-        self.store.list(self.by(directory, Need::Nothing)?, from, listing)
+        self.store.names().list(self.by(directory, Need::Nothing)?, from, listing)
     }
 
-    fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
-        self.store.read(self.by(file, Need::Read)?, offset, into)
+    fn unlink(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
+        self.store.names().unlink(caller, parent, name)
     }
 
-    fn forget(&self, inode: InodeId, references: u64) {
-        self.store.forget(inode, references);
+    fn remove_directory(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
+        self.store.names().remove_directory(caller, parent, name)
     }
 
-    fn set_attributes(
+    fn rename(
         &self,
         caller: &Caller,
-        file: FileRef,
-        set: &SetAttributes,
-    ) -> Result<Attributes> {
-        self.store.set_attributes(caller, self.by(file, Need::Nothing)?, set)
+        from: (InodeId, Name<'_>),
+        to: (InodeId, Name<'_>),
+        mode: RenameMode,
+    ) -> Result<()> {
+        self.store.names().rename(caller, from, to, mode)
     }
+}
 
-    fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
-        self.store.read_link(inode)
-    }
-
+impl Creation for Ledger {
     fn create(
         &self,
         caller: &Caller,
@@ -187,7 +224,7 @@ impl Backend for Ledger {
         name: Name<'_>,
         new: &NewNode<'_>,
     ) -> Result<Entry> {
-        self.store.create(caller, parent, name, new)
+        self.creation_below()?.create(caller, parent, name, new)
     }
 
     fn create_and_open(
@@ -198,7 +235,7 @@ impl Backend for Ledger {
         new: &NewNode<'_>,
         mode: OpenMode,
     ) -> Result<(Entry, FileId)> {
-        let (entry, _) = self.store.create_and_open(caller, parent, name, new, mode)?;
+        let (entry, _) = self.creation_below()?.create_and_open(caller, parent, name, new, mode)?;
         Ok((entry, self.opened(entry.inode, mode)))
     }
 
@@ -209,7 +246,7 @@ impl Backend for Ledger {
         new: &NewNode<'_>,
         mode: OpenMode,
     ) -> Result<(Entry, FileId)> {
-        let (entry, _) = self.store.create_unnamed(caller, parent, new, mode)?;
+        let (entry, _) = self.creation_below()?.create_unnamed(caller, parent, new, mode)?;
         Ok((entry, self.opened(entry.inode, mode)))
     }
 
@@ -220,57 +257,54 @@ impl Backend for Ledger {
         parent: InodeId,
         name: Name<'_>,
     ) -> Result<Entry> {
-        self.store.link(caller, inode, parent, name)
+        self.creation_below()?.link(caller, inode, parent, name)
+    }
+}
+
+impl Inodes for Ledger {
+    fn attributes(&self, file: FileRef) -> Result<Attributes> {
+        self.store.inodes().attributes(self.by(file, Need::Nothing)?)
     }
 
-    fn unlink(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
-        self.store.unlink(caller, parent, name)
+    fn forget(&self, inode: InodeId, references: u64) {
+        self.store.inodes().forget(inode, references);
     }
 
-    fn remove_directory(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
-        self.store.remove_directory(caller, parent, name)
-    }
-
-    fn rename(
+    fn set_attributes(
         &self,
         caller: &Caller,
-        from: (InodeId, Name<'_>),
-        to: (InodeId, Name<'_>),
-        mode: RenameMode,
-    ) -> Result<()> {
-        self.store.rename(caller, from, to, mode)
+        file: FileRef,
+        set: &SetAttributes,
+    ) -> Result<Attributes> {
+        self.store.inodes().set_attributes(caller, self.by(file, Need::Nothing)?, set)
     }
 
-    fn open(&self, caller: &Caller, inode: InodeId, mode: OpenMode) -> Result<FileId> {
-        self.store.open(caller, inode, mode)?;
-        Ok(self.opened(inode, mode))
+    fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
+        self.store.inodes().read_link(inode)
     }
+}
 
-    fn close(&self, file: FileRef) {
-        let inode = FileRef::unopened(file.inode);
-        let known = self.state.lock().open.remove(&file.file);
-        if known.is_none_or(|(inode, _)| inode != file.inode) {
-            self.state.lock().wrongs.push(format!("close of {file:?}, open: {known:?}"));
-        }
-        self.store.close(inode);
+impl Data for Ledger {
+    fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        self.store.data().read(self.by(file, Need::Read)?, offset, into)
     }
 
     fn write(&self, caller: &Caller, file: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
         let plain = self.by(file, Need::Write)?;
         self.state.lock().writers.insert((file.inode, std::thread::current().id()));
-        self.store.write(caller, plain, offset, data)
+        self.store.data().write(caller, plain, offset, data)
     }
 
     fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
-        self.store.append(caller, self.by(file, Need::Write)?, data)
+        self.store.data().append(caller, self.by(file, Need::Write)?, data)
     }
 
     fn allocate(&self, file: FileRef, mode: AllocateMode, offset: u64, length: u64) -> Result<()> {
-        self.store.allocate(self.by(file, Need::Write)?, mode, offset, length)
+        self.store.data().allocate(self.by(file, Need::Write)?, mode, offset, length)
     }
 
     fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {
-        self.store.seek(self.by(file, Need::Open)?, offset, target)
+        self.store.data().seek(self.by(file, Need::Open)?, offset, target)
     }
 
     fn copy_range(
@@ -282,57 +316,30 @@ impl Backend for Ledger {
         length: u64,
     ) -> Result<u64> {
         let (from, to) = (self.by(from, Need::Read)?, self.by(to, Need::Write)?);
-        self.store.copy_range(from, from_offset, to, to_offset, length)
+        self.store.data().copy_range(from, from_offset, to, to_offset, length)
     }
 
     fn sync(&self, file: FileRef, mode: SyncMode) -> Result<()> {
-        self.store.sync(self.by(file, Need::Open)?, mode)
+        self.store.data().sync(self.by(file, Need::Open)?, mode)
+    }
+}
+
+impl OpenFiles for Ledger {
+    fn open(&self, caller: &Caller, inode: InodeId, mode: OpenMode) -> Result<FileId> {
+        self.store.open_files().open(caller, inode, mode)?;
+        Ok(self.opened(inode, mode))
+    }
+
+    fn close(&self, file: FileRef) {
+        let inode = FileRef::unopened(file.inode);
+        let known = self.state.lock().open.remove(&file.file);
+        if known.is_none_or(|(inode, _)| inode != file.inode) {
+            self.state.lock().wrongs.push(format!("close of {file:?}, open: {known:?}"));
+        }
+        self.store.open_files().close(inode);
     }
 
     fn flush(&self, file: FileRef) -> Result<()> {
-        self.store.flush(self.by(file, Need::Open)?)
-    }
-
-    fn get_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
-        self.store.get_xattr(caller, inode, name)
-    }
-
-    fn set_xattr(
-        &self,
-        caller: &Caller,
-        inode: InodeId,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        self.store.set_xattr(caller, inode, name, value, mode)
-    }
-
-    fn list_xattrs(&self, caller: &Caller, inode: InodeId) -> Result<Vec<Vec<u8>>> {
-        self.store.list_xattrs(caller, inode)
-    }
-
-    fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
-        self.store.possible_xattrs(inode)
-    }
-
-    fn remove_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<()> {
-        self.store.remove_xattr(caller, inode, name)
-    }
-
-    fn by_number(&self, number: u64) -> Result<Entry> {
-        self.store.by_number(number)
-    }
-
-    fn parent_of(&self, directory: InodeId) -> Result<Entry> {
-        self.store.parent_of(directory)
-    }
-
-    fn totals(&self) -> Result<Totals> {
-        self.store.totals()
-    }
-
-    fn watch(&self, changes: Arc<dyn ChangeSink>) -> Result<()> {
-        self.store.watch(changes)
+        self.store.open_files().flush(self.by(file, Need::Open)?)
     }
 }

@@ -78,17 +78,17 @@ impl Kind {
 pub fn stored(store: &Hostile, name: &str) -> Vec<u8> {
     let inner = store.inner();
     let wanted = Name::new(name.as_bytes()).expect(name);
-    let entry = inner.lookup(&Caller::root(), InodeId::ROOT, wanted).expect(name);
+    let entry = inner.names().lookup(&Caller::root(), InodeId::ROOT, wanted).expect(name);
     let mut content = vec![0; entry.attributes.size as usize + 1];
     let mut done = 0;
     loop {
         let into = &mut content[done..];
-        match inner.read(FileRef::unopened(entry.inode), done as u64, into).expect(name) {
+        match inner.data().read(FileRef::unopened(entry.inode), done as u64, into).expect(name) {
             0 => break,
             count => done += count,
         }
     }
-    inner.forget(entry.inode, 1);
+    inner.inodes().forget(entry.inode, 1);
     content.truncate(done);
     content
 }

@@ -52,7 +52,7 @@ fn id(top: &Directory) -> InodeId {
 
 /// Gives the file capabilities past the file system.
 fn behind(store: &Hostile, top: &Directory) {
-    let set = store.inner().set_xattr(
+    let set = store.inner().xattrs().unwrap().set_xattr(
         &Caller::root(),
         id(top),
         CAPABILITY.as_bytes(),
@@ -136,9 +136,14 @@ fn it_is_believed_no_longer_than_the_attributes() {
     // The file was made a moment ago: a refresh cannot tell by its change time whether it was changed since.
     let (store, _vfs, top) = scene(LONG);
     let [from, to] = [&b"f"[..], b"g"].map(|name| Name::new(name).unwrap());
-    let entry = store.inner().lookup(&Caller::root(), InodeId::ROOT, from).unwrap();
-    let entry = store.inner().link(&Caller::root(), entry.inode, InodeId::ROOT, to).unwrap();
-    store.inner().forget(entry.inode, 2);
+    let entry = store.inner().names().lookup(&Caller::root(), InodeId::ROOT, from).unwrap();
+    let entry = store
+        .inner()
+        .creation()
+        .unwrap()
+        .link(&Caller::root(), entry.inode, InodeId::ROOT, to)
+        .unwrap();
+    store.inner().inodes().forget(entry.inode, 2);
     assert!(is_absent(&top, CAPABILITY));
     behind(&store, &top);
     top.stat("g").unwrap();

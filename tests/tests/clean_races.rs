@@ -216,6 +216,7 @@ fn parents_that_make_a_circle_end_no_lookup() {
     let name = |name: &'static [u8]| Name::new(name).unwrap();
     let root = Caller::root();
     store
+        .names()
         .rename(
             &root,
             (a.node().id(), name(b"b")),
@@ -224,6 +225,7 @@ fn parents_that_make_a_circle_end_no_lookup() {
         )
         .unwrap();
     store
+        .names()
         .rename(
             &root,
             (InodeId::ROOT, name(b"a")),
@@ -515,7 +517,7 @@ fn an_old_answer_does_not_replace_a_later_one() {
         gate.wait_for(1);
         let set = SetAttributes { uid: Some(7), ..SetAttributes::default() };
         let file = FileRef::unopened(file);
-        scene.hostile.inner().set_attributes(&Caller::root(), file, &set).unwrap();
+        scene.hostile.inner().inodes().set_attributes(&Caller::root(), file, &set).unwrap();
         drop(scene.vfs.begin_clean(directory.node(), Clean::Both).unwrap());
         assert_eq!(directory.stat("2").unwrap().uid, 7);
         drop(opener);

@@ -199,7 +199,7 @@ impl Storm {
     fn stored(&self, file: u64) -> Vec<u8> {
         let mut content = vec![0; BODY as usize * RECORD];
         let id = FileRef::unopened(self.ids[file as usize]);
-        let count = self.store.inner().read(id, 0, &mut content).unwrap();
+        let count = self.store.inner().data().read(id, 0, &mut content).unwrap();
         assert_eq!(count, content.len());
         content
     }

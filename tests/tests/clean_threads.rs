@@ -167,25 +167,26 @@ impl Promise {
         let by = caller();
         for page in 0..PAGES {
             let file = FileRef::unopened(versions.paged);
-            inner.write(&by, file, page * 4096, &next.to_le_bytes()).unwrap();
+            inner.data().write(&by, file, page * 4096, &next.to_le_bytes()).unwrap();
         }
         let set = SetAttributes { uid: Some(next as u32), ..Default::default() };
-        inner.set_attributes(&by, FileRef::unopened(versions.attributed), &set).unwrap();
+        inner.inodes().set_attributes(&by, FileRef::unopened(versions.attributed), &set).unwrap();
         if versions.directory != versions.paged {
             let directory = versions.directory;
             let new = NewNode { kind: NewKind::Regular, mode: 0o644, umask: 0 };
             let numbered = format!("n{next}");
             for (made, kept) in [("new", "v"), (numbered.as_str(), numbered.as_str())] {
-                let entry = inner.create(&by, directory, name(made), &new).unwrap();
-                inner.set_attributes(&by, FileRef::unopened(entry.inode), &set).unwrap();
-                inner.forget(entry.inode, 1);
+                let entry =
+                    inner.creation().unwrap().create(&by, directory, name(made), &new).unwrap();
+                inner.inodes().set_attributes(&by, FileRef::unopened(entry.inode), &set).unwrap();
+                inner.inodes().forget(entry.inode, 1);
                 if made != kept {
                     let (from, to) = ((directory, name(made)), (directory, name(kept)));
-                    inner.rename(&by, from, to, RenameMode::Replace).unwrap();
+                    inner.names().rename(&by, from, to, RenameMode::Replace).unwrap();
                 }
             }
             if next >= KEPT {
-                inner.unlink(&by, directory, name(&format!("n{}", next - KEPT))).unwrap();
+                inner.names().unlink(&by, directory, name(&format!("n{}", next - KEPT))).unwrap();
             }
         }
         versions.now.store(next, SeqCst);
@@ -265,7 +266,7 @@ impl Promise {
             let moved = name(THINGS[thing]);
             let (from, to) = ((id(old), moved), (id(new), moved));
             let inner = self.store.inner();
-            inner.rename(&caller(), from, to, RenameMode::NoReplace).unwrap();
+            inner.names().rename(&caller(), from, to, RenameMode::NoReplace).unwrap();
             let news = self.store.sink().expect("the file system watches");
             news.entry_changed(id(old), moved);
             news.entry_changed(id(new), moved);

@@ -15,8 +15,9 @@ use std::time::Duration;
 use uvfs_fuse::{Mount, MountError, MountOptions, Unmount};
 use uvfs_tests::{Watchdog, unmount_idle};
 use uvfs_vfs::{
-    Attributes, Backend, Caller, Capabilities, Cookie, Directory, Entry, Error, FileKind, FileRef,
-    InodeId, Listing, Name, NewNode, RenameMode, Result, Vfs, VfsConfig,
+    Attributes, Backend, Caller, Capabilities, Cookie, Creation, Data, Directory, Entry, Error,
+    FileKind, FileRef, InodeId, Inodes, Listing, Name, Names, NewNode, RenameMode, Result, Vfs,
+    VfsConfig,
 };
 
 #[path = "../../crates/fuse/examples/key_value.rs"]
@@ -68,6 +69,18 @@ impl Backend for Bare {
     fn root(&self) -> Result<Entry> {
         self.lookup(&Caller::root(), InodeId::ROOT, Name::new(b"x")?)
     }
+    fn names(&self) -> &dyn Names {
+        self
+    }
+    fn inodes(&self) -> &dyn Inodes {
+        self
+    }
+    fn data(&self) -> &dyn Data {
+        self
+    }
+}
+
+impl Names for Bare {
     fn lookup(&self, _: &Caller, _: InodeId, name: Name<'_>) -> Result<Entry> {
         match name.as_bytes() {
             b"x" => Ok(Entry {
@@ -77,12 +90,18 @@ impl Backend for Bare {
             _ => Err(Error::NotFound),
         }
     }
-    fn attributes(&self, _: FileRef) -> Result<Attributes> {
-        Ok(self.root()?.attributes)
-    }
     fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
         Ok(())
     }
+}
+
+impl Inodes for Bare {
+    fn attributes(&self, _: FileRef) -> Result<Attributes> {
+        Ok(self.root()?.attributes)
+    }
+}
+
+impl Data for Bare {
     fn read(&self, _: FileRef, _: u64, _: &mut [u8]) -> Result<usize> {
         Ok(0)
     }
@@ -121,21 +140,47 @@ impl Backend for Liar {
         let attributes = Attributes::new(1, FileKind::Directory, 0o777);
         Ok(Entry { inode: InodeId::ROOT, attributes })
     }
+    fn names(&self) -> &dyn Names {
+        self
+    }
+
+    fn creation(&self) -> Option<&dyn Creation> {
+        Some(self)
+    }
+    fn inodes(&self) -> &dyn Inodes {
+        self
+    }
+    fn data(&self) -> &dyn Data {
+        self
+    }
+}
+
+impl Names for Liar {
     fn lookup(&self, _: &Caller, _: InodeId, name: Name<'_>) -> Result<Entry> {
         if name.as_bytes() == b"file" { Ok(self.file()) } else { Err(Error::NotFound) }
     }
+
+    fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Creation for Liar {
+    fn create(&self, _: &Caller, _: InodeId, _: Name<'_>, _: &NewNode<'_>) -> Result<Entry> {
+        Ok(self.file())
+    }
+}
+
+impl Inodes for Liar {
     fn attributes(&self, file: FileRef) -> Result<Attributes> {
         let entry = if file.inode == InodeId::ROOT { self.root()? } else { self.file() };
         Ok(entry.attributes)
     }
-    fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
-        Ok(())
-    }
+}
+
+impl Data for Liar {
     fn read(&self, _: FileRef, _: u64, into: &mut [u8]) -> Result<usize> {
         Ok(into.len() + 1)
-    }
-    fn create(&self, _: &Caller, _: InodeId, _: Name<'_>, _: &NewNode<'_>) -> Result<Entry> {
-        Ok(self.file())
     }
 }
 

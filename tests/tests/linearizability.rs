@@ -158,8 +158,8 @@ impl Arena {
             let cached = found(self.look(slot, 2).unwrap());
             let name = Name::new(NAMES[slot % 4].as_bytes()).unwrap();
             let parent = self.directory(slot).id();
-            let entry = backend.lookup(&Caller::root(), parent, name).ok();
-            entry.iter().for_each(|entry| backend.forget(entry.inode, 1));
+            let entry = backend.names().lookup(&Caller::root(), parent, name).ok();
+            entry.iter().for_each(|entry| backend.inodes().forget(entry.inode, 1));
             let stored = entry.map(|entry| entry.attributes);
             assert_eq!(cached, stored.map(|stored| stored.number), "{}", path(slot));
             stored.map(|stored| (stored.number, stored.kind == uvfs_vfs::FileKind::Directory))

@@ -79,8 +79,8 @@ impl Scene {
         let name = Name::new(name.as_bytes()).unwrap();
         let new = NewNode { kind: NewKind::Regular, mode: 0o644, umask: 0 };
         let store = self.hostile.inner();
-        let entry = store.create(&Caller::root(), parent, name, &new).unwrap();
-        store.forget(entry.inode, 1);
+        let entry = store.creation().unwrap().create(&Caller::root(), parent, name, &new).unwrap();
+        store.inodes().forget(entry.inode, 1);
         if news {
             self.hostile.sink().unwrap().entry_changed(parent, name);
         }
@@ -524,7 +524,7 @@ fn news_of_an_object_whose_answer_is_on_its_way() {
         gate.wait_for(1);
         let set = SetAttributes { mode: Some(0o600), ..Default::default() };
         let store = scene.hostile.inner();
-        store.set_attributes(&Caller::root(), FileRef::unopened(id), &set).unwrap();
+        store.inodes().set_attributes(&Caller::root(), FileRef::unopened(id), &set).unwrap();
         scene.hostile.sink().unwrap().inode_changed(id);
         drop(opener);
     });
@@ -543,8 +543,8 @@ fn news_of_a_directory_whose_answer_is_on_its_way() {
         let opener = OpenAtEnd(&gate);
         gate.wait_for(1);
         let (store, name) = (scene.hostile.inner(), Name::new(b"d").unwrap());
-        let made = store.lookup(&Caller::root(), InodeId::ROOT, name).unwrap();
-        store.forget(made.inode, 1);
+        let made = store.names().lookup(&Caller::root(), InodeId::ROOT, name).unwrap();
+        store.inodes().forget(made.inode, 1);
         scene.other_makes(made.inode, "new", true);
         drop(opener);
     });
@@ -640,7 +640,7 @@ fn a_stale_directory_is_not_believed_again() {
     let id = scene.directory("d").node().id();
     (0..5).for_each(|_| scene.found("d/0"));
     let store = scene.hostile.inner();
-    store.unlink(&Caller::root(), id, Name::new(b"0").unwrap()).unwrap();
+    store.names().unlink(&Caller::root(), id, Name::new(b"0").unwrap()).unwrap();
     // It is complete, so it takes a change to have the store asked.
     let stale = Fault::Fail(Moment::Before, libc::ESTALE);
     scene.hostile.sink().unwrap().entry_changed(id, Name::new(b"x").unwrap());

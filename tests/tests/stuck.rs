@@ -55,13 +55,14 @@ impl Mounted {
         let make = |name: &str, kind, mode| {
             let (name, new) =
                 (Name::new(name.as_bytes()).unwrap(), NewNode { kind, mode, umask: 0 });
-            let made = inner.create(&caller, InodeId::ROOT, name, &new).unwrap();
-            inner.forget(made.inode, 1);
+            let made =
+                inner.creation().unwrap().create(&caller, InodeId::ROOT, name, &new).unwrap();
+            inner.inodes().forget(made.inode, 1);
             made.inode
         };
         let slow = make("slow", NewKind::Directory, 0o777);
         let free = make("free", NewKind::Regular, 0o644);
-        let content = inner.write(&caller, FileRef::unopened(free), 0, &[7; 100_000]);
+        let content = inner.data().write(&caller, FileRef::unopened(free), 0, &[7; 100_000]);
         assert_eq!(content.unwrap(), 100_000);
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().to_owned();

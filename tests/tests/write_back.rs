@@ -138,8 +138,9 @@ fn a_name_made_by_others_keeps_what_was_written() {
                 let (inner, root) = (store.inner(), InodeId::ROOT);
                 let name = Name::new(b"other").unwrap();
                 let id = file.node().id();
-                let entry = inner.link(&Caller::root(), id, root, name).unwrap();
-                inner.forget(entry.inode, 1);
+                let entry =
+                    inner.creation().unwrap().link(&Caller::root(), id, root, name).unwrap();
+                inner.inodes().forget(entry.inode, 1);
             };
             if !late {
                 file.write_all_at(0, &[7; 3 * PAGE]).unwrap();
@@ -317,7 +318,12 @@ fn only_bytes_that_were_written_here_go_to_the_store() {
             let here = |at: u64, bytes: &[u8]| file.write_all_at(at, bytes).unwrap();
             let there = |at: u64, bytes: &[u8]| {
                 let reference = uvfs_vfs::FileRef::unopened(file.node().id());
-                store.inner().write(&Caller::root(), reference, at, bytes).map(drop).unwrap();
+                store
+                    .inner()
+                    .data()
+                    .write(&Caller::root(), reference, at, bytes)
+                    .map(drop)
+                    .unwrap();
             };
             // Pieces within a page, of neighbours that make one, a whole page, and an end.
             for at in [0, 100, PAGE - 5, 2 * PAGE + 7, 3 * PAGE + 50] {

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use uvfs_concurrent::counter::Counter;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_vfs::{
-    Attributes, Backend, Caller, Capabilities, Cookie, Entry, Error, FileKind, FileRef, InodeId,
-    Listing, Name, PageCaching, Result, Timestamp, Waits,
+    Attributes, Backend, Caller, Capabilities, Cookie, Data, Entry, Error, FileKind, FileRef,
+    InodeId, Inodes, Listing, Name, Names, PageCaching, Result, Timestamp, Waits,
 };
 
 const ROOT: InodeId = InodeId::ROOT;
@@ -209,6 +209,20 @@ impl Backend for ComputedStore {
         Ok(self.entry(Place::Root))
     }
 
+    fn names(&self) -> &dyn Names {
+        self
+    }
+
+    fn inodes(&self) -> &dyn Inodes {
+        self
+    }
+
+    fn data(&self) -> &dyn Data {
+        self
+    }
+}
+
+impl Names for ComputedStore {
     fn lookup(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
         self.told.lookups.add(1);
         // ORDERING: Relaxed; as in `be_slow`.
@@ -220,15 +234,19 @@ impl Backend for ComputedStore {
         Ok(self.entry(place.ok_or(Error::NotFound)?))
     }
 
-    fn attributes(&self, file: FileRef) -> Result<Attributes> {
-        Ok(self.entry(self.place(file.inode)?).attributes)
-    }
-
     fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
         // Nobody here lists: every name is looked up, as by the program of the experiment.
         Err(Error::Unsupported("listing"))
     }
+}
 
+impl Inodes for ComputedStore {
+    fn attributes(&self, file: FileRef) -> Result<Attributes> {
+        Ok(self.entry(self.place(file.inode)?).attributes)
+    }
+}
+
+impl Data for ComputedStore {
     fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
         let size = self.attributes(file)?.size;
         let rest = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);

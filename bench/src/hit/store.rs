@@ -12,8 +12,8 @@ use super::cases::PAGE;
 use std::sync::Arc;
 use uvfs_concurrent::counter::Counter;
 use uvfs_vfs::{
-    Attributes, Backend, Caller, Capabilities, Cookie, Entry, Error, FileKind, FileRef, InodeId,
-    Listing, Name, Result, Timestamp,
+    Attributes, Backend, Caller, Capabilities, Cookie, Data, Entry, Error, FileKind, FileRef,
+    InodeId, Inodes, Listing, Name, Names, Result, Timestamp,
 };
 
 const ROOT: InodeId = InodeId(1);
@@ -77,14 +77,24 @@ impl Backend for NumberedStore {
         self.entry(ROOT)
     }
 
+    fn names(&self) -> &dyn Names {
+        self
+    }
+
+    fn inodes(&self) -> &dyn Inodes {
+        self
+    }
+
+    fn data(&self) -> &dyn Data {
+        self
+    }
+}
+
+impl Names for NumberedStore {
     fn lookup(&self, _: &Caller, _: InodeId, name: Name<'_>) -> Result<Entry> {
         let name = std::str::from_utf8(name.as_bytes()).ok();
         let file: u64 = name.and_then(|name| name.parse().ok()).ok_or(Error::NotFound)?;
         self.entry(InodeId(FIRST + file))
-    }
-
-    fn attributes(&self, file: FileRef) -> Result<Attributes> {
-        Ok(self.entry(file.inode)?.attributes)
     }
 
     fn list(&self, _: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
@@ -97,7 +107,15 @@ impl Backend for NumberedStore {
         }
         Ok(())
     }
+}
 
+impl Inodes for NumberedStore {
+    fn attributes(&self, file: FileRef) -> Result<Attributes> {
+        Ok(self.entry(file.inode)?.attributes)
+    }
+}
+
+impl Data for NumberedStore {
     fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
         let file = self.file(file.inode)?;
         self.asked[file].add(1);

@@ -11,8 +11,8 @@
 
 use super::workload::tree::{Place, ROOT, Tree};
 use uvfs_vfs::{
-    Attributes, Backend, Caller, Capabilities, Cookie, Entry, Error, FileKind, FileRef, InodeId,
-    Listing, Name, PageCaching, Result, Timestamp, Waits,
+    Attributes, Backend, Caller, Capabilities, Cookie, Data, Entry, Error, FileKind, FileRef,
+    InodeId, Inodes, Listing, Name, Names, PageCaching, Result, Timestamp, Waits,
 };
 
 /// A [`Tree`] as a store.
@@ -69,13 +69,23 @@ impl Backend for ComputedStore {
         Ok(self.entry(self.place(InodeId(ROOT))?))
     }
 
+    fn names(&self) -> &dyn Names {
+        self
+    }
+
+    fn inodes(&self) -> &dyn Inodes {
+        self
+    }
+
+    fn data(&self) -> &dyn Data {
+        self
+    }
+}
+
+impl Names for ComputedStore {
     fn lookup(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
         let child = self.tree.child(self.place(parent)?, name.as_bytes());
         Ok(self.entry(child.ok_or(Error::NotFound)?))
-    }
-
-    fn attributes(&self, file: FileRef) -> Result<Attributes> {
-        Ok(self.entry(self.place(file.inode)?).attributes)
     }
 
     fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
@@ -92,7 +102,15 @@ impl Backend for ComputedStore {
         }
         Ok(())
     }
+}
 
+impl Inodes for ComputedStore {
+    fn attributes(&self, file: FileRef) -> Result<Attributes> {
+        Ok(self.entry(self.place(file.inode)?).attributes)
+    }
+}
+
+impl Data for ComputedStore {
     fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
         let size = self.attributes(file)?.size;
         let rest = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);

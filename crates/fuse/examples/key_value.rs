@@ -1,5 +1,5 @@
 #![forbid(unsafe_code)]
-//! A writable store of some sixty lines, mounted: `cargo run -p uvfs-fuse --example key_value -- MOUNTPOINT`,
+//! A writable store of some seventy lines, mounted: `cargo run -p uvfs-fuse --example key_value -- MOUNTPOINT`,
 //! then use it, then `umount MOUNTPOINT`.
 //!
 //! Keys are the names of one directory, values the contents of its files. What the store does not do
@@ -12,8 +12,9 @@ use std::io::{Cursor, Read, Write};
 use std::sync::Mutex;
 use uvfs_fuse::{Mount, MountOptions};
 use uvfs_vfs::{
-    Attributes, Backend, Caller, Capabilities, Cookie, Entry, Error, FileKind, FileRef, InodeId,
-    Listing, Name, NewKind, NewNode, Result, SetAttributes, Vfs, VfsConfig,
+    Attributes, Backend, Caller, Capabilities, Cookie, Creation, Data, Entry, Error, FileKind,
+    FileRef, InodeId, Inodes, Listing, Name, Names, NewKind, NewNode, Result, SetAttributes, Vfs,
+    VfsConfig,
 };
 
 /// The store: a key and its value by id, which is the place and 2. A removed key is empty.
@@ -30,25 +31,20 @@ impl KeyValue {
     }
 }
 
+#[rustfmt::skip]
 impl Backend for KeyValue {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::read_write("key-value")
-    }
-    fn root(&self) -> Result<Entry> {
-        self.entry(InodeId::ROOT)
-    }
+    fn capabilities(&self) -> Capabilities { Capabilities::read_write("key-value") }
+    fn root(&self) -> Result<Entry> { self.entry(InodeId::ROOT) }
+    fn names(&self) -> &dyn Names { self }
+    fn creation(&self) -> Option<&dyn Creation> { Some(self) }
+    fn inodes(&self) -> &dyn Inodes { self }
+    fn data(&self) -> &dyn Data { self }
+}
+
+impl Names for KeyValue {
     fn lookup(&self, _: &Caller, _: InodeId, name: Name<'_>) -> Result<Entry> {
         let found = self.0.lock().unwrap().iter().position(|(key, _)| key == name.as_bytes());
         self.entry(InodeId(found.ok_or(Error::NotFound)? as u64 + 2))
-    }
-    fn attributes(&self, file: FileRef) -> Result<Attributes> {
-        match file.inode {
-            InodeId::ROOT => Ok(Attributes::new(1, FileKind::Directory, 0o1777)),
-            InodeId(id) => self.with(file, |bytes| Attributes {
-                size: bytes.len() as u64,
-                ..Attributes::new(id, FileKind::Regular, 0o666)
-            }),
-        }
     }
     fn list(&self, _: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
         let table = self.0.lock().unwrap();
@@ -60,22 +56,15 @@ impl Backend for KeyValue {
         }
         Ok(())
     }
-    fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
-        Ok(self.with(file, |bytes| (&bytes[bytes.len().min(offset as usize)..]).read(into))??)
+    fn unlink(&self, _: &Caller, _: InodeId, name: Name<'_>) -> Result<()> {
+        let mut table = self.0.lock().unwrap();
+        let found = table.iter_mut().find(|(key, _)| key == name.as_bytes());
+        found.ok_or(Error::NotFound)?.0.clear();
+        Ok(())
     }
-    fn write(&self, _: &Caller, file: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
-        Ok(self.with(file, |bytes| {
-            let mut place = Cursor::new(bytes);
-            place.set_position(offset);
-            place.write(data)
-        })??)
-    }
-    fn set_attributes(&self, _: &Caller, file: FileRef, set: &SetAttributes) -> Result<Attributes> {
-        self.with(file, |bytes| {
-            bytes.resize(set.size.map_or(bytes.len(), |size| size as usize), 0)
-        })?;
-        self.attributes(file)
-    }
+}
+
+impl Creation for KeyValue {
     fn create(&self, _: &Caller, _: InodeId, name: Name<'_>, new: &NewNode<'_>) -> Result<Entry> {
         let mut table = self.0.lock().unwrap();
         match (new.kind, table.iter().any(|(key, _)| key == name.as_bytes())) {
@@ -87,11 +76,36 @@ impl Backend for KeyValue {
         drop(table);
         self.entry(made)
     }
-    fn unlink(&self, _: &Caller, _: InodeId, name: Name<'_>) -> Result<()> {
-        let mut table = self.0.lock().unwrap();
-        let found = table.iter_mut().find(|(key, _)| key == name.as_bytes());
-        found.ok_or(Error::NotFound)?.0.clear();
-        Ok(())
+}
+
+impl Inodes for KeyValue {
+    fn attributes(&self, file: FileRef) -> Result<Attributes> {
+        match file.inode {
+            InodeId::ROOT => Ok(Attributes::new(1, FileKind::Directory, 0o1777)),
+            InodeId(id) => self.with(file, |bytes| Attributes {
+                size: bytes.len() as u64,
+                ..Attributes::new(id, FileKind::Regular, 0o666)
+            }),
+        }
+    }
+    fn set_attributes(&self, _: &Caller, file: FileRef, set: &SetAttributes) -> Result<Attributes> {
+        self.with(file, |bytes| {
+            bytes.resize(set.size.map_or(bytes.len(), |size| size as usize), 0)
+        })?;
+        self.attributes(file)
+    }
+}
+
+impl Data for KeyValue {
+    fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        Ok(self.with(file, |bytes| (&bytes[bytes.len().min(offset as usize)..]).read(into))??)
+    }
+    fn write(&self, _: &Caller, file: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
+        Ok(self.with(file, |bytes| {
+            let mut place = Cursor::new(bytes);
+            place.set_position(offset);
+            place.write(data)
+        })??)
     }
 }
 

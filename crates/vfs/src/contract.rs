@@ -49,9 +49,9 @@ impl Core {
             return Ok(made);
         }
         if opened != FileId::NONE {
-            self.backend().close(FileRef { inode: made.inode, file: opened });
+            self.store_files().close(FileRef { inode: made.inode, file: opened });
         }
-        self.backend().forget(made.inode, 1);
+        self.backend().inodes().forget(made.inode, 1);
         let name = name.map_or(&b"(no name)"[..], |name| name.as_bytes()).escape_ascii();
         let (parent, inode) = (parent.0, made.inode.0);
         Err(self.impossible(format_args!(

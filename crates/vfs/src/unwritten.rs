@@ -199,11 +199,11 @@ impl<'a> Places<'a> {
         let mut from = Cookie::default();
         loop {
             let backend = self.core.backend();
-            let list = || backend.list(FileRef::unopened(parent), from, &mut search);
+            let list = || backend.names().list(FileRef::unopened(parent), from, &mut search);
             // A store that fails here, as it did before, leaves the file without a name.
             let listed = catch_unwind(AssertUnwindSafe(list)).ok()?;
             for taken in std::mem::take(&mut search.taken) {
-                backend.forget(taken, 1);
+                backend.inodes().forget(taken, 1);
             }
             listed.ok()?;
             if let Some(name) = search.found {

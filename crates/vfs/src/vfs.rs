@@ -13,7 +13,8 @@ use crate::acl::{self, Acl};
 use crate::api::Directory;
 use crate::attributes::{Attributes, FileKind};
 use crate::backend::{
-    Authority, Backend, Capabilities, ChangeSink, Enforcer, Entry, FileRef, InodeId, PageCaching,
+    Authority, Backend, Capabilities, ChangeSink, Creation, Enforcer, Entry, Export, FileRef,
+    InodeId, OpenFiles, PageCaching, Xattrs,
 };
 use crate::budget::{self, Budget};
 use crate::caller::{Caller, Checks};
@@ -118,7 +119,9 @@ impl Vfs {
         }
         let root = core.adopt(&entry, ticket);
         if core.config.watch {
-            core.backend().watch(Arc::new(News(Arc::downgrade(&core))))?;
+            let watch =
+                core.backend().watching().ok_or(Error::Unsupported("watching for changes"))?;
+            watch.watch(Arc::new(News(Arc::downgrade(&core))))?;
         }
         Ok(Arc::new(Self { core, root }))
     }
@@ -146,6 +149,11 @@ impl Vfs {
     /// Removed objects that are still held: their space comes back when they are not.
     pub fn leaving(&self) -> usize {
         self.core.inodes.leaving()
+    }
+
+    /// Whether the store has extended attributes.
+    pub fn has_xattrs(&self) -> bool {
+        self.core.backend.xattrs().is_some()
     }
 
     /// What the backend is and can do.
@@ -264,7 +272,8 @@ impl Vfs {
             return Ok(acl);
         }
         let ticket = self.core.clock.now();
-        let asked = self.core.backend().get_xattr(&Caller::root(), node.id(), acl::ACCESS_XATTR);
+        let asked =
+            self.core.store_xattrs()?.get_xattr(&Caller::root(), node.id(), acl::ACCESS_XATTR);
         let acl = match asked {
             Ok(value) => Acl::parse(&value)?.map(Arc::new),
             Err(Error::NoAttribute | Error::Unsupported(_)) => None,
@@ -289,6 +298,26 @@ impl Core {
     pub(crate) fn backend(&self) -> &dyn Backend {
         order::assert_none_held("a backend call");
         &*self.backend
+    }
+
+    /// What makes objects in the store, about to be called: as [`Core::backend`].
+    pub(crate) fn store_creation(&self) -> Result<&dyn Creation> {
+        self.backend().creation().ok_or(Error::Unsupported("creating"))
+    }
+
+    /// The store's objects by number, about to be called: as [`Core::backend`].
+    pub(crate) fn store_export(&self) -> Result<&dyn Export> {
+        self.backend().export().ok_or(Error::Unsupported("finding an object by its number"))
+    }
+
+    /// The store's open files, about to be called: as [`Core::backend`].
+    pub(crate) fn store_files(&self) -> &dyn OpenFiles {
+        self.backend().open_files()
+    }
+
+    /// The store's extended attributes, about to be called: as [`Core::backend`].
+    pub(crate) fn store_xattrs(&self) -> Result<&dyn Xattrs> {
+        self.backend().xattrs().ok_or(Error::Unsupported("extended attributes"))
     }
 
     /// The inode of `entry`, kept in the table.
@@ -370,7 +399,7 @@ impl Core {
     /// Re-reads attributes; keeps them if no change overtook the answer.
     pub(crate) fn refresh(&self, node: &Node, file: FileRef) -> Result<Attributes> {
         let ticket = self.clock.now();
-        match self.backend().attributes(file) {
+        match self.backend().inodes().attributes(file) {
             Ok(value) => {
                 let expiry = self.attribute_expiry();
                 if !node.inode.keep_attributes(ticket, &value, expiry) {

@@ -74,7 +74,7 @@ impl Run {
             _ => self.far(fill, place, length),
         }
         for modelled in &self.files {
-            let attributes = self.memory.attributes(modelled.file).expect("it exists");
+            let attributes = self.memory.inodes().attributes(modelled.file).expect("it exists");
             assert_eq!(attributes.size, modelled.bytes.len() as u64);
         }
         let used = counter(&self.memory, "memory_bytes");
@@ -84,11 +84,11 @@ impl Run {
     fn write(&mut self, which: usize, start: u64, length: u64, fill: u8) {
         let data = pattern(fill, length);
         let modelled = &mut self.files[which];
-        match self.memory.write(&Caller::root(), modelled.file, start, &data) {
+        match self.memory.data().write(&Caller::root(), modelled.file, start, &data) {
             Ok(count) => {
                 modelled.put(start, &data[..count]);
                 if count > 0 {
-                    let found = self.memory.seek(modelled.file, start, SeekTarget::Data);
+                    let found = self.memory.data().seek(modelled.file, start, SeekTarget::Data);
                     assert_eq!(found.expect("what was written is data"), start);
                 }
             }
@@ -103,7 +103,7 @@ impl Run {
             return;
         }
         let data = pattern(fill, length);
-        match self.memory.append(&Caller::root(), modelled.file, &data) {
+        match self.memory.data().append(&Caller::root(), modelled.file, &data) {
             Ok(count) => modelled.put(modelled.bytes.len() as u64, &data[..count]),
             Err(error) => assert!(matches!(error, Error::NoSpace), "{error}"),
         }
@@ -118,7 +118,7 @@ impl Run {
     fn allocate(&mut self, which: usize, mode: u8, start: u64, length: u64) {
         let mode = allocate_mode(mode);
         let modelled = &mut self.files[which];
-        match self.memory.allocate(modelled.file, mode, start, length) {
+        match self.memory.data().allocate(modelled.file, mode, start, length) {
             Ok(()) => modelled.allocate(mode, start as usize, (start + length) as usize),
             Err(error) => assert!(matches!(error, Error::NoSpace), "{error}"),
         }
@@ -128,7 +128,7 @@ impl Run {
         let to = if selector & 1 == 0 { 1 - which } else { which };
         let at = u64::from(selector >> 1) * (SPAN / 128) + u64::from(selector >> 5);
         let (from_file, to_file) = (self.files[which].file, self.files[to].file);
-        let copied = self.memory.copy_range(from_file, start, to_file, at, length);
+        let copied = self.memory.data().copy_range(from_file, start, to_file, at, length);
         let size = self.files[which].bytes.len() as u64;
         let whole = length.min(size.saturating_sub(start));
         match copied {
@@ -146,8 +146,8 @@ impl Run {
     fn search(&self, which: usize, start: u64) {
         let Modelled { file, bytes } = &self.files[which];
         let size = bytes.len() as u64;
-        let data = self.memory.seek(*file, start, SeekTarget::Data);
-        let hole = self.memory.seek(*file, start, SeekTarget::Hole);
+        let data = self.memory.data().seek(*file, start, SeekTarget::Data);
+        let hole = self.memory.data().seek(*file, start, SeekTarget::Hole);
         if start >= size {
             assert!(matches!(data, Err(Error::NoData)) && matches!(hole, Err(Error::NoData)));
             return;
@@ -162,7 +162,7 @@ impl Run {
         assert!((start..=size).contains(&data) && (start..=size).contains(&hole));
         assert_eq!(data == start, hole > start, "one of the two is here");
         if hole < size {
-            let after = self.memory.seek(*file, hole, SeekTarget::Data).unwrap_or(size);
+            let after = self.memory.data().seek(*file, hole, SeekTarget::Data).unwrap_or(size);
             assert!(after > hole && bytes[hole as usize..after as usize].iter().all(|&b| b == 0));
         }
     }
@@ -170,7 +170,7 @@ impl Run {
     fn read(&self, which: usize, start: u64, length: u64) {
         let Modelled { file, bytes } = &self.files[which];
         let mut into = vec![0xee; length as usize];
-        let count = self.memory.read(*file, start, &mut into).expect("a regular file");
+        let count = self.memory.data().read(*file, start, &mut into).expect("a regular file");
         let from = bytes.len().min(start as usize);
         let to = bytes.len().min((start + length) as usize);
         assert!(into[..count] == bytes[from..to], "read {count} bytes at {start}");
@@ -183,17 +183,18 @@ impl Run {
         let start =
             base.wrapping_add(1 << 11).wrapping_sub(u64::from(u32::from_le_bytes(place)) >> 8);
         let (memory, far, one) = (&self.memory, self.far, self.files[0].file);
-        let written = memory.write(&Caller::root(), far, start, &pattern(mode, length)).is_ok();
+        let written =
+            memory.data().write(&Caller::root(), far, start, &pattern(mode, length)).is_ok();
         assert!(!written || start < i64::MAX as u64);
         let _ = resize(memory, far, start.wrapping_add(length));
-        let _ = memory.seek(far, start, SeekTarget::Data);
-        let _ = memory.seek(far, start.wrapping_sub(length), SeekTarget::Hole);
-        let _ = memory.read(far, start, &mut [0; 64]);
-        let _ = memory.copy_range(one, 0, far, start, length);
-        let _ = memory.copy_range(far, start, far, 0, u64::MAX.wrapping_sub(start) & 0xffff);
+        let _ = memory.data().seek(far, start, SeekTarget::Data);
+        let _ = memory.data().seek(far, start.wrapping_sub(length), SeekTarget::Hole);
+        let _ = memory.data().read(far, start, &mut [0; 64]);
+        let _ = memory.data().copy_range(one, 0, far, start, length);
+        let _ = memory.data().copy_range(far, start, far, 0, u64::MAX.wrapping_sub(start) & 0xffff);
         // To reserve an exabyte is refused for want of room, page by page: only small ranges here.
-        let _ = memory.allocate(far, allocate_mode(mode), start, length);
-        assert!(memory.attributes(far).expect("it exists").size <= i64::MAX as u64);
+        let _ = memory.data().allocate(far, allocate_mode(mode), start, length);
+        assert!(memory.inodes().attributes(far).expect("it exists").size <= i64::MAX as u64);
         resize(memory, far, 0).expect("a cut takes no room");
     }
 
@@ -201,7 +202,8 @@ impl Run {
     fn end(self) {
         for modelled in &self.files {
             let mut into = vec![0xee; modelled.bytes.len() + 1];
-            let count = self.memory.read(modelled.file, 0, &mut into).expect("a regular file");
+            let count =
+                self.memory.data().read(modelled.file, 0, &mut into).expect("a regular file");
             assert!(into[..count] == modelled.bytes[..], "{count} bytes at the end");
         }
         for modelled in &self.files {
@@ -239,13 +241,17 @@ impl Modelled {
 fn create(memory: &MemoryBackend, name: &str) -> FileRef {
     let name = Name::new(name.as_bytes()).expect("a plain name");
     let new = NewNode { kind: NewKind::Regular, mode: 0o644, umask: 0 };
-    let entry = memory.create(&Caller::root(), InodeId::ROOT, name, &new).expect("room for it");
+    let entry = memory
+        .creation()
+        .unwrap()
+        .create(&Caller::root(), InodeId::ROOT, name, &new)
+        .expect("room for it");
     FileRef::unopened(entry.inode)
 }
 
 fn resize(memory: &MemoryBackend, file: FileRef, size: u64) -> Result<(), Error> {
     let set = SetAttributes { size: Some(size), ..SetAttributes::default() };
-    memory.set_attributes(&Caller::root(), file, &set).map(drop)
+    memory.inodes().set_attributes(&Caller::root(), file, &set).map(drop)
 }
 
 fn counter(memory: &MemoryBackend, name: &str) -> u64 {

@@ -82,7 +82,7 @@ pub(crate) fn caller() -> Caller {
 /// An object of the store itself, with a reference that is never given back.
 pub(crate) fn inner_id(store: &Hostile, path: &str) -> InodeId {
     path.split('/').filter(|part| !part.is_empty()).fold(InodeId::ROOT, |parent, part| {
-        store.inner().lookup(&caller(), parent, name(part)).expect(path).inode
+        store.inner().names().lookup(&caller(), parent, name(part)).expect(path).inode
     })
 }
 

@@ -21,8 +21,8 @@ use rustix::path::DecInt;
 use rustix::process::{Gid, Uid};
 use std::sync::Arc;
 use uvfs_vfs::{
-    Attributes, Caller, Checks, Error, FileId, FileKind, FileRef, InodeId, Result, SetAttributes,
-    SetTime,
+    Attributes, Caller, Checks, Error, FileId, FileKind, FileRef, InodeId, Inodes, Result,
+    SetAttributes, SetTime,
 };
 
 /// What a change of attributes is made through.
@@ -32,8 +32,8 @@ struct Target {
     descriptor: Arc<OwnedFd>,
 }
 
-impl Host {
-    pub(super) fn attributes(&self, file: FileRef) -> Result<Attributes> {
+impl Inodes for Host {
+    fn attributes(&self, file: FileRef) -> Result<Attributes> {
         if file.file != FileId::NONE {
             let open = self.opened(file)?;
             return Ok(self.told(&open.node, &stat_of(self.descriptor_of(&open)?)?));
@@ -43,7 +43,7 @@ impl Host {
         Ok(self.told(&node, &stat))
     }
 
-    pub(super) fn set_attributes(
+    fn set_attributes(
         &self,
         caller: &Caller,
         file: FileRef,
@@ -82,7 +82,7 @@ impl Host {
         Ok(self.told(&target.node, &stat))
     }
 
-    pub(super) fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
+    fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
         let node = self.node(inode)?;
         if node.kind != FileKind::Symlink {
             return Err(Error::Invalid("not a symbolic link"));
@@ -92,6 +92,12 @@ impl Host {
         Ok(text.into_bytes())
     }
 
+    fn forget(&self, inode: InodeId, references: u64) {
+        Host::forget(self, inode, references);
+    }
+}
+
+impl Host {
     fn target(&self, file: FileRef) -> Result<Target> {
         if file.file != FileId::NONE {
             let open = self.opened(file)?;
@@ -182,7 +188,7 @@ mod tests {
     use uvfs_vfs::{Backend, NewKind, OpenMode, Timestamp};
 
     fn set(scratch: &Scratch, inode: InodeId, set: SetAttributes) -> Result<Attributes> {
-        scratch.backend.set_attributes(&root_caller(), FileRef::unopened(inode), &set)
+        scratch.backend.inodes().set_attributes(&root_caller(), FileRef::unopened(inode), &set)
     }
 
     #[test]
@@ -228,13 +234,20 @@ mod tests {
     fn a_size_is_set_through_the_open_file_even_if_the_mode_forbids_it_by_now() {
         let scratch = Scratch::new();
         let inode = scratch.make_file(InodeId::ROOT, "f").unwrap();
-        let file = scratch.backend.open(&root_caller(), inode, OpenMode::READ_WRITE).unwrap();
+        let file =
+            scratch.backend.open_files().open(&root_caller(), inode, OpenMode::READ_WRITE).unwrap();
         fs::remove_file(scratch.path("f")).unwrap();
         let size = SetAttributes { size: Some(9), ..SetAttributes::default() };
         let open = FileRef { inode, file };
-        assert_eq!(scratch.backend.set_attributes(&root_caller(), open, &size).unwrap().size, 9);
+        assert_eq!(
+            scratch.backend.inodes().set_attributes(&root_caller(), open, &size).unwrap().size,
+            9
+        );
         let mode = SetAttributes { mode: Some(0), ..SetAttributes::default() };
-        assert_eq!(scratch.backend.set_attributes(&root_caller(), open, &mode).unwrap().mode, 0);
+        assert_eq!(
+            scratch.backend.inodes().set_attributes(&root_caller(), open, &mode).unwrap().mode,
+            0
+        );
         let refused = set(&scratch, InodeId::ROOT, size);
         assert!(matches!(refused, Err(Error::IsDirectory)));
     }
@@ -244,7 +257,7 @@ mod tests {
         let scratch = Scratch::new();
         fs::write(scratch.path("f"), b"").unwrap();
         let link = scratch.make(InodeId::ROOT, "l", NewKind::Symlink(b"f")).unwrap();
-        assert_eq!(scratch.backend.read_link(link).unwrap(), b"f");
+        assert_eq!(scratch.backend.inodes().read_link(link).unwrap(), b"f");
         let time = Timestamp { seconds: 77, nanoseconds: 0 };
         let times = SetAttributes { mtime: Some(SetTime::At(time)), ..SetAttributes::default() };
         assert_eq!(set(&scratch, link, times).unwrap().mtime, time);
@@ -257,7 +270,7 @@ mod tests {
             assert_eq!(fs::metadata(scratch.path("f")).unwrap().uid(), 0);
         }
         let file = scratch.lookup(InodeId::ROOT, "f").unwrap();
-        assert!(matches!(scratch.backend.read_link(file), Err(Error::Invalid(_))));
+        assert!(matches!(scratch.backend.inodes().read_link(file), Err(Error::Invalid(_))));
     }
 
     #[test]
@@ -282,7 +295,7 @@ mod tests {
         let kernel = Caller { checks: Checks::Done, ..Caller::new(1234, 1234, &[]) };
         let change = |caller: &Caller, mode| {
             let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
-            scratch.backend.set_attributes(caller, FileRef::unopened(inode), &set)
+            scratch.backend.inodes().set_attributes(caller, FileRef::unopened(inode), &set)
         };
         let stranger = Caller::new(1234, 1234, &[]);
         assert!(matches!(change(&stranger, 0o777), Err(Error::NotPermitted)));

@@ -21,11 +21,12 @@ use rustix::io::Errno;
 use rustix::path::DecInt;
 use std::sync::Arc;
 use uvfs_vfs::{
-    Caller, Entry, Error, FileId, FileKind, InodeId, Name, NewKind, NewNode, OpenMode, Result,
+    Caller, Creation, Entry, Error, FileId, FileKind, InodeId, Name, NewKind, NewNode, OpenMode,
+    Result,
 };
 
-impl Host {
-    pub(super) fn create(
+impl Creation for Host {
+    fn create(
         &self,
         caller: &Caller,
         parent: InodeId,
@@ -43,7 +44,7 @@ impl Host {
         Ok(self.entry(&stat, Some((&parent, name.as_bytes()))).0)
     }
 
-    pub(super) fn create_and_open(
+    fn create_and_open(
         &self,
         caller: &Caller,
         parent: InodeId,
@@ -67,7 +68,7 @@ impl Host {
         Ok((entry, self.keep_open(OpenHostFile::new(node, opened, mode), share)))
     }
 
-    pub(super) fn create_unnamed(
+    fn create_unnamed(
         &self,
         caller: &Caller,
         parent: InodeId,
@@ -98,7 +99,7 @@ impl Host {
         Ok((entry, self.keep_open(OpenHostFile::new(node, opened, mode), share)))
     }
 
-    pub(super) fn link(
+    fn link(
         &self,
         caller: &Caller,
         inode: InodeId,
@@ -125,7 +126,9 @@ impl Host {
         self.release_pin(&node);
         Ok(entry)
     }
+}
 
+impl Host {
     /// The node of a directory and a descriptor that denotes it, watched if anybody listens.
     pub(super) fn directory(&self, id: InodeId) -> Result<(Arc<HostNode>, Arc<OwnedFd>)> {
         let node = self.node(id)?;
@@ -179,7 +182,12 @@ mod tests {
         let long = vec![b'x'; 255];
         let name = Name::new(&long).unwrap();
         let new = NewNode { kind: NewKind::Regular, mode: 0o666, umask: 0o027 };
-        let made = scratch.backend.create(&root_caller(), InodeId::ROOT, name, &new).unwrap();
+        let made = scratch
+            .backend
+            .creation()
+            .unwrap()
+            .create(&root_caller(), InodeId::ROOT, name, &new)
+            .unwrap();
         assert_eq!((made.attributes.mode, made.attributes.links), (0o640, 1));
         scratch.make(InodeId::ROOT, "pipe", NewKind::Fifo).unwrap();
         scratch.make(InodeId::ROOT, "socket", NewKind::Socket).unwrap();
@@ -201,12 +209,14 @@ mod tests {
         let name = Name::new(b"f").unwrap();
         let (entry, file) = scratch
             .backend
+            .creation()
+            .unwrap()
             .create_and_open(&root_caller(), InodeId::ROOT, name, &new, OpenMode::READ_WRITE)
             .unwrap();
         let open = FileRef { inode: entry.inode, file };
-        assert_eq!(scratch.backend.write(&root_caller(), open, 0, b"x").unwrap(), 1);
+        assert_eq!(scratch.backend.data().write(&root_caller(), open, 0, b"x").unwrap(), 1);
         assert_eq!(entry.attributes.mode, 0);
-        let again = scratch.backend.create_and_open(
+        let again = scratch.backend.creation().unwrap().create_and_open(
             &root_caller(),
             InodeId::ROOT,
             name,
@@ -220,7 +230,7 @@ mod tests {
     fn a_file_without_a_name_is_used_and_then_gets_one() {
         let scratch = Scratch::new();
         let new = NewNode { kind: NewKind::Regular, mode: 0o600, umask: 0 };
-        let made = scratch.backend.create_unnamed(
+        let made = scratch.backend.creation().unwrap().create_unnamed(
             &root_caller(),
             InodeId::ROOT,
             &new,
@@ -231,18 +241,22 @@ mod tests {
             Err(error) => return println!("skipped: files without a name ({error})"),
         };
         let open = FileRef { inode: entry.inode, file };
-        scratch.backend.write(&root_caller(), open, 0, b"text").unwrap();
+        scratch.backend.data().write(&root_caller(), open, 0, b"text").unwrap();
         scratch.close_descriptors();
         assert_eq!(scratch.attributes(entry.inode).unwrap().links, 0);
         let name = Name::new(b"named").unwrap();
-        let linked =
-            scratch.backend.link(&root_caller(), entry.inode, InodeId::ROOT, name).unwrap();
+        let linked = scratch
+            .backend
+            .creation()
+            .unwrap()
+            .link(&root_caller(), entry.inode, InodeId::ROOT, name)
+            .unwrap();
         assert_eq!((linked.inode, linked.attributes.links), (entry.inode, 1));
         assert_eq!(fs::read(scratch.path("named")).unwrap(), b"text");
         scratch.close_descriptors();
-        scratch.backend.close(open);
+        scratch.backend.open_files().close(open);
         assert_eq!(scratch.attributes(entry.inode).unwrap().size, 4);
-        scratch.backend.forget(entry.inode, 2);
+        scratch.backend.inodes().forget(entry.inode, 2);
         assert_eq!(scratch.counter("nodes"), 1);
     }
 
@@ -253,7 +267,7 @@ mod tests {
         let file = scratch.make_file(InodeId::ROOT, "a").unwrap();
         let link = |parent, name: &str| {
             let name = Name::new(name.as_bytes()).unwrap();
-            scratch.backend.link(&root_caller(), file, parent, name)
+            scratch.backend.creation().unwrap().link(&root_caller(), file, parent, name)
         };
         assert_eq!(link(folder, "b").unwrap().inode, file);
         assert_eq!(link(InodeId::ROOT, "c").unwrap().attributes.links, 3);
@@ -266,9 +280,11 @@ mod tests {
             assert_eq!(scratch.attributes(file).unwrap().links, left, "after {name}");
         }
         let name = Name::new(b"back").unwrap();
-        let refused = scratch.backend.link(&root_caller(), file, InodeId::ROOT, name);
+        let refused =
+            scratch.backend.creation().unwrap().link(&root_caller(), file, InodeId::ROOT, name);
         assert!(matches!(refused, Err(Error::NotFound)), "the last name is gone");
-        let refused = scratch.backend.link(&root_caller(), folder, InodeId::ROOT, name);
+        let refused =
+            scratch.backend.creation().unwrap().link(&root_caller(), folder, InodeId::ROOT, name);
         assert!(matches!(refused, Err(Error::NotPermitted)));
     }
 
@@ -278,7 +294,12 @@ mod tests {
         fs::write(scratch.path("target"), b"").unwrap();
         let link = scratch.make(InodeId::ROOT, "l", NewKind::Symlink(b"target")).unwrap();
         let name = Name::new(b"m").unwrap();
-        let entry = scratch.backend.link(&root_caller(), link, InodeId::ROOT, name).unwrap();
+        let entry = scratch
+            .backend
+            .creation()
+            .unwrap()
+            .link(&root_caller(), link, InodeId::ROOT, name)
+            .unwrap();
         assert_eq!((entry.inode, entry.attributes.links), (link, 2));
         assert_eq!(fs::metadata(scratch.path("target")).unwrap().nlink(), 1);
     }

@@ -26,7 +26,8 @@ use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use std::io::IoSlice;
 use std::sync::Arc;
 use uvfs_vfs::{
-    AllocateMode, Caller, Error, FileId, FileKind, FileRef, OpenMode, Result, SeekTarget, SyncMode,
+    AllocateMode, Caller, Data, Error, FileId, FileKind, FileRef, OpenMode, Result, SeekTarget,
+    SyncMode,
 };
 
 /// What direct I/O asks of addresses, on every host known.
@@ -36,8 +37,8 @@ const COPY_MAX: u64 = 1 << 30;
 
 const WRITE: OpenMode = OpenMode { read: false, ..OpenMode::READ_WRITE };
 
-impl Host {
-    pub(super) fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+impl Data for Host {
+    fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
         let open = self.readable(file)?;
         let descriptor = self.descriptor_of(&open)?;
         match open.mode.direct && !is_aligned(into) {
@@ -51,13 +52,7 @@ impl Host {
         }
     }
 
-    pub(super) fn write(
-        &self,
-        caller: &Caller,
-        file: FileRef,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<usize> {
+    fn write(&self, caller: &Caller, file: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
         let write = |descriptor: &OwnedFd, _, data: &[u8]| write_fully(descriptor, offset, data);
         self.write_by(caller, file, data, write)
     }
@@ -65,7 +60,7 @@ impl Host {
     /// Writes at the end, wherever that is by then: finding it and writing there is one step of the host, so that bytes
     /// that others append meanwhile are not overwritten. A part that did not fit is not tried again here: it
     /// would come after what others have appended since.
-    pub(super) fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
+    fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
         self.write_by(caller, file, data, |descriptor, mode, data| {
             let flags = ReadWriteFlags::APPEND;
             let end = || rustix::io::pwritev2(descriptor, &[IoSlice::new(data)], 0, flags);
@@ -79,6 +74,83 @@ impl Host {
         })
     }
 
+    fn allocate(&self, file: FileRef, mode: AllocateMode, offset: u64, length: u64) -> Result<()> {
+        let flags = match mode {
+            AllocateMode::Extend => FallocateFlags::empty(),
+            AllocateMode::KeepSize => FallocateFlags::KEEP_SIZE,
+            AllocateMode::PunchHole => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            AllocateMode::Zero => FallocateFlags::ZERO_RANGE,
+            AllocateMode::ZeroKeepSize => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
+        };
+        let open = self.writable_as_daemon(file)?;
+        let descriptor = self.descriptor_of(&open)?;
+        let _own = self.own_change([Some(&open.node), None, None, None]);
+        let call = || rustix::fs::fallocate(&descriptor, flags, offset, length);
+        retry_on_intr(call).map_err(host_error)?;
+        self.note_own_write(&open, &descriptor);
+        Ok(())
+    }
+
+    fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {
+        let target = match target {
+            SeekTarget::Data => SeekFrom::Data(offset),
+            SeekTarget::Hole => SeekFrom::Hole(offset),
+        };
+        let open = self.readable(file)?;
+        rustix::fs::seek(self.descriptor_of(&open)?, target).map_err(host_error)
+    }
+
+    fn copy_range(
+        &self,
+        from: FileRef,
+        mut from_offset: u64,
+        to: FileRef,
+        mut to_offset: u64,
+        length: u64,
+    ) -> Result<u64> {
+        let (from, to) = (self.readable(from)?, self.writable_as_daemon(to)?);
+        let [source, target] = [self.descriptor_of(&from)?, self.descriptor_of(&to)?];
+        let length = usize::try_from(length.min(COPY_MAX)).unwrap_or(usize::MAX);
+        let _own = self.own_change([Some(&to.node), None, None, None]);
+        let copied = retry_on_intr(|| {
+            rustix::fs::copy_file_range(
+                &source,
+                Some(&mut from_offset),
+                &target,
+                Some(&mut to_offset),
+                length,
+            )
+        });
+        self.note_own_write(&to, &target);
+        match copied {
+            Ok(count) => Ok(count as u64),
+            Err(Errno::XDEV | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                Err(Error::Unsupported("copying between these files on the host"))
+            }
+            Err(errno) => Err(host_error(errno)),
+        }
+    }
+
+    fn sync(&self, file: FileRef, mode: SyncMode) -> Result<()> {
+        if file.file == FileId::NONE && !is_opened_by_us(self.node(file.inode)?.kind) {
+            return Ok(());
+        }
+        let open = self.opened_or_open(file, |node| {
+            match self.open_node_as_daemon(node, OpenMode::READ) {
+                Err(Error::Access) => Ok((self.open_node_as_daemon(node, WRITE)?, WRITE)),
+                opened => Ok((opened?, OpenMode::READ)),
+            }
+        })?;
+        let descriptor = self.descriptor_of(&open)?;
+        let call = || match mode {
+            SyncMode::Data => rustix::fs::fdatasync(&descriptor),
+            SyncMode::All => rustix::fs::fsync(&descriptor),
+        };
+        retry_on_intr(call).map_err(host_error)
+    }
+}
+
+impl Host {
     /// As [`Host::append`], by a descriptor whose every write goes to the end.
     fn append_opened(&self, open: &OwnedFd, mode: OpenMode, data: &[u8]) -> Result<usize> {
         let mode = OpenMode { append: true, direct: mode.direct, ..WRITE };
@@ -120,87 +192,6 @@ impl Host {
         };
         self.note_own_write(&open, &descriptor);
         Ok(written)
-    }
-
-    pub(super) fn allocate(
-        &self,
-        file: FileRef,
-        mode: AllocateMode,
-        offset: u64,
-        length: u64,
-    ) -> Result<()> {
-        let flags = match mode {
-            AllocateMode::Extend => FallocateFlags::empty(),
-            AllocateMode::KeepSize => FallocateFlags::KEEP_SIZE,
-            AllocateMode::PunchHole => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-            AllocateMode::Zero => FallocateFlags::ZERO_RANGE,
-            AllocateMode::ZeroKeepSize => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
-        };
-        let open = self.writable_as_daemon(file)?;
-        let descriptor = self.descriptor_of(&open)?;
-        let _own = self.own_change([Some(&open.node), None, None, None]);
-        let call = || rustix::fs::fallocate(&descriptor, flags, offset, length);
-        retry_on_intr(call).map_err(host_error)?;
-        self.note_own_write(&open, &descriptor);
-        Ok(())
-    }
-
-    pub(super) fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {
-        let target = match target {
-            SeekTarget::Data => SeekFrom::Data(offset),
-            SeekTarget::Hole => SeekFrom::Hole(offset),
-        };
-        let open = self.readable(file)?;
-        rustix::fs::seek(self.descriptor_of(&open)?, target).map_err(host_error)
-    }
-
-    pub(super) fn copy_range(
-        &self,
-        from: FileRef,
-        mut from_offset: u64,
-        to: FileRef,
-        mut to_offset: u64,
-        length: u64,
-    ) -> Result<u64> {
-        let (from, to) = (self.readable(from)?, self.writable_as_daemon(to)?);
-        let [source, target] = [self.descriptor_of(&from)?, self.descriptor_of(&to)?];
-        let length = usize::try_from(length.min(COPY_MAX)).unwrap_or(usize::MAX);
-        let _own = self.own_change([Some(&to.node), None, None, None]);
-        let copied = retry_on_intr(|| {
-            rustix::fs::copy_file_range(
-                &source,
-                Some(&mut from_offset),
-                &target,
-                Some(&mut to_offset),
-                length,
-            )
-        });
-        self.note_own_write(&to, &target);
-        match copied {
-            Ok(count) => Ok(count as u64),
-            Err(Errno::XDEV | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                Err(Error::Unsupported("copying between these files on the host"))
-            }
-            Err(errno) => Err(host_error(errno)),
-        }
-    }
-
-    pub(super) fn sync(&self, file: FileRef, mode: SyncMode) -> Result<()> {
-        if file.file == FileId::NONE && !is_opened_by_us(self.node(file.inode)?.kind) {
-            return Ok(());
-        }
-        let open = self.opened_or_open(file, |node| {
-            match self.open_node_as_daemon(node, OpenMode::READ) {
-                Err(Error::Access) => Ok((self.open_node_as_daemon(node, WRITE)?, WRITE)),
-                opened => Ok((opened?, OpenMode::READ)),
-            }
-        })?;
-        let descriptor = self.descriptor_of(&open)?;
-        let call = || match mode {
-            SyncMode::Data => rustix::fs::fdatasync(&descriptor),
-            SyncMode::All => rustix::fs::fsync(&descriptor),
-        };
-        retry_on_intr(call).map_err(host_error)
     }
 
     /// Nothing waits here: what was written is the host's already.

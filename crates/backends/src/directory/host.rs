@@ -44,7 +44,7 @@ pub(super) struct Host {
     pub(super) watches: OnceLock<Watches>,
     pub(super) counters: Counters,
     pub(super) lacks_openat2: AtomicBool,
-    xattrs: bool,
+    pub(super) xattrs: bool,
     acls: bool,
     /// Times of birth tell objects apart.
     births: bool,
@@ -111,9 +111,6 @@ impl Host {
             opens: Opens::Tracked,
             caching: PageCaching::Store,
             read_only: false,
-            atomic_rename: true,
-            sparse: true,
-            xattrs: self.xattrs,
             acls: self.acls,
             os_files: true,
             births: self.births,

@@ -294,7 +294,12 @@ mod tests {
         let make = |name: &str, kind, mode, umask| {
             let new = NewNode { kind, mode, umask };
             let name = Name::new(name.as_bytes()).unwrap();
-            scratch.backend.create(&user(), InodeId::ROOT, name, &new).map(|entry| entry.inode)
+            scratch
+                .backend
+                .creation()
+                .unwrap()
+                .create(&user(), InodeId::ROOT, name, &new)
+                .map(|entry| entry.inode)
         };
         let folder = make("d", NewKind::Directory, 0o777, 0o027).unwrap();
         make("f", NewKind::Regular, 0o666, 0o022).unwrap();
@@ -311,13 +316,21 @@ mod tests {
 
         let new = NewNode { kind: NewKind::Regular, mode: 0o4666, umask: 0o002 };
         let name = Name::new(b"o").unwrap();
-        let opened =
-            scratch.backend.create_and_open(&user(), folder, name, &new, OpenMode::READ_WRITE);
+        let opened = scratch.backend.creation().unwrap().create_and_open(
+            &user(),
+            folder,
+            name,
+            &new,
+            OpenMode::READ_WRITE,
+        );
         assert!(opened.is_ok());
         assert_eq!(ownership(&scratch, "d/o"), (USER, GROUP, 0o4664));
-        if let Ok((entry, _)) =
-            scratch.backend.create_unnamed(&user(), folder, &new, OpenMode::READ_WRITE)
-        {
+        if let Ok((entry, _)) = scratch.backend.creation().unwrap().create_unnamed(
+            &user(),
+            folder,
+            &new,
+            OpenMode::READ_WRITE,
+        ) {
             assert_eq!((entry.attributes.uid, entry.attributes.gid), (USER, GROUP));
         }
         set_mode(&scratch.path(""), 0o755);
@@ -351,15 +364,17 @@ mod tests {
         chown(scratch.path("f"), Some(0), Some(EXTRA)).unwrap();
         set_mode(&scratch.path("f"), 0o060);
         let inode = scratch.lookup(InodeId::ROOT, "f").unwrap();
-        assert!(scratch.backend.open(&user(), inode, OpenMode::READ_WRITE).is_ok());
+        assert!(scratch.backend.open_files().open(&user(), inode, OpenMode::READ_WRITE).is_ok());
         let stranger = Caller::new(USER, GROUP, &[]);
-        let refused = scratch.backend.open(&stranger, inode, OpenMode::READ);
+        let refused = scratch.backend.open_files().open(&stranger, inode, OpenMode::READ);
         assert!(matches!(refused, Err(Error::Access)));
         let mode = SetAttributes { mode: Some(0o777), ..SetAttributes::default() };
-        let refused = scratch.backend.set_attributes(&stranger, FileRef::unopened(inode), &mode);
+        let refused =
+            scratch.backend.inodes().set_attributes(&stranger, FileRef::unopened(inode), &mode);
         assert!(matches!(refused, Err(Error::NotPermitted)));
         let size = SetAttributes { size: Some(0), ..SetAttributes::default() };
-        let refused = scratch.backend.set_attributes(&stranger, FileRef::unopened(inode), &size);
+        let refused =
+            scratch.backend.inodes().set_attributes(&stranger, FileRef::unopened(inode), &size);
         assert!(matches!(refused, Err(Error::Access)));
     }
 
@@ -377,13 +392,22 @@ mod tests {
         let inode = scratch.lookup(folder, "f").unwrap();
         scratch.close_descriptors();
         let nobody = Caller::new(65_534, 65_534, &[]);
-        let file = scratch.backend.open(&nobody, inode, OpenMode::READ_WRITE).unwrap();
+        let file = scratch.backend.open_files().open(&nobody, inode, OpenMode::READ_WRITE).unwrap();
         let open = FileRef { inode, file };
-        assert_eq!(scratch.backend.read(open, 0, &mut [0; 16]).unwrap(), 7);
+        assert_eq!(scratch.backend.data().read(open, 0, &mut [0; 16]).unwrap(), 7);
         let all = SetAttributes { mode: Some(0o640), size: Some(3), ..SetAttributes::default() };
         let unopened = FileRef::unopened(inode);
-        assert_eq!(scratch.backend.set_attributes(&nobody, unopened, &all).unwrap().mode, 0o640);
-        let set = scratch.backend.set_xattr(&nobody, inode, b"user.a", b"x", XattrMode::Any);
+        assert_eq!(
+            scratch.backend.inodes().set_attributes(&nobody, unopened, &all).unwrap().mode,
+            0o640
+        );
+        let set = scratch.backend.xattrs().unwrap().set_xattr(
+            &nobody,
+            inode,
+            b"user.a",
+            b"x",
+            XattrMode::Any,
+        );
         match set {
             Err(Error::Unsupported(_)) => println!("skipped: no user attributes here"),
             set => set.unwrap(),
@@ -400,17 +424,17 @@ mod tests {
         scratch.make_as(&user(), InodeId::ROOT, "f", NewKind::Regular, 0o666).unwrap();
         let other = Caller::new(USER + 1, GROUP, &[]);
         let name = Name::new(b"f").unwrap();
-        let refused = scratch.backend.unlink(&other, InodeId::ROOT, name);
+        let refused = scratch.backend.names().unlink(&other, InodeId::ROOT, name);
         assert!(matches!(refused, Err(Error::NotPermitted)));
         let to = (InodeId::ROOT, Name::new(b"g").unwrap());
-        let refused = scratch.backend.rename(
+        let refused = scratch.backend.names().rename(
             &other,
             (InodeId::ROOT, name),
             to,
             uvfs_vfs::RenameMode::Replace,
         );
         assert!(matches!(refused, Err(Error::NotPermitted)));
-        scratch.backend.unlink(&user(), InodeId::ROOT, name).unwrap();
+        scratch.backend.names().unlink(&user(), InodeId::ROOT, name).unwrap();
     }
 
     #[test]
@@ -431,19 +455,26 @@ mod tests {
             value.extend(u32::to_le_bytes(id));
         }
         let default = b"system.posix_acl_default";
-        match scratch.backend.set_xattr(&user(), folder, default, &value, XattrMode::Any) {
+        match scratch.backend.xattrs().unwrap().set_xattr(
+            &user(),
+            folder,
+            default,
+            &value,
+            XattrMode::Any,
+        ) {
             Err(Error::Unsupported(_)) => return println!("skipped: no access control lists here"),
             set => set.unwrap(),
         }
         assert!(scratch.backend.capabilities().acls);
         let new = NewNode { kind: NewKind::Regular, mode: 0o666, umask: 0o077 };
         let name = Name::new(b"f").unwrap();
-        let made = scratch.backend.create(&user(), folder, name, &new).unwrap();
+        let made = scratch.backend.creation().unwrap().create(&user(), folder, name, &new).unwrap();
         assert_eq!(made.attributes.mode, 0o660, "the list decides, not the umask");
         let access = b"system.posix_acl_access";
-        assert!(scratch.backend.get_xattr(&user(), made.inode, access).is_ok());
+        assert!(scratch.backend.xattrs().unwrap().get_xattr(&user(), made.inode, access).is_ok());
         let name = Name::new(b"g").unwrap();
-        let made = scratch.backend.create(&user(), InodeId::ROOT, name, &new).unwrap();
+        let made =
+            scratch.backend.creation().unwrap().create(&user(), InodeId::ROOT, name, &new).unwrap();
         assert_eq!(made.attributes.mode, 0o600, "without a list the umask does");
     }
 
@@ -462,19 +493,20 @@ mod tests {
                 scratch.lookup(InodeId::ROOT, "f").unwrap()
             };
             let inode = arm();
-            let file = scratch.backend.open(&user(), inode, OpenMode::READ_WRITE).unwrap();
+            let file =
+                scratch.backend.open_files().open(&user(), inode, OpenMode::READ_WRITE).unwrap();
             let open = FileRef { inode, file };
-            scratch.backend.write(&root_caller(), open, 0, b"x").unwrap();
+            scratch.backend.data().write(&root_caller(), open, 0, b"x").unwrap();
             assert_eq!(ownership(&scratch, "f").2, 0o6777, "user 0 may");
-            scratch.backend.write(&user(), open, 0, b"x").unwrap();
+            scratch.backend.data().write(&user(), open, 0, b"x").unwrap();
             assert_eq!(ownership(&scratch, "f").2, 0o777, "write, {act_as:?}");
             arm();
             let size = SetAttributes { size: Some(2), ..SetAttributes::default() };
-            let after = scratch.backend.set_attributes(&user(), open, &size).unwrap();
+            let after = scratch.backend.inodes().set_attributes(&user(), open, &size).unwrap();
             assert_eq!(after.mode, 0o777, "truncate, {act_as:?}");
             arm();
             let group = SetAttributes { gid: Some(EXTRA), ..SetAttributes::default() };
-            let after = scratch.backend.set_attributes(&user(), open, &group).unwrap();
+            let after = scratch.backend.inodes().set_attributes(&user(), open, &group).unwrap();
             assert_eq!((after.gid, after.mode), (EXTRA, 0o777), "chown, {act_as:?}");
         }
     }

@@ -141,7 +141,7 @@ mod tests {
             true
         }
         fn add_entry(&mut self, _: Name<'_>, _: Cookie, entry: Entry) -> bool {
-            self.0.backend.forget(entry.inode, 1);
+            self.0.backend.inodes().forget(entry.inode, 1);
             self.1 += 1;
             true
         }
@@ -149,7 +149,7 @@ mod tests {
 
     fn list(scratch: &Scratch, directory: FileRef) -> Result<usize> {
         let mut count = Count(scratch, 0);
-        scratch.backend.list(directory, Cookie(0), &mut count)?;
+        scratch.backend.names().list(directory, Cookie(0), &mut count)?;
         Ok(count.1)
     }
 
@@ -208,9 +208,9 @@ mod tests {
             let mode = SetAttributes { mode: Some(0o777), ..SetAttributes::default() };
             let times = SetAttributes { mtime: Some(SetTime::Now), ..SetAttributes::default() };
             let set = |inode, set| {
-                backend.set_attributes(&caller, FileRef::unopened(inode), set).map(drop)
+                backend.inodes().set_attributes(&caller, FileRef::unopened(inode), set).map(drop)
             };
-            let link = |to| backend.link(&caller, file, to, stranger).map(drop);
+            let link = |to| backend.creation().unwrap().link(&caller, file, to, stranger).map(drop);
             let replace = RenameMode::Replace;
             vec![
                 ("lookup", scratch.lookup(a, "late").map(drop)),
@@ -219,12 +219,24 @@ mod tests {
                 ("attributes below", scratch.attributes(sub).map(drop)),
                 ("attributes of a file", scratch.attributes(file).map(drop)),
                 ("list", list(scratch, FileRef::unopened(sub)).map(drop)),
-                ("open", backend.open(&caller, file, OpenMode::READ).map(drop)),
-                ("open a directory", backend.open(&caller, sub, OpenMode::READ).map(drop)),
+                ("open", backend.open_files().open(&caller, file, OpenMode::READ).map(drop)),
+                (
+                    "open a directory",
+                    backend.open_files().open(&caller, sub, OpenMode::READ).map(drop),
+                ),
                 ("mode", set(file, &mode)),
                 ("mode of a directory", set(sub, &mode)),
                 ("times", set(a, &times)),
-                ("xattr", backend.set_xattr(&caller, sub, b"user.a", b"x", XattrMode::Any)),
+                (
+                    "xattr",
+                    backend.xattrs().unwrap().set_xattr(
+                        &caller,
+                        sub,
+                        b"user.a",
+                        b"x",
+                        XattrMode::Any,
+                    ),
+                ),
                 ("create", scratch.make_file(a, "new").map(drop)),
                 ("mkdir", scratch.make_directory(sub, "new").map(drop)),
                 ("unlink", scratch.unlink(sub, "late")),
@@ -235,9 +247,9 @@ mod tests {
                 ("link into it", link(sub)),
                 ("read", {
                     let mut text = [0; 8];
-                    backend.read(FileRef::unopened(file), 0, &mut text).map(drop)
+                    backend.data().read(FileRef::unopened(file), 0, &mut text).map(drop)
                 }),
-                ("lookup of one more", backend.lookup(&caller, a, late).map(drop)),
+                ("lookup of one more", backend.names().lookup(&caller, a, late).map(drop)),
             ]
         }
     }
@@ -249,7 +261,8 @@ mod tests {
     fn a_directory_that_was_moved_out_is_not_reached_by_descriptors_that_were_kept() {
         let moved = Moved::new();
         fs::write(moved.scratch.path("own"), b"").unwrap();
-        let open = |inode| moved.scratch.backend.open(&root_caller(), inode, OpenMode::READ);
+        let open =
+            |inode| moved.scratch.backend.open_files().open(&root_caller(), inode, OpenMode::READ);
         let (sub, file) = (open(moved.sub).unwrap(), open(moved.file).unwrap());
         moved.move_out();
         let before = snapshot(moved.outside.path());
@@ -264,9 +277,9 @@ mod tests {
         assert!(moved.scratch.counter("descriptors_outside") > 0);
         // As everywhere, who has a file open goes on reading it.
         let open = FileRef { inode: moved.file, file };
-        assert_eq!(moved.scratch.backend.read(open, 0, &mut [0; 8]).unwrap(), 5);
-        moved.scratch.backend.close(open);
-        moved.scratch.backend.close(FileRef { inode: moved.sub, file: sub });
+        assert_eq!(moved.scratch.backend.data().read(open, 0, &mut [0; 8]).unwrap(), 5);
+        moved.scratch.backend.open_files().close(open);
+        moved.scratch.backend.open_files().close(FileRef { inode: moved.sub, file: sub });
     }
 
     #[test]
@@ -308,7 +321,7 @@ mod tests {
     fn what_was_removed_inside_goes_on_for_who_has_it() {
         let moved = Moved::new();
         let (scratch, caller) = (&moved.scratch, root_caller());
-        let file = scratch.backend.open(&caller, moved.file, OpenMode::READ).unwrap();
+        let file = scratch.backend.open_files().open(&caller, moved.file, OpenMode::READ).unwrap();
         fs::remove_file(scratch.path("a/f")).unwrap();
         assert_eq!(scratch.attributes(moved.file).unwrap().links, 0);
         scratch.unlink(moved.sub, "g").unwrap();
@@ -316,7 +329,7 @@ mod tests {
         assert!(scratch.attributes(moved.sub).is_ok());
         moved.move_out_what_is_left();
         assert_eq!(scratch.attributes(moved.file).unwrap().size, 5, "nobody else can reach it");
-        scratch.backend.close(FileRef { inode: moved.file, file });
+        scratch.backend.open_files().close(FileRef { inode: moved.file, file });
     }
 
     impl Moved {

@@ -282,9 +282,9 @@ mod tests {
         loop {
             let mut taker = Taker::new(room, attributes);
             let directory = FileRef { inode: InodeId::ROOT, file };
-            scratch.backend.list(directory, from, &mut taker).unwrap();
+            scratch.backend.names().list(directory, from, &mut taker).unwrap();
             for entry in &taker.entries {
-                scratch.backend.forget(entry.inode, 1);
+                scratch.backend.inodes().forget(entry.inode, 1);
             }
             if taker.names.is_empty() {
                 return all;
@@ -305,7 +305,11 @@ mod tests {
     #[test]
     fn every_entry_is_listed_once_whatever_the_room() {
         let (scratch, names) = populated(1500);
-        let file = scratch.backend.open(&root_caller(), InodeId::ROOT, OpenMode::READ).unwrap();
+        let file = scratch
+            .backend
+            .open_files()
+            .open(&root_caller(), InodeId::ROOT, OpenMode::READ)
+            .unwrap();
         for (file, room, attributes) in [
             (file, 7, false),
             (file, 100, true),
@@ -323,13 +327,17 @@ mod tests {
     #[test]
     fn what_stays_is_listed_once_while_others_come_and_go() {
         let (scratch, names) = populated(1000);
-        let file = scratch.backend.open(&root_caller(), InodeId::ROOT, OpenMode::READ).unwrap();
+        let file = scratch
+            .backend
+            .open_files()
+            .open(&root_caller(), InodeId::ROOT, OpenMode::READ)
+            .unwrap();
         let directory = FileRef { inode: InodeId::ROOT, file };
         let mut seen = BTreeMap::new();
         let mut from = Cookie(0);
         for round in 0.. {
             let mut taker = Taker::new(64, round % 2 == 0);
-            scratch.backend.list(directory, from, &mut taker).unwrap();
+            scratch.backend.names().list(directory, from, &mut taker).unwrap();
             if taker.names.is_empty() {
                 break;
             }
@@ -349,14 +357,18 @@ mod tests {
     #[test]
     fn rewinding_shows_new_entries_and_an_old_cookie_still_leads_to_its_place() {
         let (scratch, _) = populated(300);
-        let file = scratch.backend.open(&root_caller(), InodeId::ROOT, OpenMode::READ).unwrap();
+        let file = scratch
+            .backend
+            .open_files()
+            .open(&root_caller(), InodeId::ROOT, OpenMode::READ)
+            .unwrap();
         let directory = FileRef { inode: InodeId::ROOT, file };
         let mut start = Taker::new(100, false);
-        scratch.backend.list(directory, Cookie(0), &mut start).unwrap();
+        scratch.backend.names().list(directory, Cookie(0), &mut start).unwrap();
         let mut first = Taker::new(1000, false);
-        scratch.backend.list(directory, start.last, &mut first).unwrap();
+        scratch.backend.names().list(directory, start.last, &mut first).unwrap();
         let mut second = Taker::new(1000, false);
-        scratch.backend.list(directory, start.last, &mut second).unwrap();
+        scratch.backend.names().list(directory, start.last, &mut second).unwrap();
         assert_eq!((first.names.len(), &first.names), (200, &second.names));
         fs::write(scratch.path("zz-new"), b"").unwrap();
         assert_eq!(list_all(&scratch, file, 50, false).len(), 301);
@@ -365,7 +377,11 @@ mod tests {
     #[test]
     fn two_listings_of_one_handle_do_not_disturb_each_other() {
         let (scratch, names) = populated(2000);
-        let file = scratch.backend.open(&root_caller(), InodeId::ROOT, OpenMode::READ).unwrap();
+        let file = scratch
+            .backend
+            .open_files()
+            .open(&root_caller(), InodeId::ROOT, OpenMode::READ)
+            .unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -383,12 +399,13 @@ mod tests {
         let folder = scratch.make_directory(InodeId::ROOT, "d").unwrap();
         let inode = scratch.make_file(InodeId::ROOT, "f").unwrap();
         let mut taker = Taker::new(10, false);
-        let refused = scratch.backend.list(FileRef::unopened(inode), Cookie(0), &mut taker);
+        let refused = scratch.backend.names().list(FileRef::unopened(inode), Cookie(0), &mut taker);
         assert!(matches!(refused, Err(Error::NotDirectory)));
-        let file = scratch.backend.open(&root_caller(), folder, OpenMode::READ).unwrap();
+        let file =
+            scratch.backend.open_files().open(&root_caller(), folder, OpenMode::READ).unwrap();
         scratch.remove_directory(InodeId::ROOT, "d").unwrap();
         let directory = FileRef { inode: folder, file };
-        scratch.backend.list(directory, Cookie(0), &mut taker).unwrap();
+        scratch.backend.names().list(directory, Cookie(0), &mut taker).unwrap();
         assert!(taker.names.is_empty());
     }
 }

@@ -65,15 +65,12 @@ pub use identity::ActAs;
 
 use convert::stat_of;
 use host::Host;
-use rustix::fs::AtFlags;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use uvfs_vfs::{
-    AllocateMode, Attributes, Backend, Caller, Capabilities, ChangeSink, Cookie, Entry, Error,
-    FileId, FileRef, InodeId, Listing, Name, NewNode, OpenMode, RenameMode, Result, SeekTarget,
-    SetAttributes, SyncMode, Tenant, Totals, XattrMode,
+    Backend, Capabilities, ChangeSink, Creation, Data, Entry, Error, Inodes, Names, OpenFiles,
+    Result, Tenant, Totals, Watch, Xattrs,
 };
 use watch::Watches;
 
@@ -129,176 +126,48 @@ impl Backend for DirectoryBackend {
         Ok(self.host.entry(&stat_of(&root)?, None).0)
     }
 
-    fn lookup(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
-        self.host.lookup(parent, name)
+    fn names(&self) -> &dyn Names {
+        &*self.host
     }
 
-    fn attributes(&self, file: FileRef) -> Result<Attributes> {
-        self.host.attributes(file)
+    fn creation(&self) -> Option<&dyn Creation> {
+        Some(&*self.host)
     }
 
-    fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
-        self.host.list(directory, from, listing)
+    fn inodes(&self) -> &dyn Inodes {
+        &*self.host
     }
 
-    fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
-        self.host.read(file, offset, into)
+    fn data(&self) -> &dyn Data {
+        &*self.host
     }
 
-    fn forget(&self, inode: InodeId, references: u64) {
-        self.host.forget(inode, references);
+    fn open_files(&self) -> &dyn OpenFiles {
+        &*self.host
     }
 
-    fn set_attributes(
-        &self,
-        caller: &Caller,
-        file: FileRef,
-        set: &SetAttributes,
-    ) -> Result<Attributes> {
-        self.host.set_attributes(caller, file, set)
+    fn xattrs(&self) -> Option<&dyn Xattrs> {
+        self.host.xattrs.then_some(&*self.host)
     }
 
-    fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
-        self.host.read_link(inode)
-    }
-
-    fn create(
-        &self,
-        caller: &Caller,
-        parent: InodeId,
-        name: Name<'_>,
-        new: &NewNode<'_>,
-    ) -> Result<Entry> {
-        self.host.create(caller, parent, name, new)
-    }
-
-    fn create_and_open(
-        &self,
-        caller: &Caller,
-        parent: InodeId,
-        name: Name<'_>,
-        new: &NewNode<'_>,
-        mode: OpenMode,
-    ) -> Result<(Entry, FileId)> {
-        self.host.create_and_open(caller, parent, name, new, mode)
-    }
-
-    fn create_unnamed(
-        &self,
-        caller: &Caller,
-        parent: InodeId,
-        new: &NewNode<'_>,
-        mode: OpenMode,
-    ) -> Result<(Entry, FileId)> {
-        self.host.create_unnamed(caller, parent, new, mode)
-    }
-
-    fn link(
-        &self,
-        caller: &Caller,
-        inode: InodeId,
-        parent: InodeId,
-        name: Name<'_>,
-    ) -> Result<Entry> {
-        self.host.link(caller, inode, parent, name)
-    }
-
-    fn unlink(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
-        self.host.remove(caller, parent, name, AtFlags::empty())
-    }
-
-    fn remove_directory(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
-        self.host.remove(caller, parent, name, AtFlags::REMOVEDIR)
-    }
-
-    fn rename(
-        &self,
-        caller: &Caller,
-        from: (InodeId, Name<'_>),
-        to: (InodeId, Name<'_>),
-        mode: RenameMode,
-    ) -> Result<()> {
-        self.host.rename(caller, from, to, mode)
-    }
-
-    fn open(&self, caller: &Caller, inode: InodeId, mode: OpenMode) -> Result<FileId> {
-        self.host.open_file(caller, inode, mode)
-    }
-
-    fn close(&self, file: FileRef) {
-        self.host.close_file(file);
-    }
-
-    fn write(&self, caller: &Caller, file: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
-        self.host.write(caller, file, offset, data)
-    }
-
-    fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
-        self.host.append(caller, file, data)
-    }
-
-    fn allocate(&self, file: FileRef, mode: AllocateMode, offset: u64, length: u64) -> Result<()> {
-        self.host.allocate(file, mode, offset, length)
-    }
-
-    fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {
-        self.host.seek(file, offset, target)
-    }
-
-    fn copy_range(
-        &self,
-        from: FileRef,
-        from_offset: u64,
-        to: FileRef,
-        to_offset: u64,
-        length: u64,
-    ) -> Result<u64> {
-        self.host.copy_range(from, from_offset, to, to_offset, length)
-    }
-
-    fn sync(&self, file: FileRef, mode: SyncMode) -> Result<()> {
-        self.host.sync(file, mode)
-    }
-
-    fn flush(&self, file: FileRef) -> Result<()> {
-        self.host.flush(file)
-    }
-
-    fn get_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
-        self.host.get_xattr(caller, inode, name)
-    }
-
-    fn set_xattr(
-        &self,
-        caller: &Caller,
-        inode: InodeId,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        self.host.set_xattr(caller, inode, name, value, mode)
-    }
-
-    fn list_xattrs(&self, caller: &Caller, inode: InodeId) -> Result<Vec<Vec<u8>>> {
-        self.host.list_xattrs(caller, inode)
-    }
-
-    fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
-        self.host.possible_xattrs(inode)
-    }
-
-    fn remove_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<()> {
-        self.host.remove_xattr(caller, inode, name)
+    fn watching(&self) -> Option<&dyn Watch> {
+        Some(self)
     }
 
     fn totals(&self) -> Result<Totals> {
         self.host.totals()
     }
 
-    fn os_file(&self, file: FileRef) -> Option<Arc<OwnedFd>> {
-        self.host.host_file(file)
+    fn tenant(&self) -> Option<Arc<dyn Tenant>> {
+        Some(self.host.clone())
     }
 
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.host.counter_values()
+    }
+}
+
+impl Watch for DirectoryBackend {
     fn watch(&self, changes: Arc<dyn ChangeSink>) -> Result<()> {
         let watches = Watches::new(changes)?;
         // A second listener would have to share what the first was told.
@@ -314,14 +183,6 @@ impl Backend for DirectoryBackend {
         let _ = self.watcher.set(thread);
         Ok(())
     }
-
-    fn tenant(&self) -> Option<Arc<dyn Tenant>> {
-        Some(self.host.clone())
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.host.counter_values()
-    }
 }
 
 #[cfg(test)]
@@ -333,7 +194,9 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::time::{Duration, Instant};
-    use uvfs_vfs::{FileKind, NewKind};
+    use uvfs_vfs::{
+        FileKind, FileRef, InodeId, Name, NewKind, OpenMode, RenameMode, SetAttributes, XattrMode,
+    };
 
     /// One round of a client that does everything it can below `d`, under names of its own, and checks
     /// what it reads. What fails does so because of the race. Returns how many steps succeeded.
@@ -342,7 +205,7 @@ mod tests {
             ["new", "newer", "folder", "pipe", "hard"].map(|name| format!("{name}-{client}"));
         let folder = scratch.lookup(InodeId::ROOT, "d")?;
         // Every reference is given back: what is removed while referenced holds a descriptor.
-        let forget = |inode| scratch.backend.forget(inode, 1);
+        let forget = |inode| scratch.backend.inodes().forget(inode, 1);
         let mut steps = vec![
             scratch.make_file(folder, &new).map(forget).is_ok(),
             scratch.make_directory(folder, &folder_name).map(forget).is_ok(),
@@ -357,17 +220,23 @@ mod tests {
             let set = SetAttributes { mode: Some(0o700), size: Some(6), ..Default::default() };
             let name = Name::new(hard.as_bytes())?;
             let (backend, caller) = (&scratch.backend, root_caller());
-            steps.push(backend.set_attributes(&caller, unopened, &set).is_ok());
-            steps.push(backend.set_xattr(&caller, secret, b"user.x", b"x", XattrMode::Any).is_ok());
-            let linked = backend.link(&caller, secret, folder, name);
+            steps.push(backend.inodes().set_attributes(&caller, unopened, &set).is_ok());
+            steps.push(
+                backend
+                    .xattrs()
+                    .unwrap()
+                    .set_xattr(&caller, secret, b"user.x", b"x", XattrMode::Any)
+                    .is_ok(),
+            );
+            let linked = backend.creation().unwrap().link(&caller, secret, folder, name);
             steps.push(linked.map(|entry| forget(entry.inode)).is_ok());
-            if let Ok(file) = backend.open(&caller, secret, OpenMode::READ_WRITE) {
+            if let Ok(file) = backend.open_files().open(&caller, secret, OpenMode::READ_WRITE) {
                 let open = FileRef { inode: secret, file };
                 let mut text = [0; 64];
-                let count = backend.read(open, 0, &mut text)?;
+                let count = backend.data().read(open, 0, &mut text)?;
                 assert_eq!(&text[..count], b"inside", "nothing outside is ever read");
-                steps.push(backend.write(&caller, open, 0, b"inside").is_ok());
-                backend.close(open);
+                steps.push(backend.data().write(&caller, open, 0, b"inside").is_ok());
+                backend.open_files().close(open);
             }
             forget(secret);
         }
@@ -452,7 +321,7 @@ mod tests {
             assert_eq!(scratch.attributes(link).unwrap().kind, FileKind::Symlink);
             assert!(matches!(scratch.lookup(link, "etc"), Err(Error::NotDirectory)));
             assert!(matches!(scratch.make_file(link, "x"), Err(Error::NotDirectory)));
-            assert_eq!(scratch.backend.read_link(link).unwrap(), text.as_bytes());
+            assert_eq!(scratch.backend.inodes().read_link(link).unwrap(), text.as_bytes());
         }
         assert!(matches!(Name::new(b".."), Err(Error::Invalid(_))));
     }
@@ -478,11 +347,11 @@ mod tests {
         fs::rename(&before, &after).unwrap();
         fs::write(after.join("f"), b"x").unwrap();
         let name = Name::new(b"f").unwrap();
-        let entry = backend.lookup(&root_caller(), InodeId::ROOT, name).unwrap();
+        let entry = backend.names().lookup(&root_caller(), InodeId::ROOT, name).unwrap();
         assert_eq!(entry.attributes.size, 1);
         fs::remove_dir_all(&after).unwrap();
         assert!(matches!(
-            backend.lookup(&root_caller(), InodeId::ROOT, name),
+            backend.names().lookup(&root_caller(), InodeId::ROOT, name),
             Err(Error::NotFound)
         ));
         assert!(backend.root().is_ok());

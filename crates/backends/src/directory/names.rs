@@ -21,7 +21,9 @@ use super::node::{HostNode, KnownName};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, RenameFlags};
 use std::sync::Arc;
-use uvfs_vfs::{Caller, Entry, FileKind, InodeId, Name, RenameMode, Result};
+use uvfs_vfs::{
+    Caller, Cookie, Entry, FileKind, FileRef, InodeId, Listing, Name, RenameMode, Result,
+};
 
 /// A known object that is about to lose a name.
 struct Victim {
@@ -43,42 +45,14 @@ impl Side<'_> {
     }
 }
 
-impl Host {
-    pub(super) fn lookup(&self, parent: InodeId, name: Name<'_>) -> Result<Entry> {
+impl uvfs_vfs::Names for Host {
+    fn lookup(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
         let (parent, directory) = self.directory(parent)?;
         let stat = stat_at(directory.as_fd(), name.as_bytes())?;
         Ok(self.entry(&stat, Some((&parent, name.as_bytes()))).0)
     }
 
-    /// Removes a name; `flags` says whether it must be a directory's.
-    pub(super) fn remove(
-        &self,
-        caller: &Caller,
-        parent: InodeId,
-        name: Name<'_>,
-        flags: AtFlags,
-    ) -> Result<()> {
-        let side = self.side((parent, name))?;
-        let victim = match side.stat() {
-            Some(stat) => self.victim(&side, &stat)?,
-            None => None,
-        };
-        let node = victim.as_ref().map(|victim| &*victim.node);
-        let _own = self.own_change([Some(&side.parent), node, None, None]);
-        let removed = {
-            let _as_caller = self.identity.enter(caller, None)?;
-            rustix::fs::unlinkat(&side.directory, side.name, flags)
-        };
-        if let Some(victim) = &victim {
-            self.settle_victim(&side, victim, removed.is_ok());
-        }
-        if removed.is_ok() {
-            side.parent.forget_child(side.name);
-        }
-        removed.map_err(host_error)
-    }
-
-    pub(super) fn rename(
+    fn rename(
         &self,
         caller: &Caller,
         from: (InodeId, Name<'_>),
@@ -106,6 +80,48 @@ impl Host {
                 self.replace(caller, (&from, moved), (&to, victim), mode)
             }
         }
+    }
+
+    fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
+        Host::list(self, directory, from, listing)
+    }
+
+    fn unlink(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
+        self.remove(caller, parent, name, AtFlags::empty())
+    }
+
+    fn remove_directory(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
+        self.remove(caller, parent, name, AtFlags::REMOVEDIR)
+    }
+}
+
+impl Host {
+    /// Removes a name; `flags` says whether it must be a directory's.
+    pub(super) fn remove(
+        &self,
+        caller: &Caller,
+        parent: InodeId,
+        name: Name<'_>,
+        flags: AtFlags,
+    ) -> Result<()> {
+        let side = self.side((parent, name))?;
+        let victim = match side.stat() {
+            Some(stat) => self.victim(&side, &stat)?,
+            None => None,
+        };
+        let node = victim.as_ref().map(|victim| &*victim.node);
+        let _own = self.own_change([Some(&side.parent), node, None, None]);
+        let removed = {
+            let _as_caller = self.identity.enter(caller, None)?;
+            rustix::fs::unlinkat(&side.directory, side.name, flags)
+        };
+        if let Some(victim) = &victim {
+            self.settle_victim(&side, victim, removed.is_ok());
+        }
+        if removed.is_ok() {
+            side.parent.forget_child(side.name);
+        }
+        removed.map_err(host_error)
     }
 
     fn side<'a>(&self, (parent, name): (InodeId, Name<'a>)) -> Result<Side<'a>> {

@@ -129,28 +129,38 @@ impl OpenFiles {
     }
 }
 
-impl Host {
-    pub(super) fn open_file(
-        &self,
-        caller: &Caller,
-        inode: InodeId,
-        mode: OpenMode,
-    ) -> Result<FileId> {
+impl uvfs_vfs::OpenFiles for Host {
+    fn open(&self, caller: &Caller, inode: InodeId, mode: OpenMode) -> Result<FileId> {
         let node = self.node(inode)?;
         let share = self.share(caller.uid)?;
         let descriptor = self.open_node_as(caller, &node, mode)?;
         Ok(self.keep_open(OpenHostFile::new(node, descriptor, mode), share))
     }
 
+    fn close(&self, file: FileRef) {
+        // Dropped here, with no lock held: it may be the end of a deleted file.
+        drop(self.files.remove(file.file));
+    }
+
+    /// The host file behind an open regular file.
+    fn os_file(&self, file: FileRef) -> Option<Arc<OwnedFd>> {
+        let open = self.files.get(file.file)?;
+        match open.node.kind {
+            FileKind::Regular => self.descriptor_of(&open).ok(),
+            _ => None,
+        }
+    }
+
+    fn flush(&self, file: FileRef) -> Result<()> {
+        Host::flush(self, file)
+    }
+}
+
+impl Host {
     /// Adds `file` to those that are open, which counts as `share`.
     pub(super) fn keep_open(&self, file: OpenHostFile, share: Share) -> FileId {
         file.descriptor.kept(share, self.may_give_up(&file.node));
         self.files.add(file)
-    }
-
-    pub(super) fn close_file(&self, file: FileRef) {
-        // Dropped here, with no lock held: it may be the end of a deleted file.
-        drop(self.files.remove(file.file));
     }
 
     /// The open file that `file` names.
@@ -211,15 +221,6 @@ impl Host {
     ) -> Result<OwnedFd> {
         let denoting = self.open_denoting(node, mode)?;
         self.reopen(&denoting, flags_for(node, mode))
-    }
-
-    /// The host file behind an open regular file.
-    pub(super) fn host_file(&self, file: FileRef) -> Option<Arc<OwnedFd>> {
-        let open = self.files.get(file.file)?;
-        match open.node.kind {
-            FileKind::Regular => self.descriptor_of(&open).ok(),
-            _ => None,
-        }
     }
 
     /// A descriptor that denotes `node`, once it is clear that the node may be opened.

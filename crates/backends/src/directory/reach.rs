@@ -274,11 +274,15 @@ mod tests {
             }
         }
         for &file in &files {
-            assert_eq!(scratch.backend.attributes(FileRef::unopened(file)).unwrap().size, 1);
-            let open = scratch.backend.open(&root_caller(), file, OpenMode::READ).unwrap();
+            assert_eq!(
+                scratch.backend.inodes().attributes(FileRef::unopened(file)).unwrap().size,
+                1
+            );
+            let open =
+                scratch.backend.open_files().open(&root_caller(), file, OpenMode::READ).unwrap();
             let file = FileRef { inode: file, file: open };
-            assert_eq!(scratch.backend.read(file, 0, &mut [0; 8]).unwrap(), 1);
-            scratch.backend.close(file);
+            assert_eq!(scratch.backend.data().read(file, 0, &mut [0; 8]).unwrap(), 1);
+            scratch.backend.open_files().close(file);
         }
         assert!(scratch.counter("descriptors_cached") <= 33);
         assert!(scratch.counter("nodes") >= 5_000);
@@ -293,8 +297,8 @@ mod tests {
         }
         let file = scratch.make_file(folder, "f").unwrap();
         assert_eq!(scratch.attributes(file).unwrap().links, 1);
-        let open = scratch.backend.open(&root_caller(), file, OpenMode::READ).unwrap();
-        scratch.backend.close(FileRef { inode: file, file: open });
+        let open = scratch.backend.open_files().open(&root_caller(), file, OpenMode::READ).unwrap();
+        scratch.backend.open_files().close(FileRef { inode: file, file: open });
         // The standard library removes by descriptor too, but recursively; spare it the depth.
         scratch.unlink(folder, "f").unwrap();
     }
@@ -342,14 +346,15 @@ mod tests {
         let scratch = Scratch::new();
         fs::write(scratch.path("f"), b"still here").unwrap();
         let inode = scratch.lookup(InodeId::ROOT, "f").unwrap();
-        let file = scratch.backend.open(&root_caller(), inode, OpenMode::READ).unwrap();
+        let file =
+            scratch.backend.open_files().open(&root_caller(), inode, OpenMode::READ).unwrap();
         fs::remove_file(scratch.path("f")).unwrap();
         scratch.close_descriptors();
         let open = FileRef { inode, file };
-        assert_eq!(scratch.backend.attributes(open).unwrap().links, 0);
+        assert_eq!(scratch.backend.inodes().attributes(open).unwrap().links, 0);
         assert_eq!(scratch.attributes(inode).unwrap().size, 10, "through no handle, too");
-        assert_eq!(scratch.backend.read(open, 0, &mut [0; 64]).unwrap(), 10);
-        scratch.backend.close(open);
+        assert_eq!(scratch.backend.data().read(open, 0, &mut [0; 64]).unwrap(), 10);
+        scratch.backend.open_files().close(open);
     }
 
     #[test]
@@ -383,8 +388,9 @@ mod tests {
         for round in 0..500 {
             let folder = scratch.make_directory(InodeId::ROOT, &format!("d{round}")).unwrap();
             let file = scratch.make_file(folder, "f").unwrap();
-            let open = scratch.backend.open(&root_caller(), file, OpenMode::READ).unwrap();
-            scratch.backend.close(FileRef { inode: file, file: open });
+            let open =
+                scratch.backend.open_files().open(&root_caller(), file, OpenMode::READ).unwrap();
+            scratch.backend.open_files().close(FileRef { inode: file, file: open });
         }
         assert!(scratch.counter("descriptor_shortages") > 0);
         println!("shortages were met");

@@ -33,12 +33,13 @@ impl Scratch {
     }
 
     pub(super) fn lookup(&self, parent: InodeId, name: &str) -> Result<InodeId> {
-        let entry = self.backend.lookup(&root_caller(), parent, Name::new(name.as_bytes())?)?;
+        let entry =
+            self.backend.names().lookup(&root_caller(), parent, Name::new(name.as_bytes())?)?;
         Ok(entry.inode)
     }
 
     pub(super) fn attributes(&self, inode: InodeId) -> Result<Attributes> {
-        self.backend.attributes(FileRef::unopened(inode))
+        self.backend.inodes().attributes(FileRef::unopened(inode))
     }
 
     pub(super) fn make(&self, parent: InodeId, name: &str, kind: NewKind<'_>) -> Result<InodeId> {
@@ -54,7 +55,12 @@ impl Scratch {
         mode: u32,
     ) -> Result<InodeId> {
         let new = NewNode { kind, mode, umask: 0 };
-        Ok(self.backend.create(caller, parent, Name::new(name.as_bytes())?, &new)?.inode)
+        Ok(self
+            .backend
+            .creation()
+            .unwrap()
+            .create(caller, parent, Name::new(name.as_bytes())?, &new)?
+            .inode)
     }
 
     pub(super) fn make_file(&self, parent: InodeId, name: &str) -> Result<InodeId> {
@@ -66,11 +72,11 @@ impl Scratch {
     }
 
     pub(super) fn unlink(&self, parent: InodeId, name: &str) -> Result<()> {
-        self.backend.unlink(&root_caller(), parent, Name::new(name.as_bytes())?)
+        self.backend.names().unlink(&root_caller(), parent, Name::new(name.as_bytes())?)
     }
 
     pub(super) fn remove_directory(&self, parent: InodeId, name: &str) -> Result<()> {
-        self.backend.remove_directory(&root_caller(), parent, Name::new(name.as_bytes())?)
+        self.backend.names().remove_directory(&root_caller(), parent, Name::new(name.as_bytes())?)
     }
 
     pub(super) fn rename(
@@ -82,7 +88,7 @@ impl Scratch {
         mode: RenameMode,
     ) -> Result<()> {
         let (name, new) = (Name::new(name.as_bytes())?, Name::new(new.as_bytes())?);
-        self.backend.rename(&root_caller(), (parent, name), (to, new), mode)
+        self.backend.names().rename(&root_caller(), (parent, name), (to, new), mode)
     }
 
     pub(super) fn counter(&self, name: &str) -> u64 {

@@ -348,7 +348,7 @@ mod tests {
     impl Recorder {
         fn on(scratch: &Scratch) -> Arc<Self> {
             let recorder = Arc::new(Self(Mutex::new(&TEST, Vec::new())));
-            scratch.backend.watch(recorder.clone()).unwrap();
+            scratch.backend.watching().unwrap().watch(recorder.clone()).unwrap();
             recorder
         }
 
@@ -428,16 +428,22 @@ mod tests {
             let (f, g) = (format!("f{round}"), format!("g{round}"));
             let inode = scratch.make_file(folder, &f).unwrap();
             let truncate = OpenMode { truncate: true, ..OpenMode::READ_WRITE };
-            let file = backend.open(&caller, inode, truncate).unwrap();
+            let file = backend.open_files().open(&caller, inode, truncate).unwrap();
             let open = FileRef { inode, file };
-            backend.write(&caller, open, 0, b"data").unwrap();
+            backend.data().write(&caller, open, 0, b"data").unwrap();
             let set = SetAttributes { mode: Some(0o600), size: Some(2), ..Default::default() };
-            backend.set_attributes(&caller, open, &set).unwrap();
-            let _ = backend.set_xattr(&caller, inode, b"user.a", b"x", XattrMode::Any);
-            backend.close(open);
+            backend.inodes().set_attributes(&caller, open, &set).unwrap();
+            let _ = backend.xattrs().unwrap().set_xattr(
+                &caller,
+                inode,
+                b"user.a",
+                b"x",
+                XattrMode::Any,
+            );
+            backend.open_files().close(open);
             scratch.rename(folder, &f, InodeId::ROOT, &g, RenameMode::Replace).unwrap();
             let name = Name::new(b"hard").unwrap();
-            backend.link(&caller, inode, folder, name).unwrap();
+            backend.creation().unwrap().link(&caller, inode, folder, name).unwrap();
             scratch.rename(folder, "hard", InodeId::ROOT, &g, RenameMode::Replace).unwrap();
             scratch.unlink(folder, "hard").unwrap();
             scratch.make(folder, "l", NewKind::Symlink(b"x")).unwrap();
@@ -456,10 +462,10 @@ mod tests {
         let folder = scratch.lookup(InodeId::ROOT, "d").unwrap();
         assert!(scratch.lookup(folder, "x").is_err());
         assert_eq!(scratch.counter("watches"), 2);
-        scratch.backend.forget(folder, 1);
+        scratch.backend.inodes().forget(folder, 1);
         assert_eq!(scratch.counter("watches"), 1);
         fs::write(scratch.path("d/x"), b"").unwrap();
         recorder.hears_nothing();
-        assert!(matches!(scratch.backend.watch(recorder), Err(Error::Busy)));
+        assert!(matches!(scratch.backend.watching().unwrap().watch(recorder), Err(Error::Busy)));
     }
 }

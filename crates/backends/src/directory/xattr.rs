@@ -17,7 +17,7 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::io::Write;
-use uvfs_vfs::{Caller, Checks, Error, InodeId, Result, XattrMode};
+use uvfs_vfs::{Caller, Checks, Error, InodeId, Result, XattrMode, Xattrs};
 
 /// The largest value the host's interface allows.
 const VALUE_MAX: usize = 64 << 10;
@@ -28,13 +28,8 @@ const LIST_ALL: [u64; 7] =
 /// Enough for most values at the first try.
 const FIRST_TRY: usize = 512;
 
-impl Host {
-    pub(super) fn get_xattr(
-        &self,
-        caller: &Caller,
-        inode: InodeId,
-        name: &[u8],
-    ) -> Result<Vec<u8>> {
+impl Xattrs for Host {
+    fn get_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
         check_name(name)?;
         let object = self.descriptor(&self.node(inode)?)?;
         let path = ProcPath::of(&object);
@@ -42,7 +37,7 @@ impl Host {
         read_growing(|value| rustix::fs::getxattr(path.bytes(), name, spare_capacity(value)))
     }
 
-    pub(super) fn set_xattr(
+    fn set_xattr(
         &self,
         caller: &Caller,
         inode: InodeId,
@@ -68,7 +63,7 @@ impl Host {
         Ok(())
     }
 
-    pub(super) fn list_xattrs(&self, caller: &Caller, inode: InodeId) -> Result<Vec<Vec<u8>>> {
+    fn list_xattrs(&self, caller: &Caller, inode: InodeId) -> Result<Vec<Vec<u8>>> {
         let object = self.descriptor(&self.node(inode)?)?;
         let path = ProcPath::of(&object);
         let names = {
@@ -79,7 +74,7 @@ impl Host {
         Ok(names.map(<[u8]>::to_vec).collect())
     }
 
-    pub(super) fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
+    fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
         // A file system mounted inside the source may be of a kind that does not list all.
         if !self.listing.complete || self.node(inode)?.key.device != self.root_device {
             return Ok(None);
@@ -89,7 +84,7 @@ impl Host {
         Ok(Some(names))
     }
 
-    pub(super) fn remove_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<()> {
+    fn remove_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<()> {
         check_name(name)?;
         let node = self.node(inode)?;
         let object = self.descriptor(&node)?;
@@ -105,7 +100,9 @@ impl Host {
         self.note_own_change(&node);
         Ok(())
     }
+}
 
+impl Host {
     /// Whether the host has extended attributes, and access control lists, at the root.
     pub(super) fn probe_xattrs(&self) -> Result<(bool, bool)> {
         let root = self.descriptor(&self.root)?;
@@ -209,23 +206,34 @@ mod tests {
         let (backend, caller) = (&scratch.backend, root_caller());
         let inode = scratch.make_file(InodeId::ROOT, "f").unwrap();
         let large = vec![b'x'; 2000];
-        if let Err(error) = backend.set_xattr(&caller, inode, b"user.a", &large, XattrMode::Any) {
+        if let Err(error) =
+            backend.xattrs().unwrap().set_xattr(&caller, inode, b"user.a", &large, XattrMode::Any)
+        {
             println!("skipped: the host has no user attributes here ({error})");
             return;
         }
-        let again = backend.set_xattr(&caller, inode, b"user.a", b"", XattrMode::Create);
+        let again =
+            backend.xattrs().unwrap().set_xattr(&caller, inode, b"user.a", b"", XattrMode::Create);
         assert!(matches!(again, Err(Error::Exists)));
-        let missing = backend.set_xattr(&caller, inode, b"user.b", b"", XattrMode::Replace);
+        let missing =
+            backend.xattrs().unwrap().set_xattr(&caller, inode, b"user.b", b"", XattrMode::Replace);
         assert!(matches!(missing, Err(Error::NoAttribute)));
-        backend.set_xattr(&caller, inode, b"user.empty", b"", XattrMode::Create).unwrap();
-        assert_eq!(backend.get_xattr(&caller, inode, b"user.a").unwrap(), large);
-        assert_eq!(backend.get_xattr(&caller, inode, b"user.empty").unwrap(), b"");
-        let mut names = backend.list_xattrs(&caller, inode).unwrap();
+        backend
+            .xattrs()
+            .unwrap()
+            .set_xattr(&caller, inode, b"user.empty", b"", XattrMode::Create)
+            .unwrap();
+        assert_eq!(backend.xattrs().unwrap().get_xattr(&caller, inode, b"user.a").unwrap(), large);
+        assert_eq!(
+            backend.xattrs().unwrap().get_xattr(&caller, inode, b"user.empty").unwrap(),
+            b""
+        );
+        let mut names = backend.xattrs().unwrap().list_xattrs(&caller, inode).unwrap();
         names.retain(|name| name.starts_with(b"user."));
         names.sort();
         assert_eq!(names, [b"user.a".to_vec(), b"user.empty".to_vec()]);
-        backend.remove_xattr(&caller, inode, b"user.a").unwrap();
-        let gone = backend.get_xattr(&caller, inode, b"user.a");
+        backend.xattrs().unwrap().remove_xattr(&caller, inode, b"user.a").unwrap();
+        let gone = backend.xattrs().unwrap().get_xattr(&caller, inode, b"user.a");
         assert!(matches!(gone, Err(Error::NoAttribute)));
     }
 
@@ -234,20 +242,22 @@ mod tests {
         let scratch = Scratch::new();
         let (backend, caller) = (&scratch.backend, root_caller());
         let inode = scratch.make_file(InodeId::ROOT, "f").unwrap();
-        let Some(before) = backend.possible_xattrs(inode).unwrap() else {
+        let Some(before) = backend.xattrs().unwrap().possible_xattrs(inode).unwrap() else {
             println!("skipped: the host's file system need not list all attributes");
             return;
         };
-        if let Err(error) = backend.set_xattr(&caller, inode, b"user.a", b"1", XattrMode::Any) {
+        if let Err(error) =
+            backend.xattrs().unwrap().set_xattr(&caller, inode, b"user.a", b"1", XattrMode::Any)
+        {
             println!("skipped: the host has no user attributes here ({error})");
             return;
         }
-        let names = backend.possible_xattrs(inode).unwrap().unwrap();
+        let names = backend.xattrs().unwrap().possible_xattrs(inode).unwrap().unwrap();
         assert_eq!(names.len(), before.len() + 1);
         // Whatever can be got is listed, or may be there for all that the list tells.
         for name in ["security.selinux", "security.capability", "system.posix_acl_access"] {
             let listed = names.iter().any(|listed| listed == name.as_bytes());
-            let got = backend.get_xattr(&caller, inode, name.as_bytes());
+            let got = backend.xattrs().unwrap().get_xattr(&caller, inode, name.as_bytes());
             assert!(listed || got.is_err(), "{name}");
         }
     }
@@ -269,11 +279,20 @@ mod tests {
         scratch.make_file(InodeId::ROOT, "f").unwrap();
         let link = scratch.make(InodeId::ROOT, "l", NewKind::Symlink(b"f")).unwrap();
         // The host allows no user attributes on links: had it been followed, this would succeed.
-        assert!(backend.set_xattr(&caller, link, b"user.a", b"x", XattrMode::Any).is_err());
+        assert!(
+            backend
+                .xattrs()
+                .unwrap()
+                .set_xattr(&caller, link, b"user.a", b"x", XattrMode::Any)
+                .is_err()
+        );
         for bad in [&b""[..], &[b'x'; 256]] {
-            assert!(matches!(backend.get_xattr(&caller, link, bad), Err(Error::Range)));
+            assert!(matches!(
+                backend.xattrs().unwrap().get_xattr(&caller, link, bad),
+                Err(Error::Range)
+            ));
         }
-        assert!(backend.get_xattr(&caller, link, b"user.\0").is_err());
-        assert!(backend.get_xattr(&caller, link, b"nonsense").is_err());
+        assert!(backend.xattrs().unwrap().get_xattr(&caller, link, b"user.\0").is_err());
+        assert!(backend.xattrs().unwrap().get_xattr(&caller, link, b"nonsense").is_err());
     }
 }

@@ -4,10 +4,24 @@ use super::{Call, Fault, HostileBackend, Moment};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use uvfs_vfs::{
-    AllocateMode, Attributes, Backend, Caller, Capabilities, ChangeSink, Cookie, Entry, Error,
-    FileId, FileKind, FileRef, InodeId, Listing, Name, NewNode, OpenMode, RenameMode, Result,
-    SeekTarget, SetAttributes, SyncMode, Totals, XattrMode,
+    AllocateMode, Attributes, Backend, Caller, Capabilities, ChangeSink, Cookie, Creation, Data,
+    Entry, Error, Export, FileId, FileKind, FileRef, InodeId, Inodes, Listing, Name, Names,
+    NewNode, OpenFiles, OpenMode, RenameMode, Result, SeekTarget, SetAttributes, SyncMode, Totals,
+    Watch, XattrMode, Xattrs,
 };
+
+/// The families that a store may lack.
+fn creation_of(store: &impl Backend) -> Result<&dyn Creation> {
+    store.creation().ok_or(Error::Unsupported("creating"))
+}
+
+fn xattrs_of(store: &impl Backend) -> Result<&dyn Xattrs> {
+    store.xattrs().ok_or(Error::Unsupported("extended attributes"))
+}
+
+fn export_of(store: &impl Backend) -> Result<&dyn Export> {
+    store.export().ok_or(Error::Unsupported("finding an object by its number"))
+}
 
 /// The faults of one call.
 struct Faults(Vec<Fault>);
@@ -53,7 +67,7 @@ struct Unclaimed<'a, B: Backend> {
 
 impl<B: Backend> Drop for Unclaimed<'_, B> {
     fn drop(&mut self) {
-        self.backend.forget(self.inode, 1);
+        self.backend.inodes().forget(self.inode, 1);
     }
 }
 
@@ -65,7 +79,7 @@ struct Closing<'a, B: Backend> {
 
 impl<B: Backend> Drop for Closing<'_, B> {
     fn drop(&mut self) {
-        self.backend.close(self.file);
+        self.backend.open_files().close(self.file);
     }
 }
 
@@ -166,6 +180,52 @@ impl<B: Backend> Backend for HostileBackend<B> {
         self.entry(Call::Root, InodeId::ROOT, None, |inner| inner.root(), |entry| *entry)
     }
 
+    fn totals(&self) -> Result<Totals> {
+        self.plain(Call::Totals, InodeId::ROOT, None, |inner, _| inner.totals())
+    }
+
+    fn tenant(&self) -> Option<std::sync::Arc<dyn uvfs_vfs::Tenant>> {
+        self.inner.tenant()
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.inner.counters()
+    }
+
+    fn names(&self) -> &dyn Names {
+        self
+    }
+
+    fn creation(&self) -> Option<&dyn Creation> {
+        self.inner.creation().map(|_| self as &dyn Creation)
+    }
+
+    fn inodes(&self) -> &dyn Inodes {
+        self
+    }
+
+    fn data(&self) -> &dyn Data {
+        self
+    }
+
+    fn open_files(&self) -> &dyn OpenFiles {
+        self
+    }
+
+    fn xattrs(&self) -> Option<&dyn Xattrs> {
+        self.inner.xattrs().map(|_| self as &dyn Xattrs)
+    }
+
+    fn export(&self) -> Option<&dyn Export> {
+        self.inner.export().map(|_| self as &dyn Export)
+    }
+
+    fn watching(&self) -> Option<&dyn Watch> {
+        Some(self)
+    }
+}
+
+impl<B: Backend> Names for HostileBackend<B> {
     fn lookup(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
         let faults = Faults(self.note(Call::Lookup, parent, Some(name)));
         faults.suffer(Moment::Before)?;
@@ -175,7 +235,7 @@ impl<B: Backend> Backend for HostileBackend<B> {
             faults.suffer(Moment::After)?;
             return old;
         }
-        let answer = self.inner.lookup(caller, parent, name);
+        let answer = self.inner.names().lookup(caller, parent, name);
         self.remember_lookup(parent, name, &answer);
         let unclaimed = answer
             .as_ref()
@@ -191,106 +251,21 @@ impl<B: Backend> Backend for HostileBackend<B> {
         answer
     }
 
-    fn attributes(&self, file: FileRef) -> Result<Attributes> {
-        let found = self.plain(Call::Attributes, file.inode, None, |inner, faults| {
-            let old = self.state.lock().attributes.get(&file.inode).copied();
-            match old.filter(|_| faults.stale()) {
-                Some(old) => Ok(old),
-                None => inner.attributes(file),
-            }
-        })?;
-        self.state.lock().attributes.insert(file.inode, found);
-        Ok(found)
-    }
-
     fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
         self.plain(Call::List, directory.inode, None, |inner, _| {
-            inner.list(directory, from, &mut Counted { backend: self, listing })
+            inner.names().list(directory, from, &mut Counted { backend: self, listing })
         })
-    }
-
-    fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
-        self.plain(Call::Read, file.inode, None, |inner, faults| {
-            let length = into.len();
-            let count = inner.read(file, offset, &mut into[..faults.shortened(length)])?;
-            Ok(if faults.overlong() { length } else { count })
-        })
-    }
-
-    fn forget(&self, inode: InodeId, references: u64) {
-        let real = self.state.lock().references.take_back(inode, references);
-        if real > 0 {
-            self.inner.forget(inode, real);
-        }
-    }
-
-    fn set_attributes(
-        &self,
-        caller: &Caller,
-        file: FileRef,
-        set: &SetAttributes,
-    ) -> Result<Attributes> {
-        self.plain(Call::SetAttributes, file.inode, None, |inner, _| {
-            inner.set_attributes(caller, file, set)
-        })
-    }
-
-    fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
-        self.plain(Call::ReadLink, inode, None, |inner, _| inner.read_link(inode))
-    }
-
-    fn create(
-        &self,
-        caller: &Caller,
-        parent: InodeId,
-        name: Name<'_>,
-        new: &NewNode<'_>,
-    ) -> Result<Entry> {
-        let act = |inner: &B| inner.create(caller, parent, name, new);
-        self.entry(Call::Create, parent, Some(name), act, |entry| *entry)
-    }
-
-    fn create_and_open(
-        &self,
-        caller: &Caller,
-        parent: InodeId,
-        name: Name<'_>,
-        new: &NewNode<'_>,
-        mode: OpenMode,
-    ) -> Result<(Entry, FileId)> {
-        let act = |inner: &B| inner.create_and_open(caller, parent, name, new, mode);
-        self.entry(Call::CreateAndOpen, parent, Some(name), act, |(entry, _)| *entry)
-    }
-
-    fn create_unnamed(
-        &self,
-        caller: &Caller,
-        parent: InodeId,
-        new: &NewNode<'_>,
-        mode: OpenMode,
-    ) -> Result<(Entry, FileId)> {
-        let act = |inner: &B| inner.create_unnamed(caller, parent, new, mode);
-        self.entry(Call::CreateUnnamed, parent, None, act, |(entry, _)| *entry)
-    }
-
-    fn link(
-        &self,
-        caller: &Caller,
-        inode: InodeId,
-        parent: InodeId,
-        name: Name<'_>,
-    ) -> Result<Entry> {
-        let act = |inner: &B| inner.link(caller, inode, parent, name);
-        self.entry(Call::Link, parent, Some(name), act, |entry| *entry)
     }
 
     fn unlink(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
-        self.plain(Call::Unlink, parent, Some(name), |inner, _| inner.unlink(caller, parent, name))
+        self.plain(Call::Unlink, parent, Some(name), |inner, _| {
+            inner.names().unlink(caller, parent, name)
+        })
     }
 
     fn remove_directory(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
         self.plain(Call::RemoveDirectory, parent, Some(name), |inner, _| {
-            inner.remove_directory(caller, parent, name)
+            inner.names().remove_directory(caller, parent, name)
         })
     }
 
@@ -302,16 +277,150 @@ impl<B: Backend> Backend for HostileBackend<B> {
         mode: RenameMode,
     ) -> Result<()> {
         self.plain(Call::Rename, from.0, Some(from.1), |inner, _| {
-            inner.rename(caller, from, to, mode)
+            inner.names().rename(caller, from, to, mode)
+        })
+    }
+}
+
+impl<B: Backend> Creation for HostileBackend<B> {
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: InodeId,
+        name: Name<'_>,
+        new: &NewNode<'_>,
+    ) -> Result<Entry> {
+        let act = |inner: &B| creation_of(inner)?.create(caller, parent, name, new);
+        self.entry(Call::Create, parent, Some(name), act, |entry| *entry)
+    }
+
+    fn create_and_open(
+        &self,
+        caller: &Caller,
+        parent: InodeId,
+        name: Name<'_>,
+        new: &NewNode<'_>,
+        mode: OpenMode,
+    ) -> Result<(Entry, FileId)> {
+        let act = |inner: &B| creation_of(inner)?.create_and_open(caller, parent, name, new, mode);
+        self.entry(Call::CreateAndOpen, parent, Some(name), act, |(entry, _)| *entry)
+    }
+
+    fn create_unnamed(
+        &self,
+        caller: &Caller,
+        parent: InodeId,
+        new: &NewNode<'_>,
+        mode: OpenMode,
+    ) -> Result<(Entry, FileId)> {
+        let act = |inner: &B| creation_of(inner)?.create_unnamed(caller, parent, new, mode);
+        self.entry(Call::CreateUnnamed, parent, None, act, |(entry, _)| *entry)
+    }
+
+    fn link(
+        &self,
+        caller: &Caller,
+        inode: InodeId,
+        parent: InodeId,
+        name: Name<'_>,
+    ) -> Result<Entry> {
+        let act = |inner: &B| creation_of(inner)?.link(caller, inode, parent, name);
+        self.entry(Call::Link, parent, Some(name), act, |entry| *entry)
+    }
+}
+
+impl<B: Backend> Inodes for HostileBackend<B> {
+    fn attributes(&self, file: FileRef) -> Result<Attributes> {
+        let found = self.plain(Call::Attributes, file.inode, None, |inner, faults| {
+            let old = self.state.lock().attributes.get(&file.inode).copied();
+            match old.filter(|_| faults.stale()) {
+                Some(old) => Ok(old),
+                None => inner.inodes().attributes(file),
+            }
+        })?;
+        self.state.lock().attributes.insert(file.inode, found);
+        Ok(found)
+    }
+
+    fn forget(&self, inode: InodeId, references: u64) {
+        let real = self.state.lock().references.take_back(inode, references);
+        if real > 0 {
+            self.inner.inodes().forget(inode, real);
+        }
+    }
+
+    fn set_attributes(
+        &self,
+        caller: &Caller,
+        file: FileRef,
+        set: &SetAttributes,
+    ) -> Result<Attributes> {
+        self.plain(Call::SetAttributes, file.inode, None, |inner, _| {
+            inner.inodes().set_attributes(caller, file, set)
         })
     }
 
+    fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
+        self.plain(Call::ReadLink, inode, None, |inner, _| inner.inodes().read_link(inode))
+    }
+}
+
+impl<B: Backend> Data for HostileBackend<B> {
+    fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        self.plain(Call::Read, file.inode, None, |inner, faults| {
+            let length = into.len();
+            let count = inner.data().read(file, offset, &mut into[..faults.shortened(length)])?;
+            Ok(if faults.overlong() { length } else { count })
+        })
+    }
+
+    fn write(&self, caller: &Caller, file: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
+        self.plain(Call::Write, file.inode, None, |inner, faults| {
+            inner.data().write(caller, file, offset, &data[..faults.shortened(data.len())])
+        })
+    }
+
+    fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
+        self.plain(Call::Append, file.inode, None, |inner, faults| {
+            inner.data().append(caller, file, &data[..faults.shortened(data.len())])
+        })
+    }
+
+    fn allocate(&self, file: FileRef, mode: AllocateMode, offset: u64, length: u64) -> Result<()> {
+        self.plain(Call::Allocate, file.inode, None, |inner, _| {
+            inner.data().allocate(file, mode, offset, length)
+        })
+    }
+
+    fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {
+        self.plain(Call::Seek, file.inode, None, |inner, _| inner.data().seek(file, offset, target))
+    }
+
+    fn copy_range(
+        &self,
+        from: FileRef,
+        from_offset: u64,
+        to: FileRef,
+        to_offset: u64,
+        length: u64,
+    ) -> Result<u64> {
+        self.plain(Call::CopyRange, from.inode, None, |inner, _| {
+            inner.data().copy_range(from, from_offset, to, to_offset, length)
+        })
+    }
+
+    fn sync(&self, file: FileRef, mode: SyncMode) -> Result<()> {
+        self.plain(Call::Sync, file.inode, None, |inner, _| inner.data().sync(file, mode))
+    }
+}
+
+impl<B: Backend> OpenFiles for HostileBackend<B> {
     fn open(&self, caller: &Caller, inode: InodeId, mode: OpenMode) -> Result<FileId> {
         let faults = Faults(self.note(Call::Open, inode, None));
         faults.suffer(Moment::Before)?;
-        let file = self.inner.open(caller, inode, mode)?;
+        let file = self.inner.open_files().open(caller, inode, mode)?;
         if let Err(error) = faults.suffer(Moment::After) {
-            self.inner.close(FileRef { inode, file });
+            self.inner.open_files().close(FileRef { inode, file });
             return Err(error);
         }
         Ok(file)
@@ -326,51 +435,20 @@ impl<B: Backend> Backend for HostileBackend<B> {
         let _ = faults.suffer(Moment::After);
     }
 
-    fn write(&self, caller: &Caller, file: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
-        self.plain(Call::Write, file.inode, None, |inner, faults| {
-            inner.write(caller, file, offset, &data[..faults.shortened(data.len())])
-        })
-    }
-
-    fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
-        self.plain(Call::Append, file.inode, None, |inner, faults| {
-            inner.append(caller, file, &data[..faults.shortened(data.len())])
-        })
-    }
-
-    fn allocate(&self, file: FileRef, mode: AllocateMode, offset: u64, length: u64) -> Result<()> {
-        self.plain(Call::Allocate, file.inode, None, |inner, _| {
-            inner.allocate(file, mode, offset, length)
-        })
-    }
-
-    fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {
-        self.plain(Call::Seek, file.inode, None, |inner, _| inner.seek(file, offset, target))
-    }
-
-    fn copy_range(
-        &self,
-        from: FileRef,
-        from_offset: u64,
-        to: FileRef,
-        to_offset: u64,
-        length: u64,
-    ) -> Result<u64> {
-        self.plain(Call::CopyRange, from.inode, None, |inner, _| {
-            inner.copy_range(from, from_offset, to, to_offset, length)
-        })
-    }
-
-    fn sync(&self, file: FileRef, mode: SyncMode) -> Result<()> {
-        self.plain(Call::Sync, file.inode, None, |inner, _| inner.sync(file, mode))
-    }
-
     fn flush(&self, file: FileRef) -> Result<()> {
-        self.plain(Call::Flush, file.inode, None, |inner, _| inner.flush(file))
+        self.plain(Call::Flush, file.inode, None, |inner, _| inner.open_files().flush(file))
     }
 
+    fn os_file(&self, file: FileRef) -> Option<Arc<OwnedFd>> {
+        self.inner.open_files().os_file(file)
+    }
+}
+
+impl<B: Backend> Xattrs for HostileBackend<B> {
     fn get_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
-        self.plain(Call::GetXattr, inode, None, |inner, _| inner.get_xattr(caller, inode, name))
+        self.plain(Call::GetXattr, inode, None, |inner, _| {
+            xattrs_of(inner)?.get_xattr(caller, inode, name)
+        })
     }
 
     fn set_xattr(
@@ -382,56 +460,48 @@ impl<B: Backend> Backend for HostileBackend<B> {
         mode: XattrMode,
     ) -> Result<()> {
         self.plain(Call::SetXattr, inode, None, |inner, _| {
-            inner.set_xattr(caller, inode, name, value, mode)
+            xattrs_of(inner)?.set_xattr(caller, inode, name, value, mode)
         })
     }
 
     fn list_xattrs(&self, caller: &Caller, inode: InodeId) -> Result<Vec<Vec<u8>>> {
-        self.plain(Call::ListXattrs, inode, None, |inner, _| inner.list_xattrs(caller, inode))
+        self.plain(Call::ListXattrs, inode, None, |inner, _| {
+            xattrs_of(inner)?.list_xattrs(caller, inode)
+        })
     }
 
     fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
-        self.plain(Call::ListXattrs, inode, None, |inner, _| inner.possible_xattrs(inode))
+        self.plain(Call::ListXattrs, inode, None, |inner, _| {
+            xattrs_of(inner)?.possible_xattrs(inode)
+        })
     }
 
     fn remove_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<()> {
         self.plain(Call::RemoveXattr, inode, None, |inner, _| {
-            inner.remove_xattr(caller, inode, name)
+            xattrs_of(inner)?.remove_xattr(caller, inode, name)
         })
     }
+}
 
+impl<B: Backend> Export for HostileBackend<B> {
     fn by_number(&self, number: u64) -> Result<Entry> {
-        let act = |inner: &B| inner.by_number(number);
+        let act = |inner: &B| export_of(inner)?.by_number(number);
         self.entry(Call::ByNumber, InodeId(number), None, act, |entry| *entry)
     }
 
     fn parent_of(&self, directory: InodeId) -> Result<Entry> {
-        let act = |inner: &B| inner.parent_of(directory);
+        let act = |inner: &B| export_of(inner)?.parent_of(directory);
         self.entry(Call::ParentOf, directory, None, act, |entry| *entry)
     }
+}
 
-    fn totals(&self) -> Result<Totals> {
-        self.plain(Call::Totals, InodeId::ROOT, None, |inner, _| inner.totals())
-    }
-
-    fn os_file(&self, file: FileRef) -> Option<Arc<OwnedFd>> {
-        self.inner.os_file(file)
-    }
-
+impl<B: Backend> Watch for HostileBackend<B> {
     /// Reports what the store reports, and lets a test report too ([`HostileBackend::sink`]).
     fn watch(&self, changes: Arc<dyn ChangeSink>) -> Result<()> {
         self.state.lock().sink = Some(changes.clone());
-        match self.inner.watch(changes) {
-            Err(Error::Unsupported(_)) => Ok(()),
-            other => other,
+        match self.inner.watching() {
+            Some(watch) => watch.watch(changes),
+            None => Ok(()),
         }
-    }
-
-    fn tenant(&self) -> Option<std::sync::Arc<dyn uvfs_vfs::Tenant>> {
-        self.inner.tenant()
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.inner.counters()
     }
 }

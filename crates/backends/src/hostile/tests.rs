@@ -12,12 +12,12 @@ fn hostile() -> HostileBackend<MemoryBackend> {
 fn create(backend: &impl Backend, name: &str) -> uvfs_vfs::Result<InodeId> {
     let new = NewNode { kind: NewKind::Regular, mode: 0o644, umask: 0 };
     let name = Name::new(name.as_bytes())?;
-    Ok(backend.create(&Caller::root(), InodeId::ROOT, name, &new)?.inode)
+    Ok(backend.creation().unwrap().create(&Caller::root(), InodeId::ROOT, name, &new)?.inode)
 }
 
 fn lookup(backend: &impl Backend, name: &str) -> uvfs_vfs::Result<InodeId> {
     let name = Name::new(name.as_bytes())?;
-    Ok(backend.lookup(&Caller::root(), InodeId::ROOT, name)?.inode)
+    Ok(backend.names().lookup(&Caller::root(), InodeId::ROOT, name)?.inode)
 }
 
 #[test]
@@ -34,10 +34,10 @@ fn a_failure_before_changes_nothing_and_one_after_does() {
     assert!(matches!(lookup(&hostile, "a"), Err(Error::NotFound)));
     let found = lookup(&hostile, "b").unwrap();
     assert_eq!(hostile.outstanding(), [(found, 1)].into());
-    hostile.forget(found, 1);
+    hostile.inodes().forget(found, 1);
     assert!(hostile.outstanding().is_empty());
     assert_eq!(hostile.forgotten_too_often(), 0);
-    hostile.forget(found, 1);
+    hostile.inodes().forget(found, 1);
     assert_eq!(hostile.forgotten_too_often(), 1);
 }
 
@@ -48,7 +48,7 @@ fn a_planned_panic_after_the_work_leaks_no_reference() {
     assert!(catch_unwind(AssertUnwindSafe(|| create(&hostile, "a"))).is_err());
     hostile.behave();
     let name = Name::new(b"a").unwrap();
-    hostile.inner().unlink(&Caller::root(), InodeId::ROOT, name).unwrap();
+    hostile.inner().names().unlink(&Caller::root(), InodeId::ROOT, name).unwrap();
     let inodes = |name| hostile.counters().iter().find(|one| one.0 == name).unwrap().1;
     assert_eq!(inodes("memory_inodes"), 1, "the file went with its name");
 }
@@ -58,13 +58,16 @@ fn a_stale_lookup_repeats_the_last_answer_and_its_reference_is_forged() {
     let hostile = hostile();
     let old = create(&hostile, "a").unwrap();
     assert_eq!(lookup(&hostile, "a").unwrap(), old);
-    hostile.unlink(&Caller::root(), InodeId::ROOT, Name::new(b"a").unwrap()).unwrap();
+    hostile.names().unlink(&Caller::root(), InodeId::ROOT, Name::new(b"a").unwrap()).unwrap();
     hostile.follow(Plan::new().when(On::call(Call::Lookup), Fault::Stale));
     assert_eq!(lookup(&hostile, "a").unwrap(), old);
     assert_eq!(hostile.outstanding()[&old], 3);
-    hostile.forget(old, 3);
+    hostile.inodes().forget(old, 3);
     assert_eq!(hostile.forgotten_too_often(), 0);
-    assert!(matches!(hostile.inner().attributes(FileRef::unopened(old)), Err(Error::Stale)));
+    assert!(matches!(
+        hostile.inner().inodes().attributes(FileRef::unopened(old)),
+        Err(Error::Stale)
+    ));
 }
 
 #[test]
@@ -77,10 +80,10 @@ fn lengths_are_shortened_and_lied_about_within_the_buffer() {
             .when(On::call(Call::Read).nth(1), Fault::Short(2))
             .when(On::call(Call::Read).nth(2), Fault::Overlong),
     );
-    assert_eq!(hostile.write(&Caller::root(), file, 0, b"hello").unwrap(), 3);
+    assert_eq!(hostile.data().write(&Caller::root(), file, 0, b"hello").unwrap(), 3);
     let mut buffer = [0; 8];
-    assert_eq!(hostile.read(file, 0, &mut buffer).unwrap(), 2);
-    assert_eq!(hostile.read(file, 0, &mut buffer).unwrap(), 8);
+    assert_eq!(hostile.data().read(file, 0, &mut buffer).unwrap(), 2);
+    assert_eq!(hostile.data().read(file, 0, &mut buffer).unwrap(), 8);
     assert_eq!(&buffer, b"hel\0\0\0\0\0");
     assert_eq!(hostile.made(Call::Read), 2);
 }

@@ -6,13 +6,14 @@
 //! at a time.
 
 use super::MemoryBackend;
+use super::node::Content;
 use super::node::Node;
 use super::pages::{CHUNK_BYTES, Removed};
 use uvfs_vfs::acl::Acl;
 use uvfs_vfs::permission;
 use uvfs_vfs::{
-    AllocateMode, Attributes, Caller, Error, FileRef, InodeId, Result, SeekTarget, SetAttributes,
-    SetTime, Timestamp,
+    AllocateMode, Attributes, Caller, Data, Error, FileRef, InodeId, Inodes, Result, SeekTarget,
+    SetAttributes, SetTime, SyncMode, Timestamp,
 };
 
 /// Largest size of a file: offsets are signed in the system call interface.
@@ -26,9 +27,41 @@ pub(super) enum WriteAt {
     End,
 }
 
-impl MemoryBackend {
-    pub(super) fn read_data(&self, inode: InodeId, offset: u64, into: &mut [u8]) -> Result<usize> {
+impl Inodes for MemoryBackend {
+    fn attributes(&self, file: FileRef) -> Result<Attributes> {
+        let node = self.table.get(file.inode)?;
+        let state = node.state.read();
+        Ok(node.attributes(&state))
+    }
+
+    fn set_attributes(
+        &self,
+        caller: &Caller,
+        file: FileRef,
+        set: &SetAttributes,
+    ) -> Result<Attributes> {
+        self.change_attributes(caller, file.inode, set)
+    }
+
+    fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
         let node = self.table.get(inode)?;
+        let state = node.state.read();
+        let Content::Symlink(text) = &state.content else {
+            return Err(Error::Invalid("not a symbolic link"));
+        };
+        let text = text.to_vec();
+        self.accessed(&node, state);
+        Ok(text)
+    }
+
+    fn forget(&self, inode: InodeId, references: u64) {
+        drop(self.table.forget(inode, references));
+    }
+}
+
+impl Data for MemoryBackend {
+    fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        let node = self.table.get(file.inode)?;
         let state = node.state.read();
         let file = state.file()?;
         let count = file.size.saturating_sub(offset).min(into.len() as u64) as usize;
@@ -39,6 +72,77 @@ impl MemoryBackend {
         Ok(count)
     }
 
+    fn write(&self, caller: &Caller, file: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
+        self.write_data(caller, file.inode, WriteAt::Offset(offset), data)
+    }
+
+    fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
+        self.write_data(caller, file.inode, WriteAt::End, data)
+    }
+
+    fn allocate(&self, file: FileRef, mode: AllocateMode, offset: u64, length: u64) -> Result<()> {
+        let node = self.table.get(file.inode)?;
+        if length == 0 {
+            return Err(Error::Invalid("nothing to allocate"));
+        }
+        let end = offset.checked_add(length).filter(|&end| end <= SIZE_MAX).ok_or(Error::TooBig)?;
+        let mut removed = Removed::default();
+        let mut state = node.state.write();
+        let (file, charge) = state.file_mut()?;
+        match mode {
+            AllocateMode::PunchHole => removed = file.pages.punch(offset..end, charge),
+            AllocateMode::Extend | AllocateMode::KeepSize => {
+                file.pages.fill(offset..end, charge)?;
+            }
+            AllocateMode::Zero | AllocateMode::ZeroKeepSize => {
+                file.pages.fill(offset..end, charge)?;
+                file.pages.zero(offset..end);
+            }
+        }
+        if matches!(mode, AllocateMode::Extend | AllocateMode::Zero) {
+            file.size = file.size.max(end);
+        }
+        state.drop_capabilities();
+        state.modified(Timestamp::now());
+        drop(state);
+        drop(removed);
+        Ok(())
+    }
+
+    fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {
+        let node = self.table.get(file.inode)?;
+        let state = node.state.read();
+        let file = state.file()?;
+        if offset >= file.size {
+            return Err(Error::NoData);
+        }
+        match target {
+            SeekTarget::Data => {
+                file.pages.next_data(offset).filter(|&at| at < file.size).ok_or(Error::NoData)
+            }
+            SeekTarget::Hole => Ok(file.pages.next_hole(offset).min(file.size)),
+        }
+    }
+
+    fn copy_range(
+        &self,
+        from: FileRef,
+        from_offset: u64,
+        to: FileRef,
+        to_offset: u64,
+        length: u64,
+    ) -> Result<u64> {
+        self.copy_data((from, from_offset), (to, to_offset), length)
+    }
+
+    /// Nothing to do, truly: memory is as stable as this store gets, and every write is in it when
+    /// it returns.
+    fn sync(&self, file: FileRef, _: SyncMode) -> Result<()> {
+        self.table.get(file.inode).map(drop)
+    }
+}
+
+impl MemoryBackend {
     /// Writes at `offset`, or at the end of the file.
     pub(super) fn write_data(
         &self,
@@ -116,56 +220,6 @@ impl MemoryBackend {
         drop(state);
         drop(removed);
         Ok(attributes)
-    }
-
-    pub(super) fn allocate_data(
-        &self,
-        inode: InodeId,
-        mode: AllocateMode,
-        offset: u64,
-        length: u64,
-    ) -> Result<()> {
-        let node = self.table.get(inode)?;
-        if length == 0 {
-            return Err(Error::Invalid("nothing to allocate"));
-        }
-        let end = offset.checked_add(length).filter(|&end| end <= SIZE_MAX).ok_or(Error::TooBig)?;
-        let mut removed = Removed::default();
-        let mut state = node.state.write();
-        let (file, charge) = state.file_mut()?;
-        match mode {
-            AllocateMode::PunchHole => removed = file.pages.punch(offset..end, charge),
-            AllocateMode::Extend | AllocateMode::KeepSize => {
-                file.pages.fill(offset..end, charge)?;
-            }
-            AllocateMode::Zero | AllocateMode::ZeroKeepSize => {
-                file.pages.fill(offset..end, charge)?;
-                file.pages.zero(offset..end);
-            }
-        }
-        if matches!(mode, AllocateMode::Extend | AllocateMode::Zero) {
-            file.size = file.size.max(end);
-        }
-        state.drop_capabilities();
-        state.modified(Timestamp::now());
-        drop(state);
-        drop(removed);
-        Ok(())
-    }
-
-    pub(super) fn seek_data(&self, inode: InodeId, offset: u64, target: SeekTarget) -> Result<u64> {
-        let node = self.table.get(inode)?;
-        let state = node.state.read();
-        let file = state.file()?;
-        if offset >= file.size {
-            return Err(Error::NoData);
-        }
-        match target {
-            SeekTarget::Data => {
-                file.pages.next_data(offset).filter(|&at| at < file.size).ok_or(Error::NoData)
-            }
-            SeekTarget::Hole => Ok(file.pages.next_hole(offset).min(file.size)),
-        }
     }
 
     /// Copies data as data and holes as holes. What was copied before space ran out counts.

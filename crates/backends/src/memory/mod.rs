@@ -41,7 +41,6 @@ mod tests;
 mod xattrs;
 
 use budget::{Budget, ENTRY_BYTES, INODE_BYTES};
-use data::WriteAt;
 use node::{Content, Node, State};
 use pages::{PAGE_BYTES, pages_within};
 use std::fmt;
@@ -51,9 +50,8 @@ use uvfs_concurrent::lock::{Mutex, RwLockReadGuard};
 use uvfs_concurrent::padded::Padded;
 use uvfs_vfs::creation::Resolved;
 use uvfs_vfs::{
-    AllocateMode, Attributes, Authority, Backend, Caller, Capabilities, Cookie, Enforcer, Entry,
-    Error, FileId, FileRef, InodeId, Listing, Name, NewKind, NewNode, OpenMode, Opens, PageCaching,
-    RenameMode, Result, SeekTarget, SetAttributes, SyncMode, Totals, Waits, XattrMode, lock_order,
+    Authority, Backend, Capabilities, Creation, Data, Enforcer, Entry, Error, Export, InodeId,
+    Inodes, Names, NewKind, Opens, PageCaching, Result, Totals, Waits, Xattrs, lock_order,
 };
 
 /// The least that [`MemoryConfig::size_bytes`] may be: the root, and one page with its names.
@@ -167,9 +165,6 @@ impl Backend for MemoryBackend {
             opens: Opens::Stateless,
             caching: PageCaching::Store,
             read_only: false,
-            atomic_rename: true,
-            sparse: true,
-            xattrs: true,
             acls: true,
             os_files: false,
             births: true,
@@ -179,160 +174,6 @@ impl Backend for MemoryBackend {
     fn root(&self) -> Result<Entry> {
         let root = self.table.refer(InodeId::ROOT);
         Ok(root.ok_or(Error::Corrupt("the memory file system has no root"))?.entry())
-    }
-
-    fn lookup(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
-        self.lookup_name(parent, name)
-    }
-
-    fn attributes(&self, file: FileRef) -> Result<Attributes> {
-        let node = self.table.get(file.inode)?;
-        let state = node.state.read();
-        Ok(node.attributes(&state))
-    }
-
-    fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
-        self.list_names(directory.inode, from, listing)
-    }
-
-    fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
-        self.read_data(file.inode, offset, into)
-    }
-
-    fn forget(&self, inode: InodeId, references: u64) {
-        drop(self.table.forget(inode, references));
-    }
-
-    fn set_attributes(
-        &self,
-        caller: &Caller,
-        file: FileRef,
-        set: &SetAttributes,
-    ) -> Result<Attributes> {
-        self.change_attributes(caller, file.inode, set)
-    }
-
-    fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
-        let node = self.table.get(inode)?;
-        let state = node.state.read();
-        let Content::Symlink(text) = &state.content else {
-            return Err(Error::Invalid("not a symbolic link"));
-        };
-        let text = text.to_vec();
-        self.accessed(&node, state);
-        Ok(text)
-    }
-
-    fn create(
-        &self,
-        caller: &Caller,
-        parent: InodeId,
-        name: Name<'_>,
-        new: &NewNode<'_>,
-    ) -> Result<Entry> {
-        self.create_named(caller, parent, name, new)
-    }
-
-    fn create_unnamed(
-        &self,
-        caller: &Caller,
-        parent: InodeId,
-        new: &NewNode<'_>,
-        _: OpenMode,
-    ) -> Result<(Entry, FileId)> {
-        Ok((self.create_without_name(caller, parent, new)?, FileId::NONE))
-    }
-
-    fn link(&self, _: &Caller, inode: InodeId, parent: InodeId, name: Name<'_>) -> Result<Entry> {
-        self.link_name(inode, parent, name)
-    }
-
-    fn unlink(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
-        self.unlink_name(parent, name).map(drop)
-    }
-
-    fn remove_directory(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
-        self.remove_directory_name(parent, name).map(drop)
-    }
-
-    fn rename(
-        &self,
-        _: &Caller,
-        from: (InodeId, Name<'_>),
-        to: (InodeId, Name<'_>),
-        mode: RenameMode,
-    ) -> Result<()> {
-        self.rename_name(from, to, mode).map(drop)
-    }
-
-    fn write(&self, caller: &Caller, file: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
-        self.write_data(caller, file.inode, WriteAt::Offset(offset), data)
-    }
-
-    fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
-        self.write_data(caller, file.inode, WriteAt::End, data)
-    }
-
-    fn allocate(&self, file: FileRef, mode: AllocateMode, offset: u64, length: u64) -> Result<()> {
-        self.allocate_data(file.inode, mode, offset, length)
-    }
-
-    fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {
-        self.seek_data(file.inode, offset, target)
-    }
-
-    fn copy_range(
-        &self,
-        from: FileRef,
-        from_offset: u64,
-        to: FileRef,
-        to_offset: u64,
-        length: u64,
-    ) -> Result<u64> {
-        self.copy_data((from, from_offset), (to, to_offset), length)
-    }
-
-    /// Nothing to do, truly: memory is as stable as this store gets, and every write is in it when
-    /// it returns.
-    fn sync(&self, file: FileRef, _: SyncMode) -> Result<()> {
-        self.table.get(file.inode).map(drop)
-    }
-
-    fn get_xattr(&self, _: &Caller, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
-        self.xattr(inode, name)
-    }
-
-    fn set_xattr(
-        &self,
-        caller: &Caller,
-        inode: InodeId,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        self.change_xattr(caller, inode, name, value, mode)
-    }
-
-    fn list_xattrs(&self, _: &Caller, inode: InodeId) -> Result<Vec<Vec<u8>>> {
-        self.xattr_names(inode)
-    }
-
-    fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
-        self.xattr_names(inode).map(Some)
-    }
-
-    fn remove_xattr(&self, _: &Caller, inode: InodeId, name: &[u8]) -> Result<()> {
-        self.drop_xattr(inode, name)
-    }
-
-    /// Numbers are ids, and never another object's.
-    fn by_number(&self, number: u64) -> Result<Entry> {
-        Ok(self.table.refer(InodeId(number)).ok_or(Error::Stale)?.entry())
-    }
-
-    fn parent_of(&self, directory: InodeId) -> Result<Entry> {
-        let parent = self.table.get(directory)?.parent();
-        Ok(self.table.refer(parent).ok_or(Error::Stale)?.entry())
     }
 
     /// Free files are those that both limits have room for. Available blocks are fewer than free ones: a
@@ -359,5 +200,41 @@ impl Backend for MemoryBackend {
             ("memory_inodes", self.budget.racy_inodes()),
             ("memory_inodes_max", self.budget.inodes_max()),
         ]
+    }
+
+    fn names(&self) -> &dyn Names {
+        self
+    }
+
+    fn creation(&self) -> Option<&dyn Creation> {
+        Some(self)
+    }
+
+    fn inodes(&self) -> &dyn Inodes {
+        self
+    }
+
+    fn data(&self) -> &dyn Data {
+        self
+    }
+
+    fn export(&self) -> Option<&dyn Export> {
+        Some(self)
+    }
+
+    fn xattrs(&self) -> Option<&dyn Xattrs> {
+        Some(self)
+    }
+}
+
+impl Export for MemoryBackend {
+    /// Numbers are ids, and never another object's.
+    fn by_number(&self, number: u64) -> Result<Entry> {
+        Ok(self.table.refer(InodeId(number)).ok_or(Error::Stale)?.entry())
+    }
+
+    fn parent_of(&self, directory: InodeId) -> Result<Entry> {
+        let parent = self.table.get(directory)?.parent();
+        Ok(self.table.refer(parent).ok_or(Error::Stale)?.entry())
     }
 }

@@ -57,8 +57,9 @@ use super::table::{Freed, pause};
 use std::sync::Arc;
 use uvfs_concurrent::lock::{LockClass, RwLockWriteGuard};
 use uvfs_vfs::{
-    Caller, Cookie, Entry, Error, FileKind, InodeId, Listing, Name, NewKind, NewNode, PATH_MAX,
-    RenameMode, Result, Timestamp, creation, lock_order,
+    Caller, Cookie, Creation, Entry, Error, FileId, FileKind, FileRef, InodeId, Listing, Name,
+    Names, NewKind, NewNode, OpenMode, PATH_MAX, RenameMode, Result, Timestamp, creation,
+    lock_order,
 };
 
 /// Entries taken from a directory under one lock.
@@ -67,8 +68,8 @@ const LIST_BATCH: usize = 128;
 /// A name in a directory.
 type Place<'a> = (InodeId, Name<'a>);
 
-impl MemoryBackend {
-    pub(super) fn lookup_name(&self, parent: InodeId, name: Name<'_>) -> Result<Entry> {
+impl Names for MemoryBackend {
+    fn lookup(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
         let parent = self.table.get(parent)?;
         loop {
             let node = {
@@ -86,7 +87,43 @@ impl MemoryBackend {
         }
     }
 
-    pub(super) fn create_named(
+    fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
+        let directory = self.table.get(directory.inode)?;
+        self.accessed(&directory, directory.state.read());
+        let mut position = from.0;
+        loop {
+            let batch = directory.state.read().directory()?.below(position, LIST_BATCH);
+            let Some(last) = batch.last() else { return Ok(()) };
+            position = last.cookie;
+            for listed in &batch {
+                if !self.offer(&directory, listed, listing)? {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn unlink(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
+        self.unlink_name(parent, name).map(drop)
+    }
+
+    fn remove_directory(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
+        self.remove_directory_name(parent, name).map(drop)
+    }
+
+    fn rename(
+        &self,
+        _: &Caller,
+        from: (InodeId, Name<'_>),
+        to: (InodeId, Name<'_>),
+        mode: RenameMode,
+    ) -> Result<()> {
+        self.rename_name(from, to, mode).map(drop)
+    }
+}
+
+impl Creation for MemoryBackend {
+    fn create(
         &self,
         caller: &Caller,
         parent: InodeId,
@@ -105,6 +142,29 @@ impl MemoryBackend {
         Ok(node.entry())
     }
 
+    fn create_unnamed(
+        &self,
+        caller: &Caller,
+        parent: InodeId,
+        new: &NewNode<'_>,
+        _: OpenMode,
+    ) -> Result<(Entry, FileId)> {
+        Ok((self.create_without_name(caller, parent, new)?, FileId::NONE))
+    }
+
+    fn link(&self, _: &Caller, inode: InodeId, parent: InodeId, name: Name<'_>) -> Result<Entry> {
+        // The reference that the entry carries comes first: it keeps a file without a name from
+        // being freed while it gets one.
+        let node = self.table.refer(inode).ok_or(Error::Stale)?;
+        let linked = self.link_node(&node, parent, name);
+        if linked.is_err() {
+            drop(self.table.forget(inode, 1));
+        }
+        linked.map(|()| node.entry())
+    }
+}
+
+impl MemoryBackend {
     pub(super) fn create_without_name(
         &self,
         caller: &Caller,
@@ -122,22 +182,6 @@ impl MemoryBackend {
         }
         self.table.insert(node.clone(), false);
         Ok(node.entry())
-    }
-
-    pub(super) fn link_name(
-        &self,
-        inode: InodeId,
-        parent: InodeId,
-        name: Name<'_>,
-    ) -> Result<Entry> {
-        // The reference that the entry carries comes first: it keeps a file without a name from
-        // being freed while it gets one.
-        let node = self.table.refer(inode).ok_or(Error::Stale)?;
-        let linked = self.link_node(&node, parent, name);
-        if linked.is_err() {
-            drop(self.table.forget(inode, 1));
-        }
-        linked.map(|()| node.entry())
     }
 
     pub(super) fn unlink_name(&self, parent: InodeId, name: Name<'_>) -> Result<Freed> {
@@ -207,27 +251,6 @@ impl MemoryBackend {
                 }
                 Attempt::NeedsMoves => moves = Some(self.moves.lock()),
                 Attempt::Needs(node) => victim = Some(node),
-            }
-        }
-    }
-
-    pub(super) fn list_names(
-        &self,
-        inode: InodeId,
-        from: Cookie,
-        listing: &mut dyn Listing,
-    ) -> Result<()> {
-        let directory = self.table.get(inode)?;
-        self.accessed(&directory, directory.state.read());
-        let mut position = from.0;
-        loop {
-            let batch = directory.state.read().directory()?.below(position, LIST_BATCH);
-            let Some(last) = batch.last() else { return Ok(()) };
-            position = last.cookie;
-            for listed in &batch {
-                if !self.offer(&directory, listed, listing)? {
-                    return Ok(());
-                }
             }
         }
     }

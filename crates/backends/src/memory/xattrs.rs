@@ -8,7 +8,7 @@ use super::MemoryBackend;
 use super::node::{Node, State, acl_cost, xattr_cost};
 use uvfs_vfs::acl::{ACCESS_XATTR, Acl, DEFAULT_XATTR};
 use uvfs_vfs::permission;
-use uvfs_vfs::{Caller, Error, FileKind, InodeId, Result, Timestamp, XattrMode};
+use uvfs_vfs::{Caller, Error, FileKind, InodeId, Result, Timestamp, XattrMode, Xattrs};
 
 /// Longest name, with its prefix.
 const NAME_MAX: usize = 255;
@@ -29,8 +29,8 @@ enum Meaning {
     Default,
 }
 
-impl MemoryBackend {
-    pub(super) fn xattr(&self, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
+impl Xattrs for MemoryBackend {
+    fn get_xattr(&self, _: &Caller, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
         let node = self.table.get(inode)?;
         let meaning = meaning(name)?;
         let state = node.state.read();
@@ -42,7 +42,7 @@ impl MemoryBackend {
         value.ok_or(Error::NoAttribute)
     }
 
-    pub(super) fn change_xattr(
+    fn set_xattr(
         &self,
         caller: &Caller,
         inode: InodeId,
@@ -78,15 +78,15 @@ impl MemoryBackend {
         Ok(())
     }
 
-    pub(super) fn xattr_names(&self, inode: InodeId) -> Result<Vec<Vec<u8>>> {
-        let node = self.table.get(inode)?;
-        let state = node.state.read();
-        let access = state.access.as_ref().map(|_| ACCESS_XATTR.to_vec());
-        let default = state.default.as_ref().map(|_| DEFAULT_XATTR.to_vec());
-        Ok(access.into_iter().chain(default).chain(state.xattrs.keys().cloned()).collect())
+    fn list_xattrs(&self, _: &Caller, inode: InodeId) -> Result<Vec<Vec<u8>>> {
+        self.xattr_names(inode)
     }
 
-    pub(super) fn drop_xattr(&self, inode: InodeId, name: &[u8]) -> Result<()> {
+    fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
+        self.xattr_names(inode).map(Some)
+    }
+
+    fn remove_xattr(&self, _: &Caller, inode: InodeId, name: &[u8]) -> Result<()> {
         let node = self.table.get(inode)?;
         let meaning = meaning(name)?;
         check_kind(&node, name)?;
@@ -104,6 +104,16 @@ impl MemoryBackend {
         state.charge.shrink(cost);
         state.ctime = Timestamp::now();
         Ok(())
+    }
+}
+
+impl MemoryBackend {
+    pub(super) fn xattr_names(&self, inode: InodeId) -> Result<Vec<Vec<u8>>> {
+        let node = self.table.get(inode)?;
+        let state = node.state.read();
+        let access = state.access.as_ref().map(|_| ACCESS_XATTR.to_vec());
+        let default = state.default.as_ref().map(|_| DEFAULT_XATTR.to_vec());
+        Ok(access.into_iter().chain(default).chain(state.xattrs.keys().cloned()).collect())
     }
 }
 

@@ -523,8 +523,8 @@ impl NodeTable {
 mod tests {
     use super::*;
     use uvfs_vfs::{
-        Attributes, Backend, Caller, Capabilities, Cookie, Entry, FileKind, FileRef, Listing, Name,
-        Result, VfsConfig,
+        Attributes, Backend, Caller, Capabilities, Cookie, Data, Entry, FileKind, FileRef, Inodes,
+        Listing, Name, Names, Result, VfsConfig,
     };
 
     /// A root with any number of files, all of number 7.
@@ -538,16 +538,34 @@ mod tests {
             let attributes = Attributes::new(1, FileKind::Directory, 0o755);
             Ok(Entry { inode: InodeId::ROOT, attributes })
         }
+        fn names(&self) -> &dyn Names {
+            self
+        }
+        fn inodes(&self) -> &dyn Inodes {
+            self
+        }
+        fn data(&self) -> &dyn Data {
+            self
+        }
+    }
+
+    impl Names for Sevens {
         fn lookup(&self, _: &Caller, _: InodeId, name: Name<'_>) -> Result<Entry> {
             let attributes = Attributes::new(7, FileKind::Regular, 0o644);
             Ok(Entry { inode: InodeId(u64::from(name.as_bytes()[0])), attributes })
         }
-        fn attributes(&self, _: FileRef) -> Result<Attributes> {
-            Ok(Attributes::new(7, FileKind::Regular, 0o644))
-        }
         fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
             Ok(())
         }
+    }
+
+    impl Inodes for Sevens {
+        fn attributes(&self, _: FileRef) -> Result<Attributes> {
+            Ok(Attributes::new(7, FileKind::Regular, 0o644))
+        }
+    }
+
+    impl Data for Sevens {
         fn read(&self, _: FileRef, _: u64, _: &mut [u8]) -> Result<usize> {
             Ok(0)
         }

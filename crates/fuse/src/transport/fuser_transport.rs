@@ -650,7 +650,7 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         self.server().counters.requests.setxattr.hit();
-        if !self.server().vfs.capabilities().xattrs {
+        if !self.server().vfs.has_xattrs() {
             return reply.error(Errno::ENOSYS);
         }
         let caller = self.caller(request);
@@ -674,7 +674,7 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyXattr,
     ) {
         self.server().counters.requests.getxattr.hit();
-        if !self.server().vfs.capabilities().xattrs {
+        if !self.server().vfs.has_xattrs() {
             return reply.error(Errno::ENOSYS);
         }
         let caller = self.caller(request);
@@ -692,7 +692,7 @@ impl fuser::Filesystem for Adapter {
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
         self.server().counters.requests.listxattr.hit();
-        if !self.server().vfs.capabilities().xattrs {
+        if !self.server().vfs.has_xattrs() {
             return reply.error(Errno::ENOSYS);
         }
         if let Some(list) = self.server().try_listxattr(node.0) {
@@ -709,7 +709,7 @@ impl fuser::Filesystem for Adapter {
 
     fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         self.server().counters.requests.removexattr.hit();
-        if !self.server().vfs.capabilities().xattrs {
+        if !self.server().vfs.has_xattrs() {
             return reply.error(Errno::ENOSYS);
         }
         let (caller, name) = (self.caller(request), name.to_owned());

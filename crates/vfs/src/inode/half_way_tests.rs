@@ -6,8 +6,8 @@
 use super::{Expiry, Inode, Node, Ticket};
 use crate::vfs::Core;
 use crate::{
-    Attributes, Backend, Caller, Capabilities, Clean, Cookie, Entry, FileKind, FileRef, InodeId,
-    Listing, Name, Result, Vfs, VfsConfig,
+    Attributes, Backend, Caller, Capabilities, Clean, Cookie, Data, Entry, FileKind, FileRef,
+    InodeId, Inodes, Listing, Name, Names, Result, Vfs, VfsConfig,
 };
 use std::cell::Cell;
 use std::sync::Arc;
@@ -36,22 +36,40 @@ impl Backend for Arc<Store> {
     fn root(&self) -> Result<Entry> {
         Ok(entry(InodeId::ROOT))
     }
+    fn names(&self) -> &dyn Names {
+        self
+    }
+    fn inodes(&self) -> &dyn Inodes {
+        self
+    }
+    fn data(&self) -> &dyn Data {
+        self
+    }
+}
+
+impl Names for Arc<Store> {
     fn lookup(&self, _: &Caller, _: InodeId, name: Name<'_>) -> Result<Entry> {
         // ORDERING: Relaxed, here and below; one thread.
         self.owed.fetch_add(1, Relaxed);
         Ok(entry(if name.as_bytes() == b"f" { FILE } else { DIRECTORY }))
     }
-    fn attributes(&self, file: FileRef) -> Result<Attributes> {
-        Ok(entry(file.inode).attributes)
-    }
     fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
         Ok(())
     }
-    fn read(&self, _: FileRef, _: u64, _: &mut [u8]) -> Result<usize> {
-        Ok(0)
+}
+
+impl Inodes for Arc<Store> {
+    fn attributes(&self, file: FileRef) -> Result<Attributes> {
+        Ok(entry(file.inode).attributes)
     }
     fn forget(&self, _: InodeId, references: u64) {
         self.owed.fetch_sub(references, Relaxed);
+    }
+}
+
+impl Data for Arc<Store> {
+    fn read(&self, _: FileRef, _: u64, _: &mut [u8]) -> Result<usize> {
+        Ok(0)
     }
 }
 

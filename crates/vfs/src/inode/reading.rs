@@ -71,8 +71,8 @@ fn long_ago(time: Timestamp) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::{
-        Attributes, Backend, Caller, Capabilities, Cookie, Entry, FileId, FileKind, FileRef,
-        InodeId, Listing, Name, PagePolicy, Result, Timestamp, Vfs, VfsConfig,
+        Attributes, Backend, Caller, Capabilities, Cookie, Data, Entry, FileId, FileKind, FileRef,
+        InodeId, Inodes, Listing, Name, Names, PagePolicy, Result, Timestamp, Vfs, VfsConfig,
     };
     use std::sync::Arc;
     use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -108,16 +108,34 @@ mod tests {
             let attributes = Attributes::new(1, FileKind::Directory, 0o755);
             Ok(Entry { inode: InodeId::ROOT, attributes })
         }
+        fn names(&self) -> &dyn Names {
+            self
+        }
+        fn inodes(&self) -> &dyn Inodes {
+            self
+        }
+        fn data(&self) -> &dyn Data {
+            self
+        }
+    }
+
+    impl Names for Arc<Store> {
         fn lookup(&self, _: &Caller, _: InodeId, _: Name<'_>) -> Result<Entry> {
             Ok(Entry { inode: FILE, attributes: Store::attributes(self) })
-        }
-        fn attributes(&self, _: FileRef) -> Result<Attributes> {
-            self.asked.fetch_add(1, Relaxed);
-            Ok(Store::attributes(self))
         }
         fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
             Ok(())
         }
+    }
+
+    impl Inodes for Arc<Store> {
+        fn attributes(&self, _: FileRef) -> Result<Attributes> {
+            self.asked.fetch_add(1, Relaxed);
+            Ok(Store::attributes(self))
+        }
+    }
+
+    impl Data for Arc<Store> {
         fn read(&self, _: FileRef, _: u64, _: &mut [u8]) -> Result<usize> {
             self.reads.fetch_add(u64::from(self.moves.load(Relaxed)), Relaxed);
             Ok(0)

@@ -422,7 +422,7 @@ impl InodeTable {
         // ORDERING: Relaxed; `retire` acquired all that holders did before (O1 of `hold`).
         let references = inode.references.load(Relaxed);
         if references > 0 {
-            core.backend().forget(inode.id, references);
+            core.backend().inodes().forget(inode.id, references);
         }
         // Nobody holds it any more, so nobody changes the flag.
         if inode.is_unlinked() {
@@ -469,8 +469,8 @@ fn dequeued(inode: &Inode) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::{
-        Attributes, Authority, Backend, Caller, Capabilities, Cookie, Entry, FileKind, FileRef,
-        InodeId, Listing, Name, Result, Vfs, VfsConfig,
+        Attributes, Authority, Backend, Caller, Capabilities, Cookie, Data, Entry, FileKind,
+        FileRef, InodeId, Inodes, Listing, Name, Names, Result, Vfs, VfsConfig,
     };
     use std::sync::Arc;
     use std::time::Duration;
@@ -493,6 +493,18 @@ mod tests {
             let attributes = Attributes::new(1, FileKind::Directory, 0o755);
             Ok(Entry { inode: InodeId::ROOT, attributes })
         }
+        fn names(&self) -> &dyn Names {
+            self
+        }
+        fn inodes(&self) -> &dyn Inodes {
+            self
+        }
+        fn data(&self) -> &dyn Data {
+            self
+        }
+    }
+
+    impl Names for Arc<Turncoat> {
         fn lookup(&self, _: &Caller, _: InodeId, _: Name<'_>) -> Result<Entry> {
             // ORDERING: Relaxed; one thread.
             let kind = match self.given.fetch_add(1, Ordering::Relaxed) % 3 {
@@ -502,19 +514,25 @@ mod tests {
             };
             Ok(Entry { inode: FILE, attributes: Attributes::new(7, kind, 0o644) })
         }
-        fn attributes(&self, file: FileRef) -> Result<Attributes> {
-            Ok(Attributes::new(file.inode.0, FileKind::Directory, 0o755))
-        }
         fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
             Ok(())
         }
-        fn read(&self, _: FileRef, _: u64, _: &mut [u8]) -> Result<usize> {
-            Ok(0)
+    }
+
+    impl Inodes for Arc<Turncoat> {
+        fn attributes(&self, file: FileRef) -> Result<Attributes> {
+            Ok(Attributes::new(file.inode.0, FileKind::Directory, 0o755))
         }
         fn forget(&self, inode: InodeId, references: u64) {
             if inode == FILE {
                 self.forgotten.fetch_add(references, Ordering::Relaxed);
             }
+        }
+    }
+
+    impl Data for Arc<Turncoat> {
+        fn read(&self, _: FileRef, _: u64, _: &mut [u8]) -> Result<usize> {
+            Ok(0)
         }
     }
 

@@ -1,7 +1,7 @@
 //! Finding an object again by what outlives all that is cached of it.
 //!
 //! # Boundary
-//! By number, for frontends whose users keep a number and come back with it ([`crate::Backend::by_number`]). Who
+//! By number, for frontends whose users keep a number and come back with it ([`crate::Export::by_number`]). Who
 //! knows a place asks by name.
 //!
 //! # Why
@@ -24,7 +24,7 @@ impl Vfs {
     pub fn by_number(&self, number: u64) -> Result<(Node, Attributes)> {
         let core = &self.core;
         let ticket = core.clock.now();
-        let entry = core.backend().by_number(number)?;
+        let entry = core.store_export()?.by_number(number)?;
         let node = core.adopt(&entry, ticket);
         if entry.attributes.number != number {
             return Err(Error::Stale);
@@ -44,7 +44,7 @@ impl Vfs {
                 return Ok(());
             }
             let ticket = core.clock.now();
-            let entry = core.backend().parent_of(below.id())?;
+            let entry = core.store_export()?.parent_of(below.id())?;
             let parent = core.adopt(&entry, ticket);
             below.inode.set_parent(&parent, ticket);
             below = parent;

@@ -62,7 +62,7 @@ impl Vfs {
         // Rights decide who may pass. Dropped after the change: who walks from then on sees it.
         let rights = node.is_directory().then(|| RightsChange(&core.paths));
         let change = AttributeChange::begin(core, node);
-        let ask = || core.backend().set_attributes(caller, reference, &set);
+        let ask = || core.backend().inodes().set_attributes(caller, reference, &set);
         let result = match set.size {
             Some(size) if core.caches_pages() => core.change_size(node, size, ask),
             None if set.mtime.is_some() => match node.inode.known_pages() {

@@ -31,7 +31,7 @@ impl Vfs {
         let core = &self.core;
         let change = NameChange::begin(core, parent, name);
         let ticket = core.clock.now();
-        let entry = core.backend().create(caller, parent.id(), name, new)?;
+        let entry = core.store_creation()?.create(caller, parent.id(), name, new)?;
         let place = (parent.id(), Some(name));
         let entry = core.as_made(entry, new.kind.kind(), place, FileId::NONE)?;
         let node = core.adopt(&entry, ticket);
@@ -73,8 +73,8 @@ impl Vfs {
         let change = NameChange::begin(core, parent, name);
         let ticket = core.clock.now();
         let stored = core.store_mode(FileKind::Regular, mode);
-        let backend = core.backend();
-        let (entry, file) = backend.create_and_open(caller, parent.id(), name, new, stored)?;
+        let store = core.store_creation()?;
+        let (entry, file) = store.create_and_open(caller, parent.id(), name, new, stored)?;
         let entry = core.as_made(entry, FileKind::Regular, (parent.id(), Some(name)), file)?;
         let node = core.adopt(&entry, ticket);
         node.inode.put_into(parent, ticket);
@@ -95,7 +95,8 @@ impl Vfs {
         let core = &self.core;
         let ticket = core.clock.now();
         let stored = core.store_mode(FileKind::Regular, mode);
-        let (entry, file) = core.backend().create_unnamed(caller, parent.id(), new, stored)?;
+        let (entry, file) =
+            core.store_creation()?.create_unnamed(caller, parent.id(), new, stored)?;
         let entry = core.as_made(entry, FileKind::Regular, (parent.id(), None), file)?;
         let node = core.adopt(&entry, ticket);
         node.inode.set_unlinked(true);
@@ -120,7 +121,7 @@ impl Vfs {
         let change = NameChange::begin(core, parent, name);
         let links = AttributeChange::begin(core, node);
         let ticket = core.clock.now();
-        let entry = core.backend().link(caller, node.id(), parent.id(), name)?;
+        let entry = core.store_creation()?.link(caller, node.id(), parent.id(), name)?;
         // The store may have answered for another object that took the name since.
         match entry.inode == node.id() {
             true => links.settle(entry.attributes),

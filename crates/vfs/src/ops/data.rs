@@ -33,7 +33,7 @@ impl Vfs {
         if self.core.caches_pages() {
             return self.read_cached(node, file, offset, into);
         }
-        let count = self.core.backend().read(file, offset, into)?;
+        let count = self.core.backend().data().read(file, offset, into)?;
         let count = self.core.believed("read", file, count, into.len())?;
         node.inode.was_read(&self.core.clock);
         Ok(count)
@@ -65,7 +65,7 @@ impl Vfs {
             return self.write_cached(caller, node, file, Place::At(offset), data);
         }
         let _change = AttributeChange::begin(&self.core, node);
-        let count = self.core.backend().write(caller, file, offset, data)?;
+        let count = self.core.backend().data().write(caller, file, offset, data)?;
         self.core.believed("write", file, count, data.len())
     }
 
@@ -86,7 +86,7 @@ impl Vfs {
             return self.write_cached(caller, node, file, Place::End, data);
         }
         let _change = AttributeChange::begin(&self.core, node);
-        let count = self.core.backend().append(caller, file, data)?;
+        let count = self.core.backend().data().append(caller, file, data)?;
         self.core.believed("append", file, count, data.len())
     }
 
@@ -108,7 +108,7 @@ impl Vfs {
         let end = offset.checked_add(length).filter(|&end| end <= FILE_SIZE_MAX);
         let end = end.ok_or(Error::TooBig)?;
         self.change_data(node, (offset, end), || {
-            self.core.backend().allocate(file, mode, offset, length)
+            self.core.backend().data().allocate(file, mode, offset, length)
         })?;
         self.drop_set_ids(caller, node, file)
     }
@@ -123,7 +123,7 @@ impl Vfs {
             // Only the store knows where its holes are, and it has to know what was written.
             self.core.write_out_all(pages)?;
         }
-        self.core.backend().seek(file, offset, target)
+        self.core.backend().data().seek(file, offset, target)
     }
 
     /// copy_file_range(2): by the store if it can, otherwise through memory. May block.
@@ -146,7 +146,7 @@ impl Vfs {
             self.core.write_out_all(pages)?;
         }
         let result = self.change_data(to.0, (to.2, end), || {
-            self.core.backend().copy_range(from.1, from.2, to.1, to.2, length)
+            self.core.backend().data().copy_range(from.1, from.2, to.1, to.2, length)
         });
         match result {
             Err(Error::Unsupported(_)) => self.copy_through_memory(caller, from, to, length),
@@ -166,7 +166,7 @@ impl Vfs {
     pub fn sync(&self, node: &Node, file: FileRef, mode: SyncMode) -> Result<()> {
         match node.inode.known_pages() {
             Some(pages) => self.core.sync_pages(pages, file, mode, &pages.heard),
-            None => self.core.backend().sync(file, mode),
+            None => self.core.backend().data().sync(file, mode),
         }
     }
 
@@ -174,7 +174,7 @@ impl Vfs {
     pub fn sync_open(&self, file: &OpenFile, mode: SyncMode) -> Result<()> {
         match file.node().inode.known_pages() {
             Some(pages) => self.core.sync_pages(pages, file.reference(), mode, file.heard()),
-            None => self.core.backend().sync(file.reference(), mode),
+            None => self.core.backend().data().sync(file.reference(), mode),
         }
     }
 
@@ -184,7 +184,7 @@ impl Vfs {
         if let Some(pages) = file.node().inode.known_pages() {
             self.core.flush_pages(pages, file.heard())?;
         }
-        self.core.backend().flush(file.reference())
+        self.core.store_files().flush(file.reference())
     }
 
     /// Does `work`, by which the store itself changes the bytes of `range` of a file.
@@ -224,7 +224,7 @@ impl Vfs {
         }
         let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
         let _change = AttributeChange::begin(&self.core, node);
-        self.core.backend().set_attributes(&Caller::root(), file, &set).map(drop)
+        self.core.backend().inodes().set_attributes(&Caller::root(), file, &set).map(drop)
     }
 
     fn data_of(&self, node: &Node) -> Result<()> {

@@ -107,7 +107,7 @@ impl Vfs {
                 limit: entries.room().clamp(1, BATCH_MAX),
                 wants_attributes: entries.wants_nodes(),
             };
-            let listed = self.core.backend().list(file, at, &mut batch);
+            let listed = self.core.backend().names().list(file, at, &mut batch);
             let full = batch.items.len() >= batch.limit;
             let entries_only = batch.items.iter().all(|item| matches!(item.2, Item::Entry(_)));
             let took_all = self.offer(directory, ticket, batch, entries, &mut at);
@@ -171,7 +171,7 @@ impl Vfs {
                         wanted = self.offer_node(directory, ticket, (name, next, entry), entries);
                     }
                     // Not a name anybody may see, or no room left.
-                    _ => self.core.backend().forget(entry.inode, 1),
+                    _ => self.core.backend().inodes().forget(entry.inode, 1),
                 },
             }
             if was_wanted && wanted {

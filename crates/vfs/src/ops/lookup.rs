@@ -151,7 +151,7 @@ impl Vfs {
         let core = &self.core;
         core.counters.name_misses.hit();
         let ticket = core.clock.now();
-        match core.backend().lookup(caller, parent.id(), name) {
+        match core.backend().names().lookup(caller, parent.id(), name) {
             Ok(entry) => {
                 let node = core.adopt(&entry, ticket);
                 node.inode.set_parent(parent, ticket);

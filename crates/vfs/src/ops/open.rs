@@ -68,11 +68,11 @@ impl Vfs {
             Opens::Tracked => {
                 let plain = OpenMode { truncate: false, ..mode };
                 let mut wish = core.store_mode(node.kind(), plain);
-                let mut opened = core.backend().open(caller, node.id(), wish);
+                let mut opened = core.store_files().open(caller, node.id(), wish);
                 if wish.read != plain.read && opened.is_err() {
                     // It may be written and not read.
                     wish.read = plain.read;
-                    opened = core.backend().open(caller, node.id(), wish);
+                    opened = core.store_files().open(caller, node.id(), wish);
                 }
                 let file = opened.inspect_err(|error| {
                     if matches!(error, Error::Stale) {
@@ -83,7 +83,7 @@ impl Vfs {
             }
         };
         let opened = OpenFile::new(self, node.clone(), file, mode, caller);
-        if mode.write && core.writes_back() && core.capabilities.xattrs {
+        if mode.write && core.writes_back() && core.backend.xattrs().is_some() {
             // A kernel asks before the first write whether there are capabilities to take away, and the
             // write is not to wait for the store then. It asks itself if this fails.
             drop(core.absent_of(node));
@@ -215,7 +215,7 @@ impl OpenFile {
     /// now on, until this is dropped, the object's attributes are always asked of the store; if it is open
     /// for writing, no frontend may believe them longer than for the moment.
     pub fn bypass(&mut self) -> Option<Arc<OwnedFd>> {
-        let file = self.core.backend().os_file(self.reference())?;
+        let file = self.core.store_files().os_file(self.reference())?;
         if !std::mem::replace(&mut self.bypass, true) {
             self.node.inode.begin_bypass(self.mode.write);
         }
@@ -241,7 +241,7 @@ impl Drop for OpenFile {
         }
         match self.node.inode.known_pages() {
             Some(pages) => self.core.leave_pages(pages, self.reference(), self.mode),
-            None => self.core.backend().close(self.reference()),
+            None => self.core.store_files().close(self.reference()),
         }
     }
 }

@@ -51,7 +51,7 @@ impl Vfs {
     ) -> Result<Node> {
         let (victim, change) = self.begin_removal(caller, parent, name)?;
         let names = victim.inode.last_attributes().links;
-        let removed = self.core.backend().unlink(caller, parent.id(), name);
+        let removed = self.core.backend().names().unlink(caller, parent.id(), name);
         self.unless_done(removed, [Some(&victim), None])?;
         change.settle([Some(Target::Missing), None]);
         self.lost_a_name(parent, &victim, names);
@@ -65,7 +65,7 @@ impl Vfs {
     pub fn remove_directory(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<()> {
         let (victim, change) = self.begin_removal(caller, parent, name)?;
         self.core.paths.shape_changed();
-        let removed = self.core.backend().remove_directory(caller, parent.id(), name);
+        let removed = self.core.backend().names().remove_directory(caller, parent.id(), name);
         self.unless_done(removed, [Some(&victim), None])?;
         change.settle([Some(Target::Missing), None]);
         victim.inode.forget_names(&self.core.clock);

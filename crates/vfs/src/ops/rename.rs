@@ -80,7 +80,8 @@ impl Vfs {
         }
         let replaced =
             step.target.as_ref().map_or(0, |target| target.inode.last_attributes().links);
-        let renamed = core.backend().rename(caller, (from.0.id(), from.1), (to.0.id(), to.1), mode);
+        let renamed =
+            core.backend().names().rename(caller, (from.0.id(), from.1), (to.0.id(), to.1), mode);
         self.unless_done(renamed, [Some(&step.moved), step.target.as_ref()])?;
         // First the objects: who finds one at its new name goes on to its parent.
         self.renamed(from.0, to.0, &step, replaced, mode);

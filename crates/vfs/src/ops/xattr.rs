@@ -3,7 +3,7 @@
 use super::change::AttributeChange;
 use crate::acl;
 use crate::attributes::FileKind;
-use crate::backend::{Backend, XattrMode};
+use crate::backend::{XattrMode, Xattrs};
 use crate::caller::{Caller, Checks};
 use crate::error::{Error, Result};
 use crate::inode::{Absent, Node};
@@ -45,7 +45,7 @@ impl Vfs {
         if node.kind() != FileKind::Symlink {
             return Err(Error::Invalid("not a symbolic link"));
         }
-        let text = self.core.backend().read_link(node.id())?;
+        let text = self.core.backend().inodes().read_link(node.id())?;
         node.inode.was_read(&self.core.clock);
         Ok(text)
     }
@@ -115,9 +115,7 @@ impl Vfs {
         if is_policy(node, name) {
             return self.set_policy_xattr(caller, node, value, mode);
         }
-        self.changing_xattrs(node, |backend| {
-            backend.set_xattr(caller, node.id(), name, value, mode)
-        })
+        self.changing_xattrs(node, |store| store.set_xattr(caller, node.id(), name, value, mode))
     }
 
     fn set_policy_xattr(
@@ -140,12 +138,12 @@ impl Vfs {
     fn changing_xattrs(
         &self,
         node: &Node,
-        change: impl FnOnce(&dyn Backend) -> Result<()>,
+        change: impl FnOnce(&dyn Xattrs) -> Result<()>,
     ) -> Result<()> {
         // It may be the access control list. Dropped after the change: see `paths`.
         let _rights = node.is_directory().then(|| RightsChange(&self.core.paths));
         let _change = AttributeChange::begin(&self.core, node);
-        change(self.core.backend())
+        change(self.core.store_xattrs()?)
     }
 
     /// The names of all extended attributes that `caller` may know of. May block.
@@ -153,7 +151,7 @@ impl Vfs {
         if self.core.absent_of(node)?.lacks_every() {
             return Ok(own_mark(node));
         }
-        let mut names = self.core.backend().list_xattrs(caller, node.id())?;
+        let mut names = self.core.store_xattrs()?.list_xattrs(caller, node.id())?;
         if !caller.is_privileged() {
             names.retain(|name| !name.starts_with(b"trusted."));
         }
@@ -174,7 +172,7 @@ impl Vfs {
             self.may_mark(caller, node, CachePolicy::of(mark))?;
             return self.set_policy_for(account_of(caller), node, None);
         }
-        self.changing_xattrs(node, |backend| backend.remove_xattr(caller, node.id(), name))
+        self.changing_xattrs(node, |store| store.remove_xattr(caller, node.id(), name))
     }
 
     /// A mark is for its directory's owner to set and to take away; what is kept is kept from all others, so
@@ -243,7 +241,7 @@ impl Core {
             return Err(self.absent_error(name));
         }
         let ticket = self.clock.now();
-        let answer = self.backend().get_xattr(caller, node.id(), name);
+        let answer = self.store_xattrs()?.get_xattr(caller, node.id(), name);
         if let (Some(noted), Err(Error::NoAttribute)) = (noted, &answer) {
             node.inode.keep_absent(ticket, noted);
         }
@@ -262,7 +260,7 @@ impl Core {
     /// cannot tell, or not without the caller's rights, has told nothing: it is asked for each name.
     pub(crate) fn learn_absent(&self, node: &Node) -> Result<Absent> {
         let ticket = self.clock.now();
-        let names = match self.backend().possible_xattrs(node.id()) {
+        let names = match self.store_xattrs()?.possible_xattrs(node.id()) {
             Ok(Some(names)) => names,
             Ok(None) | Err(Error::Unsupported(_) | Error::Access | Error::NotPermitted) => {
                 return Ok(Absent::UNKNOWN);

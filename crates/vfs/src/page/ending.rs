@@ -36,7 +36,7 @@ impl Core {
             let changed = file.untold_change();
             drop(file.told_change(changed));
             for open in file.opens.closable(false) {
-                let _ = catch_unwind(AssertUnwindSafe(|| self.backend().close(open)));
+                let _ = catch_unwind(AssertUnwindSafe(|| self.store_files().close(open)));
             }
         }
         // Dropped with no lock held: some may be the last of their file.

@@ -90,7 +90,7 @@ impl Core {
         }
         let open = pages.opens.writer();
         let file = open.as_ref().map_or(FileRef::unopened(pages.inode), |open| open.0);
-        let answer = self.backend().attributes(file);
+        let answer = self.backend().inodes().attributes(file);
         if let Some(open) = open {
             pages.end_use(self, open);
         }

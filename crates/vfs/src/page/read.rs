@@ -249,7 +249,7 @@ impl Core {
         // A store may answer short in the middle of a file; only an empty answer is the end.
         while filled < into.len() {
             let rest = &mut into[filled..];
-            match self.backend().read(file, offset + filled as u64, rest)? {
+            match self.backend().data().read(file, offset + filled as u64, rest)? {
                 0 => break,
                 count => filled += self.believed("read", file, count, rest.len())?,
             }
@@ -387,7 +387,7 @@ impl FilePages {
             Some(borrowed) => reader.file = borrowed.0,
             None => {
                 // Who may write a part of a page need not be allowed to read the rest: we are.
-                let opened = core.backend().open(&Caller::root(), self.inode, OpenMode::READ);
+                let opened = core.store_files().open(&Caller::root(), self.inode, OpenMode::READ);
                 if let Ok(file) = opened {
                     reader.file = FileRef { inode: self.inode, file };
                     reader.opened = true;
@@ -400,7 +400,7 @@ impl FilePages {
     /// Ends the use of an open file of the store.
     pub(super) fn end_use(&self, core: &Core, borrowed: Borrowed) {
         if let Some(file) = self.opens.give_back(borrowed, self.is_unwritten()) {
-            core.backend().close(file);
+            core.store_files().close(file);
         }
     }
 }
@@ -417,7 +417,7 @@ impl Drop for Reader<'_> {
             self.pages.end_use(self.core, borrowed);
         }
         if self.opened {
-            self.core.backend().close(self.file);
+            self.core.store_files().close(self.file);
         }
     }
 }

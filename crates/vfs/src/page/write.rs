@@ -154,7 +154,7 @@ impl Core {
         // Alone, so that nobody changes it between the answer and its use.
         let _alone = pages.gate.enter_alone();
         if pages.size().is_none() {
-            let given = self.backend().attributes(file)?;
+            let given = self.backend().inodes().attributes(file)?;
             pages.learn_size(given.size);
         }
         Ok(())
@@ -291,8 +291,8 @@ impl Core {
         // Dropped on failure and on panic: nobody knows what the store has then.
         let doubt = Doubt(pages, place, data.len());
         let count = self.with_space(|| match place {
-            Place::At(offset) => self.backend().write(caller, file, offset, data),
-            Place::End => self.backend().append(caller, file, data),
+            Place::At(offset) => self.backend().data().write(caller, file, offset, data),
+            Place::End => self.backend().data().append(caller, file, data),
         })?;
         let count = self.believed("write", file, count, data.len())?;
         let size = pages.size();

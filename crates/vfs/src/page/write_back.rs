@@ -178,7 +178,7 @@ impl Core {
             for part in &mut parts {
                 while part.start < part.end {
                     let (at, rest) = (start + part.start as u64, &data[part.clone()]);
-                    match self.backend().write(&Caller::root(), writer.file(), at, rest)? {
+                    match self.backend().data().write(&Caller::root(), writer.file(), at, rest)? {
                         0 => return Err(Error::NoSpace),
                         count => {
                             part.start +=
@@ -190,7 +190,7 @@ impl Core {
             Ok(())
         })?;
         if self.shares_files()
-            && let Ok(now) = self.backend().attributes(writer.file())
+            && let Ok(now) = self.backend().inodes().attributes(writer.file())
         {
             pages.stored(&now);
         }
@@ -206,7 +206,7 @@ impl Core {
     /// is cached of it goes.
     fn look_for_others(&self, pages: &FilePages, file: FileRef) {
         if self.shares_files()
-            && let Ok(now) = self.backend().attributes(file)
+            && let Ok(now) = self.backend().inodes().attributes(file)
             && pages.changed_by_others(&now)
         {
             pages.attributes_changed();
@@ -235,7 +235,7 @@ impl Core {
                 let writer = Writer::find(self, pages);
                 let file = writer.as_ref().map_or(FileRef::unopened(pages.inode), Writer::file);
                 self.look_for_others(pages, file);
-                match self.backend().set_attributes(&Caller::root(), file, &set) {
+                match self.backend().inodes().set_attributes(&Caller::root(), file, &set) {
                     Ok(given) => {
                         let kept = pages.told_change(Some(time));
                         change.settle(given);
@@ -260,7 +260,7 @@ impl Core {
     /// Closes what everybody has left and nothing waits for.
     pub(super) fn close_left(&self, pages: &FilePages) {
         for file in pages.opens.closable(pages.is_unwritten()) {
-            self.backend().close(file);
+            self.store_files().close(file);
         }
     }
 
@@ -278,7 +278,7 @@ impl Core {
             (told, SyncMode::All) => told,
         });
         let synced = match &written {
-            Ok(()) => self.backend().sync(file, mode),
+            Ok(()) => self.backend().data().sync(file, mode),
             Err(_) => Ok(()),
         };
         match pages.errors.tell(heard) {
@@ -462,7 +462,7 @@ impl Drop for Leaving<'_> {
         let Self { core, pages, file } = *self;
         let leave = || {
             if pages.opens.leave(file.file, pages.is_unwritten()) {
-                core.backend().close(file);
+                core.store_files().close(file);
             }
             // It may have been the last thing that was written while we looked.
             core.close_left(pages);
@@ -540,7 +540,7 @@ impl<'a> Writer<'a> {
             writer.file = pages.opens.writer();
             if writer.file.is_none() {
                 let mode = OpenMode { read: false, ..OpenMode::READ_WRITE };
-                let file = core.backend().open(&Caller::root(), pages.inode, mode)?;
+                let file = core.store_files().open(&Caller::root(), pages.inode, mode)?;
                 writer.opened = Some(FileRef { inode: pages.inode, file });
             }
         }
@@ -559,7 +559,7 @@ impl Drop for Writer<'_> {
             self.pages.end_use(self.core, borrowed);
         }
         if let Some(file) = self.opened.take() {
-            self.core.backend().close(file);
+            self.core.store_files().close(file);
         }
     }
 }

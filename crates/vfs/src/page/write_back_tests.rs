@@ -6,8 +6,9 @@ use super::write::Place;
 use crate::inode::Node;
 use crate::vfs::Core;
 use crate::{
-    Attributes, Backend, Caller, Capabilities, Cookie, Entry, Error, FileId, FileKind, FileRef,
-    InodeId, Listing, Name, PagePolicy, Result, SetAttributes, Vfs, VfsConfig,
+    Attributes, Backend, Caller, Capabilities, Cookie, Data, Entry, Error, FileId, FileKind,
+    FileRef, InodeId, Inodes, Listing, Name, Names, PagePolicy, Result, SetAttributes, Vfs,
+    VfsConfig,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,18 +42,36 @@ impl Backend for Arc<Store> {
         let attributes = Attributes::new(1, FileKind::Directory, 0o755);
         Ok(Entry { inode: InodeId::ROOT, attributes })
     }
+    fn names(&self) -> &dyn Names {
+        self
+    }
+    fn inodes(&self) -> &dyn Inodes {
+        self
+    }
+    fn data(&self) -> &dyn Data {
+        self
+    }
+}
+
+impl Names for Arc<Store> {
     fn lookup(&self, _: &Caller, _: InodeId, _: Name<'_>) -> Result<Entry> {
         Ok(Entry { inode: FILE, attributes: self.file() })
     }
+    fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Inodes for Arc<Store> {
     fn attributes(&self, _: FileRef) -> Result<Attributes> {
         Ok(self.file())
     }
     fn set_attributes(&self, _: &Caller, _: FileRef, _: &SetAttributes) -> Result<Attributes> {
         Ok(self.file())
     }
-    fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
-        Ok(())
-    }
+}
+
+impl Data for Arc<Store> {
     fn read(&self, _: FileRef, _: u64, _: &mut [u8]) -> Result<usize> {
         Ok(0)
     }

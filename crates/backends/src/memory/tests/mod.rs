@@ -10,6 +10,10 @@ mod xattrs;
 
 use super::*;
 use std::cell::RefCell;
+use uvfs_vfs::{
+    AllocateMode, Attributes, Caller, Cookie, FileId, FileRef, Listing, Name, NewNode, OpenMode,
+    RenameMode, SeekTarget, SetAttributes, XattrMode,
+};
 use uvfs_vfs::{FileKind, SetTime, Timestamp};
 
 pub(super) const ROOT: InodeId = InodeId::ROOT;
@@ -69,16 +73,16 @@ impl MemoryBackend {
         self.make(parent, text, NewKind::Directory).unwrap()
     }
     pub(super) fn find(&self, parent: InodeId, text: &str) -> Result<InodeId> {
-        self.kept(self.lookup(&Caller::root(), parent, name(text)))
+        self.kept(self.names().lookup(&Caller::root(), parent, name(text)))
     }
     pub(super) fn add_link(&self, inode: InodeId, parent: InodeId, text: &str) -> Result<InodeId> {
         self.kept(self.link(&Caller::root(), inode, parent, name(text)))
     }
     pub(super) fn drop_name(&self, parent: InodeId, text: &str) -> Result<()> {
-        self.unlink(&Caller::root(), parent, name(text))
+        self.names().unlink(&Caller::root(), parent, name(text))
     }
     pub(super) fn drop_directory(&self, parent: InodeId, text: &str) -> Result<()> {
-        self.remove_directory(&Caller::root(), parent, name(text))
+        self.names().remove_directory(&Caller::root(), parent, name(text))
     }
     pub(super) fn move_name(
         &self,
@@ -86,7 +90,7 @@ impl MemoryBackend {
         to: (InodeId, &str),
         mode: RenameMode,
     ) -> Result<()> {
-        self.rename(&Caller::root(), (from.0, name(from.1)), (to.0, name(to.1)), mode)
+        self.names().rename(&Caller::root(), (from.0, name(from.1)), (to.0, name(to.1)), mode)
     }
     pub(super) fn stat(&self, inode: InodeId) -> Attributes {
         self.attributes(FileRef::unopened(inode)).unwrap()
@@ -106,7 +110,7 @@ impl MemoryBackend {
     }
     pub(super) fn names_of(&self, directory: InodeId) -> Vec<(String, InodeId)> {
         let mut listing = Names { limit: usize::MAX, ..Names::default() };
-        self.list(FileRef::unopened(directory), Cookie(0), &mut listing).unwrap();
+        self.names().list(FileRef::unopened(directory), Cookie(0), &mut listing).unwrap();
         listing.seen.into_iter().map(|(name, inode, _)| (name, inode)).collect()
     }
     pub(super) fn used(&self) -> (u64, u64) {

@@ -8,7 +8,7 @@ fn an_unlinked_file_lives_until_its_last_reference() {
     let memory = backend(1 << 20);
     let empty = memory.used();
     let file = memory.create(&Caller::root(), ROOT, name("a"), &new(NewKind::Regular)).unwrap();
-    memory.lookup(&Caller::root(), ROOT, name("a")).unwrap();
+    memory.names().lookup(&Caller::root(), ROOT, name("a")).unwrap();
     memory.put(file.inode, 0, b"data").unwrap();
     memory.drop_name(ROOT, "a").unwrap();
     assert!(matches!(memory.find(ROOT, "a"), Err(Error::NotFound)));
@@ -221,7 +221,7 @@ fn a_listing_in_steps_sees_what_stays_once_whatever_happens() {
     let mut seen = Vec::new();
     for round in 0.. {
         let mut listing = Names { limit: 7, ..Names::default() };
-        memory.list(FileRef::unopened(ROOT), from, &mut listing).unwrap();
+        memory.names().list(FileRef::unopened(ROOT), from, &mut listing).unwrap();
         let Some(last) = listing.seen.last() else { break };
         from = last.2;
         seen.extend(listing.seen.into_iter().map(|(name, _, _)| name));
@@ -267,7 +267,7 @@ fn a_listing_gives_a_reference_with_each_entry_it_takes_and_no_other() {
     let files = (0..5).map(|at| memory.file(&format!("f{at}")));
     assert_eq!(files.count(), 5);
     let mut entries = Entries { limit: 3, taken: Vec::new() };
-    memory.list(FileRef::unopened(ROOT), Cookie(0), &mut entries).unwrap();
+    memory.names().list(FileRef::unopened(ROOT), Cookie(0), &mut entries).unwrap();
     assert_eq!(entries.taken.len(), 3);
     (0..5).for_each(|at| memory.drop_name(ROOT, &format!("f{at}")).unwrap());
     assert_eq!(memory.used().1, empty.1 + 3);
@@ -303,7 +303,7 @@ fn a_name_replaced_under_a_listing_shows_its_new_object_and_a_removed_one_nothin
     let memory = backend(1 << 20);
     let files: Vec<_> = (0..4).map(|at| memory.file(&format!("f{at}"))).collect();
     let mut listing = Meddler { memory: &memory, seen: Vec::new() };
-    memory.list(FileRef::unopened(ROOT), Cookie(0), &mut listing).unwrap();
+    memory.names().list(FileRef::unopened(ROOT), Cookie(0), &mut listing).unwrap();
     let shown: Vec<_> = listing.seen.iter().map(|(name, inode)| (&name[..], *inode)).collect();
     assert_eq!(shown[..2], [("f3", files[3]), ("f2", files[0])], "newest first");
     // The old name of the moved one was in the batch already, and its object is still there.

@@ -128,14 +128,14 @@ impl Worker<'_> {
             4 => memory.drop_name(at, text),
             5 => memory.drop_directory(at, text),
             6 => {
-                let found = memory.lookup(&caller, at, name(text));
+                let found = memory.names().lookup(&caller, at, name(text));
                 if let Ok(entry) = &found {
                     assert!(entry.attributes.links > 0, "a lookup found what has no name");
                 }
                 self.hold(found)
             }
             7 => {
-                let file = memory.lookup(&caller, at, name(text))?.inode;
+                let file = memory.names().lookup(&caller, at, name(text))?.inode;
                 let linked = memory.add_link(file, to.0, &to.1).map(drop);
                 memory.forget(file, 1);
                 linked
@@ -389,7 +389,7 @@ fn a_file_that_moves_is_in_one_place() {
             || {
                 for _ in 0..200 {
                     for at in [a, b] {
-                        if let Ok(entry) = memory.lookup(&Caller::root(), at, name("f")) {
+                        if let Ok(entry) = memory.names().lookup(&Caller::root(), at, name("f")) {
                             assert_eq!(entry.attributes.links, 1);
                             memory.forget(entry.inode, 1);
                         }

@@ -23,7 +23,7 @@ fn step(memory: &MemoryBackend, directories: &[InodeId], random: &mut Random) {
         2 => memory.drop_name(at, text),
         3 => memory.drop_directory(at, text),
         4 => write_and_forget(memory, at, text),
-        5 => memory.lookup(&Caller::root(), at, name(text)).and_then(|entry| {
+        5 => memory.names().lookup(&Caller::root(), at, name(text)).and_then(|entry| {
             let linked = memory.add_link(entry.inode, to.0, &to.1).map(drop);
             memory.forget(entry.inode, 1);
             linked
@@ -41,7 +41,7 @@ fn step(memory: &MemoryBackend, directories: &[InodeId], random: &mut Random) {
 
 /// Writes to a file that others may unlink meanwhile: the reference keeps it.
 fn write_and_forget(memory: &MemoryBackend, at: InodeId, text: &str) -> Result<()> {
-    let entry = memory.lookup(&Caller::root(), at, name(text))?;
+    let entry = memory.names().lookup(&Caller::root(), at, name(text))?;
     let written = memory.put(entry.inode, 0, b"some data");
     assert!(!matches!(written, Err(Error::Stale)));
     assert!(memory.attributes(FileRef::unopened(entry.inode)).is_ok());

@@ -1,0 +1,283 @@
+//! What a store does, by family: each implemented where its code lies.
+//!
+//! # Boundary
+//! The rules that hold for all of them (identity, concurrency, errors) are the module's above. Names are
+//! single components, never `.`, `..` or empty. A method that is not there answers
+//! [`Error::Unsupported`] (EOPNOTSUPP).
+//!
+//! # Concurrency
+//! As [`super`] says: from many threads at once, and a call may block.
+//!
+//! # Why
+//! A store of one table writes four methods, and one with a journal has a file for each family. Linux
+//! splits the same way (`inode_operations`, `file_operations`, `xattr_handler`). Weakness: a call takes
+//! one more indirect jump than through one wide trait, 2 ns.
+
+use super::{
+    AllocateMode, ChangeSink, Cookie, Entry, FileId, FileRef, InodeId, Listing, NewNode, OpenMode,
+    RenameMode, SeekTarget, SyncMode, XattrMode,
+};
+use crate::attributes::{Attributes, SetAttributes};
+use crate::caller::Caller;
+use crate::error::{Error, Result};
+use crate::name::Name;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// The names in directories: finding, listing, removing and moving them.
+pub trait Names: Send + Sync {
+    /// Finds `name` in `parent`. [`Error::NotFound`] if there is none, [`Error::Stale`] if `parent`
+    /// itself is gone.
+    fn lookup(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry>;
+
+    /// Lists a directory from `from` on, until its end or until the listing wants no more. `.` and
+    /// `..` are left out. Entries that exist throughout a listing in several calls are seen exactly
+    /// once, whatever else changes; cookies stay valid while the directory exists.
+    fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()>;
+
+    /// Removes a name that is not a directory's ([`Error::IsDirectory`]). An object with no name
+    /// left lives on while it is open or referenced.
+    fn unlink(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
+        let _ = (caller, parent, name);
+        Err(Error::Unsupported("removing"))
+    }
+
+    /// Removes an empty directory ([`Error::NotEmpty`], [`Error::NotDirectory`]).
+    fn remove_directory(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
+        let _ = (caller, parent, name);
+        Err(Error::Unsupported("removing directories"))
+    }
+
+    /// Moves a name. Refuses to move a directory below itself ([`Error::Invalid`]), to replace a
+    /// directory by something else ([`Error::IsDirectory`]) or the reverse
+    /// ([`Error::NotDirectory`]), or a directory that is not empty ([`Error::NotEmpty`]). Two names
+    /// of one object: succeeds and changes nothing.
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: (InodeId, Name<'_>),
+        to: (InodeId, Name<'_>),
+        mode: RenameMode,
+    ) -> Result<()> {
+        let _ = (caller, from, to, mode);
+        Err(Error::Unsupported("renaming"))
+    }
+}
+
+/// New objects and new names, for a store that can make them.
+pub trait Creation: Send + Sync {
+    /// Creates an object under a name that must be free ([`Error::Exists`]).
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: InodeId,
+        name: Name<'_>,
+        new: &NewNode<'_>,
+    ) -> Result<Entry>;
+
+    /// Creates a regular file under a free name and opens it, in one step: the open succeeds even
+    /// if `new.mode` forbids it.
+    fn create_and_open(
+        &self,
+        caller: &Caller,
+        parent: InodeId,
+        name: Name<'_>,
+        new: &NewNode<'_>,
+        mode: OpenMode,
+    ) -> Result<(Entry, FileId)> {
+        let _ = mode;
+        Ok((self.create(caller, parent, name, new)?, FileId::NONE))
+    }
+
+    /// Creates a regular file with no name (O_TMPFILE), and opens it. It may get a name by
+    /// [`Creation::link`].
+    fn create_unnamed(
+        &self,
+        caller: &Caller,
+        parent: InodeId,
+        new: &NewNode<'_>,
+        mode: OpenMode,
+    ) -> Result<(Entry, FileId)> {
+        let _ = (caller, parent, new, mode);
+        Err(Error::Unsupported("files without a name"))
+    }
+
+    /// Gives `inode` (not a directory) a further name, which must be free.
+    fn link(
+        &self,
+        caller: &Caller,
+        inode: InodeId,
+        parent: InodeId,
+        name: Name<'_>,
+    ) -> Result<Entry> {
+        let _ = (caller, inode, parent, name);
+        Err(Error::Unsupported("hard links"))
+    }
+}
+
+/// The objects: attributes, the text of symbolic links, the references that the core holds.
+pub trait Inodes: Send + Sync {
+    /// The attributes now.
+    fn attributes(&self, file: FileRef) -> Result<Attributes>;
+
+    /// Gives back `references` references to `inode`.
+    fn forget(&self, inode: InodeId, references: u64) {
+        let _ = (inode, references);
+    }
+
+    /// Changes attributes and returns them all. A change of size by an unprivileged caller, and
+    /// every change of owner or group, clears set-id bits as the kernel does.
+    fn set_attributes(
+        &self,
+        caller: &Caller,
+        file: FileRef,
+        set: &SetAttributes,
+    ) -> Result<Attributes> {
+        let _ = (caller, file, set);
+        Err(Error::Unsupported("changing attributes"))
+    }
+
+    /// The text of a symbolic link.
+    fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
+        let _ = inode;
+        Err(Error::Invalid("not a symbolic link"))
+    }
+}
+
+/// The bytes of regular files.
+pub trait Data: Inodes {
+    /// Reads a run of bytes. The core asks for runs of whole pages where it caches them. Fewer bytes
+    /// than asked for mean the end of the file.
+    fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize>;
+
+    /// Writes bytes; returns how many. At the end of the file if it was opened to append. Clears
+    /// set-id bits unless the caller is privileged.
+    fn write(&self, caller: &Caller, file: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
+        let _ = (caller, file, offset, data);
+        Err(Error::Unsupported("writing"))
+    }
+
+    /// Writes bytes at the end of the file, wherever that is when it happens; returns how many.
+    /// The default is right only while nobody else appends: every store that others change, or that is
+    /// asked by several callers at once, overrides it. A file may be open here without
+    /// [`OpenMode::append`]: one whose pages are cached is.
+    fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
+        let end = self.attributes(file)?.size;
+        self.write(caller, file, end, data)
+    }
+
+    /// Reserves or clears a range.
+    fn allocate(&self, file: FileRef, mode: AllocateMode, offset: u64, length: u64) -> Result<()> {
+        let _ = (file, mode, offset, length);
+        Err(Error::Unsupported("fallocate"))
+    }
+
+    /// Finds data or a hole at or after `offset`; [`Error::NoData`] at or past the end.
+    fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {
+        let size = self.attributes(file)?.size;
+        match target {
+            _ if offset >= size => Err(Error::NoData),
+            SeekTarget::Data => Ok(offset),
+            SeekTarget::Hole => Ok(size),
+        }
+    }
+
+    /// Copies within the store; returns how many bytes. [`Error::Unsupported`] makes the core copy
+    /// by reading and writing.
+    fn copy_range(
+        &self,
+        from: FileRef,
+        from_offset: u64,
+        to: FileRef,
+        to_offset: u64,
+        length: u64,
+    ) -> Result<u64> {
+        let _ = (from, from_offset, to, to_offset, length);
+        Err(Error::Unsupported("copying within the store"))
+    }
+
+    /// Returns when what was written before is stable.
+    fn sync(&self, file: FileRef, mode: SyncMode) -> Result<()> {
+        let _ = (file, mode);
+        Ok(())
+    }
+}
+
+/// Open files, for a store that is told of them ([`Opens::Tracked`]).
+pub trait OpenFiles: Send + Sync {
+    /// Opens an object: a regular file, or a directory for listing.
+    fn open(&self, caller: &Caller, inode: InodeId, mode: OpenMode) -> Result<FileId>;
+
+    /// Closes what `open`, `create_and_open` or `create_unnamed` returned. Called once.
+    fn close(&self, file: FileRef);
+
+    /// A descriptor of the open file was closed: the last moment to report a write error.
+    fn flush(&self, file: FileRef) -> Result<()> {
+        let _ = file;
+        Ok(())
+    }
+
+    /// The host file behind an open file, if reading and writing it directly means the same as
+    /// reading and writing through this backend. Its offset is not used.
+    fn os_file(&self, file: FileRef) -> Option<Arc<OwnedFd>> {
+        let _ = file;
+        None
+    }
+}
+
+/// The open files of a store that is not told of them ([`Opens::Stateless`]): nothing happens.
+#[derive(Debug, Clone, Copy)]
+pub struct Untracked;
+
+impl OpenFiles for Untracked {
+    fn open(&self, _: &Caller, _: InodeId, _: OpenMode) -> Result<FileId> {
+        Ok(FileId::NONE)
+    }
+
+    fn close(&self, _: FileRef) {}
+}
+
+/// Extended attributes (xattr(7)).
+pub trait Xattrs: Send + Sync {
+    /// The value of an extended attribute, or [`Error::NoAttribute`].
+    fn get_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<Vec<u8>>;
+
+    /// Sets an extended attribute. Setting `system.posix_acl_access` changes the mode with it.
+    fn set_xattr(
+        &self,
+        caller: &Caller,
+        inode: InodeId,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()>;
+
+    /// The names of all extended attributes.
+    fn list_xattrs(&self, caller: &Caller, inode: InodeId) -> Result<Vec<Vec<u8>>>;
+
+    /// All names under which `inode` may have an extended attribute, whoever asks: every other name
+    /// has none. `None` where the store cannot tell that by one cheap call; then each name is asked for.
+    fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
+        let _ = inode;
+        Ok(None)
+    }
+
+    /// Removes an extended attribute, or [`Error::NoAttribute`].
+    fn remove_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<()>;
+}
+
+/// Finding objects again by what outlives all that is cached of them (Linux: `export_operations`).
+pub trait Export: Send + Sync {
+    /// The object that users know by `number` (`st_ino`), wherever it lies: for a frontend whose users come
+    /// back with a number after everything else was forgotten. [`Error::Stale`] if there is none any more.
+    fn by_number(&self, number: u64) -> Result<Entry>;
+
+    /// The directory in which `directory` lies, for one that was found by its number; the root's is itself.
+    fn parent_of(&self, directory: InodeId) -> Result<Entry>;
+}
+
+/// News of what others change in the store.
+pub trait Watch: Send + Sync {
+    /// Starts to report changes that others make, until the backend is dropped.
+    fn watch(&self, changes: Arc<dyn ChangeSink>) -> Result<()>;
+}

@@ -1,0 +1,283 @@
+//! The seam: what a store must do to stand below the caches.
+//!
+//! # Boundary
+//! A [`Backend`] owns objects and their data. It does not cache names, attributes or pages (the
+//! core does), does not know who called beyond the [`Caller`] it is given, and never calls upwards,
+//! except through the [`ChangeSink`] it was handed by [`Watch::watch`].
+//!
+//! # Concurrency
+//! Every method may be called from many threads at once, also for one object, and may block. The
+//! core calls with no lock and no guard held. Two calls on one object may be answered in any order;
+//! the core orders what must be ordered (it discards an answer that another change overtook).
+//!
+//! # Identity
+//! An [`InodeId`] names one object for as long as the core knows it. Every [`Entry`] returned
+//! carries *one reference* to its inode; [`Inodes::forget`] gives references back. An id whose
+//! references are all gone may be forgotten by the backend, but is never given to another object.
+//!
+//! # A whole backend
+//! A store answers by *families* of methods, each implemented where its code lies: [`Names`],
+//! [`Inodes`] and [`Data`] always, [`Creation`], [`OpenFiles`], [`Xattrs`], [`Export`] and [`Watch`] if it
+//! has them. Four methods of the first three are required; the others say that the store cannot do it
+//! ([`Error::Unsupported`], EOPNOTSUPP). [`Error::ReadOnly`] is for stores whose [`Capabilities`] say
+//! so, and the core answers it. This store serves the files of a table; the example `key_value` of
+//! `uvfs-fuse` is one that is written to, and mounts it:
+//!
+//! ```
+//! use uvfs_vfs::{Attributes, Backend, Caller, Capabilities, Cookie, Data, Entry, Error, FileKind,
+//!     FileRef, InodeId, Inodes, Listing, Name, Names, Result, Vfs, VfsConfig};
+//!
+//! struct Table(Vec<(&'static str, &'static str)>);
+//!
+//! impl Table {
+//!     fn attributes_of(&self, inode: InodeId) -> Result<Attributes> {
+//!         if inode == InodeId::ROOT {
+//!             return Ok(Attributes::new(1, FileKind::Directory, 0o755));
+//!         }
+//!         let (_, text) = self.0.get(inode.0 as usize - 2).ok_or(Error::NotFound)?;
+//!         let mut attributes = Attributes::new(inode.0, FileKind::Regular, 0o444);
+//!         attributes.size = text.len() as u64;
+//!         Ok(attributes)
+//!     }
+//!     fn entry(&self, inode: InodeId) -> Result<Entry> {
+//!         Ok(Entry { inode, attributes: self.attributes_of(inode)? })
+//!     }
+//! }
+//!
+//! impl Backend for Table {
+//!     fn capabilities(&self) -> Capabilities {
+//!         Capabilities::read_only("table")
+//!     }
+//!     fn root(&self) -> Result<Entry> {
+//!         self.entry(InodeId::ROOT)
+//!     }
+//!     fn names(&self) -> &dyn Names { self }
+//!     fn inodes(&self) -> &dyn Inodes { self }
+//!     fn data(&self) -> &dyn Data { self }
+//! }
+//!
+//! impl Inodes for Table {
+//!     fn attributes(&self, file: FileRef) -> Result<Attributes> {
+//!         self.attributes_of(file.inode)
+//!     }
+//! }
+//!
+//! impl Names for Table {
+//!     fn lookup(&self, _: &Caller, _: InodeId, name: Name<'_>) -> Result<Entry> {
+//!         let at = self.0.iter().position(|(file, _)| file.as_bytes() == name.as_bytes());
+//!         self.entry(InodeId(at.ok_or(Error::NotFound)? as u64 + 2))
+//!     }
+//!     fn list(&self, _: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
+//!         for at in from.0 as usize..self.0.len() {
+//!             let entry = self.entry(InodeId(at as u64 + 2))?;
+//!             let name = Name::new(self.0[at].0.as_bytes())?;
+//!             if !listing.add_entry(name, Cookie(at as u64 + 1), entry) {
+//!                 break;
+//!             }
+//!         }
+//!         Ok(())
+//!     }
+//! }
+//!
+//! impl Data for Table {
+//!     fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+//!         let text = self.0[file.inode.0 as usize - 2].1.as_bytes();
+//!         let rest = text.get(offset as usize..).unwrap_or(&[]);
+//!         let count = rest.len().min(into.len());
+//!         into[..count].copy_from_slice(&rest[..count]);
+//!         Ok(count)
+//!     }
+//! }
+//!
+//! // Walk it in process, with no kernel in the loop. (To mount it: `uvfs_fuse::Mount::start`.)
+//! let vfs = Vfs::new(Table(vec![("motto", "no lock on a hit")]), VfsConfig::default())?;
+//! let root = vfs.root_directory(Caller::root());
+//! assert_eq!(root.stat("motto")?.size, 16);
+//! assert_eq!(root.read_file("motto")?, b"no lock on a hit");
+//! assert!(matches!(root.stat("missing"), Err(Error::NotFound)));
+//! # Ok::<(), Error>(())
+//! ```
+
+mod families;
+mod types;
+
+pub use families::{Creation, Data, Export, Inodes, Names, OpenFiles, Untracked, Watch, Xattrs};
+pub use types::*;
+
+use crate::attributes::Totals;
+use crate::error::Result;
+use crate::tenants::Tenant;
+use std::fmt;
+use std::sync::Arc;
+
+/// Who checks permissions when the core is asked to enforce them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enforcer {
+    /// The core, by mode bits and access control lists.
+    Core,
+    /// The store, which acts as the caller; the core checks as well where it can.
+    Store,
+}
+
+/// Who can change the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Authority {
+    /// Only this file system: what is cached stays true.
+    Sole,
+    /// Others too: cached names and attributes expire ([`crate::VfsConfig`]).
+    Shared,
+}
+
+/// Whether a call into the backend can wait for something slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waits {
+    /// Never: frontends may call from a thread that others wait for.
+    Never,
+    /// It may: frontends keep hits apart from it.
+    Sometimes,
+}
+
+/// Whether the backend wants to know which files are open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opens {
+    /// No: [`OpenFiles::open`] is never called, every [`FileRef`] is unopened, and an unlinked object
+    /// lives until its last reference is forgotten.
+    Stateless,
+    /// Yes.
+    Tracked,
+}
+
+/// Where file data is cached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageCaching {
+    /// In the core's page cache: the store is slower than memory.
+    Core,
+    /// Not in the core: the store already keeps it in memory (a RAM file system, a host directory).
+    Store,
+}
+
+/// What a backend is and can do; asked once, at the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Name of the kind of store, for reports: `memory`, `directory`, ...
+    pub store: &'static str,
+    /// Who checks permissions.
+    pub enforcer: Enforcer,
+    /// Who can change the store.
+    pub authority: Authority,
+    /// Whether calls can be slow.
+    pub waits: Waits,
+    /// Whether opens are tracked.
+    pub opens: Opens,
+    /// Where pages are cached.
+    pub caching: PageCaching,
+    /// Nothing can be changed.
+    pub read_only: bool,
+    /// POSIX access control lists exist, as `system.posix_acl_*` attributes.
+    pub acls: bool,
+    /// [`OpenFiles::os_file`] can return host files for the kernel to read and write directly.
+    pub os_files: bool,
+    /// An object's time of birth never changes, and tells it from those that have its number later: handles
+    /// of objects outlive what is cached of them.
+    pub births: bool,
+}
+
+impl Capabilities {
+    /// A store that is only read, by this file system alone, and slower than memory.
+    pub fn read_only(store: &'static str) -> Self {
+        Self {
+            store,
+            enforcer: Enforcer::Core,
+            authority: Authority::Sole,
+            waits: Waits::Sometimes,
+            opens: Opens::Stateless,
+            caching: PageCaching::Core,
+            read_only: true,
+            acls: false,
+            os_files: false,
+            births: false,
+        }
+    }
+
+    /// A store that can be written to; otherwise as [`Capabilities::read_only`]. Methods that it does
+    /// not have answer [`Error::Unsupported`].
+    pub fn read_write(store: &'static str) -> Self {
+        Self { read_only: false, ..Self::read_only(store) }
+    }
+}
+
+/// A store of objects. See the module for identity, concurrency and an example.
+///
+/// Errors: each method returns the most exact [`Error`] it can; those named in its description are
+/// part of the contract. Names are single components, never `.`, `..` or empty.
+pub trait Backend: Send + Sync + 'static {
+    /// What this backend is and can do. Constant for its life.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The root directory, [`InodeId::ROOT`].
+    fn root(&self) -> Result<Entry>;
+
+    /// Names and directories.
+    fn names(&self) -> &dyn Names;
+
+    /// New objects, if the store can make any.
+    fn creation(&self) -> Option<&dyn Creation> {
+        None
+    }
+
+    /// Objects and their attributes.
+    fn inodes(&self) -> &dyn Inodes;
+
+    /// The bytes of files.
+    fn data(&self) -> &dyn Data;
+
+    /// Open files, if the store is told of them ([`Opens::Tracked`]).
+    fn open_files(&self) -> &dyn OpenFiles {
+        &Untracked
+    }
+
+    /// Extended attributes, if there are any.
+    fn xattrs(&self) -> Option<&dyn Xattrs> {
+        None
+    }
+
+    /// Objects by number, if the store keeps an index of them; others are found again by name.
+    fn export(&self) -> Option<&dyn Export> {
+        None
+    }
+
+    /// News of what others change, if the store can tell.
+    fn watching(&self) -> Option<&dyn Watch> {
+        None
+    }
+
+    /// Totals of the store.
+    fn totals(&self) -> Result<Totals> {
+        Ok(Totals {
+            block_size: 4096,
+            blocks: 0,
+            blocks_free: 0,
+            blocks_available: 0,
+            files: 0,
+            files_free: 0,
+            name_max: 255,
+        })
+    }
+
+    /// What shares the budget with the caches, if this store keeps tables that grow with what is cached
+    /// of it. Asked once.
+    fn tenant(&self) -> Option<Arc<dyn Tenant>> {
+        None
+    }
+
+    /// Counters of the backend, for reports: (name, value).
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
+
+impl fmt::Debug for dyn Backend {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Backend({})", self.capabilities().store)
+    }
+}
