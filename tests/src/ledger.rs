@@ -151,6 +151,14 @@ impl Backend for Ledger {
         self.store.root()
     }
 
+    fn sync_fs(&self) -> Result<()> {
+        self.store.sync_fs()
+    }
+
+    fn end(&self) -> Result<()> {
+        self.store.end()
+    }
+
     fn totals(&self) -> Result<Totals> {
         self.store.totals()
     }

@@ -377,3 +377,40 @@ fn pieces_end_where_the_file_was_cut() {
     assert_references_come_back(&vfs, &store);
     ledger.assert_settled();
 }
+
+/// Bug: a file system had no word with its store but page by page: a store that commits what it was given in groups was
+/// neither asked to, nor could it say at the end that it could not.
+#[test]
+fn the_store_commits_after_the_last_page_and_at_the_end() {
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    let kind = Kind::sole(Opens::Stateless);
+    let store = kind.store();
+    let (vfs, ledger) = kind.mount(&store, patient());
+    let calls = |of: [Call; 3]| -> Vec<Call> {
+        let journal = store.journal();
+        journal.iter().map(|made| made.call).filter(|call| of.contains(call)).collect()
+    };
+    let wanted = [Call::Write, Call::SyncFs, Call::End];
+    root(&vfs).write_file("a", [7; PAGE]).unwrap();
+    vfs.sync_fs().unwrap();
+    assert_eq!(calls(wanted), [Call::Write, Call::SyncFs]);
+
+    let refuse = |call| Plan::new().when(On::call(call), Fault::Fail(Moment::Before, libc::EIO));
+    store.follow(refuse(Call::SyncFs));
+    assert_eq!(errno(&vfs.sync_fs()), libc::EIO);
+    root(&vfs).write_file("a", [8; PAGE]).unwrap();
+    store.follow(refuse(Call::Write));
+    assert_eq!(errno(&vfs.sync_fs()), libc::EIO);
+    assert!(!calls(wanted).contains(&Call::SyncFs), "nothing to commit before the pages are there");
+
+    store.follow(refuse(Call::End));
+    let lost = vfs.end();
+    assert_eq!(calls(wanted), [Call::Write, Call::End]);
+    assert_eq!(lost.len(), 1, "{lost:?}");
+    assert_eq!((lost[0].path.as_deref(), lost[0].bytes), (Some(&b""[..]), 0));
+    assert!(lost[0].to_string().starts_with("/: not made stable: "), "{}", lost[0]);
+    store.behave();
+    drop(vfs);
+    ledger.assert_settled();
+    assert_eq!(stored(&store, "a"), [8; PAGE]);
+}

@@ -132,6 +132,7 @@ pub(crate) fn lost(mountpoint: &Path, verdict: &Verdict) -> Vec<String> {
             let cause = if file.cause.is_empty() { "not written" } else { &file.cause };
             let (place, bytes) = (place_of(mountpoint, file), show_bytes(file.bytes));
             match verdict.served_on {
+                _ if file.bytes == 0 => format!("{place}: may not be stable: {}", shown(cause)),
                 true => format!("{place}: {bytes} not written: {}", shown(cause)),
                 false => format!("{place}: lost {bytes}: {}", shown(cause)),
             }

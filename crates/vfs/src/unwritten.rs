@@ -39,7 +39,8 @@ pub struct Unwritten {
     pub path: Option<Vec<u8>>,
     /// Its number (`st_ino`).
     pub number: u64,
-    /// What the store lacks, in whole pages, but not beyond the end of the file.
+    /// What the store lacks, in whole pages, but not beyond the end of the file. 0 where it has all but could
+    /// not make it stable: then the path is the root's.
     pub bytes: u64,
     /// What the store said when it last refused something of the file, if it did.
     pub error: Option<Error>,
@@ -55,6 +56,11 @@ pub(crate) enum Names {
 }
 
 impl Unwritten {
+    /// A store that could not make stable what it has: anything may be lost.
+    pub(crate) fn of_all(error: Error) -> Self {
+        Self { path: Some(Vec::new()), number: InodeId::ROOT.0, bytes: 0, error: Some(error) }
+    }
+
     /// The path with a slash in front, with what a terminal could take for a command escaped; the number of
     /// the inode where no path is known.
     pub fn place(&self) -> String {
@@ -67,7 +73,10 @@ impl Unwritten {
 
 impl fmt::Display for Unwritten {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {} bytes", self.place(), self.bytes)?;
+        match self.bytes {
+            0 => write!(out, "{}: not made stable", self.place())?,
+            bytes => write!(out, "{}: {bytes} bytes", self.place())?,
+        }
         self.error.as_ref().map_or(Ok(()), |error| write!(out, ": {error}"))
     }
 }

@@ -233,6 +233,16 @@ impl Vfs {
         self.core.sync_all_pages()
     }
 
+    /// As syncfs(2): brings everything that was written to the store, of all files, and has the store make
+    /// stable what it has. Blocks.
+    ///
+    /// # Errors
+    /// Those of [`Vfs::write_back_all`], and then the store is not asked; or the store's own.
+    pub fn sync_fs(&self) -> Result<()> {
+        self.core.sync_all_pages()?;
+        self.core.backend().sync_fs()
+    }
+
     /// Fails if nothing may be changed.
     pub(crate) fn writable(&self) -> Result<()> {
         let read_only = self.core.config.read_only || self.core.capabilities.read_only;

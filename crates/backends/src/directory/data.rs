@@ -313,7 +313,10 @@ mod tests {
             Ok(inode) => inode,
             Err(_) => scratch.make_file(InodeId::ROOT, name).unwrap(),
         };
-        FileRef { inode, file: scratch.backend.open(&root_caller(), inode, mode).unwrap() }
+        FileRef {
+            inode,
+            file: scratch.backend.open_files().open(&root_caller(), inode, mode).unwrap(),
+        }
     }
 
     #[test]
@@ -321,17 +324,20 @@ mod tests {
         let scratch = Scratch::new();
         let file = opened(&scratch, "f", OpenMode::READ_WRITE);
         let data: Vec<u8> = (0..100_000u32).map(|at| (at % 251) as u8).collect();
-        assert_eq!(scratch.backend.write(&root_caller(), file, 7, &data).unwrap(), data.len());
+        assert_eq!(
+            scratch.backend.data().write(&root_caller(), file, 7, &data).unwrap(),
+            data.len()
+        );
         assert_eq!(fs::read(scratch.path("f")).unwrap()[7..], data);
 
         fs::write(scratch.path("f"), b"from the host").unwrap();
         let mut into = [0; 64];
-        assert_eq!(scratch.backend.read(file, 5, &mut into).unwrap(), 8);
+        assert_eq!(scratch.backend.data().read(file, 5, &mut into).unwrap(), 8);
         assert_eq!(&into[..8], b"the host");
-        assert_eq!(scratch.backend.read(file, 13, &mut into).unwrap(), 0);
+        assert_eq!(scratch.backend.data().read(file, 13, &mut into).unwrap(), 0);
         let unopened = FileRef::unopened(file.inode);
-        assert_eq!(scratch.backend.write(&root_caller(), unopened, 0, b"FROM").unwrap(), 4);
-        assert_eq!(scratch.backend.read(unopened, 0, &mut into).unwrap(), 13);
+        assert_eq!(scratch.backend.data().write(&root_caller(), unopened, 0, b"FROM").unwrap(), 4);
+        assert_eq!(scratch.backend.data().read(unopened, 0, &mut into).unwrap(), 13);
         assert_eq!(&into[..8], b"FROM the");
     }
 
@@ -360,7 +366,7 @@ mod tests {
             scope.spawn(|| (0..COUNT).for_each(|at| _ = reopened(line(b'r', at).as_bytes())));
             for at in 0..COUNT {
                 let line = line(b'm', at);
-                let count = scratch.backend.append(&root_caller(), file, line.as_bytes());
+                let count = scratch.backend.data().append(&root_caller(), file, line.as_bytes());
                 assert_eq!(count.unwrap(), line.len());
             }
         });
@@ -372,7 +378,7 @@ mod tests {
         assert_eq!(lines.len(), all.len(), "lines");
         assert!(lines.iter().zip(&all).all(|(line, wanted)| *line == wanted.trim_end()));
         let unopened = FileRef::unopened(file.inode);
-        assert_eq!(scratch.backend.append(&root_caller(), unopened, b"end").unwrap(), 3);
+        assert_eq!(scratch.backend.data().append(&root_caller(), unopened, b"end").unwrap(), 3);
         assert!(fs::read(scratch.path("log")).unwrap().ends_with(b"end"));
     }
 
@@ -385,19 +391,19 @@ mod tests {
         let scratch = Scratch::new();
         let file = opened(&scratch, "f", OpenMode::READ_WRITE);
         let backend = &scratch.backend;
-        backend.write(&root_caller(), file, 0, &[1; 1 << 16]).unwrap();
-        backend.allocate(file, AllocateMode::PunchHole, 4096, 8192).unwrap();
+        backend.data().write(&root_caller(), file, 0, &[1; 1 << 16]).unwrap();
+        backend.data().allocate(file, AllocateMode::PunchHole, 4096, 8192).unwrap();
         let bytes = fs::read(scratch.path("f")).unwrap();
         assert!(bytes[4096..12_288].iter().all(|&byte| byte == 0) && bytes[12_288] == 1);
-        assert_eq!(backend.seek(file, 0, SeekTarget::Hole).unwrap(), 4096);
-        assert_eq!(backend.seek(file, 4096, SeekTarget::Data).unwrap(), 12_288);
-        assert!(matches!(backend.seek(file, 1 << 20, SeekTarget::Data), Err(Error::NoData)));
-        backend.allocate(file, AllocateMode::Extend, 0, 1 << 17).unwrap();
-        backend.allocate(file, AllocateMode::KeepSize, 0, 1 << 18).unwrap();
+        assert_eq!(backend.data().seek(file, 0, SeekTarget::Hole).unwrap(), 4096);
+        assert_eq!(backend.data().seek(file, 4096, SeekTarget::Data).unwrap(), 12_288);
+        assert!(matches!(backend.data().seek(file, 1 << 20, SeekTarget::Data), Err(Error::NoData)));
+        backend.data().allocate(file, AllocateMode::Extend, 0, 1 << 17).unwrap();
+        backend.data().allocate(file, AllocateMode::KeepSize, 0, 1 << 18).unwrap();
         let host = fs::metadata(scratch.path("f")).unwrap();
         assert_eq!(host.len(), 1 << 17);
         assert!(host.blocks() * 512 >= 1 << 18);
-        match backend.allocate(file, AllocateMode::ZeroKeepSize, 0, 4096) {
+        match backend.data().allocate(file, AllocateMode::ZeroKeepSize, 0, 4096) {
             Ok(()) => assert_eq!(fs::read(scratch.path("f")).unwrap()[0], 0),
             Err(error) => println!("skipped: zeroing ranges ({error})"),
         }
@@ -409,9 +415,9 @@ mod tests {
         fs::write(scratch.path("from"), b"0123456789").unwrap();
         let from = opened(&scratch, "from", OpenMode::READ);
         let to = opened(&scratch, "to", OpenMode::READ_WRITE);
-        assert_eq!(scratch.backend.copy_range(from, 2, to, 1, 5).unwrap(), 5);
+        assert_eq!(scratch.backend.data().copy_range(from, 2, to, 1, 5).unwrap(), 5);
         assert_eq!(fs::read(scratch.path("to")).unwrap(), b"\x0023456");
-        let refused = scratch.backend.copy_range(from, 0, from, 0, 5);
+        let refused = scratch.backend.data().copy_range(from, 0, from, 0, 5);
         assert!(refused.is_err(), "not open for writing");
     }
 
@@ -420,20 +426,20 @@ mod tests {
         let scratch = Scratch::new();
         let direct = OpenMode { direct: true, ..OpenMode::READ_WRITE };
         let inode = scratch.make_file(InodeId::ROOT, "f").unwrap();
-        let Ok(file) = scratch.backend.open(&root_caller(), inode, direct) else {
+        let Ok(file) = scratch.backend.open_files().open(&root_caller(), inode, direct) else {
             println!("skipped: the host has no direct I/O here");
             return;
         };
         let file = FileRef { inode, file };
         let data = vec![7; 3 * 4096 + 1];
-        let count = scratch.backend.write(&root_caller(), file, 0, &data[1..]).unwrap();
+        let count = scratch.backend.data().write(&root_caller(), file, 0, &data[1..]).unwrap();
         assert_eq!(count, 3 * 4096);
-        rustix::fs::ftruncate(scratch.backend.os_file(file).unwrap(), 10_000).unwrap();
+        rustix::fs::ftruncate(scratch.backend.open_files().os_file(file).unwrap(), 10_000).unwrap();
         let mut into = vec![0; 4 * 4096 + 1];
-        assert_eq!(scratch.backend.read(file, 0, &mut into[1..]).unwrap(), 10_000);
+        assert_eq!(scratch.backend.data().read(file, 0, &mut into[1..]).unwrap(), 10_000);
         assert!(into[1..10_001].iter().all(|&byte| byte == 7));
         // Whether that may be is the host's to say; never is it silently something else.
-        match scratch.backend.write(&root_caller(), file, 1, &data[..100]) {
+        match scratch.backend.data().write(&root_caller(), file, 1, &data[..100]) {
             Ok(count) => assert_eq!(count, 100),
             Err(refused) => assert!(matches!(refused, Error::Invalid(_))),
         }
@@ -445,11 +451,11 @@ mod tests {
         let file = opened(&scratch, "f", OpenMode::READ_WRITE);
         let link = scratch.make(InodeId::ROOT, "l", uvfs_vfs::NewKind::Symlink(b"f")).unwrap();
         for inode in [file.inode, InodeId::ROOT, link] {
-            scratch.backend.sync(FileRef::unopened(inode), SyncMode::All).unwrap();
+            scratch.backend.data().sync(FileRef::unopened(inode), SyncMode::All).unwrap();
         }
-        scratch.backend.sync(file, SyncMode::Data).unwrap();
-        scratch.backend.flush(file).unwrap();
-        scratch.backend.close(file);
-        assert!(matches!(scratch.backend.flush(file), Err(Error::BadHandle)));
+        scratch.backend.data().sync(file, SyncMode::Data).unwrap();
+        scratch.backend.open_files().flush(file).unwrap();
+        scratch.backend.open_files().close(file);
+        assert!(matches!(scratch.backend.open_files().flush(file), Err(Error::BadHandle)));
     }
 }

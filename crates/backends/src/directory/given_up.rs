@@ -289,14 +289,20 @@ mod tests {
         let new = NewNode { kind: NewKind::Regular, mode: 0o600, umask: 0 };
         let (caller, name) = (root_caller(), Name::new(name.as_bytes()).unwrap());
         let mode = OpenMode::READ_WRITE;
-        let made = scratch.backend.create_and_open(&caller, InodeId::ROOT, name, &new, mode);
+        let made = scratch.backend.creation().unwrap().create_and_open(
+            &caller,
+            InodeId::ROOT,
+            name,
+            &new,
+            mode,
+        );
         let (entry, file) = made.unwrap();
         FileRef { inode: entry.inode, file }
     }
 
     fn text(scratch: &Scratch, file: FileRef) -> String {
         let mut into = [0; 64];
-        let count = scratch.backend.read(file, 0, &mut into).unwrap();
+        let count = scratch.backend.data().read(file, 0, &mut into).unwrap();
         String::from_utf8_lossy(&into[..count]).into_owned()
     }
 
@@ -305,7 +311,7 @@ mod tests {
         let files: Vec<FileRef> = (0..ALL).map(|at| create(&scratch, &format!("f{at}"))).collect();
         assert!(scratch.counter("descriptors_given_up") >= (ALL - 200) as u64);
         let write = |at: usize, text: &str| {
-            let done = scratch.backend.write(&root_caller(), files[at], 0, text.as_bytes());
+            let done = scratch.backend.data().write(&root_caller(), files[at], 0, text.as_bytes());
             assert_eq!(done.unwrap(), text.len());
         };
         (0..ALL).for_each(|at| write(at, &format!("text {at}")));
@@ -328,10 +334,13 @@ mod tests {
             let expected = format!("text {at}");
             assert_eq!(text(&scratch, file), expected);
             write(at, "TEXT");
-            scratch.backend.sync(file, uvfs_vfs::SyncMode::Data).unwrap();
-            assert_eq!(scratch.backend.attributes(file).unwrap().size, expected.len() as u64);
+            scratch.backend.data().sync(file, uvfs_vfs::SyncMode::Data).unwrap();
+            assert_eq!(
+                scratch.backend.inodes().attributes(file).unwrap().size,
+                expected.len() as u64
+            );
         }
-        files.iter().for_each(|&file| scratch.backend.close(file));
+        files.iter().for_each(|&file| scratch.backend.open_files().close(file));
         assert_eq!(scratch.counter("files_open"), 0);
         assert!(text(&scratch, create(&scratch, "last")).is_empty());
     }
@@ -345,15 +354,15 @@ mod tests {
     fn another_in_its_place() {
         let scratch = Scratch::new();
         let first = create(&scratch, "f");
-        scratch.backend.write(&root_caller(), first, 0, b"first").unwrap();
+        scratch.backend.data().write(&root_caller(), first, 0, b"first").unwrap();
         let others: Vec<FileRef> = (0..ALL).map(|at| create(&scratch, &format!("o{at}"))).collect();
         assert!(scratch.host().opened(first).unwrap().descriptor.given_up().is_some());
         // Behind the daemon's back, so that nothing holds it.
         fs::rename(scratch.path("o1"), scratch.path("f")).unwrap();
         scratch.close_descriptors();
-        let refused = scratch.backend.read(first, 0, &mut [0; 8]);
+        let refused = scratch.backend.data().read(first, 0, &mut [0; 8]);
         assert!(matches!(refused, Err(Error::Stale)), "{refused:?}");
-        let refused = scratch.backend.write(&root_caller(), first, 0, b"x");
+        let refused = scratch.backend.data().write(&root_caller(), first, 0, b"x");
         assert!(matches!(refused, Err(Error::Stale)), "{refused:?}");
         assert_eq!(
             fs::read(scratch.path("f")).unwrap(),
@@ -395,7 +404,8 @@ mod tests {
             let (file, name, named) = &mut open[which];
             match what {
                 2 => {
-                    let written = scratch.backend.write(&root_caller(), *file, 0, name.as_bytes());
+                    let written =
+                        scratch.backend.data().write(&root_caller(), *file, 0, name.as_bytes());
                     assert_eq!(written.unwrap(), name.len(), "seed {seed}");
                 }
                 3 => {
@@ -408,7 +418,7 @@ mod tests {
                 4 => {}
                 _ => {
                     let (file, ..) = open.swap_remove(which);
-                    scratch.backend.close(file);
+                    scratch.backend.open_files().close(file);
                 }
             }
             for (file, name, _) in &open {

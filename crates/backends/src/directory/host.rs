@@ -183,6 +183,13 @@ impl Host {
         self.release_pin(&node);
     }
 
+    /// Everything that the host keeps in memory of the file system below the root, also what others wrote.
+    pub(super) fn sync_fs(&self) -> Result<()> {
+        let root = self.descriptor(&self.root)?;
+        let root: OwnedFd = self.reopen(&root, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        rustix::fs::syncfs(root).map_err(host_error)
+    }
+
     pub(super) fn totals(&self) -> Result<Totals> {
         let root = self.descriptor(&self.root)?;
         let host = rustix::fs::fstatvfs(&root).map_err(host_error)?;

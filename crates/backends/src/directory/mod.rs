@@ -158,6 +158,15 @@ impl Backend for DirectoryBackend {
         self.host.totals()
     }
 
+    fn sync_fs(&self) -> Result<()> {
+        self.host.sync_fs()
+    }
+
+    /// Nothing: what was written is in the host's caches, which outlive us.
+    fn end(&self) -> Result<()> {
+        Ok(())
+    }
+
     fn tenant(&self) -> Option<Arc<dyn Tenant>> {
         Some(self.host.clone())
     }

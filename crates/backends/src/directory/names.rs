@@ -278,18 +278,23 @@ mod tests {
     fn an_unlinked_file_works_while_it_is_referenced_and_is_gone_when_it_is_forgotten() {
         let scratch = Scratch::new();
         let inode = scratch.make_file(InodeId::ROOT, "f").unwrap();
-        let file = scratch.backend.open(&root_caller(), inode, OpenMode::READ_WRITE).unwrap();
+        let file =
+            scratch.backend.open_files().open(&root_caller(), inode, OpenMode::READ_WRITE).unwrap();
         let open = FileRef { inode, file };
         scratch.unlink(InodeId::ROOT, "f").unwrap();
         scratch.close_descriptors();
-        scratch.backend.write(&root_caller(), open, 0, b"alive").unwrap();
+        scratch.backend.data().write(&root_caller(), open, 0, b"alive").unwrap();
         assert_eq!(scratch.attributes(inode).unwrap().size, 5);
         let mode = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
-        let set = scratch.backend.set_attributes(&root_caller(), FileRef::unopened(inode), &mode);
+        let set = scratch.backend.inodes().set_attributes(
+            &root_caller(),
+            FileRef::unopened(inode),
+            &mode,
+        );
         assert_eq!(set.unwrap().mode, 0o600);
-        scratch.backend.close(open);
+        scratch.backend.open_files().close(open);
         assert_eq!(scratch.attributes(inode).unwrap().links, 0);
-        scratch.backend.forget(inode, 1);
+        scratch.backend.inodes().forget(inode, 1);
         assert!(matches!(scratch.attributes(inode), Err(Error::Stale)));
         assert_eq!(scratch.counter("nodes"), 1);
     }

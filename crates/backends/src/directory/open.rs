@@ -290,12 +290,15 @@ mod tests {
         for name in names {
             let inode = scratch.lookup(InodeId::ROOT, name).unwrap();
             for mode in [OpenMode::READ, OpenMode::READ_WRITE] {
-                let refused = scratch.backend.open(&root_caller(), inode, mode);
+                let refused = scratch.backend.open_files().open(&root_caller(), inode, mode);
                 assert!(matches!(refused, Err(Error::NoData | Error::SymlinkLoop)), "{name}");
             }
             let unopened = FileRef::unopened(inode);
-            assert!(scratch.backend.read(unopened, 0, &mut [0; 8]).is_err(), "{name}");
-            assert!(scratch.backend.write(&root_caller(), unopened, 0, b"x").is_err(), "{name}");
+            assert!(scratch.backend.data().read(unopened, 0, &mut [0; 8]).is_err(), "{name}");
+            assert!(
+                scratch.backend.data().write(&root_caller(), unopened, 0, b"x").is_err(),
+                "{name}"
+            );
         }
         assert!(start.elapsed() < Duration::from_secs(2), "nothing blocked");
         assert!(fs::metadata(scratch.path("pipe")).unwrap().file_type().is_fifo());
@@ -315,7 +318,7 @@ mod tests {
         )
         .unwrap();
         scratch.close_descriptors();
-        let refused = scratch.backend.open(&root_caller(), file, OpenMode::READ_WRITE);
+        let refused = scratch.backend.open_files().open(&root_caller(), file, OpenMode::READ_WRITE);
         assert!(matches!(refused, Err(Error::Stale)));
     }
 
@@ -323,14 +326,16 @@ mod tests {
     fn a_directory_opens_for_listing_only_and_closing_frees_the_handle() {
         let scratch = Scratch::new();
         let backend = &scratch.backend;
-        let refused = backend.open(&root_caller(), InodeId::ROOT, OpenMode::READ_WRITE);
+        let refused =
+            backend.open_files().open(&root_caller(), InodeId::ROOT, OpenMode::READ_WRITE);
         assert!(matches!(refused, Err(Error::IsDirectory)));
-        let file = backend.open(&root_caller(), InodeId::ROOT, OpenMode::READ).unwrap();
+        let file =
+            backend.open_files().open(&root_caller(), InodeId::ROOT, OpenMode::READ).unwrap();
         let open = FileRef { inode: InodeId::ROOT, file };
-        assert!(backend.os_file(open).is_none());
-        assert!(backend.read(open, 0, &mut [0; 8]).is_err());
-        backend.close(open);
-        assert!(matches!(backend.attributes(open), Err(Error::BadHandle)));
+        assert!(backend.open_files().os_file(open).is_none());
+        assert!(backend.data().read(open, 0, &mut [0; 8]).is_err());
+        backend.open_files().close(open);
+        assert!(matches!(backend.inodes().attributes(open), Err(Error::BadHandle)));
         assert_eq!(scratch.counter("files_open"), 0);
     }
 
@@ -340,15 +345,15 @@ mod tests {
         fs::write(scratch.path("f"), b"12345").unwrap();
         let inode = scratch.lookup(InodeId::ROOT, "f").unwrap();
         let append = OpenMode { append: true, ..OpenMode::READ_WRITE };
-        let file = scratch.backend.open(&root_caller(), inode, append).unwrap();
+        let file = scratch.backend.open_files().open(&root_caller(), inode, append).unwrap();
         let open = FileRef { inode, file };
-        assert_eq!(scratch.backend.write(&root_caller(), open, 0, b"67").unwrap(), 2);
+        assert_eq!(scratch.backend.data().write(&root_caller(), open, 0, b"67").unwrap(), 2);
         assert_eq!(fs::read(scratch.path("f")).unwrap(), b"1234567");
-        scratch.backend.close(open);
+        scratch.backend.open_files().close(open);
         let truncate = OpenMode { truncate: true, ..OpenMode::READ_WRITE };
-        let file = scratch.backend.open(&root_caller(), inode, truncate).unwrap();
+        let file = scratch.backend.open_files().open(&root_caller(), inode, truncate).unwrap();
         assert_eq!(scratch.attributes(inode).unwrap().size, 0);
-        scratch.backend.close(FileRef { inode, file });
+        scratch.backend.open_files().close(FileRef { inode, file });
     }
 
     #[test]
@@ -364,11 +369,11 @@ mod tests {
         };
         let checked = Caller { checks: Checks::Done, ..Caller::new(1234, 1234, &[]) };
         let inode = set(0o711);
-        assert!(scratch.backend.open(&checked, inode, OpenMode::READ).is_ok());
+        assert!(scratch.backend.open_files().open(&checked, inode, OpenMode::READ).is_ok());
         let unchecked = Caller::new(1234, 1234, &[]);
-        let refused = scratch.backend.open(&unchecked, inode, OpenMode::READ);
+        let refused = scratch.backend.open_files().open(&unchecked, inode, OpenMode::READ);
         assert!(matches!(refused, Err(Error::Access)));
-        let refused = scratch.backend.open(&checked, set(0o600), OpenMode::READ);
+        let refused = scratch.backend.open_files().open(&checked, set(0o600), OpenMode::READ);
         assert!(matches!(refused, Err(Error::Access)));
     }
 }

@@ -135,12 +135,18 @@ mod tests {
         let new = NewNode { kind: NewKind::Regular, mode: 0o666, umask: 0 };
         let create = |caller: &Caller, name: &str| {
             let (backend, name) = (&scratch.backend, Name::new(name.as_bytes()).unwrap());
-            backend.create_and_open(caller, InodeId::ROOT, name, &new, OpenMode::READ_WRITE)
+            backend.creation().unwrap().create_and_open(
+                caller,
+                InodeId::ROOT,
+                name,
+                &new,
+                OpenMode::READ_WRITE,
+            )
         };
         // Directories that are being listed keep their descriptors.
         let mut open = Vec::new();
         let refused = loop {
-            match scratch.backend.open(&one, InodeId::ROOT, OpenMode::READ) {
+            match scratch.backend.open_files().open(&one, InodeId::ROOT, OpenMode::READ) {
                 Ok(file) => open.push(FileRef { inode: InodeId::ROOT, file }),
                 Err(error) => break error,
             }
@@ -151,19 +157,19 @@ mod tests {
         // Somebody else goes on: opens, makes, lists, asks.
         let (entry, file) = create(&other, "theirs").unwrap();
         let theirs = FileRef { inode: entry.inode, file };
-        assert_eq!(scratch.backend.write(&other, theirs, 0, b"x").unwrap(), 1);
+        assert_eq!(scratch.backend.data().write(&other, theirs, 0, b"x").unwrap(), 1);
         assert!(scratch.lookup(InodeId::ROOT, "theirs").is_ok());
-        scratch.backend.close(theirs);
+        scratch.backend.open_files().close(theirs);
         let others = std::iter::from_fn(|| {
-            let file = scratch.backend.open(&other, InodeId::ROOT, OpenMode::READ);
+            let file = scratch.backend.open_files().open(&other, InodeId::ROOT, OpenMode::READ);
             file.ok().map(|file| FileRef { inode: InodeId::ROOT, file })
         });
         let others: Vec<FileRef> = others.collect();
-        let all = scratch.backend.open(&other, InodeId::ROOT, OpenMode::READ);
+        let all = scratch.backend.open_files().open(&other, InodeId::ROOT, OpenMode::READ);
         assert!(matches!(all, Err(Error::TooManyFiles)), "{}", others.len());
         assert!(matches!(create(&other, "refused"), Err(Error::TooManyFiles)));
         assert!(!scratch.path("refused").exists(), "with ENFILE neither");
-        scratch.backend.close(open.remove(0));
+        scratch.backend.open_files().close(open.remove(0));
         assert!(create(&one, "again").is_ok(), "a close makes room");
         println!("others went on");
     }

@@ -180,6 +180,14 @@ impl<B: Backend> Backend for HostileBackend<B> {
         self.entry(Call::Root, InodeId::ROOT, None, |inner| inner.root(), |entry| *entry)
     }
 
+    fn sync_fs(&self) -> Result<()> {
+        self.plain(Call::SyncFs, InodeId::ROOT, None, |inner, _| inner.sync_fs())
+    }
+
+    fn end(&self) -> Result<()> {
+        self.plain(Call::End, InodeId::ROOT, None, |inner, _| inner.end())
+    }
+
     fn totals(&self) -> Result<Totals> {
         self.plain(Call::Totals, InodeId::ROOT, None, |inner, _| inner.totals())
     }

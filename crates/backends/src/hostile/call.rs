@@ -30,6 +30,8 @@ pub enum Call {
     CopyRange,
     Sync,
     Flush,
+    SyncFs,
+    End,
     GetXattr,
     SetXattr,
     ListXattrs,

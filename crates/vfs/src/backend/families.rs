@@ -203,7 +203,7 @@ pub trait Data: Inodes {
     }
 }
 
-/// Open files, for a store that is told of them ([`Opens::Tracked`]).
+/// Open files, for a store that is told of them ([`Opens::Tracked`](super::Opens::Tracked)).
 pub trait OpenFiles: Send + Sync {
     /// Opens an object: a regular file, or a directory for listing.
     fn open(&self, caller: &Caller, inode: InodeId, mode: OpenMode) -> Result<FileId>;
@@ -225,7 +225,7 @@ pub trait OpenFiles: Send + Sync {
     }
 }
 
-/// The open files of a store that is not told of them ([`Opens::Stateless`]): nothing happens.
+/// The open files of a store that is not told of them ([`Opens::Stateless`](super::Opens::Stateless)): nothing happens.
 #[derive(Debug, Clone, Copy)]
 pub struct Untracked;
 

@@ -2,7 +2,7 @@
 //!
 //! # Boundary
 //! A [`Backend`] owns objects and their data. It does not cache names, attributes or pages (the
-//! core does), does not know who called beyond the [`Caller`] it is given, and never calls upwards,
+//! core does), does not know who called beyond the [`Caller`](crate::Caller) it is given, and never calls upwards,
 //! except through the [`ChangeSink`] it was handed by [`Watch::watch`].
 //!
 //! # Concurrency
@@ -19,7 +19,7 @@
 //! A store answers by *families* of methods, each implemented where its code lies: [`Names`],
 //! [`Inodes`] and [`Data`] always, [`Creation`], [`OpenFiles`], [`Xattrs`], [`Export`] and [`Watch`] if it
 //! has them. Four methods of the first three are required; the others say that the store cannot do it
-//! ([`Error::Unsupported`], EOPNOTSUPP). [`Error::ReadOnly`] is for stores whose [`Capabilities`] say
+//! ([`Error::Unsupported`](crate::Error::Unsupported), EOPNOTSUPP). [`Error::ReadOnly`](crate::Error::ReadOnly) is for stores whose [`Capabilities`] say
 //! so, and the core answers it. This store serves the files of a table; the example `key_value` of
 //! `uvfs-fuse` is one that is written to, and mounts it:
 //!
@@ -200,7 +200,7 @@ impl Capabilities {
     }
 
     /// A store that can be written to; otherwise as [`Capabilities::read_only`]. Methods that it does
-    /// not have answer [`Error::Unsupported`].
+    /// not have answer [`Error::Unsupported`](crate::Error::Unsupported).
     pub fn read_write(store: &'static str) -> Self {
         Self { read_only: false, ..Self::read_only(store) }
     }
@@ -208,7 +208,7 @@ impl Capabilities {
 
 /// A store of objects. See the module for identity, concurrency and an example.
 ///
-/// Errors: each method returns the most exact [`Error`] it can; those named in its description are
+/// Errors: each method returns the most exact [`Error`](crate::Error) it can; those named in its description are
 /// part of the contract. Names are single components, never `.`, `..` or empty.
 pub trait Backend: Send + Sync + 'static {
     /// What this backend is and can do. Constant for its life.
@@ -249,6 +249,20 @@ pub trait Backend: Send + Sync + 'static {
     /// News of what others change, if the store can tell.
     fn watching(&self) -> Option<&dyn Watch> {
         None
+    }
+
+    /// Returns when everything that the store was given before is stable: the place for a group commit
+    /// and for its errors (`sync_fs` of Linux's `super_operations`; syncfs(2)). Every dirty page was written
+    /// before.
+    fn sync_fs(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The file system ends: every page was written that could be, and what comes after this only gives
+    /// back. An error is told as what may be lost. Called at least once, in time; again where a user of
+    /// the file system outlives its end.
+    fn end(&self) -> Result<()> {
+        self.sync_fs()
     }
 
     /// Totals of the store.

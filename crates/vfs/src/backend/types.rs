@@ -149,7 +149,7 @@ pub struct NewNode<'a> {
 pub enum RenameMode {
     /// Replaces it, atomically.
     Replace,
-    /// Refuses ([`Error::Exists`]).
+    /// Refuses ([`Error::Exists`](crate::Error::Exists)).
     NoReplace,
     /// Exchanges the two, atomically; both must exist.
     Exchange,
@@ -173,7 +173,7 @@ pub enum AllocateMode {
 /// What `lseek(2)` is to find at or after an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeekTarget {
-    /// The next data; [`Error::NoData`] when only a hole is left.
+    /// The next data; [`Error::NoData`](crate::Error::NoData) when only a hole is left.
     Data,
     /// The next hole; there is one at the end of every file.
     Hole,
@@ -193,9 +193,9 @@ pub enum SyncMode {
 pub enum XattrMode {
     /// Either.
     Any,
-    /// Only create ([`Error::Exists`]).
+    /// Only create ([`Error::Exists`](crate::Error::Exists)).
     Create,
-    /// Only replace ([`Error::NoAttribute`]).
+    /// Only replace ([`Error::NoAttribute`](crate::Error::NoAttribute)).
     Replace,
 }
 

@@ -17,7 +17,7 @@ impl Vfs {
     /// Moves the name `from.1` of `from.0` to `to.1` of `to.0`. May block.
     ///
     /// # Errors
-    /// As [`crate::Backend::rename`]; [`Error::Access`] and [`Error::NotPermitted`] by the rules of
+    /// As [`crate::Names::rename`]; [`Error::Access`] and [`Error::NotPermitted`] by the rules of
     /// rename(2).
     pub fn rename(
         &self,

@@ -307,8 +307,9 @@ impl Queue {
 mod tests {
     use crate::vfs::Core;
     use crate::{
-        Attributes, Backend, Caller, Capabilities, Cookie, Directory, Entry, Error, FileKind,
-        FileRef, InodeId, Listing, Name, NewNode, PageCaching, PagePolicy, Result, Vfs, VfsConfig,
+        Attributes, Backend, Caller, Capabilities, Cookie, Creation, Data, Directory, Entry, Error,
+        FileKind, FileRef, InodeId, Inodes, Listing, Name, Names, NewNode, PageCaching, PagePolicy,
+        Result, Vfs, VfsConfig,
     };
     use std::sync::Arc;
     use std::time::{Duration, Instant};
@@ -336,15 +337,43 @@ mod tests {
         fn root(&self) -> Result<Entry> {
             Ok(node(1))
         }
+        fn names(&self) -> &dyn Names {
+            self
+        }
+        fn inodes(&self) -> &dyn Inodes {
+            self
+        }
+        fn data(&self) -> &dyn Data {
+            self
+        }
+        fn creation(&self) -> Option<&dyn Creation> {
+            Some(self)
+        }
+    }
+
+    impl Names for Arc<Store> {
         fn lookup(&self, _: &Caller, _: InodeId, _: Name<'_>) -> Result<Entry> {
             Err(Error::NotFound)
-        }
-        fn attributes(&self, file: FileRef) -> Result<Attributes> {
-            Ok(node(file.inode.0).attributes)
         }
         fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
             Ok(())
         }
+    }
+
+    impl Creation for Arc<Store> {
+        fn create(&self, _: &Caller, _: InodeId, _: Name<'_>, _: &NewNode<'_>) -> Result<Entry> {
+            // ORDERING: Relaxed; one thread.
+            Ok(node(100 + self.made.fetch_add(1, Relaxed)))
+        }
+    }
+
+    impl Inodes for Arc<Store> {
+        fn attributes(&self, file: FileRef) -> Result<Attributes> {
+            Ok(node(file.inode.0).attributes)
+        }
+    }
+
+    impl Data for Arc<Store> {
         fn read(&self, _: FileRef, _: u64, _: &mut [u8]) -> Result<usize> {
             Ok(0)
         }
@@ -356,10 +385,6 @@ mod tests {
                 }
                 _ => Ok(data.len()),
             }
-        }
-        fn create(&self, _: &Caller, _: InodeId, _: Name<'_>, _: &NewNode<'_>) -> Result<Entry> {
-            // ORDERING: Relaxed; one thread.
-            Ok(node(100 + self.made.fetch_add(1, Relaxed)))
         }
     }
 

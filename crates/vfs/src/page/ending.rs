@@ -13,7 +13,7 @@
 
 use super::write_back::ALL;
 use super::{FilePages, PAGE};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::unwritten::{Names, Unwritten};
 use crate::vfs::Core;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,7 +30,7 @@ impl Core {
         for _ in 0..2 {
             let _ = catch_unwind(AssertUnwindSafe(|| self.sync_all_pages()));
         }
-        let lost = self.unwritten(Names::Stored);
+        let mut lost = self.unwritten(Names::Stored);
         for file in self.pages.all_files() {
             file.drop_range(ALL);
             let changed = file.untold_change();
@@ -41,7 +41,13 @@ impl Core {
         }
         // Dropped with no lock held: some may be the last of their file.
         drop(self.pages.dirty_files.take());
+        lost.extend(self.end_store().err().map(Unwritten::of_all));
         lost
+    }
+
+    fn end_store(&self) -> Result<()> {
+        let ended = catch_unwind(AssertUnwindSafe(|| self.backend().end()));
+        ended.unwrap_or(Err(Error::Corrupt("the store panicked at its end")))
     }
 
     /// A file could not be written back, in the background: says so, once until it can be written again.
