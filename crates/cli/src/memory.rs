@@ -104,23 +104,56 @@ pub(crate) fn with_few_arenas(cache_bytes: u64) {
     }
 }
 
+/// When free memory is looked for next. The less there was to give, the longer until then: looking for it takes
+/// time, too. What the caches let go meanwhile is a reason to look soon.
+#[derive(Debug)]
+struct Giving {
+    last: Instant,
+    pause: Duration,
+    /// What the caches held when there was nothing to give, or more if they held more since.
+    held: u64,
+}
+
+impl Giving {
+    fn new(now: Instant) -> Self {
+        Self { last: now, pause: GIVEN_BACK_EVERY, held: 0 }
+    }
+
+    /// Whether it is time, while the caches hold `held` bytes.
+    fn is_due(&mut self, now: Instant, held: u64) -> bool {
+        if held + SLACK_BYTES < self.held {
+            self.pause = GIVEN_BACK_EVERY;
+        }
+        self.held = self.held.max(held);
+        now.saturating_duration_since(self.last) >= self.pause
+    }
+
+    /// It was given back, and was worth it if that `helped`.
+    fn done(&mut self, now: Instant, held: u64, helped: bool) {
+        self.pause = match helped {
+            true => GIVEN_BACK_EVERY,
+            false => (self.pause * 2).min(GIVEN_BACK_SELDOM),
+        };
+        (self.last, self.held) = (now, held);
+    }
+}
+
 /// Keeps the whole process within its size: measures what it has besides the caches, and takes that off
 /// what they may have. Ends when `vfs` does.
 pub(crate) fn keep_within(vfs: &Arc<Vfs>, least: u64) {
     let vfs = Arc::downgrade(vfs);
     let watch = move || {
         let (machine, mut known) = (Machine::here(), least);
-        let (mut given_back, mut pause) = (Instant::now(), GIVEN_BACK_EVERY);
+        let mut giving = Giving::new(Instant::now());
         while let Some(vfs) = vfs.upgrade() {
             let mut resident = machine.resident_bytes();
             let limit = vfs.room_bytes() + known;
-            if resident + limit / PRESSING_SHARE > limit && given_back.elapsed() >= pause {
+            let pressing = resident + limit / PRESSING_SHARE > limit;
+            if giving.is_due(Instant::now(), vfs.held_bytes()) && pressing {
                 vfs.give_back();
                 let before = std::mem::replace(&mut resident, machine.resident_bytes());
-                // The less there is to give, the longer until the next time: looking for it takes time, too.
                 let helped = resident + SLACK_BYTES < before;
-                pause = if helped { GIVEN_BACK_EVERY } else { (pause * 2).min(GIVEN_BACK_SELDOM) };
-                given_back = Instant::now();
+                giving.done(Instant::now(), vfs.held_bytes(), helped);
             }
             let besides = resident.saturating_sub(vfs.held_bytes());
             // Room for what comes before the next look.
@@ -312,6 +345,26 @@ mod tests {
     const MOUNTED_ONE: &str = "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
         35 31 0:32 /docker/abc /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
         41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+
+    /// Bug: a process in which there had been nothing to give for a while looked once a minute, also after a
+    /// cleaning had freed most of its caches: for so long the memory stayed with it.
+    #[test]
+    fn what_the_caches_let_go_is_given_back_soon() {
+        let mut now = Instant::now();
+        let mut giving = Giving::new(now);
+        for _ in 0..10 {
+            now += GIVEN_BACK_SELDOM;
+            assert!(giving.is_due(now, 100 << 20));
+            giving.done(now, 100 << 20, false);
+        }
+        now += GIVEN_BACK_EVERY;
+        assert!(!giving.is_due(now, 101 << 20), "there was nothing ten times");
+        assert!(!giving.is_due(now, 101 << 20));
+        assert!(giving.is_due(now, 10 << 20), "91 MiB were let go");
+        giving.done(now, 10 << 20, true);
+        now += GIVEN_BACK_EVERY;
+        assert!(giving.is_due(now, 10 << 20), "and more of it may follow");
+    }
 
     #[test]
     fn without_a_group_the_machine_counts() {
