@@ -218,8 +218,8 @@ impl fmt::Debug for Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // The process is about to end, often because a client said so: it gets its reply first.
-        // ORDERING: Relaxed; a wish to stop, nothing is reached through it.
-        self.crowd.is_ending.store(true, Relaxed);
+        // ORDERING: Release, partner the Acquire in `Crowd::last_line`: the verdict comes first.
+        self.crowd.is_ending.store(true, Release);
         // Nobody is accepted any more: the thread that accepts ends.
         let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
         let deadline = Instant::now() + REPLIES_TIME;
@@ -368,16 +368,41 @@ impl Drop for UnderWay<'_> {
     }
 }
 
+/// What is left to tell a client that waits for the end.
+#[derive(Debug, PartialEq, Eq)]
+enum LastLine<'a> {
+    /// Nothing yet.
+    NotYet,
+    /// The verdict.
+    Verdict(&'a str),
+    /// Nothing: it ends without a verdict.
+    None,
+}
+
+impl Crowd {
+    /// The end is looked at before the verdict, which was there by then if there is one at all. In a test `pause`
+    /// comes between the two looks.
+    fn last_line(&self, pause: impl FnOnce()) -> LastLine<'_> {
+        // ORDERING: Acquire, partner the Release in `Server::drop`.
+        let is_ending = self.is_ending.load(Acquire);
+        pause();
+        match self.verdict.get() {
+            Some(line) => LastLine::Verdict(line),
+            None if is_ending => LastLine::None,
+            None => LastLine::NotYet,
+        }
+    }
+}
+
 /// Tells what the end waits for, until there is a verdict or nobody listens.
 fn see_end(stream: &mut UnixStream, served: &dyn Served, crowd: &Crowd) -> io::Result<()> {
     let mut last = Instant::now();
     loop {
-        if let Some(verdict) = crowd.verdict.get() {
-            return stream.write_all(verdict.as_bytes());
-        }
-        // ORDERING: Relaxed; as in `Server::drop`. It ends without a verdict.
-        if is_leaving(stream) || crowd.is_ending.load(Relaxed) {
-            return Ok(());
+        match crowd.last_line(|| {}) {
+            LastLine::Verdict(line) => return stream.write_all(line.as_bytes()),
+            LastLine::None => return Ok(()),
+            LastLine::NotYet if is_leaving(stream) => return Ok(()),
+            LastLine::NotYet => {}
         }
         if last.elapsed() >= WAITS_TIME {
             last = Instant::now();
@@ -587,6 +612,22 @@ mod tests {
         let mut reply = String::new();
         BufReader::new(stream.try_clone().unwrap()).read_line(&mut reply).unwrap();
         reply
+    }
+
+    /// Bug: a client that waited for the verdict looked for it, then for the end of the server; where both came between
+    /// the two looks it was told nothing, and said that the daemon had ended without a word.
+    #[test]
+    fn a_verdict_that_comes_with_the_end_is_told() {
+        let crowd = Crowd::default();
+        let both = || {
+            crowd.verdict.set("told".into()).unwrap();
+            crowd.is_ending.store(true, Release);
+        };
+        assert_eq!(crowd.last_line(both), LastLine::Verdict("told"));
+        let crowd = Crowd::default();
+        assert_eq!(crowd.last_line(|| {}), LastLine::NotYet);
+        crowd.is_ending.store(true, Release);
+        assert_eq!(crowd.last_line(|| {}), LastLine::None);
     }
 
     #[test]
