@@ -252,7 +252,7 @@ impl Host {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::directory::testing::{Scratch, root_caller};
+    use crate::directory::testing::{Scratch, in_process_with, root_caller};
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
     use uvfs_vfs::{Backend, FileRef, Name, NewKind, NewNode};
@@ -261,28 +261,11 @@ mod tests {
 
     /// One test of this module in a process of its own: a limit of descriptors holds for all threads.
     fn with_few_descriptors(test: &str, body: fn()) {
-        const INNER: &str = "UVFS_TEST_IN_ITS_OWN_PROCESS";
         if !crate::directory::testing::is_root() {
             println!("skipped: only user 0 opens everything again");
             return;
         }
-        if std::env::var_os(INNER).is_some() {
-            use rustix::process::{Resource, Rlimit, setrlimit};
-            let limit = Rlimit { current: Some(200), maximum: Some(200) };
-            setrlimit(Resource::Nofile, limit).unwrap();
-            body();
-            println!("came to its end");
-            return;
-        }
-        let name = format!("directory::given_up::tests::{test}");
-        let outcome = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", &name, "--nocapture"])
-            .env(INNER, "1")
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
-        let errors = String::from_utf8_lossy(&outcome.stderr).into_owned();
-        assert!(said.contains("came to its end"), "{said}{errors}");
+        in_process_with(200, &format!("directory::given_up::tests::{test}"), body);
     }
 
     fn create(scratch: &Scratch, name: &str) -> FileRef {

@@ -249,7 +249,7 @@ impl Host {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::directory::testing::{Scratch, root_caller};
+    use crate::directory::testing::{Scratch, in_process_with, root_caller};
     use crate::directory::{ActAs, DirectoryConfig};
     use std::fs;
     use uvfs_vfs::{Backend, FileRef, OpenMode, RenameMode};
@@ -381,9 +381,6 @@ mod tests {
 
     /// The body of the next test, in a process of its own: its limit holds for all threads.
     fn with_a_hundred_descriptors_in_all() {
-        use rustix::process::{Resource, Rlimit, setrlimit};
-        let limit = Rlimit { current: Some(100), maximum: Some(100) };
-        setrlimit(Resource::Nofile, limit).unwrap();
         let scratch = Scratch::with(few_descriptors(4096));
         for round in 0..500 {
             let folder = scratch.make_directory(InodeId::ROOT, &format!("d{round}")).unwrap();
@@ -393,26 +390,14 @@ mod tests {
             scratch.backend.open_files().close(FileRef { inode: file, file: open });
         }
         assert!(scratch.counter("descriptor_shortages") > 0);
-        println!("shortages were met");
     }
 
     #[test]
     fn when_the_host_has_no_descriptor_left_cached_ones_are_closed() {
-        const INNER: &str = "UVFS_TEST_IN_ITS_OWN_PROCESS";
-        if std::env::var_os(INNER).is_some() {
-            return with_a_hundred_descriptors_in_all();
-        }
         let name = concat!(
             "directory::reach::tests::",
             "when_the_host_has_no_descriptor_left_cached_ones_are_closed"
         );
-        let outcome = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name, "--nocapture"])
-            .env(INNER, "1")
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
-        let errors = String::from_utf8_lossy(&outcome.stderr).into_owned();
-        assert!(said.contains("shortages were met"), "{said}{errors}");
+        in_process_with(100, name, with_a_hundred_descriptors_in_all);
     }
 }

@@ -105,7 +105,7 @@ impl Drop for Share {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::directory::testing::Scratch;
+    use crate::directory::testing::{Scratch, in_process_with};
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
     use uvfs_vfs::{Backend, Caller, FileRef, InodeId, Name, NewKind, NewNode, OpenMode};
@@ -126,9 +126,6 @@ mod tests {
 
     /// The body of the next test, in a process of its own: its limit holds for all threads.
     fn with_two_hundred_descriptors_in_all() {
-        use rustix::process::{Resource, Rlimit, setrlimit};
-        let limit = Rlimit { current: Some(200), maximum: Some(200) };
-        setrlimit(Resource::Nofile, limit).unwrap();
         let scratch = Scratch::new();
         fs::set_permissions(scratch.path(""), fs::Permissions::from_mode(0o777)).unwrap();
         let [one, other] = [1234, 2345].map(|uid| Caller::new(uid, uid, &[]));
@@ -171,7 +168,6 @@ mod tests {
         assert!(!scratch.path("refused").exists(), "with ENFILE neither");
         scratch.backend.open_files().close(open.remove(0));
         assert!(create(&one, "again").is_ok(), "a close makes room");
-        println!("others went on");
     }
 
     /// LTP's creat05 and open04 hold 20,000 files open; meanwhile nobody else could open one.
@@ -180,21 +176,10 @@ mod tests {
         if !crate::directory::testing::is_root() {
             return;
         }
-        const INNER: &str = "UVFS_TEST_IN_ITS_OWN_PROCESS";
-        if std::env::var_os(INNER).is_some() {
-            return with_two_hundred_descriptors_in_all();
-        }
         let name = concat!(
             "directory::shares::tests::",
             "one_user_who_opens_all_there_is_leaves_some_to_others"
         );
-        let outcome = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name, "--nocapture"])
-            .env(INNER, "1")
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
-        let errors = String::from_utf8_lossy(&outcome.stderr).into_owned();
-        assert!(said.contains("others went on"), "{said}{errors}");
+        in_process_with(200, name, with_two_hundred_descriptors_in_all);
     }
 }

@@ -117,3 +117,26 @@ pub(super) fn is_root() -> bool {
     }
     root
 }
+
+/// Runs `body`, the rest of the test of this whole `name`, in a process of its own that may have `descriptors`
+/// open: such a limit holds for all threads of a process.
+pub(crate) fn in_process_with(descriptors: u64, name: &str, body: fn()) {
+    const INNER: &str = "UVFS_TEST_IN_ITS_OWN_PROCESS";
+    const DONE: &str = "came to its end";
+    if std::env::var_os(INNER).is_some() {
+        use rustix::process::{Resource, Rlimit, setrlimit};
+        let limit = Rlimit { current: Some(descriptors), maximum: Some(descriptors) };
+        setrlimit(Resource::Nofile, limit).unwrap();
+        body();
+        println!("{DONE}");
+        return;
+    }
+    let outcome = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(INNER, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&outcome.stderr).into_owned();
+    assert!(said.contains(DONE), "{said}{errors}");
+}
