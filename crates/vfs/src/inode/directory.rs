@@ -1,0 +1,131 @@
+//! What a directory knows of the names below it: which are too old, which policy holds, whether all are cached.
+//!
+//! # Boundary
+//! Owns the words and their orderings. When a directory takes in a cleaning is decided in [`crate::clean`], the class
+//! of its marks in [`crate::policy`]; names themselves are in [`crate::names`].
+//!
+//! # Concurrency
+//! A walk reads two words of the inode's first line and takes no lock. They only rise, but for an inode that
+//! is being taken in, which nobody else has. Changes of names are noted under the lock over the entries.
+//!
+//! # Why
+//! One moment per directory makes all its cached names old in one store, however many there are. Weakness: a
+//! change that concerns one name only must not use it.
+
+use super::rest::CleanTicks;
+use super::table::Known;
+use super::{Clock, Expiry, Inode, Moment, Ticket};
+use uvfs_concurrent::class::Class;
+use uvfs_concurrent::complete::{Claim, Complete};
+use uvfs_concurrent::primitive::atomic::Ordering::{Acquire, Relaxed, Release};
+
+impl Inode {
+    /// Of a directory: whether it knows of all cleanings up to that generation.
+    #[inline]
+    pub(crate) fn knows_cleans(&self, generation: u64) -> bool {
+        self.cleans.knows(generation)
+    }
+
+    /// Of a directory that is being taken in: what is known of it from before.
+    pub(super) fn start_knowing(&self, known: Known) {
+        // ORDERING: Relaxed; published by the shard's lock, or by the node returned.
+        self.by_kind.store(known.names_after, Relaxed);
+        if known.cleaned != CleanTicks::default() {
+            self.rest().cleaned.raise(known.cleaned);
+        }
+    }
+
+    /// Of a directory: what was cleaned of all that is below it, as far as it knows.
+    pub(crate) fn cleaned(&self) -> CleanTicks {
+        self.known_rest().map_or_else(CleanTicks::default, |rest| rest.cleaned.ticks())
+    }
+
+    /// Of a directory: its own mark.
+    pub(crate) fn own_mark(&self) -> Option<Class> {
+        self.known_rest().and_then(|rest| rest.own_mark.get())
+    }
+
+    /// Of a directory: the class of what is cached of it, as far as it knows.
+    pub(crate) fn class(&self) -> Class {
+        self.known_rest().map_or(Class::Normal, |rest| rest.policy.class())
+    }
+
+    /// Of a directory: whether its class is that of `generation` of the marks.
+    pub(crate) fn knows_policy(&self, generation: u64) -> bool {
+        generation == 0 || self.known_rest().is_some_and(|rest| rest.policy.knows(generation))
+    }
+
+    /// Of a directory: `class` holds as of `generation` of the marks.
+    pub(crate) fn learn_class(&self, class: Class, generation: u64) {
+        // Without anything to say about it, it is a normal one.
+        if class != Class::Normal || self.known_rest().is_some() {
+            self.rest().policy.learn(class, generation);
+        }
+    }
+
+    /// Of a directory: all below it is cleaned as of `ticks`; whoever comes by a later generation sees it.
+    pub(crate) fn raise_cleaned(&self, ticks: CleanTicks) {
+        self.rest().cleaned.raise(ticks);
+    }
+
+    /// Of a directory: takes in what was cleaned up to `generation`.
+    pub(crate) fn be_cleaned(&self, clock: &Clock, ticks: CleanTicks, generation: u64) {
+        self.cleans.learn(generation, || {
+            if ticks == CleanTicks::default() {
+                return;
+            }
+            let rest = self.rest();
+            rest.cleaned.raise(ticks);
+            // ORDERING: Acquire, partner the store below: what is known already has been done.
+            if ticks.names > self.by_kind.load(Acquire) {
+                let mut changes = rest.entries.lock();
+                changes.note_at(clock, ticks.names);
+                rest.complete.revoke();
+                drop(changes);
+                // ORDERING: Release, partner `believes`; as in `forget_names`.
+                self.by_kind.fetch_max(ticks.names, Release);
+            }
+        });
+    }
+
+    /// No name that was cached in this directory up to now is believed.
+    pub(crate) fn forget_names(&self, clock: &Clock) {
+        if let Some(rest) = self.known_rest() {
+            let mut changes = rest.entries.lock();
+            changes.note(clock);
+            rest.complete.revoke();
+        }
+        // ORDERING: Release, partner `believes`: who looks up later than this sees it.
+        self.by_kind.fetch_max(clock.tick().to_word(), Release);
+    }
+
+    /// Whether a name cached in this directory at `stamp` may be believed.
+    #[inline]
+    pub(crate) fn believes(&self, stamp: Ticket) -> bool {
+        // ORDERING: Acquire, partner `forget_names`.
+        stamp.to_word() >= self.by_kind.load(Acquire)
+    }
+
+    /// Of a directory: names that the store was asked for before this moment are not believed.
+    pub(crate) fn names_after(&self) -> u64 {
+        // ORDERING: Acquire, partner `forget_names`.
+        self.by_kind.load(Acquire)
+    }
+
+    /// Of a directory: a claim that all its names are in the cache, to be checked after a look.
+    pub(crate) fn claim_complete(
+        &self,
+        now: &mut Option<Moment>,
+    ) -> Option<(&Complete, Claim, Expiry)> {
+        let rest = self.known_rest()?;
+        let claim = rest.complete.claim()?;
+        let until = Expiry::from_word(claim.until());
+        until.valid_at(now).then_some((&rest.complete, claim, until))
+    }
+
+    /// Of a directory: all its names are in the cache, put there after `losses` were counted; believed
+    /// until `until`. The caller has the lock over its entries.
+    pub(crate) fn declare_complete(&self, losses: u64, until: Expiry) {
+        self.rest().complete.declare(losses, until.to_word());
+    }
+}

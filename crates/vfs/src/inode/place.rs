@@ -1,0 +1,172 @@
+//! Where an object lies: the parent of a directory, and a hint for anything else.
+//!
+//! # Boundary
+//! Owns both facts and the order in which answers may replace them. What a move means for pages and policies is
+//! decided by the core, which is told.
+//!
+//! # Concurrency
+//! A directory's parent is a hold, under a lock of its own; an answer replaces it only if the store was asked later
+//! than for the known one. The hint of anything else is one word with a flag ([`Whereabouts`]): a thread that
+//! changes it and a thread that moves pages by it agree without a lock.
+//!
+//! # Why
+//! A directory has one name, so its parent is exact. A file may have many: the directory where it was last found is
+//! enough to decide which cleanings and policies concern it. Weakness: a file with names in two
+//! directories is asked for again when it was found in the other one.
+
+use super::rest::Parent;
+use super::{Inode, NOWHERE, Node, Ticket, flag};
+use crate::backend::InodeId;
+use uvfs_concurrent::object::Hold;
+use uvfs_concurrent::primitive::atomic::Ordering::Relaxed;
+use uvfs_concurrent::whereabouts::Whereabouts;
+
+impl Inode {
+    /// The parent directory, if this is a directory below the root.
+    pub(crate) fn parent(&self) -> Option<Node> {
+        let parent = self.known_rest()?.parent.lock();
+        parent.as_ref().map(|parent| Node { inode: parent.inode.clone() })
+    }
+
+    /// The parent directory, and the moment at which this directory came there.
+    pub(crate) fn parent_since(&self) -> Option<(Node, Ticket)> {
+        let parent = self.known_rest()?.parent.lock();
+        parent.as_ref().map(|parent| (Node { inode: parent.inode.clone() }, parent.joined))
+    }
+
+    /// Notes in which directory it was found, as the store was asked at `ticket`. What was learned later
+    /// stays.
+    pub(crate) fn set_parent(&self, parent: &Node, ticket: Ticket) {
+        if !self.is_directory() {
+            return self.found_in(parent, || parent.inode.rest().entries.lock().admits(ticket));
+        }
+        if self.id == InodeId::ROOT {
+            return;
+        }
+        let (slot, mut joined, mut left) = (&self.rest().parent, Ticket::default(), None);
+        let old = loop {
+            let mut slot = slot.lock();
+            match &mut *slot {
+                Some(known) if ticket < known.learned => return,
+                Some(known) if known.inode.same(&parent.inode) => {
+                    known.learned = ticket;
+                    return;
+                }
+                // It leaves a place: first it takes in what was cleaned there.
+                Some(known) if left != Some(known.inode.id) => {
+                    left = Some(known.inode.id);
+                    drop(slot);
+                    let Some(core) = self.core.upgrade() else { return };
+                    joined = core.moment_between_cleans(|| _ = core.learn_cleans(self));
+                }
+                _ => {
+                    break slot.replace(Parent {
+                        inode: parent.inode.clone(),
+                        learned: ticket,
+                        joined,
+                    });
+                }
+            }
+        };
+        // Given back with no lock held: it may be the last hold.
+        let moved = old.is_some();
+        drop(old);
+        if moved && let Some(core) = self.core.upgrade() {
+            core.policy_moved(self);
+        }
+    }
+
+    /// Of what is no directory: an answer said that it lies in `parent`; `stands` says whether no change has
+    /// overtaken that answer.
+    pub(super) fn found_in(&self, parent: &Node, stands: impl Fn() -> bool) {
+        if !stands() {
+            // It says where the file was, or where it is by now.
+            return self.doubt_home(parent.id());
+        }
+        self.set_home(parent);
+        if !stands() {
+            // A change that came in between may have put it elsewhere before that.
+            self.stray();
+        }
+    }
+
+    /// Of a change that has made or moved it: it lies in `parent` now.
+    pub(crate) fn put_into(&self, parent: &Node, ticket: Ticket) {
+        match self.is_directory() {
+            true => self.set_parent(parent, ticket),
+            false => self.set_home(parent),
+        }
+    }
+
+    /// Of what is no directory: where it lies.
+    fn whereabouts(&self) -> Whereabouts<'_> {
+        Whereabouts { id: &self.by_kind, flags: &self.cached.beside, mark: flag::STRAY }
+    }
+
+    /// Of what is no directory: it lies in `parent`.
+    fn set_home(&self, parent: &Node) {
+        self.whereabouts().set(parent.id().0, || self.settle_pages());
+    }
+
+    /// Of what is no directory: its name in `parent` is gone. Where it lies is not known until one of
+    /// its other names is asked for again.
+    pub(crate) fn leave(&self, parent: InodeId) {
+        if !self.is_directory() && self.whereabouts().id() == parent.0 {
+            self.stray();
+        }
+    }
+
+    /// Of what is no directory: it may lie in `parent`, or where it is known to lie.
+    fn doubt_home(&self, parent: InodeId) {
+        let known = self.whereabouts().id();
+        if known != parent.0 && known != NOWHERE.0 {
+            self.stray();
+        }
+    }
+
+    /// Of what is no directory: nobody knows where it lies.
+    pub(crate) fn stray(&self) {
+        if self.is_directory() || self.whereabouts().id() == NOWHERE.0 {
+            return;
+        }
+        self.whereabouts().doubt();
+        self.settle_pages();
+    }
+
+    /// Its pages lie where it does.
+    fn settle_pages(&self) {
+        if let Some(pages) = self.known_pages()
+            && let Some(core) = self.core.upgrade()
+        {
+            core.settle_home(self, pages);
+        }
+    }
+
+    /// Of what is no directory: its last name is gone, or it never had one.
+    pub(crate) fn lies_nowhere(&self) {
+        if !self.is_directory() {
+            // ORDERING: Relaxed; an id, whose inode is asked for under its shard's lock.
+            self.by_kind.store(NOWHERE.0, Relaxed);
+            self.settle_pages();
+        }
+    }
+
+    /// The id of the directory that it lies in, by what is cached; [`NOWHERE`] without a name, `None` if it
+    /// is not known.
+    pub(crate) fn home(&self) -> Option<InodeId> {
+        if self.is_directory() {
+            return self.parent().map(|parent| parent.id());
+        }
+        Some(InodeId(self.whereabouts().id())).filter(|&id| id != InodeId(0))
+    }
+
+    /// Takes the hold on the directory that it lies in away: the inode goes.
+    pub(super) fn take_parent(&self) -> Option<Hold<Inode>> {
+        let rest = self.known_rest()?;
+        let parent = rest.parent.lock().take();
+        match parent {
+            Some(parent) => Some(parent.inode),
+            None => Some(rest.known_use()?.pages.get()?.take_home()?.inode),
+        }
+    }
+}
