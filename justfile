@@ -20,6 +20,10 @@ test *arguments:
 model:
     cargo xtask model
 
+# Lints of the packages outside the workspace: bench-compare and fuzz.
+outside:
+    cargo xtask outside
+
 # The fuzz targets, e.g. `just fuzz --seconds 600 walk`; needs nightly and cargo-fuzz.
 fuzz *arguments:
     cargo xtask fuzz {{arguments}}

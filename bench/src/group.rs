@@ -99,7 +99,7 @@ mod tests {
         let controller = match Controller::find() {
             Ok(controller) => controller,
             Err(why) => {
-                println!("skipped: {why}");
+                uvfs_skip::lacking(why);
                 return;
             }
         };

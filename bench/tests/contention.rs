@@ -1,7 +1,7 @@
 //! `uvfs-bench contention` works: its smallest runs build their programs, run them on one virtual core and on
 //! four, and print what they should. What the figures are is asked in `tests/tests/contention_known.rs`.
 //!
-//! Prints `skipped: why` where there is no gcc, or no machine that the analyser runs programs on.
+//! Skipped where there is no gcc, or no machine that the analyser runs programs on.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,14 +14,14 @@ fn contention(arguments: &[&str]) -> Output {
 
 fn can_run() -> bool {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")) {
-        println!("skipped: the analyser runs programs on x86-64 Linux with glibc");
+        uvfs_skip::lacking("the analyser runs programs on x86-64 Linux with glibc");
         return false;
     }
     let mut gcc = Command::new("gcc");
     let found = gcc.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let works = found.is_ok_and(|status| status.success());
     if !works {
-        println!("skipped: there is no gcc");
+        uvfs_skip::lacking("there is no gcc");
     }
     works
 }

@@ -20,7 +20,7 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn every_case_runs_and_the_aims_are_judged() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: serving a directory as others needs root");
+        uvfs_skip::skip("serving a directory as others needs root");
         return;
     }
     let (pid, output) = bench(&["--tiny", "--rivals", MISSING]);

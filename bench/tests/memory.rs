@@ -1,6 +1,5 @@
 //! The bench of the daemon's memory works: its smallest inputs run, print a line for every phase and leave nothing.
 
-use std::path::Path;
 use std::process::Command;
 
 const PHASES: [&str; 11] = [
@@ -26,13 +25,12 @@ fn bench(arguments: &[&str]) -> (Option<i32>, String, String) {
 
 #[test]
 fn every_phase_is_measured_in_and_out_of_a_control_group() {
-    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-        println!("skipped: mounting needs root and /dev/fuse");
+    if !uvfs_skip::can_mount() {
         return;
     }
     let (code, lines, said) = bench(&["memory", "--tiny", "--json", "--cache-size", "64M"]);
     if said.contains("skipped: no mount tool") {
-        println!("skipped: the mount tool is not built");
+        uvfs_skip::lacking("the mount tool is not built");
         return;
     }
     // A program without optimisation hardly fits into the group; that is then said, and is no fault of the bench.
@@ -56,7 +54,7 @@ fn every_phase_is_measured_in_and_out_of_a_control_group() {
         assert!(peak > 1.0 && peak >= left && peak >= anonymous && anonymous > 0.0, "{phase}");
     }
     if said.contains("group-32M: skipped: ") {
-        println!("skipped: no control group here");
+        uvfs_skip::lacking("no control group here");
     } else {
         value("group-32M-survived");
     }

@@ -1,6 +1,5 @@
 //! The bench itself works: its smallest inputs run, print the agreed lines and leave nothing mounted.
 
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// Runs the bench to its end; its process id, and what it said.
@@ -11,17 +10,9 @@ fn bench(arguments: &[&str]) -> (u32, Output) {
     (child.id(), child.wait_with_output().expect("it ends"))
 }
 
-fn can_mount() -> bool {
-    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-        println!("skipped: mounting needs root and /dev/fuse");
-        return false;
-    }
-    true
-}
-
 #[test]
 fn the_smallest_run_prints_lines_and_leaves_nothing() {
-    if !can_mount() {
+    if !uvfs_skip::can_mount() {
         return;
     }
     let (pid, output) = bench(&["mount", "--tiny", "--json", "--case", "getattr-cpu"]);

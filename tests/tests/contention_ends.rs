@@ -3,7 +3,7 @@
 //! Every primitive of pthread and of `std` does its work on virtual cores; the same seed gives the same
 //! profile, whatever else is in memory; a program that cannot end is ended, and the reason said.
 //!
-//! Sources are in `tests/contention/known`. Prints `skipped: why` where there is no gcc or no x86-64.
+//! Sources are in `tests/contention/known`. Skipped where there is no gcc or no x86-64.
 //!
 //! Weakness: other hosts are not tried.
 

@@ -4,7 +4,7 @@
 //! true or false; the analyser has to say all three. Where a layout decides, the program is built both
 //! ways: what it says of a change in the model has to be what the changed source does.
 //!
-//! Sources are in `tests/contention/known`. Prints `skipped: why` where there is no gcc or no x86-64.
+//! Sources are in `tests/contention/known`. Skipped where there is no gcc or no x86-64.
 //!
 //! Weakness: the model agrees with the textbook; that hardware does is not shown by this.
 

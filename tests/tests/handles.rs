@@ -1,7 +1,7 @@
 //! Floor: conformance, through the kernel: file handles (`name_to_handle_at`, `open_by_handle_at`) outlive what is
 //! cached of their files.
 //!
-//! Needs root and `/dev/fuse`; prints `skipped: why` where they lack. What the kernel and the caches have is dropped
+//! Needs root and `/dev/fuse`; is skipped where they lack. What the kernel and the caches have is dropped
 //! by a cleaning of the root, of this mount alone. Every mount has a watchdog that ends the process.
 //! Deterministic.
 
@@ -63,8 +63,7 @@ struct Mounted {
 impl Mounted {
     /// `None` where nothing can be mounted; says so.
     fn over(store: impl Backend) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-            println!("skipped: mounting needs root and /dev/fuse");
+        if !uvfs_skip::can_mount() {
             return None;
         }
         let directory = tempfile::tempdir().unwrap();

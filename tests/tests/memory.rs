@@ -172,8 +172,8 @@ fn a_budget_of_a_quarter_of_a_gibibyte_holds() {
 #[test]
 fn a_large_budget_holds() {
     if seconds() < Duration::from_secs(60) && std::env::var(BUDGET).is_err() {
-        println!(
-            "skipped: cannot fill 4 GiB in so short a time; set UVFS_STRESS_SECONDS=60 or more"
+        uvfs_skip::lacking(
+            "cannot fill 4 GiB in so short a time; set UVFS_STRESS_SECONDS=60 or more",
         );
         return;
     }

@@ -1,6 +1,6 @@
 //! Floor: hostile backend and races, through the kernel. Mounts in process on a temporary directory.
 //!
-//! Needs root and `/dev/fuse`; prints `skipped: why` where they lack. Every mount has a watchdog: a
+//! Needs root and `/dev/fuse`; is skipped where they lack. Every mount has a watchdog: a
 //! test that hangs aborts the FUSE connection and unmounts before it ends the process.
 //!
 //! The store is in memory and misbehaves by plan; it claims that calls may wait, so that the thread
@@ -46,7 +46,7 @@ impl Mounted {
     }
 
     fn with(hostile: Hostile, config: VfsConfig, options: MountOptions) -> Option<Self> {
-        if !can_mount() {
+        if !uvfs_skip::can_mount() {
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
@@ -123,18 +123,6 @@ impl Drop for Mounted {
             drop(mount);
         }
     }
-}
-
-fn can_mount() -> bool {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: mounting needs root");
-        return false;
-    }
-    if !Path::new("/dev/fuse").exists() {
-        println!("skipped: there is no /dev/fuse");
-        return false;
-    }
-    true
 }
 
 /// The line of `/proc/self/mountinfo` about `path`: asks nobody who might not answer.
@@ -600,7 +588,7 @@ fn a_cut_connection_leaves_nothing_mounted() {
     // The kernel keeps these attributes, and answers with them whether anybody serves or not.
     fs::metadata(mounted.directory.path()).unwrap();
     if !abort(mounted.directory.path()) {
-        println!("skipped: no /sys/fs/fuse/connections");
+        uvfs_skip::lacking("no /sys/fs/fuse/connections");
         return;
     }
     assert!(eventually(|| mounted.mount().ended()), "the session goes on");
@@ -621,7 +609,7 @@ fn assert_references(mounted: &Mounted) {
 /// A start that fails half way leaves nothing mounted either.
 #[test]
 fn a_failed_start_leaves_nothing_mounted() {
-    if !can_mount() {
+    if !uvfs_skip::can_mount() {
         return;
     }
     let _watchdog = Watchdog::new(Duration::from_secs(60));

@@ -1,6 +1,6 @@
 //! Floor: stress, short, through the kernel: what the kernel holds keeps to the budget of the caches.
 //!
-//! Needs root and `/dev/fuse`; prints `skipped: why` where they lack. A host directory is served, with a room for
+//! Needs root and `/dev/fuse`; is skipped where they lack. A host directory is served, with a room for
 //! all caches that a few hundred files fill. What the caches say that they hold is asserted, not what the
 //! process has: other tests share it. Every mount has a watchdog that ends the process.
 
@@ -35,8 +35,7 @@ struct Mounted {
 impl Mounted {
     /// `None` where nothing can be mounted; says so.
     fn new() -> Option<Self> {
-        if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-            println!("skipped: mounting needs root and /dev/fuse");
+        if !uvfs_skip::can_mount() {
             return None;
         }
         let (source, directory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -1,6 +1,6 @@
 //! Floor: race pairs and stress, through the kernel: cleaning one directory of a mount.
 //!
-//! Needs root and `/dev/fuse`; prints `skipped: why` where they lack. The store is in memory and ours alone,
+//! Needs root and `/dev/fuse`; is skipped where they lack. The store is in memory and ours alone,
 //! so that the kernel believes names and attributes for ever: what it asks again, cleaning made it
 //! forget. LOOKUP requests are counted by the mount, exactly; READ by the half, since a kernel that
 //! wants room takes pages of its own accord. Every mount has a watchdog that aborts the FUSE
@@ -41,12 +41,7 @@ impl Mounted {
 
     /// `None` where nothing can be mounted; says so.
     fn over(hostile: Hostile) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            println!("skipped: mounting needs root");
-            return None;
-        }
-        if !Path::new("/dev/fuse").exists() {
-            println!("skipped: there is no /dev/fuse");
+        if !uvfs_skip::can_mount() {
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
@@ -506,7 +501,7 @@ fn changes_through_a_mapping_are_not_lost() {
             .stdout(Stdio::piped())
             .spawn();
         let Ok(mut child) = child else {
-            println!("skipped: no python3 to map a file");
+            uvfs_skip::lacking("no python3 to map a file");
             return mounted.end();
         };
         let mut line = String::new();

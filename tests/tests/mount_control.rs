@@ -1,6 +1,6 @@
 //! Floor: through the kernel. The control directory of a mount: who finds it, who may write, and what for.
 //!
-//! Needs root and `/dev/fuse`; prints `skipped: why` where they lack. Every mount has a watchdog: a test
+//! Needs root and `/dev/fuse`; is skipped where they lack. Every mount has a watchdog: a test
 //! that hangs aborts the FUSE connection and unmounts before it ends the process. Other users are threads
 //! that gave up their privileges.
 
@@ -36,7 +36,7 @@ impl Mounted {
     }
 
     fn with(hostile: Hostile, options: MountOptions) -> Option<Self> {
-        if !can_mount() {
+        if !uvfs_skip::can_mount() {
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
@@ -105,18 +105,6 @@ fn store() -> Hostile {
         can.caching = PageCaching::Core;
         can.opens = Opens::Tracked;
     })
-}
-
-fn can_mount() -> bool {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: mounting needs root");
-        return false;
-    }
-    if !Path::new("/dev/fuse").exists() {
-        println!("skipped: there is no /dev/fuse");
-        return false;
-    }
-    true
 }
 
 /// Ends the connection, whatever the daemon does.

@@ -1,6 +1,6 @@
 //! Floor: through the kernel. Direct writes, and what the kernel's page cache shows of them.
 //!
-//! Needs root, `/dev/fuse` and `cc`; prints `skipped: why` where they lack. The writer is a program of its own
+//! Needs root, `/dev/fuse` and `cc`; is skipped where they lack. The writer is a program of its own
 //! (`tests/conformance/aio.c`) that is led line by line; the store is in memory and holds calls by plan, so
 //! that each interleaving here is made and not waited for. Every mount has a watchdog that aborts the FUSE
 //! connection before it ends the process.
@@ -38,8 +38,7 @@ struct Writer {
 impl Direct {
     /// `f` is `pages` long and full of `a`. `None` where this cannot be run; says so.
     fn new(opens: Opens, pages: usize) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-            println!("skipped: mounting needs root and /dev/fuse");
+        if !uvfs_skip::can_mount() {
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
@@ -108,7 +107,7 @@ fn compiled() -> Option<(tempfile::TempDir, PathBuf)> {
     let program = folder.path().join("aio");
     match Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).output() {
         Err(error) => {
-            println!("skipped: no C compiler ({error})");
+            uvfs_skip::lacking(format_args!("no C compiler ({error})"));
             None
         }
         Ok(output) => {

@@ -4,7 +4,7 @@
 //! back at all: reads always went behind the workers, and there were 64 of those for everybody. So did the open of
 //! a file that was open already, and the first write to one, before which the kernel asks for capabilities.
 //!
-//! Needs root and `/dev/fuse`; prints `skipped: why` where they lack.
+//! Needs root and `/dev/fuse`; is skipped where they lack.
 
 use rustix::fs::Advice;
 use std::fs::{self, File};
@@ -37,8 +37,7 @@ struct Mounted {
 
 impl Mounted {
     fn new(pages: PagePolicy) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-            println!("skipped: mounting needs root and /dev/fuse");
+        if !uvfs_skip::can_mount() {
             return None;
         }
         let hostile = hostile().claiming(|can| {

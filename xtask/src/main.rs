@@ -14,6 +14,7 @@ mod locks;
 mod nightly;
 mod steps;
 mod stress;
+mod supply;
 mod tidy;
 mod timing;
 mod tree;
@@ -31,7 +32,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Formatting, lints, documentation, the lock document, tidy (and cargo-deny where installed).
+    /// Formatting, lints, documentation, the lock document, tidy, licences (and the oldest compiler, where installed).
     Check,
     /// The repository's own rules: headers, notes, arrows between crates, links, decisions.
     Tidy,
@@ -45,6 +46,10 @@ enum Verb {
     },
     /// Mounts each backend for real and runs the suites of tests/conformance on it.
     Conformance(conformance::Options),
+    /// The licences and sources of the dependencies, by deny.toml, without the network.
+    Supply,
+    /// Lints of the packages outside the workspace: fuzz and bench-compare. Downloads what they need.
+    Outside,
     /// The fuzz targets of fuzz/, on nightly with cargo-fuzz.
     Fuzz(nightly::FuzzOptions),
     /// The unit tests under the address and the thread sanitizer, on nightly.
@@ -63,6 +68,8 @@ fn main() -> ExitCode {
         Verb::Locks { check: true } => locks::compare(),
         Verb::Locks { check: false } => locks::rewrite(),
         Verb::Conformance(options) => conformance::run(&options),
+        Verb::Supply => supply::check(),
+        Verb::Outside => steps::outside(),
         Verb::Fuzz(options) => nightly::fuzz(&options),
         Verb::Safety => nightly::safety(),
         Verb::Stress(options) => stress::run(&options),

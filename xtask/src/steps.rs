@@ -1,4 +1,4 @@
-//! The verbs that are lists of commands: check, tidy, model, ci.
+//! The verbs that are lists of commands: check, tidy, model, outside, ci.
 //!
 //! # Boundary
 //! Runs cargo and reports the first step that failed. What the steps demand is written elsewhere:
@@ -10,17 +10,27 @@
 
 use crate::timing::{self, Running, TestTimes};
 use crate::tree::{self, Tree};
-use crate::{conformance, locks, tidy};
+use crate::{conformance, locks, supply, tidy};
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
-/// Formatting, lints, documentation, the lock document, tidy; licences where cargo-deny is there.
+/// The packages that the workspace leaves out: one needs nightly, the other many crates of rivals.
+const OUTSIDE: [&str; 2] = ["bench-compare/Cargo.toml", "fuzz/Cargo.toml"];
+/// Set for everything that the gate runs, where nothing stands in the way of a test.
+static MUST_RUN: OnceLock<()> = OnceLock::new();
+
+/// Formatting, lints, documentation, the lock document, tidy, licences, the oldest compiler.
 pub(crate) fn check() -> Result<(), String> {
     step(cargo().args(["fmt", "--all", "--check"]))?;
+    for manifest in OUTSIDE {
+        step(cargo().args(["fmt", "--manifest-path", manifest, "--check"]))?;
+    }
     step(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     let mut documentation = cargo();
     step(
@@ -28,11 +38,48 @@ pub(crate) fn check() -> Result<(), String> {
     )?;
     locks::compare()?;
     tidy()?;
-    if Command::new("cargo-deny").arg("--version").output().is_err() {
-        println!("skipped: cargo deny: cargo-deny is not installed");
+    supply::check()?;
+    // Only what is here already: a gate that downloads is as good as the network.
+    match supply::metadata(OUTSIDE[0]) {
+        Some(_) => lint_outside(OUTSIDE[0])?,
+        None => println!("note: {}: crates are missing; `cargo xtask outside`", OUTSIDE[0]),
+    }
+    oldest_compiler()
+}
+
+/// Compiles and lints what is not in the workspace, so that it is found broken before somebody needs it.
+pub(crate) fn outside() -> Result<(), String> {
+    OUTSIDE.into_iter().try_for_each(lint_outside)
+}
+
+fn lint_outside(manifest: &str) -> Result<(), String> {
+    let mut clippy = cargo();
+    clippy.args(["clippy", "--locked", "--manifest-path", manifest, "--all-targets"]);
+    clippy.args(["--", "-D", "warnings"]);
+    step(clippy.env("CARGO_TARGET_DIR", target().join("outside")))
+}
+
+/// The workspace with the compiler of `rust-version`, where rustup has it.
+fn oldest_compiler() -> Result<(), String> {
+    let manifest = tree::root().join("Cargo.toml");
+    let manifest = std::fs::read_to_string(manifest).map_err(|error| error.to_string())?;
+    let version =
+        manifest.split("rust-version = \"").nth(1).and_then(|rest| rest.split('"').next());
+    let version = version.ok_or("Cargo.toml: no rust-version")?;
+    let installed = Command::new("rustup").args(["toolchain", "list"]).output();
+    let installed = installed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let listed = |line: &str| {
+        line.starts_with(&format!("{version}-")) || line.starts_with(&format!("{version}.0-"))
+    };
+    if !installed.is_ok_and(|list| list.lines().any(listed)) {
+        println!("note: Rust {version}, the oldest that is promised, is not installed");
         return Ok(());
     }
-    step(cargo().args(["deny", "check"]))
+    // The cargo that runs us stands for its own compiler, so this is rustup's.
+    let mut check = Command::new("cargo");
+    check.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTDOC").current_dir(tree::root());
+    check.env("RUSTUP_TOOLCHAIN", version).env("CARGO_TARGET_DIR", target().join("oldest"));
+    step(check.args(["check", "--workspace", "--all-targets"]))
 }
 
 /// Our own rules over the repository's files.
@@ -60,11 +107,24 @@ pub(crate) fn model() -> Result<(), String> {
 /// What the gate asks. The tests and the suites come last, so that their counts close the log.
 pub(crate) fn ci() -> Result<(), String> {
     let gate = Running::start("the gate");
-    let done = check().and_then(|()| model()).and_then(|()| tests()).and_then(|()| {
+    match conformance::impossible() {
+        Some(why) => println!("note: tests that mount, and the suites, are skipped: {why}"),
+        // Here every test can run, so one that does not is a failure.
+        None => MUST_RUN.set(()).unwrap_or_default(),
+    }
+    let done = check().and_then(|()| model()).and_then(|()| {
+        // The tools of the suites are built while the tests are.
+        let runs = MUST_RUN.get().is_some();
+        let tools = thread::spawn(move || {
+            if runs { conformance::install(false) } else { conformance::Score::default() }
+        });
+        let tests = tests();
+        let tools = tools.join().map_err(|_| "the installation of tools ended in a panic")?;
+        tests?;
         let running = Running::start("conformance --quick");
         // What the tests have built; a build of its own would resolve to other features and begin anew.
         let binary = target().join("debug/uvfs");
-        let done = conformance::run(&conformance::Options::quick(binary));
+        let done = conformance::run_with(&conformance::Options::quick(binary), tools);
         running.end();
         done
     });
@@ -77,6 +137,9 @@ pub(crate) fn ci() -> Result<(), String> {
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or(OsString::from("cargo")));
     command.current_dir(tree::root());
+    if MUST_RUN.get().is_some() {
+        command.env("UVFS_MUST_RUN", "1");
+    }
     command
 }
 
@@ -104,9 +167,16 @@ fn tests() -> Result<(), String> {
     let words = words(&tests);
     let running = Running::start(&words);
     let mut times = TestTimes::new(threads());
-    let status = forwarded(&mut tests, |line, at| times.line(line, at));
+    let mut skips = Vec::new();
+    let status = forwarded(&mut tests, |line, at| {
+        times.line(line, at);
+        // Behind the name of its test, where one test runs at a time.
+        skips.extend(line.find("skipped: ").map(|at| line[at..].trim().to_owned()));
+    });
     running.end();
     times.slowest(10).iter().for_each(|line| println!("{line}"));
+    println!("skips: {}", skips.len());
+    skips.iter().for_each(|line| println!("{line}"));
     judged(&words, status)
 }
 
@@ -127,7 +197,7 @@ fn forwarded(
     command.stdout(Stdio::inherit()).stderr(Stdio::inherit());
     // A thread of its own reads: a process that a test left behind holds the pipe open for ever.
     let (sender, lines) = mpsc::channel();
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         for line in BufReader::new(said).split(b'\n').map_while(Result::ok) {
             if sender.send(line).is_err() {
                 return;
@@ -153,7 +223,7 @@ fn forwarded(
 /// How many tests of one program run at a time.
 fn threads() -> usize {
     let said = std::env::var("RUST_TEST_THREADS").ok().and_then(|text| text.parse().ok());
-    said.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+    said.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
 }
 
 fn words(command: &Command) -> String {

@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn an_unreadable_source_is_refused() {
         if rustix::process::geteuid().is_root() {
-            println!("skipped: root may read everything");
+            uvfs_skip::lacking("root may read everything");
             return;
         }
         let (_guard, base) = folder();

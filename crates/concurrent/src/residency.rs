@@ -149,7 +149,7 @@ mod tests {
         let offered = match cachestat(&file, 0, 0) {
             Ok(_) => true,
             Err(error) => {
-                println!("skipped: cachestat: {error}");
+                uvfs_skip::lacking(format_args!("cachestat: {error}"));
                 false
             }
         };

@@ -18,7 +18,7 @@ impl Analyser {
     /// `None`, after saying why, where its programs cannot be built or run.
     pub(crate) fn new() -> Option<Self> {
         if let Some(why) = reason_for_none() {
-            eprintln!("skipped: {why}");
+            uvfs_skip::lacking(why);
             return None;
         }
         let machine = Machine::read(sources().join("machine.toml")).expect("a machine");

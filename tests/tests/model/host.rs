@@ -15,7 +15,7 @@ impl HostWorld {
     /// `None` (said aloud) where the host cannot do what the operations need.
     pub(crate) fn new() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            println!("skipped: changing owners needs root");
+            uvfs_skip::skip("changing owners needs root");
             return None;
         }
         // The mask that the in-process API starts with.
@@ -23,7 +23,7 @@ impl HostWorld {
         let directory = tempfile::tempdir().unwrap();
         fs::chmod(directory.path(), fs::Mode::from_raw_mode(0o755)).unwrap();
         if fs::setxattr(directory.path(), "user.probe", b"", XattrFlags::empty()).is_err() {
-            println!("skipped: the temporary directory takes no extended attributes");
+            uvfs_skip::lacking("the temporary directory takes no extended attributes");
             return None;
         }
         fs::removexattr(directory.path(), "user.probe").unwrap();

@@ -14,7 +14,7 @@ use crate::tree;
 use std::process::{Command, Stdio};
 
 /// Installs what it can; a failure for each tool that the registry has and that could not be installed.
-pub(super) fn missing(host: bool) -> Score {
+pub(crate) fn missing(host: bool) -> Score {
     let mut install = Command::new("bash");
     install.arg(tree::root().join("tests/conformance/install.sh"));
     install.env("UVFS_TOOLS", steps::target().join("tools")).stdin(Stdio::null());

@@ -29,7 +29,7 @@ const DAEMON_LIMIT: Duration = Duration::from_secs(5);
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Why this machine cannot mount, if it cannot.
-pub(super) fn impossible() -> Option<String> {
+pub(crate) fn impossible() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("needs root: the suites act as several users".into());
     }

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// Cases that passed and failed.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Score {
+pub(crate) struct Score {
     pub(super) passed: u64,
     pub(super) failed: u64,
 }

@@ -47,6 +47,11 @@ fn rust(tree: &Tree, path: &str, text: &str, faults: &mut Vec<Fault>) {
                 format!("`{word}` is unfinished or debugging code"),
             ));
         }
+        let says_skipped = notes[line - 1].contains("println!(\"skipped: ");
+        if says_skipped && (test || is_tests_only(tree, path)) {
+            let what = "nobody sees this of a test that passes; use `uvfs_skip`";
+            faults.push(Fault::new(path, line, what));
+        }
         if code.contains("compile_error!") {
             let what = "does not compile everywhere, as `cargo test` is to; leave it out by `cfg`";
             faults.push(Fault::new(path, line, what));
@@ -256,6 +261,15 @@ mod tests {
         assert_eq!(check("x.store(1, ORDER);\n").len(), 1);
         assert_eq!(check("// ORDERING: Relaxed; as above.\nx.load(ORDER);\n"), []);
         assert_eq!(check("list.sort(ORDER);\nx.load(ORDERED);\n"), []);
+    }
+
+    #[test]
+    fn a_test_says_aloud_that_it_was_skipped() {
+        let line = "println!(\"skipped: no root\");\n";
+        assert_eq!(check("tests/tests/a.rs", line).len(), 1);
+        let unit = format!("#[cfg(test)]\nmod t {{\n{line}}}\n");
+        assert_eq!(check("bench/src/a.rs", &unit).len(), 1);
+        assert_eq!(check("bench/src/a.rs", line), []);
     }
 
     #[test]

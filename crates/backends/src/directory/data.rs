@@ -405,7 +405,7 @@ mod tests {
         assert!(host.blocks() * 512 >= 1 << 18);
         match backend.data().allocate(file, AllocateMode::ZeroKeepSize, 0, 4096) {
             Ok(()) => assert_eq!(fs::read(scratch.path("f")).unwrap()[0], 0),
-            Err(error) => println!("skipped: zeroing ranges ({error})"),
+            Err(error) => uvfs_skip::lacking(format_args!("zeroing ranges ({error})")),
         }
     }
 
@@ -427,7 +427,7 @@ mod tests {
         let direct = OpenMode { direct: true, ..OpenMode::READ_WRITE };
         let inode = scratch.make_file(InodeId::ROOT, "f").unwrap();
         let Ok(file) = scratch.backend.open_files().open(&root_caller(), inode, direct) else {
-            println!("skipped: the host has no direct I/O here");
+            uvfs_skip::lacking("the host has no direct I/O here");
             return;
         };
         let file = FileRef { inode, file };

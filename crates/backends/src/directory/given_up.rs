@@ -262,7 +262,6 @@ mod tests {
     /// One test of this module in a process of its own: a limit of descriptors holds for all threads.
     fn with_few_descriptors(test: &str, body: fn()) {
         if !crate::directory::testing::is_root() {
-            println!("skipped: only user 0 opens everything again");
             return;
         }
         in_process_with(200, &format!("directory::given_up::tests::{test}"), body);

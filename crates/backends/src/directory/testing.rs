@@ -113,7 +113,7 @@ pub(super) fn root_caller() -> Caller {
 pub(super) fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        println!("skipped: only user 0 can act as others");
+        uvfs_skip::skip("only user 0 can act as others");
     }
     root
 }

@@ -322,7 +322,7 @@ mod tests {
         let Some(tree) = Tree::new() else { return };
         let offered = Offered::probe();
         if !offered.can_leave_alone() {
-            return println!("skipped: this kernel has no RESOLVE_CACHED");
+            return uvfs_skip::lacking("this kernel has no RESOLVE_CACHED");
         }
         tree.clean_file("a/known", 3);
         let evict = Evict::new(Meter::Cachestat, Mode::Drop);

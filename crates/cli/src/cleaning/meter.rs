@@ -111,7 +111,7 @@ mod tests {
         assert_eq!((by_mincore.cached, by_mincore.dirty), (4, 0));
         let directory = File::open(folder.path()).unwrap();
         if Meter::choose(directory.as_fd()) == Meter::Mincore {
-            return println!("skipped: no cachestat here");
+            return uvfs_skip::lacking("no cachestat here");
         }
         assert_eq!(Meter::Cachestat.measure(&file).unwrap().unwrap().cached, 4);
     }
@@ -122,9 +122,9 @@ mod tests {
         match File::open(shared) {
             Ok(directory) => match memory(directory.as_fd()) {
                 Some(name) => assert_eq!(name, "tmpfs"),
-                None => println!("skipped: /dev/shm is no tmpfs"),
+                None => uvfs_skip::lacking("/dev/shm is no tmpfs"),
             },
-            Err(error) => println!("skipped: /dev/shm: {error}"),
+            Err(error) => uvfs_skip::lacking(format_args!("/dev/shm: {error}")),
         }
         assert_eq!(memory(File::open("/proc").unwrap().as_fd()), None);
     }

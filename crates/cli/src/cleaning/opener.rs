@@ -252,7 +252,7 @@ mod tests {
         let mut ways = vec![Offered::NOTHING];
         let probed = Offered::probe();
         match probed == Offered::NOTHING {
-            true => println!("skipped: this kernel has no openat2"),
+            true => uvfs_skip::lacking("this kernel has no openat2"),
             false => ways.push(probed),
         }
         ways
@@ -305,7 +305,7 @@ mod tests {
     fn a_name_that_was_never_looked_up_is_left_alone_if_asked() {
         let offered = Offered::probe();
         if !offered.can_leave_alone() {
-            return println!("skipped: this kernel has no RESOLVE_CACHED");
+            return uvfs_skip::lacking("this kernel has no RESOLVE_CACHED");
         }
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("known"), "").unwrap();

@@ -96,11 +96,13 @@ impl Tree {
         let tree = Self { folder, base };
         let directory = File::open(tree.folder.path()).unwrap();
         if let Some(name) = meter::memory(directory.as_fd()) {
-            println!("skipped: the temporary folder is {name}, whose pages are its files");
+            uvfs_skip::lacking(format_args!(
+                "the temporary folder is {name}, whose pages are its files"
+            ));
             return None;
         }
         if let Err(error) = cachestat(&directory, 0, 0) {
-            println!("skipped: cachestat: {error}");
+            uvfs_skip::lacking(format_args!("cachestat: {error}"));
             return None;
         }
         // What cannot be counted or dropped here says nothing about us.
@@ -108,7 +110,7 @@ impl Tree {
         rustix::fs::fadvise(File::open(&probe).unwrap(), 0, None, rustix::fs::Advice::DontNeed)
             .unwrap();
         if cached(&probe).cached != 0 {
-            println!("skipped: the temporary folder's file system keeps its pages");
+            uvfs_skip::lacking("the temporary folder's file system keeps its pages");
             return None;
         }
         fs::remove_file(probe).unwrap();
@@ -169,7 +171,7 @@ impl Mounted {
         match mounted {
             Ok(()) => Some(Self(on.to_path_buf())),
             Err(error) => {
-                println!("skipped: cannot mount here: {error}");
+                uvfs_skip::skip(format_args!("cannot mount here: {error}"));
                 None
             }
         }

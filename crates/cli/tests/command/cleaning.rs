@@ -40,12 +40,12 @@ pub(crate) fn place() -> Option<Place> {
     clean_file(&probe, 1);
     let file = File::open(&probe).expect("our own");
     if let Err(error) = cachestat(&file, 0, 0) {
-        println!("skipped: cachestat: {error}");
+        uvfs_skip::lacking(format_args!("cachestat: {error}"));
         return None;
     }
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advice");
     if pages(&probe) != 0 {
-        println!("skipped: the temporary folder's file system keeps its pages");
+        uvfs_skip::lacking("the temporary folder's file system keeps its pages");
         return None;
     }
     fs::remove_file(probe).expect("our own");
@@ -101,7 +101,7 @@ fn directories_that_cannot_be_are_refused() {
     if Path::new("/dev/shm").is_dir() {
         let outcome = run(&["drop", "1:/dev/shm"]);
         if outcome.code == Some(0) {
-            println!("skipped: /dev/shm is no tmpfs");
+            uvfs_skip::lacking("/dev/shm is no tmpfs");
         } else {
             check_line(&outcome, &["1:/dev/shm", "a tmpfs", "the files themselves"]);
         }
@@ -151,7 +151,7 @@ fn the_whole_machine_needs_the_flag_no_directory_and_root() {
 /// The program as a user without rights; says why not.
 pub(crate) fn as_nobody() -> Option<std::process::Command> {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: becoming another user needs root");
+        uvfs_skip::skip("becoming another user needs root");
         return None;
     }
     // A copy that this user can reach, wherever the build folder is.
@@ -164,7 +164,7 @@ pub(crate) fn as_nobody() -> Option<std::process::Command> {
             Some(command)
         }
         other => {
-            println!("skipped: nobody cannot run the program: {other:?}");
+            uvfs_skip::lacking(format_args!("nobody cannot run the program: {other:?}"));
             None
         }
     }

@@ -82,20 +82,7 @@ pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Whether this machine lets the test mount; says aloud why not.
-pub(crate) fn can_mount() -> bool {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: mounting needs root here");
-        return false;
-    }
-    match fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
-        Ok(_) => true,
-        Err(error) => {
-            println!("skipped: /dev/fuse: {error}");
-            false
-        }
-    }
-}
+pub(crate) use uvfs_skip::can_mount;
 
 /// Whether the mount table has something at `mountpoint`; asks no daemon.
 pub(crate) fn is_mounted(mountpoint: &Path) -> bool {

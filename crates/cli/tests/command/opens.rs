@@ -72,8 +72,7 @@ fn a_program_meets_its_own_limit_of_open_files_and_not_the_daemons() {
     if let Some(root) = std::env::var_os(INNER) {
         return open_all(Path::new(&root));
     }
-    if !can_mount() || !rustix::process::geteuid().is_root() {
-        println!("skipped: only user 0's daemon opens everything again");
+    if !can_mount() {
         return;
     }
     for options in [&[][..], &["--no-passthrough"], &["--page-cache", "write-back"]] {

@@ -23,7 +23,7 @@ struct Fixture {
 /// Compiles `source` with `command`, to which the output's and the source's path are appended, and runs it.
 fn compile(compiler: &str, arguments: &[&str], source: &str) -> Option<Fixture> {
     if Command::new(compiler).arg("--version").output().is_err() {
-        println!("skipped: no {compiler}");
+        uvfs_skip::lacking(format_args!("no {compiler}"));
         return None;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -478,7 +478,7 @@ fn what_is_missing_is_said() {
     assert!(matches!(reason(&ask(&directory.join("text"), None).1), Reason::Damaged(_)));
 
     if !objcopy(&["--strip-debug", "objects", "stripped"], directory) {
-        println!("skipped: no objcopy");
+        uvfs_skip::lacking("no objcopy");
         return;
     }
     let (profile, missing) = ask(&directory.join("stripped"), None);
