@@ -8,6 +8,7 @@
 //! # Rooms
 //! * `mount`: starting and ending a session.
 //! * `server`: requests, in no transport's terms: node ids, open files, replies as plain values.
+//! * `dispatch`: what each request does, on which thread, and when its answer goes out.
 //! * `transport`: the one place that names the FUSE crate; another transport replaces it alone.
 //! * `work`: hits are answered by the thread that read the request, misses may wait elsewhere.
 //! * `clean`: empties our caches and the kernel's of one directory, ours first.
@@ -18,6 +19,7 @@
 mod clean;
 mod control_socket;
 mod direct;
+mod dispatch;
 mod groups;
 mod mount;
 mod mount_error;

@@ -11,7 +11,7 @@ use crate::mount_error::{DEVICE, MountError};
 use crate::notify::Notifier;
 use crate::server::{Server, Settings};
 use crate::statistics::MountStatistics;
-use crate::transport::{Connection, Session};
+use crate::transport::{Connection, Session, Wanted};
 use crate::work::Work;
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::CString;
@@ -381,33 +381,19 @@ fn open_session(
     server: &Arc<Server>,
     work: &Arc<Work>,
 ) -> Result<Session, MountError> {
-    let mut config = fuser::Config::default();
-    config.n_threads = Some(readers);
-    config.acl = match options.allow_other {
-        true => fuser::SessionACL::All,
-        false => fuser::SessionACL::Owner,
-    };
+    let (allow_other, read_only) = (options.allow_other, options.read_only);
+    let wanted = Wanted { readers, allow_other, read_only, source: options.source() };
     if rustix::process::geteuid().is_root() {
         let device = mount_directly(mountpoint, options)?;
         let undo = LazyUnmount(Some(mountpoint));
-        let session = Session::over(device, server.clone(), work.clone(), config)
+        let session = Session::over(device, server.clone(), work.clone(), &wanted)
             .map_err(|error| MountError::session(mountpoint, error))?;
         std::mem::forget(undo);
         return Ok(session);
     }
     // The FUSE crate would tell a device that is not for this user as a refusal to mount.
     open_device()?;
-    let access = if options.read_only { fuser::MountOption::RO } else { fuser::MountOption::RW };
-    config.mount_options = vec![
-        // The helper splits its options at commas.
-        fuser::MountOption::FSName(options.source().replace('\\', "\\\\").replace(',', "\\,")),
-        fuser::MountOption::Subtype("uvfs".to_owned()),
-        fuser::MountOption::DefaultPermissions,
-        fuser::MountOption::NoDev,
-        fuser::MountOption::NoSuid,
-        access,
-    ];
-    Session::mounted_by_helper(mountpoint, server.clone(), work.clone(), &config)
+    Session::mounted_by_helper(mountpoint, server.clone(), work.clone(), &wanted)
         .map_err(|error| MountError::helper(mountpoint, &error))
 }
 

@@ -13,6 +13,8 @@ const ORDERING_WITHIN: usize = 6;
 /// The only crates that may hold `unsafe` code. The second is no part of a file system: it is loaded into
 /// programs under analysis (decision 0016).
 const UNSAFE_ROOMS: &[&str] = &["crates/concurrent/", "crates/contention-runtime/"];
+/// A crate that only one room may name: whatever stands there can be replaced with the room.
+const NAMED_IN: &[(&str, &str)] = &[("fuser", "crates/fuse/src/transport/")];
 const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!", "#[ignore"];
 const ORDERINGS: &[&str] = &["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
@@ -51,6 +53,13 @@ fn rust(tree: &Tree, path: &str, text: &str, faults: &mut Vec<Fault>) {
         if says_skipped && (test || is_tests_only(tree, path)) {
             let what = "nobody sees this of a test that passes; use `uvfs_skip`";
             faults.push(Fault::new(path, line, what));
+        }
+        for (crate_name, room) in NAMED_IN {
+            if has_word(code, crate_name) && !path.starts_with(room) && path.starts_with("crates/")
+            {
+                let what = format!("`{crate_name}` is named only in `{room}`");
+                faults.push(Fault::new(path, line, what));
+            }
         }
         if code.contains("compile_error!") {
             let what = "does not compile everywhere, as `cargo test` is to; leave it out by `cfg`";
@@ -195,6 +204,14 @@ mod tests {
         assert_eq!(check("crates/concurrent/src/lib.rs", "//! Threads.\n"), []);
         assert_eq!(check("crates/contention-runtime/src/lib.rs", "//! Loaded.\n"), []);
         assert!(check("crates/contention/src/lib.rs", "//! Reports.\n")[0].1.contains("forbid"));
+    }
+
+    #[test]
+    fn the_fuse_crate_is_named_in_the_transport_alone() {
+        let text = "//! A.\nuse fuser::Config;\n// fuser\nlet a = \"fuser\";\n";
+        assert_eq!(check("crates/fuse/src/transport/a.rs", text), []);
+        let faults = check("crates/fuse/src/mount.rs", text);
+        assert!(matches!(&faults[..], [(2, message)] if message.contains("transport")));
     }
 
     #[test]

@@ -14,6 +14,10 @@ pub(crate) mod files;
 pub(crate) mod missing;
 pub(crate) mod nodes;
 pub(crate) mod places;
+mod request;
 mod requests;
 
-pub(crate) use requests::{Attrs, EntryOut, Opened, Server, Settings, special_kind};
+pub(crate) use request::{
+    Answer, Bytes, Listed, Opened, Reply, Request, Sender, Through, WriteFrom,
+};
+pub(crate) use requests::{Attrs, EntryOut, Server, Settings, special_kind};

@@ -3,6 +3,7 @@
 use super::control::{Control, Hiding, is_control};
 use super::files::FileTable;
 use super::nodes::NodeTable;
+use super::request::Sender;
 use crate::direct::DirectWrites;
 use crate::groups;
 use crate::notify::Notices;
@@ -46,14 +47,6 @@ pub(crate) enum EntryOut {
     Missing(Duration),
 }
 
-/// An open file for the kernel.
-#[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) handle: u64,
-    /// The kernel may keep what it cached of the file (or directory) from earlier opens.
-    pub(crate) keep_cache: bool,
-}
-
 /// See the module.
 pub(crate) struct Server {
     pub(crate) vfs: Arc<Vfs>,
@@ -88,7 +81,8 @@ impl Server {
     }
 
     /// The credentials of a request. The kernel in front has checked permissions.
-    pub(crate) fn caller(&self, uid: u32, gid: u32, task: u32) -> Caller {
+    pub(crate) fn caller(&self, sender: Sender) -> Caller {
+        let Sender { uid, gid, task } = sender;
         let groups = Groups::OfTask { task, read: groups::of_task };
         Caller { uid, gid, groups, checks: Checks::Done }
     }
@@ -279,10 +273,11 @@ impl Server {
         }
     }
 
-    /// Registers an open file.
-    pub(crate) fn opened(&self, file: Arc<OpenFile>) -> Opened {
+    /// Registers an open file. Its handle, and whether the kernel may keep what it cached of the file (or directory)
+    /// from earlier opens.
+    pub(crate) fn opened(&self, file: Arc<OpenFile>) -> (u64, bool) {
         let keep_cache = !self.shared() || self.settled_directory(file.node());
-        Opened { handle: self.files.insert(file), keep_cache }
+        (self.files.insert(file), keep_cache)
     }
 
     /// Whether the kernel's copy of a listing can be told from a newer one by the directory's
@@ -440,6 +435,16 @@ impl Server {
 
     pub(crate) fn flush(&self, handle: u64) -> Result<()> {
         self.files.get(handle).map_or(Ok(()), |file| self.vfs.flush(&file))
+    }
+
+    /// The numbers of a directory and of its parent, for `.` and `..`.
+    pub(crate) fn numbers(&self, own: &Attrs) -> (u64, u64) {
+        let number = own.attributes.number;
+        if is_control(own.node_id) {
+            return (number, self.vfs.root().number());
+        }
+        let parent = self.nodes.get(own.node_id).and_then(|node| node.parent());
+        (number, parent.map_or(number, |parent| parent.number()))
     }
 
     pub(crate) fn list(

@@ -1,46 +1,54 @@
 //! The transport over the FUSE crate's read-write loop: the only file that implements its trait.
 //!
-//! Each request is answered in one of three ways. What the caches know is answered at once. The
-//! rest runs here as long as another reader stays free, or on a worker ([`crate::work`]); either
-//! way by the same closure, which owns the reply. A reply that is dropped unanswered (a handler
-//! that panicked) answers EIO.
+//! # Boundary
+//! Decodes: each method makes a [`Request`] of its arguments. What is done with it is [`crate::dispatch`]'s.
+//!
+//! # Concurrency
+//! Methods run on any reader, and lend the buffer that it reads into.
 
-mod adapter;
-mod control;
-
-pub(super) use adapter::Adapter;
-use adapter::Shared;
-
-use super::convert::{errno, set_time};
-use super::entries::{Names, Nodes, backend_cookie};
-use super::reply::{
-    file_flags, numbers, send_attr, send_direct, send_empty, send_entry, send_paged, send_written,
-    send_xattr, with_buffer,
-};
+use super::convert::set_time;
+use super::reply::FuserReply;
 use crate::direct::BACKGROUND_MAX;
-use crate::server::control::is_control;
-use crate::server::{EntryOut, Opened, special_kind};
+use crate::dispatch::Dispatcher;
+use crate::server::{Bytes, Request, Sender, WriteFrom};
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FopenFlags, Generation,
-    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, INodeNo, InitFlags, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use uvfs_concurrent::primitive::atomic::Ordering::Relaxed;
-use uvfs_vfs::{Error, NewKind, NewNode, SetAttributes};
+use uvfs_vfs::SetAttributes;
 
 /// Largest request of the kernel.
 const WRITE_MAX: u32 = 1 << 20;
 
+/// The FUSE crate's view of a [`Dispatcher`].
+pub(super) struct Adapter(pub(super) Dispatcher<FuserReply>);
+
+impl Adapter {
+    fn dispatch(&self, header: &fuser::Request, request: Request<'_>, reply: FuserReply) {
+        let sender = Sender { uid: header.uid(), gid: header.gid(), task: header.pid() };
+        self.0.dispatch(sender, request, reply);
+    }
+}
+
+fn handle(file: Option<FileHandle>) -> u64 {
+    file.map_or(0, |file| file.0)
+}
+
+fn bytes(name: &OsStr) -> Bytes<'_> {
+    Bytes::Borrowed(name.as_bytes())
+}
+
 impl fuser::Filesystem for Adapter {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let server = &self.shared.server;
+    fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
+        let server = self.0.server();
         let capabilities = server.vfs.capabilities();
         let mut wanted = InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_DO_READDIRPLUS
@@ -69,58 +77,38 @@ impl fuser::Filesystem for Adapter {
             && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
             && config.set_max_stack_depth(2).is_ok();
         // ORDERING: Relaxed; no request comes before this greeting is answered.
-        self.shared.passthrough.store(passthrough, Relaxed);
+        self.0.passthrough().store(passthrough, Relaxed);
         Ok(())
     }
 
     fn destroy(&mut self) {
-        self.server().end();
+        self.0.server().end();
     }
 
-    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let server = self.server();
-        server.counters.requests.lookup.hit();
-        if let Some(answer) = server.try_lookup(parent.0, name.as_bytes()) {
-            server.counters.hits.hit();
-            return send_entry(reply, Ok(answer));
-        }
-        let (caller, name) = (self.caller(request), name.to_owned());
-        self.run(
-            request,
-            move |shared| shared.server.lookup(&caller, parent.0, name.as_bytes()),
-            move |answer| send_entry(reply, answer),
-        );
+    fn lookup(&self, header: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let request = Request::Lookup { parent: parent.0, name: bytes(name) };
+        self.dispatch(header, request, FuserReply::Entry(reply));
     }
 
-    fn forget(&self, _: &Request, node: INodeNo, lookups: u64) {
-        self.server().counters.requests.forget.hit();
-        self.server().forget(node.0, lookups);
+    fn forget(&self, header: &fuser::Request, node: INodeNo, lookups: u64) {
+        let request = Request::Forget { node: node.0, lookups };
+        self.dispatch(header, request, FuserReply::None);
     }
 
     fn getattr(
         &self,
-        request: &Request,
+        header: &fuser::Request,
         node: INodeNo,
         file: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
-        let server = self.server();
-        server.counters.requests.getattr.hit();
-        if let Some(attrs) = server.try_getattr(node.0) {
-            server.counters.hits.hit();
-            return send_attr(reply, Ok(attrs));
-        }
-        let handle = file.map_or(0, |file| file.0);
-        self.run(
-            request,
-            move |shared| shared.server.getattr(node.0, handle),
-            move |answer| send_attr(reply, answer),
-        );
+        let request = Request::GetAttr { node: node.0, file: handle(file) };
+        self.dispatch(header, request, FuserReply::Attr(reply));
     }
 
     fn setattr(
         &self,
-        request: &Request,
+        header: &fuser::Request,
         node: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -136,8 +124,6 @@ impl fuser::Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        self.server().counters.requests.setattr.hit();
-        let caller = self.caller(request);
         let set = SetAttributes {
             mode: mode.map(|mode| mode & 0o7777),
             uid,
@@ -146,29 +132,18 @@ impl fuser::Filesystem for Adapter {
             atime: atime.map(set_time),
             mtime: mtime.map(set_time),
         };
-        let handle = file.map_or(0, |file| file.0);
-        self.run(
-            request,
-            move |shared| shared.server.setattr(&caller, node.0, handle, &set),
-            move |answer| send_attr(reply, answer),
-        );
+        let request = Request::SetAttr { node: node.0, file: handle(file), set };
+        self.dispatch(header, request, FuserReply::Attr(reply));
     }
 
-    fn readlink(&self, request: &Request, node: INodeNo, reply: ReplyData) {
-        self.server().counters.requests.readlink.hit();
-        self.run(
-            request,
-            move |shared| shared.server.readlink(node.0),
-            move |answer| match answer {
-                Ok(text) => reply.data(&text),
-                Err(error) => reply.error(errno(&error)),
-            },
-        );
+    fn readlink(&self, header: &fuser::Request, node: INodeNo, reply: ReplyData) {
+        let request = Request::ReadLink { node: node.0 };
+        self.dispatch(header, request, FuserReply::Data(reply));
     }
 
     fn mknod(
         &self,
-        request: &Request,
+        header: &fuser::Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -176,84 +151,52 @@ impl fuser::Filesystem for Adapter {
         device: u32,
         reply: ReplyEntry,
     ) {
-        self.server().counters.requests.mknod.hit();
-        let kind = match special_kind(mode, device) {
-            Ok(kind) => kind,
-            Err(error) => return reply.error(errno(&error)),
-        };
-        let new = NewNode { kind, mode: mode & 0o7777, umask };
-        let (caller, name) = (self.caller(request), name.to_owned());
-        self.run(
-            request,
-            move |shared| shared.server.make(&caller, parent.0, name.as_bytes(), &new),
-            move |answer| send_entry(reply, answer),
-        );
+        let request = Request::MkNod { parent: parent.0, name: bytes(name), mode, umask, device };
+        self.dispatch(header, request, FuserReply::Entry(reply));
     }
 
     fn mkdir(
         &self,
-        request: &Request,
+        header: &fuser::Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
         umask: u32,
         reply: ReplyEntry,
     ) {
-        self.server().counters.requests.mkdir.hit();
-        let new = NewNode { kind: NewKind::Directory, mode: mode & 0o7777, umask };
-        let (caller, name) = (self.caller(request), name.to_owned());
-        self.run(
-            request,
-            move |shared| shared.server.make(&caller, parent.0, name.as_bytes(), &new),
-            move |answer| send_entry(reply, answer),
-        );
+        let request = Request::MkDir { parent: parent.0, name: bytes(name), mode, umask };
+        self.dispatch(header, request, FuserReply::Entry(reply));
     }
 
-    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.server().counters.requests.unlink.hit();
-        let (caller, name) = (self.caller(request), name.to_owned());
-        self.run(
-            request,
-            move |shared| shared.server.unlink(&caller, parent.0, name.as_bytes()),
-            move |answer| send_empty(reply, answer),
-        );
+    fn unlink(&self, header: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let request = Request::Unlink { parent: parent.0, name: bytes(name) };
+        self.dispatch(header, request, FuserReply::Empty(reply));
     }
 
-    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.server().counters.requests.rmdir.hit();
-        let (caller, name) = (self.caller(request), name.to_owned());
-        self.run(
-            request,
-            move |shared| shared.server.rmdir(&caller, parent.0, name.as_bytes()),
-            move |answer| send_empty(reply, answer),
-        );
+    fn rmdir(&self, header: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let request = Request::RmDir { parent: parent.0, name: bytes(name) };
+        self.dispatch(header, request, FuserReply::Empty(reply));
     }
 
     fn symlink(
         &self,
-        request: &Request,
+        header: &fuser::Request,
         parent: INodeNo,
         name: &OsStr,
         target: &Path,
         reply: ReplyEntry,
     ) {
-        self.server().counters.requests.symlink.hit();
-        let (caller, name) = (self.caller(request), name.to_owned());
-        let target = target.as_os_str().to_owned();
-        self.run(
-            request,
-            move |shared| {
-                let kind = NewKind::Symlink(target.as_bytes());
-                let new = NewNode { kind, mode: 0o777, umask: 0 };
-                shared.server.make(&caller, parent.0, name.as_bytes(), &new)
-            },
-            move |answer| send_entry(reply, answer),
-        );
+        let request = Request::SymLink {
+            parent: parent.0,
+            name: bytes(name),
+            target: bytes(target.as_os_str()),
+        };
+        self.dispatch(header, request, FuserReply::Entry(reply));
     }
 
     fn rename(
         &self,
-        request: &Request,
+        header: &fuser::Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -261,74 +204,36 @@ impl fuser::Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        self.server().counters.requests.rename.hit();
-        let caller = self.caller(request);
-        let (name, new_name) = (name.to_owned(), new_name.to_owned());
-        self.run(
-            request,
-            move |shared| {
-                let from = (parent.0, name.as_bytes());
-                let to = (new_parent.0, new_name.as_bytes());
-                shared.server.rename(&caller, from, to, flags.bits())
-            },
-            move |answer| send_empty(reply, answer),
-        );
+        let request = Request::Rename {
+            parent: parent.0,
+            name: bytes(name),
+            new_parent: new_parent.0,
+            new_name: bytes(new_name),
+            flags: flags.bits(),
+        };
+        self.dispatch(header, request, FuserReply::Empty(reply));
     }
 
     fn link(
         &self,
-        request: &Request,
+        header: &fuser::Request,
         node: INodeNo,
         parent: INodeNo,
         name: &OsStr,
         reply: ReplyEntry,
     ) {
-        self.server().counters.requests.link.hit();
-        let (caller, name) = (self.caller(request), name.to_owned());
-        self.run(
-            request,
-            move |shared| shared.server.link(&caller, node.0, parent.0, name.as_bytes()),
-            move |answer| send_entry(reply, answer),
-        );
+        let request = Request::Link { node: node.0, parent: parent.0, name: bytes(name) };
+        self.dispatch(header, request, FuserReply::Entry(reply));
     }
 
-    fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.server().counters.requests.open.hit();
-        if self.server().stateless() {
-            return reply.error(Errno::ENOSYS);
-        }
-        if is_control(node.0) {
-            return self.open_control(request, node, flags, reply);
-        }
-        let caller = self.caller(request);
-        if let Some(file) = self.server().try_open(&caller, node.0, flags.0) {
-            self.server().counters.hits.hit();
-            let Opened { handle, keep_cache } = self.server().opened(Arc::new(file));
-            return reply.opened(FileHandle(handle), file_flags(keep_cache));
-        }
-        self.run_whole(request, reply, move |shared, reply| {
-            let mut file = match shared.server.open(&caller, node.0, flags.0) {
-                Ok(file) => file,
-                Err(error) => return reply.error(errno(&error)),
-            };
-            let backing = shared.backing(&mut file, |host| reply.open_backing(host));
-            if backing.is_some() && file.mode().write {
-                // From now on it asks each time; what it was told before may last longer.
-                shared.server.direct.attributes_changed(node.0);
-            }
-            let Opened { handle, keep_cache } = shared.server.opened(Arc::new(file));
-            match backing {
-                Some(id) => {
-                    reply.opened_passthrough(FileHandle(handle), FopenFlags::empty(), &id);
-                }
-                None => reply.opened(FileHandle(handle), file_flags(keep_cache)),
-            }
-        });
+    fn open(&self, header: &fuser::Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let request = Request::Open { node: node.0, flags: flags.0 };
+        self.dispatch(header, request, FuserReply::Open(reply));
     }
 
     fn create(
         &self,
-        request: &Request,
+        header: &fuser::Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -336,44 +241,13 @@ impl fuser::Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        self.server().counters.requests.create.hit();
-        let new = NewNode { kind: NewKind::Regular, mode: mode & 0o7777, umask };
-        let (caller, name) = (self.caller(request), name.to_owned());
-        self.run_whole(request, reply, move |shared, reply| {
-            let server = &shared.server;
-            let created = server.create(&caller, parent.0, name.as_bytes(), &new, flags);
-            let (found, mut file) = match created {
-                Ok(created) => created,
-                Err(error) => return reply.error(errno(&error)),
-            };
-            let backing = shared.backing(&mut file, |host| reply.open_backing(host));
-            let made = server.made_out(parent.0, name.as_bytes(), found);
-            let EntryOut::Found { attrs, entry_valid, generation } = made else {
-                return reply.error(Errno::EIO);
-            };
-            let node = attrs.node_id;
-            // A kernel that need not tell of opens tells of no closes either, also for this one.
-            let Opened { handle, keep_cache } = match server.stateless() {
-                true => Opened { handle: 0, keep_cache: !server.shared() },
-                false => server.opened(Arc::new(file)),
-            };
-            let (valid, handle) = (attrs.valid.min(entry_valid), FileHandle(handle));
-            let (attr, generation) = (attrs.entry_attr(), Generation(generation.into()));
-            match backing {
-                Some(id) => {
-                    let flags = FopenFlags::empty();
-                    reply.created_passthrough(&valid, &attr, generation, handle, flags, &id);
-                    // The protocol has one time for its attributes and its name here.
-                    server.direct.attributes_changed(node);
-                }
-                None => reply.created(&valid, &attr, generation, handle, file_flags(keep_cache)),
-            }
-        });
+        let request = Request::Create { parent: parent.0, name: bytes(name), mode, umask, flags };
+        self.dispatch(header, request, FuserReply::Create(reply));
     }
 
     fn read(
         &self,
-        request: &Request,
+        header: &fuser::Request,
         node: INodeNo,
         file: FileHandle,
         offset: u64,
@@ -382,27 +256,15 @@ impl fuser::Filesystem for Adapter {
         owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let server = self.server();
-        server.counters.requests.read.hit();
-        if owner.is_none() {
-            // For the kernel's pages; only a direct read names its owner.
-            server.direct.pages_come(node.0);
-        }
-        let range = (offset, size);
-        let Some(reply) = self.read_here(request, (node, file), range, reply) else { return };
-        self.run_whole(request, reply, move |shared, reply| {
-            with_buffer(size as usize, |buffer| {
-                match shared.server.read(node.0, file.0, offset, buffer) {
-                    Ok(count) => reply.data(&buffer[..count.min(buffer.len())]),
-                    Err(error) => reply.error(errno(&error)),
-                }
-            });
-        });
+        // Only a direct read names its owner.
+        let into_pages = owner.is_none();
+        let request = Request::Read { node: node.0, file: file.0, offset, size, into_pages };
+        self.dispatch(header, request, FuserReply::Data(reply));
     }
 
     fn write(
         &self,
-        request: &Request,
+        header: &fuser::Request,
         node: INodeNo,
         file: FileHandle,
         offset: u64,
@@ -412,72 +274,38 @@ impl fuser::Filesystem for Adapter {
         owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        self.server().counters.requests.write.hit();
-        if is_control(node.0) {
-            let flags = (write_flags, flags);
-            return self.write_control(request, file, offset, data, flags, reply);
-        }
-        let mut caller = self.caller(request);
-        let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        if mapped {
-            // Pages of a mapping, written by the kernel on nobody's behalf.
-            caller.uid = 0;
-        }
-        let shared = &self.shared;
-        let range = (node.0, offset, data.len() as u64);
-        // Only a direct write names its owner.
-        let answer = if owner.is_some() { send_direct } else { send_paged };
-        if owner.is_none() {
-            shared.server.direct.pages_come(node.0);
-        }
-        if let Some(pass) = self.may_wait_here() {
-            // Here the kernel's buffer can be used as it is.
-            let write = |shared: &Shared| {
-                let written = shared.server.write(&caller, node.0, file.0, offset, data);
-                drop(pass);
-                answer(&shared.server, range, reply, written);
-            };
-            return shared.guarded(write);
-        }
-        let (data, server, uid) = (data.to_vec(), shared.server.clone(), request.uid());
-        let bytes = data.len();
-        let job = move |shared: uvfs_vfs::Result<&Shared>| {
-            let write =
-                |shared: &Shared| shared.server.write(&caller, node.0, file.0, offset, &data);
-            answer(&server, range, reply, shared.and_then(write));
+        let from = match owner {
+            _ if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) => WriteFrom::Mapped,
+            // Only a direct write names its owner.
+            Some(_) => WriteFrom::Direct,
+            None => WriteFrom::Paged,
         };
-        match mapped {
-            true => self.hand_over_pages(bytes, job),
-            false => self.hand_over(uid, bytes, job),
-        }
+        let request = Request::Write {
+            node: node.0,
+            file: file.0,
+            offset,
+            data: Bytes::Borrowed(data),
+            from,
+            flags: flags.0,
+        };
+        self.dispatch(header, request, FuserReply::Written(reply));
     }
 
     fn flush(
         &self,
-        request: &Request,
+        header: &fuser::Request,
         _: INodeNo,
         file: FileHandle,
         _: LockOwner,
         reply: ReplyEmpty,
     ) {
-        self.server().counters.requests.flush.hit();
-        if !self.server().wants_flush() {
-            return reply.error(Errno::ENOSYS);
-        }
-        if let Some(answer) = self.server().try_flush(file.0) {
-            self.server().counters.hits.hit();
-            return send_empty(reply, answer);
-        }
-        self.run(
-            request,
-            move |shared| shared.server.flush(file.0),
-            move |answer| send_empty(reply, answer),
-        );
+        let request = Request::Flush { file: file.0 };
+        self.dispatch(header, request, FuserReply::Empty(reply));
     }
 
     fn release(
         &self,
-        _: &Request,
+        header: &fuser::Request,
         _: INodeNo,
         file: FileHandle,
         _: OpenFlags,
@@ -485,163 +313,83 @@ impl fuser::Filesystem for Adapter {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.server().counters.requests.release.hit();
-        self.run_release(file, reply);
+        let request = Request::Release { file: file.0 };
+        self.dispatch(header, request, FuserReply::Empty(reply));
     }
 
     fn fsync(
         &self,
-        request: &Request,
+        header: &fuser::Request,
         node: INodeNo,
         file: FileHandle,
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        self.server().counters.requests.fsync.hit();
-        self.run(
-            request,
-            move |shared| shared.server.fsync(node.0, file.0, data_only),
-            move |answer| send_empty(reply, answer),
-        );
+        let request = Request::Fsync { node: node.0, file: file.0, data_only };
+        self.dispatch(header, request, FuserReply::Empty(reply));
     }
 
-    fn opendir(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.server().counters.requests.opendir.hit();
-        if self.server().stateless() {
-            return reply.error(Errno::ENOSYS);
-        }
-        if is_control(node.0) {
-            return self.open_control(request, node, flags, reply);
-        }
-        let caller = self.caller(request);
-        self.run_whole(request, reply, move |shared, reply| {
-            match shared.server.open(&caller, node.0, flags.0) {
-                Ok(file) => {
-                    let Opened { handle, keep_cache } = shared.server.opened(Arc::new(file));
-                    let cached = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
-                    let flags = if keep_cache { cached } else { FopenFlags::empty() };
-                    reply.opened(FileHandle(handle), flags);
-                }
-                Err(error) => reply.error(errno(&error)),
-            }
-        });
+    fn opendir(&self, header: &fuser::Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let request = Request::OpenDir { node: node.0, flags: flags.0 };
+        self.dispatch(header, request, FuserReply::Open(reply));
     }
 
     fn readdir(
         &self,
-        request: &Request,
+        header: &fuser::Request,
         node: INodeNo,
         file: FileHandle,
         offset: u64,
         reply: ReplyDirectory,
     ) {
-        self.server().counters.requests.readdir.hit();
-        let caller = self.caller(request);
-        self.run_whole(request, reply, move |shared, mut reply| {
-            let server = &shared.server;
-            let listed = server.getattr(node.0, file.0).and_then(|own| {
-                let mut names = Names { reply: &mut reply, used: 0 };
-                let numbers = numbers(server, &own);
-                if !names.dots(offset, numbers) {
-                    return Ok(());
-                }
-                let from = backend_cookie(offset);
-                server.list(&caller, node.0, file.0, from, &mut names)
-            });
-            match listed {
-                Ok(()) => reply.ok(),
-                Err(error) => reply.error(errno(&error)),
-            }
-        });
+        let request = Request::ReadDir { node: node.0, file: file.0, offset };
+        self.dispatch(header, request, FuserReply::Names(reply));
     }
 
     fn readdirplus(
         &self,
-        request: &Request,
+        header: &fuser::Request,
         node: INodeNo,
         file: FileHandle,
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
-        self.server().counters.requests.readdirplus.hit();
-        let caller = self.caller(request);
-        self.run_whole(request, reply, move |shared, mut reply| {
-            let server = &*shared.server;
-            let mut taken = 0;
-            let listed = server.getattr(node.0, file.0).and_then(|own| {
-                let counted = Vec::new();
-                let (directory, reply) = (node.0, &mut reply);
-                let mut nodes = Nodes { server, directory, reply, used: 0, taken: 0, counted };
-                let numbers = numbers(server, &own);
-                if !nodes.dots(offset, &own.attributes, numbers) {
-                    return Ok(());
-                }
-                let from = backend_cookie(offset);
-                let listed = server.list(&caller, node.0, file.0, from, &mut nodes);
-                taken = nodes.taken;
-                listed
-            });
-            match listed {
-                // Entries in the reply have been counted: they must go out. The kernel meets the
-                // error when it asks for the next ones.
-                Err(error) if taken == 0 => reply.error(errno(&error)),
-                _ => reply.ok(),
-            }
-        });
+        let request = Request::ReadDirPlus { node: node.0, file: file.0, offset };
+        self.dispatch(header, request, FuserReply::Entries(reply));
     }
 
     fn releasedir(
         &self,
-        _: &Request,
+        header: &fuser::Request,
         _: INodeNo,
         file: FileHandle,
         _: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.server().counters.requests.releasedir.hit();
-        self.run_release(file, reply);
+        let request = Request::ReleaseDir { file: file.0 };
+        self.dispatch(header, request, FuserReply::Empty(reply));
     }
 
     fn fsyncdir(
         &self,
-        request: &Request,
+        header: &fuser::Request,
         node: INodeNo,
         file: FileHandle,
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        self.server().counters.requests.fsyncdir.hit();
-        self.run(
-            request,
-            move |shared| shared.server.fsync(node.0, file.0, data_only),
-            move |answer| send_empty(reply, answer),
-        );
+        let request = Request::FsyncDir { node: node.0, file: file.0, data_only };
+        self.dispatch(header, request, FuserReply::Empty(reply));
     }
 
-    fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {
-        self.server().counters.requests.statfs.hit();
-        self.run(
-            request,
-            move |shared| shared.server.statfs(),
-            move |answer| match answer {
-                Ok(totals) => reply.statfs(
-                    totals.blocks,
-                    totals.blocks_free,
-                    totals.blocks_available,
-                    totals.files,
-                    totals.files_free,
-                    totals.block_size,
-                    totals.name_max,
-                    totals.block_size,
-                ),
-                Err(error) => reply.error(errno(&error)),
-            },
-        );
+    fn statfs(&self, header: &fuser::Request, _: INodeNo, reply: ReplyStatfs) {
+        let request = Request::StatFs {};
+        self.dispatch(header, request, FuserReply::Totals(reply));
     }
 
     fn setxattr(
         &self,
-        request: &Request,
+        header: &fuser::Request,
         node: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -649,90 +397,45 @@ impl fuser::Filesystem for Adapter {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        self.server().counters.requests.setxattr.hit();
-        if !self.server().vfs.has_xattrs() {
-            return reply.error(Errno::ENOSYS);
-        }
-        let caller = self.caller(request);
-        let (name, value) = (name.to_owned(), value.to_vec());
-        self.run(
-            request,
-            move |shared| {
-                let name = name.as_bytes();
-                shared.server.setxattr(&caller, node.0, name, &value, flags)
-            },
-            move |answer| send_empty(reply, answer),
-        );
+        let request = Request::SetXattr {
+            node: node.0,
+            name: bytes(name),
+            value: Bytes::Borrowed(value),
+            flags,
+        };
+        self.dispatch(header, request, FuserReply::Empty(reply));
     }
 
     fn getxattr(
         &self,
-        request: &Request,
+        header: &fuser::Request,
         node: INodeNo,
         name: &OsStr,
         size: u32,
         reply: ReplyXattr,
     ) {
-        self.server().counters.requests.getxattr.hit();
-        if !self.server().vfs.has_xattrs() {
-            return reply.error(Errno::ENOSYS);
-        }
-        let caller = self.caller(request);
-        if let Some(answer) = self.server().try_getxattr(&caller, node.0, name.as_bytes()) {
-            self.server().counters.hits.hit();
-            return send_xattr(reply, size, answer);
-        }
-        let name = name.to_owned();
-        self.run(
-            request,
-            move |shared| shared.server.getxattr(&caller, node.0, name.as_bytes()),
-            move |answer| send_xattr(reply, size, answer),
-        );
+        let request = Request::GetXattr { node: node.0, name: bytes(name), size };
+        self.dispatch(header, request, FuserReply::Value(reply));
     }
 
-    fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        self.server().counters.requests.listxattr.hit();
-        if !self.server().vfs.has_xattrs() {
-            return reply.error(Errno::ENOSYS);
-        }
-        if let Some(list) = self.server().try_listxattr(node.0) {
-            self.server().counters.hits.hit();
-            return send_xattr(reply, size, Ok(list));
-        }
-        let caller = self.caller(request);
-        self.run(
-            request,
-            move |shared| shared.server.listxattr(&caller, node.0),
-            move |answer| send_xattr(reply, size, answer),
-        );
+    fn listxattr(&self, header: &fuser::Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        let request = Request::ListXattr { node: node.0, size };
+        self.dispatch(header, request, FuserReply::Value(reply));
     }
 
-    fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.server().counters.requests.removexattr.hit();
-        if !self.server().vfs.has_xattrs() {
-            return reply.error(Errno::ENOSYS);
-        }
-        let (caller, name) = (self.caller(request), name.to_owned());
-        self.run(
-            request,
-            move |shared| shared.server.removexattr(&caller, node.0, name.as_bytes()),
-            move |answer| send_empty(reply, answer),
-        );
+    fn removexattr(&self, header: &fuser::Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let request = Request::RemoveXattr { node: node.0, name: bytes(name) };
+        self.dispatch(header, request, FuserReply::Empty(reply));
     }
 
-    fn access(&self, request: &Request, node: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        self.server().counters.requests.access.hit();
-        let caller = self.caller(request);
-        self.run(
-            request,
-            move |shared| shared.server.access(&caller, node.0, mask.bits()),
-            move |answer| send_empty(reply, answer),
-        );
+    fn access(&self, header: &fuser::Request, node: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        let request = Request::Access { node: node.0, mask: mask.bits() };
+        self.dispatch(header, request, FuserReply::Empty(reply));
     }
 
     fn ioctl(
         &self,
-        _: &Request,
+        header: &fuser::Request,
         _: INodeNo,
         _: FileHandle,
         _: IoctlFlags,
@@ -741,13 +444,13 @@ impl fuser::Filesystem for Adapter {
         _: u32,
         reply: ReplyIoctl,
     ) {
-        self.server().counters.requests.other.hit();
-        reply.error(Errno::ENOTTY);
+        let request = Request::IoCtl {};
+        self.dispatch(header, request, FuserReply::Ioctl(reply));
     }
 
     fn fallocate(
         &self,
-        request: &Request,
+        header: &fuser::Request,
         node: INodeNo,
         file: FileHandle,
         offset: u64,
@@ -755,45 +458,29 @@ impl fuser::Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.server().counters.requests.fallocate.hit();
-        let caller = self.caller(request);
-        self.run(
-            request,
-            move |shared| {
-                let range = (offset, length);
-                shared.server.fallocate(&caller, node.0, file.0, range, mode)
-            },
-            move |answer| send_empty(reply, answer),
-        );
+        let request = Request::Fallocate { node: node.0, file: file.0, offset, length, mode };
+        self.dispatch(header, request, FuserReply::Empty(reply));
     }
 
     fn lseek(
         &self,
-        request: &Request,
+        header: &fuser::Request,
         node: INodeNo,
         file: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
     ) {
-        self.server().counters.requests.lseek.hit();
-        self.run_whole(request, reply, move |shared, reply| {
-            let offset = u64::try_from(offset).map_err(|_| Error::NoData);
-            let found =
-                offset.and_then(|offset| shared.server.lseek(node.0, file.0, offset, whence));
-            match found {
-                Ok(found) => reply.offset(found as i64),
-                Err(error) => reply.error(errno(&error)),
-            }
-        });
+        let request = Request::Lseek { node: node.0, file: file.0, offset, whence };
+        self.dispatch(header, request, FuserReply::Offset(reply));
     }
 
     fn copy_file_range(
         &self,
-        request: &Request,
-        from_node: INodeNo,
-        from_file: FileHandle,
-        from_offset: u64,
+        header: &fuser::Request,
+        node: INodeNo,
+        file: FileHandle,
+        offset: u64,
         to_node: INodeNo,
         to_file: FileHandle,
         to_offset: u64,
@@ -801,15 +488,15 @@ impl fuser::Filesystem for Adapter {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        self.server().counters.requests.copy_file_range.hit();
-        let caller = self.caller(request);
-        self.run_whole(request, reply, move |shared, reply| {
-            let from = (from_node.0, from_file.0, from_offset);
-            let to = (to_node.0, to_file.0, to_offset);
-            // The reply counts in 32 bits; the caller asks again for the rest.
-            let length = length.min(u64::from(u32::MAX) & !0xffff);
-            let copied = shared.server.copy_file_range(&caller, from, to, length);
-            send_written(reply, copied.map(|copied| copied as usize));
-        });
+        let request = Request::CopyFileRange {
+            node: node.0,
+            file: file.0,
+            offset,
+            to_node: to_node.0,
+            to_file: to_file.0,
+            to_offset,
+            length,
+        };
+        self.dispatch(header, request, FuserReply::Written(reply));
     }
 }

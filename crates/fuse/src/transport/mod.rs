@@ -1,21 +1,20 @@
 //! How requests come and replies go.
 //!
 //! # Boundary
-//! [`crate::server`] speaks in plain values; what is in this folder speaks to the kernel. Today
-//! there is one transport, over the FUSE crate's read-write loop (`fuser_transport`); one over
-//! io_uring has to supply the same two things: a session that serves a [`Server`], and a
-//! [`KernelCache`].
+//! [`crate::server`] speaks in plain values; what is in this folder speaks to the kernel, and names the FUSE crate
+//! alone (`cargo xtask tidy` checks it). Today there is one transport, over that crate's read-write loop
+//! (`fuser_transport`); one over io_uring has to supply the same: a session that decodes [`Request`]s, a [`Reply`]
+//! that encodes answers, and a [`KernelCache`].
 //!
-//! [`Server`]: crate::server::Server
+//! [`Request`]: crate::server::Request
+//! [`Reply`]: crate::server::Reply
 
-mod backing;
 mod convert;
-mod entries;
 mod fuser_transport;
 mod reply;
 mod session;
 
-pub(crate) use session::{Connection, Session};
+pub(crate) use session::{Connection, Session, Wanted};
 
 use std::io;
 

@@ -1,123 +1,172 @@
-//! Answers of the server as replies.
+//! Answers as the FUSE crate's replies.
+//!
+//! # Boundary
+//! Encodes and decides nothing. Which answer a request may have is known to [`crate::dispatch`]; one that does
+//! not fit the reply is a bug, and answers EIO.
+//!
+//! # Why
+//! One type for all replies of the crate: what is behind it is compiled once. Weakness: it has the size of the
+//! largest.
 
-use super::convert::{errno, missing_attr};
-use crate::server::control::is_control;
-use crate::server::{Attrs, EntryOut, Server};
+use super::convert::{errno, file_attr, file_type, missing_attr};
+use crate::server::{Answer, EntryOut, Listed, Opened, Reply, Through};
 use fuser::{
-    Errno, FopenFlags, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyWrite, ReplyXattr,
+    BackingId, Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
 };
-use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 use uvfs_vfs::Result;
 
-/// The numbers of a directory and of its parent, for `.` and `..`.
-pub(super) fn numbers(server: &Server, own: &Attrs) -> (u64, u64) {
-    let number = own.attributes.number;
-    if is_control(own.node_id) {
-        return (number, server.vfs.root().number());
-    }
-    let parent = server.nodes.get(own.node_id).and_then(|node| node.parent());
-    (number, parent.map_or(number, |parent| parent.number()))
-}
-
-pub(super) fn file_flags(keep_cache: bool) -> FopenFlags {
-    if keep_cache { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
-}
-
-pub(super) fn send_entry(reply: ReplyEntry, answer: Result<EntryOut>) {
-    match answer {
-        Ok(EntryOut::Found { attrs, entry_valid, generation }) => {
-            let (attr, generation) = (attrs.entry_attr(), Generation(generation.into()));
-            reply.entry_with_ttls(&attrs.valid, &entry_valid, &attr, generation);
+macro_rules! replies {
+    ($($kind:ident($reply:ty)),* $(,)?) => {
+        /// See the module.
+        pub(super) enum FuserReply {
+            /// Of a message that has no answer.
+            None,
+            $($kind($reply),)*
         }
-        Ok(EntryOut::Missing(Duration::ZERO)) => reply.error(Errno::ENOENT),
-        Ok(EntryOut::Missing(valid)) => {
-            reply.entry_with_ttls(&valid, &valid, &missing_attr(), Generation(0));
-        }
-        Err(error) => reply.error(errno(&error)),
-    }
-}
 
-pub(super) fn send_attr(reply: ReplyAttr, answer: Result<Attrs>) {
-    match answer {
-        Ok(attrs) => reply.attr(&attrs.valid, &attrs.attr()),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
-pub(super) fn send_empty(reply: ReplyEmpty, answer: Result<()>) {
-    match answer {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
-pub(super) fn send_written(reply: ReplyWrite, answer: Result<usize>) {
-    match answer {
-        Ok(count) => reply.written(u32::try_from(count).unwrap_or(u32::MAX)),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
-/// Answers a write of `(node, offset, length)` that left its bytes in pages of the kernel.
-pub(super) fn send_paged(_: &Server, _: (u64, u64, u64), reply: ReplyWrite, answer: Result<usize>) {
-    send_written(reply, answer);
-}
-
-/// Answers one that went past them. Also after an error the store may have a part of it.
-pub(super) fn send_direct(
-    server: &Server,
-    (node, offset, length): (u64, u64, u64),
-    reply: ReplyWrite,
-    answer: Result<usize>,
-) {
-    server.direct.answer(node, offset, length, Box::new(move || send_written(reply, answer)));
-}
-
-/// A size of 0 asks how large the value is.
-pub(super) fn send_xattr(reply: ReplyXattr, size: u32, answer: Result<Vec<u8>>) {
-    match answer {
-        Ok(value) if size == 0 => reply.size(value.len() as u32),
-        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
-        Ok(value) => reply.data(&value),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
-/// A reply that can say that a request is refused.
-pub(super) trait Refusable: Send + 'static {
-    /// Answers with `errno`.
-    fn refuse(self, errno: Errno);
-}
-
-macro_rules! refusable {
-    ($($reply:ty),* $(,)?) => {
-        $(impl Refusable for $reply {
-            fn refuse(self, errno: Errno) {
-                self.error(errno);
+        impl FuserReply {
+            fn error(self, errno: Errno) {
+                match self {
+                    Self::None => {}
+                    $(Self::$kind(reply) => reply.error(errno),)*
+                }
             }
-        })*
+        }
     };
 }
 
-refusable!(
-    ReplyOpen,
-    ReplyCreate,
-    ReplyData,
-    ReplyDirectory,
-    ReplyDirectoryPlus,
-    ReplyLseek,
-    ReplyWrite
+replies!(
+    Attr(ReplyAttr),
+    Create(ReplyCreate),
+    Data(ReplyData),
+    Empty(ReplyEmpty),
+    Entry(ReplyEntry),
+    Ioctl(ReplyIoctl),
+    Names(ReplyDirectory),
+    Entries(ReplyDirectoryPlus),
+    Offset(ReplyLseek),
+    Open(ReplyOpen),
+    Totals(ReplyStatfs),
+    Value(ReplyXattr),
+    Written(ReplyWrite),
 );
 
-/// Lends this thread's read buffer.
-pub(super) fn with_buffer<T>(size: usize, action: impl FnOnce(&mut [u8]) -> T) -> T {
-    thread_local!(static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
-    BUFFER.with_borrow_mut(|buffer| {
-        if buffer.len() < size {
-            buffer.resize(size, 0);
+impl Reply for FuserReply {
+    type Backing = BackingId;
+
+    fn register(&self, host: &OwnedFd) -> io::Result<BackingId> {
+        match self {
+            Self::Open(reply) => reply.open_backing(host),
+            Self::Create(reply) => reply.open_backing(host),
+            _ => Err(io::Error::from_raw_os_error(libc::ENOTTY)),
         }
-        action(&mut buffer[..size])
-    })
+    }
+
+    fn add(&mut self, listed: &Listed<'_>) -> bool {
+        let Listed { next, number, attributes, .. } = *listed;
+        let name = OsStr::from_bytes(listed.name);
+        match self {
+            Self::Names(reply) => {
+                !reply.add(INodeNo(number), next, file_type(attributes.kind), name)
+            }
+            Self::Entries(reply) => {
+                let (node, generation) = (INodeNo(listed.node), listed.generation.into());
+                let attr = file_attr(attributes, number);
+                !reply.add(node, next, name, &listed.valid, &attr, Generation(generation))
+            }
+            _ => false,
+        }
+    }
+
+    fn send(self, answer: Result<Answer<'_, BackingId>>) {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => return self.error(errno(&error)),
+        };
+        match (self, answer) {
+            (reply, Answer::NeedNotAsk) => reply.error(Errno::ENOSYS),
+            (Self::None, Answer::Done) => {}
+            (Self::Empty(reply), Answer::Done) => reply.ok(),
+            (Self::Entry(reply), Answer::Entry(entry)) => send_entry(reply, &entry),
+            (Self::Attr(reply), Answer::Attrs(attrs)) => reply.attr(&attrs.valid, &attrs.attr()),
+            (Self::Data(reply), Answer::Bytes(data)) => reply.data(data),
+            (Self::Value(reply), Answer::Bytes(value)) => reply.data(value),
+            (Self::Value(reply), Answer::Size(size)) => reply.size(size),
+            (Self::Open(reply), Answer::Opened(opened)) => send_opened(reply, &opened),
+            (Self::Create(reply), Answer::Created { attrs, valid, generation, opened }) => {
+                let (attr, generation) = (attrs.entry_attr(), Generation(generation.into()));
+                let handle = FileHandle(opened.handle);
+                match &opened.through {
+                    Through::Host(id) => {
+                        let flags = FopenFlags::empty();
+                        reply.created_passthrough(&valid, &attr, generation, handle, flags, id);
+                    }
+                    through => {
+                        reply.created(&valid, &attr, generation, handle, flags_of(through));
+                    }
+                }
+            }
+            (Self::Written(reply), Answer::Written(count)) => {
+                reply.written(u32::try_from(count).unwrap_or(u32::MAX));
+            }
+            (Self::Offset(reply), Answer::Offset(offset)) => reply.offset(offset as i64),
+            (Self::Totals(reply), Answer::Totals(totals)) => reply.statfs(
+                totals.blocks,
+                totals.blocks_free,
+                totals.blocks_available,
+                totals.files,
+                totals.files_free,
+                totals.block_size,
+                totals.name_max,
+                totals.block_size,
+            ),
+            (Self::Names(reply), Answer::Listed) => reply.ok(),
+            (Self::Entries(reply), Answer::Listed) => reply.ok(),
+            (reply, answer) => {
+                log::error!("an answer that does not fit its request: {answer:?}");
+                reply.error(Errno::EIO);
+            }
+        }
+    }
+}
+
+fn send_entry(reply: ReplyEntry, entry: &EntryOut) {
+    match entry {
+        EntryOut::Found { attrs, entry_valid, generation } => {
+            let (attr, generation) = (attrs.entry_attr(), Generation((*generation).into()));
+            reply.entry_with_ttls(&attrs.valid, entry_valid, &attr, generation);
+        }
+        EntryOut::Missing(Duration::ZERO) => reply.error(Errno::ENOENT),
+        EntryOut::Missing(valid) => {
+            reply.entry_with_ttls(valid, valid, &missing_attr(), Generation(0));
+        }
+    }
+}
+
+fn send_opened(reply: ReplyOpen, opened: &Opened<BackingId>) {
+    let handle = FileHandle(opened.handle);
+    match &opened.through {
+        Through::Host(id) => reply.opened_passthrough(handle, FopenFlags::empty(), id),
+        through => reply.opened(handle, flags_of(through)),
+    }
+}
+
+fn flags_of(through: &Through<BackingId>) -> FopenFlags {
+    match through {
+        Through::Pages { keep: true } => FopenFlags::FOPEN_KEEP_CACHE,
+        Through::Listing { keep: true } => {
+            FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE
+        }
+        Through::Requests => FopenFlags::FOPEN_DIRECT_IO,
+        Through::Pages { keep: false } | Through::Listing { keep: false } | Through::Host(_) => {
+            FopenFlags::empty()
+        }
+    }
 }

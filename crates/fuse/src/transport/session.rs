@@ -2,9 +2,10 @@
 
 use super::KernelCache;
 use super::fuser_transport::Adapter;
+use crate::dispatch::Dispatcher;
 use crate::server::Server;
 use crate::work::Work;
-use fuser::INodeNo;
+use fuser::{INodeNo, MountOption, SessionACL};
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,16 +27,28 @@ pub(crate) struct Connection {
     passthrough: Arc<AtomicBool>,
 }
 
+/// What a session is to be like.
+pub(crate) struct Wanted<'a> {
+    /// Threads that read requests.
+    pub(crate) readers: usize,
+    /// Let users other than the mounting one in.
+    pub(crate) allow_other: bool,
+    /// Refuse changes, already in the kernel.
+    pub(crate) read_only: bool,
+    /// What `mount` and `df` show as the source.
+    pub(crate) source: &'a str,
+}
+
 impl Session {
     /// Takes over a mounted `/dev/fuse` descriptor and answers the kernel's greeting.
     pub(crate) fn over(
         device: OwnedFd,
         server: Arc<Server>,
         work: Arc<Work>,
-        config: fuser::Config,
+        wanted: &Wanted<'_>,
     ) -> io::Result<Self> {
-        let acl = config.acl;
-        let (adapter, passthrough) = Adapter::new(server, work);
+        let (config, adapter) = (config(wanted), Adapter(Dispatcher::new(server, work)));
+        let (acl, passthrough) = (config.acl, adapter.0.passthrough().clone());
         let session = fuser::Session::from_fd(adapter, device, acl, config)?;
         Ok(Self { session, passthrough })
     }
@@ -45,10 +58,22 @@ impl Session {
         mountpoint: &Path,
         server: Arc<Server>,
         work: Arc<Work>,
-        config: &fuser::Config,
+        wanted: &Wanted<'_>,
     ) -> io::Result<Self> {
-        let (adapter, passthrough) = Adapter::new(server, work);
-        let session = fuser::Session::new(adapter, mountpoint, config)?;
+        let mut config = config(wanted);
+        let access = if wanted.read_only { MountOption::RO } else { MountOption::RW };
+        config.mount_options = vec![
+            // The helper splits its options at commas.
+            MountOption::FSName(wanted.source.replace('\\', "\\\\").replace(',', "\\,")),
+            MountOption::Subtype("uvfs".to_owned()),
+            MountOption::DefaultPermissions,
+            MountOption::NoDev,
+            MountOption::NoSuid,
+            access,
+        ];
+        let adapter = Adapter(Dispatcher::new(server, work));
+        let passthrough = adapter.0.passthrough().clone();
+        let session = fuser::Session::new(adapter, mountpoint, &config)?;
         Ok(Self { session, passthrough })
     }
 
@@ -64,6 +89,16 @@ impl Session {
     pub(crate) fn serve(self) -> io::Result<()> {
         self.session.run()
     }
+}
+
+fn config(wanted: &Wanted<'_>) -> fuser::Config {
+    let mut config = fuser::Config::default();
+    config.n_threads = Some(wanted.readers);
+    config.acl = match wanted.allow_other {
+        true => SessionACL::All,
+        false => SessionACL::Owner,
+    };
+    config
 }
 
 impl Connection {

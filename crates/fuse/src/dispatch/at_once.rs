@@ -1,0 +1,190 @@
+//! What a reader answers without leave to wait: hits, and what needs no store.
+//!
+//! # Boundary
+//! Gives the reply back if it has no answer; has no effect on the caches then.
+//!
+//! # Concurrency
+//! Nothing here waits, for a store or for another request.
+//!
+//! # Why
+//! Apart from [`super::perform`], because a hit pays for neither a pass nor a copy. Weakness: a hit that
+//! finds pages to read ahead starts that on this reader, if it has leave.
+
+use super::{Shared, close, with_buffer};
+use crate::server::control::is_control;
+use crate::server::{Answer, Opened, Reply, Request, Sender, Through, WriteFrom};
+use std::sync::Arc;
+use uvfs_vfs::{Error, Hit, OpenFile, Result};
+
+/// Answers `request` if that takes no wait; otherwise the reply is given back.
+pub(super) fn answer<R: Reply>(
+    shared: &Arc<Shared<R>>,
+    sender: Sender,
+    request: &Request<'_>,
+    reply: R,
+) -> Option<R> {
+    let server = &*shared.server;
+    match *request {
+        Request::Read { node, file, offset, size, into_pages } => {
+            if into_pages {
+                server.direct.pages_come(node);
+            }
+            return read(shared, sender, (node, file, offset, size), reply);
+        }
+        Request::Write { node, from: WriteFrom::Paged | WriteFrom::Mapped, .. }
+            if !is_control(node) =>
+        {
+            server.direct.pages_come(node);
+            return Some(reply);
+        }
+        Request::GetXattr { size, .. } | Request::ListXattr { size, .. } => {
+            let Some(found) = value(shared, sender, request) else { return Some(reply) };
+            match found {
+                Ok(value) => send_value(size, value, |answer| reply.send(answer)),
+                Err(error) => reply.send(Err(error)),
+            }
+            return None;
+        }
+        Request::Release { file } | Request::ReleaseDir { file } => {
+            release(shared, file, reply);
+            return None;
+        }
+        _ => {}
+    }
+    match plain(shared, sender, request) {
+        Some(answer) => reply.send(answer),
+        None => return Some(reply),
+    }
+    None
+}
+
+/// Answers that borrow nothing.
+fn plain<R: Reply>(
+    shared: &Shared<R>,
+    sender: Sender,
+    request: &Request<'_>,
+) -> Option<Result<Answer<'static, R::Backing>>> {
+    let server = &*shared.server;
+    let hit = |answer| {
+        server.counters.hits.hit();
+        Some(Ok(answer))
+    };
+    match request {
+        Request::Lookup { parent, name } => hit(Answer::Entry(server.try_lookup(*parent, name)?)),
+        Request::GetAttr { node, .. } => hit(Answer::Attrs(server.try_getattr(*node)?)),
+        Request::Forget { node, lookups } => {
+            server.forget(*node, *lookups);
+            Some(Ok(Answer::Done))
+        }
+        Request::Open { .. } | Request::OpenDir { .. } if server.stateless() => {
+            Some(Ok(Answer::NeedNotAsk))
+        }
+        Request::Open { node, flags } | Request::OpenDir { node, flags } if is_control(*node) => {
+            let opened = server.control.open(*node, *flags, sender.uid);
+            // A write arrives as it was made, and none of its bytes stay in the page cache.
+            let through = |handle| Answer::Opened(Opened { handle, through: Through::Requests });
+            Some(opened.map(through))
+        }
+        Request::Open { node, flags } => {
+            let file = server.try_open(&server.caller(sender), *node, *flags)?;
+            let (handle, keep) = server.opened(Arc::new(file));
+            hit(Answer::Opened(Opened { handle, through: Through::Pages { keep } }))
+        }
+        Request::Write { node, offset, data, from, flags, .. } if is_control(*node) => {
+            let mapped = *from == WriteFrom::Mapped;
+            server.control.accepts(*offset, *flags, data.len(), mapped).err().map(Err)
+        }
+        Request::Flush { .. } if !server.wants_flush() => Some(Ok(Answer::NeedNotAsk)),
+        Request::Flush { file } => {
+            let flushed = server.try_flush(*file)?;
+            server.counters.hits.hit();
+            Some(flushed.map(|()| Answer::Done))
+        }
+        Request::SetXattr { .. } | Request::RemoveXattr { .. } if !server.vfs.has_xattrs() => {
+            Some(Ok(Answer::NeedNotAsk))
+        }
+        Request::IoCtl {} => Some(Err(Error::from_errno(libc::ENOTTY))),
+        _ => None,
+    }
+}
+
+/// The value that an extended attribute or the list of them has, as far as the caches say.
+fn value<R: Reply>(
+    shared: &Shared<R>,
+    sender: Sender,
+    request: &Request<'_>,
+) -> Option<Result<Option<Vec<u8>>>> {
+    let server = &*shared.server;
+    if !server.vfs.has_xattrs() {
+        return Some(Ok(None));
+    }
+    let known = match request {
+        Request::GetXattr { node, name, .. } => {
+            server.try_getxattr(&server.caller(sender), *node, name)?
+        }
+        Request::ListXattr { node, .. } => Ok(server.try_listxattr(*node)?),
+        _ => return None,
+    };
+    server.counters.hits.hit();
+    Some(known.map(Some))
+}
+
+/// Tells `send` the answer that a caller with room for `size` bytes gets; `None`: the kernel need not ask. A size of 0
+/// asks how large the value is.
+pub(super) fn send_value<B>(
+    size: u32,
+    value: Option<Vec<u8>>,
+    send: impl FnOnce(Result<Answer<'_, B>>),
+) {
+    match value {
+        None => send(Ok(Answer::NeedNotAsk)),
+        Some(value) if size == 0 => send(Ok(Answer::Size(value.len() as u32))),
+        Some(value) if value.len() > size as usize => send(Err(Error::Range)),
+        Some(value) => send(Ok(Answer::Bytes(&value))),
+    }
+}
+
+/// Answers a read from the caches, if they have all of it. Otherwise the reply is given back.
+fn read<R: Reply>(
+    shared: &Arc<Shared<R>>,
+    sender: Sender,
+    (node, file, offset, size): (u64, u64, u64, u32),
+    reply: R,
+) -> Option<R> {
+    let server = &*shared.server;
+    let mut reply = Some(reply);
+    let hit = with_buffer(size as usize, |buffer| {
+        let hit = server.try_read(node, file, offset, buffer)?;
+        server.counters.hits.hit();
+        let data = &buffer[..hit.count];
+        reply.take().into_iter().for_each(|reply| reply.send(Ok(Answer::Bytes(data))));
+        Some(hit)
+    });
+    if let Some(Hit { count, ahead: true }) = hit {
+        let ahead = move |shared: &Shared<R>| shared.server.read_ahead(node, file, offset, count);
+        match shared.may_wait_here() {
+            Some(_pass) => ahead(shared),
+            // Refused or not: nobody waits for it.
+            None => shared.submit(super::Lane::User(sender.uid), 0, move |shared, may_run| {
+                if may_run.is_ok() {
+                    ahead(shared);
+                }
+            }),
+        }
+    }
+    reply
+}
+
+/// Closes an open file and replies. Never refused: nobody would close it otherwise.
+fn release<R: Reply>(shared: &Arc<Shared<R>>, handle: u64, reply: R) {
+    let Some(file) = shared.server.release(handle) else { return reply.send(Ok(Answer::Done)) };
+    match Arc::try_unwrap(file).map(OpenFile::try_close) {
+        Ok(Ok(())) => {
+            shared.server.counters.hits.hit();
+            reply.send(Ok(Answer::Done));
+        }
+        Ok(Err(file)) => close(shared, Arc::new(file), reply),
+        // A request of the same file is under way; it closes, if it is the last.
+        Err(file) => close(shared, file, reply),
+    }
+}

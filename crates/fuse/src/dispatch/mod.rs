@@ -1,0 +1,182 @@
+//! From a request to its answer: the one place that says what each request does, on which thread, and when the
+//! answer goes out.
+//!
+//! # Boundary
+//! Takes [`Request`]s and fills [`Reply`]s; no transport is named. What an operation does is in [`crate::server`].
+//!
+//! # Concurrency
+//! Called by any number of readers. What the caches know is answered at once ([`at_once`]). Anything else runs here
+//! as long as another reader stays free, and otherwise on a worker ([`crate::work`]), by the same code ([`perform`]).
+//!
+//! P1. A reader that may wait has a pass, and nobody but [`Pending`] has a reply to a request that may wait.
+//! P2. [`Pending`] gives the pass up before it sends: whoever gets the answer may send the next request before this
+//!     thread runs on, and would find all readers busy. It would go to a worker, for two thread switches.
+//!
+//! # Why
+//! A handler that sent its own reply was free to send it too early, and ten did. Weakness: requests of all
+//! kinds have one size, that of the largest.
+
+mod at_once;
+mod backing;
+mod listing;
+mod pending;
+mod perform;
+#[cfg(test)]
+mod tests;
+
+use self::backing::Backings;
+use self::pending::Pending;
+use crate::server::{Reply, Request, Sender, Server};
+use crate::work::{Job, Work};
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use uvfs_concurrent::gate::Pass;
+use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
+use uvfs_vfs::{Error, OpenFile, Waits};
+
+/// See the module.
+pub(crate) struct Dispatcher<R: Reply> {
+    shared: Arc<Shared<R>>,
+}
+
+/// What a request needs on whichever thread it runs.
+struct Shared<R: Reply> {
+    server: Arc<Server>,
+    work: Arc<Work>,
+    backings: Backings<R::Backing>,
+    /// Host files are passed through: wished for, and granted by the kernel.
+    passthrough: Arc<AtomicBool>,
+    /// The store never waits: everything runs on the reader.
+    prompt: bool,
+}
+
+/// Which workers run what a reader cannot.
+enum Lane {
+    /// Those of the user who asked; refused if too much of it waits already and none of it gets on.
+    User(u32),
+    /// Pages of a mapping. Never refused: what a refused write would lose is lost for good, and who stored it has no
+    /// call to tell.
+    Pages,
+    /// The closing of a file. Never refused: nobody would close it otherwise.
+    Closing,
+}
+
+impl<R: Reply> Dispatcher<R> {
+    pub(crate) fn new(server: Arc<Server>, work: Arc<Work>) -> Self {
+        let prompt = server.vfs.capabilities().waits == Waits::Never;
+        let passthrough = Arc::new(AtomicBool::new(false));
+        let backings = Backings::new();
+        Self { shared: Arc::new(Shared { server, work, backings, passthrough, prompt }) }
+    }
+
+    pub(crate) fn server(&self) -> &Server {
+        &self.shared.server
+    }
+
+    /// Whether host files are passed through; the transport says what the kernel granted.
+    pub(crate) fn passthrough(&self) -> &Arc<AtomicBool> {
+        &self.shared.passthrough
+    }
+
+    /// Does what `request` asks for, now or soon, and answers it.
+    pub(crate) fn dispatch(&self, sender: Sender, request: Request<'_>, reply: R) {
+        let shared = &self.shared;
+        request.counter(&shared.server.counters.requests).hit();
+        shared.guarded(|_| {
+            let Some(reply) = at_once::answer(shared, sender, &request, reply) else { return };
+            let pass = match perform::needs_worker(&request) {
+                true => None,
+                false => shared.may_wait_here(),
+            };
+            match pass {
+                // Here the kernel's buffer can be used as it is.
+                Some(pass) => perform::perform(shared, sender, request, Pending::new(pass, reply)),
+                None => hand_over(shared, sender, request, reply),
+            }
+        });
+    }
+}
+
+/// Has a worker do `request`.
+fn hand_over<R: Reply>(shared: &Arc<Shared<R>>, sender: Sender, request: Request<'_>, reply: R) {
+    let lane = perform::lane(&request, sender);
+    let (bytes, request) = (request.kept_bytes(), request.into_owned());
+    shared.submit(lane, bytes, move |shared, may_run| match may_run {
+        Ok(()) => perform::perform(shared, sender, request, Pending::new(None, reply)),
+        Err(refused) => reply.send(Err(refused)),
+    });
+}
+
+/// Closes `file`, which nobody knows by a handle any more, and replies.
+fn close<R: Reply>(shared: &Arc<Shared<R>>, file: Arc<OpenFile>, reply: R) {
+    match shared.may_wait_here() {
+        Some(pass) => perform::close(shared, file, Pending::new(pass, reply)),
+        None => shared.submit(Lane::Closing, 0, move |shared, _| {
+            perform::close(shared, file, Pending::new(None, reply));
+        }),
+    }
+}
+
+impl<R: Reply> Shared<R> {
+    /// A panic fails the one request: its reply, dropped on the way out, answers EIO.
+    fn guarded(&self, job: impl FnOnce(&Self)) {
+        if catch_unwind(AssertUnwindSafe(|| job(self))).is_err() {
+            self.server.counters.panics.hit();
+            log::error!("a request handler panicked; the request failed with EIO");
+        }
+    }
+
+    /// Leave to run on this reader what may wait: with a pass, or without one if the store never waits.
+    fn may_wait_here(&self) -> Option<Option<Pass<'_>>> {
+        let leave = match self.prompt {
+            true => Some(None),
+            false => self.work.try_inline().map(Some),
+        };
+        if leave.is_some() {
+            self.server.counters.inline.hit();
+        }
+        leave
+    }
+
+    /// Has a worker run `job`, which keeps `bytes` of memory until then. It is told if it is refused.
+    fn submit(
+        self: &Arc<Self>,
+        lane: Lane,
+        bytes: usize,
+        job: impl FnOnce(&Arc<Self>, Result<(), Error>) + Send + 'static,
+    ) {
+        let shared = self.clone();
+        self.server.counters.pooled.hit();
+        let job: Job = Box::new(move |runs| {
+            shared.guarded(|_| match runs {
+                true => job(&shared, Ok(())),
+                false => {
+                    shared.server.counters.refused.hit();
+                    job(&shared, Err(Error::WouldBlock));
+                }
+            });
+        });
+        match lane {
+            Lane::User(uid) => self.work.submit(uid, bytes, job),
+            Lane::Pages => self.work.submit_pages(bytes, job),
+            Lane::Closing => self.work.submit_closing(job),
+        }
+    }
+
+    fn passes_through(&self) -> bool {
+        // ORDERING: Relaxed; set before the first request, and once more to false.
+        self.passthrough.load(Relaxed)
+    }
+}
+
+/// Lends this thread's read buffer.
+fn with_buffer<T>(size: usize, action: impl FnOnce(&mut [u8]) -> T) -> T {
+    thread_local!(static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
+    BUFFER.with_borrow_mut(|buffer| {
+        if buffer.len() < size {
+            buffer.resize(size, 0);
+        }
+        action(&mut buffer[..size])
+    })
+}

@@ -1,0 +1,60 @@
+//! A reply that may be waited for, with the pass of the reader that works on it.
+//!
+//! # Boundary
+//! Orders two steps and does neither: the pass goes back to its gate, then the answer goes out (P2 of [`super`]).
+//!
+//! # Concurrency
+//! Owned by the thread that does the request. Dropped by a panic it gives the pass back too.
+//!
+//! # Why
+//! As one value with one way out: no handler can reply and keep its pass. Weakness: a reply that waits for the
+//! kernel to drop pages goes out on another thread, after its pass too, but by a call of its own.
+
+use crate::server::{Answer, Listed, Reply, Server};
+use std::io;
+use std::os::fd::OwnedFd;
+use uvfs_concurrent::gate::Pass;
+use uvfs_vfs::Result;
+
+/// See the module.
+pub(super) struct Pending<'p, R> {
+    pass: Option<Pass<'p>>,
+    reply: R,
+}
+
+impl<'p, R: Reply> Pending<'p, R> {
+    /// `pass`: none on a worker, and where no store waits.
+    pub(super) fn new(pass: Option<Pass<'p>>, reply: R) -> Self {
+        Self { pass, reply }
+    }
+
+    /// As [`Reply::register`].
+    pub(super) fn register(&self, host: &OwnedFd) -> io::Result<R::Backing> {
+        self.reply.register(host)
+    }
+
+    /// As [`Reply::add`].
+    pub(super) fn add(&mut self, listed: &Listed<'_>) -> bool {
+        self.reply.add(listed)
+    }
+
+    /// Answers: first the pass, then the reply.
+    pub(super) fn finish(self, answer: Result<Answer<'_, R::Backing>>) {
+        drop(self.pass);
+        self.reply.send(answer);
+    }
+
+    /// As [`Pending::finish`], of a write past the kernel's pages of `(node, offset, length)`, which go first. Also
+    /// after an error the store may have a part of it.
+    pub(super) fn finish_direct(
+        self,
+        server: &Server,
+        (node, offset, length): (u64, u64, u64),
+        written: Result<usize>,
+    ) {
+        drop(self.pass);
+        let reply = self.reply;
+        let send = move || reply.send(written.map(Answer::Written));
+        server.direct.answer(node, offset, length, Box::new(send));
+    }
+}

@@ -1,0 +1,259 @@
+//! What each request does, once it may wait.
+//!
+//! # Boundary
+//! One arm for each request: which method of the [`Server`](crate::server::Server) it is, and how its result becomes
+//! an answer. Which thread it runs on was decided before.
+//!
+//! # Concurrency
+//! On a reader with a pass or on a worker; nothing here knows which. Each arm ends in [`Pending`].
+//!
+//! # Why
+//! One match and not thirty handlers: what they have in common is written once. Weakness: a request that the
+//! caches have answered in the meantime is looked for again.
+
+use super::at_once::send_value;
+use super::pending::Pending;
+use super::{Lane, Shared, listing, with_buffer};
+use crate::server::control::is_control;
+use crate::server::{
+    Answer, EntryOut, Opened, Reply, Request, Sender, Through, WriteFrom, special_kind,
+};
+use std::sync::Arc;
+use uvfs_vfs::{Caller, Error, FileKind, NewKind, NewNode, OpenFile, Result};
+
+/// Whether a reader must not run it, pass or no pass. A cleaning waits until the kernel has let go, which readers have
+/// to hear of. The kernel holds the lock of the written inode meanwhile, so there is one such write at a time.
+pub(super) fn needs_worker(request: &Request<'_>) -> bool {
+    matches!(request, Request::Write { node, .. } if is_control(*node))
+}
+
+/// Which workers run it.
+pub(super) fn lane(request: &Request<'_>, sender: Sender) -> Lane {
+    match request {
+        Request::Write { node, from: WriteFrom::Mapped, .. } if !is_control(*node) => Lane::Pages,
+        _ => Lane::User(sender.uid),
+    }
+}
+
+/// Does `request` and answers it.
+pub(super) fn perform<R: Reply>(
+    shared: &Shared<R>,
+    sender: Sender,
+    request: Request<'_>,
+    mut pending: Pending<'_, R>,
+) {
+    let server = &*shared.server;
+    let caller = server.caller(sender);
+    let answer = match request {
+        Request::Open { node, flags } => return open(shared, &caller, node, flags, pending),
+        Request::Create { parent, name, mode, umask, flags } => {
+            let new = NewNode { kind: NewKind::Regular, mode: mode & 0o7777, umask };
+            return create(shared, &caller, (parent, &name), &new, flags, pending);
+        }
+        Request::Read { node, file, offset, size, .. } => {
+            return with_buffer(size as usize, |buffer| {
+                let count = server.read(node, file, offset, buffer);
+                let data = count.map(|count| &buffer[..count.min(buffer.len())]);
+                pending.finish(data.map(Answer::Bytes));
+            });
+        }
+        Request::Write { node, file, data, .. } if is_control(node) => {
+            server.write_control(&caller, file, &data).map(Answer::Written)
+        }
+        Request::Write { node, file, offset, data, from, .. } => {
+            let range = (node, offset, data.len() as u64);
+            let written = write(shared, caller, (node, file), offset, &data, from);
+            match from {
+                WriteFrom::Direct => return pending.finish_direct(server, range, written),
+                WriteFrom::Paged | WriteFrom::Mapped => written.map(Answer::Written),
+            }
+        }
+        Request::ReadLink { node } => {
+            return match server.readlink(node) {
+                Ok(text) => pending.finish(Ok(Answer::Bytes(&text))),
+                Err(error) => pending.finish(Err(error)),
+            };
+        }
+        Request::GetXattr { node, name, size } => {
+            let value = server.getxattr(&caller, node, &name);
+            return finish_value(size, value, pending);
+        }
+        Request::ListXattr { node, size } => {
+            return finish_value(size, server.listxattr(&caller, node), pending);
+        }
+        Request::ReadDir { node, file, offset } => {
+            listing::names(server, &caller, (node, file), offset, &mut pending)
+        }
+        Request::ReadDirPlus { node, file, offset } => {
+            listing::entries(server, &caller, (node, file), offset, &mut pending)
+        }
+        other => simple(shared, &caller, other),
+    };
+    pending.finish(answer);
+}
+
+/// The requests whose answer is the result of one call.
+fn simple<R: Reply>(
+    shared: &Shared<R>,
+    caller: &Caller,
+    request: Request<'_>,
+) -> Result<Answer<'static, R::Backing>> {
+    let server = &*shared.server;
+    let make = |parent, name: &[u8], kind, mode, umask| {
+        let new = NewNode { kind, mode, umask };
+        server.make(caller, parent, name, &new).map(Answer::Entry)
+    };
+    let done = |result: Result<()>| result.map(|()| Answer::Done);
+    match request {
+        Request::Lookup { parent, name } => server.lookup(caller, parent, &name).map(Answer::Entry),
+        Request::GetAttr { node, file } => server.getattr(node, file).map(Answer::Attrs),
+        Request::SetAttr { node, file, set } => {
+            server.setattr(caller, node, file, &set).map(Answer::Attrs)
+        }
+        Request::MkNod { parent, name, mode, umask, device } => {
+            make(parent, &name, special_kind(mode, device)?, mode & 0o7777, umask)
+        }
+        Request::MkDir { parent, name, mode, umask } => {
+            make(parent, &name, NewKind::Directory, mode & 0o7777, umask)
+        }
+        Request::SymLink { parent, name, target } => {
+            make(parent, &name, NewKind::Symlink(&target), 0o777, 0)
+        }
+        Request::Unlink { parent, name } => done(server.unlink(caller, parent, &name)),
+        Request::RmDir { parent, name } => done(server.rmdir(caller, parent, &name)),
+        Request::Rename { parent, name, new_parent, new_name, flags } => {
+            done(server.rename(caller, (parent, &name), (new_parent, &new_name), flags))
+        }
+        Request::Link { node, parent, name } => {
+            server.link(caller, node, parent, &name).map(Answer::Entry)
+        }
+        Request::Flush { file } => done(server.flush(file)),
+        Request::Fsync { node, file, data_only } | Request::FsyncDir { node, file, data_only } => {
+            done(server.fsync(node, file, data_only))
+        }
+        Request::OpenDir { node, flags } => {
+            let file = server.open(caller, node, flags)?;
+            let (handle, keep) = server.opened(Arc::new(file));
+            Ok(Answer::Opened(Opened { handle, through: Through::Listing { keep } }))
+        }
+        Request::StatFs {} => server.statfs().map(Answer::Totals),
+        Request::SetXattr { node, name, value, flags } => {
+            done(server.setxattr(caller, node, &name, &value, flags))
+        }
+        Request::RemoveXattr { node, name } => done(server.removexattr(caller, node, &name)),
+        Request::Access { node, mask } => done(server.access(caller, node, mask)),
+        Request::Fallocate { node, file, offset, length, mode } => {
+            done(server.fallocate(caller, node, file, (offset, length), mode))
+        }
+        Request::Lseek { node, file, offset, whence } => {
+            let offset = u64::try_from(offset).map_err(|_| Error::NoData)?;
+            server.lseek(node, file, offset, whence).map(Answer::Offset)
+        }
+        Request::CopyFileRange { node, file, offset, to_node, to_file, to_offset, length } => {
+            let (from, to) = ((node, file, offset), (to_node, to_file, to_offset));
+            // The reply counts in 32 bits; the caller asks again for the rest.
+            let length = length.min(u64::from(u32::MAX) & !0xffff);
+            let copied = server.copy_file_range(caller, from, to, length)?;
+            Ok(Answer::Written(copied as usize))
+        }
+        // Answered at once, or by the function above.
+        Request::Forget { .. }
+        | Request::IoCtl {}
+        | Request::Release { .. }
+        | Request::ReleaseDir { .. }
+        | Request::Open { .. }
+        | Request::Create { .. }
+        | Request::Read { .. }
+        | Request::Write { .. }
+        | Request::ReadLink { .. }
+        | Request::GetXattr { .. }
+        | Request::ListXattr { .. }
+        | Request::ReadDir { .. }
+        | Request::ReadDirPlus { .. } => Err(Error::Corrupt("a request that was answered before")),
+    }
+}
+
+fn finish_value<R: Reply>(size: u32, value: Result<Vec<u8>>, pending: Pending<'_, R>) {
+    match value {
+        Ok(value) => send_value(size, Some(value), |answer| pending.finish(answer)),
+        Err(error) => pending.finish(Err(error)),
+    }
+}
+
+fn write<R: Reply>(
+    shared: &Shared<R>,
+    mut caller: Caller,
+    (node, file): (u64, u64),
+    offset: u64,
+    data: &[u8],
+    from: WriteFrom,
+) -> Result<usize> {
+    if from == WriteFrom::Mapped {
+        // Written by the kernel on nobody's behalf.
+        caller.uid = 0;
+    }
+    shared.server.write(&caller, node, file, offset, data)
+}
+
+fn open<R: Reply>(
+    shared: &Shared<R>,
+    caller: &Caller,
+    node: u64,
+    flags: i32,
+    pending: Pending<'_, R>,
+) {
+    let mut file = match shared.server.open(caller, node, flags) {
+        Ok(file) => file,
+        Err(error) => return pending.finish(Err(error)),
+    };
+    let backing = shared.backing(&mut file, |host| pending.register(host));
+    if backing.is_some() && file.mode().write {
+        // From now on it asks each time; what it was told before may last longer.
+        shared.server.direct.attributes_changed(node);
+    }
+    let (handle, keep) = shared.server.opened(Arc::new(file));
+    let through = backing.map_or(Through::Pages { keep }, Through::Host);
+    pending.finish(Ok(Answer::Opened(Opened { handle, through })));
+}
+
+fn create<R: Reply>(
+    shared: &Shared<R>,
+    caller: &Caller,
+    (parent, name): (u64, &[u8]),
+    new: &NewNode<'_>,
+    flags: i32,
+    pending: Pending<'_, R>,
+) {
+    let server = &*shared.server;
+    let (found, mut file) = match server.create(caller, parent, name, new, flags) {
+        Ok(created) => created,
+        Err(error) => return pending.finish(Err(error)),
+    };
+    let backing = shared.backing(&mut file, |host| pending.register(host));
+    let made = server.made_out(parent, name, found);
+    let EntryOut::Found { attrs, entry_valid, generation } = made else {
+        return pending.finish(Err(Error::Corrupt("a new file that is missing")));
+    };
+    // A kernel that need not tell of opens tells of no closes either, also for this one.
+    let (handle, keep) = match server.stateless() {
+        true => (0, !server.shared()),
+        false => server.opened(Arc::new(file)),
+    };
+    let (node, passed) = (attrs.node_id, backing.is_some());
+    let through = backing.map_or(Through::Pages { keep }, Through::Host);
+    let (valid, opened) = (attrs.valid.min(entry_valid), Opened { handle, through });
+    pending.finish(Ok(Answer::Created { attrs, valid, generation, opened }));
+    if passed {
+        // The kernel believes the attributes for the time of the name.
+        server.direct.attributes_changed(node);
+    }
+}
+
+/// Closes `file` and counts its open back.
+pub(super) fn close<R: Reply>(shared: &Shared<R>, file: Arc<OpenFile>, pending: Pending<'_, R>) {
+    if shared.server.settings.passthrough && file.node().kind() == FileKind::Regular {
+        shared.backings.leave(file.node().id());
+    }
+    drop(file);
+    pending.finish(Ok(Answer::Done));
+}

@@ -1,0 +1,228 @@
+//! Requests and answers as plain values: what a transport decodes and encodes, and nothing of how.
+//!
+//! # Boundary
+//! Names no transport and does nothing: [`crate::dispatch`] does. Fields mean what the protocol says of the message of
+//! that name; what no store can use (the owner of a lock, the flags of a close) is not here.
+//!
+//! # Concurrency
+//! A request borrows its names and data from the buffer that a reader reads into. One that goes to another
+//! thread is kept first ([`Request::into_owned`]).
+//!
+//! # Why
+//! Two transports that decode into one type cannot differ in what they do. One list makes the type, its copy and its
+//! counters. Weakness: a file opened directly is registered through the reply, which has the connection.
+
+use super::{Attrs, EntryOut};
+use crate::statistics::Requests;
+use std::borrow::Cow;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+use uvfs_concurrent::counter::Counter;
+use uvfs_vfs::{Attributes, Result, SetAttributes, Totals};
+
+/// A name, a text or data of a request.
+pub(crate) type Bytes<'a> = Cow<'a, [u8]>;
+
+/// The process for which the kernel sends a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sender {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Its thread id.
+    pub(crate) task: u32,
+}
+
+/// Where the bytes of a write come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteFrom {
+    /// A caller's buffer, past the kernel's pages.
+    Direct,
+    /// A caller's buffer, which the kernel's pages have too.
+    Paged,
+    /// Pages of a mapping, written by the kernel on nobody's behalf.
+    Mapped,
+}
+
+/// A copy of a field that borrows from no buffer.
+trait Keep {
+    type Kept;
+    fn keep(self) -> Self::Kept;
+}
+
+impl Keep for Bytes<'_> {
+    type Kept = Bytes<'static>;
+
+    fn keep(self) -> Self::Kept {
+        Cow::Owned(self.into_owned())
+    }
+}
+
+macro_rules! keep_plain {
+    ($($plain:ty),*) => {
+        $(impl Keep for $plain {
+            type Kept = Self;
+
+            fn keep(self) -> Self {
+                self
+            }
+        })*
+    };
+}
+
+keep_plain!(u64, u32, i64, i32, bool, SetAttributes, WriteFrom);
+
+macro_rules! requests {
+    ($life:lifetime, $($request:ident { $($field:ident: $type:ty),* } => $counter:ident),* $(,)?) => {
+        /// What the kernel asks for. `node` and `parent` are node ids, `file` is a handle (0 for none).
+        #[derive(Debug, Clone)]
+        pub(crate) enum Request<$life> {
+            $($request { $($field: $type),* },)*
+        }
+
+        impl Request<'_> {
+            /// The same, of its own bytes.
+            pub(crate) fn into_owned(self) -> Request<'static> {
+                match self {
+                    $(Self::$request { $($field),* } => Request::$request { $($field: $field.keep()),* },)*
+                }
+            }
+
+            /// Where requests of this kind are counted.
+            pub(crate) fn counter<'c>(&self, requests: &'c Requests) -> &'c Counter {
+                match self {
+                    $(Self::$request { .. } => &requests.$counter,)*
+                }
+            }
+        }
+    };
+}
+
+requests! { 'a,
+    Lookup { parent: u64, name: Bytes<'a> } => lookup,
+    Forget { node: u64, lookups: u64 } => forget,
+    GetAttr { node: u64, file: u64 } => getattr,
+    SetAttr { node: u64, file: u64, set: SetAttributes } => setattr,
+    ReadLink { node: u64 } => readlink,
+    MkNod { parent: u64, name: Bytes<'a>, mode: u32, umask: u32, device: u32 } => mknod,
+    MkDir { parent: u64, name: Bytes<'a>, mode: u32, umask: u32 } => mkdir,
+    SymLink { parent: u64, name: Bytes<'a>, target: Bytes<'a> } => symlink,
+    Unlink { parent: u64, name: Bytes<'a> } => unlink,
+    RmDir { parent: u64, name: Bytes<'a> } => rmdir,
+    Rename { parent: u64, name: Bytes<'a>, new_parent: u64, new_name: Bytes<'a>, flags: u32 } => rename,
+    Link { node: u64, parent: u64, name: Bytes<'a> } => link,
+    Open { node: u64, flags: i32 } => open,
+    Create { parent: u64, name: Bytes<'a>, mode: u32, umask: u32, flags: i32 } => create,
+    Read { node: u64, file: u64, offset: u64, size: u32, into_pages: bool } => read,
+    Write { node: u64, file: u64, offset: u64, data: Bytes<'a>, from: WriteFrom, flags: i32 } => write,
+    Flush { file: u64 } => flush,
+    Release { file: u64 } => release,
+    Fsync { node: u64, file: u64, data_only: bool } => fsync,
+    OpenDir { node: u64, flags: i32 } => opendir,
+    ReadDir { node: u64, file: u64, offset: u64 } => readdir,
+    ReadDirPlus { node: u64, file: u64, offset: u64 } => readdirplus,
+    ReleaseDir { file: u64 } => releasedir,
+    FsyncDir { node: u64, file: u64, data_only: bool } => fsyncdir,
+    StatFs {} => statfs,
+    SetXattr { node: u64, name: Bytes<'a>, value: Bytes<'a>, flags: i32 } => setxattr,
+    GetXattr { node: u64, name: Bytes<'a>, size: u32 } => getxattr,
+    ListXattr { node: u64, size: u32 } => listxattr,
+    RemoveXattr { node: u64, name: Bytes<'a> } => removexattr,
+    Access { node: u64, mask: i32 } => access,
+    Fallocate { node: u64, file: u64, offset: u64, length: u64, mode: i32 } => fallocate,
+    Lseek { node: u64, file: u64, offset: i64, whence: i32 } => lseek,
+    CopyFileRange {
+        node: u64, file: u64, offset: u64, to_node: u64, to_file: u64, to_offset: u64, length: u64
+    } => copy_file_range,
+    IoCtl {} => other,
+}
+
+impl Request<'_> {
+    /// Bytes that a copy of it keeps, beyond names.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        match self {
+            Self::Write { data, .. } => data.len(),
+            _ => 0,
+        }
+    }
+}
+
+/// How the kernel gets at what was opened; `B` is a host file that it has taken.
+#[derive(Debug)]
+pub(crate) enum Through<B> {
+    /// By requests, with its pages before them; `keep`: also those from earlier opens.
+    Pages { keep: bool },
+    /// By requests alone.
+    Requests,
+    /// Of a directory: by requests, with its copy of the listing before them if there may be one.
+    Listing { keep: bool },
+    /// By itself.
+    Host(Arc<B>),
+}
+
+/// An open file for the kernel.
+#[derive(Debug)]
+pub(crate) struct Opened<B> {
+    pub(crate) handle: u64,
+    pub(crate) through: Through<B>,
+}
+
+/// What a request is answered with, if not with an error.
+#[derive(Debug)]
+pub(crate) enum Answer<'a, B> {
+    /// It is done.
+    Done,
+    /// The kernel need not send requests of this kind (ENOSYS).
+    NeedNotAsk,
+    Entry(EntryOut),
+    Attrs(Attrs),
+    /// Data, a text or a value.
+    Bytes(&'a [u8]),
+    /// How many bytes a value has.
+    Size(u32),
+    Opened(Opened<B>),
+    Created {
+        attrs: Attrs,
+        /// For the name and the attributes: the message has one time for both.
+        valid: Duration,
+        generation: u32,
+        opened: Opened<B>,
+    },
+    Written(usize),
+    Offset(u64),
+    Totals(Totals),
+    /// What was added to the reply.
+    Listed,
+}
+
+/// One name of a listing.
+#[derive(Debug)]
+pub(crate) struct Listed<'a> {
+    pub(crate) name: &'a [u8],
+    /// The kernel's offset behind it.
+    pub(crate) next: u64,
+    /// 0: the kernel looks it up before it uses it.
+    pub(crate) node: u64,
+    pub(crate) generation: u32,
+    /// The number that users see.
+    pub(crate) number: u64,
+    pub(crate) attributes: &'a Attributes,
+    /// For how long attributes and name hold.
+    pub(crate) valid: Duration,
+}
+
+/// Where the answer to one request goes. Dropped unanswered (its handler panicked), it answers EIO.
+pub(crate) trait Reply: Send + 'static {
+    /// A host file that the kernel has taken.
+    type Backing: Send + Sync + 'static;
+
+    /// Has the kernel take `host`, to read and write it by itself.
+    fn register(&self, host: &OwnedFd) -> io::Result<Self::Backing>;
+
+    /// Adds a name to a listing. False if there is no room.
+    fn add(&mut self, listed: &Listed<'_>) -> bool;
+
+    /// Sends the answer. The next request of whoever gets it may come before this returns.
+    fn send(self, answer: Result<Answer<'_, Self::Backing>>);
+}
