@@ -5,6 +5,12 @@
 //! Helpers only; the tests are in `tests/*.rs`, one file per floor, each with its own header. The
 //! conformance suites next to them drive a mounted file system from outside.
 
+/// The code of the tutorial, as it stands there.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/tutorials/backend.md")]
+#[derive(Debug)]
+pub struct BackendTutorial;
+
 mod built;
 pub mod cleaned;
 pub mod history;

@@ -327,6 +327,17 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
+    /// A flag that nobody wrote down is found by nobody; a document of flags by hand is wrong after the next one.
+    #[test]
+    fn the_reference_is_what_help_says() {
+        let opening = "# Reference: `uvfs`\n\nEvery command and flag with its default, as `--help` prints it. The \
+                       analyser's are in [reference-contention.md](reference-contention.md).\n\nThis file is written \
+                       by a test: `UVFS_WRITE_REFERENCE=1 cargo test -p uvfs -p uvfs-contention-cli reference`.";
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference.md");
+        let text = uvfs_terminal::reference::text(Arguments::command(), opening);
+        uvfs_terminal::reference::check(path.as_ref(), &text).unwrap();
+    }
+
     #[test]
     fn the_definition_is_consistent() {
         Arguments::command().debug_assert();

@@ -733,6 +733,18 @@ mod tests {
         same("uvfs-contention");
     }
 
+    /// As `docs/reference.md`.
+    #[test]
+    fn the_reference_is_what_help_says() {
+        let opening = "# Reference: `uvfs contention`\n\nEvery command and flag of the analyser with its default, as \
+                       `--help` prints it; what they are for is in [contention.md](contention.md).\n\nThis file is \
+                       written by a test: `UVFS_WRITE_REFERENCE=1 cargo test -p uvfs -p uvfs-contention-cli reference`.";
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference-contention.md");
+        let whole = <ContentionArguments as clap::CommandFactory>::command();
+        let text = uvfs_terminal::reference::text(whole, opening);
+        uvfs_terminal::reference::check(path.as_ref(), &text).unwrap();
+    }
+
     /// The subcommands that are shown.
     fn commands() -> Vec<clap::Command> {
         let whole = <ContentionArguments as clap::CommandFactory>::command();

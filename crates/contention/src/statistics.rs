@@ -68,18 +68,18 @@ pub fn is_above(estimate: &Estimate, limit: f64) -> Option<bool> {
     }
 }
 
-/// `12.5 +- 0.3`, or `12.5` alone without an interval.
+/// `12.5 ± 0.3`, or `12.5` alone without an interval.
 pub(crate) fn text(estimate: &Estimate) -> String {
     match estimate.plus_minus {
-        Some(half) => format!("{} +- {}", number(estimate.mean), number(half)),
+        Some(half) => format!("{} ± {}", number(estimate.mean), number(half)),
         None => number(estimate.mean),
     }
 }
 
-/// A share as `12.5 % +- 0.3 %`.
+/// A share as `12.5 % ± 0.3 %`.
 pub(crate) fn percent(share: &Estimate) -> String {
     match share.plus_minus {
-        Some(half) => format!("{:.1} % +- {:.1} %", share.mean * 100.0, half * 100.0),
+        Some(half) => format!("{:.1} % ± {:.1} %", share.mean * 100.0, half * 100.0),
         None => format!("{:.1} %", share.mean * 100.0),
     }
 }
@@ -180,6 +180,6 @@ mod tests {
         assert_eq!(number(12345.6), "12346");
         assert_eq!(number(0.5), "0.5000");
         assert_eq!(percent(&Estimate::of(&[0.125])), "12.5 %");
-        assert_eq!(text(&Estimate::of(&[2.0, 2.0])), "2.00 +- 0");
+        assert_eq!(text(&Estimate::of(&[2.0, 2.0])), "2.00 ± 0");
     }
 }

@@ -39,7 +39,7 @@ fn forbidden_things_are_weighed() {
         assert_eq!(broken.len(), 1, "{text}");
         assert!(broken[0].contains(part), "{broken:?}");
     };
-    breaks("[[forbid]]\nfield = \"Super.hash\"\nabove = \"19%\"", "20.0 % +- 0.0 % of the latency");
+    breaks("[[forbid]]\nfield = \"Super.hash\"\nabove = \"19%\"", "20.0 % ± 0.0 % of the latency");
     holds("[[forbid]]\nfield = \"Super.hash\"\nabove = 0.21");
     // The lock is on the same line.
     breaks("[[forbid]]\nline = \"Super.hash\"\nabove = \"99%\"", "100.0 %");
@@ -48,7 +48,7 @@ fn forbidden_things_are_weighed() {
     breaks("[[forbid]]\nstructure = \"Sup*\"", "100.0 %");
     breaks(
         "[[forbid]]\nlock = \"Super.lock\"\nabove = \"9%\"",
-        "10.0 % +- 0.0 % of all threads' time",
+        "10.0 % ± 0.0 % of all threads' time",
     );
     holds("[[forbid]]\nlock = \"Super.lock\"\nabove = \"11%\"");
 }
@@ -107,7 +107,7 @@ fn ratios_are_against_the_older_profile() {
     assert!(rule("metric = \"cycles\"\nat_most = 1.05\nat_least = 0.95").holds());
     assert!(rule("field = \"Super.hash\"\nat_most = 0.51").holds());
     let broken = rule("field = \"Super.hash\"\nat_most = 0.49");
-    assert!(broken.broken[0].evidence.contains("20000 +- 0 against 40000"), "{broken:?}");
+    assert!(broken.broken[0].evidence.contains("20000 ± 0 against 40000"), "{broken:?}");
     assert_eq!(rule("field = \"Super.hash\"\nat_least = 0.51").broken.len(), 1);
     assert_eq!(rule("metric = \"cycles\"\nat_most = 0.9\nat_least = 0.1").checked, 2);
 }
