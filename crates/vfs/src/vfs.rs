@@ -380,7 +380,7 @@ impl Core {
 
     /// The pages of `node`, a regular file.
     pub(crate) fn pages_of<'a>(&self, node: &'a Node) -> &'a Arc<FilePages> {
-        let pages = &node.inode.rest().used().pages;
+        let pages = &node.inode.rest().pages;
         let shared = self.capabilities.authority == Authority::Shared;
         let pages = pages.get_or_init(|| self.pages.file(node.id(), self.clock.now(), shared));
         if pages.home() != node.inode.home() {
@@ -436,10 +436,10 @@ impl ChangeSink for News {
         core.counters.news.hit();
         if let Some(directory) = core.inodes.find_changed(&core.clock, parent) {
             {
-                let rest = directory.inode.rest();
-                let mut changes = rest.entries.lock();
+                let known = directory.inode.of_directory();
+                let mut changes = known.entries.lock();
                 changes.note(&core.clock);
-                rest.complete.revoke();
+                known.complete.revoke();
             }
             directory.inode.expire_attributes(&core.clock);
         }
@@ -471,9 +471,9 @@ impl ChangeSink for News {
         core.inodes.note_all(&core.clock);
         core.inodes.for_each(|inode| {
             if inode.kind() == FileKind::Directory {
-                let mut changes = inode.rest().entries.lock();
+                let mut changes = inode.of_directory().entries.lock();
                 changes.note(&core.clock);
-                inode.rest().complete.revoke();
+                inode.of_directory().complete.revoke();
             }
             inode.expire_attributes(&core.clock);
             if let Some(pages) = inode.known_pages() {

@@ -230,7 +230,7 @@ impl Host {
 }
 
 /// Bytes of an open file: itself, its descriptor and what counts both, and its place in the table.
-const OPEN_FILE_BYTES: usize = size_of::<OpenHostFile>() + 128;
+const OPEN_FILE_BYTES: usize = size_of::<OpenHostFile>() + 96;
 
 impl Tenant for Host {
     fn held_bytes(&self) -> u64 {

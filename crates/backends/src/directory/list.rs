@@ -161,7 +161,8 @@ impl Host {
         if let Some(watches) = self.watches.get() {
             watches.add(self, &open.node, &descriptor);
         }
-        let taken = open.stream.lock().take();
+        let Some(slot) = &open.stream else { return Err(Error::NotDirectory) };
+        let taken = slot.lock().take();
         let mut stream = match taken {
             Some(stream) => stream,
             None => {
@@ -170,7 +171,7 @@ impl Host {
             }
         };
         let outcome = self.list_stream(&open.node, &mut stream, from, listing);
-        let _superseded = open.stream.lock().replace(stream);
+        let _superseded = slot.lock().replace(stream);
         outcome
     }
 

@@ -36,17 +36,21 @@ pub(super) struct OpenHostFile {
     pub(super) node: Arc<HostNode>,
     pub(super) descriptor: OpenDescriptor,
     pub(super) mode: OpenMode,
-    /// Where a listing of a directory stands; absent while one uses it.
-    pub(super) stream: Mutex<Option<Stream>>,
+    /// Of a directory: where a listing stands; absent while one uses it.
+    pub(super) stream: Option<Box<Mutex<Option<Stream>>>>,
 }
+
+// There may be as many as a limit allows, most of them files.
+const _: () = assert!(size_of::<OpenHostFile>() <= 72);
 
 impl OpenHostFile {
     pub(super) fn new(node: Arc<HostNode>, descriptor: OwnedFd, mode: OpenMode) -> Self {
         let descriptor = Arc::new(descriptor);
         let is_directory = node.kind == FileKind::Directory;
-        let stream = is_directory.then(|| Stream::new(descriptor.clone()));
+        let stream = is_directory
+            .then(|| Box::new(Mutex::new(&HOST_FILES, Some(Stream::new(descriptor.clone())))));
         let descriptor = OpenDescriptor::new(descriptor);
-        Self { node, descriptor, mode, stream: Mutex::new(&HOST_FILES, stream) }
+        Self { node, descriptor, mode, stream }
     }
 }
 

@@ -274,13 +274,13 @@ impl File {
     }
 
     fn locks(&self) -> &AdvisoryLocks {
-        self.node().inode.rest().used().locks.get_or_init(Box::default)
+        self.node().inode.rest().locks.get_or_make(AdvisoryLocks::default).0
     }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
-        if let Some(locks) = self.node().inode.known_use().and_then(|used| used.locks.get()) {
+        if let Some(locks) = self.node().inode.known_rest().and_then(|used| used.locks.get()) {
             locks.unlock(self.owner, LockRange::ALL);
             locks.unlock_whole(self.owner);
         }

@@ -138,8 +138,8 @@ impl Inode {
 
     /// The access control list, and what is known to be absent, have to be asked for again.
     pub(super) fn drop_acl(&self, _writer: &MutexGuard<'_, Freshness>) {
-        if let Some(used) = self.known_use() {
-            *used.acl.lock() = None;
+        if let Some(used) = self.known_rest() {
+            used.set_acl(None);
         }
         let words = self.cached.as_writer();
         if Absent::from_word(words[MODE]) != Absent::UNKNOWN {
@@ -157,7 +157,7 @@ impl Inode {
         if Absent::from_word(words[MODE]).lacks(ACCESS_XATTR) {
             return Some(None);
         }
-        self.known_use().and_then(|used| used.acl.lock().clone()).map(Some)
+        self.known_rest().and_then(|used| used.acl()).map(Some)
     }
 
     /// Keeps the access control list, asked for at `ticket`, unless a change overtook it.
@@ -167,10 +167,10 @@ impl Inode {
             return;
         }
         match acl {
-            Some(acl) => *self.rest().used().acl.lock() = Some(acl),
+            Some(acl) => self.rest().set_acl(Some(acl)),
             None => {
-                if let Some(used) = self.known_use() {
-                    *used.acl.lock() = None;
+                if let Some(used) = self.known_rest() {
+                    used.set_acl(None);
                 }
                 self.note_absent(&changes, Absent::ACCESS_ACL);
             }

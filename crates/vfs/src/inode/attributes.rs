@@ -191,7 +191,7 @@ impl Inode {
 
     /// The pages, if there have been any.
     pub(crate) fn known_pages(&self) -> Option<&Arc<FilePages>> {
-        self.known_use()?.pages.get()
+        self.known_rest()?.pages.get()
     }
 
     /// Asks the store again at the next request.
@@ -212,7 +212,7 @@ impl Inode {
 
     /// The kernel reads an open file directly from now on, and writes it if it is open for that.
     pub(crate) fn begin_bypass(&self, writes: bool) {
-        let mut bypassed = self.rest().used().bypassed.lock();
+        let mut bypassed = self.rest().bypassed.lock();
         bypassed.all += 1;
         bypassed.writing += u32::from(writes);
         self.set_flag(flag::BYPASSED, true);
@@ -222,7 +222,7 @@ impl Inode {
     /// One such open file was closed.
     pub(crate) fn end_bypass(&self, clock: &Clock, writes: bool) {
         self.expire_attributes(clock);
-        let mut bypassed = self.rest().used().bypassed.lock();
+        let mut bypassed = self.rest().bypassed.lock();
         bypassed.all = bypassed.all.saturating_sub(1);
         bypassed.writing = bypassed.writing.saturating_sub(u32::from(writes));
         self.set_flag(flag::BYPASSED, bypassed.all > 0);

@@ -31,41 +31,42 @@ impl Inode {
         // ORDERING: Relaxed; published by the shard's lock, or by the node returned.
         self.by_kind.store(known.names_after, Relaxed);
         if known.cleaned != CleanTicks::default() {
-            self.rest().cleaned.raise(known.cleaned);
+            self.of_directory().cleaned.raise(known.cleaned);
         }
     }
 
     /// Of a directory: what was cleaned of all that is below it, as far as it knows.
     pub(crate) fn cleaned(&self) -> CleanTicks {
-        self.known_rest().map_or_else(CleanTicks::default, |rest| rest.cleaned.ticks())
+        self.known_directory().map_or_else(CleanTicks::default, |known| known.cleaned.ticks())
     }
 
     /// Of a directory: its own mark.
     pub(crate) fn own_mark(&self) -> Option<Class> {
-        self.known_rest().and_then(|rest| rest.own_mark.get())
+        self.known_directory().and_then(|known| known.own_mark.get())
     }
 
     /// Of a directory: the class of what is cached of it, as far as it knows.
     pub(crate) fn class(&self) -> Class {
-        self.known_rest().map_or(Class::Normal, |rest| rest.policy.class())
+        self.known_directory().map_or(Class::Normal, |known| known.policy.class())
     }
 
     /// Of a directory: whether its class is that of `generation` of the marks.
     pub(crate) fn knows_policy(&self, generation: u64) -> bool {
-        generation == 0 || self.known_rest().is_some_and(|rest| rest.policy.knows(generation))
+        generation == 0
+            || self.known_directory().is_some_and(|known| known.policy.knows(generation))
     }
 
     /// Of a directory: `class` holds as of `generation` of the marks.
     pub(crate) fn learn_class(&self, class: Class, generation: u64) {
         // Without anything to say about it, it is a normal one.
-        if class != Class::Normal || self.known_rest().is_some() {
-            self.rest().policy.learn(class, generation);
+        if class != Class::Normal || self.known_directory().is_some() {
+            self.of_directory().policy.learn(class, generation);
         }
     }
 
     /// Of a directory: all below it is cleaned as of `ticks`; whoever comes by a later generation sees it.
     pub(crate) fn raise_cleaned(&self, ticks: CleanTicks) {
-        self.rest().cleaned.raise(ticks);
+        self.of_directory().cleaned.raise(ticks);
     }
 
     /// Of a directory: takes in what was cleaned up to `generation`.
@@ -74,13 +75,13 @@ impl Inode {
             if ticks == CleanTicks::default() {
                 return;
             }
-            let rest = self.rest();
-            rest.cleaned.raise(ticks);
+            let known = self.of_directory();
+            known.cleaned.raise(ticks);
             // ORDERING: Acquire, partner the store below: what is known already has been done.
             if ticks.names > self.by_kind.load(Acquire) {
-                let mut changes = rest.entries.lock();
+                let mut changes = known.entries.lock();
                 changes.note_at(clock, ticks.names);
-                rest.complete.revoke();
+                known.complete.revoke();
                 drop(changes);
                 // ORDERING: Release, partner `believes`; as in `forget_names`.
                 self.by_kind.fetch_max(ticks.names, Release);
@@ -90,10 +91,10 @@ impl Inode {
 
     /// No name that was cached in this directory up to now is believed.
     pub(crate) fn forget_names(&self, clock: &Clock) {
-        if let Some(rest) = self.known_rest() {
-            let mut changes = rest.entries.lock();
+        if let Some(known) = self.known_directory() {
+            let mut changes = known.entries.lock();
             changes.note(clock);
-            rest.complete.revoke();
+            known.complete.revoke();
         }
         // ORDERING: Release, partner `believes`: who looks up later than this sees it.
         self.by_kind.fetch_max(clock.tick().to_word(), Release);
@@ -117,15 +118,15 @@ impl Inode {
         &self,
         now: &mut Option<Moment>,
     ) -> Option<(&Complete, Claim, Expiry)> {
-        let rest = self.known_rest()?;
-        let claim = rest.complete.claim()?;
+        let known = self.known_directory()?;
+        let claim = known.complete.claim()?;
         let until = Expiry::from_word(claim.until());
-        until.valid_at(now).then_some((&rest.complete, claim, until))
+        until.valid_at(now).then_some((&known.complete, claim, until))
     }
 
     /// Of a directory: all its names are in the cache, put there after `losses` were counted; believed
     /// until `until`. The caller has the lock over its entries.
     pub(crate) fn declare_complete(&self, losses: u64, until: Expiry) {
-        self.rest().complete.declare(losses, until.to_word());
+        self.of_directory().complete.declare(losses, until.to_word());
     }
 }

@@ -275,7 +275,7 @@ fn news_that_found_no_directory_is_known_to_the_one_that_comes() {
     let early = world.core().clock.now();
     assert!(world.core().inodes.find_changed(&world.core().clock, DIRECTORY).is_none());
     let new = world.adopt(DIRECTORY, early);
-    assert!(!new.inode.rest().entries.lock().admits(early));
-    assert!(new.inode.rest().entries.lock().admits(world.core().clock.now()));
+    assert!(!new.inode.of_directory().entries.lock().admits(early));
+    assert!(new.inode.of_directory().entries.lock().admits(world.core().clock.now()));
     world.end_all(new);
 }

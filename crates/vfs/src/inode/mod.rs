@@ -47,7 +47,7 @@ pub(crate) use absent::Absent;
 pub(crate) use cached::Guarding;
 pub(crate) use freshness::{Clock, Expiry, Freshness, Moment, Ticket};
 pub use node::Node;
-pub(crate) use rest::{CleanTicks, Progress, Rest, Use};
+pub(crate) use rest::{CleanTicks, OfDirectory, Progress, Rest};
 pub(crate) use table::{INODE_BYTES, InodeTable, REST_BYTES, Retired};
 
 use self::cached::CachedWords;
@@ -273,14 +273,23 @@ impl Inode {
         rest
     }
 
+    /// What a directory in use has.
+    pub(crate) fn of_directory(&self) -> &OfDirectory {
+        let (known, made) = self.rest().of_directory.get_or_make(OfDirectory::default);
+        if made && let Some(core) = self.core.upgrade() {
+            core.inodes.made_directory();
+        }
+        known
+    }
+
+    /// As [`Inode::of_directory`], if it has been needed before.
+    pub(crate) fn known_directory(&self) -> Option<&OfDirectory> {
+        self.known_rest()?.of_directory.get()
+    }
+
     /// As [`Inode::rest`], if it has been needed before.
     pub(crate) fn known_rest(&self) -> Option<&Rest> {
         self.rest.get()
-    }
-
-    /// What an inode in use has, if it has been needed before.
-    pub(crate) fn known_use(&self) -> Option<&Use> {
-        self.known_rest()?.known_use()
     }
 
     /// The last name is gone; the last hold takes the inode with it.

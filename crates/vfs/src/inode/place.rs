@@ -24,13 +24,13 @@ use uvfs_concurrent::whereabouts::Whereabouts;
 impl Inode {
     /// The parent directory, if this is a directory below the root.
     pub(crate) fn parent(&self) -> Option<Node> {
-        let parent = self.known_rest()?.parent.lock();
+        let parent = self.known_directory()?.parent.lock();
         parent.as_ref().map(|parent| Node { inode: parent.inode.clone() })
     }
 
     /// The parent directory, and the moment at which this directory came there.
     pub(crate) fn parent_since(&self) -> Option<(Node, Ticket)> {
-        let parent = self.known_rest()?.parent.lock();
+        let parent = self.known_directory()?.parent.lock();
         parent.as_ref().map(|parent| (Node { inode: parent.inode.clone() }, parent.joined))
     }
 
@@ -38,12 +38,13 @@ impl Inode {
     /// stays.
     pub(crate) fn set_parent(&self, parent: &Node, ticket: Ticket) {
         if !self.is_directory() {
-            return self.found_in(parent, || parent.inode.rest().entries.lock().admits(ticket));
+            return self
+                .found_in(parent, || parent.inode.of_directory().entries.lock().admits(ticket));
         }
         if self.id == InodeId::ROOT {
             return;
         }
-        let (slot, mut joined, mut left) = (&self.rest().parent, Ticket::default(), None);
+        let (slot, mut joined, mut left) = (&self.of_directory().parent, Ticket::default(), None);
         let old = loop {
             let mut slot = slot.lock();
             match &mut *slot {
@@ -162,11 +163,10 @@ impl Inode {
 
     /// Takes the hold on the directory that it lies in away: the inode goes.
     pub(super) fn take_parent(&self) -> Option<Hold<Inode>> {
-        let rest = self.known_rest()?;
-        let parent = rest.parent.lock().take();
+        let parent = self.known_directory().and_then(|known| known.parent.lock().take());
         match parent {
             Some(parent) => Some(parent.inode),
-            None => Some(rest.known_use()?.pages.get()?.take_home()?.inode),
+            None => Some(self.known_pages()?.take_home()?.inode),
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::page::FilePages;
 use crate::policy::{OwnMark, PolicyMemo};
 use std::sync::{Arc, OnceLock};
 use uvfs_concurrent::complete::Complete;
+use uvfs_concurrent::lazy::LazyBox;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::object::Hold;
 use uvfs_concurrent::primitive::atomic::{
@@ -16,33 +17,35 @@ use uvfs_concurrent::primitive::atomic::{
     Ordering::{Acquire, Release},
 };
 
-/// See the module.
+/// What an inode has that is being read, written, locked or guarded by more than its mode, and a directory that is
+/// used.
 pub(crate) struct Rest {
-    /// Of a directory: changes of its entries.
-    pub(crate) entries: Mutex<Freshness>,
-    /// Of a directory: whether all its names are in the cache, and the [`Expiry`] of that as a word. Changed under
-    /// `entries`.
-    pub(crate) complete: Complete,
-    /// Of a directory: the listing that is being followed to its end.
-    pub(crate) listing: Mutex<Option<Box<Progress>>>,
-    /// Of a directory other than the root: its parent, kept by a hold.
-    pub(super) parent: Mutex<Option<Parent>>,
-    /// Of a directory: what was cleaned of all that is below it. Raised only.
-    pub(super) cleaned: Cleaned,
-    /// Of a directory: the mark that it has itself.
-    pub(crate) own_mark: OwnMark,
-    /// Of a directory: the policy that holds in it.
-    pub(super) policy: PolicyMemo,
-    used_by: OnceLock<Box<Use>>,
-}
-
-/// What an inode has that is being read, written, locked or guarded by more than its mode.
-pub(crate) struct Use {
-    /// The access control list that goes with the cached attributes, if there is one.
-    pub(super) acl: Mutex<Option<Arc<Acl>>>,
+    pub(super) of_directory: LazyBox<OfDirectory>,
+    acl: LazyBox<Mutex<Option<Arc<Acl>>>>,
     pub(super) bypassed: Mutex<Bypassed>,
     pub(crate) pages: OnceLock<Arc<FilePages>>,
-    pub(crate) locks: OnceLock<Box<AdvisoryLocks>>,
+    pub(crate) locks: LazyBox<AdvisoryLocks>,
+}
+
+// Every file that is open has one.
+const _: () = assert!(size_of::<Rest>() <= 64);
+
+/// What a directory has that is used.
+pub(crate) struct OfDirectory {
+    /// Changes of its entries.
+    pub(crate) entries: Mutex<Freshness>,
+    /// Whether all its names are in the cache, and the [`Expiry`] of that as a word. Changed under `entries`.
+    pub(crate) complete: Complete,
+    /// The listing that is being followed to its end.
+    pub(crate) listing: Mutex<Option<Box<Progress>>>,
+    /// Its parent, kept by a hold; the root has none.
+    pub(super) parent: Mutex<Option<Parent>>,
+    /// What was cleaned of all that is below it. Raised only.
+    pub(super) cleaned: Cleaned,
+    /// The mark that it has itself.
+    pub(crate) own_mark: OwnMark,
+    /// The policy that holds in it.
+    pub(super) policy: PolicyMemo,
 }
 
 /// Open files that the kernel reads and writes by itself, and those of them that it may write.
@@ -119,6 +122,35 @@ impl Cleaned {
 impl Default for Rest {
     fn default() -> Self {
         Self {
+            of_directory: LazyBox::new(),
+            acl: LazyBox::new(),
+            bypassed: Mutex::new(&lock_order::INODE_BYPASS, Bypassed::default()),
+            pages: OnceLock::new(),
+            locks: LazyBox::new(),
+        }
+    }
+}
+
+impl Rest {
+    /// The access control list that goes with the cached attributes, if there is one.
+    pub(super) fn acl(&self) -> Option<Arc<Acl>> {
+        self.acl.get().and_then(|acl| acl.lock().clone())
+    }
+
+    pub(super) fn set_acl(&self, acl: Option<Arc<Acl>>) {
+        let slot = match acl {
+            None => self.acl.get(),
+            Some(_) => Some(self.acl.get_or_make(|| Mutex::new(&lock_order::INODE_ACL, None)).0),
+        };
+        if let Some(slot) = slot {
+            *slot.lock() = acl;
+        }
+    }
+}
+
+impl Default for OfDirectory {
+    fn default() -> Self {
+        Self {
             entries: Mutex::new(&lock_order::INODE_CHANGES, Freshness::default()),
             complete: Complete::default(),
             listing: Mutex::new(&lock_order::LISTING, None),
@@ -126,30 +158,6 @@ impl Default for Rest {
             cleaned: Cleaned::default(),
             own_mark: OwnMark::default(),
             policy: PolicyMemo::default(),
-            used_by: OnceLock::new(),
-        }
-    }
-}
-
-impl Rest {
-    /// What an inode in use has; made when it is first needed.
-    pub(crate) fn used(&self) -> &Use {
-        self.used_by.get_or_init(Box::default)
-    }
-
-    /// As [`Rest::used`], if it has been needed before.
-    pub(crate) fn known_use(&self) -> Option<&Use> {
-        self.used_by.get().map(|used| &**used)
-    }
-}
-
-impl Default for Use {
-    fn default() -> Self {
-        Self {
-            acl: Mutex::new(&lock_order::INODE_ACL, None),
-            bypassed: Mutex::new(&lock_order::INODE_BYPASS, Bypassed::default()),
-            pages: OnceLock::new(),
-            locks: OnceLock::new(),
         }
     }
 }

@@ -17,7 +17,7 @@
 //! inactive queues it, and whoever takes its last name away does; the queue itself drops those that
 //! have a name.
 
-use super::{CleanTicks, Clock, Expiry, Inode, Node, Rest, Ticket, Way, flag};
+use super::{CleanTicks, Clock, Expiry, Inode, Node, OfDirectory, Rest, Ticket, Way, flag};
 use crate::backend::{Entry, InodeId};
 use crate::lock_order;
 use crate::vfs::Core;
@@ -42,6 +42,8 @@ pub(crate) const INODE_BYTES: usize = size_of::<Inode>() + 2 * (size_of::<ById>(
 
 /// Bytes of what an inode in use has besides, as far as it is counted.
 pub(crate) const REST_BYTES: usize = size_of::<Rest>();
+/// And of a directory.
+const DIRECTORY_BYTES: usize = size_of::<OfDirectory>();
 
 /// An inode in the table: found by its id, which it holds itself.
 #[derive(Debug)]
@@ -138,6 +140,8 @@ pub(crate) struct InodeTable {
     count: Padded<AtomicUsize>,
     /// Inodes that have a [`Rest`].
     rests: AtomicUsize,
+    /// Those that have an [`OfDirectory`].
+    directories: AtomicUsize,
     /// Inodes without a name in the store that somebody still holds.
     leaving: AtomicUsize,
 }
@@ -149,6 +153,7 @@ impl InodeTable {
             orphans: Mutex::new(&lock_order::INACTIVE, VecDeque::new()),
             count: Padded(AtomicUsize::new(0)),
             rests: AtomicUsize::new(0),
+            directories: AtomicUsize::new(0),
             leaving: AtomicUsize::new(0),
         }
     }
@@ -216,7 +221,7 @@ impl InodeTable {
         drop(displaced);
         if overtaken && inode.is_directory() {
             // News of its entries may have found no inode to tell.
-            inode.rest().entries.lock().note(&core.clock);
+            inode.of_directory().entries.lock().note(&core.clock);
         }
         Node { inode }
     }
@@ -351,14 +356,21 @@ impl InodeTable {
 
     /// Bytes of all of them, with what some have besides; without their pages.
     pub(crate) fn bytes(&self) -> usize {
-        // ORDERING: Relaxed; a size that may lag.
-        self.count() * INODE_BYTES + self.rests.load(Relaxed) * REST_BYTES
+        // ORDERING: Relaxed, both; sizes that may lag.
+        let (rests, directories) = (self.rests.load(Relaxed), self.directories.load(Relaxed));
+        self.count() * INODE_BYTES + rests * REST_BYTES + directories * DIRECTORY_BYTES
     }
 
     /// An inode got its [`Rest`].
     pub(super) fn made_rest(&self) {
         // ORDERING: Relaxed; a size.
         self.rests.fetch_add(1, Relaxed);
+    }
+
+    /// A directory got its [`OfDirectory`].
+    pub(super) fn made_directory(&self) {
+        // ORDERING: Relaxed; a size.
+        self.directories.fetch_add(1, Relaxed);
     }
 
     /// Inodes that somebody holds now.
@@ -415,6 +427,10 @@ impl InodeTable {
         if inode.known_rest().is_some() {
             // ORDERING: Relaxed; a size.
             self.rests.fetch_sub(1, Relaxed);
+        }
+        if inode.known_directory().is_some() {
+            // ORDERING: Relaxed; a size.
+            self.directories.fetch_sub(1, Relaxed);
         }
         if let Some(pages) = inode.known_pages() {
             pages.clear();

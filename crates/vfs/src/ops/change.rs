@@ -71,9 +71,9 @@ impl<'a> NameChange<'a> {
         core.tell_classes_late();
         core.learn_policy(&directory.inode);
         let (entries, knows, complete) = {
-            let mut changes = directory.inode.rest().entries.lock();
+            let mut changes = directory.inode.of_directory().entries.lock();
             let knows = knows(&|ticket| changes.admits(ticket));
-            let whole = &directory.inode.rest().complete;
+            let whole = &directory.inode.of_directory().complete;
             let stands = whole
                 .claim()
                 .is_some_and(|claim| whole.stands(claim, core.names.losses(), directory.id().0));
@@ -102,7 +102,7 @@ impl<'a> NameChange<'a> {
 
     /// Whether no other change of the directory has begun or ended since this one began.
     pub(super) fn alone(&self) -> bool {
-        self.directory.inode.rest().entries.lock().is_alone(self.entries)
+        self.directory.inode.of_directory().entries.lock().is_alone(self.entries)
     }
 
     /// The change succeeded: each name means now what `outcome` says, in the order given to
@@ -115,7 +115,7 @@ impl<'a> NameChange<'a> {
         self.settled = true;
         let core = self.core;
         let directory = &self.directory.inode;
-        let mut changes = directory.rest().entries.lock();
+        let mut changes = directory.of_directory().entries.lock();
         let alone = changes.end(&core.clock, self.entries);
         let told = self
             .names
@@ -135,7 +135,7 @@ impl<'a> NameChange<'a> {
             }
         }
         if self.complete && alone && told {
-            directory.rest().complete.resume();
+            directory.of_directory().complete.resume();
         }
         alone
     }
@@ -235,7 +235,7 @@ impl Core {
         self.learn_policy(&directory.inode);
         // An answer from before a cleaning is not kept.
         self.learn_cleans(&directory.inode);
-        let changes = directory.inode.rest().entries.lock();
+        let changes = directory.inode.of_directory().entries.lock();
         if !changes.admits(ticket) {
             drop(changes);
             self.counters.discarded.hit();

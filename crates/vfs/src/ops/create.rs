@@ -45,7 +45,7 @@ impl Vfs {
     /// A new directory has no names, which is all there is to know.
     fn is_new(&self, directory: &Node, ticket: Ticket) {
         let core = &self.core;
-        let changes = directory.inode.rest().entries.lock();
+        let changes = directory.inode.of_directory().entries.lock();
         // Neither its entries nor itself may have changed, or have been forgotten and come back.
         if changes.admits(ticket) && directory.inode.changed() <= ticket {
             let losses = core.names.losses().of(directory.id().0);

@@ -165,7 +165,7 @@ impl Vfs {
     /// The store's; an error of writing back is told once.
     pub fn sync(&self, node: &Node, file: FileRef, mode: SyncMode) -> Result<()> {
         match node.inode.known_pages() {
-            Some(pages) => self.core.sync_pages(pages, file, mode, &pages.heard),
+            Some(pages) => self.core.sync_pages(pages, file, mode, None),
             None => self.core.backend().data().sync(file, mode),
         }
     }
@@ -173,7 +173,7 @@ impl Vfs {
     /// As [`Vfs::sync`], of one open file, which is told of every error of writing back once.
     pub fn sync_open(&self, file: &OpenFile, mode: SyncMode) -> Result<()> {
         match file.node().inode.known_pages() {
-            Some(pages) => self.core.sync_pages(pages, file.reference(), mode, file.heard()),
+            Some(pages) => self.core.sync_pages(pages, file.reference(), mode, Some(file.heard())),
             None => self.core.backend().data().sync(file.reference(), mode),
         }
     }

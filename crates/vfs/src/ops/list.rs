@@ -123,7 +123,7 @@ impl Vfs {
 
     /// A listing begins, or goes on where the last one that was followed has stopped.
     fn start_listing(&self, directory: &Node, from: Cookie) -> Option<Progress> {
-        let mut listing = directory.inode.rest().listing.lock();
+        let mut listing = directory.inode.of_directory().listing.lock();
         if from == Cookie::default() {
             let losses = self.core.names.losses().of(directory.id().0);
             let until = self.core.complete_expiry();
@@ -135,13 +135,13 @@ impl Vfs {
     /// A listing stops at `at`, for now or at its end. If all of it went into the cache and nothing
     /// was changed since it began, the cache knows all names of the directory.
     fn end_listing(&self, directory: &Node, progress: Option<Progress>, at: Cookie, ended: bool) {
-        let rest = directory.inode.rest();
         let Some(progress) = progress else { return };
+        let known = directory.inode.of_directory();
         if !ended {
-            *rest.listing.lock() = Some(Box::new(Progress { next: at, ..progress }));
+            *known.listing.lock() = Some(Box::new(Progress { next: at, ..progress }));
             return;
         }
-        let changes = rest.entries.lock();
+        let changes = known.entries.lock();
         if changes.admits(progress.ticket) {
             directory.inode.declare_complete(progress.losses, progress.until);
         }

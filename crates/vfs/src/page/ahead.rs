@@ -9,7 +9,8 @@
 //!
 //! # Why
 //! A stream is a place where reading is expected to go on. A miss there doubles the window, up to a
-//! limit; a miss elsewhere begins a new stream and reads only what was asked for. Several streams are
+//! limit; a miss elsewhere begins a new stream and reads only what was asked for. A file that ends within the first
+//! window has no stream: there is nothing to go on with. Several streams are
 //! kept, so that two readers of one file do not spoil each other's. The next window is fetched when
 //! the reader comes to the mark, before it needs it (Linux `page_cache_async_ra`; Fengguang Wu et al.,
 //! 2008). That is work for others, who may be late: a reader that comes to a window which nobody has begun
@@ -17,6 +18,7 @@
 
 use crate::lock_order;
 use std::ops::Range;
+use uvfs_concurrent::lazy::LazyBox;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -27,9 +29,13 @@ const FIRST_PAGES: u64 = 4;
 /// No mark.
 const NONE: u64 = u64::MAX;
 
-/// The streams of one file.
+/// The streams of one file, if it is long enough to have any.
+#[derive(Debug, Default)]
+pub(crate) struct Streams(LazyBox<Followed>);
+
+/// What they are, by the first miss.
 #[derive(Debug)]
-pub(crate) struct Streams {
+struct Followed {
     marks: [AtomicU64; STREAMS],
     streams: Mutex<[Stream; STREAMS]>,
 }
@@ -65,14 +71,59 @@ impl Stream {
 }
 
 impl Streams {
-    pub(crate) fn new() -> Self {
-        let streams = Mutex::new(&lock_order::STREAMS, std::array::from_fn(|_| Stream::default()));
-        Self { marks: std::array::from_fn(|_| AtomicU64::new(NONE)), streams }
+    /// Bytes beside itself, once it has them.
+    pub(crate) const BYTES: usize = size_of::<Followed>();
+
+    /// Whether it has them.
+    pub(crate) fn is_made(&self) -> bool {
+        self.0.get().is_some()
     }
 
     /// Somebody wants `wanted`, the first page of which is missing: the pages to fetch now, which begin
     /// there and are no more than `limit` unless more were wanted. `end` is the page behind the last.
-    pub(crate) fn missed(&self, wanted: Range<u64>, limit: u64, end: u64) -> Range<u64> {
+    /// Whether the file has streams to follow from now on, and had none before.
+    pub(crate) fn missed(&self, wanted: Range<u64>, limit: u64, end: u64) -> (Range<u64>, bool) {
+        let first = wanted.start;
+        if end <= FIRST_PAGES && !self.is_made() {
+            let window = if first == 0 { FIRST_PAGES.min(limit) } else { 0 };
+            let count = window.max(wanted.end.saturating_sub(first)).max(1);
+            return (first..first.saturating_add(count).min(end).max(first), false);
+        }
+        let (followed, made) = self.0.get_or_make(Followed::new);
+        (followed.missed(wanted, limit, end), made)
+    }
+
+    /// Whether reading `pages` came to a mark. Stores nothing.
+    #[inline]
+    pub(crate) fn is_marked(&self, pages: &Range<u64>) -> bool {
+        self.0.get().is_some_and(|followed| followed.is_marked(pages))
+    }
+
+    /// Reading came to a mark in `pages`: what to fetch in the background, if anything. Who is about to
+    /// asks [`Streams::begin`] whether it still is.
+    pub(crate) fn came_to_mark(&self, pages: Range<u64>, limit: u64, end: u64) -> Range<u64> {
+        self.0.get().map_or(0..0, |followed| followed.came_to_mark(pages, limit, end))
+    }
+
+    /// Whether `run`, which [`Streams::came_to_mark`] gave out, is to be fetched: no reader has taken it over.
+    pub(crate) fn is_waiting(&self, run: &Range<u64>) -> bool {
+        let waits = |followed: &Followed| followed.streams.lock().iter().any(|one| one.waits(run));
+        self.0.get().is_some_and(waits)
+    }
+
+    /// As [`Streams::is_waiting`]; no reader takes it over any more.
+    pub(crate) fn begin(&self, run: &Range<u64>) -> bool {
+        self.0.get().is_some_and(|followed| followed.begin(run))
+    }
+}
+
+impl Followed {
+    fn new() -> Self {
+        let streams = Mutex::new(&lock_order::STREAMS, std::array::from_fn(|_| Stream::default()));
+        Self { marks: std::array::from_fn(|_| AtomicU64::new(NONE)), streams }
+    }
+
+    fn missed(&self, wanted: Range<u64>, limit: u64, end: u64) -> Range<u64> {
         let mut streams = self.streams.lock();
         let used = streams.iter().map(|stream| stream.used).max().unwrap_or(0) + 1;
         let first = wanted.start;
@@ -105,16 +156,12 @@ impl Streams {
         first..stop
     }
 
-    /// Whether reading `pages` came to a mark. Stores nothing.
-    #[inline]
-    pub(crate) fn is_marked(&self, pages: &Range<u64>) -> bool {
+    fn is_marked(&self, pages: &Range<u64>) -> bool {
         // ORDERING: Relaxed; a hint, judged again under the lock.
         self.marks.iter().any(|mark| pages.contains(&mark.load(Relaxed)))
     }
 
-    /// Reading came to a mark in `pages`: what to fetch in the background, if anything. Who is about to
-    /// asks [`Streams::begin`] whether it still is.
-    pub(crate) fn came_to_mark(&self, pages: Range<u64>, limit: u64, end: u64) -> Range<u64> {
+    fn came_to_mark(&self, pages: Range<u64>, limit: u64, end: u64) -> Range<u64> {
         let mut streams = self.streams.lock();
         let used = streams.iter().map(|stream| stream.used).max().unwrap_or(0) + 1;
         // ORDERING: Relaxed; marks are stored under this lock.
@@ -131,13 +178,7 @@ impl Streams {
         start..stop
     }
 
-    /// Whether `run`, which [`Streams::came_to_mark`] gave out, is to be fetched: no reader has taken it over.
-    pub(crate) fn is_waiting(&self, run: &Range<u64>) -> bool {
-        self.streams.lock().iter().any(|stream| stream.waits(run))
-    }
-
-    /// As [`Streams::is_waiting`]; no reader takes it over any more.
-    pub(crate) fn begin(&self, run: &Range<u64>) -> bool {
+    fn begin(&self, run: &Range<u64>) -> bool {
         let mut streams = self.streams.lock();
         let Some(stream) = streams.iter_mut().find(|stream| stream.waits(run)) else {
             return false;
@@ -174,7 +215,7 @@ mod tests {
         let mut fetches = Vec::new();
         for page in pages {
             if !here.contains(&page) {
-                let run = streams.missed(page..page + 1, LIMIT, end);
+                let run = streams.missed(page..page + 1, LIMIT, end).0;
                 assert!(run.start == page && run.end > page && run.end <= end);
                 fetches.push(run.end - run.start);
                 here.extend(run);
@@ -191,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_sequential_reader_misses_once_and_its_window_grows() {
-        let streams = Streams::new();
+        let streams = Streams::default();
         let fetches = read(&streams, 0..1000, 1000);
         assert_eq!(fetches[..5], [4, 8, 16, 32, 64]);
         assert!(fetches.len() < 25, "{fetches:?}");
@@ -200,14 +241,14 @@ mod tests {
 
     #[test]
     fn a_random_reader_is_given_what_it_asks_for() {
-        let streams = Streams::new();
+        let streams = Streams::default();
         let pages = (1..200u64).map(|at| at * 7919 % 100_000 + 2);
         assert!(read(&streams, pages, 200_000).iter().all(|&count| count == 1));
     }
 
     #[test]
     fn a_stream_that_begins_in_the_middle_is_seen_at_its_second_page() {
-        let streams = Streams::new();
+        let streams = Streams::default();
         let fetches = read(&streams, 500..600, 100_000);
         assert_eq!(fetches[..3], [1, 4, 8]);
         assert!(fetches.len() < 9);
@@ -216,11 +257,11 @@ mod tests {
     /// Once the reader began a stream of its own there, of one page, and what came late fetched all again.
     #[test]
     fn a_reader_that_comes_before_its_window_is_fetched_takes_it_over() {
-        let streams = Streams::new();
-        assert_eq!(streams.missed(0..1, LIMIT, 1000), 0..4);
+        let streams = Streams::default();
+        assert_eq!(streams.missed(0..1, LIMIT, 1000).0, 0..4);
         let late = streams.came_to_mark(2..3, LIMIT, 1000);
         assert_eq!(late, 4..12);
-        assert_eq!(streams.missed(4..5, LIMIT, 1000), 4..12);
+        assert_eq!(streams.missed(4..5, LIMIT, 1000).0, 4..12);
         assert!(!streams.is_waiting(&late) && !streams.begin(&late), "the reader has it");
         // It goes on as if it had come in time.
         assert!(streams.is_marked(&(8..9)));
@@ -228,14 +269,14 @@ mod tests {
         assert_eq!(next, 12..28);
         assert!(streams.is_waiting(&next) && streams.begin(&next) && !streams.begin(&next));
         // Begun, so it is on its way.
-        assert_eq!(streams.missed(12..13, LIMIT, 1000), 12..13);
+        assert_eq!(streams.missed(12..13, LIMIT, 1000).0, 12..13);
     }
 
     /// A reader that finds everything here comes to marks before anything was fetched for the last one.
     #[test]
     fn windows_that_wait_are_begun_in_any_order() {
         let handed = || {
-            let streams = Streams::new();
+            let streams = Streams::default();
             streams.missed(0..1, LIMIT, 1000);
             let one = streams.came_to_mark(2..3, LIMIT, 1000);
             let other = streams.came_to_mark(8..9, LIMIT, 1000);
@@ -247,25 +288,41 @@ mod tests {
         let (streams, one, other) = handed();
         assert!(streams.begin(&other) && !streams.begin(&one), "the reader is beyond it");
         let (streams, one, other) = handed();
-        assert_eq!(streams.missed(6..7, LIMIT, 1000), 6..28, "all that nobody has begun");
+        assert_eq!(streams.missed(6..7, LIMIT, 1000).0, 6..28, "all that nobody has begun");
         assert!(!streams.begin(&one) && !streams.begin(&other));
         let (streams, ..) = handed();
-        assert_eq!(streams.missed(6..7, 8, 1000), 6..14, "within the limit");
-        assert_eq!(streams.missed(14..15, 8, 1000), 14..22, "where it goes on");
+        assert_eq!(streams.missed(6..7, 8, 1000).0, 6..14, "within the limit");
+        assert_eq!(streams.missed(14..15, 8, 1000).0, 14..22, "where it goes on");
     }
 
     #[test]
     fn three_streams_do_not_spoil_each_other() {
-        let streams = Streams::new();
+        let streams = Streams::default();
         let pages = (0..3000u64).map(|at| at % 3 * 100_000 + at / 3);
         let fetches = read(&streams, pages, 1 << 40);
         assert!(fetches.len() < 80, "{} fetches", fetches.len());
     }
 
+    /// 10,000 small files that are open took 180 bytes each for streams that none of them ever had.
+    #[test]
+    fn a_file_that_ends_within_the_first_window_has_no_streams() {
+        let streams = Streams::default();
+        assert_eq!(streams.missed(0..1, LIMIT, 4), (0..4, false));
+        assert_eq!(streams.missed(1..2, LIMIT, 4), (1..2, false));
+        assert_eq!(streams.missed(0..1, 2, 4), (0..2, false), "within the limit");
+        assert_eq!(streams.missed(2..9, LIMIT, 4), (2..4, false));
+        assert!(!streams.is_made() && !streams.is_marked(&(0..4)));
+        assert_eq!(streams.came_to_mark(0..4, LIMIT, 4), 0..0);
+        // It grew.
+        assert_eq!(streams.missed(0..1, LIMIT, 5), (0..4, true));
+        assert_eq!(streams.missed(4..5, LIMIT, 5), (4..5, false));
+        assert!(streams.is_made());
+    }
+
     #[test]
     fn what_is_wanted_is_fetched_even_beyond_the_limit() {
-        let streams = Streams::new();
-        assert_eq!(streams.missed(10..200, LIMIT, 1000), 10..200);
-        assert_eq!(streams.missed(999..1001, LIMIT, 1000), 999..1000);
+        let streams = Streams::default();
+        assert_eq!(streams.missed(10..200, LIMIT, 1000).0, 10..200);
+        assert_eq!(streams.missed(999..1001, LIMIT, 1000).0, 999..1000);
     }
 }

@@ -157,6 +157,7 @@ impl DirtyFiles {
             return false;
         }
         let place = local.queued.take();
+        local.forget_if_idle();
         drop(local);
         let gone =
             (place.and_then(|place| queue.files.remove(&place)), queue.full.remove(&file.owner));

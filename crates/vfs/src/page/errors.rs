@@ -1,7 +1,7 @@
 //! Errors of writing back, kept until each open file has heard of them.
 //!
 //! # Concurrency
-//! One lock, taken when something failed and when somebody asks.
+//! One lock, taken when something failed and when somebody asks; there is none before the first error.
 //!
 //! # Why
 //! Who wrote the data has returned long ago, so the error waits for the next call that may report it:
@@ -11,12 +11,20 @@
 
 use crate::error::Error;
 use crate::lock_order;
-use uvfs_concurrent::lock::Mutex;
+use uvfs_concurrent::lazy::LazyBox;
+use uvfs_concurrent::lock::{Mutex, MutexGuard};
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What writing back one file ran into.
+/// What writing back one file ran into; nothing for most.
+#[derive(Debug, Default)]
+pub(crate) struct ErrorLog(LazyBox<Noted>);
+
 #[derive(Debug)]
-pub(crate) struct ErrorLog(Mutex<Log>);
+struct Noted {
+    log: Mutex<Log>,
+    /// Up to where those were told who have no open file.
+    others: Heard,
+}
 
 #[derive(Debug, Default)]
 struct Log {
@@ -33,14 +41,22 @@ struct Log {
 pub(crate) struct Heard(AtomicU64);
 
 impl ErrorLog {
-    pub(crate) fn new() -> Self {
-        Self(Mutex::new(&lock_order::WRITE_ERRORS, Log::default()))
+    fn made(&self) -> &Mutex<Log> {
+        let make = || Noted {
+            log: Mutex::new(&lock_order::WRITE_ERRORS, Log::default()),
+            others: Heard::default(),
+        };
+        &self.0.get_or_make(make).0.log
+    }
+
+    fn log(&self) -> Option<MutexGuard<'_, Log>> {
+        self.0.get().map(|noted| noted.log.lock())
     }
 
     /// Writing back failed. `again`: of what failed before, with nothing written since. Those who have the file
     /// open hear of that, too; who opens it next has nothing to do with it, once somebody was told.
     pub(crate) fn record(&self, error: &Error, again: bool) {
-        let mut log = self.0.lock();
+        let mut log = self.made().lock();
         log.count += 1;
         log.errno = error.errno();
         log.told &= again;
@@ -49,23 +65,23 @@ impl ErrorLog {
     /// Nobody notes an error while the result is kept.
     #[cfg(test)]
     pub(super) fn pause(&self) -> impl Drop + '_ {
-        self.0.lock()
+        self.made().lock()
     }
 
     /// How many there were.
     pub(crate) fn count(&self) -> u64 {
-        self.0.lock().count
+        self.log().map_or(0, |log| log.count)
     }
 
     /// From where on a file opened now has to be told.
     pub(crate) fn now(&self) -> Heard {
-        let log = self.0.lock();
+        let Some(log) = self.log() else { return Heard::default() };
         Heard(AtomicU64::new(if log.count > 0 && !log.told { log.count - 1 } else { log.count }))
     }
 
     /// What `heard` has not been told yet; it has from now on.
     pub(crate) fn tell(&self, heard: &Heard) -> Option<Error> {
-        let mut log = self.0.lock();
+        let mut log = self.log()?;
         // ORDERING: Relaxed; the lock orders.
         if heard.0.load(Relaxed) == log.count {
             return None;
@@ -76,9 +92,14 @@ impl ErrorLog {
         Some(Error::from_errno(log.errno))
     }
 
+    /// What those have not been told yet who have no open file; they have from now on.
+    pub(crate) fn tell_others(&self) -> Option<Error> {
+        self.tell(&self.0.get()?.others)
+    }
+
     /// The last error, told or not.
     pub(crate) fn last(&self) -> Option<Error> {
-        let log = self.0.lock();
+        let log = self.log()?;
         (log.count > 0).then(|| Error::from_errno(log.errno))
     }
 }
@@ -89,7 +110,7 @@ mod tests {
 
     #[test]
     fn every_open_file_hears_once() {
-        let log = ErrorLog::new();
+        let log = ErrorLog::default();
         let (one, other) = (log.now(), log.now());
         assert!(log.tell(&one).is_none() && log.last().is_none());
         log.record(&Error::NoSpace, false);
@@ -103,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_same_failure_again_is_not_told_to_who_opens_the_file_next() {
-        let log = ErrorLog::new();
+        let log = ErrorLog::default();
         let one = log.now();
         log.record(&Error::NoSpace, true);
         assert!(log.tell(&log.now()).is_some(), "nobody had heard of the first one");
@@ -116,7 +137,7 @@ mod tests {
 
     #[test]
     fn an_error_that_nobody_heard_of_waits_for_the_next_open() {
-        let log = ErrorLog::new();
+        let log = ErrorLog::default();
         log.record(&Error::TimedOut, false);
         let late = log.now();
         assert!(matches!(log.tell(&late), Some(Error::TimedOut)));

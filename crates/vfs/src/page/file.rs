@@ -18,7 +18,7 @@
 use super::ahead::Streams;
 use super::clean::Home;
 use super::dirty::Place;
-use super::errors::{ErrorLog, Heard};
+use super::errors::ErrorLog;
 use super::gate::FileGate;
 use super::opens::Opens;
 use super::pieces::{Pieces, Written};
@@ -29,7 +29,7 @@ use crate::backend::InodeId;
 use crate::error::Error;
 use crate::inode::{Node, Ticket};
 use crate::lock_order;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::epoch::{self, Guard};
@@ -66,19 +66,18 @@ pub(crate) struct FilePages {
     pub(super) gate: FileGate,
     pub(crate) opens: Opens,
     pub(crate) errors: ErrorLog,
-    /// Up to where those were told who have no open file.
-    pub(crate) heard: Heard,
     /// Others change the file in the store.
     shared: bool,
-    /// Where writing back in the background goes on.
-    pub(super) cursor: AtomicU64,
     /// Where the file lies, and what was cleaned there.
     pub(super) home: Home,
-    local: Mutex<Local>,
+    local: Mutex<Option<Box<Local>>>,
 }
 
-/// What the store does not know yet.
-#[derive(Debug, Default)]
+// Every file that is open has one.
+const _: () = assert!(size_of::<FilePages>() <= 264);
+
+/// What the store does not know yet. Made when something is written, and gone when the file has left the queue.
+#[derive(Debug)]
 pub(super) struct Local {
     /// Pages dirty or being written. Lags behind while there are `writers`, and may be below zero.
     pub(super) unwritten: i64,
@@ -111,6 +110,8 @@ pub(super) struct Local {
     pub(super) pieces: Written,
     /// Where it waits for the writers-back.
     pub(super) queued: Option<Place>,
+    /// Where writing back in the background goes on.
+    pub(super) cursor: u64,
 }
 
 /// The store refused something of a file, and has taken nothing since.
@@ -137,7 +138,68 @@ impl Version {
     }
 }
 
+/// Of a file to which nothing was written.
+static NOTHING: Local = Local::NOTHING;
+
+/// [`FilePages::local`]: it is read without being there, and made when it is changed.
+pub(super) struct LocalGuard<'a> {
+    local: MutexGuard<'a, Option<Box<Local>>>,
+    cache: &'a PageCache,
+}
+
+impl Deref for LocalGuard<'_> {
+    type Target = Local;
+    fn deref(&self) -> &Local {
+        self.local.as_deref().unwrap_or(&NOTHING)
+    }
+}
+
+impl DerefMut for LocalGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Local {
+        self.local.get_or_insert_with(|| {
+            self.cache.parts_grew(size_of::<Local>());
+            Box::new(Local::NOTHING)
+        })
+    }
+}
+
+impl LocalGuard<'_> {
+    /// The file has left the queue: nothing of this is needed, unless a write has just begun or one that ends late
+    /// is still to be counted. The next write asks anew how the store's file is.
+    pub(super) fn forget_if_idle(&mut self) {
+        let idle = |local: &Local| {
+            let nothing = local.unwritten == 0 && local.writers == 0 && local.helpers == 0;
+            let untold = local.changed.is_some() || local.doubtful || local.keeps.is_some();
+            let waits = local.queued.is_some() || local.pause.is_some() || local.since.is_some();
+            nothing && !untold && !waits && local.pieces.is_empty()
+        };
+        if self.local.as_deref().is_some_and(idle) {
+            *self.local = None;
+            self.cache.parts_shrank(size_of::<Local>());
+        }
+    }
+}
+
 impl Local {
+    const NOTHING: Self = Self {
+        unwritten: 0,
+        writers: 0,
+        changed: None,
+        stated: false,
+        doubtful: false,
+        blocks: 0,
+        store: None,
+        helpers: 0,
+        keeps: None,
+        since: None,
+        pause: None,
+        tried: false,
+        warned: false,
+        pieces: Written::NOTHING,
+        queued: None,
+        cursor: 0,
+    };
+
     fn is_settled(&self) -> bool {
         self.unwritten <= 0 && self.writers == 0
     }
@@ -155,21 +217,19 @@ impl FilePages {
             owner,
             inode,
             tree: Tree::new(&lock_order::PAGE_TREE),
-            streams: Streams::new(),
+            streams: Streams::default(),
             cache,
             gate: FileGate::new(),
             opens: Opens::new(inode),
-            errors: ErrorLog::new(),
-            heard: Heard::default(),
+            errors: ErrorLog::default(),
             shared,
-            cursor: AtomicU64::new(0),
             home: Home::new(now),
-            local: Mutex::new(&lock_order::PAGES_LOCAL, Local::default()),
+            local: Mutex::new(&lock_order::PAGES_LOCAL, None),
         }
     }
 
-    pub(super) fn local(&self) -> MutexGuard<'_, Local> {
-        self.local.lock()
+    pub(super) fn local(&self) -> LocalGuard<'_> {
+        LocalGuard { local: self.local.lock(), cache: &self.cache }
     }
 
     /// The size, if it is known.
@@ -598,5 +658,8 @@ impl Drop for FilePages {
     fn drop(&mut self) {
         self.clear();
         self.cache.forget_file(self.owner, self.class());
+        let made = |is: bool, bytes: usize| if is { bytes } else { 0 };
+        let local = made(self.local.lock().is_some(), size_of::<Local>());
+        self.cache.parts_shrank(local + made(self.streams.is_made(), Streams::BYTES));
     }
 }

@@ -81,7 +81,7 @@ use uvfs_concurrent::counter::Counter;
 use uvfs_concurrent::frame::{Arena, FrameId, PAGE_BYTES};
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::{
-    AtomicI64, AtomicU32, AtomicU64,
+    AtomicI64, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Relaxed},
 };
 use uvfs_concurrent::radix;
@@ -108,6 +108,8 @@ pub(crate) struct PageCache {
     clock: AtomicU32,
     files: Shards<HashMap<u64, Weak<FilePages>>>,
     file_count: AtomicU64,
+    /// Bytes of what only some files have, beside themselves.
+    part_bytes: AtomicUsize,
     /// Files whose pages are to be kept.
     kept_files: AtomicU64,
     owners: AtomicU64,
@@ -195,6 +197,7 @@ impl PageCache {
             clock: AtomicU32::new(0),
             files: Shards::new(&lock_order::PAGE_FILES, SHARDS),
             file_count: AtomicU64::new(0),
+            part_bytes: AtomicUsize::new(0),
             kept_files: AtomicU64::new(0),
             owners: AtomicU64::new(1),
             promised: AtomicU64::new(0),
@@ -237,6 +240,18 @@ impl PageCache {
         self.reclassed(class, Class::Normal);
         // ORDERING: Relaxed; a size.
         self.file_count.fetch_sub(1, Relaxed);
+    }
+
+    /// A file got something that only some have.
+    fn parts_grew(&self, bytes: usize) {
+        // ORDERING: Relaxed; a size.
+        self.part_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// It is gone.
+    fn parts_shrank(&self, bytes: usize) {
+        // ORDERING: Relaxed; a size.
+        self.part_bytes.fetch_sub(bytes, Relaxed);
     }
 
     /// A file of one class is of another one now.
@@ -352,7 +367,9 @@ impl PageCache {
     /// Bytes that files have beside their pages. They go with their inodes.
     pub(crate) fn file_bytes(&self) -> usize {
         // ORDERING: Relaxed; a size that may lag.
-        self.file_count.load(Relaxed) as usize * FILE_BYTES
+        let parts = self.part_bytes.load(Relaxed);
+        // ORDERING: Relaxed; as above.
+        self.file_count.load(Relaxed) as usize * FILE_BYTES + parts
     }
 
     /// Files that have pages or had them; and those of them whose pages are to be kept.

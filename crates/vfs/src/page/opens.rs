@@ -21,7 +21,50 @@ use uvfs_concurrent::lock::Mutex;
 #[derive(Debug)]
 pub(crate) struct Opens {
     inode: InodeId,
-    files: Mutex<Vec<Open>>,
+    files: Mutex<Files>,
+}
+
+/// Most files are open once: that one needs no memory of its own.
+#[derive(Debug, Default)]
+struct Files {
+    first: Option<Open>,
+    #[allow(
+        clippy::box_collection,
+        reason = "every file has this word, and few have anything in it"
+    )]
+    more: Option<Box<Vec<Open>>>,
+}
+
+impl Files {
+    fn iter(&self) -> impl Iterator<Item = &Open> {
+        self.first.iter().chain(self.more.iter().flat_map(|more| more.iter()))
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Open> {
+        self.first.iter_mut().chain(self.more.iter_mut().flat_map(|more| more.iter_mut()))
+    }
+
+    fn of(&mut self, file: FileId) -> Option<&mut Open> {
+        self.iter_mut().find(|open| open.file == file)
+    }
+
+    fn push(&mut self, open: Open) {
+        match self.first {
+            None => self.first = Some(open),
+            Some(_) => self.more.get_or_insert_default().push(open),
+        }
+    }
+
+    /// Keeps those for which that is true.
+    fn retain(&mut self, mut keep: impl FnMut(&Open) -> bool) {
+        self.first.take_if(|open| !keep(open));
+        if let Some(more) = &mut self.more {
+            more.retain(keep);
+            if more.is_empty() {
+                self.more = None;
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -56,7 +99,7 @@ pub(crate) struct Borrowed(pub(crate) FileRef);
 
 impl Opens {
     pub(crate) fn new(inode: InodeId) -> Self {
-        Self { inode, files: Mutex::new(&lock_order::OPENS, Vec::new()) }
+        Self { inode, files: Mutex::new(&lock_order::OPENS, Files::default()) }
     }
 
     /// The store opened `file` for `opener`.
@@ -84,12 +127,12 @@ impl Opens {
     /// later, by whoever [`Opens::closable`] tells.
     pub(crate) fn leave(&self, file: FileId, unwritten: bool) -> bool {
         let mut files = self.files.lock();
-        let Some(at) = files.iter().position(|open| open.file == file) else { return true };
-        files[at].owners = files[at].owners.saturating_sub(1);
-        if !files[at].left() || files[at].uses > 0 || (unwritten && files[at].mode.write) {
+        let Some(open) = files.of(file) else { return true };
+        open.owners = open.owners.saturating_sub(1);
+        if !open.left() || open.uses > 0 || (unwritten && open.mode.write) {
             return false;
         }
-        files.swap_remove(at);
+        files.retain(|open| open.file != file);
         true
     }
 
@@ -118,24 +161,21 @@ impl Opens {
 
     fn borrow(&self, fits: impl Fn(&Open) -> bool, wished: FileId) -> Option<Borrowed> {
         let mut files = self.files.lock();
-        let at = files
-            .iter()
-            .position(|open| open.file == wished && fits(open))
-            .or_else(|| files.iter().position(&fits))?;
-        files[at].uses += 1;
-        Some(Borrowed(FileRef { inode: self.inode, file: files[at].file }))
+        let wishes = files.iter().any(|open| open.file == wished && fits(open));
+        let found = files.iter_mut().find(|open| fits(open) && (!wishes || open.file == wished))?;
+        found.uses += 1;
+        Some(Borrowed(FileRef { inode: self.inode, file: found.file }))
     }
 
     /// Ends a use. The file, if the store is to close it now.
     pub(crate) fn give_back(&self, borrowed: Borrowed, unwritten: bool) -> Option<FileRef> {
         let mut files = self.files.lock();
-        let at = files.iter().position(|open| open.file == borrowed.0.file)?;
-        let open = &mut files[at];
+        let open = files.of(borrowed.0.file)?;
         open.uses -= 1;
         if !open.left() || open.uses > 0 || (unwritten && open.mode.write) {
             return None;
         }
-        files.swap_remove(at);
+        files.retain(|open| open.file != borrowed.0.file);
         Some(borrowed.0)
     }
 

@@ -63,10 +63,16 @@ impl Pieces {
 }
 
 /// The pieces of the dirty pages of one file, by page. A dirty page that is not here was written whole.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Written(BTreeMap<u64, Pieces>);
 
 impl Written {
+    pub(super) const NOTHING: Self = Self(BTreeMap::new());
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Bytes `from` to `to` of page `index`, which was `dirty` before, were written.
     pub(super) fn wrote(&mut self, index: u64, dirty: bool, (from, to): (usize, usize)) {
         let piece = (from as u16, to as u16);
@@ -141,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_page_without_an_entry_is_whole_once_it_is_dirty() {
-        let mut written = Written::default();
+        let mut written = Written::NOTHING;
         written.wrote(7, false, (5, 6));
         written.wrote(7, true, (8, 9));
         assert_eq!(written.take(7).0, [(5, 6), (8, 9)]);

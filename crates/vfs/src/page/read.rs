@@ -13,6 +13,7 @@
 //! One fill per page, and no error cached as data. Weakness: when the store fails, all who waited ask
 //! it again, one after the other.
 
+use super::ahead::Streams;
 use super::file::FilePages;
 use super::reclaim::Room;
 use super::{Borrowed, PAGE, Wanted, key};
@@ -207,7 +208,10 @@ impl Core {
         let limit = self.config.read_ahead_bytes / PAGE;
         let run_pages = pages.cache.run_pages(self);
         let asked_end = wanted.end;
-        let run = pages.streams.missed(wanted, limit.min(run_pages), end);
+        let (run, made) = pages.streams.missed(wanted, limit.min(run_pages), end);
+        if made {
+            pages.cache.parts_grew(Streams::BYTES);
+        }
         let count = (run.end - run.start).min(run_pages);
         let room = pages.cache.room(self, (1, count), PATIENCE);
         let Ok(mut room) = room else { return Ok(Fill::NoRoom) };

@@ -41,7 +41,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::epoch;
 use uvfs_concurrent::frame::{Locked, Outcome, PageRef};
-use uvfs_concurrent::primitive::atomic::Ordering::Relaxed;
 use uvfs_concurrent::radix::Tag;
 
 /// How soon to look again when all that is dirty is being written.
@@ -114,14 +113,12 @@ impl Core {
     /// file is busy.
     pub(super) fn write_next_run(&self, pages: &FilePages) -> Result<u64> {
         let Some(_inside) = pages.gate.try_enter() else { return Ok(0) };
-        // ORDERING: Relaxed; a hint where to begin.
-        let from = pages.cursor.load(Relaxed);
+        let from = pages.local().cursor;
         let next = pages.next_tagged(from..u64::MAX, Tag::Dirty);
         let Some(first) = next.or_else(|| pages.next_tagged(0..from, Tag::Dirty)) else {
             return Ok(0);
         };
-        // ORDERING: Relaxed; as above.
-        pages.cursor.store(first + pages.cache.run_pages(self), Relaxed);
+        pages.local().cursor = first + pages.cache.run_pages(self);
         self.write_run(pages, first, Tag::Dirty).result
     }
 
@@ -270,7 +267,7 @@ impl Core {
         pages: &Arc<FilePages>,
         file: FileRef,
         mode: SyncMode,
-        heard: &Heard,
+        heard: Option<&Heard>,
     ) -> Result<()> {
         let written = self.write_out(pages).and_then(|()| match (self.settle(pages), mode) {
             // fdatasync(2) is not about times.
@@ -281,7 +278,11 @@ impl Core {
             Ok(()) => self.backend().data().sync(file, mode),
             Err(_) => Ok(()),
         };
-        match pages.errors.tell(heard) {
+        let untold = match heard {
+            Some(heard) => pages.errors.tell(heard),
+            None => pages.errors.tell_others(),
+        };
+        match untold {
             Some(error) => Err(error),
             None => written.and(synced),
         }
