@@ -23,6 +23,8 @@ const SKIP: &str = "uvfs-skip";
 
 const ARROWS: &[Arrows] = &[
     Arrows { folder: "concurrent", may_use: &[], tests: &[] },
+    // The format alone: tools use it without the layer.
+    Arrows { folder: "ext", may_use: &[], tests: &[] },
     Arrows { folder: "vfs", may_use: &["uvfs-concurrent"], tests: &["uvfs-backends"] },
     Arrows { folder: "backends", may_use: &["uvfs-concurrent", "uvfs-vfs"], tests: &[] },
     Arrows {

@@ -1,0 +1,66 @@
+//! Devices for tests: one that tells what is read of it, fails by plan and is slow.
+
+use super::Device;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+/// What a [`Probe`] does besides reading.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// The read, counted from 0, that fails with EIO, and every later one.
+    pub fails_from: Option<u64>,
+    /// Every read that touches these bytes fails with EIO.
+    pub bad_bytes: Option<std::ops::Range<u64>>,
+    /// What each read takes at least.
+    pub delay: Duration,
+    /// Is told the offset and the length of each read.
+    pub recorder: Option<Sender<(u64, usize)>>,
+}
+
+/// A device with a plan.
+#[derive(Debug)]
+pub struct Probe<D> {
+    device: D,
+    plan: Plan,
+    reads: AtomicU64,
+}
+
+impl<D: Device> Probe<D> {
+    /// `device`, read by `plan`.
+    pub fn new(device: D, plan: Plan) -> Self {
+        Self { device, plan, reads: AtomicU64::new(0) }
+    }
+
+    /// How many reads there were.
+    pub fn reads(&self) -> u64 {
+        // ORDERING: Relaxed; a count, nothing is reached through it.
+        self.reads.load(Ordering::Relaxed)
+    }
+}
+
+impl<D: Device> Device for Probe<D> {
+    fn length(&self) -> u64 {
+        self.device.length()
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        // ORDERING: Relaxed; a count, nothing is reached through it.
+        let read = self.reads.fetch_add(1, Ordering::Relaxed);
+        if let Some(recorder) = &self.plan.recorder {
+            // A test that no longer listens wants no more news.
+            let _ = recorder.send((offset, into.len()));
+        }
+        if !self.plan.delay.is_zero() {
+            std::thread::sleep(self.plan.delay);
+        }
+        let end = offset + into.len() as u64;
+        let bad = self.plan.bad_bytes.as_ref();
+        let touched = bad.is_some_and(|bad| offset < bad.end && bad.start < end);
+        if touched || self.plan.fails_from.is_some_and(|from| read >= from) {
+            return Err(io::Error::other("the plan says that this read fails"));
+        }
+        self.device.read_at(offset, into)
+    }
+}

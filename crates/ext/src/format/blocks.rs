@@ -1,0 +1,129 @@
+//! Blocks of an image: where metadata is read, and the one place in which a cache can stand.
+//!
+//! # Boundary
+//! [`Source`] knows the device, the size of a block and what the journal has newer. It knows no structure.
+//!
+//! # Concurrency
+//! Shared by reference; reads do not wait for each other. A [`Block`] is a counted reference and stays valid when a
+//! cache evicts it.
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::journal::Overlay;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// The bytes of one block.
+#[derive(Clone)]
+pub struct Block(Arc<[u8]>);
+
+impl Block {
+    /// A block of these bytes.
+    pub fn new(bytes: impl Into<Arc<[u8]>>) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Block({} bytes)", self.len())
+    }
+}
+
+/// Reads blocks of metadata. Every one of them comes through this, and their contents never change.
+pub trait Blocks: Send + Sync + fmt::Debug {
+    /// The contents of block `number`, which is one of the volume.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn block(&self, number: u64) -> Result<Block>;
+}
+
+/// The blocks of a device, as they are after the journal was replayed.
+#[derive(Debug)]
+pub struct Source {
+    device: Arc<dyn Device>,
+    block_size: u32,
+    blocks: u64,
+    overlay: Overlay,
+}
+
+impl Source {
+    pub(crate) fn new(device: Arc<dyn Device>, block_size: u32, blocks: u64) -> Self {
+        Self { device, block_size, blocks, overlay: Overlay::default() }
+    }
+
+    pub(crate) fn with_overlay(self, overlay: Overlay) -> Self {
+        Self { overlay, ..self }
+    }
+
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// Bytes in a block.
+    pub fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    /// How many blocks the journal has newer than the volume.
+    pub fn replayed_blocks(&self) -> usize {
+        self.overlay.len()
+    }
+
+    /// Fills `into` from byte `offset` of the volume on.
+    ///
+    /// # Errors
+    /// Those of the device; and a range that leaves the volume.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        let size = u64::from(self.block_size);
+        let end = offset.checked_add(into.len() as u64);
+        if end.is_none_or(|end| end > self.blocks * size) {
+            return Err(Error::corrupt("a read leaves the volume").at_block(offset / size));
+        }
+        if self.overlay.is_empty() {
+            return Ok(self.device.read_at(offset, into)?);
+        }
+        let (mut offset, mut rest) = (offset, into);
+        while !rest.is_empty() {
+            let within = offset % size;
+            let length = rest.len().min((size - within) as usize);
+            let (part, behind) = rest.split_at_mut(length);
+            match self.overlay.find(offset / size) {
+                None => self.device.read_at(offset, part)?,
+                Some(newer) => {
+                    self.device.read_at(newer.block * size + within, part)?;
+                    newer.restore(within, part);
+                }
+            }
+            offset += length as u64;
+            rest = behind;
+        }
+        Ok(())
+    }
+}
+
+impl Blocks for Source {
+    fn block(&self, number: u64) -> Result<Block> {
+        let mut bytes = vec![0; self.block_size as usize];
+        let offset = number.checked_mul(u64::from(self.block_size));
+        let offset = offset.ok_or_else(|| Error::corrupt("no such block").at_block(number))?;
+        self.read(offset, &mut bytes)?;
+        Ok(Block::new(bytes))
+    }
+}
+
+impl Blocks for Arc<Source> {
+    fn block(&self, number: u64) -> Result<Block> {
+        (**self).block(number)
+    }
+}

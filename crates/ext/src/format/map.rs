@@ -1,0 +1,353 @@
+//! Where the data of a file lies: extents of any depth, and tables of blocks.
+//!
+//! # Boundary
+//! `map(inode, blocks of the file) → runs` and nothing else: no state, and the same answer for the same bytes.
+//!
+//! # Why
+//! Every step is bounded by the bytes that it reads: a node's depth is one less than its parent's, its first key is the
+//! one that its parent names, keys increase, so that no node is met twice by two keys. Each run is looked up in the system
+//! zone before it is believed. Tables of blocks may name one block many times; no answer has more blocks than the volume.
+//! Weakness: that bound is the volume's, so a small file's map may cost as much as a large one's.
+
+use super::blocks::Block;
+use super::checksum::crc32c;
+use super::inode::Inode;
+use super::layout::{Extent, ExtentHeader, ExtentIndex, view, views, word};
+use crate::error::{Error, Result};
+use crate::image::Image;
+use std::ops::Range;
+
+/// Where a run of a file's blocks is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// On the volume, from this block on.
+    At(u64),
+    /// Allocated, and never written: zeros.
+    Unwritten(u64),
+    /// Nowhere: zeros.
+    Hole,
+}
+
+/// A run of blocks of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// Its first block in the file.
+    pub logical: u64,
+    /// How many blocks.
+    pub length: u64,
+    /// Where they are.
+    pub place: Place,
+}
+
+const MAGIC: u16 = 0xF30A;
+const DEPTH_MAX: u16 = 5;
+/// What an extent's length is above if it was never written.
+const UNWRITTEN: u16 = 32768;
+/// One more than the last block that extents can name.
+const END: u64 = 1 << 32;
+/// Where files share blocks, how many times the volume one may have.
+const SHARED_TIMES: u64 = 16;
+
+/// A node of a tree, with where it lies, for messages.
+struct Node<'a> {
+    bytes: &'a [u8],
+    block: Option<u64>,
+}
+
+impl Node<'_> {
+    fn fault(&self, what: &str) -> Error {
+        let error = Error::corrupt(what);
+        match self.block {
+            Some(block) => error.at_block(block),
+            None => error,
+        }
+    }
+}
+
+/// Collects runs in order and fills what is between them with holes.
+struct Runs {
+    wanted: Range<u64>,
+    at: u64,
+    /// Blocks that may still be met: no file has more than the volume.
+    budget: u64,
+    runs: Vec<Run>,
+}
+
+impl Runs {
+    fn new(wanted: Range<u64>, image: &Image) -> Self {
+        let superblock = image.superblock();
+        let times = if superblock.features.shared_blocks() { SHARED_TIMES } else { 1 };
+        Self { at: wanted.start, wanted, budget: superblock.blocks * times, runs: Vec::new() }
+    }
+
+    /// Takes `blocks` from the budget.
+    fn spend(&mut self, blocks: u64) -> Result<()> {
+        let rest = self.budget.checked_sub(blocks);
+        self.budget = rest.ok_or_else(|| Error::corrupt("it has more blocks than the volume"))?;
+        Ok(())
+    }
+
+    fn push(&mut self, logical: u64, length: u64, place: Place) -> Result<()> {
+        let start = logical.max(self.wanted.start);
+        let end = (logical + length).min(self.wanted.end);
+        if start >= end {
+            return Ok(());
+        }
+        self.spend(end - start)?;
+        self.hole_up_to(start);
+        let skipped = start - logical;
+        let place = match place {
+            Place::At(block) => Place::At(block + skipped),
+            Place::Unwritten(block) => Place::Unwritten(block + skipped),
+            Place::Hole => Place::Hole,
+        };
+        self.add(Run { logical: start, length: end - start, place });
+        self.at = end;
+        Ok(())
+    }
+
+    fn hole_up_to(&mut self, end: u64) {
+        if self.at < end {
+            self.add(Run { logical: self.at, length: end - self.at, place: Place::Hole });
+            self.at = end;
+        }
+    }
+
+    fn add(&mut self, run: Run) {
+        if let Some(last) = self.runs.last_mut() {
+            let follows = match (last.place, run.place) {
+                (Place::At(before), Place::At(block))
+                | (Place::Unwritten(before), Place::Unwritten(block)) => {
+                    before + last.length == block
+                }
+                (Place::Hole, Place::Hole) => true,
+                _ => false,
+            };
+            if follows {
+                last.length += run.length;
+                return;
+            }
+        }
+        self.runs.push(run);
+    }
+}
+
+impl Image {
+    /// Where the blocks `wanted` of a file lie: runs in order that cover exactly these, holes included.
+    ///
+    /// # Errors
+    /// Where the map contradicts itself, leaves the volume, or leads into metadata.
+    pub fn map(&self, inode: &Inode, wanted: Range<u64>) -> Result<Vec<Run>> {
+        let mut runs = Runs::new(wanted, self);
+        self.map_into(inode, &mut runs, &mut |_| {})
+            .map_err(|error| error.in_inode(inode.number))?;
+        runs.hole_up_to(runs.wanted.end);
+        Ok(runs.runs)
+    }
+
+    /// As [`Image::map`] over the whole file; tells `node` each block that the map itself takes.
+    pub(crate) fn map_whole(&self, inode: &Inode, node: &mut dyn FnMut(u64)) -> Result<Vec<Run>> {
+        let mut runs = Runs::new(0..u64::MAX >> 1, self);
+        self.map_into(inode, &mut runs, node).map_err(|error| error.in_inode(inode.number))?;
+        Ok(runs.runs)
+    }
+
+    fn map_into(&self, inode: &Inode, runs: &mut Runs, seen: &mut dyn FnMut(u64)) -> Result<()> {
+        if inode.is_inline() {
+            return Ok(());
+        }
+        if inode.has_extents() {
+            let root = Node { bytes: inode.block(), block: None };
+            let depth = header(&root)?.depth.get();
+            if depth > DEPTH_MAX {
+                return Err(root.fault("its tree of extents is too deep"));
+            }
+            return self.extents(inode, &root, depth, 0..END, runs, seen);
+        }
+        self.table(inode, runs, seen)
+    }
+
+    fn extents(
+        &self,
+        inode: &Inode,
+        node: &Node<'_>,
+        depth: u16,
+        keys: Range<u64>,
+        runs: &mut Runs,
+        seen: &mut dyn FnMut(u64),
+    ) -> Result<()> {
+        let header = header(node)?;
+        if header.depth.get() != depth {
+            return Err(node.fault("a node of extents has the wrong depth"));
+        }
+        let count = usize::from(header.entries.get());
+        let short = || node.fault("a node of extents is short");
+        let is_root = node.block.is_none();
+        if depth == 0 {
+            let extents: &[Extent] = views(node.bytes, 12, count).ok_or_else(short)?;
+            if !is_root
+                && extents.first().is_none_or(|first| u64::from(first.logical.get()) != keys.start)
+            {
+                return Err(node.fault("a node of extents does not begin where its parent says"));
+            }
+            return self.leaf(node, extents, keys, runs);
+        }
+        let entries: &[ExtentIndex] = views(node.bytes, 12, count).ok_or_else(short)?;
+        let key = |at: usize| entries.get(at).map(|entry| u64::from(entry.logical.get()));
+        if count == 0 || (!is_root && key(0) != Some(keys.start)) {
+            return Err(node.fault("a node of extents does not begin where its parent says"));
+        }
+        for (at, entry) in entries.iter().enumerate() {
+            let start = u64::from(entry.logical.get());
+            let end = key(at + 1).unwrap_or(keys.end);
+            if start >= end || end > keys.end {
+                return Err(node.fault("the keys of a node of extents do not increase"));
+            }
+            if end <= runs.wanted.start {
+                continue;
+            }
+            if start >= runs.wanted.end {
+                break;
+            }
+            let place = u64::from(entry.leaf_hi.get()) << 32 | u64::from(entry.leaf_lo.get());
+            self.usable(place..place + 1).map_err(|what| node.fault(&what))?;
+            let block = self.extent_node(inode, place)?;
+            seen(place);
+            runs.spend(1)?;
+            let child = Node { bytes: &block, block: Some(place) };
+            self.extents(inode, &child, depth - 1, start..end, runs, seen)?;
+        }
+        Ok(())
+    }
+
+    fn leaf(
+        &self,
+        node: &Node<'_>,
+        extents: &[Extent],
+        keys: Range<u64>,
+        runs: &mut Runs,
+    ) -> Result<()> {
+        let mut behind = keys.start;
+        for extent in extents {
+            let logical = u64::from(extent.logical.get());
+            let written = extent.length.get() <= UNWRITTEN;
+            let length = extent.length.get() - if written { 0 } else { UNWRITTEN };
+            let start = u64::from(extent.start_hi.get()) << 32 | u64::from(extent.start_lo.get());
+            if length == 0 || logical < behind || logical + u64::from(length) > keys.end {
+                return Err(node.fault("extents overlap or are empty"));
+            }
+            behind = logical + u64::from(length);
+            if behind <= runs.wanted.start {
+                continue;
+            }
+            if logical >= runs.wanted.end {
+                break;
+            }
+            self.usable(start..start + u64::from(length)).map_err(|what| node.fault(&what))?;
+            let place = if written { Place::At(start) } else { Place::Unwritten(start) };
+            runs.push(logical, u64::from(length), place)?;
+        }
+        Ok(())
+    }
+
+    /// Whether data may lie in `run`; otherwise why not.
+    pub(crate) fn usable(&self, run: Range<u64>) -> std::result::Result<(), String> {
+        let superblock = self.superblock();
+        if !superblock.has(run.start) || run.end > superblock.blocks {
+            return Err(format!("blocks {} to {} are outside the volume", run.start, run.end - 1));
+        }
+        match self.groups().metadata_in(run, superblock, self.blocks()) {
+            Some(block) => Err(format!("block {block} belongs to the file system itself")),
+            None => Ok(()),
+        }
+    }
+
+    /// A node of extents whose checksum is right.
+    fn extent_node(&self, inode: &Inode, place: u64) -> Result<Block> {
+        let block = self.blocks().block(place)?;
+        if self.superblock().features.metadata_checksum() {
+            let header: &ExtentHeader = view(&block, 0)
+                .ok_or_else(|| Error::corrupt("a node of extents is short").at_block(place))?;
+            let end = 12 + 12 * usize::from(header.entries_max.get());
+            let stored = word(&block, end);
+            let sum = block.get(..end).map(|bytes| crc32c(inode.seed(), bytes));
+            if stored.is_none() || stored != sum {
+                return Err(
+                    Error::corrupt("the checksum of a node of extents is wrong").at_block(place)
+                );
+            }
+        }
+        Ok(block)
+    }
+
+    /// Twelve blocks, and three tables of one to three levels.
+    fn table(&self, inode: &Inode, runs: &mut Runs, seen: &mut dyn FnMut(u64)) -> Result<()> {
+        let root = Node { bytes: inode.block(), block: None };
+        let per_block = u64::from(self.superblock().block_size / 4);
+        let mut logical = 0;
+        for slot in 0..15 {
+            let levels = match slot {
+                0..12 => 0,
+                slot => slot as u32 - 11,
+            };
+            let covered = per_block.pow(levels);
+            if logical >= runs.wanted.end {
+                break;
+            }
+            if logical + covered > runs.wanted.start {
+                let pointer = u64::from(word(root.bytes, 4 * slot).unwrap_or(0));
+                self.pointer(&root, pointer, levels, logical, runs, seen)?;
+            }
+            logical += covered;
+        }
+        Ok(())
+    }
+
+    /// What `pointer` of `node` leads to: a block of data, or `levels` tables above it.
+    fn pointer(
+        &self,
+        node: &Node<'_>,
+        pointer: u64,
+        levels: u32,
+        logical: u64,
+        runs: &mut Runs,
+        seen: &mut dyn FnMut(u64),
+    ) -> Result<()> {
+        if pointer == 0 {
+            return Ok(());
+        }
+        self.usable(pointer..pointer + 1).map_err(|what| node.fault(&what))?;
+        if levels == 0 {
+            return runs.push(logical, 1, Place::At(pointer));
+        }
+        let block = self.blocks().block(pointer)?;
+        seen(pointer);
+        runs.spend(1)?;
+        let table = Node { bytes: &block, block: Some(pointer) };
+        let covered = u64::from(self.superblock().block_size / 4).pow(levels - 1);
+        for (at, start) in (0..block.len() / 4).zip((logical..).step_by(covered as usize)) {
+            if start >= runs.wanted.end {
+                break;
+            }
+            if start + covered > runs.wanted.start {
+                let pointer = u64::from(word(&block, 4 * at).unwrap_or(0));
+                self.pointer(&table, pointer, levels - 1, start, runs, seen)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn header<'a>(node: &Node<'a>) -> Result<&'a ExtentHeader> {
+    let header: Option<&ExtentHeader> = view(node.bytes, 0);
+    let header = header.ok_or_else(|| node.fault("a node of extents is short"))?;
+    let room = (node.bytes.len() - 12) / 12;
+    if header.magic.get() != MAGIC {
+        return Err(node.fault("a node of extents has no magic number"));
+    }
+    let max = usize::from(header.entries_max.get());
+    if usize::from(header.entries.get()) > max || max > room {
+        return Err(node.fault("a node of extents has more entries than room"));
+    }
+    Ok(header)
+}

@@ -1,0 +1,219 @@
+//! An image: opening it, finding inodes, reading files and links.
+//!
+//! # Boundary
+//! Puts the parts together. What a structure is and whether it can be believed is decided in [`crate::format`],
+//! what the journal adds in [`crate::journal`].
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::format::blocks::{Blocks, Source};
+use crate::format::group::{Group, Groups};
+use crate::format::inode::{Inode, Kind};
+use crate::format::map::Place;
+use crate::format::superblock::{LENGTH, OFFSET, Superblock};
+use crate::journal;
+use std::sync::Arc;
+
+/// What the journal had that the volume had not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Transactions that were committed.
+    pub transactions: u32,
+    /// Blocks that they bring.
+    pub blocks: usize,
+    /// Blocks that are not taken from them, because they were freed later.
+    pub revoked: usize,
+    /// Changes in the fast-commit area, which is not replayed.
+    pub fast_commits: bool,
+}
+
+/// A file system on a device, as it is after its journal was replayed.
+#[derive(Debug)]
+pub struct Image {
+    superblock: Superblock,
+    source: Arc<Source>,
+    blocks: Box<dyn Blocks>,
+    groups: Groups,
+    recovery: Option<Recovery>,
+}
+
+impl Image {
+    /// Opens what is on `device`, and replays its journal in memory if that is needed.
+    ///
+    /// # Errors
+    /// See [`Error`]; nothing is written in any case.
+    pub fn open(device: Arc<dyn Device>) -> Result<Self> {
+        Self::open_with(device, |source| Box::new(source))
+    }
+
+    /// The same with blocks of metadata read through what `through` makes of their source: a cache, for example.
+    ///
+    /// # Errors
+    /// As [`Image::open`].
+    pub fn open_with(
+        device: Arc<dyn Device>,
+        through: impl FnOnce(Arc<Source>) -> Box<dyn Blocks>,
+    ) -> Result<Self> {
+        let mut bytes = [0; LENGTH];
+        if device.length() < OFFSET + LENGTH as u64 {
+            return Err(Error::NotExt);
+        }
+        device.read_at(OFFSET, &mut bytes)?;
+        let mut superblock = Superblock::parse(&bytes, device.length())?;
+        let length = device.length();
+        let mut source = Source::new(device, superblock.block_size, superblock.blocks);
+        let mut recovery = None;
+        if superblock.features.needs_recovery() {
+            let plain = Arc::new(source);
+            let before = Self::of(superblock, plain.clone(), Box::new(plain.clone()), None);
+            let (overlay, done) = journal::replay(&before)?;
+            let device = plain.device().clone();
+            source = Source::new(device, before.superblock.block_size, before.superblock.blocks);
+            source = source.with_overlay(overlay);
+            // The journal has the superblock too; what its flags say was done just now.
+            source.read(OFFSET, &mut bytes)?;
+            superblock = Superblock::parse(&bytes, length)?;
+            let same = superblock.block_size == source.block_size()
+                && superblock.blocks == before.superblock.blocks;
+            if !same {
+                return Err(Error::corrupt("the journal changes the size of the file system"));
+            }
+            recovery = Some(done);
+        }
+        let source = Arc::new(source);
+        Ok(Self::of(superblock, source.clone(), through(source), recovery))
+    }
+
+    fn of(
+        superblock: Superblock,
+        source: Arc<Source>,
+        blocks: Box<dyn Blocks>,
+        recovery: Option<Recovery>,
+    ) -> Self {
+        let groups = Groups::new(&superblock);
+        Self { superblock, source, blocks, groups, recovery }
+    }
+
+    /// The superblock.
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// What the journal added, if it had to be replayed.
+    pub fn recovery(&self) -> Option<&Recovery> {
+        self.recovery.as_ref()
+    }
+
+    pub(crate) fn blocks(&self) -> &dyn Blocks {
+        &*self.blocks
+    }
+
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    pub(crate) fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    pub(crate) fn group(&self, group: u32) -> Result<&Group> {
+        self.groups.get(group, &self.superblock, self.blocks())
+    }
+
+    /// The inode of this number, whether it is in use or not.
+    ///
+    /// # Errors
+    /// A number that cannot be, a wrong checksum, sizes beyond the format.
+    pub fn inode(&self, number: u32) -> Result<Inode> {
+        let superblock = &self.superblock;
+        if number == 0 || number > superblock.inodes {
+            return Err(Error::corrupt("there is no such inode").in_inode(number));
+        }
+        let (group, at) = (
+            (number - 1) / superblock.inodes_per_group,
+            (number - 1) % superblock.inodes_per_group,
+        );
+        let table = self.group(group).map_err(|error| error.in_inode(number))?;
+        if table.no_inodes {
+            return Err(Error::corrupt("its group has no inodes yet").in_inode(number));
+        }
+        let size = usize::from(superblock.inode_size);
+        let per_block = superblock.block_size / u32::from(superblock.inode_size);
+        let place = table.inode_table + u64::from(at / per_block);
+        let block = self.blocks().block(place)?;
+        let offset = (at % per_block) as usize * size;
+        let bytes = block.get(offset..offset + size);
+        let bytes = bytes.ok_or_else(|| Error::corrupt("a block is short").at_block(place))?;
+        Inode::parse(number, bytes, superblock).map_err(|error| error.at_block(place))
+    }
+
+    /// Reads a file from `offset` on; fewer bytes than asked for mean its end.
+    ///
+    /// # Errors
+    /// [`Error::NoKey`] for encrypted files; where the map contradicts itself; those of the device.
+    pub fn read(&self, inode: &Inode, offset: u64, into: &mut [u8]) -> Result<usize> {
+        if inode.is_encrypted() {
+            return Err(Error::NoKey);
+        }
+        let rest = inode.size().saturating_sub(offset);
+        let length = rest.min(into.len() as u64) as usize;
+        let into = &mut into[..length];
+        if length == 0 {
+            return Ok(0);
+        }
+        if inode.is_inline() {
+            self.read_inline(inode, offset as usize, into)?;
+            return Ok(length);
+        }
+        let size = u64::from(self.superblock.block_size);
+        let end = offset + length as u64;
+        for run in self.map(inode, offset / size..end.div_ceil(size))? {
+            let start = (run.logical * size).max(offset);
+            let behind = ((run.logical + run.length) * size).min(end);
+            let part = &mut into[(start - offset) as usize..(behind - offset) as usize];
+            match run.place {
+                Place::At(block) => {
+                    self.source.read(block * size + (start - run.logical * size), part)?;
+                }
+                Place::Unwritten(_) | Place::Hole => part.fill(0),
+            }
+        }
+        Ok(length)
+    }
+
+    fn read_inline(&self, inode: &Inode, offset: usize, into: &mut [u8]) -> Result<()> {
+        let tail = self.inline_tail(inode).map_err(|error| error.in_inode(inode.number))?;
+        let whole = [inode.block().as_slice(), &tail].concat();
+        // What was never written to is not kept.
+        let bytes = whole.into_iter().chain(std::iter::repeat(0)).skip(offset);
+        into.iter_mut().zip(bytes).for_each(|(into, byte)| *into = byte);
+        Ok(())
+    }
+
+    /// The text of a symbolic link.
+    ///
+    /// # Errors
+    /// [`Error::NoKey`] for encrypted ones; text that cannot be.
+    pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
+        let fault = |what: &str| Error::corrupt(what).in_inode(inode.number);
+        if inode.kind() != Some(Kind::Symlink) {
+            return Err(fault("it is no symbolic link"));
+        }
+        if inode.is_encrypted() {
+            return Err(Error::NoKey);
+        }
+        let text = match inode.short_link() {
+            Some(text) => text.to_vec(),
+            None => {
+                let mut text = vec![0; inode.size() as usize];
+                let length = self.read(inode, 0, &mut text)?;
+                text.truncate(length);
+                text
+            }
+        };
+        if text.is_empty() || text.contains(&0) {
+            return Err(fault("the text of a link is empty or has a NUL in it"));
+        }
+        Ok(text)
+    }
+}

@@ -1,0 +1,242 @@
+//! Images that contradict themselves: each fault has its error, and costs no more than its object.
+
+use crate::images::{Workshop, at, faults, open, tools};
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+use uvfs_ext::device::testing::{Plan, Probe};
+use uvfs_ext::{Error, Image, MemoryDevice, Place, ROOT};
+
+const SUPER: usize = 1024;
+
+/// Bytes of the superblock that are changed, each from its offset on.
+type Changes = &'static [(usize, &'static [u8])];
+
+/// An image without checksums, so that what is changed is seen and not only that it was.
+fn plain(workshop: &Workshop) -> Vec<u8> {
+    let tree = workshop.path("small");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), [1; 5000]).unwrap();
+    fs::write(tree.join("other"), [2; 5000]).unwrap();
+    let options = ["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,^has_journal,^uninit_bg"];
+    fs::read(workshop.image("plain.img", &options, Some(&tree))).unwrap()
+}
+
+#[test]
+fn every_field_of_the_superblock_that_cannot_be_has_its_error() {
+    if !tools() {
+        return;
+    }
+    let workshop = Workshop::new();
+    let good = plain(&workshop);
+    let with = |changes: Changes| {
+        let mut image = good.clone();
+        for (offset, bytes) in changes {
+            image[SUPER + offset..SUPER + offset + bytes.len()].copy_from_slice(bytes);
+        }
+        open(image).map(|_| ())
+    };
+    assert!(with(&[]).is_ok());
+    let told: &[(&str, Changes)] = &[
+        ("no ext2", &[(0x38, &[0, 0])]),
+        ("revision 2", &[(0x4C, &[2])]),
+        ("compression", &[(0x60, &[0xC3])]),
+        ("journal_dev", &[(0x60, &[0xCA])]),
+        ("dirdata", &[(0x61, &[0x12])]),
+        ("FEATURE_I31", &[(0x63, &[0x80])]),
+        ("has_snapshot", &[(0x64, &[0x80])]),
+        ("type of checksum", &[(0x65, &[4]), (0x175, &[9])]),
+        ("checksum is wrong", &[(0x65, &[4]), (0x175, &[1])]),
+        ("block size", &[(0x18, &[7])]),
+        ("block size", &[(0x18, &[255, 255, 255, 255])]),
+        ("blocks per group", &[(0x20, &[0, 0, 0, 0])]),
+        ("blocks per group", &[(0x20, &[1, 32, 0, 0])]),
+        ("inode size", &[(0x58, &[0, 0])]),
+        ("inode size", &[(0x58, &[129, 0])]),
+        ("inode size", &[(0x58, &[0, 8])]),
+        ("descriptor size", &[(0xFE, &[32, 0])]),
+        ("descriptor size", &[(0xFE, &[65, 0])]),
+        ("descriptor size", &[(0xFE, &[0, 8])]),
+        ("inodes per group", &[(0x28, &[0, 0, 0, 0])]),
+        ("inodes per group", &[(0x28, &[255, 255, 255, 255])]),
+        ("inodes per group", &[(0x28, &[9, 0, 0, 0])]),
+        ("first data block", &[(0x14, &[0])]),
+        ("first data block", &[(0x14, &[255, 255, 255, 255])]),
+        ("number of blocks", &[(0x4, &[1, 0, 0, 0])]),
+        ("number of blocks", &[(0x152, &[1])]),
+        ("truncated", &[(0x7, &[1])]),
+        ("truncated", &[(0x150, &[1])]),
+        ("number of inodes", &[(0x0, &[1, 0, 0, 0])]),
+        ("reserved for descriptors", &[(0xCE, &[0xFF, 0xFF])]),
+        ("flexible groups", &[(0x174, &[32])]),
+        ("cluster size", &[(0x65, &[2]), (0x1C, &[255])]),
+        ("clusters per group", &[(0x65, &[2]), (0x24, &[7, 0, 0, 0])]),
+        ("first meta group", &[(0x60, &[0xD2]), (0x104, &[255, 255])]),
+    ];
+    for (told, changes) in told {
+        let error = with(changes).expect_err(told).to_string();
+        assert!(error.contains(told), "{changes:?}: {error}, not {told}");
+    }
+    // A bit that matters only to those who write is told and no reason to refuse.
+    let mut image = good.clone();
+    image[SUPER + 0x67] |= 0x40;
+    let reductions = open(image).unwrap().superblock().features.reductions();
+    assert_eq!(reductions[0].0, "FEATURE_R30");
+}
+
+#[test]
+fn a_cut_image_says_so() {
+    if !tools() {
+        return;
+    }
+    let workshop = Workshop::new();
+    let good = plain(&workshop);
+    let half = good[..good.len() / 2].to_vec();
+    assert!(matches!(open(half).unwrap_err(), Error::Truncated { .. }));
+    for length in [0, 1, 1024, 2047] {
+        assert!(matches!(open(good[..length].to_vec()).unwrap_err(), Error::NotExt));
+    }
+    assert!(matches!(open(vec![0; 1 << 20]).unwrap_err(), Error::NotExt));
+}
+
+/// 2^32 groups in a file of a megabyte: nothing is asked for by their number.
+#[test]
+fn a_claim_of_many_groups_costs_nothing() {
+    #[derive(Debug)]
+    struct Huge(MemoryDevice);
+    impl uvfs_ext::Device for Huge {
+        fn length(&self) -> u64 {
+            1 << 58
+        }
+        fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
+            match self.0.read_at(offset, into) {
+                Ok(()) => Ok(()),
+                Err(_) => {
+                    into.fill(0);
+                    Ok(())
+                }
+            }
+        }
+    }
+    if !tools() {
+        return;
+    }
+    let workshop = Workshop::new();
+    let mut bytes = plain(&workshop);
+    let mut put = |offset: usize, value: u32| {
+        bytes[SUPER + offset..SUPER + offset + 4].copy_from_slice(&value.to_le_bytes());
+    };
+    // Groups of 8 inodes and 8 blocks, as many as inodes have numbers for.
+    let groups = (1_u32 << 29) - 1;
+    put(0x28, 8);
+    put(0x20, 8);
+    put(0x24, 8);
+    put(0x4, 8 * groups + 1);
+    put(0x0, 8 * groups);
+    let image = Image::open(Arc::new(Huge(MemoryDevice::new(bytes)))).unwrap();
+    assert_eq!(image.superblock().groups, groups);
+    assert!(image.inode(ROOT).is_ok());
+    assert!(image.inode(8 * groups).is_err(), "the last group has no descriptor");
+}
+
+#[test]
+fn pointers_that_leave_the_volume_or_lead_into_metadata_are_refused() {
+    if !tools() {
+        return;
+    }
+    let workshop = Workshop::new();
+    let good = plain(&workshop);
+    let image = open(good.clone()).unwrap();
+    let file = at(&image, "file");
+    let Place::At(start) = image.map(&file, 0..1).unwrap()[0].place else { panic!("no hole") };
+    // The extent in the inode: logical 0, its length, its start.
+    let extent = [&[0, 0, 0, 0, 5, 0, 0, 0][..], &(start as u32).to_le_bytes()].concat();
+    let place = good.windows(12).position(|bytes| bytes == extent).unwrap();
+    let other = at(&image, "other").number;
+    let check = |offset: usize, bytes: &[u8], told: &str| {
+        let mut bad = good.clone();
+        bad[place + offset..place + offset + bytes.len()].copy_from_slice(bytes);
+        let image = open(bad).unwrap();
+        let broken = at(&image, "file");
+        let error = image.map(&broken, 0..5).unwrap_err().to_string();
+        assert!(error.contains(told) && error.contains("inode"), "{error}, not {told}");
+        assert!(
+            image.read(&image.inode(other).unwrap(), 0, &mut [0; 10]).is_ok(),
+            "the rest is read"
+        );
+        assert!(faults(&image).iter().any(|fault| fault.contains(told)), "a check says {told}");
+    };
+    check(8, &[255, 255, 255, 255], "outside the volume");
+    check(6, &[1, 0], "outside the volume");
+    check(8, &[0, 0, 0, 0], "outside the volume");
+    check(8, &[1, 0, 0, 0], "belongs to the file system itself");
+    check(4, &[0, 0], "overlap or are empty");
+    // The head before it: magic, entries, room, depth.
+    let head = |offset: i32, bytes: &[u8], told: &str| {
+        let mut bad = good.clone();
+        let from = (place as i32 - 12 + offset) as usize;
+        bad[from..from + bytes.len()].copy_from_slice(bytes);
+        let image = open(bad).unwrap();
+        let error = image.map(&at(&image, "file"), 0..5).unwrap_err().to_string();
+        assert!(error.contains(told), "{error}, not {told}");
+    };
+    head(0, &[0, 0], "no magic number");
+    head(2, &[9, 0], "more entries than room");
+    head(4, &[99, 0], "more entries than room");
+    head(6, &[6, 0], "too deep");
+}
+
+#[test]
+fn entries_that_cannot_be_are_refused() {
+    if !tools() {
+        return;
+    }
+    let workshop = Workshop::new();
+    let good = plain(&workshop);
+    let place = good.windows(6).position(|bytes| bytes == b"\x04\x01file").unwrap() - 6;
+    let check = |offset: usize, bytes: &[u8], told: &str| {
+        let mut bad = good.clone();
+        bad[place + offset..place + offset + bytes.len()].copy_from_slice(bytes);
+        let image = open(bad).unwrap();
+        let root = image.inode(ROOT).unwrap();
+        let error = image.lookup(&root, b"nothing").unwrap_err().to_string();
+        assert!(error.contains(told) && error.contains("inode 2: block"), "{error}, not {told}");
+    };
+    check(4, &[0, 0], "a length that cannot be");
+    check(4, &[13, 0], "a length that cannot be");
+    check(4, &[0, 8], "a length that cannot be");
+    check(6, &[200], "shorter than its name");
+    check(6, &[0], "no name");
+    check(8, b"f/le", "slash");
+    check(8, b"f\0le", "NUL");
+    check(0, &[255, 255, 255, 255], "an inode that cannot be");
+    check(6, &[2, 1, b'.', b'.'], "does not stand where");
+}
+
+/// Every read of the image fails in its turn: an error each time, and no panic.
+#[test]
+fn a_device_that_fails_is_an_error_of_the_operation() {
+    if !tools() {
+        return;
+    }
+    let workshop = Workshop::new();
+    let device = MemoryDevice::new(plain(&workshop));
+    let walk = |plan: Plan| -> Result<u64, Error> {
+        let probe = Arc::new(Probe::new(device.clone(), plan));
+        let image = Image::open(probe.clone())?;
+        let root = image.inode(ROOT)?;
+        let file = image.lookup(&root, b"file")?.map(|file| image.inode(file)).transpose()?;
+        image.read(&file.unwrap(), 0, &mut [0; 5000])?;
+        Ok(probe.reads())
+    };
+    let reads = walk(Plan::default()).unwrap();
+    assert!(reads > 4);
+    for fails_from in 0..reads {
+        let plan = Plan { fails_from: Some(fails_from), ..Plan::default() };
+        assert!(matches!(walk(plan).unwrap_err(), Error::Io(_)));
+    }
+    let (recorder, heard) = std::sync::mpsc::channel();
+    let delay = Duration::from_micros(1);
+    walk(Plan { recorder: Some(recorder), delay, ..Plan::default() }).unwrap();
+    assert_eq!(heard.iter().next(), Some((1024, 1024)), "the superblock comes first");
+}
