@@ -268,3 +268,31 @@ fn what_costs_something_is_seen() {
     let (_, second) = cost(|| top.stat("new").unwrap());
     assert!(second.stores > 0 && second.locks == 0, "{second:?}");
 }
+
+/// Blocks and runs in rows (`set_associative`): what is found, missed and evicted takes memory that was there from
+/// the start; a full row takes it from the heap, and that is all that does.
+#[test]
+fn rows_of_blocks_and_runs_allocate_nothing_after_the_start() {
+    use uvfs_concurrent::lock::LockClass;
+    use uvfs_concurrent::set_associative::buffers::{BufferCache, BufferClasses};
+    use uvfs_concurrent::set_associative::translations::{Run, TranslationCache};
+    static ROWS: LockClass = LockClass::new(1, "zero-rows", "test");
+    static FREE: LockClass = LockClass::new(2, "zero-free", "test");
+    static WAITS: LockClass = LockClass::new(3, "zero-waits", "test");
+    let classes = BufferClasses { rows: &ROWS, free: &FREE, waits: &WAITS };
+    let blocks = BufferCache::new(classes, 1 << 20, 4096).unwrap();
+    let runs = TranslationCache::new(&ROWS, 4096);
+    let use_all = |first: u64| {
+        for block in first..first + 1000 {
+            assert!(blocks.get(block, |_| Ok::<(), ()>(())).is_ok());
+            assert!(runs.get(7, block as u32 * 300).is_none());
+            let run = Run { first: block as u32 * 300, length: 1, at: None };
+            runs.insert(7, run.first, run);
+        }
+    };
+    use_all(0);
+    let ((), cost) = cost(|| use_all(5000));
+    assert_eq!(cost.allocations, 0);
+    assert!(blocks.counts().evictions > 1000 && runs.counts().evictions > 1000);
+    assert_eq!(blocks.counts().overflows, 0);
+}

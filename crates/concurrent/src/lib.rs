@@ -22,6 +22,8 @@
 //! * [`radix`]: indexes to values in a tree with tags, searched without a lock.
 //! * [`frame`]: the memory that pages of files lie in, referenced by speculation and read by version;
 //!   [`replacement`]: which of them should leave.
+//! * [`set_associative`]: a cache in rows, each with a lock of its own; blocks of a device in frames, and runs of
+//!   blocks, are kept in it.
 //! * [`class`]: what goes before the rest, and what after it.
 //! * [`shard`]: one structure split into lock-protected shards by key.
 //! * [`counter`]: statistics that threads do not fight over.
@@ -54,5 +56,6 @@ pub mod radix;
 pub mod replacement;
 pub mod residency;
 pub mod sequence;
+pub mod set_associative;
 pub mod shard;
 pub mod whereabouts;

@@ -12,7 +12,9 @@
 //! to 2 MiB around each frame in use, and may fill holes again that were given back.
 
 #[cfg(not(loom))]
-pub(super) use mapped::{Memory, Reserved};
+pub(super) use mapped::Memory;
+#[cfg(not(loom))]
+pub(crate) use mapped::Reserved;
 #[cfg(loom)]
 pub(super) use modelled::Memory;
 
@@ -34,7 +36,7 @@ mod mapped {
 
     /// A private range of zeroes that is backed as it is touched.
     #[derive(Debug)]
-    pub(in crate::frame) struct Reserved {
+    pub(crate) struct Reserved {
         start: NonNull<u8>,
         bytes: usize,
     }
@@ -45,7 +47,7 @@ mod mapped {
     unsafe impl Sync for Reserved {}
 
     impl Reserved {
-        pub(in crate::frame) fn new(bytes: usize) -> io::Result<Self> {
+        pub(crate) fn new(bytes: usize) -> io::Result<Self> {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
             let bytes = bytes.max(1);
             // SAFETY: a new mapping at an address of the kernel's choice touches nobody's memory.
@@ -64,8 +66,26 @@ mod mapped {
             unsafe { huge::advise(self.start.as_ptr(), bytes.min(self.bytes)) };
         }
 
-        pub(in crate::frame) fn start(&self) -> NonNull<u8> {
+        pub(crate) fn start(&self) -> NonNull<u8> {
             self.start
+        }
+
+        /// Gives the memory of `bytes` bytes from `at` on back to the system; they read as zeroes. False if the
+        /// system refuses.
+        ///
+        /// # Safety
+        /// Nobody has a reference into the range, and what is copied out of it meanwhile is thrown away.
+        ///
+        /// # Panics
+        /// If the range is not of ours.
+        pub(crate) unsafe fn give_back(&self, at: usize, bytes: usize) -> bool {
+            assert!(at <= self.bytes && bytes <= self.bytes - at, "no such range");
+            // SAFETY: inside our own mapping, and private and anonymous, so it becomes zeroes; nobody relies on
+            // what was there, as the caller says.
+            unsafe {
+                let from = self.start.as_ptr().add(at).cast();
+                madvise(from, bytes, Advice::LinuxDontNeed).is_ok()
+            }
         }
     }
 
@@ -140,15 +160,10 @@ mod mapped {
         /// Gives the memory of `count` frames from `first` on back to the system; they read as
         /// zeroes. The frames are the caller's alone (F6). False if the system refuses.
         pub(in crate::frame) fn give_back(&self, first: u32, count: u32) -> bool {
-            let bytes = count as usize * PAGE_BYTES;
-            let at = first as usize * PAGE_BYTES;
-            assert!(at + bytes <= self.0.bytes, "no such frames");
-            // SAFETY: inside our own mapping, and private and anonymous, so it becomes zeroes. A
-            // late reader by version may be at it; what it copied is thrown away (F4).
-            unsafe {
-                let from = self.0.start.as_ptr().add(at).cast();
-                madvise(from, bytes, Advice::LinuxDontNeed).is_ok()
-            }
+            let [at, bytes] = [first, count].map(|frames| frames as usize * PAGE_BYTES);
+            // SAFETY: the frames are the caller's. A late reader by version may be at them; what it copied is
+            // thrown away (F4).
+            unsafe { self.0.give_back(at, bytes) }
         }
     }
 }

@@ -94,4 +94,6 @@ mod tests;
 
 pub use arena::{Arena, FrameId, Read};
 pub use memory::PAGE_BYTES;
+#[cfg(not(loom))]
+pub(crate) use memory::Reserved;
 pub use page::{Evicting, Fresh, Locked, Outcome, PageRef};

@@ -1,0 +1,98 @@
+//! Which row a key belongs to.
+//!
+//! # Boundary
+//! A pure function of a number, a seed and the count of rows.
+//!
+//! # Why
+//! A mask of the low bits is the trap of 1992: blocks of 4 KiB, numbered in sectors, are multiples of eight and
+//! use one row in eight. Here two 64x64 -> 128 multiplications, high half xor low half of each, move every bit of
+//! the number into the high bits of the result, and those choose the row by a third (Lemire 2019, "Fast random
+//! integer generation in an interval"), so that rows need not be a power of two. With one multiplication some
+//! factors left a quarter of the rows empty when blocks came one after the other. The seeds are drawn once per
+//! process: the maker of a disk image cannot choose blocks that share a row. Weakness: not a cryptographic hash; an
+//! observer of exact timings may find the seeds.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::OnceLock;
+
+/// Spreads keys over rows; copies of one agree.
+#[derive(Debug, Clone, Copy)]
+pub struct RowHash {
+    seed: u64,
+    factor: u64,
+}
+
+impl RowHash {
+    /// The hash of this process: the same at every call, with a seed that nobody outside knows.
+    pub fn process() -> Self {
+        static HASH: OnceLock<RowHash> = OnceLock::new();
+        *HASH.get_or_init(|| {
+            let state = RandomState::new();
+            let seed = |number: u64| {
+                let mut hasher = state.build_hasher();
+                hasher.write_u64(number);
+                hasher.finish()
+            };
+            Self::with_seeds(seed(1), seed(2))
+        })
+    }
+
+    /// A hash with given seeds, for runs that must repeat.
+    pub const fn with_seeds(seed: u64, factor: u64) -> Self {
+        // An odd factor loses nothing in the low half.
+        Self { seed, factor: factor | 1 }
+    }
+
+    /// The row of the key with this number, of `rows` rows.
+    #[inline]
+    pub(super) fn row(self, number: u64, rows: usize) -> usize {
+        let spread = fold(fold(number ^ self.seed, self.factor), self.factor ^ self.seed);
+        ((u128::from(spread) * rows as u128) >> 64) as usize
+    }
+}
+
+fn fold(one: u64, other: u64) -> u64 {
+    let product = u128::from(one) * u128::from(other);
+    (product >> 64) as u64 ^ product as u64
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const ROWS: usize = 1024;
+
+    /// Rows in use, and keys in the fullest, of 8 keys a row on average.
+    fn spread(step: u64, row: impl Fn(u64) -> usize) -> (usize, usize) {
+        let mut counts = [0; ROWS];
+        (0..8 * ROWS as u64).for_each(|nth| counts[row(nth * step)] += 1);
+        (counts.iter().filter(|count| **count > 0).count(), counts.into_iter().max().unwrap_or(0))
+    }
+
+    /// The trap of 1992: blocks of 4 KiB are multiples of eight in sectors, and rows were chosen by the low bits.
+    #[test]
+    fn multiples_of_a_power_of_two_use_all_rows_and_by_a_mask_one_in_as_many() {
+        for shift in [0, 3, 6, 9, 12, 20, 32] {
+            let step = 1 << shift;
+            let masked = spread(step, |key| key as usize & (ROWS - 1));
+            assert_eq!(masked.0, (ROWS >> shift).max(1), "a mask, steps of {step}");
+            for seed in 0..20u64 {
+                let factor = 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(2 * seed + 1);
+                let hash = RowHash::with_seeds(!seed << 40, factor);
+                let (used, fullest) = spread(step, |key| hash.row(key, ROWS));
+                assert!(used > ROWS * 9 / 10, "{used} rows are used, steps of {step}, seed {seed}");
+                assert!(fullest <= 40, "{fullest} keys in one row, steps of {step}, seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_need_not_be_a_power_of_two_and_all_are_used() {
+        let hash = RowHash::process();
+        for rows in [1, 3, 12, 1000] {
+            let mut used = vec![false; rows];
+            (0..100 * rows as u64).for_each(|key| used[hash.row(key, rows)] = true);
+            assert!(used.iter().all(|used| *used), "{rows}");
+        }
+    }
+}
