@@ -188,7 +188,6 @@ impl Mount {
         server.control.connect(Box::new(Cleaner::of(&bridge)));
         let relief = Pressure::new(server.clone()).start(bridge.clone()).map_err(failed)?;
         start_session(session, options.prepare_thread, end.clone(), turns).map_err(failed)?;
-        vfs.observe(Some(notices));
         std::mem::forget(undo);
         let notifier = Mutex::new(&lock_order::FUSE_NOTIFIER, Some((notifier, relief)));
         let live = Live { mountpoint, readers, vfs, server, work, connection, end, bridge };
@@ -238,7 +237,7 @@ impl Mount {
     /// it was told what of all that was written has not reached the store.
     pub fn wait(&self) {
         self.live.wait();
-        self.live.vfs.observe(None);
+        self.live.vfs.unobserve(self.live.server.origin);
         let notifier = self.notifier.lock().take();
         drop(notifier);
         let control = self.control.lock().take();
@@ -327,7 +326,7 @@ impl Drop for Mount {
             log::error!("cannot unmount {}: {error}", self.mountpoint().display());
             return;
         }
-        self.live.vfs.observe(None);
+        self.live.vfs.unobserve(self.live.server.origin);
     }
 }
 

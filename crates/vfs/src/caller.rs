@@ -4,6 +4,7 @@
 //! Plain data. What a caller may do is decided in [`crate::permission`]; acting *as* a caller on a
 //! host is the business of a backend.
 
+use crate::observers::Origin;
 use std::fmt;
 use std::sync::Arc;
 
@@ -53,6 +54,8 @@ pub struct Caller {
     pub groups: Groups,
     /// Who checks permissions.
     pub checks: Checks,
+    /// The frontend in front, which knows of its own changes.
+    pub origin: Origin,
 }
 
 impl Caller {
@@ -63,7 +66,19 @@ impl Caller {
 
     /// A caller whose permissions the core checks.
     pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Self {
-        Self { uid, gid, groups: Groups::Known(groups.into()), checks: Checks::Enforce }
+        Self {
+            uid,
+            gid,
+            groups: Groups::Known(groups.into()),
+            checks: Checks::Enforce,
+            origin: Origin::default(),
+        }
+    }
+
+    /// The same caller, coming through the frontend of `origin`: its changes are told to all others.
+    #[must_use]
+    pub fn through(self, origin: Origin) -> Self {
+        Self { origin, ..self }
     }
 
     /// Whether the caller may ignore permissions (CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID, ... as

@@ -115,8 +115,8 @@ classes! {
     POLICIES = 198, "policies", "the directories that are marked to be kept, or to go first";
     /// Who shares the budget.
     TENANTS = 199, "tenants", "who shares the budget with the caches";
-    /// The listener for changes.
-    OBSERVER = 200, "observer", "the frontend that wants to hear of changes";
+    /// The listeners for changes.
+    OBSERVER = 200, "observer", "the frontends that are told of changes";
     /// Hostile backend: its plan.
     HOSTILE_PLAN = 290, "hostile-plan", "faults still to come";
     /// Memory backend: ancestry.

@@ -25,6 +25,7 @@ use crate::inode::{Clock, Expiry, InodeTable, Node, Ticket};
 use crate::lock_order;
 use crate::name::Name;
 use crate::names::NameCache;
+use crate::observers::{Observers, Origin};
 use crate::ops::Turns;
 use crate::page::{FilePages, PageCache};
 use crate::paths::PathCache;
@@ -37,8 +38,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use uvfs_concurrent::epoch;
 use uvfs_concurrent::generations::Generation;
-use uvfs_concurrent::lock::{Mutex, RwLock, order};
-use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
+use uvfs_concurrent::lock::{Mutex, order};
 
 /// The parts that operations share.
 pub(crate) struct Core {
@@ -64,9 +64,8 @@ pub(crate) struct Core {
     /// Who shares it.
     pub(crate) tenants: Tenants,
     pub(crate) counters: Counters,
-    observer: RwLock<Option<Arc<dyn ChangeSink>>>,
-    /// Whether there is one: who changes something reads this, and the lock only then.
-    observed: AtomicBool,
+    /// Frontends with caches of their own.
+    pub(crate) observers: Observers,
 }
 
 /// A file system over one [`Backend`].
@@ -105,8 +104,7 @@ impl Vfs {
             budget,
             tenants: Tenants::new(),
             counters: Counters::default(),
-            observer: RwLock::new(&lock_order::OBSERVER, None),
-            observed: AtomicBool::new(false),
+            observers: Observers::new(),
             config,
         });
         if let Some(tenant) = core.backend.tenant() {
@@ -164,18 +162,6 @@ impl Vfs {
     /// The settings in force.
     pub fn config(&self) -> &VfsConfig {
         &self.core.config
-    }
-
-    /// Tells `observer` (a frontend with a cache of its own) of every change that did not come
-    /// through it. One at a time; a later call replaces the earlier observer.
-    pub fn observe(&self, observer: Option<Arc<dyn ChangeSink>>) {
-        let mut slot = self.core.observer.write();
-        // ORDERING: Relaxed; a change that comes after this call has what came before it. Stored under the lock, so
-        // that of two calls the later one decides both.
-        self.core.observed.store(observer.is_some(), Relaxed);
-        let old = std::mem::replace(&mut *slot, observer);
-        drop(slot);
-        drop(old);
     }
 
     /// What the caches hold and did.
@@ -394,16 +380,9 @@ impl Core {
         caller.checks == Checks::Enforce && self.capabilities.enforcer == Enforcer::Core
     }
 
-    /// Passes news on to the observer.
-    pub(crate) fn tell(&self, news: impl FnOnce(&dyn ChangeSink)) {
-        // ORDERING: Relaxed; see `observe`.
-        if !self.observed.load(Relaxed) {
-            return;
-        }
-        let observer = self.observer.read().clone();
-        if let Some(observer) = observer {
-            news(&*observer);
-        }
+    /// Passes news of the store on to all frontends.
+    fn tell(&self, news: impl Fn(&dyn ChangeSink)) {
+        self.observers.tell(Origin::default(), news);
     }
 
     /// Re-reads attributes; keeps them if no change overtook the answer.
@@ -427,7 +406,7 @@ impl Core {
     }
 }
 
-/// Takes the backend's news: drops what the caches believe, then tells the observer.
+/// Takes the backend's news: drops what the caches believe, then tells the frontends.
 struct News(Weak<Core>);
 
 impl ChangeSink for News {

@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use uvfs_vfs::clean::request::Refusal;
-use uvfs_vfs::{Amount, Caller, Checks, Error, Groups, Node, ResolveMode, Vfs};
+use uvfs_vfs::{Amount, Caller, Checks, Error, Groups, Node, Origin, ResolveMode, Vfs};
 
 /// The directory `path` of the file system; no link on the way is followed.
 ///
@@ -37,6 +37,7 @@ pub fn resolve(vfs: &Arc<Vfs>, path: &Path) -> Result<Node, String> {
         gid: rustix::process::getegid().as_raw(),
         groups: Groups::Known(groups.iter().map(|group| group.as_raw()).collect()),
         checks: Checks::Done,
+        origin: Origin::default(),
     };
     let root = vfs.root_directory(caller).with_resolve(ResolveMode::NO_SYMLINKS);
     match root.open_directory(path.as_os_str().as_bytes()) {

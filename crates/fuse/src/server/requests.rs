@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime};
 use uvfs_vfs::{
     Access, AllocateMode, Attributes, Authority, Caller, Checks, Cookie, Entries, Error, FileId,
     FileKind, FileRef, Found, Groups, Hit, Lookup, Name, NewKind, NewNode, Node, OpenFile,
-    OpenMode, Opens, PageCaching, RenameMode, Result, SeekTarget, SetAttributes, SyncMode, Totals,
-    Vfs, XattrMode,
+    OpenMode, Opens, Origin, PageCaching, RenameMode, Result, SeekTarget, SetAttributes, SyncMode,
+    Totals, Vfs, XattrMode,
 };
 
 /// What a mount asks for, as far as requests depend on it.
@@ -57,6 +57,8 @@ pub(crate) struct Server {
     pub(crate) notices: Arc<Notices>,
     pub(crate) direct: Arc<DirectWrites>,
     pub(crate) settings: Settings,
+    /// Of what comes through this mount: others are told of it, and it of others.
+    pub(crate) origin: Origin,
 }
 
 /// A directory unchanged for so long has a modification time that the next change will move.
@@ -69,6 +71,7 @@ impl Server {
     pub(crate) fn new(vfs: Arc<Vfs>, settings: Settings) -> Self {
         let (nodes, notices) = (Arc::new(NodeTable::new(vfs.clone())), Notices::new());
         Self {
+            origin: vfs.observe(notices.clone()),
             direct: DirectWrites::new(nodes.clone(), notices.clone()),
             nodes,
             files: FileTable::new(),
@@ -84,7 +87,7 @@ impl Server {
     pub(crate) fn caller(&self, sender: Sender) -> Caller {
         let Sender { uid, gid, task } = sender;
         let groups = Groups::OfTask { task, read: groups::of_task };
-        Caller { uid, gid, groups, checks: Checks::Done }
+        Caller { uid, gid, groups, checks: Checks::Done, origin: self.origin }
     }
 
     /// Whether the kernel need not tell of opens.
@@ -530,6 +533,7 @@ impl Server {
 
     /// Drops all that the kernel held: it is gone.
     pub(crate) fn end(&self) {
+        self.vfs.unobserve(self.origin);
         self.files.clear();
         self.nodes.clear();
     }
@@ -586,6 +590,13 @@ impl Server {
                 action(&node, file)
             }
         }
+    }
+}
+
+impl Drop for Server {
+    /// Also where a mount did not come about.
+    fn drop(&mut self) {
+        self.vfs.unobserve(self.origin);
     }
 }
 

@@ -139,10 +139,7 @@ impl Directory {
             let name_ref = Name::new(&name)?;
             let (vfs, mode) = (directory.vfs(&self.vfs), options.mode());
             match vfs.create_and_open(&self.caller, &directory.node, name_ref, &new, mode) {
-                Ok((_, file)) => {
-                    vfs.tell_entry(&directory.node, &name);
-                    return Ok(self.file(&directory, file));
-                }
+                Ok((_, file)) => return Ok(self.file(&directory, file)),
                 Err(Error::Exists) if !options.exclusive() => {}
                 Err(error) => return Err(error),
             }
@@ -179,7 +176,6 @@ impl Directory {
         let new = self.new_node(kind, mode);
         let (vfs, directory) = (last.directory.vfs(&self.vfs), &last.directory.node);
         vfs.create(&self.caller, directory, Name::new(&last.name)?, &new)?;
-        vfs.tell_entry(directory, &last.name);
         Ok(())
     }
 
@@ -217,8 +213,6 @@ impl Directory {
         let name = Name::new(&last.name)?;
         let (vfs, directory) = (last.directory.vfs(&self.vfs), &last.directory.node);
         let victim = vfs.unlink_found(&self.caller, directory, name)?;
-        vfs.tell_entry(directory, &last.name);
-        vfs.tell_inode(&victim);
         vfs.let_go(victim);
         Ok(())
     }
@@ -234,7 +228,6 @@ impl Directory {
         self.refuse_mountpoint(&last.directory, name)?;
         let (vfs, directory) = (last.directory.vfs(&self.vfs), &last.directory.node);
         vfs.remove_directory(&self.caller, directory, name)?;
-        vfs.tell_entry(directory, &last.name);
         self.directory_removed();
         Ok(())
     }
@@ -267,10 +260,6 @@ impl Directory {
         self.refuse_mountpoint(&from.directory, source.1)?;
         self.refuse_mountpoint(&to.directory, target.1)?;
         let step = vfs.rename_found(&self.caller, source, target, mode)?;
-        vfs.tell_entry(source.0, &from.name);
-        vfs.tell_entry(target.0, &to.name);
-        vfs.tell_inode(&step.moved);
-        step.target.iter().for_each(|target| vfs.tell_inode(target));
         if step.target.as_ref().is_some_and(Node::is_directory) {
             self.directory_removed();
         }
@@ -287,7 +276,6 @@ impl Directory {
         let spot = self.walk(path, Symlinks::Follow)?;
         let vfs = spot.vfs(&self.vfs);
         let attributes = vfs.set_attributes(&self.caller, &spot.node, None, set)?;
-        vfs.tell_inode(&spot.node);
         Ok(attributes)
     }
 
@@ -335,7 +323,6 @@ impl Directory {
         let spot = self.walk(path, Symlinks::Follow)?;
         let vfs = spot.vfs(&self.vfs);
         vfs.set_xattr(&self.caller, &spot.node, name.as_ref(), value.as_ref(), mode)?;
-        vfs.tell_inode(&spot.node);
         Ok(())
     }
 
@@ -350,7 +337,6 @@ impl Directory {
         let spot = self.walk(path, Symlinks::Follow)?;
         let vfs = spot.vfs(&self.vfs);
         vfs.remove_xattr(&self.caller, &spot.node, name.as_ref())?;
-        vfs.tell_inode(&spot.node);
         Ok(())
     }
 
@@ -368,9 +354,6 @@ impl Directory {
     fn open_spot(&self, spot: &Spot, options: OpenOptions) -> Result<File> {
         let vfs = spot.vfs(&self.vfs);
         let file = vfs.open(&self.caller, &spot.node, options.mode())?;
-        if options.mode().truncate {
-            vfs.tell_inode(&spot.node);
-        }
         Ok(self.file(spot, file))
     }
 
@@ -423,8 +406,6 @@ impl Directory {
     fn link_node(&self, node: &Node, last: &LastName) -> Result<()> {
         let (vfs, directory) = (last.directory.vfs(&self.vfs), &last.directory.node);
         vfs.link(&self.caller, node, directory, Name::new(&last.name)?)?;
-        vfs.tell_entry(directory, &last.name);
-        vfs.tell_inode(node);
         Ok(())
     }
 

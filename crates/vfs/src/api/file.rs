@@ -157,7 +157,6 @@ impl File {
         if self.open.mode().sync && self.vfs.core.writes_back() {
             self.vfs.sync_open(&self.open, SyncMode::Data)?;
         }
-        self.vfs.tell_inode(self.node());
         Ok(count)
     }
 
@@ -179,7 +178,6 @@ impl File {
             self.open.writable()?;
         }
         let changed = self.vfs.set_attributes(&self.caller, self.node(), Some(&self.open), set)?;
-        self.vfs.tell_inode(self.node());
         Ok(changed)
     }
 
@@ -200,7 +198,6 @@ impl File {
             offset,
             length,
         )?;
-        self.vfs.tell_inode(self.node());
         Ok(())
     }
 
@@ -219,7 +216,6 @@ impl File {
         let source = (self.node(), self.open.reference(), offset);
         let target = (to.node(), to.open.reference(), to_offset);
         let copied = self.vfs.copy_range(&self.caller, source, target, length)?;
-        self.vfs.tell_inode(to.node());
         Ok(copied)
     }
 

@@ -14,7 +14,6 @@ mod file;
 pub use directory::{Directory, DirectoryEntry};
 pub use file::{File, OpenOptions};
 
-use crate::vfs::Vfs;
 use crate::walk::{Resolve, Symlinks};
 
 /// How a [`Directory`] handle resolves paths.
@@ -36,18 +35,5 @@ impl ResolveMode {
 
     fn symlinks(self, wanted: Symlinks) -> Symlinks {
         if self.no_symlinks { Symlinks::Refuse } else { wanted }
-    }
-}
-
-impl Vfs {
-    /// A change made through this API: a frontend in front of the same [`Vfs`] has to hear of it.
-    fn tell_entry(&self, directory: &crate::Node, name: &[u8]) {
-        if let Ok(name) = crate::Name::new(name) {
-            self.core.tell(|observer| observer.entry_changed(directory.id(), name));
-        }
-    }
-
-    fn tell_inode(&self, node: &crate::Node) {
-        self.core.tell(|observer| observer.inode_changed(node.id()));
     }
 }

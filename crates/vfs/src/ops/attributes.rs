@@ -52,6 +52,17 @@ impl Vfs {
         file: Option<&OpenFile>,
         set: &SetAttributes,
     ) -> Result<Attributes> {
+        let changed = self.change_attributes(caller, node, file, set);
+        self.tell_inode(caller, node, changed)
+    }
+
+    fn change_attributes(
+        &self,
+        caller: &Caller,
+        node: &Node,
+        file: Option<&OpenFile>,
+        set: &SetAttributes,
+    ) -> Result<Attributes> {
         self.writable()?;
         if set.size.is_some() {
             check_size(node, set.size)?;

@@ -26,6 +26,17 @@ impl Vfs {
         name: Name<'_>,
         new: &NewNode<'_>,
     ) -> Result<Found> {
+        let made = self.make(caller, parent, name, new);
+        self.tell_entry(caller, (parent, name), made)
+    }
+
+    fn make(
+        &self,
+        caller: &Caller,
+        parent: &Node,
+        name: Name<'_>,
+        new: &NewNode<'_>,
+    ) -> Result<Found> {
         let allowed = self.may_create(caller, parent, new);
         allowed.map_err(|error| self.unless_taken(caller, parent, name, error))?;
         let core = &self.core;
@@ -62,8 +73,20 @@ impl Vfs {
         new: &NewNode<'_>,
         mode: OpenMode,
     ) -> Result<(Found, OpenFile)> {
+        let made = self.make_and_open(caller, parent, name, new, mode);
+        self.tell_entry(caller, (parent, name), made)
+    }
+
+    fn make_and_open(
+        &self,
+        caller: &Caller,
+        parent: &Node,
+        name: Name<'_>,
+        new: &NewNode<'_>,
+        mode: OpenMode,
+    ) -> Result<(Found, OpenFile)> {
         if self.core.capabilities.opens == Opens::Stateless {
-            let found = self.create(caller, parent, name, new)?;
+            let found = self.make(caller, parent, name, new)?;
             let file = OpenFile::new(self, found.node.clone(), (FileId::NONE, mode), mode, caller);
             return Ok((found, file));
         }
@@ -109,6 +132,17 @@ impl Vfs {
     /// # Errors
     /// [`Error::NotPermitted`] for a directory; [`Error::Exists`]; [`Error::TooManyLinks`].
     pub fn link(
+        &self,
+        caller: &Caller,
+        node: &Node,
+        parent: &Node,
+        name: Name<'_>,
+    ) -> Result<Found> {
+        let linked = self.link_name(caller, node, parent, name);
+        self.tell_inode(caller, node, self.tell_entry(caller, (parent, name), linked))
+    }
+
+    fn link_name(
         &self,
         caller: &Caller,
         node: &Node,

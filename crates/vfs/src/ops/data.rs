@@ -51,6 +51,17 @@ impl Vfs {
         offset: u64,
         data: &[u8],
     ) -> Result<usize> {
+        let written = self.write_at(caller, (node, file), offset, data);
+        self.tell_inode(caller, node, written)
+    }
+
+    fn write_at(
+        &self,
+        caller: &Caller,
+        (node, file): (&Node, FileRef),
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
         self.writable()?;
         self.data_of(node)?;
         let Some(room) = FILE_SIZE_MAX.checked_sub(offset).filter(|&room| room > 0) else {
@@ -71,6 +82,17 @@ impl Vfs {
 
     /// Writes bytes at the end of the file, wherever that is by then. May block.
     pub fn append(
+        &self,
+        caller: &Caller,
+        node: &Node,
+        file: FileRef,
+        data: &[u8],
+    ) -> Result<usize> {
+        let written = self.write_at_end(caller, node, file, data);
+        self.tell_inode(caller, node, written)
+    }
+
+    fn write_at_end(
         &self,
         caller: &Caller,
         node: &Node,
@@ -107,10 +129,11 @@ impl Vfs {
         }
         let end = offset.checked_add(length).filter(|&end| end <= FILE_SIZE_MAX);
         let end = end.ok_or(Error::TooBig)?;
-        self.change_data(node, (offset, end), || {
+        let changed = self.change_data(node, (offset, end), || {
             self.core.backend().data().allocate(file, mode, offset, length)
-        })?;
-        self.drop_set_ids(caller, node, file)
+        });
+        let changed = changed.and_then(|()| self.drop_set_ids(caller, node, file));
+        self.tell_inode(caller, node, changed)
     }
 
     /// lseek(2) with SEEK_DATA or SEEK_HOLE. May block.
@@ -150,11 +173,13 @@ impl Vfs {
         });
         match result {
             Err(Error::Unsupported(_)) => self.copy_through_memory(caller, from, to, length),
-            Ok(copied) => {
-                self.drop_set_ids(caller, to.0, to.1)?;
-                Ok(copied)
+            result => {
+                let result = result.and_then(|copied| {
+                    self.drop_set_ids(caller, to.0, to.1)?;
+                    Ok(copied)
+                });
+                self.tell_inode(caller, to.0, result)
             }
-            failed => failed,
         }
     }
 

@@ -9,6 +9,7 @@ use crate::backend::{FileId, FileRef, OpenMode, Opens};
 use crate::caller::{Caller, Checks};
 use crate::error::{Error, Result};
 use crate::inode::Node;
+use crate::observers::Origin;
 use crate::page::{FilePages, Heard};
 use crate::permission::Access;
 use crate::vfs::{Core, Vfs};
@@ -23,6 +24,8 @@ pub struct OpenFile {
     file: FileId,
     mode: OpenMode,
     bypass: bool,
+    /// The frontend that has it.
+    origin: Origin,
     /// Up to where it was told of errors of writing back.
     heard: Heard,
     /// Dropped after the hold above.
@@ -116,7 +119,8 @@ impl Vfs {
         let wished = core.store_mode(node.kind(), mode);
         let file = pages.opens.share(wished, (caller.uid, caller.gid))?;
         let (core, node, heard) = (core.clone(), node.clone(), pages.errors.now());
-        Some(OpenFile { core, node, file, mode, bypass: false, heard, left: Left::default() })
+        let (origin, left) = (caller.origin, Left::default());
+        Some(OpenFile { core, node, file, mode, bypass: false, origin, heard, left })
     }
 
     /// As [`Vfs::flush`], where nothing was written through the open file and nothing waits to be.
@@ -167,7 +171,8 @@ impl OpenFile {
                 pages.opens.opened(file, stored, (opener.uid, opener.gid));
             }
         }
-        Self { core, node, file, mode, bypass: false, heard, left: Left::default() }
+        let (origin, left) = (opener.origin, Left::default());
+        Self { core, node, file, mode, bypass: false, origin, heard, left }
     }
 
     /// Up to where it was told of errors of writing back.
@@ -218,6 +223,7 @@ impl OpenFile {
         let file = self.core.store_files().os_file(self.reference())?;
         if !std::mem::replace(&mut self.bypass, true) {
             self.node.inode.begin_bypass(self.mode.write);
+            self.tell_bypass();
         }
         Some(file)
     }
@@ -226,6 +232,16 @@ impl OpenFile {
     pub fn cancel_bypass(&mut self) {
         if std::mem::replace(&mut self.bypass, false) {
             self.node.inode.end_bypass(&self.core.clock, self.mode.write);
+            self.tell_bypass();
+        }
+    }
+
+    /// Writes past us are seen by nobody. When they may begin, other frontends are told, and believe nothing of the
+    /// file from then on; and when they have ended.
+    fn tell_bypass(&self) {
+        if self.mode.write {
+            let id = self.node.id();
+            self.core.observers.tell(self.origin, |observer| observer.inode_changed(id));
         }
     }
 }

@@ -52,9 +52,13 @@ impl Vfs {
         let (victim, change) = self.begin_removal(caller, parent, name)?;
         let names = victim.inode.last_attributes().links;
         let removed = self.core.backend().names().unlink(caller, parent.id(), name);
-        self.unless_done(removed, [Some(&victim), None])?;
-        change.settle([Some(Target::Missing), None]);
-        self.lost_a_name(parent, &victim, names);
+        let removed = self.unless_done(removed, [Some(&victim), None]);
+        if removed.is_ok() {
+            change.settle([Some(Target::Missing), None]);
+            self.lost_a_name(parent, &victim, names);
+        }
+        let removed = self.tell_entry(caller, (parent, name), removed);
+        self.tell_inode(caller, &victim, removed)?;
         Ok(victim)
     }
 
@@ -63,6 +67,11 @@ impl Vfs {
     /// # Errors
     /// [`crate::Error::NotDirectory`], [`crate::Error::NotEmpty`], and as [`Vfs::unlink`].
     pub fn remove_directory(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<()> {
+        let removed = self.take_directory(caller, parent, name);
+        self.tell_entry(caller, (parent, name), removed)
+    }
+
+    fn take_directory(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<()> {
         let (victim, change) = self.begin_removal(caller, parent, name)?;
         self.core.paths.shape_changed();
         let removed = self.core.backend().names().remove_directory(caller, parent.id(), name);

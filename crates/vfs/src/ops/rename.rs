@@ -55,6 +55,21 @@ impl Vfs {
         to: (&Node, Name<'_>),
         mode: RenameMode,
     ) -> Result<Step> {
+        let moved = self.move_name(caller, from, to, mode);
+        let step = self.tell_entry(caller, to, self.tell_entry(caller, from, moved))?;
+        for object in [Some(&step.moved), step.target.as_ref()].into_iter().flatten() {
+            self.tell_inode(caller, object, Ok(()))?;
+        }
+        Ok(step)
+    }
+
+    fn move_name(
+        &self,
+        caller: &Caller,
+        from: (&Node, Name<'_>),
+        to: (&Node, Name<'_>),
+        mode: RenameMode,
+    ) -> Result<Step> {
         let core = &self.core;
         // As a rule it is known before: a change begun for nothing costs what was known of the directories.
         let moves = from.0 != to.0 && self.child(caller, from.0, from.1)?.is_directory();

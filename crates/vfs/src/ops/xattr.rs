@@ -115,7 +115,9 @@ impl Vfs {
         if is_policy(node, name) {
             return self.set_policy_xattr(caller, node, value, mode);
         }
-        self.changing_xattrs(node, |store| store.set_xattr(caller, node.id(), name, value, mode))
+        self.changing_xattrs(caller, node, |store| {
+            store.set_xattr(caller, node.id(), name, value, mode)
+        })
     }
 
     fn set_policy_xattr(
@@ -137,13 +139,17 @@ impl Vfs {
 
     fn changing_xattrs(
         &self,
+        caller: &Caller,
         node: &Node,
         change: impl FnOnce(&dyn Xattrs) -> Result<()>,
     ) -> Result<()> {
+        let store = self.core.store_xattrs()?;
         // It may be the access control list. Dropped after the change: see `paths`.
-        let _rights = node.is_directory().then(|| RightsChange(&self.core.paths));
-        let _change = AttributeChange::begin(&self.core, node);
-        change(self.core.store_xattrs()?)
+        let rights = node.is_directory().then(|| RightsChange(&self.core.paths));
+        let attributes = AttributeChange::begin(&self.core, node);
+        let changed = change(store);
+        drop((attributes, rights));
+        self.tell_inode(caller, node, changed)
     }
 
     /// The names of all extended attributes that `caller` may know of. May block.
@@ -172,7 +178,7 @@ impl Vfs {
             self.may_mark(caller, node, CachePolicy::of(mark))?;
             return self.set_policy_for(account_of(caller), node, None);
         }
-        self.changing_xattrs(node, |store| store.remove_xattr(caller, node.id(), name))
+        self.changing_xattrs(caller, node, |store| store.remove_xattr(caller, node.id(), name))
     }
 
     /// A mark is for its directory's owner to set and to take away; what is kept is kept from all others, so
