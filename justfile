@@ -44,6 +44,10 @@ conformance *arguments:
 bench *arguments:
     cargo run --release -p uvfs-bench -- {{arguments}}
 
+# Published experiments run again, e.g. `just papers dcache --quick`.
+papers *arguments:
+    cargo run --release -p uvfs-bench-papers -- {{arguments}}
+
 # Everything the gate runs.
 all:
     .ci/run

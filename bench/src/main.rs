@@ -2,7 +2,8 @@
 //!
 //! # Boundary
 //! Composition: command line → bench → report. What a bench does is in its own folder ([`mount`]);
-//! how numbers become medians and lines is in [`report`].
+//! how numbers become medians and lines is in [`report`], which all benches share. Published
+//! experiments are in `uvfs-bench-papers`.
 //!
 //! # Concurrency
 //! The main thread drives; clients are threads of this process, servers are child processes, so that
@@ -17,32 +18,24 @@
 #![forbid(unsafe_code)]
 
 mod bare;
-mod chart;
 mod clean;
-mod cleanup;
 mod client;
-mod contention;
-mod cpu;
-mod dcache;
 mod evict;
 mod group;
 mod hit;
-mod machine;
 mod memory;
 mod meter;
 mod mount;
 mod places;
-mod radix;
-mod report;
 mod server;
 mod system;
 mod tree;
 mod walk;
 
 use clap::{Args, Parser, Subcommand};
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use uvfs_bench_kit::{chart, cleanup, context, cpu, machine, report};
 
 /// Measures uvfs against its rivals in the same run. Medians with spread; asserts nothing.
 #[derive(Debug, Parser)]
@@ -56,20 +49,14 @@ struct Arguments {
 enum Bench {
     /// The mount tool, through the kernel, against the host and other FUSE servers
     Mount(MountArguments),
-    /// The directory-entry cache of Linder, Sarma and Soni (2002), step by step, and uvfs beside it
-    Dcache(dcache::DcacheArguments),
     /// Path walks in process, against the kernel's tmpfs and against concurrent maps
     Walk(walk::WalkArguments),
     /// Hits that replacement policies keep of sequences of accesses, against those of other crates
     Evict(evict::EvictArguments),
-    /// The tagged radix tree: the experiment of Zijlstra (2007), step by step, and rivals
-    Radix(radix::RadixArguments),
     /// The page cache where everything is there, against the kernel's and against other caches
     Hit(hit::HitArguments),
     /// Cleaning a directory: the experiment of Li (2013), how soon it takes effect, and rivals
     Clean(clean::CleanArguments),
-    /// The contention analyser: known answers, known bugs, the figures of Gough, Siddha and Chen (2007)
-    Contention(contention::ContentionArguments),
     /// The memory of a mount's daemon against its `--cache-size`, while everything that takes memory is asked
     Memory(memory::MemoryArguments),
     /// What the lock meter costs: the same work with it on and off
@@ -118,14 +105,11 @@ struct BareArguments {
 fn main() -> ExitCode {
     let done = match Arguments::parse().bench {
         Bench::Mount(arguments) => mount::run(&arguments),
-        Bench::Dcache(arguments) => dcache::run(&arguments),
         Bench::Walk(arguments) => walk::run(&arguments),
         Bench::Evict(arguments) => evict::run(&arguments),
-        Bench::Radix(arguments) => radix::run(&arguments),
         Bench::Hit(arguments) => hit::run(&arguments),
         Bench::Clean(arguments) => clean::run(&arguments),
         Bench::CleanClient(arguments) => clean::serve(&arguments),
-        Bench::Contention(arguments) => contention::run(&arguments),
         Bench::Memory(arguments) => memory::run(&arguments),
         Bench::Meter(arguments) => meter::run(&arguments),
         Bench::BareServer(arguments) => {
@@ -140,9 +124,4 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// `error`, with what was being done.
-pub(crate) fn context(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> io::Error {
-    move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
 }

@@ -14,7 +14,6 @@ use crate::report::{Report, Unit};
 use clap::Args;
 use std::hint::black_box;
 use std::io;
-use std::path::Path;
 use std::time::Instant;
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
 use uvfs_concurrent::counter::Counter;
@@ -72,7 +71,7 @@ pub(crate) fn run(arguments: &MeterArguments) -> io::Result<()> {
     match arguments.json {
         true => report.write_json(&mut out),
         false => {
-            println!("{}", machine::describe(Path::new(env!("CARGO_MANIFEST_DIR"))));
+            println!("{}", machine::describe());
             report.write_tables(&[REFERENCE], &mut out)
         }
     }

@@ -1,7 +1,7 @@
 //! `bench-compare radix`: the rivals of the tagged radix tree.
 //!
 //! # Boundary
-//! Fills, reads and empties an index when told to; `uvfs-bench radix` decides whose turn it is. One
+//! Fills, reads and empties an index when told to; `uvfs-bench-papers radix` decides whose turn it is. One
 //! line in, one line out:
 //!
 //! ```text

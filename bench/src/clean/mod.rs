@@ -42,7 +42,7 @@ use sizes::{FULL, QUICK, Sizes, TINY};
 use std::cell::{OnceCell, RefCell};
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 use uvfs_vfs::{MINIMUM_BYTES, VfsConfig};
 
@@ -133,7 +133,7 @@ pub(crate) fn run(arguments: &CleanArguments) -> io::Result<()> {
         skipped: RefCell::default(),
     };
     if !arguments.json {
-        println!("{}", machine::describe(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")));
+        println!("{}", machine::describe());
     }
     let families: [(Family, Measure); 6] = [
         (Family::Names, names::measure),

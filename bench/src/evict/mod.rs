@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: &EvictArguments) -> io::Result<()> {
         }
     };
     if !arguments.json {
-        println!("{}", machine::describe(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")));
+        println!("{}", machine::describe());
         println!("hits in percent; the same on any machine");
     }
     let (mut rows, mut failures) = (Vec::new(), Vec::new());

@@ -42,7 +42,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Ourselves, by the interface.
@@ -140,7 +140,7 @@ pub(crate) fn run(arguments: &HitArguments) -> io::Result<()> {
         failures: RefCell::default(),
     };
     if !arguments.json {
-        println!("{}", machine::describe(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")));
+        println!("{}", machine::describe());
         let clock = if run.by_cpu { "; rates by processor time" } else { "" };
         println!("threads are pinned to cores; {} rounds, in turns{clock}", run.rounds);
     }

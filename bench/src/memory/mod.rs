@@ -154,7 +154,7 @@ pub(crate) fn run(arguments: &MemoryArguments) -> io::Result<()> {
     match arguments.json {
         true => bench.report.write_json(&mut out)?,
         false => {
-            writeln!(out, "{}", machine::describe(&bench.places.repository))?;
+            writeln!(out, "{}", machine::describe())?;
             write_table(&bench.rows, &mut out)?;
         }
     }

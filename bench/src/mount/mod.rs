@@ -141,7 +141,7 @@ pub(crate) fn run(arguments: &MountArguments) -> io::Result<()> {
     };
     let mut out = io::stdout().lock();
     if !arguments.json {
-        println!("{}", machine::describe(&bench.places.repository));
+        println!("{}", machine::describe());
         println!("readers of uvfs and fuser-bare: {}", bench.places.readers);
     }
     for group in groups {

@@ -37,7 +37,7 @@ use figures::Figures;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Ourselves, by components.
@@ -133,7 +133,7 @@ pub(crate) fn run(arguments: &WalkArguments) -> io::Result<()> {
         failures: RefCell::default(),
     };
     if !arguments.json {
-        println!("{}", machine::describe(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")));
+        println!("{}", machine::describe());
         println!("threads are pinned to cores; rounds of {ms} ms, in turns");
     }
     let figures = run.everything(&wanted, arguments.json)?;

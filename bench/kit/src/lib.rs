@@ -1,0 +1,32 @@
+//! What every bench shares: samples become figures, figures meet aims or miss them, rivals answer requests.
+//!
+//! # Boundary
+//! Knows no bench and no case. [`report`] turns samples into medians, lines and tables, [`chart`] into pictures;
+//! [`cpu`] reads the clocks of threads and processes; [`machine`] says where a run took place; [`cleanup`] removes
+//! what a run made.
+//!
+//! # Why
+//! One format of lines and one way to say "missed" for all benches, so that a figure means the same everywhere and a
+//! program can read any of them. Weakness: a column that one bench alone wants is an argument here.
+
+#![forbid(unsafe_code)]
+
+pub mod chart;
+pub mod cleanup;
+pub mod cpu;
+pub mod machine;
+pub mod report;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The root of this repository, as it was when the bench was built.
+pub fn repository() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.canonicalize().unwrap_or(root)
+}
+
+/// `error`, with what was being done.
+pub fn context(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
+}

@@ -1,0 +1,117 @@
+//! uvfs itself: curves of the warm walk, of page lookups, of inserts and of removals, and what bends them.
+//!
+//! # Why
+//! The programs time themselves in virtual time, from when all threads are there, so that building a tree is
+//! no part of it. Transfers of one operation are the difference of two runs, one with twice the
+//! operations: what happens once cancels out. Beside them stand the dentry caches of Linder, Sarma and Soni
+//! 2002, from which ours descends. Weakness: a cost that grows with time alone stays in.
+
+use super::known::{chart, samples};
+use super::programs::{Ran, Size, Workshop, curve, repository};
+use super::{Pages, tables};
+use std::io;
+use std::path::PathBuf;
+use uvfs_bench_kit::report::Unit;
+use uvfs_contention::analysis::lines;
+use uvfs_contention::sweep::Work;
+
+/// What it is, the program, its mode, operations of a thread.
+const CASES: [(&str, &str, &str, usize); 12] = [
+    ("warm walk, by components", "contention_walk", "components", 2000),
+    ("warm walk, whole paths", "contention_walk", "whole", 2000),
+    ("warm walk, missing name", "contention_walk", "missing", 2000),
+    ("2002: one lock, as Linux 2.4", "contention_papers", "global-lock", 200),
+    ("2002: hash without a lock", "contention_papers", "rcu-hash", 200),
+    ("2002: lazy LRU", "contention_papers", "lazy-lru", 1000),
+    ("page lookup, one file", "contention_pages", "shared", 2000),
+    ("page lookup, own files", "contention_pages", "own", 2000),
+    ("insert, own directories", "contention_names", "insert", 60),
+    ("insert, one directory", "contention_names", "insert-shared", 60),
+    ("remove, own directories", "contention_names", "remove", 60),
+    ("remove, one directory", "contention_names", "remove-shared", 60),
+];
+
+/// The part of one core's rate that the warm walk should keep on this many cores.
+const AIM: (usize, f64) = (64, 0.95);
+
+pub(super) fn run(workshop: &Workshop, pages: &mut Pages) -> io::Result<()> {
+    let programs = build(workshop)?;
+    let mut sweeps = Vec::new();
+    let mut steady =
+        tables::head(&["case", "cores", "transfers an operation", "dearest field", "function"]);
+    for (name, program, mode, operations) in CASES {
+        eprintln!("uvfs-bench-papers: contention, {name}");
+        let program = programs.join(program);
+        let args = |operations: usize| [operations.to_string(), "0".into(), mode.into()];
+        let ran = workshop.runs(&program, &args(operations))?;
+        let sweep = curve(&ran, |one| Work::Metric(rates(one)))?;
+        let cores = workshop.at_most(AIM.0);
+        let [once, twice] = [operations, 2 * operations]
+            .map(|operations| workshop.run(&workshop.plan(&program, cores, &args(operations))));
+        let (once, twice) = (once?.0, twice?.0);
+        let transfers = |run: &uvfs_coherence::profile::Run| run.transfers as f64;
+        let more = tables::of_runs(&twice, transfers).mean - tables::of_runs(&once, transfers).mean;
+        let each = more / (operations * cores) as f64;
+        pages.report.sample("uvfs-transfers", name, cores, Unit::Entries, each);
+        let dearest = lines(&twice);
+        let row = dearest.first().and_then(|table| table.hottest());
+        let [field, function] = [row.map(|row| &row.data), row.map(|row| &row.function)]
+            .map(|text| text.map_or_else(|| "none".to_owned(), |text| format!("`{text}`")));
+        steady +=
+            &tables::row(&[name.into(), cores.to_string(), format!("{each:.4}"), field, function]);
+        sweeps.push((name.to_owned(), sweep));
+    }
+    samples(pages, "uvfs", &sweeps, Unit::MillionsPerSecond, 1e-6);
+    pages.text(&tables::title("uvfs: rate by virtual cores"))?;
+    pages.text(&tables::curves("case", "M/s", &sweeps, 1e-6))?;
+    pages.text(&tables::bends(&sweeps))?;
+    pages.text(&steady)?;
+    pages.text(&aim(&sweeps))?;
+    chart(pages, "uvfs-walks", "uvfs, warm walks and page lookups", "M/s", &sweeps[..8], 1e-6)?;
+    chart(pages, "uvfs-names", "uvfs, inserts and removals", "M/s", &sweeps[8..], 1e-6)
+}
+
+/// The folder of the programs.
+pub(super) fn build(workshop: &Workshop) -> io::Result<PathBuf> {
+    let what = ["--package", "uvfs-bench-papers", "--examples"];
+    Ok(workshop.cargo(&repository("Cargo.toml"), &what)?.join("examples"))
+}
+
+/// The operations of the size of a look.
+pub(super) fn operations(workshop: &Workshop, full: usize) -> usize {
+    if workshop.size == Size::Tiny { full / 10 } else { full }
+}
+
+/// Operations a second of each run, as the program says itself: the mean of its threads' rates times their
+/// number.
+fn rates((profile, printed): &Ran) -> Vec<f64> {
+    let rate = |text: &String| {
+        let mut words = text.split_whitespace();
+        let mut number = |name: &str| -> Option<f64> {
+            words.find(|word| *word == name)?;
+            words.next()?.parse().ok()
+        };
+        let (work, threads) = (number("operations")?, number("threads")?);
+        Some(work / number("thread-nanoseconds")? * threads * 1e9)
+    };
+    let rates: Vec<f64> = printed.iter().filter_map(rate).collect();
+    // One short is one run that printed nothing, which the curve refuses.
+    debug_assert!(rates.len() <= profile.runs.len());
+    rates
+}
+
+fn aim(sweeps: &[(String, uvfs_contention::sweep::Sweep)]) -> String {
+    let mut text = String::from("\n");
+    for (name, sweep) in sweeps.iter().filter(|(name, _)| name.starts_with("warm walk")) {
+        let Some(point) = sweep.points.iter().find(|point| point.cores == AIM.0) else { continue };
+        let kept = point.efficiency.mean;
+        let held = if kept >= AIM.1 { "held" } else { "missed" };
+        text += &format!(
+            "- {name}: efficiency {} on {} cores; aim {}: {held}\n",
+            tables::percent(kept),
+            AIM.0,
+            tables::percent(AIM.1)
+        );
+    }
+    text
+}

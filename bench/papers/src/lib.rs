@@ -1,0 +1,56 @@
+//! `uvfs-bench-papers`: published experiments run again, with uvfs beside what their authors measured.
+//!
+//! # Boundary
+//! Composition: command line → experiment → report. [`dcache`] is a paper of 2002, `radix` one of 2007, and
+//! `contention` another of 2007; [`contended`] is for the programs in `examples/`, which `contention` builds and runs.
+//! How numbers become medians and lines is in `uvfs_bench_kit`.
+//!
+//! # Why
+//! A package of its own, outside the default build: a paper is run again when it is published, not whenever the file
+//! system is built. The benches that compare uvfs with its rivals are in `uvfs-bench`.
+
+#![forbid(unsafe_code)]
+
+pub mod contended;
+mod contention;
+pub mod dcache;
+mod radix;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use uvfs_bench_kit::cleanup;
+
+/// Runs published experiments again. Medians with spread; asserts nothing.
+#[derive(Debug, Parser)]
+#[command(name = "uvfs-bench-papers", max_term_width = 100, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    paper: Paper,
+}
+
+#[derive(Debug, Subcommand)]
+enum Paper {
+    /// The directory-entry cache of Linder, Sarma and Soni (2002), step by step, and uvfs beside it
+    Dcache(dcache::DcacheArguments),
+    /// The tagged radix tree: the experiment of Zijlstra (2007), step by step, and rivals
+    Radix(radix::RadixArguments),
+    /// The contention analyser: known answers, known bugs, the figures of Gough, Siddha and Chen (2007)
+    Contention(contention::ContentionArguments),
+}
+
+/// Runs what the command line asks for.
+pub fn main() -> ExitCode {
+    let done = match Arguments::parse().paper {
+        Paper::Dcache(arguments) => dcache::run(&arguments),
+        Paper::Radix(arguments) => radix::run(&arguments),
+        Paper::Contention(arguments) => contention::run(&arguments),
+    };
+    cleanup::everything();
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("uvfs-bench-papers: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! `uvfs-bench-papers`, the program; what it does is in its library, which its examples share.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    uvfs_bench_papers::main()
+}
