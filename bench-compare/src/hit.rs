@@ -25,16 +25,15 @@
 //! the bytes that a cache takes would not be seen, and they would lie less orderly.
 
 mod caches;
-mod traces;
 
-use crate::child::Child;
-use crate::team::{Span, THREADS_MAX, team};
 use caches::{Cache, Dash, Floor, Foyer, Lru, Moka, Page, Papaya, Quick, Sets, Ufo, Value};
 use std::env;
 use std::io::{self, BufRead, Write};
 use std::process::Command;
 use std::sync::Arc;
-use traces::{ENTRIES_MAX, Pattern, Traces};
+use uvfs_bench_workload::child::Child;
+use uvfs_bench_workload::team::{Span, THREADS_MAX, team};
+use uvfs_bench_workload::traces::{ENTRIES_MAX, Pattern, Traces};
 
 /// The version of the lines above.
 const PROTOCOL: u32 = 1;
@@ -81,7 +80,8 @@ pub(crate) fn serve(
 /// If this program cannot be started.
 pub(crate) fn start() -> Result<Child, String> {
     let program = env::current_exe().map_err(|error| format!("this program: {error}"))?;
-    Child::start(Command::new(program).args(["hit", "alone"]), &greeting())
+    let started = Child::start(Command::new(program).args(["hit", "alone"]), &greeting());
+    started.map(|(child, _)| child)
 }
 
 /// Answers requests until they end, in this process.
@@ -358,7 +358,7 @@ mod tests {
             begun.set(begun.get() + 1);
             let script = "echo hello; while read -r line; do echo \"$0 $line\"; done";
             let number = begun.get().to_string();
-            Child::start(Command::new("sh").args(["-c", script, &number]), "hello")
+            Child::start(Command::new("sh").args(["-c", script, &number]), "hello").map(|one| one.0)
         };
         let mut answers = Vec::new();
         let requests = "run 1 zipf 9\nbuild moka 5\nrun 1 zipf 9\nbuild x\nbuild-page papaya 6\n\

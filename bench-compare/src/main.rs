@@ -17,25 +17,21 @@
 //!
 //! # Why
 //! A process of its own, so that the product's build never sees these crates; the tree, the paths
-//! and the timed loop are compiled from the bench's own files. Weakness: the processes evict each
+//! and the timed loop are those of the bench, from `uvfs-bench-workload`. Weakness: the processes evict each
 //! other from shared caches, which all systems suffer alike.
 
 #![forbid(unsafe_code)]
 
 mod maps;
-// Its tests run with the bench.
-#[allow(dead_code)]
-#[path = "../../bench/src/walk/workload/mod.rs"]
-mod workload;
 
 use maps::{Attributes, Boxed, Cache, Dash, Inline, Locked, Papaya, Scc, Value};
 use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use workload::paths::{Paths, Pattern};
-use workload::timed::{self, MISSING, Pace};
-use workload::tree::{Place, Tree};
+use uvfs_bench_workload::paths::{Paths, Pattern};
+use uvfs_bench_workload::timed::{self, MISSING, Pace};
+use uvfs_bench_workload::tree::{Place, Tree};
 
 /// The version of the lines above.
 const PROTOCOL: u32 = 2;

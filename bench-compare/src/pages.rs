@@ -11,11 +11,9 @@
 
 #![forbid(unsafe_code)]
 
-mod child;
 mod evict;
 mod hit;
 mod radix;
-mod team;
 
 use std::io;
 use std::process::ExitCode;

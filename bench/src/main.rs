@@ -35,7 +35,7 @@ mod walk;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use uvfs_bench_kit::{chart, cleanup, context, cpu, machine, report};
+use uvfs_bench_kit::{aims, chart, cleanup, context, cpu, machine, report, rivals};
 
 /// Measures uvfs against its rivals in the same run. Medians with spread; asserts nothing.
 #[derive(Debug, Parser)]

@@ -10,7 +10,7 @@
 //! left then is a load and a branch.
 
 use crate::machine;
-use crate::report::{Report, Unit};
+use crate::report::{Column, Layout, Report, Unit};
 use clap::Args;
 use std::hint::black_box;
 use std::io;
@@ -72,7 +72,11 @@ pub(crate) fn run(arguments: &MeterArguments) -> io::Result<()> {
         true => report.write_json(&mut out),
         false => {
             println!("{}", machine::describe());
-            report.write_tables(&[REFERENCE], &mut out)
+            report.write_tables(
+                &Layout { columns: &[Column::Against(&[REFERENCE])], ..Layout::default() },
+                |_| true,
+                &mut out,
+            )
         }
     }
 }

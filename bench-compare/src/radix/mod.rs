@@ -22,15 +22,14 @@
 //! first round pays for touching fresh memory.
 
 mod indexes;
-mod keys;
 mod xarray;
 
-use crate::child::Child;
-use crate::team::{Span, THREADS_MAX, team};
 use indexes::{Art, Dash, Index, Papaya, SccHash, SccTree, Skip, Tree};
-use keys::{ITEMS_MAX, Keys, Pattern};
 use std::fmt::Write as _;
 use std::io::{self, BufRead, Write};
+use uvfs_bench_workload::child::Child;
+use uvfs_bench_workload::keys::{ITEMS_MAX, Keys, Pattern};
+use uvfs_bench_workload::team::{Span, THREADS_MAX, team};
 use xarray::NAMES as XARRAYS;
 
 /// The version of the lines above.

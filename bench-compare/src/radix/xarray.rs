@@ -7,11 +7,11 @@
 //! It is there all the time, asleep, with the memory of its last round, as the rivals of this process
 //! keep theirs.
 
-use crate::child::Child;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use uvfs_bench_workload::child::Child;
 
 /// What it holds: its lock is a spinlock, or a mutex.
 pub(super) const NAMES: [&str; 2] = ["xarray", "xarray-mutex"];
@@ -38,6 +38,7 @@ fn place(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
 /// What is missing, and how to build it.
 pub(super) fn start(program: &Path) -> Result<Child, String> {
     Child::start(&mut Command::new(program), GREETING)
+        .map(|(child, _)| child)
         .map_err(|why| format!("{why}; build it: bench-compare/xarray/build.sh"))
 }
 

@@ -2,6 +2,7 @@
 //!
 //! # Boundary
 //! Knows no bench and no case. [`report`] turns samples into medians, lines and tables, [`chart`] into pictures;
+//! [`aims`] says whether figures are what was wanted; [`rivals`] asks the rivals' process;
 //! [`cpu`] reads the clocks of threads and processes; [`machine`] says where a run took place; [`cleanup`] removes
 //! what a run made.
 //!
@@ -11,11 +12,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod aims;
 pub mod chart;
 pub mod cleanup;
 pub mod cpu;
 pub mod machine;
 pub mod report;
+pub mod rivals;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -6,8 +6,8 @@
 //!
 //! # Why
 //! Medians, because one run disturbed by a neighbour should not move the figure; minimum and
-//! maximum beside it, because the spread says how far to trust it. The table's last column divides
-//! by the case's reference, which is what this machine's noise leaves meaningful.
+//! maximum beside it, because the spread says how far to trust it. A table's last columns compare with
+//! rivals of the same run, which is what this machine's noise leaves meaningful.
 
 use serde::Serialize;
 use std::io::{self, Write};
@@ -89,6 +89,12 @@ impl Unit {
         let rates = matches!(self, ThousandsPerSecond | MillionsPerSecond | MebibytesPerSecond);
         rates || matches!(self, Share | Percent)
     }
+
+    /// How many times as good as `other` `own` is.
+    pub fn times(self, own: f64, other: f64) -> Option<f64> {
+        let (above, below) = if self.higher_is_better() { (own, other) } else { (other, own) };
+        (below > 0.0).then(|| above / below)
+    }
 }
 
 /// What is measured: the first three fields of a line.
@@ -117,32 +123,111 @@ struct Line<'a> {
     higher_is_better: bool,
 }
 
-/// The samples of one bench.
+/// One figure: what was measured, in which unit, and every sample.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// What was measured.
+    pub key: Key,
+    /// Of the samples.
+    pub unit: Unit,
+    /// In the order in which they were taken.
+    pub samples: Vec<f64>,
+}
+
+impl Row {
+    /// Median and spread.
+    pub fn summary(&self) -> Option<Summary> {
+        Summary::of(&self.samples)
+    }
+}
+
+/// The figures of one bench: kept for its aims, and written once, as lines or as tables.
 #[derive(Debug)]
 pub struct Report {
     bench: &'static str,
-    rows: Vec<(Key, Unit, Vec<f64>)>,
+    rows: Vec<Row>,
+    /// Rows before this one are written.
+    written: usize,
 }
 
 impl Report {
     /// An empty report of `bench`.
     pub fn new(bench: &'static str) -> Self {
-        Self { bench, rows: Vec::new() }
+        Self { bench, rows: Vec::new(), written: 0 }
     }
 
     /// Adds one sample.
     pub fn sample(&mut self, case: &str, system: &str, threads: usize, unit: Unit, value: f64) {
         let key = Key { case: case.into(), system: system.into(), threads };
-        match self.rows.iter_mut().find(|row| row.0 == key) {
-            Some(row) => row.2.push(value),
-            None => self.rows.push((key, unit, vec![value])),
+        match self.rows[self.written..].iter_mut().find(|row| row.key == key) {
+            Some(row) => row.samples.push(value),
+            None => self.rows.push(Row { key, unit, samples: vec![value] }),
         }
     }
 
-    /// Writes one JSON object per row, and forgets the rows.
+    /// All rows, in the order of their first samples.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Those that are not written.
+    pub fn fresh(&self) -> &[Row] {
+        &self.rows[self.written..]
+    }
+
+    /// Of one row.
+    pub fn summary(&self, case: &str, system: &str, threads: usize) -> Option<Summary> {
+        let is_it = |key: &Key| key.case == case && key.system == system && key.threads == threads;
+        self.rows.iter().find(|row| is_it(&row.key))?.summary()
+    }
+
+    /// The median of one row.
+    pub fn median(&self, case: &str, system: &str, threads: usize) -> Option<f64> {
+        Some(self.summary(case, system, threads)?.median)
+    }
+
+    /// The best of `systems` in a case, by its median.
+    pub fn best<'s>(
+        &self,
+        systems: &[&'s str],
+        case: &str,
+        threads: usize,
+    ) -> Option<(&'s str, f64)> {
+        let unit = self.unit(case)?;
+        let of = |name: &&'s str| Some((*name, self.median(case, name, threads)?));
+        let medians = systems.iter().filter_map(of);
+        match unit.higher_is_better() {
+            true => medians.max_by(|one, other| one.1.total_cmp(&other.1)),
+            false => medians.min_by(|one, other| one.1.total_cmp(&other.1)),
+        }
+    }
+
+    /// How many times as good as `other` `system` is.
+    pub fn times(&self, case: &str, system: &str, other: &str, threads: usize) -> Option<f64> {
+        let [own, other] = [system, other].map(|name| self.median(case, name, threads));
+        self.unit(case)?.times(own?, other?)
+    }
+
+    /// All numbers of threads that a case was measured with.
+    pub fn threads_of(&self, case: &str) -> Vec<usize> {
+        let rows = self.rows.iter().filter(|row| row.key.case == case);
+        let mut threads: Vec<usize> = rows.map(|row| row.key.threads).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        threads
+    }
+
+    fn unit(&self, case: &str) -> Option<Unit> {
+        Some(self.rows.iter().find(|row| row.key.case == case)?.unit)
+    }
+
+    /// Writes what is fresh as one JSON object a row.
+    ///
+    /// # Errors
+    /// Of `out`.
     pub fn write_json(&mut self, out: &mut impl Write) -> io::Result<()> {
-        for (key, unit, samples) in self.rows.drain(..) {
-            let Some(summary) = Summary::of(&samples) else { continue };
+        for Row { key, unit, samples } in self.fresh() {
+            let Some(summary) = Summary::of(samples) else { continue };
             let line = Line {
                 bench: self.bench,
                 case: &key.case,
@@ -157,20 +242,119 @@ impl Report {
             };
             writeln!(out, "{}", serde_json::to_string(&line)?)?;
         }
+        self.written = self.rows.len();
         out.flush()
     }
 
-    /// Writes a table per case, and forgets the rows. A case's `references` are tried in turn for
-    /// the last column.
-    pub fn write_tables(&mut self, references: &[&str], out: &mut impl Write) -> io::Result<()> {
-        while let Some((first, unit, _)) = self.rows.first() {
-            let (case, unit) = (first.case.clone(), *unit);
-            let (rows, rest) = self.rows.drain(..).partition(|row| row.0.case == case);
-            self.rows = rest;
-            write_table(&case, unit, &rows, references, out)?;
+    /// Writes what is fresh as a table for each case that `is_wanted`.
+    ///
+    /// # Errors
+    /// Of `out`.
+    pub fn write_tables(
+        &mut self,
+        layout: &Layout<'_>,
+        is_wanted: impl Fn(&str) -> bool,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        let mut cases: Vec<&str> = Vec::new();
+        for row in self.fresh() {
+            if !cases.contains(&&*row.key.case) && is_wanted(&row.key.case) {
+                cases.push(&row.key.case);
+            }
         }
+        for case in cases {
+            self.write_table(case, layout, out)?;
+        }
+        self.written = self.rows.len();
         out.flush()
     }
+
+    fn write_table(&self, case: &str, layout: &Layout<'_>, out: &mut impl Write) -> io::Result<()> {
+        let mut rows: Vec<&Row> = self.fresh().iter().filter(|row| row.key.case == case).collect();
+        let Some(unit) = rows.first().map(|row| row.unit) else { return Ok(()) };
+        // Systems take turns at being first; a table has them in one order.
+        let rank = |system: &str| layout.order.iter().position(|one| *one == system);
+        rows.sort_by_key(|row| (row.key.threads, rank(&row.key.system).unwrap_or(usize::MAX)));
+        let better = if unit.higher_is_better() { "higher is better" } else { "lower is better" };
+        writeln!(out, "\n{case} [{}, {better}]", unit.name())?;
+        let titles: String =
+            layout.columns.iter().map(|one| format!(" {:>15}", one.title(&rows))).collect();
+        let heads = format!(
+            "  {:<26} {:>7} {:>10} {:>10} {:>10} {:>5}{titles}",
+            "system", "threads", "median", "min", "max", "runs"
+        );
+        writeln!(out, "{}", heads.trim_end())?;
+        for row in &rows {
+            let Some(summary) = row.summary() else { continue };
+            let [median, min, max] = [summary.median, summary.min, summary.max].map(figure);
+            let cells = layout.columns.iter().map(|one| one.cell(self, &rows, row, summary.median));
+            let cells: String = cells.map(|cell| format!(" {cell:>15}")).collect();
+            let (system, threads, runs) = (&row.key.system, row.key.threads, row.samples.len());
+            let note = layout.notes.iter().find(|note| note.0 == system);
+            let line = format!(
+                "  {system:<26} {threads:>7} {median:>10} {min:>10} {max:>10} {runs:>5}{cells}  {}",
+                note.map_or("", |note| note.1)
+            );
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// How tables look.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Layout<'a> {
+    /// Systems, the first one first; others follow.
+    pub order: &'a [&'a str],
+    /// Behind median and spread.
+    pub columns: &'a [Column<'a>],
+    /// Systems, and what is said behind their rows.
+    pub notes: &'a [(&'a str, &'a str)],
+}
+
+/// A column that compares.
+#[derive(Debug, Clone, Copy)]
+pub enum Column<'a> {
+    /// The median, divided by that of the first of these that was measured in the case.
+    Against(&'a [&'a str]),
+    /// How many times as good as the first of these that was measured in the case, with as many threads.
+    Times(&'a [&'a str]),
+    /// How many times as good as the best of these, with as many threads; the title comes first.
+    TimesBest(&'a str, &'a [&'a str]),
+}
+
+impl Column<'_> {
+    fn title(&self, rows: &[&Row]) -> String {
+        let named = |word: &str, among| {
+            first_of(among, rows)
+                .map_or_else(String::new, |row| format!("{word} {}", row.key.system))
+        };
+        match self {
+            Column::Against(among) => named("against", among),
+            Column::Times(among) => named("x", among),
+            Column::TimesBest(title, _) => (*title).to_owned(),
+        }
+    }
+
+    fn cell(&self, report: &Report, rows: &[&Row], row: &Row, median: f64) -> String {
+        let (case, threads) = (&*row.key.case, row.key.threads);
+        let value = match self {
+            Column::Against(among) => first_of(among, rows)
+                .and_then(Row::summary)
+                .filter(|reference| reference.median > 0.0)
+                .map(|reference| median / reference.median),
+            Column::Times(among) => first_of(among, rows)
+                .and_then(|other| report.times(case, &row.key.system, &other.key.system, threads)),
+            Column::TimesBest(_, among) => {
+                report.best(among, case, threads).and_then(|best| row.unit.times(median, best.1))
+            }
+        };
+        value.map_or_else(String::new, |value| format!("{value:.2}"))
+    }
+}
+
+fn first_of<'r>(among: &[&str], rows: &[&'r Row]) -> Option<&'r Row> {
+    among.iter().find_map(|name| rows.iter().find(|row| row.key.system == *name).copied())
 }
 
 /// Median, minimum and maximum.
@@ -197,46 +381,6 @@ impl Summary {
         };
         Some(Self { median, min, max })
     }
-}
-
-fn write_table(
-    case: &str,
-    unit: Unit,
-    rows: &[(Key, Unit, Vec<f64>)],
-    references: &[&str],
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let summaries: Vec<(&Key, Summary, usize)> = rows
-        .iter()
-        .filter_map(|(key, _, samples)| Some((key, Summary::of(samples)?, samples.len())))
-        .collect();
-    let reference = references
-        .iter()
-        .find_map(|name| summaries.iter().find(|(key, ..)| key.system == **name))
-        .map(|(key, summary, _)| (key.system.clone(), summary.median));
-    let better = if unit.higher_is_better() { "higher is better" } else { "lower is better" };
-    let against =
-        reference.as_ref().map_or_else(String::new, |(system, _)| format!("against {system}"));
-    writeln!(out, "\n{case} [{}, {better}]", unit.name())?;
-    writeln!(
-        out,
-        "  {:<26} {:>7} {:>10} {:>10} {:>10} {:>5}  {against}",
-        "system", "threads", "median", "min", "max", "runs"
-    )?;
-    for (key, summary, runs) in &summaries {
-        let ratio = reference
-            .as_ref()
-            .filter(|(_, value)| *value > 0.0)
-            .map_or_else(String::new, |(_, value)| format!("{:.2}", summary.median / value));
-        let figures = [summary.median, summary.min, summary.max].map(figure);
-        let [median, min, max] = figures;
-        let (system, threads) = (&key.system, key.threads);
-        writeln!(
-            out,
-            "  {system:<26} {threads:>7} {median:>10} {min:>10} {max:>10} {runs:>5}  {ratio}"
-        )?;
-    }
-    Ok(())
 }
 
 /// Three or four digits that mean something.
@@ -296,7 +440,14 @@ mod tests {
 
     #[test]
     fn tables_divide_by_the_first_reference_that_was_measured() {
-        let tables = text(|out| two_systems().write_tables(&["bindfs", "host"], out));
+        let tables = text(|out| {
+            let columns = [Column::Against(&["bindfs", "host"])];
+            two_systems().write_tables(
+                &Layout { columns: &columns, ..Layout::default() },
+                |_| true,
+                out,
+            )
+        });
         assert!(tables.contains("read-1m [MiB/s, higher is better]"), "{tables}");
         assert!(tables.contains("against host"), "{tables}");
         assert!(tables.lines().any(|line| line.contains("uvfs") && line.ends_with("0.50")));
@@ -307,6 +458,40 @@ mod tests {
         let mut report = two_systems();
         assert!(!text(|out| report.write_json(out)).is_empty());
         assert!(text(|out| report.write_json(out)).is_empty());
+    }
+
+    #[test]
+    fn columns_compare_at_the_same_number_of_threads() {
+        let mut report = Report::new("hit");
+        for (system, threads, value) in
+            [("moka", 1, 10.0), ("lru", 1, 15.0), ("uvfs", 2, 60.0), ("uvfs", 1, 30.0)]
+        {
+            report.sample("c", system, threads, Unit::ThousandsPerSecond, value);
+        }
+        let among: &[&str] = &["scc", "moka", "lru"];
+        let layout = Layout {
+            order: &["uvfs"],
+            columns: &[Column::Times(among), Column::TimesBest("x best", among)],
+            notes: &[("lru", "a bound")],
+        };
+        assert_eq!(report.best(among, "c", 1), Some(("lru", 15.0)));
+        assert_eq!(report.best(among, "c", 2), None);
+        let table = text(|out| report.write_tables(&layout, |_| true, out));
+        let rows: Vec<Vec<&str>> =
+            table.lines().skip(3).map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[0], ["uvfs", "1", "30.0", "30.0", "30.0", "1", "3.00", "2.00"]);
+        assert_eq!(rows[1][..2], ["moka", "1"]);
+        assert!(rows[2].join(" ").ends_with("a bound"), "{table}");
+        assert_eq!(rows[3].len(), 6, "nothing to compare with: {table}");
+        assert!(table.contains("x moka") && table.contains("x best"), "{table}");
+        assert!(text(|out| report.write_tables(&layout, |_| true, out)).is_empty(), "written once");
+    }
+
+    #[test]
+    fn less_is_better_where_it_is() {
+        assert_eq!(Unit::Seconds.times(2.0, 3.0), Some(1.5));
+        assert_eq!(Unit::ThousandsPerSecond.times(3.0, 2.0), Some(1.5));
+        assert_eq!(Unit::Seconds.times(0.0, 1.0), None);
     }
 
     #[test]

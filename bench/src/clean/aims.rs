@@ -1,19 +1,17 @@
-//! What is wanted of cleaning, and whether this run's figures meet it.
+//! What is wanted of cleaning.
 //!
 //! # Boundary
-//! Arithmetic on medians and counts. An aim without figures is "not measured", never "met".
+//! Arithmetic on medians and counts; judging them is the kit's.
 //!
 //! # Why
-//! The worst row decides and is named; of the gain, the best, since the patch's aim is a gain somewhere.
-//! A cell is slower only if its fastest run is slower than the other's slowest: where nothing was
+//! Of the gain the best row decides, since the patch's aim is a gain somewhere. A cell is slower only if its fastest run is slower than the other's slowest: where nothing was
 //! missed, both do the same work, and half of all medians would be above the other's by chance.
 
 use super::effect::{COLLATERAL, EFFECT, IDLE, OURS, REAPING};
 use super::figures::Figures;
 use super::names::SIMULATED;
 use super::sizes::Sizes;
-use crate::report::figure;
-use std::io::{self, Write};
+use crate::aims::{Aim, Wish};
 
 /// The most that the patch gained.
 const GAIN: f64 = 4.29;
@@ -22,35 +20,7 @@ const EFFECT_US: f64 = 50.0;
 /// How many times as long other lookups may take meanwhile.
 const SLOWER: f64 = 2.0;
 
-/// An aim, and the row that decides.
-#[derive(Debug)]
-struct Aim {
-    what: String,
-    deciding: Option<(String, f64)>,
-    is_met: fn(f64) -> bool,
-}
-
-impl Aim {
-    fn verdict(&self) -> &'static str {
-        match &self.deciding {
-            None => "not measured",
-            Some((_, value)) if (self.is_met)(*value) => "met",
-            Some(_) => "missed",
-        }
-    }
-
-    fn line(&self) -> String {
-        let deciding = self.deciding.as_ref();
-        let row = deciding.map(|(row, value)| format!("{} in {row}", figure(*value)));
-        format!("  {:<13} {:<64} {}", self.verdict(), self.what, row.unwrap_or_default())
-    }
-}
-
-fn judge(figures: &Figures, sizes: &Sizes) -> Vec<Aim> {
-    let best =
-        |rows: Vec<(String, f64)>| rows.into_iter().max_by(|one, two| one.1.total_cmp(&two.1));
-    let worst =
-        |rows: Vec<(String, f64)>| rows.into_iter().min_by(|one, two| one.1.total_cmp(&two.1));
+pub(super) fn judge(figures: &Figures, sizes: &Sizes) -> Vec<Aim> {
     let pairs = figures.pairs();
     let gains = pairs.iter().map(|(row, [plain, cleaned])| {
         (row.clone(), plain.median / cleaned.median.max(f64::MIN_POSITIVE))
@@ -60,7 +30,7 @@ fn judge(figures: &Figures, sizes: &Sizes) -> Vec<Aim> {
     });
     // Only there is every one counted, and nothing else runs.
     let exact = figures.missed().into_iter().filter(|(row, _)| row.ends_with(SIMULATED));
-    let more = exact.map(|(row, [plain, cleaned])| (row, cleaned - plain)).collect();
+    let more = exact.map(|(row, [plain, cleaned])| (row, cleaned - plain));
     let slower = sizes.below.iter().filter_map(|below| {
         let of = |case: &str| figures.summary(&format!("{case}-{below}"), OURS);
         let (reaping, idle) = (of(REAPING)?, of(IDLE)?);
@@ -72,48 +42,29 @@ fn judge(figures: &Figures, sizes: &Sizes) -> Vec<Aim> {
         rows.map(|(case, system, of)| (format!("{case} of {system}"), of.median)).collect()
     };
     vec![
-        Aim {
-            what: format!("cleaning makes a second pass at least {GAIN} times as fast somewhere"),
-            deciding: best(gains.collect()),
-            is_met: |gain| gain >= GAIN,
-        },
-        Aim {
-            what: "nowhere is it slower, beyond the spread of the runs".into(),
-            deciding: worst(kept.collect()),
-            is_met: |least| least >= 1.0,
-        },
-        Aim {
-            what: "nowhere does more of it reach the simulated store".into(),
-            deciding: best(more),
-            is_met: |more| more <= 0.0,
-        },
-        Aim {
-            what: format!(
-                "a cleaning takes effect in less than {EFFECT_US} us at any size and depth"
-            ),
-            deciding: best(ours(EFFECT)),
-            is_met: |us| us < EFFECT_US,
-        },
-        Aim {
-            what: format!("p99 of lookups elsewhere, at most {SLOWER} times that of an idle cache"),
-            deciding: best(slower.collect()),
-            is_met: |times| times <= SLOWER,
-        },
-        Aim {
-            what: "entries outside the directory that went with it, counted: none".into(),
-            deciding: best(ours(COLLATERAL)),
-            is_met: |entries| entries == 0.0,
-        },
+        Aim::somewhere(
+            format!("cleaning makes a second pass at least {GAIN} times as fast somewhere"),
+            Wish::AtLeast(GAIN),
+            gains,
+        ),
+        Aim::new("nowhere is it slower, beyond the spread of the runs", Wish::AtLeast(1.0), kept),
+        Aim::new("nowhere does more of it reach the simulated store", Wish::AtMost(0.0), more),
+        Aim::new(
+            format!("a cleaning takes effect in less than {EFFECT_US} us at any size and depth"),
+            Wish::Below(EFFECT_US),
+            ours(EFFECT),
+        ),
+        Aim::new(
+            format!("p99 of lookups elsewhere, at most {SLOWER} times that of an idle cache"),
+            Wish::AtMost(SLOWER),
+            slower,
+        ),
+        Aim::new(
+            "entries outside the directory that went with it, counted: none",
+            Wish::AtMost(0.0),
+            ours(COLLATERAL),
+        ),
     ]
-}
-
-/// Writes the verdicts.
-pub(super) fn write(figures: &Figures, sizes: &Sizes, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "\naims (the row that decides is named)")?;
-    for aim in judge(figures, sizes) {
-        writeln!(out, "{}", aim.line().trim_end())?;
-    }
-    out.flush()
 }
 
 #[cfg(test)]

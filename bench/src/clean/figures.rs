@@ -5,7 +5,7 @@
 
 use super::sizes::{Way, misses};
 use crate::chart::{Chart, Series};
-use crate::report::{Key, Report, Summary, Unit};
+use crate::report::{Layout, Report, Row, Summary, Unit};
 use crate::{context, report};
 use std::fs;
 use std::io::{self, Write};
@@ -25,12 +25,17 @@ const KIB: &str = "KiB";
 const WIDTH: usize = 18;
 
 /// Samples by case and system. Everything here has one thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Figures {
-    rows: Vec<(Key, Unit, Vec<f64>)>,
+    report: Report,
+    /// Those that are not written.
     notes: Vec<String>,
-    /// Rows and notes before these are written.
-    written: (usize, usize),
+}
+
+impl Default for Figures {
+    fn default() -> Self {
+        Self { report: Report::new("clean"), notes: Vec::new() }
+    }
 }
 
 /// What a sweep sweeps over.
@@ -56,6 +61,24 @@ impl Sweep {
         format!("{PREFIX}{size}{unit}-{}", way.name())
     }
 
+    /// Systems of `rows` that take part.
+    fn systems(self, rows: &[Row]) -> Vec<String> {
+        let mut systems: Vec<String> = Vec::new();
+        for Row { key, .. } in rows {
+            if self.size(&key.case).is_some() && !systems.contains(&key.system) {
+                systems.push(key.system.clone());
+            }
+        }
+        systems
+    }
+
+    fn sizes(self, rows: &[Row]) -> Vec<u64> {
+        let mut sizes: Vec<u64> = rows.iter().filter_map(|row| self.size(&row.key.case)).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+
     fn of(self) -> &'static str {
         match self {
             Sweep::Files => "files in each directory",
@@ -67,11 +90,7 @@ impl Sweep {
 impl Figures {
     /// Adds one sample.
     pub(super) fn sample(&mut self, case: &str, system: &str, unit: Unit, value: f64) {
-        let key = Key { case: case.into(), system: system.into(), threads: 1 };
-        match self.rows.iter_mut().find(|row| row.0 == key) {
-            Some(row) => row.2.push(value),
-            None => self.rows.push((key, unit, vec![value])),
-        }
+        self.report.sample(case, system, 1, unit, value);
     }
 
     /// Adds a line that a reader of the tables needs.
@@ -81,8 +100,7 @@ impl Figures {
 
     /// Of a row.
     pub(super) fn summary(&self, case: &str, system: &str) -> Option<Summary> {
-        let row = self.rows.iter().find(|row| row.0.case == case && row.0.system == system)?;
-        Summary::of(&row.2)
+        self.report.summary(case, system, 1)
     }
 
     /// Every row whose case begins so.
@@ -90,16 +108,17 @@ impl Figures {
         &'a self,
         prefix: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'a str, Summary)> {
-        let rows = self.rows.iter().filter(move |row| row.0.case.starts_with(prefix));
-        rows.filter_map(|row| Some((&*row.0.case, &*row.0.system, Summary::of(&row.2)?)))
+        let rows = self.report.rows().iter();
+        let rows = rows.filter(move |row| row.key.case.starts_with(prefix));
+        rows.filter_map(|row| Some((&*row.key.case, &*row.key.system, row.summary()?)))
     }
 
     /// Systems and sizes of all pairs of second passes: what was plain, and what was cleaned.
     pub(super) fn pairs(&self) -> Vec<(String, [Summary; 2])> {
         let mut pairs = Vec::new();
         for sweep in [Sweep::Files, Sweep::Bytes] {
-            for system in self.systems(sweep, 0) {
-                for size in self.sizes(sweep, 0) {
+            for system in sweep.systems(self.report.rows()) {
+                for size in sweep.sizes(self.report.rows()) {
                     let [plain, cleaned] =
                         Way::ALL.map(|way| self.summary(&sweep.case(size, way), &system));
                     if let (Some(plain), Some(cleaned)) = (plain, cleaned) {
@@ -116,8 +135,8 @@ impl Figures {
     pub(super) fn missed(&self) -> Vec<(String, [f64; 2])> {
         let mut pairs = Vec::new();
         for sweep in [Sweep::Files, Sweep::Bytes] {
-            for system in self.systems(sweep, 0) {
-                for size in self.sizes(sweep, 0) {
+            for system in sweep.systems(self.report.rows()) {
+                for size in sweep.sizes(self.report.rows()) {
                     let of = |way| self.summary(&misses(&sweep.case(size, way)), &system);
                     if let [Some(plain), Some(cleaned)] = Way::ALL.map(of) {
                         let case = misses(&sweep.case(size, Way::Cleaned));
@@ -131,30 +150,25 @@ impl Figures {
 
     /// Writes what is new as one JSON object a row.
     pub(super) fn write_json(&mut self, out: &mut impl Write) -> io::Result<()> {
-        let mut lines = Report::new("clean");
-        self.copy(&mut lines, |_| true);
-        self.written = (self.rows.len(), self.notes.len());
-        lines.write_json(out)
+        self.notes.clear();
+        self.report.write_json(out)
     }
 
     /// Writes what is new as tables.
     pub(super) fn write_tables(&mut self, out: &mut impl Write) -> io::Result<()> {
-        for note in &self.notes[self.written.1..] {
+        for note in self.notes.drain(..) {
             writeln!(out, "{note}")?;
         }
         for sweep in [Sweep::Files, Sweep::Bytes] {
             self.write_sweep(sweep, out)?;
         }
-        let mut tables = Report::new("clean");
-        self.copy(&mut tables, |case| !case.starts_with(PREFIX));
-        self.written = (self.rows.len(), self.notes.len());
-        tables.write_tables(&[], out)
+        self.report.write_tables(&Layout::default(), |case| !case.starts_with(PREFIX), out)
     }
 
     /// Writes two charts for each sweep that was measured into `folder`: times, and misses.
     pub(super) fn write_charts(&self, folder: &Path) -> io::Result<()> {
         for (sweep, name) in [(Sweep::Files, "reaccess-names"), (Sweep::Bytes, "reaccess-bytes")] {
-            if self.systems(sweep, 0).is_empty() {
+            if sweep.systems(self.report.rows()).is_empty() {
                 continue;
             }
             let charts = [(false, "", "s"), (true, "-misses", "misses")];
@@ -173,7 +187,7 @@ impl Figures {
     }
 
     fn series(&self, sweep: Sweep, is_missed: bool) -> Vec<Series> {
-        let sizes = self.sizes(sweep, 0);
+        let sizes = sweep.sizes(self.report.rows());
         let mut series = Vec::new();
         if let (Sweep::Files, false) = (sweep, is_missed) {
             // At the places of ours, whatever part of the patch's number of files we had.
@@ -187,7 +201,7 @@ impl Figures {
                 });
             }
         }
-        for system in self.systems(sweep, 0) {
+        for system in sweep.systems(self.report.rows()) {
             for way in Way::ALL {
                 let value = |size: &u64| {
                     let case = sweep.case(*size, way);
@@ -203,35 +217,8 @@ impl Figures {
         series
     }
 
-    fn copy(&self, report: &mut Report, wanted: impl Fn(&str) -> bool) {
-        for (key, unit, samples) in &self.rows[self.written.0..] {
-            for &value in samples.iter().filter(|_| wanted(&key.case)) {
-                report.sample(&key.case, &key.system, key.threads, *unit, value);
-            }
-        }
-    }
-
-    /// Systems of a sweep in rows from `from` on.
-    fn systems(&self, sweep: Sweep, from: usize) -> Vec<String> {
-        let mut systems: Vec<String> = Vec::new();
-        for (key, ..) in &self.rows[from..] {
-            if sweep.size(&key.case).is_some() && !systems.contains(&key.system) {
-                systems.push(key.system.clone());
-            }
-        }
-        systems
-    }
-
-    fn sizes(&self, sweep: Sweep, from: usize) -> Vec<u64> {
-        let mut sizes: Vec<u64> =
-            self.rows[from..].iter().filter_map(|row| sweep.size(&row.0.case)).collect();
-        sizes.sort_unstable();
-        sizes.dedup();
-        sizes
-    }
-
     fn write_sweep(&self, sweep: Sweep, out: &mut impl Write) -> io::Result<()> {
-        let sizes = self.sizes(sweep, self.written.0);
+        let sizes = sweep.sizes(self.report.fresh());
         if sizes.is_empty() {
             return Ok(());
         }
@@ -240,7 +227,7 @@ impl Figures {
         if sweep == Sweep::Files {
             write_patch(&sizes, out)?;
         }
-        for system in self.systems(sweep, self.written.0) {
+        for system in sweep.systems(self.report.fresh()) {
             writeln!(out, "  {system}")?;
             let of = |way: Way, missed: bool| {
                 let system = system.clone();

@@ -162,7 +162,11 @@ pub(crate) fn run(arguments: &CleanArguments) -> io::Result<()> {
         figures.write_charts(folder)?;
     }
     if !arguments.json {
-        aims::write(&figures, &sizes, &mut out)?;
+        crate::aims::write(
+            "the row that decides is named",
+            &aims::judge(&figures, &sizes),
+            &mut out,
+        )?;
         for line in run.skipped.borrow().iter() {
             println!("  skipped: {line}");
         }

@@ -14,12 +14,12 @@ mod policies;
 mod rivals;
 mod traces;
 
-use crate::report::{Report, Unit};
+use crate::report::{Column, Layout, Report, Unit};
+use crate::rivals::Rivals;
 use crate::{cleanup, context, machine};
 use clap::Args;
-use rivals::Rivals;
 use std::fs::File;
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use traces::{Sizes, Trace};
 
@@ -27,6 +27,10 @@ use traces::{Sizes, Trace};
 const FULL: Sizes = Sizes { capacity: 65_536, pages: 1 << 20, length: 6_000_000 };
 const QUICK: Sizes = Sizes { capacity: 16_384, pages: 1 << 18, length: 1_500_000 };
 const TINY: Sizes = Sizes { capacity: 512, pages: 1 << 13, length: 40_000 };
+
+/// Compared with who knows the future.
+const LAYOUT: Layout<'static> =
+    Layout { order: &[], columns: &[Column::Against(&[policies::OPTIMUM])], notes: &[] };
 
 const EXAMPLES: &str = "Examples:
   uvfs-bench evict --quick
@@ -71,17 +75,14 @@ pub(crate) fn least_recent_misses(capacity: usize, accesses: Vec<u64>, counted: 
     all as u64 - (policies::replay("lru", &trace) * all as f64 / 100.0).round() as u64
 }
 
-/// One figure: trace, system, percent.
-type Row = (String, String, f64);
-
 /// Replays what `arguments` ask for.
 ///
 /// # Errors
 /// A trace that cannot be read; at the end: which rivals failed in which cases.
 pub(crate) fn run(arguments: &EvictArguments) -> io::Result<()> {
     cleanup::on_signals()?;
-    let program = arguments.rivals.clone().unwrap_or_else(rivals::default_program);
-    let mut rivals = match Rivals::start(&program) {
+    let program = arguments.rivals.clone().unwrap_or_else(crate::rivals::default_program);
+    let mut rivals = match Rivals::start(&program, "evict", 1) {
         Ok(rivals) => Some(rivals),
         Err(why) => {
             eprintln!("uvfs-bench: rivals are left out: {why}");
@@ -92,11 +93,14 @@ pub(crate) fn run(arguments: &EvictArguments) -> io::Result<()> {
         println!("{}", machine::describe());
         println!("hits in percent; the same on any machine");
     }
-    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    let (mut report, mut failures) = (Report::new("evict"), Vec::new());
     let mut replay = |trace: &Trace| -> io::Result<()> {
-        let before = rows.len();
-        replay_all(trace, rivals.as_mut(), &mut rows, &mut failures);
-        write(&rows[before..], arguments.json)
+        replay_all(trace, rivals.as_mut(), &mut report, &mut failures);
+        let mut out = io::stdout().lock();
+        match arguments.json {
+            true => report.write_json(&mut out),
+            false => report.write_tables(&LAYOUT, |_| true, &mut out),
+        }
     };
     if let Some(path) = &arguments.trace {
         replay(&read(path, arguments.capacity)?)?;
@@ -113,7 +117,11 @@ pub(crate) fn run(arguments: &EvictArguments) -> io::Result<()> {
             replay(&traces::make(name, sizes))?;
         }
         if !arguments.json {
-            aims::write(&rows, &mut io::stdout().lock())?;
+            let how = format!(
+                "rivals: {}; the worst trace decides and is named",
+                aims::RIVALS.join(", ")
+            );
+            crate::aims::write(&how, &aims::judge(&report), &mut io::stdout().lock())?;
         }
     }
     match failures.is_empty() {
@@ -134,33 +142,20 @@ fn read(path: &Path, capacity: Option<u32>) -> io::Result<Trace> {
 fn replay_all(
     trace: &Trace,
     rivals: Option<&mut Rivals>,
-    rows: &mut Vec<Row>,
+    report: &mut Report,
     failures: &mut Vec<String>,
 ) {
     let mut add = |system: &str, percent: f64| {
-        rows.push((trace.name.clone(), system.to_owned(), percent));
+        report.sample(&trace.name, system, 1, Unit::Percent, percent);
     };
     for name in policies::NAMES {
         add(name, policies::replay(name, trace));
     }
     let Some(rivals) = rivals else { return };
-    for name in rivals.names() {
-        match rivals.replay(&name, trace) {
+    for name in rivals.names().to_vec() {
+        match rivals::replay(rivals, &name, trace) {
             Ok(percent) => add(&name, percent),
             Err(why) => failures.push(format!("{name} in {}: {why}", trace.name)),
         }
     }
-}
-
-fn write(rows: &[Row], json: bool) -> io::Result<()> {
-    let mut report = Report::new("evict");
-    for (case, system, percent) in rows {
-        report.sample(case, system, 1, Unit::Percent, *percent);
-    }
-    let mut out = io::stdout().lock();
-    match json {
-        true => report.write_json(&mut out)?,
-        false => report.write_tables(&[policies::OPTIMUM], &mut out)?,
-    }
-    out.flush()
 }

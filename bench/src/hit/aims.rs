@@ -1,56 +1,17 @@
-//! The aims of the page cache, and whether this run's figures meet them.
+//! The aims of the page cache.
 //!
 //! # Boundary
-//! Arithmetic on medians. An aim without figures is "not measured", never "met".
-//!
-//! # Why
-//! An aim that holds for several rows is judged by the worst one, which is named: an average would hide
-//! where we lose. Some ratios are shown without an aim, so that they are not forgotten.
+//! Which ratios are wanted; judging them is the kit's.
 
 use super::cases::{Case, Sizes};
-use super::figures::{Figures, figure};
 use super::scan::{AFTER, BEFORE, DURING};
-use super::traces::Pattern;
 use super::{FOUND, HASH, HELD, KERNEL, KERNEL_DISK, OURS, QUARTER, REFERENCED, VALIDATED};
-use std::io::{self, Write};
-
-/// An aim, and the worst that was measured for it.
-#[derive(Debug, PartialEq)]
-pub(super) struct Aim {
-    what: &'static str,
-    /// The least that is wanted; none if the figure is only shown.
-    least: Option<f64>,
-    /// The worst row and its value.
-    worst: Option<(String, f64)>,
-}
-
-impl Aim {
-    fn new(what: &'static str, least: Option<f64>, rows: Vec<(String, f64)>) -> Self {
-        let worst = rows.into_iter().min_by(|one, other| one.1.total_cmp(&other.1));
-        Self { what, least, worst }
-    }
-
-    /// Whether it is met, if it was measured and anything is wanted.
-    fn is_met(&self) -> Option<bool> {
-        Some(self.worst.as_ref()?.1 >= self.least?)
-    }
-
-    fn line(&self) -> String {
-        let verdict = match (self.is_met(), &self.worst) {
-            (Some(true), _) => "met",
-            (Some(false), _) => "missed",
-            (None, Some(_)) => "no aim",
-            (None, None) => "not measured",
-        };
-        let worst = self.worst.as_ref();
-        let worst =
-            worst.map_or_else(String::new, |(row, value)| format!("{} in {row}", figure(*value)));
-        format!("  {verdict:<13} {:<66} {worst}", self.what)
-    }
-}
+use crate::aims::{Aim, Wish, counted};
+use crate::report::Report;
+use uvfs_bench_workload::traces::Pattern;
 
 /// The aims, judged by `figures`.
-fn judge(figures: &Figures, sizes: &Sizes) -> Vec<Aim> {
+pub(super) fn judge(figures: &Report, sizes: &Sizes) -> Vec<Aim> {
     let named = |cases: &[Case]| cases.iter().map(|case| case.name(sizes)).collect::<Vec<_>>();
     let pages = named(&[Case::ReadHot, Case::Read(Pattern::Uniform), Case::Read(Pattern::Zipf)]);
     let hot = named(&[Case::ReadHot]);
@@ -88,73 +49,78 @@ fn judge(figures: &Figures, sizes: &Sizes) -> Vec<Aim> {
     vec![
         Aim::new(
             "reads of 4 KiB, at least 2 times as fast as the kernel's",
-            Some(2.0),
+            Wish::AtLeast(2.0),
             against(OURS, KERNEL, &pages),
         ),
         Aim::new(
             "lookups of 8 bytes by reference, at least 2 times quick_cache's",
-            Some(2.0),
+            Wish::AtLeast(2.0),
             on_one(against(REFERENCED, HASH, &lookups)),
         ),
         Aim::new(
             "validated lookups of 8 bytes, at least 2.5 times quick_cache's",
-            Some(2.5),
+            Wish::AtLeast(2.5),
             on_one(against(VALIDATED, HASH, &lookups)),
         ),
         Aim::new(
             "two threads do at least 1.9 times the lookups of one",
-            Some(1.9),
+            Wish::AtLeast(1.9),
             doubled(&[VALIDATED, REFERENCED], &lookups),
         ),
         Aim::new(
             "the same of reads of 4 KiB from the processor's caches",
-            Some(1.9),
+            Wish::AtLeast(1.9),
             doubled(&[OURS], &hot),
         ),
-        Aim::new("a scan leaves at least 95 % of a hot set's hits", Some(0.95), kept.collect()),
+        Aim::new("a scan leaves at least 95 % of a hot set's hits", Wish::AtLeast(0.95), kept),
         Aim::new(
             "random writes and fsync, at least as fast as the kernel's",
-            Some(1.0),
+            Wish::AtLeast(1.0),
             against(OURS, KERNEL_DISK, &written),
         ),
         Aim::new(
             "the same with a budget of a quarter",
-            None,
+            Wish::Shown,
             against(QUARTER, KERNEL_DISK, &written),
         ),
         Aim::new(
             "lookups by reference without the bytes beside quick_cache's",
-            None,
+            Wish::Shown,
             on_one(against(HELD, HASH, &lookups)),
         ),
         Aim::new(
             "validated lookups without the bytes beside quick_cache's",
-            None,
+            Wish::Shown,
             on_one(against(FOUND, HASH, &lookups)),
         ),
-        Aim::new("reads of 64 bytes beside the kernel's", None, against(OURS, KERNEL, &short)),
-        Aim::new("reads of 1 MiB beside the kernel's", None, against(OURS, KERNEL, &long)),
-        Aim::new("reads of 4 KiB beside those of quick_cache", None, against(OURS, HASH, &pages)),
+        Aim::new(
+            "reads of 64 bytes beside the kernel's",
+            Wish::Shown,
+            against(OURS, KERNEL, &short),
+        ),
+        Aim::new("reads of 1 MiB beside the kernel's", Wish::Shown, against(OURS, KERNEL, &long)),
+        Aim::new(
+            "reads of 4 KiB beside those of quick_cache",
+            Wish::Shown,
+            against(OURS, HASH, &pages),
+        ),
     ]
-}
-
-fn counted(threads: usize) -> String {
-    format!("{threads} thread{}", if threads == 1 { "" } else { "s" })
-}
-
-/// Writes a line an aim.
-pub(super) fn write(figures: &Figures, sizes: &Sizes, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "\naims, judged by the worst row")?;
-    judge(figures, sizes).iter().try_for_each(|aim| writeln!(out, "{}", aim.line()))?;
-    out.flush()
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::cases::TINY;
-    use super::super::figures::tests::of;
     use super::*;
     use crate::report::Unit;
+
+    /// Figures of one sample a row.
+    fn of(unit: Unit, rows: &[(&str, &str, usize, f64)]) -> Report {
+        let mut figures = Report::new("hit");
+        for (case, system, threads, value) in rows {
+            figures.sample(case, system, *threads, unit, *value);
+        }
+        figures
+    }
 
     fn verdicts(rows: &[(&str, &str, usize, f64)]) -> Vec<Option<bool>> {
         let figures = of(Unit::ThousandsPerSecond, rows);
@@ -164,9 +130,6 @@ mod tests {
     #[test]
     fn without_figures_nothing_is_met() {
         assert_eq!(verdicts(&[]), [None; 13]);
-        let mut text = Vec::new();
-        write(&Figures::default(), &TINY, &mut text).unwrap();
-        assert_eq!(String::from_utf8(text).unwrap().matches("not measured").count(), 13);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! Each case is named by its true size, so that no line of a quick run is mistaken for one of a full
 //! run. Weakness: the number of operations of a round is not in the name; it is the same for all systems.
 
-use super::traces::Pattern;
+use uvfs_bench_workload::traces::Pattern;
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = 4096;

@@ -10,8 +10,8 @@
 //! read back by the kernel afterwards. Weakness: what the disk remembers of the last run is not dropped.
 
 use super::cases::{Case, PAGE, Sizes};
-use super::figures::Figures;
 use super::{KERNEL_DISK, OURS, QUARTER, Run, other};
+use crate::report::Report;
 use crate::report::Unit;
 use crate::{cleanup, context};
 use std::fs::{self, File};
@@ -30,7 +30,7 @@ const AMPLE: u64 = 16;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// Measures the case, if it is wanted.
-pub(super) fn measure(run: &Run, wanted: &[Case], figures: &mut Figures) -> io::Result<()> {
+pub(super) fn measure(run: &Run, wanted: &[Case], figures: &mut Report) -> io::Result<()> {
     if !wanted.contains(&Case::WriteBack) {
         return Ok(());
     }

@@ -12,14 +12,14 @@
 //! far away, for which no rival here pays. Weakness: nobody looks a page up to read nothing of it.
 
 use super::cases::{Case, PAGE};
-use super::figures::Figures;
 use super::rivals::Kind;
 use super::store::number;
-use super::traces::{Pattern, Traces};
 use super::turns::{Contestant, by_keys, take_turns};
 use super::{FOUND, HELD, REFERENCED, Run, VALIDATED, fits};
+use crate::report::Report;
 use crate::report::Unit;
 use std::io;
+use uvfs_bench_workload::traces::{Pattern, Traces};
 use uvfs_concurrent::epoch;
 use uvfs_concurrent::frame::{Arena, FrameId, Read};
 use uvfs_concurrent::lock::LockClass;
@@ -116,7 +116,7 @@ impl Pages {
 }
 
 /// Measures what is wanted of these cases.
-pub(super) fn measure(run: &Run, wanted: &[Case], figures: &mut Figures) -> io::Result<()> {
+pub(super) fn measure(run: &Run, wanted: &[Case], figures: &mut Report) -> io::Result<()> {
     let pattern =
         |case: &Case| if let Case::Lookup(pattern) = case { Some(*pattern) } else { None };
     let patterns: Vec<Pattern> = wanted.iter().filter_map(pattern).collect();

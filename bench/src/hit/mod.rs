@@ -19,24 +19,17 @@
 mod aims;
 mod cases;
 mod disk;
-mod figures;
 mod lookups;
 mod reads;
 mod rivals;
 mod scan;
 mod store;
-#[path = "../../../bench-compare/src/team.rs"]
-mod team;
-// Some of it is for the other side alone.
-#[allow(dead_code)]
-#[path = "../../../bench-compare/src/hit/traces.rs"]
-mod traces;
 mod turns;
 
+use crate::report::{Column, Layout, Report};
 use crate::{cleanup, machine};
 use cases::{Case, FULL, QUICK, Sizes, TINY};
 use clap::Args;
-use figures::Figures;
 use rivals::Rival;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -64,6 +57,13 @@ const KERNEL_DISK: &str = "kernel";
 /// The fastest rival that is a cache, whom the aims name.
 const HASH: &str = "quick_cache";
 
+/// Ourselves first; compared with the first of these that took part.
+const LAYOUT: Layout<'static> = Layout {
+    order: &[OURS, FOUND, HELD, VALIDATED, REFERENCED, KERNEL],
+    columns: &[Column::Times(&[KERNEL, HASH, KERNEL_DISK])],
+    notes: &[],
+};
+
 const EXAMPLES: &str = "Examples:
   uvfs-bench hit --quick                         every case, small; within some minutes
   uvfs-bench hit --case read4k --threads 1,2,4   whole pages: hot, uniform, zipf
@@ -87,7 +87,7 @@ pub(crate) struct HitArguments {
     cases: Vec<String>,
     /// Numbers of threads that read at the same time
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2",
-        value_parser = clap::value_parser!(u16).range(1..=team::THREADS_MAX as i64))]
+        value_parser = clap::value_parser!(u16).range(1..=uvfs_bench_workload::team::THREADS_MAX as i64))]
     threads: Vec<u16>,
     /// Rounds of which the median is taken [default: 9, or 5 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -133,7 +133,7 @@ pub(crate) fn run(arguments: &HitArguments) -> io::Result<()> {
         sizes,
         rounds: arguments.runs.map_or(rounds, usize::from),
         threads: arguments.threads.iter().map(|&threads| usize::from(threads)).collect(),
-        rivals: arguments.rivals.clone().unwrap_or_else(rivals::default_program),
+        rivals: arguments.rivals.clone().unwrap_or_else(crate::rivals::default_program),
         by_cpu: arguments.cpu,
         begin: Instant::now(),
         left_out: RefCell::default(),
@@ -144,18 +144,22 @@ pub(crate) fn run(arguments: &HitArguments) -> io::Result<()> {
         let clock = if run.by_cpu { "; rates by processor time" } else { "" };
         println!("threads are pinned to cores; {} rounds, in turns{clock}", run.rounds);
     }
-    let mut figures = Figures::default();
+    let mut figures = Report::new("hit");
     let mut out = io::stdout().lock();
     let families: [Measure; 4] = [reads::measure, lookups::measure, scan::measure, disk::measure];
     for measure in families {
         measure(&run, &wanted, &mut figures)?;
         match arguments.json {
             true => figures.write_json(&mut out)?,
-            false => figures.write_tables(&mut out)?,
+            false => figures.write_tables(&LAYOUT, |_| true, &mut out)?,
         }
     }
     if !arguments.json {
-        aims::write(&figures, &run.sizes, &mut out)?;
+        crate::aims::write(
+            "the worst row decides and is named",
+            &aims::judge(&figures, &run.sizes),
+            &mut out,
+        )?;
     }
     let failures = run.failures.into_inner();
     if failures.is_empty() {
@@ -165,7 +169,7 @@ pub(crate) fn run(arguments: &HitArguments) -> io::Result<()> {
 }
 
 /// Measures what is wanted of a family of cases.
-type Measure = fn(&Run, &[Case], &mut Figures) -> io::Result<()>;
+type Measure = fn(&Run, &[Case], &mut Report) -> io::Result<()>;
 
 impl Run {
     fn progress(&self, what: &str) {

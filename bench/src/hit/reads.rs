@@ -10,19 +10,19 @@
 //! gets the same.
 
 use super::cases::{Case, PAGE, Sizes};
-use super::figures::Figures;
 use super::rivals::Kind;
 use super::store::{NumberedStore, fill, number};
-use super::team::{Span, team};
-use super::traces::{Pattern, Traces};
 use super::turns::{Contestant, by_keys, seconds, take_turns};
 use super::{KERNEL, OURS, Run, fits, other};
+use crate::report::Report;
 use crate::report::Unit;
 use rustix::fd::OwnedFd;
 use rustix::fs::MemfdFlags;
 use std::hint::black_box;
 use std::io;
 use std::sync::Arc;
+use uvfs_bench_workload::team::{Span, team};
+use uvfs_bench_workload::traces::{Pattern, Traces};
 use uvfs_vfs::{Caller, File, OpenOptions, Vfs, VfsConfig};
 
 /// No page has it.
@@ -122,7 +122,7 @@ fn read_all(file: &impl Resident, bytes: u64) -> io::Result<()> {
 }
 
 /// Measures what is wanted of these cases.
-pub(super) fn measure(run: &Run, wanted: &[Case], figures: &mut Figures) -> io::Result<()> {
+pub(super) fn measure(run: &Run, wanted: &[Case], figures: &mut Report) -> io::Result<()> {
     let own = |case: &&Case| {
         matches!(case, Case::ReadHot | Case::Read(_) | Case::ReadShort | Case::ReadLong)
     };
@@ -162,7 +162,7 @@ fn whole_pages(
     (ours, kernel): (&Ours, &OwnedFd),
     cases: &[Case],
     pages: u64,
-    figures: &mut Figures,
+    figures: &mut Report,
 ) {
     let name = cases[0].name(&run.sizes);
     let mut rivals = run.rivals(&name);
@@ -204,7 +204,7 @@ fn page_by_page(run: &Run, traces: &Traces, file: &impl Resident) -> Result<f64,
 }
 
 /// 64 bytes somewhere in a page of all.
-fn short(run: &Run, (ours, kernel): (&Ours, &OwnedFd), threads: usize, figures: &mut Figures) {
+fn short(run: &Run, (ours, kernel): (&Ours, &OwnedFd), threads: usize, figures: &mut Report) {
     let Sizes { file_bytes, lookups, .. } = run.sizes;
     let traces = Traces::new(Pattern::Zipf, file_bytes / PAGE, threads, lookups);
     let traces = &traces;
@@ -228,7 +228,7 @@ fn piece_by_piece(run: &Run, traces: &Traces, file: &impl Resident) -> Result<f6
 }
 
 /// One MiB after the other; each thread begins elsewhere.
-fn long(run: &Run, (ours, kernel): (&Ours, &OwnedFd), threads: usize, figures: &mut Figures) {
+fn long(run: &Run, (ours, kernel): (&Ours, &OwnedFd), threads: usize, figures: &mut Report) {
     let mut all = vec![
         Contestant::new(OURS, move || ours.hits_only(|| in_order(run, threads, &ours.file))),
         Contestant::new(KERNEL, move || in_order(run, threads, kernel)),

@@ -10,13 +10,13 @@
 //! ratio of hot reads to scanned pieces, one to one; a hot set that is used less often fares worse.
 
 use super::cases::{Case, PAGE};
-use super::figures::Figures;
 use super::store::{NumberedStore, number};
-use super::traces::{Pattern, Traces};
 use super::{OURS, Run, other};
+use crate::report::Report;
 use crate::report::Unit;
 use std::io;
 use std::sync::Arc;
+use uvfs_bench_workload::traces::{Pattern, Traces};
 use uvfs_concurrent::counter::Counter;
 use uvfs_vfs::{Caller, File, OpenOptions, Vfs, VfsConfig};
 
@@ -47,7 +47,7 @@ struct Shares {
 }
 
 /// Measures the case, if it is wanted.
-pub(super) fn measure(run: &Run, wanted: &[Case], figures: &mut Figures) -> io::Result<()> {
+pub(super) fn measure(run: &Run, wanted: &[Case], figures: &mut Report) -> io::Result<()> {
     if !wanted.contains(&Case::Scan) {
         return Ok(());
     }

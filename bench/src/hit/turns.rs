@@ -5,7 +5,7 @@
 //! else than what is there, or whose work the compiler took away, fails instead of winning.
 //!
 //! # Concurrency
-//! As [`super::team`]: each thread pinned, all begin together, from the first begin to the last end.
+//! As [`uvfs_bench_workload::team`]: each thread pinned, all begin together, from the first begin to the last end.
 //!
 //! # Why
 //! The loop is that of `bench-compare/src/hit.rs`, warm-up included, so that no side has the better one.
@@ -13,11 +13,11 @@
 //! Weakness: a slow system's round lasts longer, and more of what others do falls into it.
 
 use super::Run;
-use super::figures::Figures;
 use super::rivals::Rival;
-use super::team::{Span, team};
-use super::traces::{Pattern, Traces};
+use crate::report::Report;
 use crate::report::Unit;
+use uvfs_bench_workload::team::{Span, team};
+use uvfs_bench_workload::traces::{Pattern, Traces};
 
 /// What a thread copies to.
 pub(super) type Page = [u8; 4096];
@@ -65,7 +65,7 @@ pub(super) fn take_turns(
     unit: Unit,
     threads: usize,
     contestants: &mut Vec<Contestant<'_>>,
-    figures: &mut Figures,
+    figures: &mut Report,
 ) {
     run.progress(&format!("{case}, threads: {threads}"));
     for round in 0..=run.rounds {
@@ -173,7 +173,7 @@ pub(super) mod tests {
 
     #[test]
     fn who_fails_drops_out_and_the_first_round_does_not_count() {
-        let (run, mut figures) = (alone(), Figures::default());
+        let (run, mut figures) = (alone(), Report::new("hit"));
         let mut calls = 0;
         let honest = Contestant::new("a", || {
             calls += 1;

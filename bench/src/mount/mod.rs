@@ -17,7 +17,7 @@ mod tree;
 mod write;
 
 use crate::places::Places;
-use crate::report::Report;
+use crate::report::{Column, Layout, Report};
 use crate::server::{Absent, Running};
 use crate::system::System;
 use crate::{MountArguments, cleanup, context, machine};
@@ -149,7 +149,11 @@ pub(crate) fn run(arguments: &MountArguments) -> io::Result<()> {
         (group.measure)(&bench, &mut report)?;
         match arguments.json {
             true => report.write_json(&mut out)?,
-            false => report.write_tables(group.references, &mut out)?,
+            false => report.write_tables(
+                &Layout { columns: &[Column::Against(group.references)], ..Layout::default() },
+                |_| true,
+                &mut out,
+            )?,
         }
     }
     let failures = bench.failures.into_inner();

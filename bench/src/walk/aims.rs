@@ -1,75 +1,17 @@
-//! The aims of the walk, and whether this run's figures meet them.
+//! The aims of the walk.
 //!
 //! # Boundary
-//! Arithmetic on medians. An aim without figures is "not measured", never "met".
-//!
-//! # Why
-//! Aims that hold for many rows are judged by the worst row, which is named: an average would hide
-//! where we lose. Maps that cut names are compared with too, but no aim hangs on them, for they cannot
-//! do the work.
+//! Which ratios are wanted; judging them is the kit's. Maps that cut names are compared with too, but no aim hangs on
+//! them, for they cannot do the work.
 
 use super::cases::{self, CURVE_DEPTH, Shape, Sizes, Wanted};
-use super::figures::{Figures, figure};
-use super::workload::paths::Pattern;
 use super::{BOUNDS, KERNEL, RIVALS, UVFS, UVFS_WHOLE};
-use std::io::{self, Write};
-
-/// What is wanted of a figure.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Wish {
-    AtLeast(f64),
-    AtMost(f64),
-    /// It is only shown; less is worse.
-    Nothing,
-}
-
-/// An aim, and the worst that was measured for it.
-#[derive(Debug, PartialEq)]
-pub(super) struct Aim {
-    what: &'static str,
-    wish: Wish,
-    /// The worst row and its value.
-    worst: Option<(String, f64)>,
-}
-
-impl Aim {
-    fn new(what: &'static str, wish: Wish, rows: impl IntoIterator<Item = (String, f64)>) -> Self {
-        let by_value = |one: &(String, f64), other: &(String, f64)| one.1.total_cmp(&other.1);
-        let rows = rows.into_iter();
-        let worst = match wish {
-            Wish::AtMost(_) => rows.max_by(by_value),
-            Wish::AtLeast(_) | Wish::Nothing => rows.min_by(by_value),
-        };
-        Self { what, wish, worst }
-    }
-
-    /// Whether it is met, if it was measured and anything is wanted.
-    pub(super) fn is_met(&self) -> Option<bool> {
-        let (_, value) = self.worst.as_ref()?;
-        match self.wish {
-            Wish::AtLeast(wanted) => Some(*value >= wanted),
-            Wish::AtMost(wanted) => Some(*value <= wanted),
-            Wish::Nothing => None,
-        }
-    }
-
-    fn line(&self) -> String {
-        let verdict = match (self.is_met(), &self.worst) {
-            (Some(true), _) => "met",
-            (Some(false), _) => "missed",
-            (None, Some(_)) => "no aim",
-            (None, None) => "not measured",
-        };
-        let worst = self
-            .worst
-            .as_ref()
-            .map_or_else(String::new, |(row, value)| format!("{} in {row}", figure(*value)));
-        format!("  {verdict:<13} {:<64} {worst}", self.what)
-    }
-}
+use crate::aims::{Aim, Wish, counted};
+use crate::report::Report;
+use uvfs_bench_workload::paths::Pattern;
 
 /// The aims, judged by `figures`.
-pub(super) fn judge(figures: &Figures, sizes: Sizes) -> Vec<Aim> {
+pub(super) fn judge(figures: &Report, sizes: Sizes) -> Vec<Aim> {
     use Wish::{AtLeast, AtMost};
     let view = View { figures, sizes };
     let [hot, uniform] = Pattern::ALL.map(|pattern| view.trees(pattern));
@@ -132,12 +74,12 @@ pub(super) fn judge(figures: &Figures, sizes: Sizes) -> Vec<Aim> {
         ),
         Aim::new(
             "uvfs, hot, against maps that cut names at 23 bytes",
-            Wish::Nothing,
+            Wish::Shown,
             view.against(UVFS, &BOUNDS, &hot),
         ),
         Aim::new(
             "uvfs, uniform, against maps that cut names at 23 bytes",
-            Wish::Nothing,
+            Wish::Shown,
             view.against(UVFS, &BOUNDS, &uniform),
         ),
     ]
@@ -145,7 +87,7 @@ pub(super) fn judge(figures: &Figures, sizes: Sizes) -> Vec<Aim> {
 
 /// What the aims look at.
 struct View<'a> {
-    figures: &'a Figures,
+    figures: &'a Report,
     sizes: Sizes,
 }
 
@@ -196,19 +138,6 @@ impl View<'_> {
     }
 }
 
-fn counted(threads: usize) -> String {
-    if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") }
-}
-
-/// Writes the verdicts.
-pub(super) fn write(figures: &Figures, sizes: Sizes, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "\naims (medians of this run; the worst row decides and is named)")?;
-    for aim in judge(figures, sizes) {
-        writeln!(out, "{}", aim.line().trim_end())?;
-    }
-    out.flush()
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::cases::FULL;
@@ -222,9 +151,6 @@ mod tests {
     #[test]
     fn without_figures_nothing_is_met() {
         assert_eq!(verdicts(&[]), [None; 12]);
-        let mut text = Vec::new();
-        write(&of(&[]), FULL, &mut text).unwrap();
-        assert_eq!(String::from_utf8(text).unwrap().matches("not measured").count(), 12);
     }
 
     #[test]

@@ -12,19 +12,19 @@
 use super::Run;
 use super::cases::{CURVE_DEPTH, Shape};
 use super::contestants::{AMPLE_BYTES, Course, by_components, tmpfs_filled, uvfs_filled};
-use super::figures::Figures;
 use super::place::{meminfo, resident_bytes};
-use super::rivals::Rivals;
-use super::workload::tree::Tree;
+use super::rivals;
 use super::{KERNEL, UVFS};
+use crate::report::Report;
 use crate::report::Unit;
 use std::io;
 use std::process::{Command, Stdio};
+use uvfs_bench_workload::tree::Tree;
 
 const CASE: &str = "bytes-per-name";
 
 /// Measures every system; a run each is enough to agree within a percent, three show it.
-pub(super) fn measure(run: &Run, figures: &mut Figures) -> io::Result<()> {
+pub(super) fn measure(run: &Run, figures: &mut Report) -> io::Result<()> {
     let shape = Shape { depth: CURVE_DEPTH, names: run.sizes.bytes };
     run.progress(&format!("{CASE}, {}", shape.name()));
     let names = shape.names as f64;
@@ -44,11 +44,12 @@ pub(super) fn measure(run: &Run, figures: &mut Figures) -> io::Result<()> {
         Ok(bytes) => figures.sample(CASE, KERNEL, 1, Unit::BytesPerName, bytes as f64 / names),
         Err(error) => run.leave_out(KERNEL, CASE, &error.to_string()),
     }
-    let Ok(rivals) = Rivals::start(&run.rivals) else { return Ok(()) };
-    for name in rivals.names() {
-        match Rivals::start(&run.rivals).and_then(|mut rivals| rivals.build(&name, &course)) {
-            Ok(bytes) => figures.sample(CASE, &name, 1, Unit::BytesPerName, bytes as f64 / names),
-            Err(why) => run.failed(&name, CASE, &why),
+    let Ok(first) = rivals::start(&run.rivals) else { return Ok(()) };
+    for name in first.names() {
+        let started = rivals::start(&run.rivals);
+        match started.and_then(|mut process| rivals::build(&mut process, name, &course)) {
+            Ok(bytes) => figures.sample(CASE, name, 1, Unit::BytesPerName, bytes as f64 / names),
+            Err(why) => run.failed(name, CASE, &why),
         }
     }
     Ok(())

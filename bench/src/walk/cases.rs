@@ -8,7 +8,7 @@
 //! middle: all depths at 100,000 names, all sizes at depth 6. The rest of the grid is measured when
 //! it is asked for by name, since each tree has to be built for every system.
 
-use super::workload::paths::Pattern;
+use uvfs_bench_workload::paths::Pattern;
 
 /// A tree of the grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

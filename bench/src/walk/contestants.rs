@@ -8,12 +8,9 @@
 //! setting, so they are two file systems: with memos at hand, nobody would walk by components.
 
 use super::place::Tmpfs;
-use super::rivals::Rivals;
 use super::store::ComputedStore;
-use super::workload::paths::{Paths, Pattern, Track};
-use super::workload::timed::{self, MISSING, Pace};
-use super::workload::tree::{Place, Tree};
 use crate::context;
+use crate::rivals::Rivals;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use std::cell::RefCell;
@@ -23,6 +20,9 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use uvfs_bench_workload::paths::{Paths, Pattern, Track};
+use uvfs_bench_workload::timed::{self, MISSING, Pace};
+use uvfs_bench_workload::tree::{Place, Tree};
 use uvfs_vfs::{Caller, Directory, MINIMUM_BYTES, Vfs, VfsConfig};
 
 /// One way to walk one tree.
@@ -96,7 +96,7 @@ impl Contestant for Remote {
     }
 
     fn round(&mut self, pattern: Pattern, threads: usize, target: Duration) -> Result<f64, String> {
-        self.rivals.borrow_mut().round(&self.name, pattern, threads, target)
+        super::rivals::round(&mut self.rivals.borrow_mut(), &self.name, pattern, threads, target)
     }
 }
 

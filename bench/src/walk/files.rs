@@ -18,7 +18,7 @@ use uvfs_vfs::{Caller, Directory, NewKind, RenameMode, Vfs};
 
 /// A file system that is used from several threads.
 pub(super) trait Files: Sync {
-    /// Walks to `path`; its size, or [`super::workload::timed::MISSING`].
+    /// Walks to `path`; its size, or [`uvfs_bench_workload::timed::MISSING`].
     fn walk(&self, path: &CStr) -> u64;
     fn make_directory(&self, path: &CStr) -> io::Result<()>;
     fn make_file(&self, path: &CStr) -> io::Result<()>;
@@ -123,8 +123,8 @@ impl Files for Tmpfs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::workload::timed::MISSING;
     use super::*;
+    use uvfs_bench_workload::timed::MISSING;
 
     fn check(files: &dyn Files) {
         files.make_directory(c"a").unwrap();

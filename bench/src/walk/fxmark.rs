@@ -12,13 +12,13 @@
 //! a tmpfs: compare the change from one thread to two, and the ratio with that in mind.
 
 use super::Run;
-use super::figures::Figures;
 use super::files::{self, Files};
-use super::workload::timed::{MISSING, team};
-use super::workload::tree::mixed;
+use crate::report::Report;
 use crate::report::Unit;
 use std::ffi::{CStr, CString};
 use std::io;
+use uvfs_bench_workload::timed::{MISSING, team};
+use uvfs_bench_workload::tree::mixed;
 
 /// What a case does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ const DEEP: &str = "1/2/3/4/5";
 type Steps = Vec<(CString, CString)>;
 
 /// Measures one case.
-pub(super) fn measure(run: &Run, case: Case, figures: &mut Figures) -> io::Result<()> {
+pub(super) fn measure(run: &Run, case: Case, figures: &mut Report) -> io::Result<()> {
     let name = format!("fx-{}", case.name());
     run.progress(&name);
     for &threads in &run.threads {

@@ -14,18 +14,18 @@ use super::contestants::{
     AMPLE_BYTES, Contestant, Course, Local, Remote, by_components, by_whole_paths, remember_whole,
     tmpfs_filled, uvfs_filled, walk_kernel, walk_uvfs,
 };
-use super::figures::Figures;
 use super::place::fits;
-use super::rivals::Rivals;
-use super::workload::paths::{Pattern, Track};
-use super::workload::tree::Tree;
+use super::rivals;
 use super::{KERNEL, Run, UVFS, UVFS_WHOLE};
+use crate::report::Report;
 use crate::report::Unit;
 use std::cell::RefCell;
 use std::ffi::CStr;
 use std::io;
 use std::rc::Rc;
 use std::time::Instant;
+use uvfs_bench_workload::paths::{Pattern, Track};
+use uvfs_bench_workload::tree::Tree;
 
 /// Bytes that a name and what belongs to it takes, about; for deciding what fits.
 const UVFS_BYTES: u64 = 400;
@@ -38,7 +38,7 @@ pub(super) fn measure(
     run: &Run,
     shape: Shape,
     patterns: &[Pattern],
-    figures: &mut Figures,
+    figures: &mut Report,
 ) -> io::Result<()> {
     run.progress(&format!("{}: building", shape.name()));
     let course = Course::new(Tree::new(shape.depth, shape.names));
@@ -94,24 +94,24 @@ fn walker<'a, W: Fn(&CStr) -> u64 + Sync>(
 
 /// The rivals that are built, hold the tree and fit.
 fn remotes<'a>(run: &Run, case: &str, course: &Course) -> Vec<Box<dyn Contestant + 'a>> {
-    let mut rivals = match Rivals::start(&run.rivals) {
-        Ok(rivals) => rivals,
+    let mut process = match rivals::start(&run.rivals) {
+        Ok(process) => process,
         Err(why) => {
             run.leave_out("maps", "all cases", &why);
             return Vec::new();
         }
     };
     let mut built = Vec::new();
-    for name in rivals.names() {
+    for name in process.names().to_vec() {
         if !run.may_hold(&name, case, fits(course.tree.names(), RIVAL_BYTES)) {
             continue;
         }
-        match rivals.build(&name, course) {
+        match rivals::build(&mut process, &name, course) {
             Ok(_) => built.push(name),
             Err(why) => run.failed(&name, case, &why),
         }
     }
-    let rivals = Rc::new(RefCell::new(rivals));
+    let rivals = Rc::new(RefCell::new(process));
     let remote =
         |name| -> Box<dyn Contestant> { Box::new(Remote { name, rivals: rivals.clone() }) };
     built.into_iter().map(remote).collect()
@@ -124,7 +124,7 @@ fn take_turns(
     pattern: Pattern,
     threads: usize,
     contestants: &mut Vec<Box<dyn Contestant + '_>>,
-    figures: &mut Figures,
+    figures: &mut Report,
 ) {
     run.progress(&format!("{case}, threads: {threads}"));
     let begin = Instant::now();

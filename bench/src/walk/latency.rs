@@ -8,14 +8,14 @@
 //! Only one walk in [`SAMPLED`] is timed by itself, so the clock (tens of nanoseconds, within every
 //! sample) does not set the pace. Percentiles come from a histogram of two significant digits.
 
-use super::workload::paths::Track;
-use super::workload::timed::{MISSING, pin};
 use hdrhistogram::Histogram;
 use std::ffi::CStr;
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
+use uvfs_bench_workload::paths::Track;
+use uvfs_bench_workload::timed::{MISSING, pin};
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// One walk in so many is timed by itself.
@@ -141,9 +141,9 @@ pub(super) fn alone<T: Send>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::workload::paths::{Paths, Pattern};
-    use super::super::workload::tree::Tree;
     use super::*;
+    use uvfs_bench_workload::paths::{Paths, Pattern};
+    use uvfs_bench_workload::tree::Tree;
 
     #[test]
     fn percentiles_are_of_the_sampled_walks() {

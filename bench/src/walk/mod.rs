@@ -5,7 +5,6 @@
 //! Asserts no time; does check that every walk found what is there.
 //!
 //! # Rooms
-//! * `workload`: the tree, its paths and the timed loop, shared with `bench-compare`.
 //! * `cases`: names and sizes. `figures`, `aims`: tables, lines and verdicts.
 //! * `contestants`, `store`, `rivals`, `files`, `place`: what is measured, and on what.
 //! * `grid`, `fxmark`, `storms`, `bytes`: the measurements.
@@ -28,12 +27,11 @@ mod place;
 mod rivals;
 mod store;
 mod storms;
-mod workload;
 
+use crate::report::Report;
 use crate::{cleanup, machine};
 use cases::{FULL, QUICK, Sizes, TINY, Wanted};
 use clap::Args;
-use figures::Figures;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
@@ -126,7 +124,7 @@ pub(crate) fn run(arguments: &WalkArguments) -> io::Result<()> {
         rounds: arguments.runs.map_or(rounds, usize::from),
         target: Duration::from_millis(ms),
         threads: arguments.threads.iter().map(|&threads| usize::from(threads)).collect(),
-        rivals: arguments.rivals.clone().unwrap_or_else(rivals::default_program),
+        rivals: arguments.rivals.clone().unwrap_or_else(crate::rivals::default_program),
         case_limit: arguments.quick.then_some(Duration::from_secs(1)),
         begin: Instant::now(),
         left_out: RefCell::default(),
@@ -139,8 +137,12 @@ pub(crate) fn run(arguments: &WalkArguments) -> io::Result<()> {
     let figures = run.everything(&wanted, arguments.json)?;
     if !arguments.json {
         let mut out = io::stdout().lock();
-        figures.write_curve(&sizes.names, &mut out)?;
-        aims::write(&figures, sizes, &mut out)?;
+        figures::write_curve(&figures, &sizes.names, &mut out)?;
+        crate::aims::write(
+            "medians of this run; the worst row decides and is named",
+            &aims::judge(&figures, sizes),
+            &mut out,
+        )?;
     }
     let failures = run.failures.into_inner();
     if failures.is_empty() {
@@ -149,15 +151,15 @@ pub(crate) fn run(arguments: &WalkArguments) -> io::Result<()> {
     Err(io::Error::other(format!("not everything was measured: {}", failures.join("; "))))
 }
 
-type Measure = fn(&Run, &mut Figures) -> io::Result<()>;
+type Measure = fn(&Run, &mut Report) -> io::Result<()>;
 
 impl Run {
-    fn everything(&self, wanted: &Wanted, json: bool) -> io::Result<Figures> {
-        let mut figures = Figures::default();
+    fn everything(&self, wanted: &Wanted, json: bool) -> io::Result<Report> {
+        let mut figures = Report::new("walk");
         let mut out = io::stdout().lock();
-        let mut write = |figures: &mut Figures| match json {
+        let mut write = |figures: &mut Report| match json {
             true => figures.write_json(&mut out),
-            false => figures.write_tables(&mut out),
+            false => figures.write_tables(&figures::LAYOUT, |_| true, &mut out),
         };
         for (shape, patterns) in wanted.trees() {
             grid::measure(self, shape, &patterns, &mut figures)?;

@@ -9,7 +9,7 @@
 //! sum of both. Directories are 0755 and files 0644 of user 0, as on the tmpfs beside it; who walks is
 //! another user, so that each directory's mode is looked at.
 
-use super::workload::tree::{Place, ROOT, Tree};
+use uvfs_bench_workload::tree::{Place, ROOT, Tree};
 use uvfs_vfs::{
     Attributes, Backend, Caller, Capabilities, Cookie, Data, Entry, Error, FileKind, FileRef,
     InodeId, Inodes, Listing, Name, Names, PageCaching, Result, Timestamp, Waits,
@@ -122,9 +122,9 @@ impl Data for ComputedStore {
 
 #[cfg(test)]
 mod tests {
-    use super::super::workload::paths::{Paths, Pattern};
     use super::*;
     use std::collections::BTreeSet;
+    use uvfs_bench_workload::paths::{Paths, Pattern};
     use uvfs_vfs::{Vfs, VfsConfig};
 
     #[test]

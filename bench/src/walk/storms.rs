@@ -12,19 +12,19 @@ use super::contestants::{
     AMPLE_BYTES, by_components, tmpfs_filled, uvfs_filled, uvfs_over, walk_kernel, walk_uvfs,
     with_room_for,
 };
-use super::figures::Figures;
 use super::files::{self, Files};
 use super::fxmark::text;
 use super::latency::{Seen, alone, beside, watch};
 use super::place::Tmpfs;
-use super::workload::paths::{Paths, Pattern, Track, shuffle};
-use super::workload::timed::MISSING;
-use super::workload::tree::{Place, Tree};
 use super::{KERNEL, UVFS};
+use crate::report::Report;
 use crate::report::Unit;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::io::Write as _;
+use uvfs_bench_workload::paths::{Paths, Pattern, Track, shuffle};
+use uvfs_bench_workload::timed::MISSING;
+use uvfs_bench_workload::tree::{Place, Tree};
 use uvfs_vfs::{Directory, VfsConfig};
 
 /// A file system that holds a computed tree.
@@ -86,7 +86,7 @@ fn take_turns(
 }
 
 /// Names that are not in a large directory, against names that are.
-pub(super) fn negative(run: &Run, figures: &mut Figures) -> io::Result<()> {
+pub(super) fn negative(run: &Run, figures: &mut Report) -> io::Result<()> {
     let names = cases::negative(run.sizes);
     let (missing, present) = (&names[0], &names[1]);
     run.progress(missing);
@@ -125,7 +125,7 @@ pub(super) fn negative(run: &Run, figures: &mut Figures) -> io::Result<()> {
 }
 
 /// A hot walker while another thread asks for ever new names that do not exist.
-pub(super) fn negative_storm(run: &Run, figures: &mut Figures) -> io::Result<()> {
+pub(super) fn negative_storm(run: &Run, figures: &mut Report) -> io::Result<()> {
     let case = "negative-storm";
     run.progress(case);
     let target = run.target;
@@ -169,7 +169,7 @@ const PAIRS: usize = 8;
 
 /// A walker while another thread exchanges directories on its paths, two at a time, so that every
 /// path leads to a file at every moment.
-pub(super) fn rename_storm(run: &Run, figures: &mut Figures) -> io::Result<()> {
+pub(super) fn rename_storm(run: &Run, figures: &mut Report) -> io::Result<()> {
     let case = "rename-storm";
     run.progress(case);
     let target = run.target;
@@ -235,7 +235,7 @@ pub(super) fn rename_storm(run: &Run, figures: &mut Figures) -> io::Result<()> {
 }
 
 /// A walker in a huge directory, and the same while another thread lists it again and again.
-pub(super) fn listing(run: &Run, figures: &mut Figures) -> io::Result<()> {
+pub(super) fn listing(run: &Run, figures: &mut Report) -> io::Result<()> {
     let names = cases::listing(run.sizes);
     let case = format!("listing-{}", run.sizes.listing);
     run.progress(&case);
@@ -273,7 +273,7 @@ pub(super) fn listing(run: &Run, figures: &mut Figures) -> io::Result<()> {
 
 /// A hot walker over caches under a small limit, and the same while a scanner fills them with
 /// something else.
-pub(super) fn reclaim(run: &Run, figures: &mut Figures) -> io::Result<()> {
+pub(super) fn reclaim(run: &Run, figures: &mut Report) -> io::Result<()> {
     run.progress("reclaim");
     let target = run.target;
     let limit = run.sizes.limit;
@@ -334,7 +334,7 @@ fn hot_of(tree: &Tree, limit: usize) -> Paths {
 }
 
 /// A hot set in a small cache, before and after everything else was read once.
-pub(super) fn scan_then_hot(run: &Run, figures: &mut Figures) -> io::Result<()> {
+pub(super) fn scan_then_hot(run: &Run, figures: &mut Report) -> io::Result<()> {
     run.progress("scan-then-hot");
     let limit = run.sizes.limit;
     let tree = Tree::new(6, limit as u64 * 20);

@@ -1,7 +1,7 @@
-//! What is wanted of the tree, and whether this run's figures meet it.
+//! What is wanted of the tree.
 //!
 //! # Boundary
-//! Ratios of medians on the clock, of one run. An aim without figures is "not measured", never "met".
+//! Ratios of medians on the clock, of one run; judging them is the kit's.
 //!
 //! # Why
 //! One row decides, the worst, and is named, so that no average hides it. The same ratio by processor
@@ -9,12 +9,12 @@
 //! that sleeps while it waits look better than it is.
 
 use super::figures::Figures;
-use super::keys::Pattern;
 use super::systems::Phase;
 use super::tables::{OPERATIONS, THREADS, gain, published};
 use Pattern::{Interleaved, Sequential};
 use Phase::{Gang, Insert, Lookup, RangeTag, Remove, Tag, Untag};
-use std::io::{self, Write};
+use uvfs_bench_kit::aims::{Aim, Wish};
+use uvfs_bench_workload::keys::Pattern;
 
 const OURS: &str = "optimistic";
 const XARRAYS: [&str; 2] = ["xarray", "xarray-mutex"];
@@ -22,49 +22,14 @@ const XARRAYS: [&str; 2] = ["xarray", "xarray-mutex"];
 /// A measured quotient: where, on the clock, by processor time.
 type Row = (String, f64, f64);
 
-/// An aim, and the row that is farthest from it.
-#[derive(Debug)]
-struct Aim {
-    what: &'static str,
-    worst: Option<Verdict>,
-}
-
-#[derive(Debug)]
-struct Verdict {
-    row: String,
-    wanted: f64,
-    found: f64,
-    by_cpu: Option<f64>,
-    met: bool,
-}
-
-impl Aim {
-    /// Each row has its own bound; the one with the smallest part of it decides.
-    fn new(what: &'static str, rows: Vec<(Row, f64)>) -> Self {
-        let worst = rows
-            .into_iter()
-            .min_by(|one, other| (one.0.1 / one.1).total_cmp(&(other.0.1 / other.1)))
-            .map(|((row, found, cpu), wanted)| Verdict {
-                row,
-                wanted,
-                found,
-                by_cpu: Some(cpu),
-                met: found >= wanted,
-            });
-        Self { what, worst }
-    }
-
-    fn line(&self) -> String {
-        let Some(worst) = &self.worst else {
-            return format!("  {:<13} {}", "not measured", self.what);
-        };
-        let verdict = if worst.met { "met" } else { "missed" };
-        let cpu = worst.by_cpu.map_or_else(String::new, |cpu| format!(" ({cpu:.2} by processor)"));
-        format!(
-            "  {verdict:<13} {:<62} {:.2}{cpu} of {:.2} in {}",
-            self.what, worst.found, worst.wanted, worst.row
-        )
-    }
+/// Each row has its own bound; the one with the smallest part of it decides.
+fn aim(what: &str, rows: Vec<(Row, f64)>) -> Aim {
+    let parts = rows.into_iter().map(|((row, found, cpu), wanted)| {
+        let text =
+            format!("the share of it in {row}: {found:.2} ({cpu:.2} by processor) of {wanted:.2}");
+        (text, found / wanted)
+    });
+    Aim::new(what, Wish::AtLeast(1.0), parts)
 }
 
 /// What the aims look at.
@@ -153,52 +118,42 @@ impl View<'_> {
         }
         rows
     }
-
-    fn bytes(&self) -> Option<Verdict> {
-        let found = self.0.bytes_per_item(OURS)?;
-        let row = "bytes-per-item".to_owned();
-        Some(Verdict { row, wanted: 9.2, found, by_cpu: None, met: found <= 9.2 })
-    }
 }
 
-fn judge(figures: &Figures) -> Vec<Aim> {
+/// The aims, judged by `figures`.
+pub(super) fn judge(figures: &Figures) -> Vec<Aim> {
     let view = View(figures);
     let one = [(Insert, 1.5), (Lookup, 1.8), (Tag, 1.0), (Untag, 1.0), (Remove, 1.5), (Gang, 1.6)];
     let two = [(Insert, 3.5), (Lookup, 1.8), (Tag, 3.0), (Untag, 2.3), (Remove, 3.5)];
     let between = [(Insert, 2.5), (Tag, 2.5), (Untag, 2.5), (Remove, 2.5)];
     let congee = [(Insert, 2.0), (Lookup, 3.0), (Remove, 1.8)];
     vec![
-        Aim::new(
+        aim(
             "one thread against the XArray, sequential",
             view.all_against(&XARRAYS, Sequential, 1, &one),
         ),
-        Aim::new(
+        aim(
             "two threads against the XArray, sequential",
             view.all_against(&XARRAYS, Sequential, THREADS, &two),
         ),
-        Aim::new(
+        aim(
             "two threads against the XArray, interleaved",
             view.all_against(&XARRAYS, Interleaved, THREADS, &between),
         ),
-        Aim::new(
+        aim(
             "two threads against congee, sequential",
             view.all_against(&["congee"], Sequential, THREADS, &congee),
         ),
-        Aim::new("two threads against one, sequential", view.doubled(Sequential, 1.9)),
-        Aim::new("two threads against one, interleaved", view.doubled(Interleaved, 1.5)),
-        Aim::new("the paper's eight cells: part of the serial time saved", view.cells()),
-        Aim::new("tagging ranges against tagging one by one", view.ranges()),
-        Aim { what: "bytes of the tree for each item, at most", worst: view.bytes() },
+        aim("two threads against one, sequential", view.doubled(Sequential, 1.9)),
+        aim("two threads against one, interleaved", view.doubled(Interleaved, 1.5)),
+        aim("the paper's eight cells: part of the serial time saved", view.cells()),
+        aim("tagging ranges against tagging one by one", view.ranges()),
+        Aim::new(
+            "bytes of the tree for each item, at most 9.2",
+            Wish::AtMost(9.2),
+            figures.bytes_per_item(OURS).map(|bytes| ("bytes-per-item".to_owned(), bytes)),
+        ),
     ]
-}
-
-/// Writes the verdicts.
-pub(super) fn write(figures: &Figures, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "\naims (medians on the clock; the row farthest from its aim decides)")?;
-    for aim in judge(figures) {
-        writeln!(out, "{}", aim.line())?;
-    }
-    out.flush()
 }
 
 #[cfg(test)]
@@ -207,15 +162,12 @@ mod tests {
     use super::*;
 
     fn verdicts(rows: &[(&str, Pattern, usize, Phase, f64)]) -> Vec<Option<bool>> {
-        judge(&of(rows)).iter().map(|aim| aim.worst.as_ref().map(|worst| worst.met)).collect()
+        judge(&of(rows)).iter().map(Aim::is_met).collect()
     }
 
     #[test]
     fn without_figures_nothing_is_met() {
         assert_eq!(verdicts(&[]), [None; 9]);
-        let mut text = Vec::new();
-        write(&of(&[]), &mut text).unwrap();
-        assert_eq!(String::from_utf8(text).unwrap().matches("not measured").count(), 9);
     }
 
     #[test]

@@ -4,11 +4,11 @@
 //! Keeps samples and gives medians and lines. Which tables there are is in `tables`, what is wanted in
 //! `aims`.
 
-use super::keys::Pattern;
 use super::systems::{Phase, Round};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use uvfs_bench_kit::report::{Report, Summary, Unit};
+use uvfs_bench_workload::keys::Pattern;
 
 /// Identifies a row.
 type Key = (Pattern, usize, Phase, String);

@@ -14,19 +14,18 @@
 
 mod aims;
 mod figures;
-mod keys;
 mod rivals;
 mod systems;
 mod tables;
 
 use clap::Args;
 use figures::Figures;
-use keys::Pattern;
-use rivals::Rivals;
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use uvfs_bench_kit::rivals::{Rivals, default_program};
 use uvfs_bench_kit::{cleanup, machine};
+use uvfs_bench_workload::keys::Pattern;
 
 /// The paper's.
 const ITEMS: u64 = 1 << 24;
@@ -100,8 +99,8 @@ pub(crate) fn run(arguments: &RadixArguments) -> io::Result<()> {
         (false, false) => ITEMS,
     });
     let rounds = arguments.runs.unwrap_or(if arguments.quick || arguments.tiny { 3 } else { 5 });
-    let program = arguments.rivals.clone().unwrap_or_else(rivals::default_program);
-    let mut rivals = match Rivals::start(&program) {
+    let program = arguments.rivals.clone().unwrap_or_else(default_program);
+    let mut rivals = match Rivals::start(&program, "radix", 1) {
         Ok(rivals) => Some(rivals),
         Err(why) => {
             eprintln!("uvfs-bench-papers: rivals are left out: {why}");
@@ -133,7 +132,7 @@ pub(crate) fn run(arguments: &RadixArguments) -> io::Result<()> {
                     let done = match (system, rivals.as_mut()) {
                         (System::Ours(name), _) => systems::round(name, pattern, threads, items),
                         (System::Rival(name), Some(rivals)) => {
-                            rivals.round(name, pattern, threads, items)
+                            rivals::round(rivals, name, pattern, threads, items)
                         }
                         (System::Rival(_), None) => Err("it is not there".to_owned()),
                     };
@@ -157,7 +156,8 @@ pub(crate) fn run(arguments: &RadixArguments) -> io::Result<()> {
     } else {
         tables::write_paper(&figures, &mut out)?;
         tables::write_rates(&figures, &mut out)?;
-        aims::write(&figures, &mut out)?;
+        let how = "medians on the clock; the row farthest from its aim decides";
+        uvfs_bench_kit::aims::write(how, &aims::judge(&figures), &mut out)?;
     }
     if failures.is_empty() {
         return Ok(());

@@ -3,20 +3,15 @@
 //! # Boundary
 //! What a phase does, and that it did it; nothing is measured of a tree that answers wrongly.
 //!
-//! # Concurrency
-//! Each thread is pinned to a core of its own, as far as there are enough, and meets the others at a
-//! barrier before each phase. A phase's wall time is from the first begin to the last end.
-//!
 //! # Why
 //! Processor time beside wall time tells work from waiting for the machine's other users. A
 //! waiter here spins before it yields, so most of its waiting counts as work. Weakness: the tree's
 //! memory comes from a pool that an earlier round has filled; only the first round touches it fresh.
 
-use super::keys::{Keys, Pattern, share};
 use std::num::NonZeroU64;
-use std::sync::Barrier;
-use std::time::{Duration, Instant};
-use uvfs_bench_kit::cpu;
+use std::time::Duration;
+use uvfs_bench_workload::keys::{Keys, Pattern, share};
+use uvfs_bench_workload::team::{self, Stint, team};
 use uvfs_concurrent::epoch;
 use uvfs_concurrent::lock::LockClass;
 use uvfs_concurrent::radix::{LadderPath, Locking, Optimistic, Serial, Tag, Tree};
@@ -102,39 +97,31 @@ fn value(index: u64) -> NonZeroU64 {
 
 fn round_of<L: Locking>(pattern: Pattern, threads: usize, items: u64) -> Result<Round, String> {
     let tree = Tree::<L>::new(&CLASS);
-    let (tree, barrier) = (&tree, &Barrier::new(threads));
-    let results: Vec<Done> = std::thread::scope(|scope| {
-        let one = |number| {
-            scope.spawn(move || {
-                pin_to_core(number);
-                let worker = Worker { tree, pattern, number, threads, items, barrier };
-                let (mut stints, mut bytes) = (Vec::new(), 0);
-                for phase in Phase::ALL {
-                    // All threads do the same, whatever the pattern.
-                    if phase == Phase::RangeTag && pattern != Pattern::Sequential {
-                        continue;
-                    }
-                    stints.push(worker.phase(phase));
-                    if phase == Phase::Lookup && number == 0 {
-                        bytes = tree.bytes_racy(&epoch::pin());
-                    }
-                }
-                (stints, bytes)
-            })
-        };
-        let workers: Vec<_> = (0..threads).map(one).collect();
-        workers.into_iter().map(|worker| worker.join().unwrap_or_default()).collect()
-    });
+    let results: Vec<Done> = team(threads, |member| {
+        let worker = Worker { tree: &tree, pattern, number: member.number, threads, items };
+        let (mut stints, mut bytes) = (Vec::new(), 0);
+        for phase in Phase::ALL {
+            // All threads do the same, whatever the pattern.
+            if phase == Phase::RangeTag && pattern != Pattern::Sequential {
+                continue;
+            }
+            let (stint, wrong) = member.phase(|| worker.phase(phase));
+            stints.push((phase, stint, wrong));
+            if phase == Phase::Lookup && member.number == 0 {
+                bytes = tree.bytes_racy(&epoch::pin());
+            }
+        }
+        (stints, bytes)
+    })?;
     let mut spans = Vec::new();
-    for nth in 0..results.iter().map(|result| result.0.len()).max().unwrap_or(0) {
-        let of_threads: Option<Vec<_>> = results.iter().map(|result| result.0.get(nth)).collect();
-        let of_threads = of_threads.ok_or("a thread panicked")?;
-        let phase = of_threads[0].0;
-        let wrong: u64 = of_threads.iter().map(|stint| stint.2).sum();
+    for nth in 0..results.first().map_or(0, |result| result.0.len()) {
+        let of_threads = || results.iter().map(|result| result.0[nth]);
+        let phase = results[0].0[nth].0;
+        let wrong: u64 = of_threads().map(|stint| stint.2).sum();
         if wrong > 0 {
             return Err(format!("{} went wrong for {wrong} of {items} items", phase.name()));
         }
-        spans.push((phase, span(of_threads.iter().map(|stint| stint.1))));
+        spans.push((phase, team::Span::of(of_threads().map(|stint| stint.1)).into()));
     }
     if !tree.is_empty() {
         return Err("items are there after they were removed".to_owned());
@@ -151,29 +138,12 @@ fn round_of<L: Locking>(pattern: Pattern, threads: usize, items: u64) -> Result<
 /// tree if it looked.
 type Done = (Vec<(Phase, Stint, u64)>, usize);
 
-/// A phase of one thread.
-#[derive(Debug, Clone, Copy)]
-struct Stint {
-    begin: Instant,
-    end: Instant,
-    cpu: Duration,
-}
-
-fn span(stints: impl Iterator<Item = Stint> + Clone) -> Span {
-    let begin = stints.clone().map(|stint| stint.begin).min();
-    let end = stints.clone().map(|stint| stint.end).max();
-    let wall = begin.zip(end).map_or(Duration::ZERO, |(begin, end)| end - begin);
-    let cpu: Duration = stints.map(|stint| stint.cpu).sum();
-    // A phase too short for the clock took its smallest step.
-    let seconds = |time: Duration| time.max(Duration::from_nanos(1)).as_secs_f64();
-    Span { wall: seconds(wall), cpu: seconds(cpu) }
-}
-
-/// Keeps the calling thread on the core of its number, as far as there are enough. Unpinned threads
-/// make noisier figures, not wrong ones.
-fn pin_to_core(number: usize) {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let _ = cpu::confine_this_thread(number % cores);
+impl From<team::Span> for Span {
+    fn from(span: team::Span) -> Self {
+        // A phase too short for the clock took its smallest step.
+        let seconds = |time: Duration| time.max(Duration::from_nanos(1)).as_secs_f64();
+        Self { wall: seconds(span.wall), cpu: seconds(span.cpu) }
+    }
 }
 
 struct Worker<'a, L: Locking> {
@@ -182,15 +152,12 @@ struct Worker<'a, L: Locking> {
     number: usize,
     threads: usize,
     items: u64,
-    barrier: &'a Barrier,
 }
 
 impl<L: Locking> Worker<'_, L> {
-    /// Waits for the others, then does a phase against the clock; how many items went wrong.
-    fn phase(&self, phase: Phase) -> (Phase, Stint, u64) {
-        self.barrier.wait();
-        let (begin, before) = (Instant::now(), cpu::of_this_thread());
-        let wrong = match phase {
+    /// Does a phase; how many items went wrong.
+    fn phase(&self, phase: Phase) -> u64 {
+        match phase {
             Phase::Insert => {
                 self.each(|at| self.tree.insert(at, value(at), &epoch::pin()).is_err())
             }
@@ -204,9 +171,7 @@ impl<L: Locking> Worker<'_, L> {
                 (end - first).abs_diff(tagged as u64)
             }
             Phase::Remove => self.each(|at| self.tree.remove(at, &epoch::pin()).is_none()),
-        };
-        let (after, end) = (cpu::of_this_thread(), Instant::now());
-        (phase, Stint { begin, end, cpu: after.saturating_sub(before) }, wrong)
+        }
     }
 
     /// Does `wrong` to each of this thread's items, a pin for each; how often it was.
@@ -251,18 +216,5 @@ mod tests {
             }
         }
         assert!(round("nonsense", Pattern::Random, 1, 10).is_err());
-    }
-
-    #[test]
-    fn a_span_reaches_from_the_first_begin_to_the_last_end() {
-        let origin = Instant::now();
-        let at = |ms| origin + Duration::from_millis(ms);
-        let stint = |begin, end, ms| Stint {
-            begin: at(begin),
-            end: at(end),
-            cpu: Duration::from_millis(ms),
-        };
-        let span = span([stint(5, 9, 2), stint(3, 7, 4)].into_iter());
-        assert_eq!(span, Span { wall: 0.006, cpu: 0.006 });
     }
 }

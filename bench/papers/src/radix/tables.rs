@@ -5,9 +5,9 @@
 //! sections 4.1 and 5.1, are seconds for 16,777,216 items by two threads on a 2-way x86-64 machine.
 
 use super::figures::Figures;
-use super::keys::Pattern;
 use super::systems::Phase;
 use std::io::{self, Write};
+use uvfs_bench_workload::keys::Pattern;
 
 /// Threads of the paper.
 pub(super) const THREADS: usize = 2;

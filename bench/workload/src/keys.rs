@@ -1,16 +1,19 @@
 //! Which indexes a thread works on, in which order.
 //!
 //! # Why
-//! One step and one wrap make all three patterns, so the loop costs the same in each. The rivals of
-//! `bench-compare` have the same orders. Weakness: the random order is the same in every round and phase,
+//! One step and one wrap make all three patterns, so the loop costs the same in each. `xarray/variant.c`
+//! of `bench-compare` has the same orders. Weakness: the random order is the same in every round and phase,
 //! and visits each leaf in turn rather than by lot.
 
 /// A prime near 2^32 / 1.618: its multiples, modulo any smaller number, visit every index once.
 const PRIME: u64 = 2_654_435_761;
 
+/// Most items of a structure.
+pub const ITEMS_MAX: u64 = 1 << 31;
+
 /// How the indexes from 0 to the number of items are shared out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Pattern {
+pub enum Pattern {
     /// Contiguous shares, upwards: threads meet in as few cache lines as possible.
     Sequential,
     /// Every so-manieth index, upwards: threads meet in every line.
@@ -20,11 +23,16 @@ pub(super) enum Pattern {
 }
 
 impl Pattern {
-    pub(super) const ALL: [Pattern; 3] =
-        [Pattern::Sequential, Pattern::Interleaved, Pattern::Random];
+    /// All of them.
+    pub const ALL: [Pattern; 3] = [Pattern::Sequential, Pattern::Interleaved, Pattern::Random];
+
+    /// By its name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|pattern| pattern.name() == name)
+    }
 
     /// As in cases and requests.
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Pattern::Sequential => "sequential",
             Pattern::Interleaved => "interleaved",
@@ -35,7 +43,7 @@ impl Pattern {
 
 /// The indexes of one thread.
 #[derive(Debug, Clone)]
-pub(super) struct Keys {
+pub struct Keys {
     at: u64,
     step: u64,
     items: u64,
@@ -44,7 +52,7 @@ pub(super) struct Keys {
 
 impl Keys {
     /// Of the thread `number` of `threads`.
-    pub(super) fn new(pattern: Pattern, number: usize, threads: usize, items: u64) -> Self {
+    pub fn new(pattern: Pattern, number: usize, threads: usize, items: u64) -> Self {
         let (first, end) = share(number, threads, items);
         let (number, threads) = (number as u64, threads as u64);
         let (at, step, left) = match pattern {
@@ -57,7 +65,7 @@ impl Keys {
 }
 
 /// The contiguous share of a thread.
-pub(super) fn share(number: usize, threads: usize, items: u64) -> (u64, u64) {
+pub fn share(number: usize, threads: usize, items: u64) -> (u64, u64) {
     let (number, threads) = (number as u64, threads as u64);
     (items * number / threads, items * (number + 1) / threads)
 }
@@ -100,5 +108,7 @@ mod tests {
         assert_eq!(first(Pattern::Interleaved), [1, 3, 5]);
         let random = first(Pattern::Random);
         assert!(random[0].abs_diff(random[1]) > 1, "{random:?}");
+        assert_eq!(Pattern::named("random"), Some(Pattern::Random));
+        assert_eq!(Pattern::named("zipf"), None);
     }
 }

@@ -15,15 +15,15 @@ use super::tree::{Place, Tree, mixed};
 use std::ffi::CStr;
 
 /// Most paths of [`Pattern::Uniform`].
-pub(crate) const UNIFORM_MAX: u64 = 1 << 20;
+pub const UNIFORM_MAX: u64 = 1 << 20;
 /// Files of [`Pattern::Hot`].
-pub(crate) const HOT_FILES: u64 = 8;
+pub const HOT_FILES: u64 = 8;
 /// How long the sequence of hot files is.
 const HOT_LENGTH: u64 = 4096;
 
 /// Which files are walked to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Pattern {
+pub enum Pattern {
     /// A handful.
     Hot,
     /// All, in random order.
@@ -32,10 +32,10 @@ pub(crate) enum Pattern {
 
 impl Pattern {
     /// Both.
-    pub(crate) const ALL: [Self; 2] = [Self::Hot, Self::Uniform];
+    pub const ALL: [Self; 2] = [Self::Hot, Self::Uniform];
 
     /// As in the names of cases.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Hot => "hot",
             Self::Uniform => "uniform",
@@ -45,7 +45,7 @@ impl Pattern {
 
 /// Paths and the sizes of the files that they lead to.
 #[derive(Debug, Default)]
-pub(crate) struct Paths {
+pub struct Paths {
     /// Each ends in NUL.
     text: Vec<u8>,
     /// Where each begins.
@@ -56,7 +56,7 @@ pub(crate) struct Paths {
 
 impl Paths {
     /// The paths of `pattern` through `tree`; the same in every process.
-    pub(crate) fn new(tree: &Tree, pattern: Pattern) -> Self {
+    pub fn new(tree: &Tree, pattern: Pattern) -> Self {
         let leaves = tree.leaves();
         let mut chosen: Vec<u64> = match pattern {
             Pattern::Hot => {
@@ -74,7 +74,7 @@ impl Paths {
     }
 
     /// The paths to the given files of `tree`.
-    pub(crate) fn of_leaves(tree: &Tree, leaves: impl IntoIterator<Item = u64>) -> Self {
+    pub fn of_leaves(tree: &Tree, leaves: impl IntoIterator<Item = u64>) -> Self {
         let mut paths = Self::default();
         let mut path = Vec::new();
         for index in leaves {
@@ -87,7 +87,7 @@ impl Paths {
     }
 
     /// Adds a path, which holds no NUL.
-    pub(crate) fn push(&mut self, path: &[u8], size: u64) {
+    pub fn push(&mut self, path: &[u8], size: u64) {
         self.begins.push(u32::try_from(self.text.len()).unwrap_or(u32::MAX));
         self.text.extend_from_slice(path);
         self.text.push(0);
@@ -95,7 +95,7 @@ impl Paths {
     }
 
     /// As one walks them.
-    pub(crate) fn track(&self) -> Track<'_> {
+    pub fn track(&self) -> Track<'_> {
         let text = |&begin: &u32| {
             let rest = self.text.get(begin as usize..).unwrap_or_default();
             CStr::from_bytes_until_nul(rest).unwrap_or_default()
@@ -104,7 +104,7 @@ impl Paths {
     }
 
     /// A number that differs when anything differs.
-    pub(crate) fn digest(&self) -> u64 {
+    pub fn digest(&self) -> u64 {
         let sizes = self.sizes.iter().map(|&size| size ^ 0xff);
         let numbers = self.text.iter().map(|&byte| u64::from(byte)).chain(sizes);
         numbers.fold(0, |digest, number| mixed(digest ^ number).wrapping_add(1))
@@ -113,15 +113,15 @@ impl Paths {
 
 /// Paths, ready to be walked.
 #[derive(Debug, Clone)]
-pub(crate) struct Track<'a> {
+pub struct Track<'a> {
     /// In the order of walking.
-    pub(crate) paths: Vec<&'a CStr>,
+    pub paths: Vec<&'a CStr>,
     /// The size that each must show.
-    pub(crate) sizes: &'a [u64],
+    pub sizes: &'a [u64],
 }
 
 /// Fisher and Yates, with numbers that are the same each time.
-pub(crate) fn shuffle<T>(values: &mut [T]) {
+pub fn shuffle<T>(values: &mut [T]) {
     for at in (1..values.len()).rev() {
         values.swap(at, (mixed(at as u64 ^ 0xca4d) % (at as u64 + 1)) as usize);
     }

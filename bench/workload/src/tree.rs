@@ -13,10 +13,10 @@
 use std::ops::Range;
 
 /// The root's inode id.
-pub(crate) const ROOT: u64 = 1;
+pub const ROOT: u64 = 1;
 
 /// Longest name in bytes.
-pub(crate) const NAME_BYTES_MAX: usize = 12;
+pub const NAME_BYTES_MAX: usize = 12;
 
 const STEMS: [&str; 16] = [
     "main", "table", "inode", "walk", "cache", "driver", "common", "util", "module", "parser",
@@ -26,19 +26,19 @@ const ENDINGS: [&str; 6] = ["", ".c", ".h", ".rs", ".md", ".o"];
 
 /// A place in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub struct Place {
     /// 0 is the root's.
-    pub(crate) level: usize,
+    pub level: usize,
     /// Within the level, from 0.
-    pub(crate) index: u64,
+    pub index: u64,
 }
 
 /// The root's place.
-pub(crate) const TOP: Place = Place { level: 0, index: 0 };
+pub const TOP: Place = Place { level: 0, index: 0 };
 
 /// A tree of `depth` levels below its root.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tree {
+pub struct Tree {
     /// How many places each level has.
     counts: Vec<u64>,
     /// The id of each level's first place.
@@ -48,7 +48,7 @@ pub(crate) struct Tree {
 impl Tree {
     /// A tree with exactly `names` names, its files `depth` components below the root. Each level
     /// has the same number of times as many places as the one above it.
-    pub(crate) fn new(depth: usize, names: u64) -> Self {
+    pub fn new(depth: usize, names: u64) -> Self {
         let depth = depth.max(1);
         let names = names.max(depth as u64);
         let growth = growth(depth, names);
@@ -71,50 +71,50 @@ impl Tree {
     }
 
     /// Components of a path to a file.
-    pub(crate) fn depth(&self) -> usize {
+    pub fn depth(&self) -> usize {
         self.counts.len() - 1
     }
 
     /// All names: directories and files, without the root.
-    pub(crate) fn names(&self) -> u64 {
+    pub fn names(&self) -> u64 {
         self.counts.iter().skip(1).sum()
     }
 
     /// Files.
-    pub(crate) fn leaves(&self) -> u64 {
+    pub fn leaves(&self) -> u64 {
         self.counts[self.depth()]
     }
 
     /// Places of one level.
-    pub(crate) fn count(&self, level: usize) -> u64 {
+    pub fn count(&self, level: usize) -> u64 {
         self.counts.get(level).copied().unwrap_or(0)
     }
 
     /// Whether `place` is a file.
-    pub(crate) fn is_leaf(&self, place: Place) -> bool {
+    pub fn is_leaf(&self, place: Place) -> bool {
         place.level == self.depth()
     }
 
     /// The inode id of `place`.
-    pub(crate) fn id(&self, place: Place) -> u64 {
+    pub fn id(&self, place: Place) -> u64 {
         self.firsts[place.level] + place.index
     }
 
     /// The place of inode `id`, if there is one.
-    pub(crate) fn place(&self, id: u64) -> Option<Place> {
+    pub fn place(&self, id: u64) -> Option<Place> {
         let level = self.firsts.iter().rposition(|&first| first <= id)?;
         let index = id - self.firsts[level];
         (index < self.counts[level]).then_some(Place { level, index })
     }
 
     /// The indices, on the next level, of what is in `place`. Empty for a file.
-    pub(crate) fn children(&self, place: Place) -> Range<u64> {
+    pub fn children(&self, place: Place) -> Range<u64> {
         let (own, below) = (self.counts[place.level], self.count(place.level + 1));
         (place.index * below).div_ceil(own)..((place.index + 1) * below).div_ceil(own)
     }
 
     /// The directory that `place` is in; the root's is itself.
-    pub(crate) fn parent(&self, place: Place) -> Place {
+    pub fn parent(&self, place: Place) -> Place {
         if place.level == 0 {
             return place;
         }
@@ -123,7 +123,7 @@ impl Tree {
     }
 
     /// The name of `place`.
-    pub(crate) fn name(&self, place: Place) -> Name {
+    pub fn name(&self, place: Place) -> Name {
         let position = place.index - self.children(self.parent(place)).start;
         let mix = mixed(self.id(place));
         let stem = STEMS[(mix % STEMS.len() as u64) as usize].as_bytes();
@@ -145,7 +145,7 @@ impl Tree {
     }
 
     /// What `name` means in the directory `parent`, if anything.
-    pub(crate) fn child(&self, parent: Place, name: &[u8]) -> Option<Place> {
+    pub fn child(&self, parent: Place, name: &[u8]) -> Option<Place> {
         let digits = name.iter().skip_while(|byte| !byte.is_ascii_digit());
         let position = digits
             .take_while(|byte| byte.is_ascii_digit())
@@ -158,12 +158,12 @@ impl Tree {
     }
 
     /// The size of the file with this id: what walks are checked by.
-    pub(crate) fn size(id: u64) -> u64 {
+    pub fn size(id: u64) -> u64 {
         1 + mixed(id) % 65_521
     }
 
     /// Appends the path from the root to `place`.
-    pub(crate) fn write_path(&self, place: Place, path: &mut Vec<u8>) {
+    pub fn write_path(&self, place: Place, path: &mut Vec<u8>) {
         let mut chain = [TOP; 32];
         let mut at = place;
         for above in chain.iter_mut().take(place.level) {
@@ -181,14 +181,14 @@ impl Tree {
 
 /// A name, kept in place.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Name {
+pub struct Name {
     bytes: [u8; NAME_BYTES_MAX],
     length: usize,
 }
 
 impl Name {
     /// Its bytes.
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
@@ -199,7 +199,7 @@ impl Name {
 }
 
 /// A number that looks random and depends on `value` alone (splitmix64).
-pub(crate) fn mixed(value: u64) -> u64 {
+pub fn mixed(value: u64) -> u64 {
     let mut mixed = value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

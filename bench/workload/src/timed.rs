@@ -23,11 +23,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// What a walk returns that did not find its file: no sum with it can be right.
-pub(crate) const MISSING: u64 = 1 << 40;
+pub const MISSING: u64 = 1 << 40;
 
 /// How far a system has come with one track and number of threads.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Pace {
+pub struct Pace {
     /// Walks of a thread in a round; 0 before the first.
     walks: usize,
     /// Where the next round begins.
@@ -39,7 +39,7 @@ pub(crate) struct Pace {
 ///
 /// # Errors
 /// Says so if the walks did not find the sizes that are there.
-pub(crate) fn round(
+pub fn round(
     track: &Track<'_>,
     pace: &mut Pace,
     threads: usize,
@@ -72,7 +72,7 @@ pub(crate) fn round(
 ///
 /// # Errors
 /// The first error of any thread.
-pub(crate) fn team<After: FnOnce() -> Result<(), String>>(
+pub fn team<After: FnOnce() -> Result<(), String>>(
     threads: usize,
     warm: impl Fn(usize) + Sync,
     timed: impl Fn(usize) -> After + Sync,
@@ -100,7 +100,7 @@ pub(crate) fn team<After: FnOnce() -> Result<(), String>>(
 
 /// Keeps the calling thread on the core of its number, counted among those it may use. Without the
 /// right to choose, it runs where it is.
-pub(crate) fn pin(thread: usize) {
+pub fn pin(thread: usize) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect();
     if let Some(&core) = cores.get(thread % cores.len().max(1)) {

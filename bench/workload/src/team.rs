@@ -12,18 +12,18 @@
 //! Processor time beside wall time tells waiting from working when the machine is shared. Weakness:
 //! who sleeps while waiting for a lock looks cheap in it.
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use super::timed::pin;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Most threads of a team.
-pub(crate) const THREADS_MAX: usize = 1024;
+pub const THREADS_MAX: usize = 1024;
 
 /// What a phase took of one thread.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Stint {
+pub struct Stint {
     begin: Instant,
     end: Instant,
     cpu: Duration,
@@ -31,16 +31,16 @@ pub(crate) struct Stint {
 
 /// What a phase took of all threads.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Span {
+pub struct Span {
     /// From the first begin to the last end.
-    pub(crate) wall: Duration,
+    pub wall: Duration,
     /// Of all threads' processors.
-    pub(crate) cpu: Duration,
+    pub cpu: Duration,
 }
 
 impl Span {
     /// Of a phase that each thread did its stint of.
-    pub(crate) fn of(stints: impl Iterator<Item = Stint> + Clone) -> Self {
+    pub fn of(stints: impl Iterator<Item = Stint> + Clone) -> Self {
         let begin = stints.clone().map(|stint| stint.begin).min();
         let end = stints.clone().map(|stint| stint.end).max();
         let wall = begin.zip(end).map_or(Duration::ZERO, |(begin, end)| end - begin);
@@ -50,15 +50,15 @@ impl Span {
 
 /// One thread of a team.
 #[derive(Debug)]
-pub(crate) struct Member<'t> {
+pub struct Member<'t> {
     /// From 0 to the number of threads.
-    pub(crate) number: usize,
+    pub number: usize,
     barrier: &'t Barrier,
 }
 
 impl Member<'_> {
     /// Waits for the others, then does `work` against the clock.
-    pub(crate) fn phase<R>(&self, work: impl FnOnce() -> R) -> (Stint, R) {
+    pub fn phase<R>(&self, work: impl FnOnce() -> R) -> (Stint, R) {
         self.barrier.wait();
         let (begin, before) = (Instant::now(), thread_cpu());
         let result = work();
@@ -71,7 +71,7 @@ impl Member<'_> {
 ///
 /// # Errors
 /// If a thread panics; if it does before its last phase, the others wait for it in vain.
-pub(crate) fn team<R: Send>(
+pub fn team<R: Send>(
     threads: usize,
     work: impl Fn(&Member<'_>) -> R + Sync,
 ) -> Result<Vec<R>, String> {
@@ -87,19 +87,6 @@ pub(crate) fn team<R: Send>(
         let results = members.into_iter().map(thread::ScopedJoinHandle::join);
         results.collect::<Result<_, _>>().map_err(|_| "a thread panicked".to_owned())
     })
-}
-
-/// Keeps the calling thread on the core of its number, counted among those it may use. Without the
-/// right to choose, it runs where it is.
-fn pin(number: usize) {
-    let Ok(allowed) = sched_getaffinity(None) else { return };
-    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect();
-    if let Some(&core) = cores.get(number % cores.len().max(1)) {
-        let mut set = CpuSet::new();
-        set.set(core);
-        // Unpinned threads make noisier figures, not wrong ones.
-        let _ = sched_setaffinity(None, &set);
-    }
 }
 
 /// Processor time of the calling thread.

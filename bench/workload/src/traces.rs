@@ -13,14 +13,14 @@ use std::thread;
 const THETA: f64 = 0.99;
 /// Keys of a thread before they repeat.
 const KEYS_MAX: u64 = 1 << 22;
-/// Entries of a cache: keys fit in four bytes, and [`SCRAMBLE`] stays a shuffle.
-pub(super) const ENTRIES_MAX: u64 = 1 << 31;
+/// Entries of a cache: keys fit in four bytes, and the factor below stays a shuffle.
+pub const ENTRIES_MAX: u64 = 1 << 31;
 /// A prime above [`ENTRIES_MAX`]: multiplied by it, neighbours in popularity lie far apart.
 const SCRAMBLE: u64 = 2_654_435_761;
 
 /// How popular entries are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pattern {
+pub enum Pattern {
     /// The n-th as often as 1 / n^0.99, scrambled.
     Zipf,
     /// One as the other.
@@ -28,8 +28,16 @@ pub(super) enum Pattern {
 }
 
 impl Pattern {
+    /// As in requests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Zipf => "zipf",
+            Self::Uniform => "uniform",
+        }
+    }
+
     /// By its name.
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub fn named(name: &str) -> Option<Self> {
         match name {
             "zipf" => Some(Self::Zipf),
             "uniform" => Some(Self::Uniform),
@@ -40,7 +48,7 @@ impl Pattern {
 
 /// A list of keys for each thread.
 #[derive(Debug)]
-pub(super) struct Traces {
+pub struct Traces {
     pattern: Pattern,
     entries: u64,
     length: u64,
@@ -50,7 +58,7 @@ pub(super) struct Traces {
 
 impl Traces {
     /// For `threads` threads that ask `ops` times each. Always the same for the same numbers.
-    pub(super) fn new(pattern: Pattern, entries: u64, threads: usize, ops: u64) -> Self {
+    pub fn new(pattern: Pattern, entries: u64, threads: usize, ops: u64) -> Self {
         let length = ops.clamp(1, KEYS_MAX);
         let zipf = (pattern == Pattern::Zipf).then(|| Zipf::new(entries));
         let list = |number: usize| -> Vec<u32> {
@@ -71,23 +79,23 @@ impl Traces {
     }
 
     /// Whether they are what [`Self::new`] would make.
-    pub(super) fn fit(&self, pattern: Pattern, entries: u64, threads: usize, ops: u64) -> bool {
+    pub fn fit(&self, pattern: Pattern, entries: u64, threads: usize, ops: u64) -> bool {
         (self.pattern, self.entries, self.length, self.lists.len())
             == (pattern, entries, ops.clamp(1, KEYS_MAX), threads)
     }
 
     /// The keys of the thread `number`.
-    pub(super) fn list(&self, number: usize) -> &[u32] {
+    pub fn list(&self, number: usize) -> &[u32] {
         &self.lists[number]
     }
 
     /// How many threads there are keys for.
-    pub(super) fn threads(&self) -> usize {
+    pub fn threads(&self) -> usize {
         self.lists.len()
     }
 
     /// Sum of all keys when each thread asks `ops` times.
-    pub(super) fn sum(&self, ops: u64) -> u64 {
+    pub fn sum(&self, ops: u64) -> u64 {
         let sum = |keys: &[u32]| keys.iter().fold(0, |sum: u64, &key| sum + u64::from(key));
         let of_list = |list: &Vec<u32>| {
             let (rounds, rest) = (ops / self.length, ops % self.length);
