@@ -19,6 +19,7 @@ mod listing;
 pub mod paged;
 mod snapshot;
 pub mod stress;
+pub mod versioned;
 mod watchdog;
 
 pub use built::built;

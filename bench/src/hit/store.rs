@@ -63,6 +63,7 @@ impl NumberedStore {
             mtime: self.time,
             ctime: self.time,
             btime: None,
+            version: 0,
         };
         Ok(Entry { inode, attributes })
     }

@@ -51,6 +51,7 @@ impl ComputedStore {
             mtime: self.time,
             ctime: self.time,
             btime: None,
+            version: 0,
         };
         Entry { inode: InodeId(id), attributes }
     }

@@ -15,7 +15,7 @@
 //! * [`generations`]: whether anything has changed; [`complete`]: proof that a set is wholly known.
 //!   [`whereabouts`]: where something lies, and whether that is in doubt.
 //! * [`sequence`]: words that are read together without a lock; [`published`]: a value that is
-//!   replaced as a whole.
+//!   replaced as a whole; [`edition`]: whether members of a set that were read one by one belong together.
 //! * [`epoch`]: when may memory that was unlinked be freed; a pin stores to nothing shared.
 //! * [`name_table`]: names of directories to values, found without a lock; [`pool`]: the lines of memory
 //!   that its entries, and other small objects, lie in.
@@ -37,6 +37,7 @@ mod cells;
 pub mod class;
 pub mod complete;
 pub mod counter;
+pub mod edition;
 pub mod epoch;
 pub mod frame;
 pub mod gate;

@@ -133,6 +133,9 @@ pub struct Attributes {
     pub ctime: Timestamp,
     /// Creation, where known.
     pub btime: Option<Timestamp>,
+    /// The version of a file's content, where the store tells it: another number after every change of the content,
+    /// and the same one means the same content. 0 is none. Only in what a store answers: cached attributes have 0.
+    pub version: u64,
 }
 
 impl Attributes {
@@ -154,6 +157,7 @@ impl Attributes {
             mtime: now,
             ctime: now,
             btime: Some(now),
+            version: 0,
         }
     }
 

@@ -47,10 +47,10 @@ pub use advisory::{Held, LockKind, LockOwner, LockRange, LockWait};
 pub use api::{Directory, DirectoryEntry, File, OpenOptions, ResolveMode};
 pub use attributes::{Attributes, FileKind, SetAttributes, SetTime, Timestamp, Totals};
 pub use backend::{
-    AllocateMode, Authority, Backend, Capabilities, ChangeSink, Cookie, Creation, Data, Enforcer,
-    Entry, Export, FileId, FileRef, InodeId, Inodes, Listing, Names, NewKind, NewNode, OpenFiles,
-    OpenMode, Opens, PageCaching, RenameMode, SeekTarget, SyncMode, Untracked, Waits, Watch,
-    XattrMode, Xattrs,
+    AllocateMode, Authority, Backend, Capabilities, ChangeSink, Content, Cookie, Creation, Data,
+    Enforcer, Entry, Export, FileId, FileRef, InodeId, Inodes, Listing, Names, NewKind, NewNode,
+    OpenFiles, OpenMode, Opens, PageCaching, RenameMode, SeekTarget, SyncMode, Untracked, Waits,
+    Watch, XattrMode, Xattrs,
 };
 pub use budget::MINIMUM_BYTES;
 pub use caller::{Caller, Checks, GroupReader, Groups};

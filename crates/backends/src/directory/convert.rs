@@ -79,6 +79,7 @@ fn host_stat(answer: &Statx) -> Result<HostStat> {
         mtime: timestamp(answer.stx_mtime),
         ctime: timestamp(answer.stx_ctime),
         btime: known.contains(StatxFlags::BTIME).then(|| timestamp(answer.stx_btime)),
+        version: 0,
     };
     Ok(HostStat { key, attributes })
 }

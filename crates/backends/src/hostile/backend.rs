@@ -4,8 +4,8 @@ use super::{Call, Fault, HostileBackend, Moment};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use uvfs_vfs::{
-    AllocateMode, Attributes, Backend, Caller, Capabilities, ChangeSink, Cookie, Creation, Data,
-    Entry, Error, Export, FileId, FileKind, FileRef, InodeId, Inodes, Listing, Name, Names,
+    AllocateMode, Attributes, Backend, Caller, Capabilities, ChangeSink, Content, Cookie, Creation,
+    Data, Entry, Error, Export, FileId, FileKind, FileRef, InodeId, Inodes, Listing, Name, Names,
     NewNode, OpenFiles, OpenMode, RenameMode, Result, SeekTarget, SetAttributes, SyncMode, Totals,
     Watch, XattrMode, Xattrs,
 };
@@ -379,6 +379,16 @@ impl<B: Backend> Data for HostileBackend<B> {
             let length = into.len();
             let count = inner.data().read(file, offset, &mut into[..faults.shortened(length)])?;
             Ok(if faults.overlong() { length } else { count })
+        })
+    }
+
+    fn read_with_version(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<Content> {
+        self.plain(Call::Read, file.inode, None, |inner, faults| {
+            let length = into.len();
+            let into = &mut into[..faults.shortened(length)];
+            let content = inner.data().read_with_version(file, offset, into)?;
+            let count = if faults.overlong() { length } else { content.count };
+            Ok(Content { count, ..content })
         })
     }
 

@@ -173,6 +173,7 @@ impl Node {
             mtime: state.mtime,
             ctime: state.ctime,
             btime: Some(self.created),
+            version: 0,
         }
     }
 

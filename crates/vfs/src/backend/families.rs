@@ -14,8 +14,8 @@
 //! one more indirect jump than through one wide trait, 2 ns.
 
 use super::{
-    AllocateMode, ChangeSink, Cookie, Entry, FileId, FileRef, InodeId, Listing, NewNode, OpenMode,
-    RenameMode, SeekTarget, SyncMode, XattrMode,
+    AllocateMode, ChangeSink, Content, Cookie, Entry, FileId, FileRef, InodeId, Listing, NewNode,
+    OpenMode, RenameMode, SeekTarget, SyncMode, XattrMode,
 };
 use crate::attributes::{Attributes, SetAttributes};
 use crate::caller::Caller;
@@ -149,6 +149,12 @@ pub trait Data: Inodes {
     /// Reads a run of bytes. The core asks for runs of whole pages where it caches them. Fewer bytes
     /// than asked for mean the end of the file.
     fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize>;
+
+    /// As [`Data::read`], and of which version of the content the bytes are. For a store whose attributes tell
+    /// versions and whose answer names the one that it read, so that nobody has to ask after it.
+    fn read_with_version(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<Content> {
+        Ok(Content { count: self.read(file, offset, into)?, version: 0 })
+    }
 
     /// Writes bytes; returns how many. At the end of the file if it was opened to append. Clears
     /// set-id bits unless the caller is privileged.

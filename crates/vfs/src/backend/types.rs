@@ -46,6 +46,15 @@ pub struct Entry {
     pub attributes: Attributes,
 }
 
+/// What a store has read of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Content {
+    /// Bytes.
+    pub count: usize,
+    /// The version of the content that they are of, all of them; 0 if the store does not know with the bytes.
+    pub version: u64,
+}
+
 /// A position in a directory. 0 is the start; otherwise only what a listing returned is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Cookie(pub u64);

@@ -118,10 +118,9 @@ impl Inode {
         self.learn_stillness(&changes, &old, value);
         self.cached.write(&cached::pack(value, expiry, absent));
         let pages = self.known_pages();
-        if let Some(pages) = pages {
-            pages.learn_size(value.size);
-        }
+        let replacing = pages.and_then(|pages| pages.learn(value));
         drop(changes);
+        drop(replacing);
         if let Some(pages) = pages
             && (old.mtime != value.mtime || old.size != value.size)
         {
@@ -152,20 +151,21 @@ impl Inode {
         let mut changes = self.changes.lock();
         let alone = changes.end(clock, begin);
         self.drop_acl(&changes);
-        let mut news = false;
+        let (mut news, mut replacing) = (false, None);
         match value {
             Some((value, expiry)) if alone => {
                 let old = self.snapshot_as_writer();
                 let value = self.known_better(value);
                 self.cached.write(&cached::pack(&value, expiry, Absent::UNKNOWN));
                 if let Some(pages) = self.known_pages() {
-                    pages.learn_size(value.size);
+                    replacing = pages.learn(&value);
                     news = old.mtime != value.mtime || old.size != value.size;
                 }
             }
             _ => self.expire(&changes),
         }
         drop(changes);
+        drop(replacing);
         if news && let Some(pages) = self.known_pages() {
             pages.attributes_changed();
         }

@@ -102,6 +102,7 @@ pub(super) fn unpack(kind: FileKind, words: &[u64; WORDS]) -> Attributes {
         mtime: time(1),
         ctime: time(2),
         btime: (mode & HAS_BTIME != 0).then(|| time(3)),
+        version: 0,
     }
 }
 
@@ -139,6 +140,7 @@ mod tests {
             mtime: time(-1, 1),
             ctime: time(i64::MAX, 0),
             btime: Some(time(5, 6)),
+            version: 0,
         }
     }
 

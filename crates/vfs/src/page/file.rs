@@ -23,6 +23,7 @@ use super::gate::FileGate;
 use super::opens::Opens;
 use super::pieces::{Pieces, Written};
 use super::space::is_full;
+use super::version::Versions;
 use super::{PAGE, PageCache};
 use crate::attributes::{Attributes, Timestamp};
 use crate::backend::InodeId;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::epoch::{self, Guard};
 use uvfs_concurrent::frame::{FrameId, Fresh, Locked, Outcome, PageRef, Read};
+use uvfs_concurrent::lazy::LazyBox;
 use uvfs_concurrent::lock::{Mutex, MutexGuard};
 use uvfs_concurrent::primitive::atomic::{
     AtomicU64,
@@ -66,15 +68,17 @@ pub(crate) struct FilePages {
     pub(super) gate: FileGate,
     pub(crate) opens: Opens,
     pub(crate) errors: ErrorLog,
+    /// Which version the pages are of, if the store tells it ([`super::version`]).
+    pub(super) versions: LazyBox<Versions>,
     /// Others change the file in the store.
-    shared: bool,
+    pub(super) shared: bool,
     /// Where the file lies, and what was cleaned there.
     pub(super) home: Home,
     local: Mutex<Option<Box<Local>>>,
 }
 
 // Every file that is open has one.
-const _: () = assert!(size_of::<FilePages>() <= 264);
+const _: () = assert!(size_of::<FilePages>() <= 272);
 
 /// What the store does not know yet. Made when something is written, and gone when the file has left the queue.
 #[derive(Debug)]
@@ -126,15 +130,24 @@ pub(super) struct Pause {
 }
 
 /// By what a change of a file's content shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 struct Version {
     mtime: Timestamp,
     size: u64,
+    /// What the store calls it; 0 if it does not.
+    told: u64,
 }
 
 impl Version {
     fn of(attributes: &Attributes) -> Self {
-        Self { mtime: attributes.mtime, size: attributes.size }
+        Self { mtime: attributes.mtime, size: attributes.size, told: attributes.version }
+    }
+
+    fn is(self, other: Self) -> bool {
+        match self.told != 0 && other.told != 0 {
+            true => self.told == other.told,
+            false => (self.mtime, self.size) == (other.mtime, other.size),
+        }
     }
 }
 
@@ -222,6 +235,7 @@ impl FilePages {
             gate: FileGate::new(),
             opens: Opens::new(inode),
             errors: ErrorLog::default(),
+            versions: LazyBox::new(),
             shared,
             home: Home::new(now),
             local: Mutex::new(&lock_order::PAGES_LOCAL, None),
@@ -321,18 +335,22 @@ impl FilePages {
             let believed = node.inode.attributes_believed();
             let mut local = self.local();
             local.blocks = known.blocks;
-            local.store = believed.then(|| Version::of(&known));
+            let told = self.version();
+            local.store = believed.then(|| Version { told, ..Version::of(&known) });
         }
     }
 
     /// Whether others have changed the store's file, which is so now, since we last wrote to it.
     pub(super) fn changed_by_others(&self, now: &Attributes) -> bool {
-        self.local().store.is_some_and(|last| last != Version::of(now))
+        self.local().store.is_some_and(|last| !last.is(Version::of(now)))
     }
 
     /// The store's file is so after our write to it.
     pub(super) fn stored(&self, now: &Attributes) {
-        self.local().store = Some(Version::of(now));
+        let mut local = self.local();
+        local.store = Some(Version::of(now));
+        // What is here is what we made of it.
+        self.set_version(&local, now.version);
     }
 
     /// It ended, and made `dirtied` more pages dirty; at `changed`, if it wrote anything. True if from
@@ -568,14 +586,14 @@ impl FilePages {
 
     /// The store says that the file has another size or another time of change than it said before.
     pub(crate) fn attributes_changed(&self) {
-        // Where nobody else changes the store, the change was ours.
-        if self.shared {
+        // Where nobody else changes the store, the change was ours; where it tells versions, they say which pages go.
+        if self.shared && !self.has_versions() {
             self.drop_outdated();
         }
     }
 
     /// Drops what is clean; what is being filled is not kept. Never waits.
-    fn drop_outdated(&self) {
+    pub(super) fn drop_outdated(&self) {
         let mut at = 0;
         while let Some(index) = self.next(at..u64::MAX) {
             at = index + 1;
@@ -660,6 +678,8 @@ impl Drop for FilePages {
         self.cache.forget_file(self.owner, self.class());
         let made = |is: bool, bytes: usize| if is { bytes } else { 0 };
         let local = made(self.local.lock().is_some(), size_of::<Local>());
-        self.cache.parts_shrank(local + made(self.streams.is_made(), Streams::BYTES));
+        let streams = made(self.streams.is_made(), Streams::BYTES);
+        let versions = made(self.versions.get().is_some(), size_of::<Versions>());
+        self.cache.parts_shrank(local + streams + versions);
     }
 }

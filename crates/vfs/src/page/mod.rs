@@ -53,6 +53,7 @@ mod progress;
 mod read;
 mod reclaim;
 mod space;
+mod version;
 mod workers;
 mod write;
 mod write_back;

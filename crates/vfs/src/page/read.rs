@@ -16,10 +16,11 @@
 use super::ahead::Streams;
 use super::file::FilePages;
 use super::reclaim::Room;
+use super::version::ROUNDS_MAX;
 use super::{Borrowed, PAGE, Wanted, key};
-use crate::backend::{Authority, FileRef, OpenMode, Opens};
+use crate::backend::{Authority, Content, FileRef, OpenMode, Opens};
 use crate::caller::Caller;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inode::Node;
 use crate::vfs::{Core, Vfs};
 use std::ops::Range;
@@ -31,6 +32,9 @@ use uvfs_concurrent::frame::Locked;
 /// Fills for one page before it is read around the cache: others take it out as fast as it comes in.
 const FILLS_MAX: usize = 3;
 
+/// Times that content may change under the answers to one request for it.
+const CHANGES_MAX: usize = 16;
+
 /// How long a fill waits for room: reading around the cache is no great loss.
 const PATIENCE: Duration = Duration::from_millis(10);
 
@@ -40,6 +44,8 @@ enum Fill {
     Again,
     /// There is no room in the cache.
     NoRoom,
+    /// The store's content is another one by now than that of which pages are here.
+    Changed,
 }
 
 impl Vfs {
@@ -57,8 +63,13 @@ impl Vfs {
         if core.capabilities.authority == Authority::Shared && !node.inode.attributes_believed() {
             core.refresh(node, file)?;
         }
-        let (mut done, mut fills, mut fetched) = (0, 0, false);
+        let (mut done, mut fills, mut fetched, mut rounds) = (0, 0, false, 0);
+        let mut reading = pages.begin_reading();
         loop {
+            if rounds > ROUNDS_MAX {
+                done = core.read_at_once(pages, file, offset, into)?;
+                break;
+            }
             let size = core.size_of(node, pages, file)?;
             let end = size.min(offset.saturating_add(into.len() as u64));
             let hit = copy(pages, offset, end, into, &mut done);
@@ -68,7 +79,13 @@ impl Vfs {
             }
             let at = offset + done as u64;
             if at >= end {
-                break;
+                if reading.is_some_and(|reading| pages.is_of_one_version(reading)) {
+                    break;
+                }
+                // Some of it may be from before a change of the content, and some from after it.
+                (done, fills, rounds) = (0, 0, rounds + 1);
+                reading = pages.begin_reading();
+                continue;
             }
             let wanted = at / PAGE..end.div_ceil(PAGE);
             let filled = match fills {
@@ -79,12 +96,18 @@ impl Vfs {
             fetched = true;
             let outcome = match filled {
                 Ok(Fill::Again) => Ok(()),
+                Ok(Fill::Changed) => {
+                    (done, fills, rounds) = (0, 0, rounds + 1);
+                    reading = pages.begin_reading();
+                    Ok(())
+                }
                 Ok(Fill::NoRoom) => {
                     let stop = end.min((at / PAGE + 1) * PAGE);
                     let rest = &mut into[done..done + (stop - at) as usize];
-                    core.read_around(pages, file, at, rest).map(|count| {
+                    core.read_around(pages, node, file, at, rest).map(|count| {
                         done += count;
                         fills = 0;
+                        rounds += usize::from(count == 0);
                     })
                 }
                 Err(error) => Err(error),
@@ -92,7 +115,9 @@ impl Vfs {
             match outcome {
                 Ok(()) => {}
                 // What was read before the failure is good; the next call meets the failure.
-                Err(_) if done > 0 => break,
+                Err(_) if done > 0 && reading.is_some_and(|seen| pages.is_of_one_version(seen)) => {
+                    break;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -127,10 +152,11 @@ impl Vfs {
         if !believed || pages.home() != node.inode.home() || !core.knows_page_cleans(pages) {
             return None;
         }
+        let reading = pages.begin_reading()?;
         let end = pages.size()?.min(offset.saturating_add(into.len() as u64));
         let mut count = 0;
         let hits = copy(pages, offset, end, into, &mut count);
-        if offset.saturating_add(count as u64) < end {
+        if offset.saturating_add(count as u64) < end || !pages.is_of_one_version(reading) {
             return None;
         }
         pages.cache.counters.hits.add(hits);
@@ -220,22 +246,24 @@ impl Core {
         if fill.locked.is_empty() {
             return Ok(Fill::Again);
         }
-        self.ask(fill, node, file)?;
+        let filled = self.ask(fill, node, file)?;
         node.inode.was_read(&self.clock);
-        Ok(Fill::Again)
+        Ok(if filled { Fill::Again } else { Fill::Changed })
     }
 
-    /// Fills the pages of `fill` from the store. The caller is inside the gate.
-    fn ask(&self, fill: FillRun<'_>, node: &Node, file: FileRef) -> Result<()> {
+    /// Fills the pages of `fill` from the store; false if the content is of another version. The caller is inside the
+    /// gate.
+    fn ask(&self, fill: FillRun<'_>, node: &Node, file: FileRef) -> Result<bool> {
         let pages = fill.pages;
         let start = fill.first * PAGE;
         let size = self.size_of(node, pages, file)?;
         let span = fill.locked.len() as u64 * PAGE;
         let wanted = size.saturating_sub(start).min(span) as usize;
         let mut buffer = pages.cache.buffer(span as usize);
-        let filled = {
-            let file = pages.reader(self, file);
-            self.read_fully(file.file(), start, &mut buffer[..wanted])?
+        let (filled, version) = {
+            let reader = pages.reader(self, file);
+            let content = self.read_fully(reader.file(), start, &mut buffer[..wanted])?;
+            (content.count, self.version_of(pages, reader.file(), content)?)
         };
         if filled < wanted && !pages.holds_back() {
             // The file is shorter than was believed: it is asked how long. What is behind its end
@@ -243,28 +271,51 @@ impl Core {
             self.refresh(node, file)?;
         }
         buffer[filled..].fill(0);
-        fill.finish(&buffer);
-        Ok(())
-    }
-
-    /// Reads until `into` is full or the file ends.
-    pub(super) fn read_fully(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
-        let mut filled = 0;
-        // A store may answer short in the middle of a file; only an empty answer is the end.
-        while filled < into.len() {
-            let rest = &mut into[filled..];
-            match self.backend().data().read(file, offset + filled as u64, rest)? {
-                0 => break,
-                count => filled += self.believed("read", file, count, rest.len())?,
-            }
+        let filled = fill.finish(&buffer, version);
+        if !filled {
+            self.learn_version(pages, Some(node), file)?;
         }
         Ok(filled)
     }
 
-    /// Reads a part of one page past the cache.
+    /// Reads until `into` is full or the file ends, of one version of the content where the store tells it.
+    ///
+    /// # Errors
+    /// The store's; [`Error::Busy`] if the content was another one at every answer.
+    pub(super) fn read_fully(
+        &self,
+        file: FileRef,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<Content> {
+        let (mut whole, mut changes) = (Content::default(), 0);
+        // A store may answer short in the middle of a file; only an empty answer is the end.
+        while whole.count < into.len() {
+            let rest = &mut into[whole.count..];
+            let at = offset + whole.count as u64;
+            let part = self.backend().data().read_with_version(file, at, rest)?;
+            let count = self.believed("read", file, part.count, rest.len())?;
+            if whole.count > 0 && part.version != whole.version {
+                (whole, changes) = (Content::default(), changes + 1);
+                if changes == CHANGES_MAX {
+                    return Err(Error::Busy);
+                }
+                continue;
+            }
+            whole.version = part.version;
+            whole.count += count;
+            if count == 0 {
+                break;
+            }
+        }
+        Ok(whole)
+    }
+
+    /// Reads a part of one page past the cache; nothing, if it is of another version than what is cached.
     fn read_around(
         &self,
         pages: &FilePages,
+        node: &Node,
         file: FileRef,
         offset: u64,
         into: &mut [u8],
@@ -278,10 +329,15 @@ impl Core {
             locked.read((offset % PAGE) as usize, into);
             return Ok(into.len());
         }
-        let file = pages.reader(self, file);
-        let filled = self.read_fully(file.file(), offset, into)?;
-        into[filled..].fill(0);
-        Ok(into.len())
+        let reader = pages.reader(self, file);
+        let content = self.read_fully(reader.file(), offset, into)?;
+        let version = self.version_of(pages, reader.file(), content)?;
+        into[content.count..].fill(0);
+        if pages.admit(version).is_some() {
+            return Ok(into.len());
+        }
+        self.learn_version(pages, Some(node), reader.file())?;
+        Ok(0)
     }
 
     /// A reader came to a mark in `range`: fetches what is expected next, in the background.
@@ -323,7 +379,7 @@ impl Core {
             let nothing_asked = run.start;
             let fill = FillRun::claim(pages, run, nothing_asked, &mut room);
             let count = fill.locked.len() as u64;
-            if count > 0 && self.ask(fill, &job.node, job.reader.file).is_ok() {
+            if count > 0 && self.ask(fill, &job.node, job.reader.file).is_ok_and(|filled| filled) {
                 pages.cache.counters.ahead.add(count);
             }
         }
@@ -453,15 +509,25 @@ impl<'a> FillRun<'a> {
         Self { pages, first: run.start, locked }
     }
 
-    /// `data` is what the store says. Pages that news overtook go out.
-    fn finish(mut self, data: &[u8]) {
-        for (mut locked, data) in self.locked.drain(..).zip(data.chunks(PAGE as usize)) {
+    /// `data` is what the store says, of `version`. Pages that news overtook go out; false if that is all of
+    /// them, since it is not the version that is wanted.
+    fn finish(mut self, data: &[u8], version: u64) -> bool {
+        for (locked, data) in self.locked.iter_mut().zip(data.chunks(PAGE as usize)) {
             locked.write(0, data);
-            if !locked.set_filled() {
-                self.pages.cache.counters.stale.hit();
-                self.pages.take_out(locked);
-            }
         }
+        let (mut filled, mut stale) = (Vec::with_capacity(self.locked.len()), Vec::new());
+        let admitted = self.pages.admit(version);
+        for mut locked in self.locked.drain(..) {
+            let is_filled = admitted.is_some() && locked.set_filled();
+            if is_filled { filled.push(locked) } else { stale.push(locked) }
+        }
+        let was_admitted = admitted.is_some();
+        drop(admitted);
+        // Unlocked, and taken out, with no lock held.
+        drop(filled);
+        self.pages.cache.counters.stale.add(stale.len() as u64);
+        stale.into_iter().for_each(|locked| self.pages.take_out(locked));
+        was_admitted
     }
 }
 

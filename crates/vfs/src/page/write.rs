@@ -155,7 +155,7 @@ impl Core {
         let _alone = pages.gate.enter_alone();
         if pages.size().is_none() {
             let given = self.backend().inodes().attributes(file)?;
-            pages.learn_size(given.size);
+            drop(pages.learn(&given));
         }
         Ok(())
     }
@@ -263,14 +263,16 @@ impl Core {
         }
         let mut buffer = pages.cache.buffer(PAGE as usize);
         for _ in 0..REFILLS {
-            let filled = {
-                let reader = pages.reader(self, file);
-                self.read_fully(reader.file(), start, &mut buffer[..shown])?
-            };
-            buffer[filled..].fill(0);
+            let reader = pages.reader(self, file);
+            let content = self.read_fully(reader.file(), start, &mut buffer[..shown])?;
+            let version = self.version_of(pages, reader.file(), content)?;
+            buffer[content.count..].fill(0);
             locked.write(0, &buffer);
-            if locked.set_filled() {
-                break;
+            let admitted = pages.admit(version).map(|_version| locked.set_filled());
+            match admitted {
+                Some(true) => break,
+                Some(false) => {}
+                None => self.learn_version(pages, None, reader.file())?,
             }
         }
         Ok(())

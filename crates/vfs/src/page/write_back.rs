@@ -206,6 +206,8 @@ impl Core {
             && let Ok(now) = self.backend().inodes().attributes(file)
             && pages.changed_by_others(&now)
         {
+            // Another version, or another time or size.
+            drop(pages.comes_to(now.version));
             pages.attributes_changed();
         }
     }

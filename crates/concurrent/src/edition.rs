@@ -1,0 +1,196 @@
+//! Editions of a set whose members are read one by one without a lock: whether all that a reader saw belong together.
+//!
+//! # Boundary
+//! One word. The set itself (the pages of a file) is elsewhere, and so is what an edition stands for (a version of
+//! the file's content).
+//!
+//! # Protocol
+//! Word: `edition:48 | replacements under way:16`.
+//!
+//! ```text
+//!            begin_replacing            begin_replacing
+//!  (n, 0) ───────────────────▶ (n, 1) ───────────────────▶ (n, 2)
+//!                               │   ◀──────────────────── (n + 1, 1)
+//!  (n + 1, 0) ◀─────────────────┘       end_replacing
+//!              end_replacing
+//! ```
+//! E1. A replacement begins before the first member of the old edition leaves, and ends after the last one has left
+//!     or can no longer be read.
+//! E2. Replacements begin under a lock of the caller's, under which the caller says which edition is wanted. A member
+//!     comes in under the same lock, and only if it is of that one.
+//! E3. A reader takes a [`Reading`] before it looks at the first member, and asks after the last look whether it still
+//!     [stands](Edition::stands). If so, all members that it found are of one edition.
+//!
+//! Why E3 holds: of two members of different editions, the later one came in after the replacement between them
+//! began (E2). A reader that sees it and took its reading before that finds another number. A reader that took its
+//! reading after that replacement ended finds no member of the old edition (E1); in between there are no readings.
+//!
+//! O1. `begin_replacing`, then the lock of E2, then the member's coming in (Release) → the look that finds it
+//!     (Acquire), then `stands`: a reader that sees a member of the new edition sees the other number.
+//! O2. The leaving of the last member, then `end_replacing` (Release) → `read` (Acquire): a reader that starts from
+//!     the new edition sees no member of the old one.
+//!
+//! Progress: wait-free. A reader whose reading fell has to read again.
+//! Checked by `model_members_of_one_edition` and `model_nothing_old_in_a_new_edition`.
+//!
+//! # Why
+//! Each page of a file is read whole under a version of its own; but a read of many pages could have some from
+//! before a change of the file and some from after it. One word that is read twice costs such a read two loads,
+//! and no store. Weakness: a set that is replaced all the time is never read.
+
+use crate::primitive::atomic::{AtomicU64, Ordering};
+
+/// One edition, in the word.
+const EDITION: u64 = 1 << 16;
+/// Where the replacements under way are counted.
+const UNDER_WAY: u64 = EDITION - 1;
+
+/// Which edition of a set is current. See the module.
+#[derive(Debug, Default)]
+pub struct Edition(AtomicU64);
+
+/// What a reader saw before its first look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reading(u64);
+
+impl Edition {
+    /// Begins to read; `None` while the set is being replaced.
+    #[inline]
+    pub fn read(&self) -> Option<Reading> {
+        // ORDERING: Acquire, partner `end_replacing` (O2).
+        let word = self.0.load(Ordering::Acquire);
+        (word & UNDER_WAY == 0).then_some(Reading(word))
+    }
+
+    /// Whether all that was found since `reading` was taken is of one edition.
+    #[inline]
+    pub fn stands(&self, reading: Reading) -> bool {
+        // ORDERING: Relaxed; the looks before it acquired what must be seen (O1), and keep it behind them.
+        self.0.load(Ordering::Relaxed) == reading.0
+    }
+
+    /// Begins a replacement; several may be under way. The caller has the lock (E2).
+    pub fn begin_replacing(&self) {
+        // ORDERING: Relaxed; the lock orders it against what comes in, and a reading taken before it is as good as
+        // one taken earlier.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends one: no member of the old edition can be found.
+    pub fn end_replacing(&self) {
+        // ORDERING: Release, partner `read` (O2).
+        self.0.fetch_add(EDITION - 1, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reading_falls_with_every_replacement() {
+        let edition = Edition::default();
+        let reading = edition.read().unwrap();
+        assert!(edition.stands(reading));
+        edition.begin_replacing();
+        assert!(edition.read().is_none() && !edition.stands(reading));
+        edition.begin_replacing();
+        edition.end_replacing();
+        assert!(edition.read().is_none(), "the other one is under way");
+        edition.end_replacing();
+        assert!(!edition.stands(reading));
+        assert!(edition.stands(edition.read().unwrap()));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::primitive::model::{Model, reached};
+    use loom::sync::{Arc, Mutex};
+    use loom::thread;
+
+    /// Two members, each absent (0) or of an edition; and the edition that is wanted, under the lock of E2.
+    struct World {
+        edition: Edition,
+        members: [AtomicU64; 2],
+        wanted: Mutex<u64>,
+    }
+
+    fn world(members: [u64; 2]) -> Arc<World> {
+        let members = members.map(AtomicU64::new);
+        Arc::new(World { edition: Edition::default(), members, wanted: Mutex::new(1) })
+    }
+
+    impl World {
+        fn replace(&self, with: u64) {
+            let mut wanted = self.wanted.lock().unwrap();
+            *wanted = with;
+            self.edition.begin_replacing();
+            drop(wanted);
+            self.members.iter().for_each(|member| member.store(0, Ordering::Release));
+            self.edition.end_replacing();
+        }
+
+        /// A member of edition `of` comes in, if that is the one that is wanted.
+        fn come_in(&self, at: usize, of: u64) {
+            let wanted = self.wanted.lock().unwrap();
+            if *wanted == of {
+                self.members[at].store(of, Ordering::Release);
+            }
+        }
+
+        /// Both members, if both are there and the reading stands.
+        fn read(&self) -> Option<[u64; 2]> {
+            let reading = self.edition.read()?;
+            let seen: [u64; 2] = std::array::from_fn(|at| self.members[at].load(Ordering::Acquire));
+            (self.edition.stands(reading) && !seen.contains(&0)).then_some(seen)
+        }
+    }
+
+    /// E3, O1: the second member is filled anew after the set was replaced. Fails with a Relaxed coming in or look, or
+    /// with a Relaxed `read` or `end_replacing`.
+    #[test]
+    fn model_members_of_one_edition() {
+        Model::new(500, &["read the old one", "read nothing"]).check(|| {
+            let world = world([1, 1]);
+            let (replacer, filler) = (world.clone(), world.clone());
+            let replacer = thread::spawn(move || replacer.replace(2));
+            let filler = thread::spawn(move || filler.come_in(1, 2));
+            match world.read() {
+                Some([one, other]) => {
+                    assert_eq!(one, other, "two editions in one reading");
+                    reached("read the old one");
+                }
+                None => reached("read nothing"),
+            }
+            replacer.join().unwrap();
+            filler.join().unwrap();
+        });
+    }
+
+    /// E1, O2: a late member of the old edition does not stay in the new one. Fails if it comes in without asking
+    /// which edition is wanted, and with a Relaxed `read` or `end_replacing`.
+    #[test]
+    fn model_nothing_old_in_a_new_edition() {
+        Model::new(500, &["read the new one", "read nothing"]).check(|| {
+            let world = world([1, 0]);
+            let (replacer, filler) = (world.clone(), world.clone());
+            let replacer = thread::spawn(move || {
+                replacer.replace(2);
+                replacer.come_in(1, 2);
+                replacer.come_in(0, 2);
+            });
+            let filler = thread::spawn(move || filler.come_in(1, 1));
+            match world.read() {
+                Some([one, other]) => {
+                    assert_eq!(one, other, "two editions in one reading");
+                    reached(if one == 2 { "read the new one" } else { "read the old one" });
+                }
+                None => reached("read nothing"),
+            }
+            replacer.join().unwrap();
+            filler.join().unwrap();
+        });
+    }
+}
