@@ -63,7 +63,7 @@ pub use inode::Node;
 pub use mount::{MountId, MountInfo, Namespace, Unmount};
 pub use name::{NAME_MAX, Name, PATH_MAX};
 pub use observers::Origin;
-pub use ops::{Entries, Found, Lookup, OpenFile};
+pub use ops::{Entries, Found, HANDLE_BYTES, Lookup, OpenFile};
 pub use page::Hit;
 pub use permission::Access;
 pub use policy::{CachePolicy, POLICIES_MAX, USER_POLICIES_MAX};

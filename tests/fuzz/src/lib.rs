@@ -13,6 +13,7 @@
 pub mod acl;
 pub mod clean_request;
 pub mod control;
+pub mod handle;
 pub mod memory_data;
 pub mod walk;
 
@@ -24,6 +25,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("acl", acl::run),
     ("clean_request", clean_request::run),
     ("control", control::run),
+    ("handle", handle::run),
     ("memory_data", memory_data::run),
     ("walk", walk::run),
 ];

@@ -91,6 +91,11 @@ fn control() {
 }
 
 #[test]
+fn handle() {
+    drive("handle", 5_000);
+}
+
+#[test]
 fn memory_data() {
     drive("memory_data", 100);
 }

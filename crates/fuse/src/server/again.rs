@@ -24,7 +24,7 @@
 //! its old name only, and the record of what was forgotten is bounded: the oldest handles go stale.
 
 use super::nodes::{ROOT, Seen};
-use super::places::{Place, generation};
+use super::places::Place;
 use super::requests::{Attrs, EntryOut, Server};
 use std::time::Duration;
 use uvfs_vfs::{Attributes, Caller, Checks, Error, Name, Node, Result};
@@ -52,7 +52,7 @@ impl Server {
         if !self.vfs.capabilities().births {
             return (self.nodes.publish(node, attributes.number, None), 0);
         }
-        let generation = generation(attributes);
+        let generation = attributes.generation();
         let others = attributes.links > 1 && !node.is_directory();
         let seen = Seen { generation, place, others };
         (self.nodes.publish(node, attributes.number, Some(seen)), generation)
@@ -156,7 +156,7 @@ impl Server {
     ) -> Result<(Node, Attributes)> {
         let caller = Caller { checks: Checks::Done, ..Caller::root() };
         let found = self.vfs.lookup(&caller, parent, Name::new(name)?)?.found()?;
-        match (found.attributes.number, generation(&found.attributes)) == wanted {
+        match (found.attributes.number, found.attributes.generation()) == wanted {
             true => Ok((found.node, found.attributes)),
             false => Err(Error::Stale),
         }

@@ -1,7 +1,7 @@
 //! Where an object was seen, by what the kernel calls it: enough to find it again when nothing else is left.
 //!
 //! # Boundary
-//! Values only: the names of one object ([`Places`]), what tells it from others of its number ([`generation`]), and
+//! Values only: the names of one object ([`Places`]) and
 //! the bounded record of objects that the kernel has forgotten ([`Past`]). Who looks them up: [`super::again`].
 //!
 //! # Concurrency
@@ -14,7 +14,6 @@
 //! [`PLACES_MAX`] names the oldest are not known, and one renamed behind the mount is not where it was seen.
 
 use std::collections::{HashMap, VecDeque};
-use uvfs_vfs::Attributes;
 
 /// Names kept of one object.
 pub(crate) const PLACES_MAX: usize = 4;
@@ -29,21 +28,6 @@ const ORDER_SLACK: usize = 64;
 
 /// A name in a directory that the kernel knows by an id.
 pub(crate) type Place<'a> = (u64, &'a [u8]);
-
-/// What the kernel is told with an entry, besides its attributes: an object that has the number of an older one
-/// has another generation, so handles of the old one do not open it. 31 bits, as the kernel keeps them.
-pub(crate) fn generation(attributes: &Attributes) -> u32 {
-    let Some(born) = attributes.btime else { return 0 };
-    let kind = attributes.kind as u64;
-    let spread = |value: u64| {
-        // The finalizer of splitmix64.
-        let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        value ^ (value >> 31)
-    };
-    let mixed = spread(spread(born.seconds as u64) ^ u64::from(born.nanoseconds) << 3 ^ kind);
-    (mixed >> 33) as u32
-}
 
 /// The names of one object, the one seen last at the end: of each its directory and its letters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -179,7 +163,6 @@ impl Past {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uvfs_vfs::{FileKind, Timestamp};
 
     fn shown(places: &Places) -> Vec<(u64, String)> {
         let text = |name: Box<[u8]>| String::from_utf8(name.into()).unwrap();
@@ -207,20 +190,6 @@ mod tests {
         assert_eq!(places.newest_first(), [(3, vec![b'x'; 255].into())], "the only name");
         places.lose((3, &[b'x'; 255]));
         assert!(places.is_empty() && places.bytes() == 0);
-    }
-
-    #[test]
-    fn another_birth_or_kind_is_another_generation() {
-        let at = |seconds, nanoseconds, kind| {
-            let born = Some(Timestamp { seconds, nanoseconds });
-            generation(&Attributes { btime: born, ..Attributes::new(7, kind, 0) })
-        };
-        let file = at(5, 6, FileKind::Regular);
-        assert_eq!(file, at(5, 6, FileKind::Regular));
-        let others =
-            [(5, 7, FileKind::Regular), (6, 6, FileKind::Regular), (5, 6, FileKind::Symlink)];
-        assert!(others.iter().all(|&(seconds, nanos, kind)| at(seconds, nanos, kind) != file));
-        assert!(file < 1 << 31);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod attributes;
 mod change;
 mod create;
 mod data;
+mod export;
 mod list;
 mod lookup;
 mod open;
@@ -17,6 +18,7 @@ mod turn;
 mod xattr;
 
 pub(crate) use change::AttributeChange;
+pub use export::HANDLE_BYTES;
 pub use list::Entries;
 pub use lookup::{Found, Lookup};
 pub use open::OpenFile;
