@@ -8,5 +8,7 @@
 pub mod directory;
 #[cfg(feature = "hostile")]
 pub mod hostile;
+#[cfg(feature = "image")]
+pub mod image;
 #[cfg(feature = "memory")]
 pub mod memory;

@@ -5,6 +5,7 @@
 //! stay text here and are read where a one-line refusal can name the remedy ([`crate::serve`]).
 
 use crate::cleaning::flags::{CachedArguments, DropArguments, PolicyArguments};
+use crate::image::ImageArguments;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -26,6 +27,9 @@ Examples:
   uvfs mount /srv/data /mnt/data --page-cache write-back --cache-size 2G
                                            writes return at once, and go to the
                                            disk in large runs
+  uvfs mount disk.img /mnt/disk            an ext2, ext3 or ext4 image, read-only
+  uvfs mount disk.img?partition=1 /mnt/disk
+                                           a partition of it; ?offset=1M
   uvfs mount ./memory: /mnt/odd            a directory called `memory:`
   uvfs stat                                what is mounted
   uvfs stat /mnt/data                      memory, hits, what waits, what failed
@@ -61,7 +65,7 @@ Exit status:
   127  it is not installed
   126  it cannot be started; any other is its own";
 
-/// Mounts RAM or a host directory through uvfs, a file system layer in user space.
+/// Mounts RAM, a host directory or a disk image through uvfs, a file system layer in user space.
 #[derive(Debug, Parser)]
 #[command(
     name = "uvfs",
@@ -91,6 +95,8 @@ pub(crate) enum Command {
     Cached(CachedArguments),
     /// Mark directories of a mount: their caches are kept longest, or go first
     Policy(PolicyArguments),
+    /// Look at ext2, ext3 and ext4 images without mounting them
+    Image(ImageArguments),
     /// End a mount, with everything written
     Unmount(UnmountArguments),
     /// Find the locks and fields that a program's threads fight over, on a simulated machine
@@ -112,8 +118,9 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_STATUS}"))]
 pub(crate) struct MountArguments {
-    /// What to mount: `memory:` (RAM, empty at first), `dir:PATH` or a plain path (a host
-    /// directory). A directory whose name looks like a scheme is written `./name:`
+    /// What to mount: `memory:` (RAM, empty at first), `dir:PATH` (a host directory), `image:PATH` (a disk
+    /// image with ext2, ext3 or ext4, read-only, perhaps PATH?partition=N or PATH?offset=SIZE) or a plain path
+    /// (whichever of the two it is). A directory whose name looks like a scheme is written `./name:`
     pub(crate) source: OsString,
     /// An existing empty directory
     pub(crate) mountpoint: PathBuf,

@@ -1,4 +1,4 @@
-//! `uvfs`: mounts RAM or a host directory, reports on mounts, changes and ends them.
+//! `uvfs`: mounts RAM, a host directory or a disk image, reports on mounts, changes and ends them.
 //!
 //! # Boundary
 //! Composition: command line → checks → backend, core and frontend → control socket. Knows no
@@ -23,6 +23,7 @@ mod control;
 mod daemon;
 mod flags;
 mod holders;
+mod image;
 mod liveness;
 mod logger;
 mod memory;
@@ -82,6 +83,7 @@ fn main() -> ExitCode {
         Command::Drop(arguments) => cleaning::drop::run(&arguments),
         Command::Cached(arguments) => cleaning::cached::run(&arguments),
         Command::Policy(arguments) => cleaning::policy::run(&arguments),
+        Command::Image(arguments) => image::run(&arguments),
         Command::Unmount(arguments) => unmount::run(&arguments),
         Command::Contention { .. } => companion::run(companion::CONTENTION),
         Command::AskMount { mountpoint } => Ok(liveness::ask(&mountpoint)),

@@ -12,6 +12,7 @@ use crate::Failure;
 use crate::checks::{self, Contents, Mounter};
 use crate::control::client;
 use crate::flags::{MountArguments, PageCache};
+use crate::image::source::{Part, Spec};
 use crate::memory::{self, Machine, Overhead, ram_bytes};
 use crate::mountinfo;
 use crate::policies::PolicyFile;
@@ -19,16 +20,18 @@ use crate::source::{self, Source};
 use crate::units::{self, Size};
 use clap::ValueEnum;
 use serde::Serialize;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uvfs_backends::memory::{AccessTimes, SIZE_BYTES_MIN};
+use uvfs_ext::Image;
 use uvfs_vfs::{READ_AHEAD_MAX, VfsConfig};
 
 /// Most threads that may read requests.
 const READERS_MAX: usize = 64;
 
 /// What will be mounted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Store {
     /// RAM, this much of it.
     Memory {
@@ -39,6 +42,17 @@ pub(crate) enum Store {
     },
     /// This host directory, canonical.
     Directory(PathBuf),
+    /// A disk image, open and locked.
+    Image(OpenImage),
+}
+
+/// A disk image that was found to be one.
+#[derive(Debug)]
+pub(crate) struct OpenImage {
+    /// As users write it.
+    pub(crate) name: String,
+    /// What is in it.
+    pub(crate) image: Image,
 }
 
 impl Store {
@@ -47,13 +61,15 @@ impl Store {
         match self {
             Store::Memory { .. } => "memory:".into(),
             Store::Directory(path) => path.to_string_lossy().into_owned(),
+            Store::Image(image) => image.name.clone(),
         }
     }
 
     /// The directory that serving needs to reach.
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
-            Store::Memory { .. } => None,
+            // An image is open already: its path is not needed again.
+            Store::Memory { .. } | Store::Image(_) => None,
             Store::Directory(path) => Some(path),
         }
     }
@@ -103,10 +119,11 @@ pub(crate) struct Options {
 pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
     let readers = arguments.readers.as_deref().map(readers).transpose()?;
     let overhead = Overhead::here(readers);
-    let config = config(arguments, overhead)?;
+    let source = source_of(arguments)?;
+    let config = config(arguments, overhead, &source)?;
     let name = arguments.name.as_deref().map(name).transpose()?;
     let policies = arguments.policy.as_deref().map(PolicyFile::read).transpose()?;
-    let store = store(arguments)?;
+    let store = store(arguments, source)?;
     let mounter = Mounter::here();
     let contents = if arguments.nonempty { Contents::MayBeHidden } else { Contents::MustBeEmpty };
     let mounts = mountinfo::read()?;
@@ -123,7 +140,7 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
     }
     let options = Options {
         allow_other: arguments.allow_other,
-        read_only: arguments.read_only,
+        read_only: arguments.read_only || matches!(store, Store::Image(_)),
         watch: arguments.watch,
         control_dir: !arguments.no_control_dir,
         passthrough: !arguments.no_passthrough && !caches_pages(arguments),
@@ -131,7 +148,7 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
         daemon: arguments.in_background,
         size_bytes: match store {
             Store::Memory { size_bytes, .. } => Some(size_bytes),
-            Store::Directory(_) => None,
+            Store::Directory(_) | Store::Image(_) => None,
         },
         attr_timeout: units::show_duration(config.attr_timeout),
         entry_timeout: units::show_duration(config.entry_timeout),
@@ -142,8 +159,44 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
     Ok(Plan { store, mountpoint, config, overhead, readers, policies, name, options })
 }
 
-fn store(arguments: &MountArguments) -> Result<Store, Failure> {
-    match source::parse(&arguments.source)? {
+/// What is to be mounted; a plain path is a directory or an image, as what is there.
+fn source_of(arguments: &MountArguments) -> Result<Source, Failure> {
+    let source = source::parse(&arguments.source)?;
+    let Source::Plain(path) = source else { return Ok(source) };
+    if path.symlink_metadata().is_err() && path.as_os_str().as_bytes().contains(&b'?') {
+        let spec = Spec::parse(path.as_os_str().as_bytes())?;
+        if Spec::can_be(&spec.path) {
+            return Ok(Source::Image(spec));
+        }
+    }
+    Ok(match Spec::can_be(&path) {
+        true => Source::Image(Spec { path, part: Part::Whole }),
+        false => Source::Directory(path),
+    })
+}
+
+/// Opens an image, after the options that mean nothing for it were refused.
+fn image(arguments: &MountArguments, spec: &Spec) -> Result<Store, Failure> {
+    let options = [
+        ("--size", arguments.size.is_some(), "an image has the size that it has"),
+        ("--atime", arguments.atime.is_some(), "an image is only read, also its access times"),
+        ("--watch", arguments.watch, "nobody else may change an image"),
+    ];
+    if let Some((option, _, why)) = options.iter().find(|(_, given, _)| *given) {
+        return Err(Failure::usage(format!("{option}: {why}; leave it out")));
+    }
+    if caches_pages(arguments) {
+        return Err(Failure::usage(
+            "--page-cache: an image is only read, and cached by itself; leave it out, or write off",
+        ));
+    }
+    let name = String::from_utf8_lossy(arguments.source.as_bytes()).into_owned();
+    Ok(Store::Image(OpenImage { name, image: spec.open()? }))
+}
+
+fn store(arguments: &MountArguments, source: Source) -> Result<Store, Failure> {
+    match source {
+        Source::Image(spec) => image(arguments, &spec),
         Source::Memory => {
             let size = option("--size", arguments.size.as_deref(), units::parse_size)?;
             let size_bytes = memory_bytes(size.unwrap_or(Size::Share(50)), ram_bytes())?;
@@ -160,14 +213,18 @@ fn store(arguments: &MountArguments) -> Result<Store, Failure> {
             let access_times = arguments.atime.map(Into::into).unwrap_or_default();
             Ok(Store::Memory { size_bytes, access_times })
         }
-        Source::Directory(_) if arguments.size.is_some() => Err(Failure::usage(
+        Source::Directory(_) | Source::Plain(_) if arguments.size.is_some() => Err(Failure::usage(
             "--size: a directory has the room that its disk has; leave it out, or mount memory:",
         )),
-        Source::Directory(_) if arguments.atime.is_some() => Err(Failure::usage(
-            "--atime: the access times of a directory are its host's; mount the host's file system with that \
+        Source::Directory(_) | Source::Plain(_) if arguments.atime.is_some() => {
+            Err(Failure::usage(
+                "--atime: the access times of a directory are its host's; mount the host's file system with that \
              option, or leave it out",
-        )),
-        Source::Directory(path) => Ok(Store::Directory(checks::source_directory(&path)?)),
+            ))
+        }
+        Source::Directory(path) | Source::Plain(path) => {
+            Ok(Store::Directory(checks::source_directory(&path)?))
+        }
     }
 }
 
@@ -182,7 +239,11 @@ fn memory_bytes(size: Size, ram_bytes: u64) -> Result<u64, Failure> {
     }
 }
 
-fn config(arguments: &MountArguments, overhead: Overhead) -> Result<VfsConfig, Failure> {
+fn config(
+    arguments: &MountArguments,
+    overhead: Overhead,
+    source: &Source,
+) -> Result<VfsConfig, Failure> {
     let timeout = |name: &str, text: &str| -> Result<Duration, Failure> {
         Ok(option(name, Some(text), units::parse_duration)?.unwrap_or_default())
     };
@@ -191,7 +252,9 @@ fn config(arguments: &MountArguments, overhead: Overhead) -> Result<VfsConfig, F
         None => overhead.default_bytes(Machine::here().memory_bytes()),
     };
     let defaults = VfsConfig::default();
-    if !caches_pages(arguments) {
+    let cached_image =
+        matches!(source, Source::Image(_)) && arguments.page_cache == PageCache::Auto;
+    if !caches_pages(arguments) && !cached_image {
         let unused = [
             ("--read-ahead", arguments.read_ahead.is_some()),
             ("--write-back-delay", arguments.write_back_delay.is_some()),
@@ -218,7 +281,7 @@ fn config(arguments: &MountArguments, overhead: Overhead) -> Result<VfsConfig, F
         entry_timeout: timeout("--entry-timeout", &arguments.entry_timeout)?,
         negative_timeout: timeout("--negative-timeout", &arguments.negative_timeout)?,
         watch: arguments.watch,
-        read_only: arguments.read_only,
+        read_only: arguments.read_only || matches!(source, Source::Image(_)),
         cache_bytes,
         overhead_bytes: overhead.bytes(),
         ..defaults
@@ -347,7 +410,8 @@ mod tests {
         // Not this process's: other tests make it as large as they like.
         let overhead = Overhead::new(5 << 20, Some(2));
         let config = |line: &[&str]| {
-            super::config(&arguments(&[&["memory:", "/"], line].concat()), overhead)
+            let arguments = arguments(&[&["memory:", "/"], line].concat());
+            super::config(&arguments, overhead, &Source::Memory)
         };
         let least = format!("{}M", overhead.minimum_bytes() >> 20);
         for (text, bytes) in

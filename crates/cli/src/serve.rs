@@ -46,6 +46,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 use uvfs_backends::directory::{DirectoryBackend, DirectoryConfig};
+use uvfs_backends::image::ImageBackend;
 use uvfs_backends::memory::{AccessTimes, MemoryBackend, MemoryConfig};
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 use uvfs_control::serve::{self, Look, Marks};
@@ -256,13 +257,15 @@ impl Live {
 /// Makes the mount that `plan` describes.
 fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
     let source = plan.store.name();
-    let vfs = match &plan.store {
+    let path = plan.store.path().map(Path::to_path_buf);
+    let vfs = match plan.store {
         Store::Memory { size_bytes, access_times } => {
-            MemoryBackend::new(memory_config(*size_bytes, *access_times))
+            MemoryBackend::new(memory_config(size_bytes, access_times))
                 .and_then(|backend| Vfs::new(backend, plan.config))
         }
-        Store::Directory(path) => DirectoryBackend::open(path, DirectoryConfig::default())
+        Store::Directory(path) => DirectoryBackend::open(&path, DirectoryConfig::default())
             .and_then(|backend| Vfs::new(backend, plan.config)),
+        Store::Image(open) => Vfs::new(ImageBackend::new(open.image), plan.config),
     };
     let vfs = vfs.map_err(|error| {
         let remedy = checks::address_space().map(|limit| format!("; {limit}")).unwrap_or_default();
@@ -279,7 +282,7 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
         control_directory: plan.options.control_dir,
         // Ours says more, and ends the process.
         control_socket: false,
-        prepare_thread: Some(preparation(sandboxed, plan.store.path(), sandbox.clone())),
+        prepare_thread: Some(preparation(sandboxed, path.as_deref(), sandbox.clone())),
     };
     let mount = Mount::start(vfs.clone(), &plan.mountpoint, options)
         .map_err(|error| not_mounted(&error))?;
@@ -289,8 +292,8 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
         vfs,
         mountpoint: plan.mountpoint,
         source,
-        directory: plan.store.path().map(Path::to_path_buf),
-        place: plan.store.path().and_then(Place::of),
+        place: path.as_deref().and_then(Place::of),
+        directory: path,
         policies,
         options: plan.options,
         overhead: plan.overhead,

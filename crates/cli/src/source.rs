@@ -1,4 +1,4 @@
-//! What SOURCE means: `memory:`, `dir:PATH`, or a plain path.
+//! What SOURCE means: `memory:`, `dir:PATH`, `image:PATH`, or a plain path.
 //!
 //! # Boundary
 //! Syntax only. Whether the directory exists and may be read is [`crate::checks`]' to say.
@@ -9,12 +9,13 @@
 //! scheme appears tomorrow. Weakness: a directory called `a:b` must be written `./a:b`.
 
 use crate::Failure;
+use crate::image::source::Spec;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// The schemes, as refusals list them.
-pub(crate) const KNOWN: &str = "memory:, dir:PATH or a plain path";
+pub(crate) const KNOWN: &str = "memory:, dir:PATH, image:PATH or a plain path";
 
 /// What is to be mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,10 @@ pub(crate) enum Source {
     Memory,
     /// A host directory, as the user wrote its path.
     Directory(PathBuf),
+    /// A disk image.
+    Image(Spec),
+    /// A host directory, or a disk image if a file is there.
+    Plain(PathBuf),
 }
 
 /// Reads SOURCE.
@@ -32,7 +37,10 @@ pub(crate) enum Source {
 pub(crate) fn parse(text: &OsStr) -> Result<Source, Failure> {
     let bytes = text.as_bytes();
     match split_scheme(bytes) {
-        None => directory(bytes),
+        None => directory(bytes).map(|source| match source {
+            Source::Directory(path) => Source::Plain(path),
+            other => other,
+        }),
         Some((b"memory", b"")) => Ok(Source::Memory),
         Some((b"memory", rest)) => Err(Failure::refused(format!(
             "source `memory:{0}`: memory: takes nothing after the colon; write `memory:`, or \
@@ -40,6 +48,8 @@ pub(crate) fn parse(text: &OsStr) -> Result<Source, Failure> {
             rest.escape_ascii(),
         ))),
         Some((b"dir", rest)) => directory(rest),
+        Some((b"image", b"")) => directory(b""),
+        Some((b"image", rest)) => Spec::parse(rest).map(Source::Image),
         Some((scheme, _)) => Err(Failure::refused(format!(
             "source `{0}`: unknown scheme `{1}:`; use {KNOWN}, and `./{0}` for a directory of \
              that name",
@@ -73,6 +83,8 @@ mod tests {
         let found = match parse(OsStr::new(text)) {
             Ok(Source::Memory) => "memory".to_string(),
             Ok(Source::Directory(path)) => format!("dir {}", path.display()),
+            Ok(Source::Plain(path)) => format!("plain {}", path.display()),
+            Ok(Source::Image(image)) => format!("image {} {:?}", image.path.display(), image.part),
             Err(failure) => format!("refused: {failure}"),
         };
         assert!(found.starts_with(expected), "{text:?}: {found:?}, expected {expected:?}");
@@ -84,12 +96,15 @@ mod tests {
         check("dir:/srv", "dir /srv");
         check("dir:relative/path", "dir relative/path");
         check("dir:memory:", "dir memory:");
-        check("/srv", "dir /srv");
-        check("some where", "dir some where");
-        check("./memory:", "dir ./memory:");
-        check("/a:b", "dir /a:b");
-        check(":odd", "dir :odd");
-        check("1:2", "dir 1:2");
+        check("/srv", "plain /srv");
+        check("some where", "plain some where");
+        check("./memory:", "plain ./memory:");
+        check("/a:b", "plain /a:b");
+        check(":odd", "plain :odd");
+        check("1:2", "plain 1:2");
+        check("image:/d.img", "image /d.img Whole");
+        check("image:/d.img?partition=2", "image /d.img Partition(2)");
+        check("image:", "refused: source: the path is empty");
     }
 
     #[test]

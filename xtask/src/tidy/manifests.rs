@@ -26,7 +26,11 @@ const ARROWS: &[Arrows] = &[
     // The format alone: tools use it without the layer.
     Arrows { folder: "ext", may_use: &[], tests: &[] },
     Arrows { folder: "vfs", may_use: &["uvfs-concurrent"], tests: &["uvfs-backends"] },
-    Arrows { folder: "backends", may_use: &["uvfs-concurrent", "uvfs-vfs"], tests: &[] },
+    Arrows {
+        folder: "backends",
+        may_use: &["uvfs-concurrent", "uvfs-vfs", "uvfs-ext"],
+        tests: &[],
+    },
     Arrows {
         folder: "control",
         may_use: &["uvfs-concurrent", "uvfs-vfs"],
@@ -43,6 +47,7 @@ const ARROWS: &[Arrows] = &[
             "uvfs-concurrent",
             "uvfs-vfs",
             "uvfs-backends",
+            "uvfs-ext",
             "uvfs-control",
             "uvfs-fuse",
             "uvfs-terminal",

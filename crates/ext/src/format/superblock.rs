@@ -181,6 +181,11 @@ impl Superblock {
         u64::from(high) << 32 | u64::from(self.raw.reserved_blocks_lo.get())
     }
 
+    /// Blocks that the file system's own structures take, where that is noted.
+    pub fn overhead_blocks(&self) -> u64 {
+        u64::from(self.raw.overhead_blocks.get()) * u64::from(self.cluster_blocks)
+    }
+
     /// Inodes that nobody uses, as the superblock says.
     pub fn free_inodes(&self) -> u32 {
         self.raw.free_inodes.get()

@@ -1,0 +1,187 @@
+//! Store: an ext2, ext3 or ext4 image, only read.
+//!
+//! # Boundary
+//! Turns the objects of [`uvfs_ext`] into those of the seam. The format, its checks and its journal are that crate's;
+//! caches of names, attributes and pages are the core's.
+//!
+//! # Concurrency
+//! No state but the image, which takes no lock: calls do not wait for each other.
+//!
+//! # Why
+//! Nobody else writes to the image ([`Authority::Sole`]; [`FileDevice`](uvfs_ext::FileDevice) keeps those out who lock), so what is
+//! cached stays true. An object's id is the number of its inode, which cannot be given to another one in an image that does not
+//! change: no table, and a handle finds its object after everything was forgotten. Weakness: an inode is read again
+//! from its block for each call that the caches above do not answer.
+
+mod reading;
+
+use std::sync::Arc;
+use uvfs_ext::{Device, Image, Inode, Kind};
+use uvfs_vfs::{
+    Attributes, Backend, Capabilities, Data, Entry, Error, Export, FileKind, InodeId, Inodes,
+    Names, Result, Timestamp, Totals, Xattrs,
+};
+
+/// An image, as a store.
+#[derive(Debug)]
+pub struct ImageBackend {
+    image: Image,
+}
+
+impl ImageBackend {
+    /// Opens the file system on `device`, and replays its journal in memory if that is needed.
+    ///
+    /// # Errors
+    /// As [`Image::open`]; nothing is written in any case.
+    pub fn open(device: Arc<dyn Device>) -> uvfs_ext::Result<Self> {
+        Ok(Self::new(Image::open(device)?))
+    }
+
+    /// The same for an image that is open.
+    pub fn new(image: Image) -> Self {
+        Self { image }
+    }
+
+    /// The image.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// The inode that the core knows as `id`.
+    fn inode(&self, id: InodeId) -> Result<Inode> {
+        let number = match id {
+            InodeId::ROOT => uvfs_ext::ROOT,
+            InodeId(number) => u32::try_from(number).map_err(|_| Error::Stale)?,
+        };
+        self.told(self.image.inode(number))
+    }
+
+    /// What the image gave; its faults are logged, because an errno has no room for them.
+    fn told<T>(&self, result: uvfs_ext::Result<T>) -> Result<T> {
+        result.map_err(|error| match error {
+            uvfs_ext::Error::Io(error) => Error::from(error),
+            uvfs_ext::Error::NotDirectory => Error::NotDirectory,
+            uvfs_ext::Error::NoKey => Error::from_errno(libc::ENOKEY),
+            other => {
+                log::error!("image: {other}");
+                Error::Corrupt("the image contradicts itself")
+            }
+        })
+    }
+
+    fn entry(&self, number: u32) -> Result<Entry> {
+        let inode = self.told(self.image.inode(number))?;
+        Ok(Entry { inode: id_of(number), attributes: self.attributes_of(&inode)? })
+    }
+
+    fn attributes_of(&self, inode: &Inode) -> Result<Attributes> {
+        let Some(kind) = inode.kind().map(kind_of).filter(|_| inode.links() > 0) else {
+            log::error!("image: inode {} is named and not in use", inode.number);
+            return Err(Error::Corrupt("the image contradicts itself"));
+        };
+        let (major, minor) = inode.device();
+        let time = |time: uvfs_ext::Timestamp| Timestamp {
+            seconds: time.seconds,
+            nanoseconds: time.nanoseconds,
+        };
+        Ok(Attributes {
+            number: inode.number.into(),
+            kind,
+            mode: u32::from(inode.mode()) & 0o7777,
+            links: inode.links().into(),
+            uid: inode.uid(),
+            gid: inode.gid(),
+            device: match kind {
+                FileKind::CharDevice | FileKind::BlockDevice => packed(major, minor),
+                _ => 0,
+            },
+            size: if kind.is_special() { 0 } else { inode.size() },
+            blocks: inode.sectors(),
+            block_size: self.image.superblock().block_size,
+            atime: time(inode.accessed()),
+            mtime: time(inode.modified()),
+            ctime: time(inode.changed()),
+            btime: inode.born().map(time),
+            version: 0,
+        })
+    }
+}
+
+impl Backend for ImageBackend {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { acls: true, births: true, ..Capabilities::read_only("image") }
+    }
+
+    fn root(&self) -> Result<Entry> {
+        let root = self.entry(uvfs_ext::ROOT)?;
+        match root.attributes.kind {
+            FileKind::Directory => Ok(root),
+            _ => Err(Error::Corrupt("the root of the image is no directory")),
+        }
+    }
+
+    fn names(&self) -> &dyn Names {
+        self
+    }
+
+    fn inodes(&self) -> &dyn Inodes {
+        self
+    }
+
+    fn data(&self) -> &dyn Data {
+        self
+    }
+
+    fn xattrs(&self) -> Option<&dyn Xattrs> {
+        Some(self)
+    }
+
+    fn export(&self) -> Option<&dyn Export> {
+        Some(self)
+    }
+
+    fn totals(&self) -> Result<Totals> {
+        let superblock = self.image.superblock();
+        let free = superblock.free_blocks().min(superblock.blocks);
+        Ok(Totals {
+            block_size: superblock.block_size,
+            blocks: superblock.blocks - superblock.overhead_blocks().min(superblock.blocks),
+            blocks_free: free,
+            blocks_available: free.saturating_sub(superblock.reserved_blocks()),
+            files: superblock.inodes.into(),
+            files_free: superblock.free_inodes().into(),
+            name_max: 255,
+        })
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let recovery = self.image.recovery();
+        let replayed = recovery.map_or(0, |recovery| recovery.blocks as u64);
+        vec![("replayed_blocks", replayed)]
+    }
+}
+
+/// The id of an inode: its number, but for the root's.
+fn id_of(number: u32) -> InodeId {
+    match number {
+        uvfs_ext::ROOT => InodeId::ROOT,
+        number => InodeId(number.into()),
+    }
+}
+
+fn kind_of(kind: Kind) -> FileKind {
+    match kind {
+        Kind::Regular => FileKind::Regular,
+        Kind::Directory => FileKind::Directory,
+        Kind::Symlink => FileKind::Symlink,
+        Kind::Fifo => FileKind::Fifo,
+        Kind::Socket => FileKind::Socket,
+        Kind::CharDevice => FileKind::CharDevice,
+        Kind::BlockDevice => FileKind::BlockDevice,
+    }
+}
+
+/// A device number in 32 bits, as the kernel and FUSE pack it.
+fn packed(major: u32, minor: u32) -> u32 {
+    (minor & 0xFF) | major << 8 | (minor & !0xFF) << 12
+}

@@ -1,0 +1,156 @@
+//! The families of an image: names, objects, bytes, attributes, objects by number.
+
+use super::{ImageBackend, id_of, kind_of};
+use std::ops::ControlFlow;
+use uvfs_ext::{DirectoryEntry, Place};
+use uvfs_vfs::{
+    Attributes, Caller, Cookie, Data, Entry, Error, Export, FileRef, InodeId, Inodes, Listing,
+    Name, Names, Result, SeekTarget, XattrMode, Xattrs,
+};
+
+impl Names for ImageBackend {
+    fn lookup(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
+        let parent = self.inode(parent)?;
+        let found = self.told(self.image.lookup(&parent, name.as_bytes()))?;
+        self.entry(found.ok_or(Error::NotFound)?)
+    }
+
+    fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
+        let inode = self.inode(directory.inode)?;
+        let mut failed = None;
+        let listed =
+            self.image.list(&inode, from.0, &mut |entry| match self.add(&entry, listing) {
+                Ok(true) => ControlFlow::Continue(()),
+                Ok(false) => ControlFlow::Break(()),
+                Err(error) => {
+                    failed = Some(error);
+                    ControlFlow::Break(())
+                }
+            });
+        self.told(listed)?;
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+impl ImageBackend {
+    /// Hands an entry to `listing`; false when that wants no more.
+    fn add(&self, entry: &DirectoryEntry<'_>, listing: &mut dyn Listing) -> Result<bool> {
+        if *entry.name == *b"." || *entry.name == *b".." {
+            return Ok(true);
+        }
+        let name = Name::new(&entry.name)?;
+        let next = Cookie(entry.next);
+        if !listing.wants_attributes()
+            && let Some(kind) = entry.kind
+        {
+            return Ok(listing.add_name(name, next, entry.inode.into(), kind_of(kind)));
+        }
+        match (self.entry(entry.inode), entry.kind) {
+            (Ok(found), _) => Ok(listing.add_entry(name, next, found)),
+            // One faulty inode does not hide the others: its name is shown, and using it tells.
+            (Err(Error::Corrupt(_)), Some(kind)) => {
+                Ok(listing.add_name(name, next, entry.inode.into(), kind_of(kind)))
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+}
+
+impl Inodes for ImageBackend {
+    fn attributes(&self, file: FileRef) -> Result<Attributes> {
+        self.attributes_of(&self.inode(file.inode)?)
+    }
+
+    fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
+        let inode = self.inode(inode)?;
+        self.told(self.image.read_link(&inode))
+    }
+}
+
+impl Data for ImageBackend {
+    fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        let inode = self.inode(file.inode)?;
+        self.told(self.image.read(&inode, offset, into))
+    }
+
+    fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {
+        /// Blocks that are mapped at a time.
+        const WINDOW: u64 = 1 << 16;
+        let inode = self.inode(file.inode)?;
+        let size = inode.size();
+        if offset >= size {
+            return Err(Error::NoData);
+        }
+        if inode.is_inline() {
+            return Ok(if target == SeekTarget::Data { offset } else { size });
+        }
+        let block = u64::from(self.image.superblock().block_size);
+        let end = size.div_ceil(block);
+        let mut at = offset / block;
+        while at < end {
+            let window = at..end.min(at + WINDOW);
+            for run in self.told(self.image.map(&inode, window.clone()))? {
+                let data = matches!(run.place, Place::At(_));
+                if data == (target == SeekTarget::Data) {
+                    return Ok((run.logical * block).max(offset).min(size));
+                }
+            }
+            at = window.end;
+        }
+        match target {
+            SeekTarget::Data => Err(Error::NoData),
+            SeekTarget::Hole => Ok(size),
+        }
+    }
+}
+
+impl Xattrs for ImageBackend {
+    fn get_xattr(&self, _: &Caller, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
+        let inode = self.inode(inode)?;
+        self.told(self.image.xattr(&inode, name))?.ok_or(Error::NoAttribute)
+    }
+
+    fn set_xattr(&self, _: &Caller, _: InodeId, _: &[u8], _: &[u8], _: XattrMode) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
+    fn list_xattrs(&self, caller: &Caller, inode: InodeId) -> Result<Vec<Vec<u8>>> {
+        let inode = self.inode(inode)?;
+        let mut names = self.told(self.image.xattr_names(&inode))?;
+        // As the kernel's own file systems: others do not see that there are any.
+        names.retain(|name| caller.is_privileged() || !name.starts_with(b"trusted."));
+        Ok(names)
+    }
+
+    fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
+        let inode = self.inode(inode)?;
+        self.told(self.image.xattr_names(&inode)).map(Some)
+    }
+
+    fn remove_xattr(&self, _: &Caller, _: InodeId, _: &[u8]) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+}
+
+impl Export for ImageBackend {
+    fn by_number(&self, number: u64) -> Result<Entry> {
+        let number = u32::try_from(number).map_err(|_| Error::Stale)?;
+        let superblock = self.image.superblock();
+        let own = number < superblock.first_inode() && number != uvfs_ext::ROOT;
+        if own || number > superblock.inodes {
+            return Err(Error::Stale);
+        }
+        // A number from before, of another image perhaps: what is not in use is gone, not faulty.
+        let inode = self.image.inode(number).map_err(|_| Error::Stale)?;
+        if inode.links() == 0 || inode.kind().is_none() {
+            return Err(Error::Stale);
+        }
+        Ok(Entry { inode: id_of(number), attributes: self.attributes_of(&inode)? })
+    }
+
+    fn parent_of(&self, directory: InodeId) -> Result<Entry> {
+        let inode = self.inode(directory)?;
+        let parent = self.told(self.image.lookup(&inode, b".."))?;
+        self.entry(parent.ok_or(Error::Corrupt("a directory of the image has no parent"))?)
+    }
+}

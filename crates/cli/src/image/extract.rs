@@ -1,0 +1,318 @@
+//! `uvfs image extract`: a tree out of an image, as it was: owners, modes, times, attributes, holes, hard links.
+//!
+//! # Boundary
+//! Writes below one directory that was empty. Every name is created new, relative to the descriptor of the directory
+//! it belongs in, and nothing is followed: no image can make it write elsewhere.
+//!
+//! # Why
+//! What cannot be kept (owners without root, attributes that the host's file system refuses) is counted and told
+//! at the end, and the status says so; the contents are there. The contents of all files together are bounded by the image's size,
+//! so that files which share blocks do not fill the disk. Weakness: an object whose directory lies deeper than 256
+//! directories is refused.
+
+use super::find;
+use super::tree::{entries, failed};
+use crate::{Failure, print_line};
+use indicatif::{ProgressBar, ProgressStyle};
+use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, XattrFlags};
+use serde_json::json;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use uvfs_ext::{Image, Inode, Kind, Place};
+
+const DEPTH_MAX: usize = 256;
+/// Bytes that are copied at a time.
+const PIECE: u64 = 1 << 20;
+
+/// Copies what is at `path` into the directory `target`.
+pub(super) fn run(
+    image: &Image,
+    path: &Path,
+    target: &Path,
+    json: bool,
+) -> Result<ExitCode, Failure> {
+    let top = find(image, path)?;
+    let root = empty_directory(target)?;
+    let bar = ProgressBar::new_spinner();
+    let style = ProgressStyle::with_template("{spinner} {pos} objects");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let superblock = image.superblock();
+    let mut copy = Copy {
+        image,
+        root: &root,
+        bar: &bar,
+        linked: HashMap::new(),
+        directories: HashSet::new(),
+        room_bytes: superblock.blocks.saturating_mul(superblock.block_size.into()),
+        objects: 0,
+        bytes: 0,
+        lost: BTreeMap::new(),
+    };
+    let done = if top.kind() == Some(Kind::Directory) {
+        copy.directories.insert(top.number);
+        let below = copy.below(&top, root.as_fd(), Path::new(""), 0);
+        below.and_then(|()| copy.dress(&top, root.as_fd(), Path::new(".")))
+    } else {
+        let name = path.file_name().unwrap_or(OsStr::new("file"));
+        copy.object(&top, root.as_fd(), Path::new(name), 0)
+    };
+    bar.finish_and_clear();
+    done?;
+    let Copy { objects, bytes, lost, .. } = copy;
+    print_line(&if json {
+        json!({ "objects": objects, "bytes": bytes, "not_kept": lost }).to_string()
+    } else {
+        format!("{objects} objects, {}", crate::units::show_bytes(bytes))
+    });
+    if lost.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let lost: Vec<_> = lost.iter().map(|(what, count)| format!("{count} {what}")).collect();
+    Err(Failure::refused(format!(
+        "{}: copied, but not kept: {}",
+        target.display(),
+        lost.join(", ")
+    )))
+}
+
+/// Opens `target`, which is made or is empty.
+fn empty_directory(target: &Path) -> Result<OwnedFd, Failure> {
+    let refused = |why: &str| Failure::refused(format!("target {}: {why}", target.display()));
+    let cause = |error: io::Error| refused(&crate::cause(&error));
+    match std::fs::create_dir(target) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let mut entries = std::fs::read_dir(target).map_err(cause)?;
+            if entries.next().is_some() {
+                return Err(refused("is not empty; name a directory that is, or a new one"));
+            }
+        }
+        Err(error) => return Err(cause(error)),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    fs::openat(CWD, target, flags, Mode::empty()).map_err(|error| cause(error.into()))
+}
+
+struct Copy<'a> {
+    image: &'a Image,
+    root: &'a OwnedFd,
+    bar: &'a ProgressBar,
+    /// Where inodes with several names were put first.
+    linked: HashMap<u32, PathBuf>,
+    /// Directories that were copied: a hostile image may have one in itself.
+    directories: HashSet<u32>,
+    /// What may still be written.
+    room_bytes: u64,
+    objects: u64,
+    bytes: u64,
+    /// What could not be kept, and how often.
+    lost: BTreeMap<&'static str, u64>,
+}
+
+impl Copy<'_> {
+    fn lose(&mut self, what: &'static str) {
+        *self.lost.entry(what).or_default() += 1;
+    }
+
+    /// Everything in a directory that exists already.
+    fn below(
+        &mut self,
+        directory: &Inode,
+        into: BorrowedFd<'_>,
+        path: &Path,
+        depth: usize,
+    ) -> Result<(), Failure> {
+        if depth > DEPTH_MAX {
+            let path = path.display();
+            return Err(Failure::refused(format!("{path}: deeper than {DEPTH_MAX} directories")));
+        }
+        for (name, number) in entries(self.image, path, directory)? {
+            let path = path.join(&name);
+            let inode = self.image.inode(number).map_err(|error| failed(&path, &error))?;
+            self.object(&inode, into, &path, depth)?;
+        }
+        Ok(())
+    }
+
+    /// One object, under the last name of `path`.
+    fn object(
+        &mut self,
+        inode: &Inode,
+        into: BorrowedFd<'_>,
+        path: &Path,
+        depth: usize,
+    ) -> Result<(), Failure> {
+        let name = Path::new(path.file_name().unwrap_or_default());
+        let host = |error: rustix::io::Errno| {
+            Failure::refused(format!("{}: {}", path.display(), crate::cause(&error.into())))
+        };
+        self.objects += 1;
+        self.bar.inc(1);
+        let directory = inode.kind() == Some(Kind::Directory);
+        if inode.links() > 1 && !directory {
+            if let Some(first) = self.linked.get(&inode.number) {
+                return fs::linkat(self.root, first, into, name, AtFlags::empty()).map_err(host);
+            }
+            self.linked.insert(inode.number, path.to_path_buf());
+        }
+        let private = Mode::RUSR | Mode::WUSR;
+        match inode.kind() {
+            Some(Kind::Directory) => {
+                if !self.directories.insert(inode.number) {
+                    let path = path.display();
+                    return Err(Failure::refused(format!("{path}: the directory has two names")));
+                }
+                fs::mkdirat(into, name, private | Mode::XUSR).map_err(host)?;
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let own = fs::openat(into, name, flags, Mode::empty()).map_err(host)?;
+                self.below(inode, own.as_fd(), path, depth + 1)?;
+                self.dress(inode, own.as_fd(), path)
+            }
+            Some(Kind::Regular) => {
+                let flags = OFlags::RDWR
+                    | OFlags::CREATE
+                    | OFlags::EXCL
+                    | OFlags::NOFOLLOW
+                    | OFlags::CLOEXEC;
+                let file = fs::openat(into, name, flags, private).map_err(host)?;
+                let file = std::fs::File::from(file);
+                self.contents(inode, &file, path)?;
+                self.dress(inode, file.as_fd(), path)
+            }
+            Some(Kind::Symlink) => {
+                let text = self.image.read_link(inode).map_err(|error| failed(path, &error))?;
+                fs::symlinkat(OsStr::from_bytes(&text), into, name).map_err(host)?;
+                self.dress_in_place(inode, into, name);
+                Ok(())
+            }
+            Some(kind) => {
+                let (kind, device) = match kind {
+                    Kind::Fifo => (fs::FileType::Fifo, 0),
+                    Kind::Socket => (fs::FileType::Socket, 0),
+                    Kind::CharDevice => (fs::FileType::CharacterDevice, number(inode)),
+                    _ => (fs::FileType::BlockDevice, number(inode)),
+                };
+                match fs::mknodat(into, name, kind, private, device) {
+                    Ok(()) => self.dress_in_place(inode, into, name),
+                    Err(_) => self.lose("devices, pipes or sockets"),
+                }
+                Ok(())
+            }
+            None => Err(failed(
+                path,
+                &uvfs_ext::Error::Corrupt(
+                    uvfs_ext::Fault::new("no kind of object").inode(inode.number),
+                ),
+            )),
+        }
+    }
+
+    /// The bytes of a file; holes stay holes.
+    fn contents(
+        &mut self,
+        inode: &Inode,
+        file: &std::fs::File,
+        path: &Path,
+    ) -> Result<(), Failure> {
+        let host = |error: io::Error| {
+            Failure::refused(format!("{}: {}", path.display(), crate::cause(&error)))
+        };
+        let size = inode.size();
+        let block = u64::from(self.image.superblock().block_size);
+        let mut piece = vec![0; PIECE as usize];
+        file.set_len(size).map_err(host)?;
+        for start in (0..size).step_by(PIECE as usize) {
+            let end = size.min(start + PIECE);
+            let runs = if inode.is_inline() {
+                vec![(start, end)]
+            } else {
+                let runs = self.image.map(inode, start / block..end.div_ceil(block));
+                let runs = runs.map_err(|error| failed(path, &error))?;
+                let data = runs.iter().filter(|run| matches!(run.place, Place::At(_)));
+                data.map(|run| (run.logical * block, ((run.logical + run.length) * block).min(end)))
+                    .collect()
+            };
+            for (start, end) in runs {
+                let part = &mut piece[..(end - start) as usize];
+                let read = self.image.read(inode, start, part);
+                read.map_err(|error| failed(path, &error))?;
+                file.write_all_at(part, start).map_err(host)?;
+                self.bytes += end - start;
+                self.room_bytes = self.room_bytes.checked_sub(end - start).ok_or_else(|| {
+                    let path = path.display();
+                    Failure::refused(format!("{path}: the files have more data than the image"))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Owner, mode, attributes and times of what is open.
+    fn dress(&mut self, inode: &Inode, file: BorrowedFd<'_>, path: &Path) -> Result<(), Failure> {
+        let (uid, gid) = owner(inode);
+        if fs::fchown(file, uid, gid).is_err() {
+            self.lose("owners");
+        }
+        if fs::fchmod(file, mode(inode)).is_err() {
+            self.lose("modes");
+        }
+        let xattrs = self.image.xattrs(inode).map_err(|error| failed(path, &error))?;
+        for xattr in xattrs {
+            let name = OsStr::from_bytes(&xattr.name);
+            if fs::fsetxattr(file, name, &xattr.value, XattrFlags::empty()).is_err() {
+                self.lose("attributes");
+            }
+        }
+        if fs::futimens(file, &times(inode)).is_err() {
+            self.lose("times");
+        }
+        Ok(())
+    }
+
+    /// The same of what cannot be opened. Attributes of such objects are rare, and need a path.
+    fn dress_in_place(&mut self, inode: &Inode, into: BorrowedFd<'_>, name: &Path) {
+        let (uid, gid) = owner(inode);
+        if fs::chownat(into, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW).is_err() {
+            self.lose("owners");
+        }
+        let symlink = inode.kind() == Some(Kind::Symlink);
+        if !symlink && fs::chmodat(into, name, mode(inode), AtFlags::empty()).is_err() {
+            self.lose("modes");
+        }
+        if self.image.xattr_names(inode).is_ok_and(|names| !names.is_empty()) {
+            self.lose("attributes");
+        }
+        if fs::utimensat(into, name, &times(inode), AtFlags::SYMLINK_NOFOLLOW).is_err() {
+            self.lose("times");
+        }
+    }
+}
+
+fn owner(inode: &Inode) -> (Option<fs::Uid>, Option<fs::Gid>) {
+    (Some(fs::Uid::from_raw(inode.uid())), Some(fs::Gid::from_raw(inode.gid())))
+}
+
+fn mode(inode: &Inode) -> Mode {
+    Mode::from_raw_mode(u32::from(inode.mode() & 0o7777))
+}
+
+fn number(inode: &Inode) -> u64 {
+    let (major, minor) = inode.device();
+    fs::makedev(major, minor)
+}
+
+fn times(inode: &Inode) -> Timestamps {
+    let time = |time: uvfs_ext::Timestamp| Timespec {
+        tv_sec: time.seconds,
+        tv_nsec: time.nanoseconds.into(),
+    };
+    Timestamps { last_access: time(inode.accessed()), last_modification: time(inode.modified()) }
+}

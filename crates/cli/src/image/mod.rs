@@ -1,0 +1,155 @@
+//! `uvfs image`: disk images without mounting them: what one is, whether it is sound, what is in it.
+//!
+//! # Boundary
+//! The command lines, finding the file system in a file ([`source`]), and walking to a path. The format is
+//! the crate `uvfs_ext`'s.
+//!
+//! # Why
+//! No daemon, no FUSE and no root: a reader of images in a container has none of them. Weakness: symbolic links in a
+//! PATH are not followed; the path is that of the object itself.
+
+mod check;
+mod extract;
+mod info;
+pub(crate) mod source;
+mod tree;
+
+use crate::Failure;
+use clap::{Args, Subcommand};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use uvfs_ext::{Image, Inode, Kind, ROOT};
+
+const HELP: &str = "\
+IMAGE is a file or a block device with ext2, ext3 or ext4; a part of it is written IMAGE?partition=2 (as \
+`fdisk -l` numbers them) or IMAGE?offset=1M. It is only read, also to recover its journal, which happens in memory.
+
+Examples:
+  uvfs image info disk.img                 what it is, and what its flags mean
+  uvfs image check disk.img                every structure, every checksum
+  uvfs image ls disk.img /etc              names, modes, owners, sizes
+  uvfs image ls -R --json disk.img /       the whole tree, one object per line
+  uvfs image cat disk.img?partition=1 /etc/fstab
+  uvfs image extract disk.img /home ./home with owners, modes, times, attributes,
+                                           holes and hard links
+
+Exit status:
+  0  done; for `check`: nothing is wrong
+  1  refused or failed; standard error says what. For `check`: faults were found
+  2  the command line makes no sense";
+
+/// `uvfs image`.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(crate) struct ImageArguments {
+    /// What to do
+    #[command(subcommand)]
+    command: ImageCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ImageCommand {
+    /// What an image is: sizes, flags and what they mean for reading it, its journal
+    #[command(after_help = HELP)]
+    Info(OfImage),
+    /// Read everything, verify every checksum, count every reference
+    #[command(after_help = HELP)]
+    Check(OfImage),
+    /// List a directory
+    #[command(after_help = HELP)]
+    Ls(LsArguments),
+    /// Write a file to standard output
+    #[command(after_help = HELP)]
+    Cat(CatArguments),
+    /// Copy a file or a tree out of it
+    #[command(after_help = HELP)]
+    Extract(ExtractArguments),
+}
+
+#[derive(Debug, Args)]
+struct OfImage {
+    /// A file or a block device, perhaps with ?partition=N or ?offset=SIZE
+    image: OsString,
+    /// JSON, one object per line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct LsArguments {
+    #[command(flatten)]
+    of: OfImage,
+    /// What to list
+    #[arg(default_value = "/")]
+    path: PathBuf,
+    /// Also what is below
+    #[arg(long, short = 'R')]
+    recursive: bool,
+}
+
+#[derive(Debug, Args)]
+struct CatArguments {
+    /// A file or a block device, perhaps with ?partition=N or ?offset=SIZE
+    image: OsString,
+    /// A regular file, or a symbolic link, whose text is written
+    path: PathBuf,
+    /// JSON: path and size, instead of the contents
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct ExtractArguments {
+    #[command(flatten)]
+    of: OfImage,
+    /// What to copy
+    path: PathBuf,
+    /// A directory that is empty or does not exist; nothing is written outside it
+    target: PathBuf,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// What was refused, what failed, and what a check found.
+pub(crate) fn run(arguments: &ImageArguments) -> Result<ExitCode, Failure> {
+    match &arguments.command {
+        ImageCommand::Info(of) => info::run(&of.image, of.json),
+        ImageCommand::Check(of) => check::run(&of.image, of.json),
+        ImageCommand::Ls(ls) => {
+            tree::list(&open(&ls.of.image)?, &ls.path, ls.recursive, ls.of.json)
+        }
+        ImageCommand::Cat(cat) => tree::cat(&open(&cat.image)?, &cat.path, cat.json),
+        ImageCommand::Extract(extract) => {
+            let image = open(&extract.of.image)?;
+            extract::run(&image, &extract.path, &extract.target, extract.of.json)
+        }
+    }
+}
+
+fn open(image: &OsString) -> Result<Image, Failure> {
+    source::Spec::parse(image.as_bytes())?.open()
+}
+
+/// The object at `path` in an image.
+fn find(image: &Image, path: &std::path::Path) -> Result<Inode, Failure> {
+    let shown = path.display();
+    let failed = |error: uvfs_ext::Error| Failure::refused(format!("{shown}: {error}"));
+    let mut inode = image.inode(ROOT).map_err(failed)?;
+    for name in path.as_os_str().as_bytes().split(|byte| *byte == b'/') {
+        if name.is_empty() || name == b"." {
+            continue;
+        }
+        if inode.kind() != Some(Kind::Directory) {
+            return Err(Failure::refused(format!(
+                "{shown}: a part of it is no directory; symbolic links are not followed"
+            )));
+        }
+        let found = image.lookup(&inode, name).map_err(failed)?;
+        let number = found.ok_or_else(|| Failure::refused(format!("{shown}: not in the image")))?;
+        inode = image.inode(number).map_err(failed)?;
+    }
+    Ok(inode)
+}

@@ -1,0 +1,176 @@
+//! Finding the file system in a file: the file itself, a partition of it, or what lies behind an offset.
+//!
+//! # Boundary
+//! Syntax and opening. Each refusal names what is there instead, and how to ask for it.
+
+use crate::Failure;
+use crate::units::{self, Size};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use uvfs_ext::device::partition::{Partition, partitions};
+use uvfs_ext::{Device, Error, FileDevice, Image, Window};
+
+/// Which part of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All of it.
+    Whole,
+    /// A partition, as the kernel numbers them.
+    Partition(u32),
+    /// What lies behind so many bytes.
+    Offset(u64),
+}
+
+/// A file, and which part of it is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Spec {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// The part.
+    pub(crate) part: Part,
+}
+
+impl Spec {
+    /// Reads `PATH`, `PATH?partition=N` or `PATH?offset=SIZE`; a file with that very name comes first.
+    ///
+    /// # Errors
+    /// What stands behind the question mark and cannot be.
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, Failure> {
+        let path = |bytes: &[u8]| PathBuf::from(OsString::from(OsStr::from_bytes(bytes)));
+        let whole = Self { path: path(text), part: Part::Whole };
+        let Some(mark) = text.iter().rposition(|byte| *byte == b'?') else { return Ok(whole) };
+        if whole.path.symlink_metadata().is_ok() {
+            return Ok(whole);
+        }
+        let part = String::from_utf8_lossy(&text[mark + 1..]).into_owned();
+        let refused = |why: &str| {
+            let shown = String::from_utf8_lossy(text);
+            Failure::usage(format!("image {shown}: {why}; write ?partition=2 or ?offset=1M"))
+        };
+        let part = match part.split_once('=') {
+            Some(("partition", number)) => match number.parse() {
+                Ok(number @ 1..) => Part::Partition(number),
+                _ => return Err(refused("not a number of a partition")),
+            },
+            Some(("offset", "0")) => Part::Offset(0),
+            Some(("offset", offset)) => match (offset.parse(), units::parse_size(offset)) {
+                (Ok(bytes), _) | (_, Ok(Size::Bytes(bytes))) => Part::Offset(bytes),
+                _ => return Err(refused("not an offset in bytes")),
+            },
+            _ => return Err(refused("what follows the question mark is not known")),
+        };
+        Ok(Self { path: path(&text[..mark]), part })
+    }
+
+    /// Whether `path` is what an image can be in: a regular file or a block device.
+    pub(crate) fn can_be(path: &Path) -> bool {
+        path.metadata().is_ok_and(|about| about.is_file() || about.file_type().is_block_device())
+    }
+
+    /// Opens the file system.
+    ///
+    /// # Errors
+    /// What is there instead of one, and what helps.
+    pub(crate) fn open(&self) -> Result<Image, Failure> {
+        let device = self.device()?;
+        Image::open(device.clone()).map_err(|error| self.refusal(&*device, &error))
+    }
+
+    fn refused(&self, why: impl std::fmt::Display) -> Failure {
+        Failure::refused(format!("image {}: {why}", self.path.display()))
+    }
+
+    /// The part of the file that is meant.
+    fn device(&self) -> Result<Arc<dyn Device>, Failure> {
+        if self.path.is_dir() {
+            return Err(self.refused("is a directory; name a file or a block device"));
+        }
+        let whole = FileDevice::open(&self.path).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => {
+                self.refused("another program has it locked to write; end that first")
+            }
+            io::ErrorKind::NotFound => self.refused("does not exist"),
+            _ => self.refused(crate::cause(&error)),
+        })?;
+        let whole: Arc<dyn Device> = Arc::new(whole);
+        let behind = |start, length| Arc::new(Window::new(whole.clone(), start, length));
+        match self.part {
+            Part::Whole => Ok(whole),
+            Part::Offset(offset) if offset >= whole.length() => {
+                Err(self.refused(format!("has {} bytes, and none at {offset}", whole.length())))
+            }
+            Part::Offset(offset) => Ok(behind(offset, u64::MAX)),
+            Part::Partition(number) => {
+                let found = partitions(&*whole).map_err(|error| self.refused(error))?;
+                match found.iter().find(|part| part.number == number) {
+                    Some(part) => Ok(behind(part.start_bytes, part.length_bytes)),
+                    None if found.is_empty() => Err(self.refused("has no partition table")),
+                    None => {
+                        Err(self
+                            .refused(format!("has no partition {number}, but {}", numbers(&found))))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Why it cannot be read, with what helps.
+    fn refusal(&self, device: &dyn Device, error: &Error) -> Failure {
+        let parts = match (error, self.part) {
+            (Error::NotExt, Part::Whole) => partitions(device).unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        if let Some(first) = parts.first() {
+            let (path, number) = (self.path.display(), first.number);
+            return self.refused(format!(
+                "{error}, but {}; name one: {path}?partition={number}",
+                numbers(&parts)
+            ));
+        }
+        match error {
+            Error::Truncated { .. } => {
+                self.refused(format!("{error}; copy the whole of it, or lengthen it with truncate"))
+            }
+            Error::Corrupt(_) => self.refused(format!("{error}; e2fsck can repair a copy of it")),
+            _ => self.refused(error),
+        }
+    }
+}
+
+fn numbers(parts: &[Partition]) -> String {
+    let numbers: Vec<_> = parts.iter().map(|part| part.number.to_string()).collect();
+    let word = if numbers.len() == 1 { "partition" } else { "partitions" };
+    format!("{word} {}", numbers.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_read_and_nonsense_is_refused() {
+        let part = |text: &str| Spec::parse(text.as_bytes()).map(|spec| spec.part);
+        assert_eq!(part("/no/disk.img").unwrap(), Part::Whole);
+        assert_eq!(part("/no/disk.img?partition=3").unwrap(), Part::Partition(3));
+        assert_eq!(part("/no/disk.img?offset=1M").unwrap(), Part::Offset(1 << 20));
+        assert_eq!(part("/no/disk.img?offset=512").unwrap(), Part::Offset(512));
+        assert_eq!(part("/no/disk.img?offset=0").unwrap(), Part::Offset(0));
+        for bad in ["?partition=0", "?partition=x", "?offset=-1", "?offset=lots", "?part=1", "?"] {
+            let refusal = part(&format!("/no/disk.img{bad}")).unwrap_err().to_string();
+            assert!(refusal.contains("write ?partition=2 or ?offset=1M"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_file_whose_name_has_a_question_mark_is_that_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk?partition=1");
+        std::fs::write(&path, "").unwrap();
+        let spec = Spec::parse(path.as_os_str().as_bytes()).unwrap();
+        assert_eq!(spec, Spec { path, part: Part::Whole });
+    }
+}

@@ -1,0 +1,286 @@
+//! Disk images: looked at by `uvfs image`, and mounted for real.
+//!
+//! Images are made by mke2fs from a tree; each test is skipped, and says so, where that is not installed.
+
+use crate::common::{Outcome, Place, can_mount, is_mounted, run};
+use rustix::fs::XattrFlags;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// A tree with what `cp -a` keeps, and an image of it beside the mountpoint of `place`.
+fn image(place: &Place, options: &[&str]) -> Option<PathBuf> {
+    let tree = &place.source;
+    fs::create_dir_all(tree.join("many/deep/er")).unwrap();
+    for number in 0..300_u32 {
+        let name = format!("many/a name of some length {number}");
+        fs::write(tree.join(name), number.to_le_bytes().repeat(number as usize)).unwrap();
+    }
+    let large: Vec<u8> = (0..900_000_u32).map(|at| (at ^ at >> 9) as u8).collect();
+    fs::write(tree.join("large"), large).unwrap();
+    fs::hard_link(tree.join("large"), tree.join("many/deep/again")).unwrap();
+    let sparse = File::create(tree.join("sparse")).unwrap();
+    sparse.write_all_at(b"island", 1_500_000).unwrap();
+    sparse.set_len(3_000_000).unwrap();
+    symlink("many/deep", tree.join("short")).unwrap();
+    symlink("x".repeat(300), tree.join("long")).unwrap();
+    fs::set_permissions(tree.join("sparse"), fs::Permissions::from_mode(0o4741)).unwrap();
+    fs::set_permissions(tree.join("many"), fs::Permissions::from_mode(0o2750)).unwrap();
+    let _ = rustix::fs::setxattr(tree.join("sparse"), "user.k", b"v", XattrFlags::empty());
+    let old = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    for name in ["sparse", "many"] {
+        File::open(tree.join(name)).unwrap().set_modified(old).unwrap();
+    }
+    let path = tree.with_file_name("disk.img");
+    let mut make = Command::new("mke2fs");
+    make.args(["-q", "-F", "-t", "ext4"]).args(options).arg("-d").arg(tree).arg(&path).arg("16M");
+    match make.stdout(Stdio::null()).stderr(Stdio::null()).status() {
+        Ok(status) => assert!(status.success(), "{make:?}"),
+        Err(error) => {
+            uvfs_skip::lacking(format_args!("mke2fs: {error}"));
+            return None;
+        }
+    }
+    Some(path)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a plain path")
+}
+
+/// Runs the program, which succeeds.
+fn done(arguments: &[&str]) -> Outcome {
+    let outcome = run(arguments);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{arguments:?}");
+    outcome
+}
+
+/// Runs the program, which refuses and says `told`.
+fn refused(arguments: &[&str], told: &str) {
+    let outcome = run(arguments);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let lines = outcome.stderr.lines().count();
+    assert!(outcome.stderr.contains(told) && lines == 1, "{}: not {told}", outcome.stderr);
+}
+
+/// What is at each path below `root`: mode, links, owner, size, time of change, contents or text.
+type Tree = BTreeMap<PathBuf, (u32, u64, u32, u64, i64, Vec<u8>)>;
+
+fn tree(root: &Path) -> Tree {
+    let mut found = Tree::new();
+    let mut waiting = vec![root.to_path_buf()];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
+            let (path, about) = (entry.path(), entry.metadata().unwrap());
+            let name = path.strip_prefix(root).unwrap().to_path_buf();
+            if name.starts_with("lost+found") || name.starts_with(".uvfs") {
+                continue;
+            }
+            let contents = if about.is_dir() {
+                waiting.push(path);
+                Vec::new()
+            } else if about.is_symlink() {
+                fs::read_link(path).unwrap().into_os_string().into_encoded_bytes()
+            } else {
+                fs::read(path).unwrap()
+            };
+            let (links, size) = if about.is_dir() { (0, 0) } else { (about.nlink(), about.size()) };
+            let what = (about.mode(), links, about.uid(), size, about.mtime(), contents);
+            found.insert(name, what);
+        }
+    }
+    found
+}
+
+fn assert_same(found: &Tree, expected: &Tree) {
+    assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    for (name, about) in expected {
+        assert!(found[name] == *about, "{}", name.display());
+    }
+}
+
+#[test]
+fn an_image_is_looked_at_without_a_mount() {
+    let place = Place::new();
+    let Some(image) = image(&place, &[]) else { return };
+    let image = text(&image);
+    let info = done(&["image", "info", image]).stdout;
+    assert!(info.contains("ext4, 16") && info.contains("metadata_csum"), "{info}");
+    let info = done(&["image", "info", image, "--json"]).stdout;
+    let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+    assert_eq!((&info["kind"], &info["clean"]), (&"ext4".into(), &true.into()));
+    let check = done(&["image", "check", image]).stdout;
+    assert!(check.starts_with("0 faults; "), "{check}");
+    let listed = done(&["image", "ls", image]).stdout;
+    assert!(listed.contains(" short -> many/deep\n") && listed.contains("-4741 "), "{listed}");
+    let all = done(&["image", "ls", "-R", "--json", image, "/many"]).stdout;
+    assert_eq!(all.lines().count(), 300 + 3, "names below, and /many/deep/again");
+    let again = all.lines().find(|line| line.contains("/many/deep/again")).unwrap();
+    let again: serde_json::Value = serde_json::from_str(again).unwrap();
+    assert_eq!((&again["size"], &again["links"]), (&900_000.into(), &2.into()));
+    assert_eq!(done(&["image", "cat", image, "/short"]).stdout, "many/deep");
+    assert_eq!(done(&["image", "cat", image, "many/a name of some length 3"]).stdout.len(), 12);
+    refused(&["image", "cat", image, "/none"], "/none: not in the image");
+    refused(&["image", "cat", image, "/many"], "is a directory");
+    refused(&["image", "ls", image, "/short/er"], "symbolic links are not followed");
+}
+
+#[test]
+fn a_tree_is_extracted_as_it_was() {
+    if !rustix::process::geteuid().is_root() {
+        return uvfs_skip::skip("owners are kept as root alone");
+    }
+    let place = Place::new();
+    let Some(image) = image(&place, &[]) else { return };
+    let target = place.mountpoint.join("out");
+    done(&["image", "extract", text(&image), "/", text(&target)]);
+    assert_same(&tree(&target), &tree(&place.source));
+    let again = fs::metadata(target.join("many/deep/again")).unwrap();
+    assert_eq!(again.ino(), fs::metadata(target.join("large")).unwrap().ino());
+    let sparse = fs::metadata(target.join("sparse")).unwrap();
+    assert!(sparse.blocks() * 512 < 1 << 20, "holes stay holes");
+    let mut value = [0; 8];
+    let kept = |path: &Path| rustix::fs::getxattr(path, "user.k", &mut value[..]).ok();
+    let (mut one, ours) = (kept, [&place.source, &target].map(|root| root.join("sparse")));
+    assert_eq!(one(&ours[0]), one(&ours[1]));
+    // Nothing is written over, and nothing beside.
+    refused(&["image", "extract", text(&image), "/", text(&target)], "is not empty");
+    let one = place.mountpoint.join("one");
+    done(&["image", "extract", text(&image), "/many/deep/again", text(&one)]);
+    assert_eq!(fs::metadata(one.join("again")).unwrap().len(), 900_000);
+}
+
+#[test]
+fn an_image_is_mounted_as_it_is_and_never_written() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let Some(image) = image(&place, &[]) else { return };
+    let before = fs::read(&image).unwrap();
+    place.mount_daemon(text(&image), &[]);
+    let mounted = &place.mountpoint;
+    assert_same(&tree(mounted), &tree(&place.source));
+    let refusal = fs::write(mounted.join("new"), "text").unwrap_err();
+    assert_eq!(refusal.kind(), ErrorKind::ReadOnlyFilesystem);
+    assert!(fs::remove_file(mounted.join("large")).is_err());
+    assert!(fs::set_permissions(mounted.join("large"), fs::Permissions::from_mode(0o0)).is_err());
+    assert!(fs::metadata(mounted.join("none")).is_err());
+    let totals = rustix::fs::statvfs(mounted).unwrap();
+    assert!(totals.f_files > 300 && totals.f_bfree < totals.f_blocks);
+    let stat = done(&["stat", "--json", place.mnt()]).stdout;
+    let stat: serde_json::Value = serde_json::from_str(&stat).unwrap();
+    assert_eq!(stat["options"]["read_only"], true);
+    let dropped = format!("3:{}", mounted.join("many").display());
+    done(&["drop", &dropped]);
+    assert_same(&tree(mounted), &tree(&place.source));
+    done(&["unmount", place.mnt()]);
+    assert!(fs::read(&image).unwrap() == before, "the image is as it was");
+}
+
+/// What programs that come back by handle find: an NFS server, a backup.
+#[test]
+fn a_handle_outlives_what_is_cached() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let Some(image) = image(&place, &["-I", "128"]) else { return };
+    place.mount_daemon(&format!("image:{}", text(&image)), &[]);
+    let number = fs::metadata(place.mountpoint.join("many/deep/again")).unwrap().ino();
+    done(&["drop", "3", "--mount", place.mnt()]);
+    assert_eq!(fs::metadata(place.mountpoint.join("large")).unwrap().ino(), number);
+    done(&["unmount", place.mnt()]);
+}
+
+#[test]
+fn a_partition_or_an_offset_is_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let Some(image) = image(&place, &[]) else { return };
+    let disk = image.with_file_name("whole.img");
+    let mut bytes = vec![0; 1 << 20];
+    // One entry of an MBR: Linux, from sector 2048, as long as the image.
+    bytes[450] = 0x83;
+    bytes[454..458].copy_from_slice(&2048_u32.to_le_bytes());
+    bytes[458..462].copy_from_slice(&(16_u32 << 11).to_le_bytes());
+    bytes[510..512].copy_from_slice(&[0x55, 0xAA]);
+    bytes.extend(fs::read(&image).unwrap());
+    fs::write(&disk, bytes).unwrap();
+    let disk = text(&disk);
+    refused(&["mount", disk, place.mnt()], "but partition 1; name one:");
+    refused(&["mount", &format!("{disk}?partition=2"), place.mnt()], "has no partition 2");
+    for part in ["?partition=1", "?offset=1M"] {
+        place.mount_daemon(&format!("{disk}{part}"), &[]);
+        assert_eq!(fs::metadata(place.mountpoint.join("large")).unwrap().len(), 900_000);
+        done(&["unmount", place.mnt()]);
+    }
+}
+
+#[test]
+fn what_cannot_be_mounted_says_why_and_mounts_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let Some(image) = image(&place, &["-O", "^metadata_csum"]) else { return };
+    let good = fs::read(&image).unwrap();
+    let check = |bytes: &[u8], told: &str| {
+        fs::write(&image, bytes).unwrap();
+        refused(&["mount", text(&image), place.mnt()], told);
+        refused(&["image", "check", text(&image)], told);
+        assert!(!is_mounted(&place.mountpoint));
+    };
+    check(&good[..good.len() / 2], "truncated");
+    check(&[0; 100_000], "no ext2, ext3 or ext4");
+    let mut unknown = good.clone();
+    unknown[1024 + 0x63] |= 0x80;
+    check(&unknown, "not supported: the feature FEATURE_I31");
+    let mut sized = good.clone();
+    sized[1024 + 0x18] = 99;
+    check(&sized, "superblock: its block size");
+    fs::write(&image, &good).unwrap();
+    let locked = File::open(&image).unwrap();
+    locked.lock().unwrap();
+    refused(&["mount", text(&image), place.mnt()], "locked to write");
+    drop(locked);
+    for option in ["--size=1G", "--watch", "--page-cache=write-back"] {
+        let outcome = run(&["mount", text(&image), place.mnt(), option]);
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    }
+}
+
+/// An image that was in use when it was copied: its journal has what the volume lacks.
+#[test]
+fn a_journal_is_replayed_in_memory() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let Some(image) = image(&place, &["-b", "1024"]) else { return };
+    let block = place.source.with_file_name("block");
+    fs::write(&block, [b'j'; 1024]).unwrap();
+    let bytes = fs::read(&image).unwrap();
+    // Where the sparse file's only data lies.
+    let at = bytes.windows(6).position(|bytes| bytes == b"island").unwrap() / 1024;
+    let commands = format!("jo\njw -b {at} {}\njc\n", text(&block));
+    let script = place.source.with_file_name("script");
+    fs::write(&script, commands).unwrap();
+    let mut write = Command::new("debugfs");
+    write.args(["-w", "-f"]).arg(&script).arg(&image).stdout(Stdio::null()).stderr(Stdio::null());
+    assert!(write.status().unwrap().success());
+    let before = fs::read(&image).unwrap();
+    let info = done(&["image", "info", text(&image)]).stdout;
+    assert!(info.contains("not unmounted: 1 transactions with 1 blocks"), "{info}");
+    place.mount_daemon(text(&image), &[]);
+    let sparse = fs::read(place.mountpoint.join("sparse")).unwrap();
+    assert!(sparse[1_500_000..1_500_006] == *b"jjjjjj");
+    done(&["unmount", place.mnt()]);
+    assert!(fs::read(&image).unwrap() == before, "the image is as it was");
+}
