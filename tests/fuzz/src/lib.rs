@@ -14,6 +14,7 @@ pub mod acl;
 pub mod clean_request;
 pub mod control;
 pub mod handle;
+pub mod image;
 pub mod memory_data;
 pub mod walk;
 
@@ -26,6 +27,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("clean_request", clean_request::run),
     ("control", control::run),
     ("handle", handle::run),
+    ("image", image::run),
     ("memory_data", memory_data::run),
     ("walk", walk::run),
 ];

@@ -96,6 +96,11 @@ fn handle() {
 }
 
 #[test]
+fn image() {
+    drive("image", 300);
+}
+
+#[test]
 fn memory_data() {
     drive("memory_data", 100);
 }
