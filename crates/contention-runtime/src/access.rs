@@ -109,7 +109,9 @@ pub(crate) unsafe extern "C" fn compound(address: u64, pc: u64, kind: u32) {
         return elsewhere(address, pc, kind);
     }
     set_gate(BUSY);
-    simulation().scheduler.advance(simulation().costs.compute);
+    let state = simulation();
+    // SAFETY: behind the closed gate; for this one call of pure code.
+    unsafe { state.scheduler.unchecked() }.advance(state.costs.compute);
     if !charge_quick(address, pc, kind) {
         charge_slowly(address, pc, kind);
     }
@@ -206,42 +208,41 @@ fn charge_split(address: u64, pc: u64, kind: u32) -> u32 {
 fn charge_one(address: u64, pc: u64, kind: u32, whole: u32) -> u32 {
     let atomic = kind & 0xf > 1;
     let state = simulation();
-    state.scheduler.advance(state.costs.compute);
-    // SAFETY: `current` is the running thread, which lives as long as it runs.
-    let thread = unsafe { &mut *state.current };
-    if thread.last_address == address && thread.last_pc == pc {
+    state.scheduler.get().advance(state.costs.compute);
+    let thread = state.current.get();
+    if thread.last_address.get() == address && thread.last_pc.get() == pc {
         if kind & 0xf == code(Operation::AtomicLoad) {
             // The same load again with nothing between: a turn of a spin loop.
-            state.scheduler.advance(state.costs.pause);
+            state.scheduler.get().advance(state.costs.pause);
         }
     } else {
-        thread.last_address = address;
-        thread.last_pc = pc;
+        thread.last_address.set(address);
+        thread.last_pc.set(pc);
     }
-    if state.scheduler.must_yield(if atomic { 0 } else { state.slack }) {
+    let yields = state.scheduler.get().must_yield(if atomic { 0 } else { state.slack });
+    if yields {
+        // It comes back on this thread.
         reschedule();
     }
-    let state = simulation();
-    // SAFETY: as above; `reschedule` comes back on this thread.
-    let thread = unsafe { &mut *state.current };
-    thread.accesses += 1;
-    let site = state.sites.number(pc, whole, thread.context_hash(), || thread.callers());
+    thread.accesses.set(thread.accesses.get() + 1);
+    let site = thread.site(&mut state.sites.get(), pc, whole);
     let access = Access { address, bytes: kind >> 8, operation: operation_of(kind) };
-    let core = state.scheduler.current_core();
-    let now = state.scheduler.now();
+    let mut scheduler = state.scheduler.get();
+    let core = scheduler.current_core();
+    let now = scheduler.now();
     // ORDERING: Relaxed; as in `enter`.
     PROGRESS.store(now, atomic::Ordering::Relaxed);
-    thread.last_begin = now;
-    thread.last_site = site;
-    let outcome = state.model.access(core, now, site, &access);
-    state.scheduler.advance_to(outcome.finish);
+    thread.last_begin.set(now);
+    thread.last_site.set(site);
+    let outcome = state.model.get().access(core, now, site, &access);
+    scheduler.advance_to(outcome.finish);
     if let Some(miss) = &outcome.miss {
-        thread.misses += 1;
-        thread.stalled += outcome.finish - now;
-        state.samples.miss(address, site, core, miss);
+        thread.misses.set(thread.misses.get() + 1);
+        thread.stalled.set(thread.stalled.get() + (outcome.finish - now));
+        state.samples.get().miss(address, site, core, miss);
     }
     if outcome.contended {
-        state.samples.heat(address, kind, core);
+        state.samples.get().heat(address, kind, core);
     }
     site
 }
@@ -254,22 +255,24 @@ fn charge_quick(address: u64, pc: u64, kind: u32) -> bool {
     let state = simulation();
     let bytes = kind >> 8;
     let crosses = (address & state.line_mask) + u64::from(bytes) > state.line_mask + 1;
-    if crosses || !state.scheduler.may_go_on(state.costs.compute, state.slack) {
+    // SAFETY: behind the closed gate, and until the last use of these three only they are called: pure code of
+    // `coherence` and `sites`, which knows nothing of the simulation. `reschedule` is not.
+    let (scheduler, model, sites) =
+        unsafe { (state.scheduler.unchecked(), state.model.unchecked(), state.sites.unchecked()) };
+    if crosses || !scheduler.may_go_on(state.costs.compute, state.slack) {
         return false;
     }
-    // SAFETY: as in `charge_one`.
-    let thread = unsafe { &mut *state.current };
-    let core = state.scheduler.current_core();
-    let writer = (kind & 0xf == code(Operation::Store))
-        .then(|| state.sites.number(pc, kind, thread.context_hash(), || thread.callers()));
-    let Some(contended) = state.model.quick(core, address, bytes, writer) else { return false };
-    thread.accesses += 1;
-    thread.last_pc = pc;
+    let thread = state.current.get();
+    let core = scheduler.current_core();
+    let writer = (kind & 0xf == code(Operation::Store)).then(|| thread.site(sites, pc, kind));
+    let Some(contended) = model.quick(core, address, bytes, writer) else { return false };
+    thread.accesses.set(thread.accesses.get() + 1);
+    thread.last_pc.set(pc);
     // ORDERING: Relaxed; as in `enter`. It moves with every access.
-    PROGRESS.store(state.scheduler.now(), atomic::Ordering::Relaxed);
-    state.scheduler.advance(state.costs.compute + state.model.hit());
+    PROGRESS.store(scheduler.now(), atomic::Ordering::Relaxed);
+    scheduler.advance(state.costs.compute + model.hit());
     if contended {
-        state.samples.heat(address, kind, core);
+        state.samples.get().heat(address, kind, core);
     }
     true
 }
@@ -288,12 +291,12 @@ pub(crate) unsafe extern "C" fn function_entry(caller: u64, stack: u64) {
     }
     set_gate(BUSY);
     let state = simulation();
-    state.scheduler.advance(state.costs.call);
+    state.scheduler.get().advance(state.costs.call);
     // ORDERING: Relaxed; as in `enter`.
-    PROGRESS.store(state.scheduler.now(), atomic::Ordering::Relaxed);
-    // SAFETY: as in `charge_one`.
-    unsafe { (*state.current).push(caller, stack) };
-    if state.scheduler.must_yield(state.slack) {
+    PROGRESS.store(state.scheduler.get().now(), atomic::Ordering::Relaxed);
+    state.current.get().push(caller, stack);
+    let yields = state.scheduler.get().must_yield(state.slack);
+    if yields {
         reschedule();
     }
     set_gate(OPEN);
@@ -307,8 +310,10 @@ pub(crate) fn function_exit() {
         }
         return;
     }
-    // SAFETY: as in `charge_one`.
-    unsafe { (*simulation().current).pop() };
+    // A handler that comes between calls functions of its own.
+    set_gate(BUSY);
+    simulation().current.get().pop();
+    set_gate(OPEN);
 }
 
 /// The functions around an access: a stack of return addresses that the compiler's calls maintain.

@@ -19,7 +19,7 @@ use libc::{c_int, c_long, c_uint, cpu_set_t, pthread_t};
 /// Core and node of the current thread. Behind the closed gate.
 pub(crate) fn here() -> (c_uint, c_uint) {
     let state = simulation();
-    let core = state.scheduler.current_core();
+    let core = state.scheduler.get().current_core();
     (core as c_uint, state.configuration.machine.node_of(core) as c_uint)
 }
 
@@ -27,9 +27,10 @@ pub(crate) fn here() -> (c_uint, c_uint) {
 fn thread_of(number: i32) -> Option<usize> {
     let state = simulation();
     if number == 0 {
-        return Some(state.scheduler.current());
+        return Some(state.scheduler.get().current());
     }
-    state.threads.iter().position(|thread| thread.number == number && !thread.ended)
+    let threads = state.threads.get();
+    threads.iter().position(|thread| thread.number.get() == number && !thread.ended.get())
 }
 
 /// Writes the mask of a thread; as the system call, the bytes written or a negated error.
@@ -52,7 +53,8 @@ unsafe fn write_mask(thread: usize, bytes: usize, mask: *mut u8) -> c_int {
     if bytes * 8 < cores {
         return -libc::EINVAL;
     }
-    let allowed = state.scheduler.affinity(thread);
+    let scheduler = state.scheduler.get();
+    let allowed = scheduler.affinity(thread);
     for byte in 0..bytes {
         let mut value = 0_u8;
         for bit in 0..8 {
@@ -88,11 +90,14 @@ unsafe fn read_mask(thread: usize, bytes: usize, mask: *const u8) -> c_int {
         words[byte / 8] |= u64::from(unsafe { *mask.add(byte) }) << (byte % 8 * 8);
     }
     let state = simulation();
-    state.scheduler.advance(state.costs.system_call);
-    if !state.scheduler.set_affinity(thread, &words) {
+    state.scheduler.get().advance(state.costs.system_call);
+    let mut scheduler = state.scheduler.get();
+    if !scheduler.set_affinity(thread, &words) {
         return libc::EINVAL;
     }
-    if thread == state.scheduler.current() {
+    let own = thread == scheduler.current();
+    drop(scheduler);
+    if own {
         reschedule();
     }
     0
@@ -157,7 +162,7 @@ unsafe extern "C" fn pthread_getaffinity_np(
     mask: *mut cpu_set_t,
 ) -> c_int {
     if enter() {
-        let thread = simulation().objects.handles.get(&handle).copied();
+        let thread = simulation().objects.get().handles.get(&handle).copied();
         // SAFETY: the program's mask.
         let result = thread.map(|thread| unsafe {
             mask.cast::<u8>().write_bytes(0, bytes);
@@ -187,7 +192,7 @@ unsafe extern "C" fn pthread_setaffinity_np(
     mask: *const cpu_set_t,
 ) -> c_int {
     if enter() {
-        let thread = simulation().objects.handles.get(&handle).copied();
+        let thread = simulation().objects.get().handles.get(&handle).copied();
         // SAFETY: the program's mask.
         let result = thread.map(|thread| unsafe { read_mask(thread, bytes, mask.cast()) });
         leave();
@@ -220,7 +225,7 @@ unsafe extern "C" fn pthread_attr_setaffinity_np(
             let value = unsafe { *mask.cast::<u8>().add(byte) };
             words[byte / 8] |= u64::from(value) << (byte % 8 * 8);
         }
-        simulation().attribute_masks.insert(attributes as u64, words);
+        simulation().attribute_masks.get().insert(attributes as u64, words);
         leave();
         return 0;
     }
@@ -239,7 +244,7 @@ unsafe extern "C" fn pthread_attr_setaffinity_np(
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn pthread_attr_destroy(attributes: *mut libc::pthread_attr_t) -> c_int {
     if enter() {
-        simulation().attribute_masks.remove(&(attributes as u64));
+        simulation().attribute_masks.get().remove(&(attributes as u64));
         leave();
     }
     // SAFETY: handed on as it came.
@@ -329,7 +334,7 @@ unsafe extern "C" fn get_nprocs_conf() -> c_int {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn gettid() -> c_int {
     if enter() {
-        let number = crate::threads::current().number;
+        let number = crate::threads::current().number.get();
         leave();
         return number;
     }

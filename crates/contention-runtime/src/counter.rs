@@ -136,8 +136,8 @@ pub(crate) unsafe fn answer(context: *mut c_void) -> bool {
 fn virtual_counter() -> u64 {
     if gate() == OPEN {
         let state = simulation();
-        state.scheduler.advance(state.costs.read_clock);
-        let now = crate::time::cycles_at_start() + state.scheduler.now() / TICKS_PER_CYCLE;
+        state.scheduler.get().advance(state.costs.read_clock);
+        let now = crate::time::cycles_at_start() + state.scheduler.get().now() / TICKS_PER_CYCLE;
         // ORDERING: Relaxed; as said at `ORDER`.
         LAST.store(now, ORDER);
     }

@@ -44,7 +44,7 @@ unsafe fn futex(arguments: [usize; 6]) -> Option<c_long> {
             libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET => {
                 // ORDERING: SeqCst, as the kernel's own comparison.
                 if (*word).load(Ordering::SeqCst) != value as u32 {
-                    state.scheduler.advance(state.costs.system_call);
+                    state.scheduler.get().advance(state.costs.system_call);
                     return Some(failed(libc::EAGAIN));
                 }
                 let timeout = timeout as *const timespec;
@@ -56,15 +56,15 @@ unsafe fn futex(arguments: [usize; 6]) -> Option<c_long> {
                 if mask == 0 {
                     return Some(failed(libc::EINVAL));
                 }
-                let begin = state.scheduler.now();
-                state.scheduler.advance(state.costs.futex_wait);
+                let begin = state.scheduler.get().now();
+                state.scheduler.get().advance(state.costs.futex_wait);
                 let woken = wait(Cause::Futex(address as u64), until, mask);
                 crate::locking::slept(address as u64, value as u32, begin);
                 Some(if woken == Woken::ByAnother { 0 } else { failed(libc::ETIMEDOUT) })
             }
             libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET => {
                 let mask = if command == libc::FUTEX_WAKE { u32::MAX } else { third as u32 };
-                state.scheduler.advance(state.costs.futex_wake);
+                state.scheduler.get().advance(state.costs.futex_wake);
                 let most = (value as u32).min(i32::MAX as u32) as usize;
                 Some(wake(Cause::Futex(address as u64), most, mask) as c_long)
             }
@@ -74,7 +74,7 @@ unsafe fn futex(arguments: [usize; 6]) -> Option<c_long> {
                 if command == libc::FUTEX_CMP_REQUEUE && now != third as u32 {
                     return Some(failed(libc::EAGAIN));
                 }
-                state.scheduler.advance(state.costs.futex_wake);
+                state.scheduler.get().advance(state.costs.futex_wake);
                 let from = Cause::Futex(address as u64);
                 let woken = wake(from, value as u32 as usize, u32::MAX);
                 let moved =
@@ -125,7 +125,7 @@ unsafe fn wake_op([address, _, value, timeout, second, third]: [usize; 6]) -> c_
         _ => old >= against,
     };
     let state = simulation();
-    state.scheduler.advance(state.costs.futex_wake);
+    state.scheduler.get().advance(state.costs.futex_wake);
     let mut woken = wake(Cause::Futex(address as u64), value as u32 as usize, u32::MAX);
     if meets {
         woken += wake(Cause::Futex(second as u64), timeout as u32 as usize, u32::MAX);
@@ -175,7 +175,7 @@ unsafe fn dispatch(number: c_long, arguments: [usize; 6]) -> c_long {
             }
             libc::SYS_getrandom if crate::time::random(a as *mut u8, b) => return b as c_long,
             libc::SYS_gettid if enter() => {
-                let number = current().number;
+                let number = current().number.get();
                 leave();
                 return c_long::from(number);
             }
@@ -227,7 +227,7 @@ unsafe fn dispatch(number: c_long, arguments: [usize; 6]) -> c_long {
             _ => {
                 if enter() {
                     let state = simulation();
-                    state.scheduler.advance(state.costs.system_call);
+                    state.scheduler.get().advance(state.costs.system_call);
                     leave();
                 }
             }

@@ -123,9 +123,9 @@ fn walk(pc: u64, frame: u64, (low, high): (u64, u64)) -> [u64; FRAMES] {
 /// Notes an allocation. Behind the closed gate.
 fn note(block: *mut c_void, bytes: usize, pc: u64, frame: u64) {
     let state = simulation();
-    state.scheduler.advance(state.costs.allocate);
+    state.scheduler.get().advance(state.costs.allocate);
     if !block.is_null() {
-        allocated(block as u64, bytes as u64, &walk(pc, frame, current().stack));
+        allocated(block as u64, bytes as u64, &walk(pc, frame, current().stack.get()));
     }
 }
 
@@ -302,7 +302,7 @@ unsafe extern "C" fn free(block: *mut c_void) {
     let original = next!(c"free": (*mut c_void));
     if gate() == OPEN && enter() {
         let state = simulation();
-        state.scheduler.advance(state.costs.allocate);
+        state.scheduler.get().advance(state.costs.allocate);
         freed(block as u64);
         // SAFETY: the program gives it back.
         unsafe { original(block) };

@@ -53,7 +53,7 @@ fn look_until(
     mut look: impl FnMut(c_int) -> Look,
 ) -> Look {
     let state = simulation();
-    state.scheduler.advance(state.costs.system_call);
+    state.scheduler.get().advance(state.costs.system_call);
     let mut interval = FIRST_LOOK;
     let mut really = 0;
     loop {
@@ -61,7 +61,7 @@ fn look_until(
             Look::Not => {}
             other => return other,
         }
-        let now = simulation().scheduler.now();
+        let now = simulation().scheduler.get().now();
         if deadline.is_some_and(|deadline| deadline <= now) {
             return Look::Not;
         }
@@ -109,7 +109,7 @@ fn until_ready(descriptor: c_int, events: i16) -> bool {
     let mut one = [pollfd { fd: descriptor, events, revents: 0 }];
     if matches!(look(&mut one, 0), Look::Ready) {
         let state = simulation();
-        state.scheduler.advance(state.costs.system_call);
+        state.scheduler.get().advance(state.costs.system_call);
         return true;
     }
     let arguments = [descriptor as usize, libc::F_GETFL as usize, 0, 0, 0, 0];
@@ -236,7 +236,7 @@ unsafe extern "C-unwind" fn virtual_send(
 /// A time limit in milliseconds, as a deadline; none for a negative one. Behind the closed gate.
 fn deadline(milliseconds: c_int) -> Option<Ticks> {
     let stretch = Duration::from_millis(u64::try_from(milliseconds).ok()?);
-    Some(simulation().scheduler.now() + crate::time::ticks(stretch))
+    Some(simulation().scheduler.get().now() + crate::time::ticks(stretch))
 }
 
 fn poll_until(descriptors: &mut [pollfd], deadline: Option<Ticks>) -> Option<c_int> {
@@ -345,7 +345,7 @@ unsafe extern "C-unwind" fn virtual_select(
             let deadline = (!timeout.is_null()).then(|| {
                 let stretch = Duration::from_secs((*timeout).tv_sec.max(0) as u64)
                     + Duration::from_micros((*timeout).tv_usec.max(0) as u64);
-                simulation().scheduler.now() + crate::time::ticks(stretch)
+                simulation().scheduler.get().now() + crate::time::ticks(stretch)
             });
             let mut wanted = Vec::new();
             for descriptor in 0..count {

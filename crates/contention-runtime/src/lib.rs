@@ -36,6 +36,7 @@ mod abi;
 mod access;
 mod cores;
 mod counter;
+mod exclusive;
 mod futex;
 mod heap;
 mod io;

@@ -32,24 +32,24 @@ impl Locking {
 
 /// An access of the current thread that began at `begin` and ends now.
 fn event(address: u64, bytes: u32, site: u32, begin: Ticks) -> Event {
-    let state = simulation();
+    let scheduler = simulation().scheduler.get();
     Event {
         address,
         bytes,
-        thread: state.scheduler.current() as u32,
-        core: state.scheduler.current_core() as u32,
+        thread: scheduler.current() as u32,
+        core: scheduler.current_core() as u32,
         site,
         begin,
-        end: state.scheduler.now(),
-        accesses: current().accesses,
+        end: scheduler.now(),
+        accesses: current().accesses.get(),
     }
 }
 
 /// An atomic access found `old` and left `new`; `success` is false for a compare-exchange that left it.
 #[inline]
 pub(crate) fn observe(address: u64, kind: u32, site: u32, old: u64, new: u64, success: bool) {
-    let event = event(address, bytes_of(kind), site, current().last_begin);
-    let locks = &mut simulation().locking.locks;
+    let event = event(address, bytes_of(kind), site, current().last_begin.get());
+    let locks = &mut simulation().locking.get().locks;
     match operation_of(kind) {
         Operation::AtomicLoad => locks.load(&event, old),
         operation => locks.update(&event, operation, ordering_of(kind), old, new, success),
@@ -58,20 +58,21 @@ pub(crate) fn observe(address: u64, kind: u32, site: u32, old: u64, new: u64, su
 
 /// The current thread slept on a futex since `begin`, because it held `value`.
 pub(crate) fn slept(address: u64, value: u32, begin: Ticks) {
-    let event = event(address, 4, current().last_site, begin);
-    simulation().locking.locks.futex_wait(&event, u64::from(value));
+    let event = event(address, 4, current().last_site.get(), begin);
+    simulation().locking.get().locks.futex_wait(&event, u64::from(value));
 }
 
 /// The current thread has taken a pthread lock; the call began at `begin`.
 pub(crate) fn acquired(kind: LockKind, address: u64, site: u32, begin: Ticks, contended: bool) {
     let event = event(address, 4, site, begin);
-    simulation().locking.locks.pthread_acquired(kind, &event, contended);
+    simulation().locking.get().locks.pthread_acquired(kind, &event, contended);
 }
 
 /// The current thread lets a pthread lock go.
 pub(crate) fn released(kind: LockKind, address: u64, site: u32) {
-    let event = event(address, 4, site, simulation().scheduler.now());
-    simulation().locking.locks.pthread_released(kind, &event);
+    let now = simulation().scheduler.get().now();
+    let event = event(address, 4, site, now);
+    simulation().locking.get().locks.pthread_released(kind, &event);
 }
 
 /// Takes out the locks of a range of memory, with their offsets from its start.
@@ -80,8 +81,9 @@ pub(crate) fn take(start: u64, bytes: u64) -> Vec<Lock> {
         return Vec::new();
     }
     let state = simulation();
-    let mut found = match &mut state.locking.left {
-        None => state.locking.locks.take(state.configuration.seed, start, bytes),
+    let locking = &mut *state.locking.get();
+    let mut found = match &mut locking.left {
+        None => locking.locks.take(state.configuration.seed, start, bytes),
         Some(left) => {
             let first = left.partition_point(|lock| lock.offset < start);
             let end = left.partition_point(|lock| lock.offset < start.saturating_add(bytes));
@@ -97,8 +99,9 @@ pub(crate) fn take(start: u64, bytes: u64) -> Vec<Lock> {
 /// At the end: addresses of the locks that are left, in order.
 pub(crate) fn places() -> Vec<u64> {
     let state = simulation();
-    let left = state.locking.left.get_or_insert_with(|| {
-        let locks = std::mem::take(&mut state.locking.locks);
+    let Locking { locks, left } = &mut *state.locking.get();
+    let left = left.get_or_insert_with(|| {
+        let locks = std::mem::take(locks);
         let mut left = locks.into_records(state.configuration.seed);
         left.sort_by_key(|lock| lock.offset);
         left

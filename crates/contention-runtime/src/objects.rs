@@ -113,7 +113,7 @@ impl Objects {
                     self.layouts.push((frames, layout.clone()));
                 }
                 Target::Global { place, size } => match address(place) {
-                    Some(start) => simulation().model.relayout(start, *size, layout),
+                    Some(start) => simulation().model.get().relayout(start, *size, layout),
                     None => say_not_loaded(),
                 },
             }
@@ -150,14 +150,14 @@ impl Objects {
 /// The program was given memory. Behind the closed gate.
 pub(crate) fn allocated(start: u64, bytes: u64, frames: &[u64; FRAMES]) {
     let state = simulation();
-    let thread = state.scheduler.current() as u32;
-    let objects = &mut state.objects;
+    let thread = state.scheduler.get().current() as u32;
+    let objects = &mut *state.objects.get();
     let site = objects.site(frames);
     let entry = &mut objects.sites[site as usize];
     let ordinal = entry.count;
     entry.count += 1;
     if let Some(layout) = entry.layout {
-        state.model.relayout(start, bytes, &objects.layouts[layout].1);
+        state.model.get().relayout(start, bytes, &objects.layouts[layout].1);
     }
     objects.largest = objects.largest.max(bytes);
     objects.live.insert(start, Live { bytes, site, thread, ordinal });
@@ -166,20 +166,24 @@ pub(crate) fn allocated(start: u64, bytes: u64, frames: &[u64; FRAMES]) {
 /// The program gives memory back. Behind the closed gate, before the allocator hears of it.
 pub(crate) fn freed(start: u64) {
     let state = simulation();
-    let Some(live) = state.objects.live.remove(&start) else { return };
-    if state.objects.sites[live.site as usize].layout.is_some() {
-        state.model.forget(start, live.bytes);
+    let mut objects = state.objects.get();
+    let Some(live) = objects.live.remove(&start) else { return };
+    let laid_out = objects.sites[live.site as usize].layout.is_some();
+    drop(objects);
+    if laid_out {
+        state.model.get().forget(start, live.bytes);
     }
     retire(start, live);
 }
 
 /// Takes out what was counted in a range.
 fn take(start: u64, bytes: u64) -> Taken {
-    crate::recorded::take(start, bytes).unwrap_or_else(|| simulation().samples.take(start, bytes))
+    crate::recorded::take(start, bytes)
+        .unwrap_or_else(|| simulation().samples.get().take(start, bytes))
 }
 
 fn places() -> Vec<u64> {
-    crate::recorded::places().unwrap_or_else(|| simulation().samples.places())
+    crate::recorded::places().unwrap_or_else(|| simulation().samples.get().places())
 }
 
 /// The counts of an allocation go to its object.
@@ -188,7 +192,7 @@ fn retire(start: u64, live: Live) {
     let taken = take(start, live.bytes);
     let locks = crate::locking::take(start, live.bytes);
     let line_mask = state.line_mask;
-    let objects = &mut state.objects;
+    let objects = &mut *state.objects.get();
     let name = if objects.contains_name(start, live.bytes) {
         objects.take_name(start, live.bytes)
     } else {
@@ -317,14 +321,14 @@ impl Objects {
 /// A thread's stack and its thread-local parts go. Behind the closed gate.
 pub(crate) fn forget_stack(thread: &Thread) {
     let state = simulation();
-    let (start, end) = thread.stack;
+    let (start, end) = thread.stack.get();
     if end <= start {
         return;
     }
-    for index in 0..state.modules.all.len() {
-        let module = &state.modules.all[index];
+    let modules = state.modules.get();
+    for module in &modules.all {
         let Some((offset, bytes)) = module.thread_part else { continue };
-        let at = thread.base.wrapping_sub(module.thread_distance);
+        let at = thread.base.get().wrapping_sub(module.thread_distance);
         if module.thread_distance > 1 << 20 {
             continue;
         }
@@ -345,7 +349,7 @@ fn collect(start: u64, bytes: u64, kind: ObjectKind, place: Option<Place>, threa
     }
     // Ended threads beyond the first few are added up, as freed objects are.
     let line_mask = state.line_mask;
-    let objects = &mut state.objects;
+    let objects = &mut *state.objects.get();
     let key = (kind as u8, place, start & line_mask, bytes);
     let next = objects.done.len();
     let (count, last) = objects.spans.entry(key).or_insert((0, next));
@@ -378,32 +382,31 @@ pub(crate) fn finish() -> Vec<Object> {
     all.dedup();
     finish_heap(&all);
     finish_named();
-    simulation().modules = Modules::read();
-    for index in 0..simulation().threads.len() {
-        let thread: *const Thread = &*simulation().threads[index];
-        // SAFETY: threads live to the end of the process, and nothing below changes them.
-        let thread = unsafe { &*thread };
-        if thread.side != 0 || index == 0 {
+    *simulation().modules.get() = Modules::read();
+    for (index, thread) in simulation().all_threads().into_iter().enumerate() {
+        if thread.side.get() != 0 || index == 0 {
             forget_stack(thread);
         }
     }
     let line_bytes = simulation().line_mask + 1;
     for place in places().into_iter().chain(crate::locking::places()) {
-        match simulation().modules.variable(place, line_bytes) {
+        let variable = simulation().modules.get().variable(place, line_bytes);
+        match variable {
             Some((module, start, bytes)) => {
                 collect(start, bytes, ObjectKind::Global, Some(module), 0);
             }
             None => collect(place & !(line_bytes - 1), line_bytes, ObjectKind::Other, None, 0),
         }
     }
-    reduce(std::mem::take(&mut simulation().objects.done))
+    reduce(std::mem::take(&mut simulation().objects.get().done))
 }
 
 /// Live allocations that something was counted in.
 fn finish_heap(places: &[u64]) {
-    let objects = &mut simulation().objects;
+    let objects = simulation().objects.get();
     let mut live: Vec<(u64, Live)> =
         objects.live.iter().map(|(start, live)| (*start, *live)).collect();
+    drop(objects);
     live.sort_unstable_by_key(|entry| entry.0);
     let mut last = None;
     for place in places {
@@ -413,7 +416,7 @@ fn finish_heap(places: &[u64]) {
         };
         if *place < start + found.bytes && last != Some(start) {
             last = Some(start);
-            objects.sites[found.site as usize].apart = 0;
+            simulation().objects.get().sites[found.site as usize].apart = 0;
             retire(start, found);
         }
     }
@@ -421,11 +424,11 @@ fn finish_heap(places: &[u64]) {
 
 /// Memory that the program named and that is no allocation.
 fn finish_named() {
-    let named = std::mem::take(&mut simulation().objects.named);
+    let named = std::mem::take(&mut simulation().objects.get().named);
     for (start, (bytes, name)) in named {
-        let before = simulation().objects.done.len();
+        let before = simulation().objects.get().done.len();
         collect(start, bytes, ObjectKind::Other, None, 0);
-        for object in &mut simulation().objects.done[before..] {
+        for object in &mut simulation().objects.get().done[before..] {
             object.name.clone_from(&name);
         }
     }

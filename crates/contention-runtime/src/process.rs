@@ -344,7 +344,8 @@ crate::switch::prepared!(clone => prepare_clone);
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn uvfs_contention_work(count: u64) {
     if enter() {
-        simulation().work += count;
+        let work = &simulation().work;
+        work.set(work.get() + count);
         leave();
     } else if gate() == crate::state::RECORDING {
         crate::recorded::work(count);
@@ -365,7 +366,7 @@ unsafe extern "C" fn uvfs_contention_object(
         // SAFETY: by this function's own contract.
         let name = unsafe { std::ffi::CStr::from_ptr(name) };
         let name = name.to_string_lossy().into_owned();
-        simulation().objects.name(start as u64, bytes as u64, name);
+        simulation().objects.get().name(start as u64, bytes as u64, name);
         leave();
     }
 }

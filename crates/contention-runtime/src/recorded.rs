@@ -358,14 +358,14 @@ pub(crate) fn finish() -> Vec<Summary> {
     // Who was among the objects leaves; who comes later finds the gate shut (G5).
     recording.objects.with(|()| ());
     let state = simulation();
-    recording.sites.with(|sites| std::mem::swap(sites, &mut state.sites));
+    recording.sites.with(|sites| std::mem::swap(sites, &mut *state.sites.get()));
     // ORDERING: Relaxed; a statistic.
-    state.work = recording.work.load(Ordering::Relaxed);
+    state.work.set(recording.work.load(Ordering::Relaxed));
     for shard in &recording.shards {
         shard.with(|shard| {
-            state.samples.misses += shard.samples.misses;
-            state.samples.transfers += shard.samples.transfers;
-            state.samples.remote_transfers += shard.samples.remote_transfers;
+            state.samples.get().misses += shard.samples.misses;
+            state.samples.get().transfers += shard.samples.transfers;
+            state.samples.get().remote_transfers += shard.samples.remote_transfers;
         });
     }
     let summary = |own: &*mut Recorder| {

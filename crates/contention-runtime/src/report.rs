@@ -67,12 +67,12 @@ fn profile(status: Option<i32>) -> Profile {
         what_if: state.configuration.what_if.clone(),
     });
     let simulated = state.configuration.mode == Mode::Simulated;
-    let modules = &state.modules;
+    let modules = state.modules.get();
     profile.modules = modules.all.iter().map(|module| module.record.clone()).collect();
-    let mut used = vec![false; state.sites.all().len()];
+    let mut used = vec![false; state.sites.get().all().len()];
     for (id, object) in found.into_iter().enumerate() {
         let frames = match (object.site, object.place) {
-            (Some(site), _) => places(modules, state.objects.frames(site)),
+            (Some(site), _) => places(&modules, state.objects.get().frames(site)),
             (None, Some(place)) => vec![place],
             (None, None) => Vec::new(),
         };
@@ -129,29 +129,32 @@ fn profile(status: Option<i32>) -> Profile {
             profile.locks.push(lock);
         }
     }
+    drop(modules);
     sites(&mut profile, &used, seed);
-    let latencies = std::mem::take(&mut state.samples.latencies);
+    let latencies = std::mem::take(&mut state.samples.get().latencies);
     profile.histograms = latencies.into_records(seed);
     threads(&mut profile, seed);
-    let last = (0..state.threads.len()).map(|thread| state.scheduler.clock(thread)).max();
+    let all = state.all_threads();
+    let last = all.iter().map(|thread| state.scheduler.get().clock(thread.id)).max();
     let last = last.unwrap_or(0);
-    let from = state.parallel_from.unwrap_or(0);
-    let to = match state.parallel_from {
-        Some(_) if state.alive == 0 => state.parallel_to,
+    let from = state.parallel_from.get().unwrap_or(0);
+    let to = match state.parallel_from.get() {
+        Some(_) if state.alive.get() == 0 => state.parallel_to.get(),
         _ => last,
     };
+    let samples = state.samples.get();
     let host = crate::time::host_now().saturating_sub(state.host_start);
     profile.runs.push(Run {
         seed,
         cycles: if simulated { cycles(last) } else { 0 },
         parallel_cycles: if simulated { cycles(to - from) } else { 0 },
-        accesses: state.threads.iter().map(|thread| thread.accesses).sum(),
-        misses: state.samples.misses,
-        transfers: state.samples.transfers,
-        remote_transfers: state.samples.remote_transfers,
-        work: state.work,
-        threads: state.threads.len() as u64,
-        switches: state.scheduler.switches(),
+        accesses: all.iter().map(|thread| thread.accesses.get()).sum(),
+        misses: samples.misses,
+        transfers: samples.transfers,
+        remote_transfers: samples.remote_transfers,
+        work: state.work.get(),
+        threads: all.len() as u64,
+        switches: state.scheduler.get().switches(),
         status,
         host_nanoseconds: host.as_nanos() as u64,
     });
@@ -170,14 +173,15 @@ fn hottest(mut heat: Vec<crate::samples::Heat>) -> Vec<crate::samples::Heat> {
 /// The sites that something refers to, with the numbers they have.
 fn sites(profile: &mut Profile, used: &[bool], seed: u64) {
     let state = simulation();
-    for (id, site) in state.sites.all().iter().enumerate().filter(|(id, _)| used[*id]) {
+    let modules = &*state.modules.get();
+    for (id, site) in state.sites.get().all().iter().enumerate().filter(|(id, _)| used[*id]) {
         // What is in no module (generated code, a closed library) is shown as the start of the program.
-        let place = state.modules.place(site.pc).unwrap_or(Place { module: 0, offset: 0 });
+        let place = modules.place(site.pc).unwrap_or(Place { module: 0, offset: 0 });
         profile.sites.push(Site {
             seed,
             id: id as u32,
             place,
-            callers: places(&state.modules, &site.callers),
+            callers: places(modules, &site.callers),
             operation: operation_of(site.kind),
             bytes: bytes_of(site.kind),
             ordering: ordering_of(site.kind),
@@ -212,16 +216,17 @@ fn add_recorded(profile: &mut Profile, threads: &[crate::recorded::Summary]) {
 
 fn threads(profile: &mut Profile, seed: u64) {
     let state = simulation();
-    for thread in &state.threads {
+    let scheduler = state.scheduler.get();
+    for thread in state.all_threads() {
         profile.threads.push(Thread {
             seed,
             id: thread.id as u32,
-            core: thread.first_core as u32,
-            accesses: thread.accesses,
-            misses: thread.misses,
-            stalled: cycles(thread.stalled),
-            blocked: cycles(state.scheduler.blocked(thread.id)),
-            cycles: cycles(state.scheduler.clock(thread.id)),
+            core: thread.first_core.get() as u32,
+            accesses: thread.accesses.get(),
+            misses: thread.misses.get(),
+            stalled: cycles(thread.stalled.get()),
+            blocked: cycles(scheduler.blocked(thread.id)),
+            cycles: cycles(scheduler.clock(thread.id)),
         });
     }
 }

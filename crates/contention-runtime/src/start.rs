@@ -11,15 +11,15 @@
 //! that the program's variables lie in lines the same way wherever the kernel put the stack. Weakness:
 //! constructors of libraries run before, unseen.
 
+use crate::exclusive::Exclusive;
 use crate::locking::Locking;
-use crate::modules::Modules;
-use crate::objects::Objects;
 use crate::samples::Samples;
 use crate::sites::Sites;
 use crate::state::{Costs, OPEN, RECORDING, Simulation, exists, install, set_gate, simulation};
 use crate::switch::system_call;
 use crate::threads::Thread;
 use libc::{c_char, c_int};
+use std::cell::Cell;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use uvfs_coherence::configuration::{Configuration, VARIABLE};
@@ -188,8 +188,9 @@ fn begin(configuration: Configuration) {
     };
     // SAFETY: set by the loader before any constructor.
     let top = unsafe { __libc_stack_end } as u64;
-    let first = Box::new(Thread::first(top));
-    let (handle, seed) = (first.handle, configuration.seed);
+    // As all threads, it lives to the end of the process.
+    let first: &'static Thread = Box::leak(Box::new(Thread::first(top)));
+    let (handle, seed) = (first.handle.get(), configuration.seed);
     // The number of the allocator's arenas must not depend on the host's cores.
     const M_ARENA_MAX: c_int = -8;
     // SAFETY: sets a number of the C library's allocator.
@@ -197,35 +198,34 @@ fn begin(configuration: Configuration) {
     install(Simulation {
         slack: configuration.slack * TICKS_PER_CYCLE,
         line_mask: machine.line_bytes - 1,
-        scheduler: Scheduler::new(machine),
-        model: Model::new(machine, seed),
-        locking: Locking::new(),
-        sites: Sites::new(),
-        samples: Samples::new(machine.line_bytes, machine.cores),
-        objects: Objects::default(),
-        threads: vec![first],
-        alive: 0,
-        current: std::ptr::null_mut(),
-        ended: None,
-        modules: Modules::default(),
-        waiting: crate::waiting::Queues::default(),
-        kept: crate::sync::Kept::default(),
-        attribute_masks: crate::state::Table::default(),
-        random: seed,
+        scheduler: Exclusive::new(Scheduler::new(machine)),
+        model: Exclusive::new(Model::new(machine, seed)),
+        locking: Exclusive::new(Locking::new()),
+        sites: Exclusive::new(Sites::new()),
+        samples: Exclusive::new(Samples::new(machine.line_bytes, machine.cores)),
+        objects: Exclusive::default(),
+        threads: Exclusive::new(vec![first]),
+        alive: Cell::new(0),
+        current: Cell::new(first),
+        ended: Cell::new(None),
+        modules: Exclusive::default(),
+        waiting: Exclusive::default(),
+        kept: Exclusive::default(),
+        attribute_masks: Exclusive::default(),
+        random: Cell::new(seed),
         process: crate::process::number(),
-        work: 0,
-        parallel_from: None,
-        parallel_to: 0,
+        work: Cell::new(0),
+        parallel_from: Cell::new(None),
+        parallel_to: Cell::new(0),
         host_start: crate::time::host_now(),
         costs,
         configuration,
     });
     let state = simulation();
-    state.current = &mut *state.threads[0];
-    state.objects.handles.insert(handle, 0);
+    state.objects.get().handles.insert(handle, 0);
     let modules = state.configuration.modules.clone();
     let layouts = state.configuration.layouts.clone();
-    state.objects.set_layouts(&modules, &layouts);
+    state.objects.get().set_layouts(&modules, &layouts);
     if state.configuration.mode == Mode::Recorded {
         crate::recorded::prepare(&state.configuration.machine, seed);
     }

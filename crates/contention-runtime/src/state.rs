@@ -8,8 +8,8 @@
 //!     touched, and whoever touches it has closed the gate before and opens it after.
 //! G2. In a simulated run the master is the only thread that runs the program, so the gate needs no
 //!     atomic exchange: it keeps out signal handlers, and calls that the runtime itself makes.
-//! G3. A reference to the simulation does not live across a switch: other contexts change it meanwhile.
-//!     What switches is a free function that asks for the simulation again.
+//! G3. No part of the simulation is taken across a switch: other contexts take it meanwhile. Everybody has a shared
+//!     reference; what changes is in cells, and in [`Exclusive`]s, which are taken for one statement and checked.
 //! G4. Once the gate is [`OFF`] it stays so: in a child, and after the profile is written.
 //! G5. In a recorded run the simulation is touched with the lock of `recorded`'s objects held, and, once the
 //!     gate is [`OFF`] and that lock was taken and given back, by the one that ended the run.
@@ -18,11 +18,12 @@
 //! A flag that two plain stores move costs nothing beside an access. Weakness: a thread that was made by
 //! a raw `clone` would come through the open gate; such calls are refused (`process`).
 
+use crate::exclusive::Exclusive;
 use crate::objects::Objects;
 use crate::samples::Samples;
 use crate::sites::Sites;
 use crate::threads::Thread;
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use uvfs_coherence::configuration::Configuration;
@@ -121,34 +122,46 @@ pub(crate) struct Simulation {
     pub(crate) slack: Ticks,
     /// Bytes of a line, less one.
     pub(crate) line_mask: u64,
-    pub(crate) scheduler: Scheduler,
-    pub(crate) model: Model,
-    pub(crate) locking: crate::locking::Locking,
-    pub(crate) sites: Sites,
-    pub(crate) samples: Samples,
-    pub(crate) objects: Objects,
-    #[expect(clippy::vec_box, reason = "`current` and the contexts point to them")]
-    pub(crate) threads: Vec<Box<Thread>>,
+    pub(crate) scheduler: Exclusive<Scheduler>,
+    pub(crate) model: Exclusive<Model>,
+    pub(crate) locking: Exclusive<crate::locking::Locking>,
+    pub(crate) sites: Exclusive<Sites>,
+    pub(crate) samples: Exclusive<Samples>,
+    pub(crate) objects: Exclusive<Objects>,
+    /// They live to the end of the process: contexts point to them.
+    pub(crate) threads: Exclusive<Vec<&'static Thread>>,
     /// Threads that have not ended, the first one not counted.
-    pub(crate) alive: usize,
+    pub(crate) alive: Cell<usize>,
     /// The running one of `threads`.
-    pub(crate) current: *mut Thread,
-    /// Who ended, for whoever runs next to bury.
-    pub(crate) ended: Option<usize>,
-    pub(crate) modules: crate::modules::Modules,
-    pub(crate) waiting: crate::waiting::Queues,
-    pub(crate) kept: crate::sync::Kept,
+    pub(crate) current: Cell<&'static Thread>,
+    /// The detached thread that ended; the next one to run buries it.
+    pub(crate) ended: Cell<Option<usize>>,
+    pub(crate) modules: Exclusive<crate::modules::Modules>,
+    pub(crate) waiting: Exclusive<crate::waiting::Queues>,
+    pub(crate) kept: Exclusive<crate::sync::Kept>,
     /// Affinities of thread attributes, by the attributes' address.
-    pub(crate) attribute_masks: Table<u64, Vec<u64>>,
-    pub(crate) random: u64,
+    pub(crate) attribute_masks: Exclusive<Table<u64, Vec<u64>>>,
+    pub(crate) random: Cell<u64>,
     /// The process's number: a child that shares or copies this memory is another.
     pub(crate) process: i32,
-    pub(crate) work: u64,
+    pub(crate) work: Cell<u64>,
     /// When the first thread was made.
-    pub(crate) parallel_from: Option<Ticks>,
+    pub(crate) parallel_from: Cell<Option<Ticks>>,
     /// When the last thread ended.
-    pub(crate) parallel_to: Ticks,
+    pub(crate) parallel_to: Cell<Ticks>,
     pub(crate) host_start: std::time::Duration,
+}
+
+impl Simulation {
+    /// The thread of this number.
+    pub(crate) fn thread(&self, id: usize) -> &'static Thread {
+        self.threads.get()[id]
+    }
+
+    /// All threads so far.
+    pub(crate) fn all_threads(&self) -> Vec<&'static Thread> {
+        self.threads.get().clone()
+    }
 }
 
 struct Slot(UnsafeCell<Option<Simulation>>);
@@ -164,12 +177,12 @@ pub(crate) fn install(simulation: Simulation) {
     unsafe { *SIMULATION.0.get() = Some(simulation) };
 }
 
-/// The simulation. The caller has closed the gate (G1) and drops the reference before a switch (G3).
+/// The simulation. The caller has closed the gate (G1).
 #[inline(always)]
-pub(crate) fn simulation() -> &'static mut Simulation {
-    // SAFETY: one thread behind the closed gate (G1, G2), short-lived references (G3), and the gate
-    // opens only after `install`.
-    unsafe { (*SIMULATION.0.get()).as_mut().unwrap_unchecked() }
+pub(crate) fn simulation() -> &'static Simulation {
+    // SAFETY: one thread behind the closed gate (G1, G2); the gate opens only after `install`, and from then on
+    // there are shared references only.
+    unsafe { (*SIMULATION.0.get()).as_ref().unwrap_unchecked() }
 }
 
 /// Whether there is a simulation at all, running or ended.

@@ -57,7 +57,7 @@ fn take(
     mut attempt: impl FnMut() -> c_int,
 ) -> c_int {
     let (_, address) = cause.describe();
-    let begin = simulation().scheduler.now();
+    let begin = simulation().scheduler.get().now();
     let mut contended = false;
     loop {
         let site = touch(address, pc, Operation::CompareExchange, ACQUIRE);
@@ -70,7 +70,7 @@ fn take(
         }
         contended = true;
         let state = simulation();
-        state.scheduler.advance(state.costs.futex_wait);
+        state.scheduler.get().advance(state.costs.futex_wait);
         if wait(cause, until, u32::MAX) == Woken::ByDeadline {
             return libc::ETIMEDOUT;
         }
@@ -84,7 +84,7 @@ fn try_take(
     pc: u64,
     attempt: impl FnOnce() -> c_int,
 ) -> c_int {
-    let begin = simulation().scheduler.now();
+    let begin = simulation().scheduler.get().now();
     let site = touch(address, pc, Operation::CompareExchange, ACQUIRE);
     let result = attempt();
     if let Some(kind) = lock.filter(|_| result == 0) {
@@ -96,10 +96,10 @@ fn try_take(
 /// Wakes, and pays for it if anybody was there.
 fn wake_paid(cause: Cause, most: usize) -> usize {
     let state = simulation();
-    if state.waiting.count(cause) == 0 {
+    if state.waiting.get().count(cause) == 0 {
         return 0;
     }
-    state.scheduler.advance(state.costs.futex_wake);
+    state.scheduler.get().advance(state.costs.futex_wake);
     wake(cause, most, u32::MAX)
 }
 
@@ -120,7 +120,7 @@ unsafe fn try_mutex(mutex: *mut pthread_mutex_t) -> c_int {
         let result = original!(c"pthread_mutex_trylock", pthread_mutex_t)(mutex);
         let words = mutex.cast::<c_int>();
         let (owner, kind) = (*words.add(2), *words.add(4) & 3);
-        let own = owner == crate::threads::current().number;
+        let own = owner == crate::threads::current().number.get();
         if result == libc::EBUSY && own && kind == libc::PTHREAD_MUTEX_ERRORCHECK {
             return libc::EDEADLK;
         }
@@ -243,7 +243,7 @@ unsafe extern "C-unwind" fn spin_lock(lock: *mut c_int, pc: u64) -> c_int {
         return unsafe { original!(c"pthread_spin_lock", c_int)(lock) };
     }
     let address = lock as u64;
-    let begin = simulation().scheduler.now();
+    let begin = simulation().scheduler.get().now();
     let mut contended = false;
     loop {
         let site = touch(address, pc, Operation::CompareExchange, ACQUIRE);
@@ -438,7 +438,7 @@ unsafe extern "C-unwind" fn pthread_cond_init(
             unsafe { libc::pthread_condattr_getpshared(attributes, &mut shared) };
             one_process_only(shared);
         }
-        let clocks = &mut simulation().kept.condition_clocks;
+        let clocks = &mut simulation().kept.get().condition_clocks;
         if clock == libc::CLOCK_REALTIME {
             clocks.remove(&(condition as u64));
         } else {
@@ -464,7 +464,7 @@ fn wait_condition(
         return result;
     }
     let state = simulation();
-    state.scheduler.advance(state.costs.futex_wait);
+    state.scheduler.get().advance(state.costs.futex_wait);
     let woken = wait(Cause::Condition(address), until, u32::MAX);
     let result = lock_mutex(mutex, pc, None);
     match (result, woken) {
@@ -505,8 +505,8 @@ unsafe extern "C-unwind" fn cond_timedwait(
         // SAFETY: handed on as it came.
         return unsafe { original(condition, mutex, at) };
     }
-    let clocks = &simulation().kept.condition_clocks;
-    let clock = clocks.get(&(condition as u64)).copied().unwrap_or(libc::CLOCK_REALTIME);
+    let clock = simulation().kept.get().condition_clocks.get(&(condition as u64)).copied();
+    let clock = clock.unwrap_or(libc::CLOCK_REALTIME);
     // SAFETY: the program's deadline.
     let until = unsafe { crate::time::deadline(clock, at) };
     let result = wait_condition(condition, mutex, until, pc);
@@ -578,7 +578,7 @@ unsafe extern "C-unwind" fn cond_broadcast(condition: *mut pthread_cond_t, pc: u
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C-unwind" fn pthread_cond_destroy(condition: *mut pthread_cond_t) -> c_int {
     if enter() {
-        simulation().kept.condition_clocks.remove(&(condition as u64));
+        simulation().kept.get().condition_clocks.remove(&(condition as u64));
         leave();
     }
     let original = next!(c"pthread_cond_destroy" @ c"GLIBC_2.3.2": (*mut pthread_cond_t) -> c_int);
@@ -608,7 +608,7 @@ unsafe extern "C-unwind" fn pthread_barrier_init(
             unsafe { libc::pthread_barrierattr_getpshared(attributes.cast(), &mut shared) };
             one_process_only(shared);
         }
-        simulation().kept.barriers.insert(barrier as u64, count as usize);
+        simulation().kept.get().barriers.insert(barrier as u64, count as usize);
         leave();
     }
     result
@@ -620,15 +620,16 @@ with_caller!(pthread_barrier_wait => barrier_wait, "rsi");
 unsafe extern "C-unwind" fn barrier_wait(barrier: *mut c_void, pc: u64) -> c_int {
     let address = barrier as u64;
     if enter() {
-        let count = simulation().kept.barriers.get(&address).copied();
+        let count = simulation().kept.get().barriers.get(&address).copied();
         if let Some(count) = count {
             touch(address, pc, Operation::FetchAdd, 4);
-            let result = if simulation().waiting.count(Cause::Barrier(address)) + 1 >= count {
+            let waiting = simulation().waiting.get().count(Cause::Barrier(address));
+            let result = if waiting + 1 >= count {
                 wake_paid(Cause::Barrier(address), usize::MAX);
                 -1 // PTHREAD_BARRIER_SERIAL_THREAD
             } else {
                 let state = simulation();
-                state.scheduler.advance(state.costs.futex_wait);
+                state.scheduler.get().advance(state.costs.futex_wait);
                 wait(Cause::Barrier(address), None, u32::MAX);
                 touch(address, pc, Operation::AtomicLoad, ACQUIRE);
                 0
@@ -649,7 +650,7 @@ unsafe extern "C-unwind" fn barrier_wait(barrier: *mut c_void, pc: u64) -> c_int
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C-unwind" fn pthread_barrier_destroy(barrier: *mut c_void) -> c_int {
     if enter() {
-        simulation().kept.barriers.remove(&(barrier as u64));
+        simulation().kept.get().barriers.remove(&(barrier as u64));
         leave();
     }
     // SAFETY: handed on as it came.
@@ -682,13 +683,14 @@ unsafe extern "C-unwind" fn once(
             break;
         }
         let state = simulation();
-        if state.kept.once.contains_key(&address) {
-            state.scheduler.advance(state.costs.futex_wait);
+        let runs = state.kept.get().once.contains_key(&address);
+        if runs {
+            state.scheduler.get().advance(state.costs.futex_wait);
             wait(Cause::Once(address), None, u32::MAX);
             continue;
         }
-        let me = state.scheduler.current();
-        state.kept.once.insert(address, me);
+        let me = state.scheduler.get().current();
+        state.kept.get().once.insert(address, me);
         touch(address, pc, Operation::CompareExchange, ACQUIRE);
         leave();
         // SAFETY: the program's routine, called once.
@@ -699,7 +701,7 @@ unsafe extern "C-unwind" fn once(
         touch(address, pc, Operation::AtomicStore, RELEASE);
         // SAFETY: the program's control word; the value is what the C library leaves when it is done.
         unsafe { control.write_volatile(DONE) };
-        simulation().kept.once.remove(&address);
+        simulation().kept.get().once.remove(&address);
         wake_paid(Cause::Once(address), usize::MAX);
         break;
     }

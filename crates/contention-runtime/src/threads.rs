@@ -27,14 +27,16 @@
 //! real thread and four system calls for each thread.
 
 use crate::access::Frames;
+use crate::exclusive::Exclusive;
 use crate::next::{Next as NextFunction, next};
-use crate::sites::CALLERS;
+use crate::sites::Sites;
 use crate::state::{OPEN, enter, gate, leave, simulation};
 use crate::switch::{
     CleanupBuffer, Context, call_caught, park, passing, switch, system_call, thread_base,
 };
 use crate::waiting::{Cause, Woken, count_runnable, wait, wake};
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
+use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use uvfs_coherence::{Next, Ticks};
 
@@ -53,109 +55,110 @@ const SIDE_BYTES: usize = 32 << 10;
 
 /// One thread of the program.
 pub(crate) struct Thread {
-    context: Context,
+    /// Of the thread while it does not run; [`crate::switch`] reads and writes it.
+    context: UnsafeCell<Context>,
     /// Start of the stack that it parks on.
-    pub(crate) side: usize,
+    pub(crate) side: Cell<usize>,
     ready: AtomicU32,
     wake: AtomicU32,
-    start: Option<Start>,
-    argument: *mut c_void,
-    result: *mut c_void,
+    start: Cell<Option<Start>>,
+    argument: Cell<*mut c_void>,
+    result: Cell<*mut c_void>,
     pub(crate) id: usize,
-    pub(crate) handle: pthread_t,
+    pub(crate) handle: Cell<pthread_t>,
     /// The kernel's number.
-    pub(crate) number: i32,
-    pub(crate) base: u64,
+    pub(crate) number: Cell<i32>,
+    pub(crate) base: Cell<u64>,
     /// The stack, lowest and past the highest address.
-    pub(crate) stack: (u64, u64),
-    frames: Frames,
-    pub(crate) last_address: u64,
-    pub(crate) last_pc: u64,
-    pub(crate) last_begin: Ticks,
-    pub(crate) last_site: u32,
-    pub(crate) accesses: u64,
-    pub(crate) misses: u64,
-    pub(crate) stalled: Ticks,
-    pub(crate) first_core: usize,
-    pub(crate) cause: Option<Cause>,
-    destructors: Vec<(Destructor, *mut c_void)>,
-    detached: bool,
-    joined: bool,
-    pub(crate) ended: bool,
+    pub(crate) stack: Cell<(u64, u64)>,
+    frames: Exclusive<Frames>,
+    pub(crate) last_address: Cell<u64>,
+    pub(crate) last_pc: Cell<u64>,
+    pub(crate) last_begin: Cell<Ticks>,
+    pub(crate) last_site: Cell<u32>,
+    pub(crate) accesses: Cell<u64>,
+    pub(crate) misses: Cell<u64>,
+    pub(crate) stalled: Cell<Ticks>,
+    pub(crate) first_core: Cell<usize>,
+    pub(crate) cause: Cell<Option<Cause>>,
+    destructors: Exclusive<Vec<(Destructor, *mut c_void)>>,
+    pub(crate) detached: Cell<bool>,
+    pub(crate) joined: Cell<bool>,
+    pub(crate) ended: Cell<bool>,
 }
 
 impl Thread {
     fn new(id: usize) -> Self {
         Self {
-            context: Context::default(),
-            side: 0,
+            context: UnsafeCell::default(),
+            side: Cell::new(0),
             ready: AtomicU32::new(0),
             wake: AtomicU32::new(0),
-            start: None,
-            argument: std::ptr::null_mut(),
-            result: std::ptr::null_mut(),
+            start: Cell::new(None),
+            argument: Cell::new(std::ptr::null_mut()),
+            result: Cell::new(std::ptr::null_mut()),
             id,
-            handle: 0,
-            number: 0,
-            base: 0,
-            stack: (0, 0),
-            frames: Frames::default(),
-            last_address: 0,
-            last_pc: 0,
-            last_begin: 0,
-            last_site: 0,
-            accesses: 0,
-            misses: 0,
-            stalled: 0,
-            first_core: 0,
-            cause: None,
-            destructors: Vec::new(),
-            detached: false,
-            joined: false,
-            ended: false,
+            handle: Cell::new(0),
+            number: Cell::new(0),
+            base: Cell::new(0),
+            stack: Cell::new((0, 0)),
+            frames: Exclusive::default(),
+            last_address: Cell::new(0),
+            last_pc: Cell::new(0),
+            last_begin: Cell::new(0),
+            last_site: Cell::new(0),
+            accesses: Cell::new(0),
+            misses: Cell::new(0),
+            stalled: Cell::new(0),
+            first_core: Cell::new(0),
+            cause: Cell::new(None),
+            destructors: Exclusive::default(),
+            detached: Cell::new(false),
+            joined: Cell::new(false),
+            ended: Cell::new(false),
         }
     }
 
     /// The process's first thread, which is the caller; its stack ends at `top`.
     pub(crate) fn first(top: u64) -> Self {
         let mut thread = Self::new(0);
-        thread.context = Context::here();
-        thread.base = thread_base() as u64;
+        *thread.context.get_mut() = Context::here();
+        thread.base.set(thread_base() as u64);
         // SAFETY: neither call touches memory.
         unsafe {
-            thread.handle = libc::pthread_self();
-            thread.number = system_call(libc::SYS_gettid, [0; 6]) as i32;
+            thread.handle.set(libc::pthread_self());
+            thread.number.set(system_call(libc::SYS_gettid, [0; 6]) as i32);
         }
         // The kernel lets it grow; eight megabytes are the usual limit.
-        thread.stack = (top.saturating_sub(8 << 20), top);
+        thread.stack.set((top.saturating_sub(8 << 20), top));
         thread
     }
 
-    #[inline]
-    pub(crate) fn context_hash(&self) -> u64 {
-        self.frames.hash()
-    }
-
-    pub(crate) fn callers(&self) -> [u64; CALLERS] {
-        self.frames.callers()
-    }
-
-    #[inline]
-    pub(crate) fn push(&mut self, caller: u64, stack: u64) {
-        self.frames.push(caller, stack);
+    /// The number of the site at `pc`, called from where this thread is.
+    #[inline(always)]
+    pub(crate) fn site(&self, sites: &mut Sites, pc: u64, kind: u32) -> u32 {
+        // SAFETY: behind the closed gate nobody has the frames but the three functions here, none of which is called
+        // by what `number` does.
+        let frames = unsafe { self.frames.unchecked() };
+        sites.number(pc, kind, frames.hash(), || frames.callers())
     }
 
     #[inline]
-    pub(crate) fn pop(&mut self) {
-        self.frames.pop();
+    pub(crate) fn push(&self, caller: u64, stack: u64) {
+        // SAFETY: as in `site`.
+        unsafe { self.frames.unchecked() }.push(caller, stack);
+    }
+
+    #[inline]
+    pub(crate) fn pop(&self) {
+        // SAFETY: as in `site`.
+        unsafe { self.frames.unchecked() }.pop();
     }
 }
 
 /// The thread that runs. Behind the closed gate.
-pub(crate) fn current() -> &'static mut Thread {
-    // SAFETY: `current` is the running thread, which lives to the end of the process; behind the gate
-    // there is no other reference to it.
-    unsafe { &mut *simulation().current }
+pub(crate) fn current() -> &'static Thread {
+    simulation().current.get()
 }
 
 /// Lets whoever is first in virtual time go on; the caller comes back when it is first again. Behind the
@@ -168,7 +171,8 @@ pub(crate) fn reschedule() {
 
 /// As [`reschedule`]; the caller may also have blocked or ended.
 pub(crate) fn run_next() {
-    match simulation().scheduler.next() {
+    let next = simulation().scheduler.get().next();
+    match next {
         Next::Run(thread) => switch_to(thread),
         Next::Deadlock => crate::watchdog::deadlock(),
     }
@@ -176,16 +180,15 @@ pub(crate) fn run_next() {
 
 fn switch_to(thread: usize) {
     let state = simulation();
-    let from = state.current;
-    let to: *mut Thread = &mut *state.threads[thread];
-    if from == to {
+    let (from, to) = (state.current.get(), state.thread(thread));
+    if from.id == to.id {
         return;
     }
-    state.current = to;
+    state.current.set(to);
     // SAFETY: the master runs this (G2), both threads live to the end of the process, and `to` was
-    // parked or switched away from: it is known to the scheduler (T1) and did not end. No reference
-    // to the simulation is used after (G3).
-    unsafe { switch(&mut (*from).context, &(*to).context) };
+    // parked or switched away from: it is known to the scheduler (T1) and did not end. No part of the
+    // simulation is taken (G3), and nothing refers to a context but this.
+    unsafe { switch(from.context.get(), to.context.get()) };
     bury_ended();
 }
 
@@ -198,8 +201,7 @@ fn bury_ended() {
 
 /// Lets the real thread end (T2). The thread has ended and was switched away from.
 fn bury(thread: usize) {
-    let state = simulation();
-    let thread: &mut Thread = &mut state.threads[thread];
+    let thread = simulation().thread(thread);
     crate::objects::forget_stack(thread);
     // ORDERING: Release, partner `sleep`: the thread sees the context that the last switch kept.
     thread.wake.store(1, Ordering::Release);
@@ -207,15 +209,17 @@ fn bury(thread: usize) {
     let mut result = std::ptr::null_mut();
     // SAFETY: the real thread is joinable (`create`) and nobody else joins it.
     unsafe {
-        next!(c"pthread_join": (pthread_t, *mut *mut c_void) -> c_int)(thread.handle, &mut result)
+        next!(c"pthread_join": (pthread_t, *mut *mut c_void) -> c_int)(
+            thread.handle.get(),
+            &mut result,
+        )
     };
     // SAFETY: nobody parks there any more; mapped by `create`.
-    unsafe { crate::memory::unmap(thread.side as *mut u8, SIDE_BYTES) };
-    thread.side = 0;
-    thread.frames = Frames::default();
-    thread.destructors = Vec::new();
-    let handle = thread.handle;
-    simulation().objects.handles.remove(&handle);
+    unsafe { crate::memory::unmap(thread.side.get() as *mut u8, SIDE_BYTES) };
+    thread.side.set(0);
+    *thread.frames.get() = Frames::default();
+    *thread.destructors.get() = Vec::new();
+    simulation().objects.get().handles.remove(&thread.handle.get());
 }
 
 fn futex_wake(word: &AtomicU32) {
@@ -254,31 +258,33 @@ unsafe extern "C" fn sleep(thread: usize) {
 /// # Safety
 /// The C library calls it, on the new thread, with the `Thread` that `create_virtual` gave it.
 unsafe extern "C-unwind" fn native_start(thread: *mut c_void) -> *mut c_void {
-    let thread = thread.cast::<Thread>();
-    // SAFETY: `create` waits until we have parked, so the thread is ours; then the master comes here (T1).
+    // SAFETY: it lives to the end of the process. `create_virtual` waits until we have parked, so the thread is ours
+    // until then; then the master comes here (T1).
+    let thread = unsafe { &*thread.cast::<Thread>() };
+    // SAFETY: as above; nothing else refers to the context, and `park` is given this thread's own.
     unsafe {
-        (*thread).context = Context::here();
-        (*thread).base = thread_base() as u64;
-        (*thread).number = system_call(libc::SYS_gettid, [0; 6]) as i32;
+        *thread.context.get() = Context::here();
+        thread.base.set(thread_base() as u64);
+        thread.number.set(system_call(libc::SYS_gettid, [0; 6]) as i32);
         crate::counter::allow_here();
-        park(&mut (*thread).context, (*thread).side + SIDE_BYTES, sleep, thread as usize);
+        let top = thread.side.get() + SIDE_BYTES;
+        park(thread.context.get(), top, sleep, std::ptr::from_ref(thread) as usize);
     }
     // From here on the master runs this, behind the closed gate.
     bury_ended();
     let mut buffer = CleanupBuffer::new();
     // SAFETY: the program gave the routine and its argument; this is its thread (S4).
     unsafe {
-        let (start, argument) = ((*thread).start, (*thread).argument);
-        if let Some(start) = start {
+        if let Some(start) = thread.start.get() {
             leave();
             // What a cancelled thread gives; one that calls `pthread_exit` says what it gives itself.
-            (*thread).result = usize::MAX as *mut c_void;
-            call_caught(&mut buffer, start, argument, &mut (*thread).result);
+            thread.result.set(usize::MAX as *mut c_void);
+            call_caught(&mut buffer, start, thread.argument.get(), thread.result.as_ptr());
         }
         run_destructors();
         finish(thread);
         // From here on the real thread runs this, and the master waits for its end (T2).
-        (*thread).result
+        thread.result.get()
     }
 }
 
@@ -286,28 +292,26 @@ unsafe extern "C-unwind" fn native_start(thread: *mut c_void) -> *mut c_void {
 ///
 /// # Safety
 /// `thread` is the running one.
-unsafe fn finish(thread: *mut Thread) {
+unsafe fn finish(thread: &Thread) {
     if !enter() {
         // The child of a fork by this thread, or the simulation is over: there is no other thread.
         // SAFETY: the end of the last thread ends the process in this way.
         unsafe { libc::exit(0) };
     }
     let state = simulation();
-    // SAFETY: by this function's own contract.
-    let (id, detached) = unsafe {
-        (*thread).ended = true;
-        ((*thread).id, (*thread).detached)
-    };
-    state.parallel_to = state.parallel_to.max(state.scheduler.now());
-    if detached {
-        state.ended = Some(id);
+    thread.ended.set(true);
+    let id = thread.id;
+    let now = state.scheduler.get().now();
+    state.parallel_to.set(state.parallel_to.get().max(now));
+    if thread.detached.get() {
+        state.ended.set(Some(id));
     }
     wake(Cause::Join(id), 1, u32::MAX);
-    state.alive -= 1;
-    if state.alive == 0 {
+    state.alive.set(state.alive.get() - 1);
+    if state.alive.get() == 0 {
         wake(Cause::Others, 1, u32::MAX);
     }
-    simulation().scheduler.exit();
+    simulation().scheduler.get().exit();
     count_runnable(-1);
     run_next();
 }
@@ -330,7 +334,8 @@ unsafe extern "C-unwind" fn pthread_create(
     }
     // SAFETY: the program's arguments, by the contract of `pthread_create`.
     let result = unsafe { create_virtual(handle, attributes, start, argument, create) };
-    if result == 0 && simulation().scheduler.must_yield(0) {
+    let yields = result == 0 && simulation().scheduler.get().must_yield(0);
+    if yields {
         reschedule();
     }
     leave();
@@ -352,15 +357,15 @@ unsafe fn create_virtual(
     create: Create,
 ) -> c_int {
     let state = simulation();
-    let id = state.threads.len();
-    let mut thread = Box::new(Thread::new(id));
+    let id = state.threads.get().len();
+    let thread = Thread::new(id);
     let side = crate::memory::map(SIDE_BYTES);
     if side.is_null() {
         return libc::EAGAIN;
     }
-    thread.side = side as usize;
-    thread.start = Some(start);
-    thread.argument = argument;
+    thread.side.set(side as usize);
+    thread.start.set(Some(start));
+    thread.argument.set(argument);
     let mut stack_bytes = 8 << 20;
     // SAFETY: `attributes` is the program's or null; the detached state is put back below.
     unsafe {
@@ -370,15 +375,17 @@ unsafe fn create_virtual(
                 attributes,
                 &mut detached,
             );
-            thread.detached = detached == libc::PTHREAD_CREATE_DETACHED;
+            thread.detached.set(detached == libc::PTHREAD_CREATE_DETACHED);
             libc::pthread_attr_getstacksize(attributes, &mut stack_bytes);
-            if thread.detached {
+            if thread.detached.get() {
                 let joinable = libc::PTHREAD_CREATE_JOINABLE;
                 libc::pthread_attr_setdetachstate(attributes.cast_mut(), joinable);
             }
         }
     }
-    let pointer: *mut Thread = &mut *thread;
+    let pointer = Box::into_raw(Box::new(thread));
+    // SAFETY: made a line above; it is given back below only if the real thread never had the address.
+    let thread: &'static Thread = unsafe { &*pointer };
     let all = !0_u64;
     let mut before = 0_u64;
     let mut made: pthread_t = 0;
@@ -390,7 +397,7 @@ unsafe fn create_virtual(
         set_mask(&before, std::ptr::null_mut());
         result
     };
-    if thread.detached {
+    if thread.detached.get() {
         let detached = libc::PTHREAD_CREATE_DETACHED;
         // SAFETY: as above; what we changed is put back.
         unsafe { libc::pthread_attr_setdetachstate(attributes.cast_mut(), detached) };
@@ -398,29 +405,32 @@ unsafe fn create_virtual(
     if result != 0 {
         // SAFETY: no thread was made that could park there.
         unsafe { crate::memory::unmap(side, SIDE_BYTES) };
+        // SAFETY: it was a box, and neither a thread nor a list has the address; `thread` is not used any more.
+        drop(unsafe { Box::from_raw(pointer) });
         return result;
     }
     // Acquires what `sleep` released (T1).
     futex_wait(&thread.ready);
     // SAFETY: the program gave room for it.
     unsafe { *handle = made };
-    thread.handle = made;
-    let top = thread.base;
-    thread.stack = (top.saturating_sub(stack_bytes as u64), top);
-    state.scheduler.advance(state.costs.thread_create);
-    let now = state.scheduler.now();
-    state.parallel_from.get_or_insert(now);
-    let scheduled = state.scheduler.spawn(now + state.costs.thread_start);
+    thread.handle.set(made);
+    let top = thread.base.get();
+    thread.stack.set((top.saturating_sub(stack_bytes as u64), top));
+    state.scheduler.get().advance(state.costs.thread_create);
+    let mut scheduler = state.scheduler.get();
+    let now = scheduler.now();
+    state.parallel_from.set(state.parallel_from.get().or(Some(now)));
+    let scheduled = scheduler.spawn(now + state.costs.thread_start);
     debug_assert_eq!(scheduled, id, "both count threads from zero");
     if let Some(mask) =
-        state.attribute_masks.get(&(attributes as u64)).filter(|_| !attributes.is_null())
+        state.attribute_masks.get().get(&(attributes as u64)).filter(|_| !attributes.is_null())
     {
-        state.scheduler.set_affinity(id, mask);
+        scheduler.set_affinity(id, mask);
     }
-    thread.first_core = state.scheduler.core(id);
-    state.objects.handles.insert(made, id);
-    state.threads.push(thread);
-    state.alive += 1;
+    thread.first_core.set(scheduler.core(id));
+    state.objects.get().handles.insert(made, id);
+    state.threads.get().push(thread);
+    state.alive.set(state.alive.get() + 1);
     count_runnable(1);
     0
 }
@@ -444,29 +454,29 @@ unsafe fn join(
     wait_for: bool,
 ) -> Option<c_int> {
     let state = simulation();
-    let id = *state.objects.handles.get(&handle)?;
-    let me = state.scheduler.current();
+    let id = *state.objects.get().handles.get(&handle)?;
+    let me = state.scheduler.get().current();
     if id == me {
         return Some(libc::EDEADLK);
     }
-    if id == 0 || state.threads[id].detached || state.threads[id].joined {
+    if id == 0 || state.thread(id).detached.get() || state.thread(id).joined.get() {
         return Some(libc::EINVAL);
     }
-    if !state.threads[id].ended {
+    if !state.thread(id).ended.get() {
         if !wait_for {
             return Some(libc::EBUSY);
         }
-        state.scheduler.advance(state.costs.futex_wait);
-        state.threads[id].joined = true;
+        state.scheduler.get().advance(state.costs.futex_wait);
+        state.thread(id).joined.set(true);
         let woken = wait(Cause::Join(id), until, u32::MAX);
-        simulation().threads[id].joined = false;
-        if woken == Woken::ByDeadline && !simulation().threads[id].ended {
+        simulation().thread(id).joined.set(false);
+        if woken == Woken::ByDeadline && !simulation().thread(id).ended.get() {
             return Some(libc::ETIMEDOUT);
         }
     }
     let state = simulation();
-    state.threads[id].joined = true;
-    let value = state.threads[id].result;
+    state.thread(id).joined.set(true);
+    let value = state.thread(id).result.get();
     bury(id);
     if !result.is_null() {
         // SAFETY: the program gave room for it.
@@ -602,14 +612,14 @@ unsafe extern "C-unwind" fn pthread_cancel(handle: pthread_t) -> c_int {
 unsafe extern "C-unwind" fn pthread_detach(handle: pthread_t) -> c_int {
     if enter() {
         let state = simulation();
-        let known = state.objects.handles.get(&handle).copied();
+        let known = state.objects.get().handles.get(&handle).copied();
         let mut result = 0;
         if let Some(id) = known {
-            if state.threads[id].detached {
+            if state.thread(id).detached.get() {
                 result = libc::EINVAL;
             } else {
-                state.threads[id].detached = true;
-                if state.threads[id].ended {
+                state.thread(id).detached.set(true);
+                if state.thread(id).ended.get() {
                     bury(id);
                 }
             }
@@ -627,18 +637,18 @@ unsafe extern "C-unwind" fn pthread_detach(handle: pthread_t) -> c_int {
 pub(crate) extern "C" fn prepare_exit(value: *mut c_void) -> usize {
     static NEXT: crate::next::Next = crate::next::Next::new(c"pthread_exit");
     if gate() == OPEN && enter() {
-        let first = simulation().scheduler.current() == 0;
+        let first = simulation().scheduler.get().current() == 0;
         if first {
             // The first thread has no routine of ours to come back to: it waits for all others, and
             // then is the last to leave. Its cleanup handlers do not run.
-            if simulation().alive > 0 {
+            if simulation().alive.get() > 0 {
                 wait(Cause::Others, None, u32::MAX);
             }
             leave();
             // SAFETY: ends the process as the end of the last thread would.
             unsafe { libc::exit(0) };
         }
-        current().result = value;
+        current().result.set(value);
         leave();
     }
     NEXT.address()
@@ -699,9 +709,9 @@ unsafe extern "C-unwind" fn __cxa_thread_atexit_impl(
     library: *mut c_void,
 ) -> c_int {
     if enter() {
-        let kept = simulation().scheduler.current() != 0;
+        let kept = simulation().scheduler.get().current() != 0;
         if kept {
-            current().destructors.push((destructor, object));
+            current().destructors.get().push((destructor, object));
         }
         leave();
         if kept {
@@ -725,7 +735,7 @@ unsafe fn run_destructors() {
         if !enter() {
             return;
         }
-        let last = current().destructors.pop();
+        let last = current().destructors.get().pop();
         leave();
         let Some((destructor, object)) = last else { break };
         // SAFETY: the program registered both for this moment.

@@ -16,6 +16,7 @@ use crate::switch::{passing, system_call};
 use crate::threads::reschedule;
 use crate::waiting::{Cause, wait};
 use libc::{c_int, c_uint, c_void, clockid_t, timespec, timeval};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uvfs_coherence::{TICKS_PER_CYCLE, Ticks};
 
@@ -72,8 +73,14 @@ fn start_of(clock: clockid_t) -> Option<Duration> {
 fn read(clock: clockid_t) -> Option<Duration> {
     let start = start_of(clock)?;
     let state = simulation();
-    state.scheduler.advance(state.costs.read_clock);
-    Some(start + duration(state.scheduler.now()))
+    if state.scheduler.is_taken() {
+        // A handler of the program's came between: it reads when the last access was.
+        // ORDERING: Relaxed; the same thread wrote it.
+        return Some(start + duration(crate::state::PROGRESS.load(Ordering::Relaxed)));
+    }
+    let mut scheduler = state.scheduler.get();
+    scheduler.advance(state.costs.read_clock);
+    Some(start + duration(scheduler.now()))
 }
 
 fn from_timespec(time: timespec) -> Duration {
@@ -109,13 +116,13 @@ pub(crate) unsafe fn after(stretch: *const timespec) -> Option<Ticks> {
         return None;
     }
     // SAFETY: by this function's own contract.
-    Some(simulation().scheduler.now() + ticks(from_timespec(unsafe { *stretch })))
+    Some(simulation().scheduler.get().now() + ticks(from_timespec(unsafe { *stretch })))
 }
 
 /// Sleeps until a tick. Behind the closed gate.
 fn sleep_until(until: Ticks) {
     let state = simulation();
-    state.scheduler.advance(state.costs.futex_wait);
+    state.scheduler.get().advance(state.costs.futex_wait);
     wait(Cause::Sleep, Some(until), u32::MAX);
 }
 
@@ -252,7 +259,8 @@ unsafe extern "C-unwind" fn virtual_nanosleep(
 fn sleep_for(stretch: Duration) -> bool {
     let entered = enter();
     if entered {
-        sleep_until(simulation().scheduler.now() + ticks(stretch));
+        let now = simulation().scheduler.get().now();
+        sleep_until(now + ticks(stretch));
         leave();
     }
     entered
@@ -294,8 +302,8 @@ unsafe extern "C-unwind" fn virtual_sleep(seconds: c_uint) -> c_uint {
 unsafe extern "C-unwind" fn sched_yield() -> c_int {
     if enter() {
         let state = simulation();
-        state.scheduler.advance(state.costs.yield_now);
-        state.scheduler.yield_core();
+        state.scheduler.get().advance(state.costs.yield_now);
+        state.scheduler.get().yield_core();
         reschedule();
         leave();
         return 0;
@@ -321,8 +329,8 @@ unsafe extern "C-unwind" fn pthread_yield() -> c_int {
 unsafe fn fill_random(buffer: *mut u8, bytes: usize) {
     let state = simulation();
     for offset in 0..bytes {
-        state.random = state.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut value = state.random;
+        let mut value = state.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        state.random.set(value);
         value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         // SAFETY: by this function's caller.

@@ -94,10 +94,10 @@ pub(crate) enum Woken {
 /// The current thread waits. Behind the closed gate.
 pub(crate) fn wait(cause: Cause, until: Option<Ticks>, mask: u32) -> Woken {
     let state = simulation();
-    let thread = state.scheduler.current();
-    state.threads[thread].cause = Some(cause);
-    state.waiting.queues.entry(cause).or_default().push_back(Waiter { thread, mask });
-    state.scheduler.block(until);
+    let thread = state.scheduler.get().current();
+    state.thread(thread).cause.set(Some(cause));
+    state.waiting.get().queues.entry(cause).or_default().push_back(Waiter { thread, mask });
+    state.scheduler.get().block(until);
     count_runnable(-1);
     if until.is_some() {
         count_timed(1);
@@ -108,10 +108,11 @@ pub(crate) fn wait(cause: Cause, until: Option<Ticks>, mask: u32) -> Woken {
     }
     let state = simulation();
     // Another queue, perhaps, than the one it went into (`move_waiters`).
-    let cause = state.threads[thread].cause.take().unwrap_or(cause);
-    if state.scheduler.timed_out(thread) {
+    let cause = state.thread(thread).cause.take().unwrap_or(cause);
+    let timed_out = state.scheduler.get().timed_out(thread);
+    if timed_out {
         count_runnable(1);
-        state.waiting.leave(cause, thread);
+        state.waiting.get().leave(cause, thread);
         Woken::ByDeadline
     } else {
         Woken::ByAnother
@@ -121,8 +122,9 @@ pub(crate) fn wait(cause: Cause, until: Option<Ticks>, mask: u32) -> Woken {
 /// Wakes up to `most` of those that wait with a bit of `mask`, after the latency of a wake-up.
 pub(crate) fn wake(cause: Cause, most: usize, mask: u32) -> usize {
     let state = simulation();
-    let at = state.scheduler.now() + state.costs.wake_latency;
-    let Some(queue) = state.waiting.queues.get_mut(&cause) else { return 0 };
+    let at = state.scheduler.get().now() + state.costs.wake_latency;
+    let mut waiting = state.waiting.get();
+    let Some(queue) = waiting.queues.get_mut(&cause) else { return 0 };
     let mut woken = 0;
     let mut index = 0;
     while woken < most && index < queue.len() {
@@ -132,14 +134,14 @@ pub(crate) fn wake(cause: Cause, most: usize, mask: u32) -> usize {
         }
         if let Some(waiter) = queue.remove(index) {
             // False: its deadline has passed, it only has not run since (W1).
-            if state.scheduler.wake(waiter.thread, at) {
+            if state.scheduler.get().wake(waiter.thread, at) {
                 woken += 1;
                 count_runnable(1);
             }
         }
     }
     if queue.is_empty() {
-        state.waiting.queues.remove(&cause);
+        waiting.queues.remove(&cause);
     }
     woken
 }
@@ -147,15 +149,16 @@ pub(crate) fn wake(cause: Cause, most: usize, mask: u32) -> usize {
 /// Moves up to `most` of those that wait for one thing to the queue of another.
 pub(crate) fn move_waiters(from: Cause, to: Cause, most: usize) -> usize {
     let state = simulation();
-    let Some(mut queue) = state.waiting.queues.remove(&from) else { return 0 };
+    let mut waiting = state.waiting.get();
+    let Some(mut queue) = waiting.queues.remove(&from) else { return 0 };
     let count = most.min(queue.len());
     let rest = queue.split_off(count);
     for waiter in &queue {
-        state.threads[waiter.thread].cause = Some(to);
+        state.thread(waiter.thread).cause.set(Some(to));
     }
-    state.waiting.queues.entry(to).or_default().extend(queue);
+    waiting.queues.entry(to).or_default().extend(queue);
     if !rest.is_empty() {
-        state.waiting.queues.insert(from, rest);
+        waiting.queues.insert(from, rest);
     }
     count
 }

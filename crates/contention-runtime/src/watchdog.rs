@@ -32,7 +32,7 @@ fn telling() -> c_int {
 pub(crate) fn start() {
     // ORDERING: Relaxed, both: the new thread starts after.
     LIMIT_SECONDS.store(simulation().configuration.watchdog_seconds, Ordering::Relaxed);
-    MASTER.store(simulation().threads[0].number, Ordering::Relaxed);
+    MASTER.store(simulation().thread(0).number.get(), Ordering::Relaxed);
     let mut handle: pthread_t = 0;
     let (all, mut before) = (!0_u64, 0_u64);
     type Start = extern "C" fn(*mut c_void) -> *mut c_void;
@@ -121,7 +121,7 @@ unsafe extern "C" fn tell(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
     let seconds = LIMIT_SECONDS.load(Ordering::Relaxed);
     crate::message(&format!(
         "thread {} ran for {seconds} s of processor time in code that is not instrumented, at {}, while others could run: build that code with `uvfs contention`, or raise --watchdog",
-        simulation().scheduler.current(),
+        simulation().scheduler.get().current(),
         describe(pc),
     ));
     list_threads();
@@ -142,16 +142,16 @@ fn end(status: i32) -> ! {
 
 fn list_threads() {
     const MOST: usize = 64;
-    let alive = || simulation().threads.iter().filter(|thread| !thread.ended);
+    let alive = || simulation().all_threads().into_iter().filter(|thread| !thread.ended.get());
     for thread in alive().take(MOST) {
-        let state = match thread.cause.map(|cause| cause.describe()) {
+        let state = match thread.cause.get().map(|cause| cause.describe()) {
             None => "runs or could run".to_string(),
             Some((what, address)) if address > 65_536 => {
                 format!("waits for the {what} at {}", describe(address))
             }
             Some((what, number)) => format!("waits for {what} {number}"),
         };
-        let inside = match thread.last_pc {
+        let inside = match thread.last_pc.get() {
             0 => String::new(),
             pc => format!(", last seen at {}", describe(pc)),
         };
@@ -168,7 +168,7 @@ fn describe(address: u64) -> String {
     unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         if libc::dladdr(address as *const c_void, &mut info) == 0 || info.dli_fname.is_null() {
-            let bytes = exists().then(|| simulation().objects.live_around(address)).flatten();
+            let bytes = exists().then(|| simulation().objects.get().live_around(address)).flatten();
             return match bytes {
                 Some((start, bytes)) => {
                     format!(
