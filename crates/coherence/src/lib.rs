@@ -1,8 +1,8 @@
 //! A model of a machine with many cores and memory nodes, and the profile of what a program paid in it.
 //!
 //! # Boundary
-//! Pure: no threads, no clocks, no unsafe code, nothing of the operating system but files that a caller
-//! names. [`machine`] says what a machine costs, and which of it was measured; [`model`] charges one
+//! Pure: no threads, no clocks, no unsafe code, nothing of the operating system but profiles that a caller
+//! names, and no TOML: it is loaded into programs under analysis. [`machine`] says what a machine costs, and which of it was measured; [`model`] charges one
 //! access after the other by the state of its cache line; [`locks`] finds locks in the accesses;
 //! [`profile`] is the file in which a run is kept, and the only thing that later stages read.
 //!

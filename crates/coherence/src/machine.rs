@@ -1,7 +1,7 @@
 //! What a machine costs: its cores, nodes, caches and latencies, each with where the number is from.
 //!
 //! # Boundary
-//! Data and its file (TOML); no behaviour of caches.
+//! Data and its text; no behaviour of caches, and no file: `uvfs_contention::machine_file` reads them.
 //!
 //! # Concurrency
 //! None.
@@ -14,7 +14,6 @@
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
-use std::path::Path;
 
 /// The distance at which remote latencies are given, as firmware has it for two sockets.
 pub const REMOTE_DISTANCE: u32 = 21;
@@ -218,29 +217,12 @@ macro_rules! parameters {
 }
 
 impl Machine {
-    /// Reads a machine file and checks it.
-    pub fn read(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let path = path.as_ref();
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            Error::new(format!("{}: the machine file cannot be read: {error}", path.display()))
-        })?;
-        Self::from_toml(&text).map_err(|error| Error::new(format!("{}: {error}", path.display())))
-    }
-
-    /// The text of a machine file. What it leaves out is as in [`Machine::default`].
-    pub fn from_toml(text: &str) -> Result<Self, Error> {
-        let machine: Self = toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-            Error::new(format!("line {line}: {}: correct the machine file", error.message()))
-        })?;
-        machine.validate()?;
-        Ok(machine)
-    }
-
-    /// The same as text, every parameter on a line of its own with where it is from.
-    pub fn to_toml(&self) -> String {
+    /// The text of its file, in TOML: every parameter on a line of its own with where it is from.
+    pub fn to_text(&self) -> String {
         let mut text = String::new();
-        let _ = writeln!(text, "name = {}", toml::Value::String(self.name.clone()));
+        // A string of JSON is one of TOML, but for one letter.
+        let name = serde_json::Value::String(self.name.clone()).to_string();
+        let _ = writeln!(text, "name = {}", name.replace('\u{7f}', "\\u007f"));
         let _ = writeln!(text, "cores = {}", self.cores);
         let _ = writeln!(text, "nodes = {}", self.nodes);
         let _ = writeln!(text, "line_bytes = {}", self.line_bytes);
@@ -349,7 +331,7 @@ impl Machine {
 
     /// A number that differs where two machines do; the same on every host (64-bit FNV-1a of the text).
     pub fn hash(&self) -> u64 {
-        self.to_toml().bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        self.to_text().bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         })
     }
@@ -474,33 +456,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_gives_the_machine_that_was_written() {
-        let mut machine = Machine::default().with(96, 3);
-        machine.name = "a \"quoted\" name\nof two lines".to_string();
-        machine.distances = vec![vec![10, 15, 30], vec![15, 10, 30], vec![30, 30, 10]];
-        machine.latency.hit = Parameter::measured(0.625);
-        machine.cost.time_slice = Parameter::measured(1.0e7);
-        machine.latency.remote_memory = Parameter::scaled(410.0);
-        let text = machine.to_toml();
-        assert_eq!(Machine::from_toml(&text), Ok(machine.clone()), "{text}");
-        assert!(text.contains("hit = { value = 0.625, source = \"measured\" }"), "{text}");
-        assert!(!machine.assumed().contains(&"latency.hit".to_string()));
-        assert!(machine.assumed().contains(&"latency.atomic".to_string()));
-        // What only follows a measured number was measured by nobody.
-        assert!(machine.assumed().contains(&"latency.remote_memory".to_string()));
-    }
-
-    #[test]
     fn every_number_is_in_the_list_of_parameters() {
         // Serde knows all fields; the list must not miss one.
-        let text = toml::to_string(&Machine::default()).expect("a machine");
-        assert_eq!(text.matches("value = ").count(), Machine::default().assumed().len());
-    }
-
-    #[test]
-    fn what_a_file_leaves_out_is_assumed() {
-        let machine = Machine::from_toml("cores = 64\nnodes = 2\n").expect("a machine");
-        assert_eq!(machine, Machine::default().with(64, 2));
+        let text = serde_json::to_string(&Machine::default()).expect("a machine");
+        assert_eq!(text.matches("\"value\":").count(), Machine::default().assumed().len());
     }
 
     #[test]
@@ -534,26 +493,6 @@ mod tests {
         );
         assert!(
             error(|machine| machine.distances = vec![vec![11]]).contains("`distances[0][0]` is 11")
-        );
-    }
-
-    #[test]
-    fn a_wrong_file_says_where() {
-        let check = |text: &str, expected: &str| {
-            let error = Machine::from_toml(text).expect_err("must be refused").to_string();
-            assert!(error.contains(expected), "{error}");
-        };
-        check("cores = 8\ncoers = 9\n", "line 2: unknown field `coers`");
-        check("[latency]\nhit = 3\n", "line 2");
-        check(
-            "[latency]\nhit = { value = 3, source = \"guessed\" }\n",
-            "unknown variant `guessed`",
-        );
-        check("cores = 4000\n", "`cores` is 4000");
-        let error = Machine::read("/nonexistent/machine.toml").expect_err("no file").to_string();
-        assert!(
-            error.starts_with("/nonexistent/machine.toml: the machine file cannot be read"),
-            "{error}"
         );
     }
 

@@ -12,12 +12,13 @@ use std::process::ExitCode;
 use uvfs_coherence::Machine;
 use uvfs_coherence::machine::Source;
 use uvfs_contention::calibrate::{Calibration, Native, Row, calibrate as measure};
+use uvfs_contention::machine_file;
 
 /// The machine of the file, or the default one.
 pub(super) fn of_file(flag: &MachineFileFlag) -> Result<Machine, Failure> {
     match &flag.machine {
         None => Ok(Machine::default()),
-        Some(path) => Ok(Machine::read(path)?),
+        Some(path) => Ok(machine_file::read(path)?),
     }
 }
 
@@ -86,7 +87,7 @@ fn name_of_this() -> String {
 
 /// Prints `machine`, or writes it.
 fn put(machine: &Machine, path: Option<&Path>) -> Result<ExitCode, Failure> {
-    let text = machine.to_toml();
+    let text = machine.to_text();
     match path {
         None => crate::print_line(text.trim_end()),
         Some(path) => {

@@ -314,7 +314,7 @@ mod tests {
         let reason = row.reason.as_deref().unwrap();
         assert_eq!(reason, "there is one node; in its ratio to latency.local_memory");
         assert!(found.machine.assumed().contains(&"latency.remote_memory".to_owned()));
-        assert_eq!(Machine::from_toml(&found.machine.to_toml()), Ok(found.machine.clone()));
+        assert_eq!(crate::machine_file::parse(&found.machine.to_text()).unwrap(), found.machine);
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub mod embed;
 pub mod error;
 pub mod gate;
 pub mod import;
+pub mod machine_file;
 pub mod names;
 pub mod numa;
 pub mod report;

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use uvfs_coherence::{Machine, Profile};
 use uvfs_contention::build::cargo::{Invocation, Setup};
 use uvfs_contention::build::{compiler, flags};
+use uvfs_contention::machine_file;
 use uvfs_contention::run::{self, Go, Outcome, Plan};
 
 /// The analyser, and a folder for what it builds.
@@ -21,7 +22,7 @@ impl Analyser {
             uvfs_skip::lacking(why);
             return None;
         }
-        let machine = Machine::read(sources().join("machine.toml")).expect("a machine");
+        let machine = machine_file::read(sources().join("machine.toml")).expect("a machine");
         Some(Self { folder: tempfile::tempdir().expect("a folder"), machine })
     }
 
