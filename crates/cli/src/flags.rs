@@ -41,7 +41,7 @@ Examples:
   uvfs drop 1:/srv/data                    takes their pages out of memory
   uvfs drop 3:/mnt/data/photos             pages, names and inodes of one
                                            directory of a mount
-  uvfs policy keep /mnt/data/photos        its caches go last; `once`: first
+  uvfs policy keep /mnt/data/photos        evicts its entries last; `once`: first
   uvfs unmount /mnt/data                   ends a mount, also a dead one
   uvfs contention cargo run --release      which fields of a program its
                                            threads fight over";
@@ -49,8 +49,8 @@ Examples:
 const SET_KEYS: &str = "\
 Keys:
   cache-size  memory of the whole process, as for `uvfs mount`: 512M, 2G, or a
-              share such as 25%. What is too much goes at once, but for what is
-              in use
+              share such as 25%. Entries beyond the limit are evicted at once,
+              unless they are in use
 
 Examples:
   uvfs set /mnt/data cache-size=1G         more, or less
@@ -93,7 +93,7 @@ pub(crate) enum Command {
     Drop(DropArguments),
     /// Show what is in memory of a directory, uvfs's or the kernel's
     Cached(CachedArguments),
-    /// Mark directories of a mount: their caches are kept longest, or go first
+    /// Mark directories of a mount: their entries are evicted last, or first
     Policy(PolicyArguments),
     /// Look at ext2, ext3 and ext4 images without mounting them
     Image(ImageArguments),
@@ -134,7 +134,7 @@ pub(crate) struct MountArguments {
     /// Refuse every change
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// Mount although MOUNTPOINT has entries, which are hidden meanwhile
+    /// Mount over a MOUNTPOINT that has entries; they are hidden while it is mounted
     #[arg(long)]
     pub(crate) nonempty: bool,
     /// Room in a `memory:` file system: 512M, 2G, or a share of RAM such as 10% [default: 50%]
@@ -144,13 +144,13 @@ pub(crate) struct MountArguments {
     /// kernel's page cache answers moves none [default: relatime]
     #[arg(long, value_name = "WHEN", value_enum)]
     pub(crate) atime: Option<Atime>,
-    /// How long attributes are believed without asking the host again: 500ms, 1s, 0
+    /// How long cached attributes are valid before the host is asked again: 500ms, 1s, 0
     #[arg(long, value_name = "TIME", default_value = "1s", allow_hyphen_values = true)]
     pub(crate) attr_timeout: String,
-    /// How long a name is believed to mean the same object
+    /// How long a cached name is valid
     #[arg(long, value_name = "TIME", default_value = "1s", allow_hyphen_values = true)]
     pub(crate) entry_timeout: String,
-    /// How long a missing name is believed to be missing
+    /// How long it stays cached that a name does not exist
     #[arg(long, value_name = "TIME", default_value = "1s", allow_hyphen_values = true)]
     pub(crate) negative_timeout: String,
     /// Notice changes made directly in the host directory at once, not after the timeouts
@@ -163,15 +163,15 @@ pub(crate) struct MountArguments {
     /// [default: 25%, at most 8G]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) cache_size: Option<String>,
-    /// What is done with file data of a host directory
+    /// Where file data of a host directory is cached
     #[arg(long, value_name = "HOW", value_enum, default_value_t = PageCache::Auto)]
     pub(crate) page_cache: PageCache,
-    /// Most that is read ahead of a sequential reader at once: 256K, up to 1M; 0 for nothing. With a page
+    /// Largest read-ahead for a sequential reader: 256K, up to 1M; 0 for none. With a page
     /// cache only [default: 512K]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) read_ahead: Option<String>,
-    /// How long written data may wait before it is brought to the source, if no `close` or `fsync` brings it
-    /// there; `sync` does not hasten it. With `--page-cache write-back` only [default: 5s]
+    /// How long dirty pages may wait before they are written back, if no `close` or `fsync` writes them
+    /// earlier; `sync` does not. With `--page-cache write-back` only [default: 5s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) write_back_delay: Option<String>,
     /// Marks directories from the start, as `uvfs policy` does: a file of lines such as `keep /photos`,
@@ -214,7 +214,7 @@ pub(crate) struct MountArguments {
 pub(crate) struct StatArguments {
     /// The mount to show; without it, all are listed
     pub(crate) mountpoint: Option<PathBuf>,
-    /// Every counter, not only what a person needs first
+    /// Every counter, not only the most important ones
     #[arg(long, requires = "mountpoint", conflicts_with_all = ["json", "meter"])]
     pub(crate) all: bool,
     /// One JSON object per mount and line, with every counter; docs/stat.md has its fields
@@ -248,7 +248,7 @@ pub(crate) struct SetArguments {
 pub(crate) struct UnmountArguments {
     /// Where it is mounted
     pub(crate) mountpoint: PathBuf,
-    /// Detach now, although in use; serving ends with the last user
+    /// Detach now, even if it is in use; the daemon serves until its last user is gone
     #[arg(long)]
     pub(crate) lazy: bool,
 }
@@ -283,8 +283,8 @@ pub(crate) enum PageCache {
     Off,
     /// In uvfs, within --cache-size; what is written goes to the source at once
     WriteThrough,
-    /// In uvfs; what is written goes to the source within --write-back-delay, in large runs, or by close
-    /// or fsync, which tell what went wrong; `sync` does not hasten it
+    /// In uvfs; dirty pages are written back to the source within --write-back-delay, in large runs, or by close
+    /// or fsync, which report errors; `sync` does not write them earlier
     WriteBack,
 }
 

@@ -171,7 +171,7 @@ fn end_unasked(mount: &MountEntry, lazy: bool) -> Result<(), Failure> {
         Life::Silent => {
             return Err(refused(
                 mount,
-                "whoever serves it does not answer",
+                "the process that serves it does not answer",
                 "end that program, or detach with --lazy",
             ));
         }

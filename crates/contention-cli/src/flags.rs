@@ -64,7 +64,7 @@ Examples:
 const RUN_HELP: &str = "\
 The program has to be built with `uvfs contention cargo build` or `uvfs contention cc`. The profile is \
 uvfs.contention, unless --output names another file. What the program writes is shown for the first seed, with \
---json on standard error; others are heard of when they fail. The seeds are processes in the same folder: --jobs 1 \
+--json on standard error; the output of other seeds is shown only when they fail. The seeds are processes in the same folder: --jobs 1 \
 runs them one after the other.
 
 Examples:

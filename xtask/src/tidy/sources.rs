@@ -17,6 +17,21 @@ const ORDERING_WITHIN: usize = 6;
 const UNSAFE_ROOMS: &[&str] = &["crates/concurrent/", "crates/contention-runtime/"];
 /// A crate that only one room may name: whatever stands there can be replaced with the room.
 const NAMED_IN: &[(&str, &str)] = &[("fuser", "crates/fuse/src/transport/")];
+/// Rooms whose texts a user reads, and words of ours for which the field has one; docs/glossary.md has them all.
+const SPEAKING: &[&str] =
+    &["crates/cli/", "crates/contention-cli/", "crates/control/", "crates/terminal/"];
+const IDIOMS: &[(&str, &str)] = &[
+    ("let go of", "`evict`"),
+    ("believed", "`valid`"),
+    ("goes last", "`evicted last`"),
+    ("goes first", "`evicted first`"),
+    ("go last", "`evicted last`"),
+    ("go first", "`evicted first`"),
+    ("held back", "`dirty`"),
+    ("heard of", "`shown` or `reported`"),
+    ("whoever", "the actor's name"),
+    ("in vain", "what did not happen"),
+];
 const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!", "#[ignore"];
 const ORDERINGS: &[&str] = &["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
@@ -44,6 +59,7 @@ fn rust(tree: &Tree, path: &str, text: &str, faults: &mut Vec<Fault>) {
     let imported = imported(&code);
     let constants = ordering_constants(&code);
     let exempt = is_tests_only(tree, path) || is_about_others(&code);
+    let spoken = SPEAKING.iter().any(|room| path.starts_with(room)) && !is_tests_only(tree, path);
     for (line, code, test) in code.lines() {
         for word in UNFINISHED.iter().filter(|word| code.contains(**word)) {
             faults.push(Fault::new(
@@ -51,6 +67,14 @@ fn rust(tree: &Tree, path: &str, text: &str, faults: &mut Vec<Fault>) {
                 line,
                 format!("`{word}` is unfinished or debugging code"),
             ));
+        }
+        // Help texts are documentation comments and long strings, all in files of this name.
+        if spoken && !test && (notes[line - 1].contains('"') || path.ends_with("flags.rs")) {
+            for (idiom, word) in IDIOMS.iter().filter(|(idiom, _)| notes[line - 1].contains(idiom))
+            {
+                let message = format!("users read `{idiom}`; say {word} (docs/glossary.md)");
+                faults.push(Fault::new(path, line, message));
+            }
         }
         let says_skipped = notes[line - 1].contains("println!(\"skipped: ");
         if says_skipped && (test || is_tests_only(tree, path)) {
@@ -281,6 +305,18 @@ mod tests {
         assert_eq!(check("x.store(1, ORDER);\n").len(), 1);
         assert_eq!(check("// ORDERING: Relaxed; as above.\nx.load(ORDER);\n"), []);
         assert_eq!(check("list.sort(ORDER);\nx.load(ORDERED);\n"), []);
+    }
+
+    #[test]
+    fn users_read_the_words_of_the_field() {
+        let line = "    let text = \"let go of 3 inodes\";\n";
+        let header = "//! x\n#![forbid(unsafe_code)]\n";
+        let faults = |path: &str, line: &str| check(path, &format!("{header}{line}")).len();
+        assert_eq!(faults("crates/cli/src/a.rs", line), 1);
+        assert_eq!(faults("crates/cli/src/flags.rs", "/// How long a name is believed\n"), 1);
+        assert_eq!(faults("crates/cli/src/a.rs", "// Names are let go of.\n"), 0);
+        assert_eq!(faults("crates/vfs/src/a.rs", line), 0);
+        assert_eq!(faults("crates/cli/tests/a.rs", line), 0);
     }
 
     #[test]

@@ -20,12 +20,12 @@ DIR is written without symbolic links. Mount points below it are not crossed.
 Kept, and counted: dirty pages (write them first with --sync) and what is in use (open files, directories that \
 somebody works in, pages that are mapped, locked or being read).
 
-In a uvfs mount its daemon does it, for root and for the user who mounted it: at once for who comes later, however \
-much is cached there; then it has the kernel let go of names, inodes and pages, and frees the memory. Where the kernel \
+In a uvfs mount the daemon does it, for root and for the user who mounted it. It first invalidates everything below \
+DIR, in constant time; then it asks the kernel to evict names, inodes and pages, and frees the memory. Where the kernel \
 reads the files of the source directly, the pages of the source are dropped as well.
 
 Examples:
-  uvfs drop 1:/var/lib/data                its files' pages leave memory
+  uvfs drop 1:/var/lib/data                evicts the pages of its files
   uvfs drop --sync 1:/srv/a 1:/srv/b       two directories, dirty pages written
                                            first
   uvfs drop --dry-run --json 1:/srv/a      what is there, for programs
@@ -67,17 +67,17 @@ Exit status:
 
 const POLICY_HELP: &str = "\
 Policies, for what uvfs has cached in and below a directory:
-  keep    goes last: after all that is not marked so, within --cache-size
-  once    goes first: for what is read once, such as a backup or a scan
-  normal  as if nothing were marked, in a directory below one that is
-  none    takes the mark of a directory away; what holds further up holds again
+  keep    evicted last, after all entries that are not marked so
+  once    evicted first: for what is read once, such as a backup or a scan
+  normal  as if nothing were marked, in a directory below a marked one
+  none    removes the mark of a directory; the nearest mark above it applies
 
-The nearest mark upwards decides. A mark goes with a directory that is renamed, and ends with the mount; \
+The nearest mark upwards decides. A mark moves with a renamed directory, and ends with the mount; \
 `uvfs mount --policy FILE` sets marks from the start, and the attribute user.uvfs.cache of a directory is its mark.
 
 Examples:
-  uvfs policy keep /mnt/data/photos        its caches go last
-  uvfs policy once /mnt/data/a /mnt/data/b those of these two go first
+  uvfs policy keep /mnt/data/photos        its entries are evicted last
+  uvfs policy once /mnt/data/a /mnt/data/b theirs are evicted first
   uvfs policy none /mnt/data/photos        as before
   uvfs policy /mnt/data                    what is marked; --json for programs
 
@@ -93,7 +93,7 @@ pub(crate) struct DropArguments {
     /// What to drop of which directory: 1:DIR pages, 2:DIR names and inodes, 3:DIR both
     #[arg(value_name = "REQUEST", required = true)]
     pub(crate) requests: Vec<OsString>,
-    /// Write dirty pages first, so that they can leave too
+    /// Write dirty pages first, so that they can be evicted too
     #[arg(long)]
     pub(crate) sync: bool,
     /// Count what is there and drop nothing
@@ -105,8 +105,8 @@ pub(crate) struct DropArguments {
     /// All of the uvfs mount that is mounted there; the request names no directory
     #[arg(long, value_name = "MOUNTPOINT", conflicts_with = "system")]
     pub(crate) mount: Option<PathBuf>,
-    /// Visit only what the kernel has a name cached of, so that visiting fills no cache. Pages of files
-    /// whose names have left the cache stay
+    /// Visit only files whose names the kernel has cached, so that the walk fills no cache. Pages of files
+    /// whose names were evicted stay
     #[arg(long)]
     pub(crate) no_fill: bool,
     /// The kernel's own switch, for all files of the machine; the request names no directory. Dirty

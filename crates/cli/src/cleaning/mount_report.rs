@@ -102,7 +102,7 @@ impl MountReport {
             let noun = if kernel.held == 1 { "inode" } else { "inodes" };
             let [held, let_go, kept] = [kernel.held, kernel.let_go, kernel.kept].map(show_count);
             let done = match what.has_names() {
-                true => format!("let go of {let_go} of {held} {noun}, kept {kept}"),
+                true => format!("evicted {let_go} of {held} {noun}, kept {kept}"),
                 false => format!("dropped its pages of {}", files(kernel.files)),
             };
             let refused = kernel.refused.iter().map(|cause| format!("; it refused: {cause}"));
@@ -269,7 +269,7 @@ mod tests {
   pages             2,000 (2.0 MiB)       1,990 (1.9 MiB)       10 (10.0 KiB)
   kept, dirty       7 pages (7.0 KiB); --sync writes them first
   kept, in use      1 inodes (1.0 KiB), 3 pages (3.0 KiB)
-  the kernel        let go of 4 of 5 inodes, kept 1
+  the kernel        evicted 4 of 5 inodes, kept 1
   source pages      /srv/data/a: left: why
   in effect         0.000012 s
   time              1.234 s

@@ -109,7 +109,7 @@ pub(crate) fn reach(mount: &MountEntry) -> Result<Connection, Failure> {
                 "{mountpoint}: its daemon is gone; run `uvfs unmount {mountpoint}`"
             )),
             Life::Silent => Failure::refused(format!(
-                "{mountpoint}: whoever serves it does not answer; if it hangs, end it"
+                "{mountpoint}: the process that serves it does not answer; if it hangs, end it"
             )),
             Life::Served | Life::Unknown => Failure::refused(format!(
                 "{mountpoint}: served by a program that has no control socket; ask that program"

@@ -118,7 +118,7 @@ impl Pressure {
             }
             if let Err(error) = bridge.ask_to_let_go(&ids) {
                 bridge.counters.notices_failed.hit();
-                log::debug!("the kernel was asked to let go, and refused: {error}");
+                log::debug!("the kernel was asked to evict inodes, and refused: {error}");
                 return false;
             }
             asked += ids.len() as u64;
