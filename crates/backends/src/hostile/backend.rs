@@ -6,8 +6,8 @@ use std::sync::Arc;
 use uvfs_vfs::{
     AllocateMode, Attributes, Backend, Caller, Capabilities, ChangeSink, Content, Cookie, Creation,
     Data, Entry, Error, Export, FileId, FileKind, FileRef, InodeId, Inodes, Listing, Name, Names,
-    NewNode, OpenFiles, OpenMode, RenameMode, Result, SeekTarget, SetAttributes, SyncMode, Totals,
-    Watch, XattrMode, Xattrs,
+    NewNode, OpenFiles, OpenMode, RenameMode, Reservation, Result, SeekTarget, SetAttributes,
+    SyncMode, Totals, Watch, XattrMode, Xattrs,
 };
 
 /// The families that a store may lack.
@@ -214,6 +214,10 @@ impl<B: Backend> Backend for HostileBackend<B> {
 
     fn data(&self) -> &dyn Data {
         self
+    }
+
+    fn reservation(&self) -> Option<&dyn Reservation> {
+        self.inner.reservation()
     }
 
     fn open_files(&self) -> &dyn OpenFiles {

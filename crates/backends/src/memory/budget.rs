@@ -266,6 +266,11 @@ pub(super) struct Charge {
 }
 
 impl Charge {
+    /// What all nodes may hold together.
+    pub(super) fn limit(&self) -> u64 {
+        self.limits.0.bytes.max
+    }
+
     /// Takes `bytes` more, all or nothing.
     pub(super) fn grow(&mut self, bytes: u64) -> Result<()> {
         if bytes > 0 {

@@ -12,8 +12,8 @@ use super::pages::{CHUNK_BYTES, Removed};
 use uvfs_vfs::acl::Acl;
 use uvfs_vfs::permission;
 use uvfs_vfs::{
-    AllocateMode, Attributes, Caller, Data, Error, FileRef, InodeId, Inodes, Result, SeekTarget,
-    SetAttributes, SetTime, SyncMode, Timestamp,
+    AllocateMode, Attributes, Caller, Data, Error, FileRef, InodeId, Inodes, Reservation, Result,
+    SeekTarget, SetAttributes, SetTime, SyncMode, Timestamp,
 };
 
 /// Largest size of a file: offsets are signed in the system call interface.
@@ -139,6 +139,24 @@ impl Data for MemoryBackend {
     /// it returns.
     fn sync(&self, file: FileRef, _: SyncMode) -> Result<()> {
         self.table.get(file.inode).map(drop)
+    }
+}
+
+impl Reservation for MemoryBackend {
+    fn reserve(&self, file: FileRef, offset: u64, length: u64) -> Result<()> {
+        let node = self.table.get(file.inode)?;
+        let mut state = node.state.write();
+        let (file, charge) = state.file_mut()?;
+        let end = offset.checked_add(length).filter(|&end| end <= SIZE_MAX + 1);
+        file.pages.reserve(offset..end.ok_or(Error::TooBig)?, charge)
+    }
+
+    fn unreserve(&self, inode: InodeId, offset: u64, length: u64) {
+        let Ok(node) = self.table.get(inode) else { return };
+        let mut state = node.state.write();
+        if let Ok((file, charge)) = state.file_mut() {
+            file.pages.unreserve(offset..offset.saturating_add(length), charge);
+        }
     }
 }
 

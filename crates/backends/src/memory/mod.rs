@@ -51,7 +51,8 @@ use uvfs_concurrent::padded::Padded;
 use uvfs_vfs::creation::Resolved;
 use uvfs_vfs::{
     Authority, Backend, Capabilities, Creation, Data, Enforcer, Entry, Error, Export, InodeId,
-    Inodes, Names, NewKind, Opens, PageCaching, Result, Totals, Waits, Xattrs, lock_order,
+    Inodes, Names, NewKind, Opens, PageCaching, Reservation, Result, Totals, Waits, Xattrs,
+    lock_order,
 };
 
 /// The least that [`MemoryConfig::size_bytes`] may be: the root, and one page with its names.
@@ -219,6 +220,10 @@ impl Backend for MemoryBackend {
     }
 
     fn export(&self) -> Option<&dyn Export> {
+        Some(self)
+    }
+
+    fn reservation(&self) -> Option<&dyn Reservation> {
         Some(self)
     }
 

@@ -12,6 +12,9 @@
 //! P3. Bytes past the file's size are zero in a page that is there, so a file may grow without
 //!     touching pages. Whoever cuts a file zeroes the rest of its last page ([`Pages::cut`]).
 //!
+//! P4. A page that is *reserved* is not there, but paid for: it takes nothing more when it is written. A chunk is
+//!     paid for while it is in the map or a page in it is reserved.
+//!
 //! # Why
 //! A page is the unit of space, so that `blocks` and holes are exact. A chunk makes the map 64 times
 //! smaller: sequential transfers cost one tree descent per 256 KiB, and are bound by memory speed.
@@ -53,6 +56,8 @@ pub(super) struct Removed {
 pub(super) struct Pages {
     chunks: BTreeMap<u64, Box<Chunk>>,
     count: u64,
+    /// Pages that are paid for and not there (P4): one bit a page, by chunk; never 0.
+    reserved: BTreeMap<u64, u64>,
 }
 
 impl Pages {
@@ -96,8 +101,71 @@ impl Pages {
         done
     }
 
+    /// Pays for what writing `range` would take, all or nothing.
+    pub(super) fn reserve(&mut self, range: Range<u64>, charge: &mut Charge) -> Result<()> {
+        let pages = range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES);
+        let (mut bytes, mut wanted) = (0, Vec::new());
+        for chunk in pages.start / CHUNK_PAGES..pages.end.div_ceil(CHUNK_PAGES) {
+            let missing = mask_of(&pages, chunk) & !self.present(chunk) & !self.reserved(chunk);
+            if missing != 0 {
+                bytes += self.chunk_cost(chunk) + u64::from(missing.count_ones()) * PAGE_BYTES;
+                wanted.push((chunk, missing));
+            }
+            if bytes > charge.limit() {
+                return Err(Error::NoSpace);
+            }
+        }
+        charge.grow(bytes)?;
+        for (chunk, missing) in wanted {
+            *self.reserved.entry(chunk).or_default() |= missing;
+        }
+        Ok(())
+    }
+
+    /// Gives back what is reserved of the pages that `range` touches.
+    pub(super) fn unreserve(&mut self, range: Range<u64>, charge: &mut Charge) {
+        if self.reserved.is_empty() || range.is_empty() {
+            return;
+        }
+        let pages = range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES);
+        let chunks = pages.start / CHUNK_PAGES..=(pages.end - 1) / CHUNK_PAGES;
+        let some: Vec<_> = self.reserved.range(chunks).map(|(&at, &bits)| (at, bits)).collect();
+        for (chunk, bits) in some {
+            let gone = bits & mask_of(&pages, chunk);
+            let before = self.chunk_cost(chunk);
+            self.take_reserved(chunk, gone);
+            let chunk_bytes = self.chunk_cost(chunk) - before;
+            charge.shrink(u64::from(gone.count_ones()) * PAGE_BYTES + chunk_bytes);
+        }
+    }
+
+    fn present(&self, chunk: u64) -> u64 {
+        self.chunks.get(&chunk).map_or(0, |chunk| chunk.present)
+    }
+
+    fn reserved(&self, chunk: u64) -> u64 {
+        self.reserved.get(&chunk).copied().unwrap_or(0)
+    }
+
+    /// What a chunk costs that is not paid for (P4).
+    fn chunk_cost(&self, chunk: u64) -> u64 {
+        let paid = self.chunks.contains_key(&chunk) || self.reserved.contains_key(&chunk);
+        if paid { 0 } else { CHUNK_COST }
+    }
+
+    /// These pages of a chunk are not reserved any more.
+    fn take_reserved(&mut self, chunk: u64, pages: u64) {
+        if let Some(bits) = self.reserved.get_mut(&chunk) {
+            *bits &= !pages;
+            if *bits == 0 {
+                self.reserved.remove(&chunk);
+            }
+        }
+    }
+
     /// Removes everything from `size` on.
     pub(super) fn cut(&mut self, size: u64, charge: &mut Charge) -> Removed {
+        self.unreserve(size.next_multiple_of(PAGE_BYTES)..u64::MAX, charge);
         self.zero_within_page(size, size.next_multiple_of(PAGE_BYTES));
         self.remove_pages(size.div_ceil(PAGE_BYTES)..u64::MAX, charge)
     }
@@ -133,13 +201,20 @@ impl Pages {
             .map(|bits| u64::from(bits.count_ones()))
             .sum();
         let missing = pages.end - pages.start - present;
-        let new_chunks = chunks.end - chunks.start - there.len() as u64;
-        let cost = missing.checked_mul(PAGE_BYTES).ok_or(Error::NoSpace)?;
+        let reserved = self.reserved.range(chunks.clone());
+        let (mut paid, mut paid_chunks) = (0, 0);
+        for (&chunk, bits) in reserved {
+            paid += u64::from((bits & mask_of(&pages, chunk)).count_ones());
+            paid_chunks += u64::from(!self.chunks.contains_key(&chunk));
+        }
+        let new_chunks = chunks.end - chunks.start - there.len() as u64 - paid_chunks;
+        let cost = (missing - paid).checked_mul(PAGE_BYTES).ok_or(Error::NoSpace)?;
         // Paid before anything is made, so the loop below is bounded by what there is room for.
         charge.grow(cost.checked_add(new_chunks * CHUNK_COST).ok_or(Error::NoSpace)?)?;
         for chunk in chunks {
             let mask = mask_of(&pages, chunk);
             self.chunks.entry(chunk).or_default().fill(mask);
+            self.take_reserved(chunk, mask);
         }
         self.count += missing;
         Ok(())
@@ -186,15 +261,24 @@ impl Pages {
     ) -> usize {
         let last = (within + data.len() - 1) / PAGE;
         let mask = mask_between((within / PAGE) as u64, last as u64);
-        let known = self.chunks.get(&index).map(|chunk| chunk.present);
-        let missing = u64::from((mask & !known.unwrap_or(0)).count_ones());
-        let fixed = if known.is_some() { 0 } else { CHUNK_COST };
-        let granted = if missing == 0 { 0 } else { charge.grow_units(fixed, PAGE_BYTES, missing) };
-        if known.is_none() && granted == 0 {
+        let missing = mask & !self.present(index);
+        let mut paid = missing & self.reserved(index);
+        let unpaid = missing & !paid;
+        let wanted = u64::from(unpaid.count_ones());
+        let granted = charge.grow_units(self.chunk_cost(index), PAGE_BYTES, wanted);
+        // In the order of the file, up to the first page that cannot be had.
+        let mut allowed = bits(unpaid).take(granted as usize).fold(0, |mask, at| mask | 1 << at);
+        if let Some(refused) = bits(unpaid).nth(granted as usize) {
+            paid &= (1 << refused) - 1;
+        }
+        allowed |= paid;
+        if allowed == 0 && !self.chunks.contains_key(&index) {
             return 0;
         }
-        self.count += granted;
-        self.chunks.entry(index).or_default().write(within, data, granted)
+        self.count += u64::from(allowed.count_ones());
+        let count = self.chunks.entry(index).or_default().write(within, data, allowed);
+        self.take_reserved(index, allowed);
+        count
     }
 
     /// Zeroes the parts of `range` that are no whole pages.
@@ -228,7 +312,7 @@ impl Pages {
             let count = u64::from((chunk.present & mask).count_ones());
             if chunk.present & !mask == 0 {
                 removed.chunks.extend(self.chunks.remove(&index).map(|chunk| *chunk));
-                bytes += CHUNK_COST;
+                bytes += self.chunk_cost(index);
             } else {
                 chunk.take(mask, &mut removed.pages);
             }
@@ -284,8 +368,8 @@ impl Chunk {
         }
     }
 
-    /// Writes `data`, making at most `granted` new pages; stops where one more would be needed.
-    fn write(&mut self, within: usize, data: &[u8], mut granted: u64) -> usize {
+    /// Writes `data`, making those of the `allowed` pages that it needs; stops where another one would be needed.
+    fn write(&mut self, within: usize, data: &[u8], allowed: u64) -> usize {
         let mut done = 0;
         while done < data.len() {
             let at = within + done;
@@ -294,10 +378,9 @@ impl Chunk {
             let part = &data[done..done + here];
             let slot = &mut self.pages[at / PAGE];
             if slot.is_none() {
-                if granted == 0 {
+                if allowed >> (at / PAGE) & 1 == 0 {
                     break;
                 }
-                granted -= 1;
                 self.present |= 1 << (at / PAGE);
             }
             match slot {
@@ -396,6 +479,50 @@ mod tests {
         assert_eq!(pages.write(CHUNK_BYTES, &[1], &mut charge), 0);
         assert_eq!(pages.write(0, &[2; PAGE * 3], &mut charge), PAGE * 3, "no new page needed");
         drop(pages.cut(0, &mut charge));
+        assert_eq!(used(&budget), 0);
+    }
+
+    #[test]
+    fn what_is_reserved_is_paid_for_once_and_always_written() {
+        let (budget, mut charge) = room(2 * CHUNK_COST + 10 * PAGE_BYTES);
+        let mut pages = Pages::default();
+        let page = PAGE_BYTES;
+        pages.reserve(100..2 * page + 1, &mut charge).unwrap();
+        assert_eq!((used(&budget), pages.count()), (CHUNK_COST + 3 * page, 0));
+        pages.reserve(0..3 * page, &mut charge).unwrap();
+        assert_eq!(used(&budget), CHUNK_COST + 3 * page, "not twice");
+        assert_eq!(pages.write(2 * page, &[1; 2 * PAGE], &mut charge), 2 * PAGE);
+        assert_eq!((used(&budget), pages.count()), (CHUNK_COST + 4 * page, 2));
+        // All the rest goes to another chunk; what is reserved is written all the same, and no more.
+        pages.reserve(CHUNK_BYTES..CHUNK_BYTES + 6 * page, &mut charge).unwrap();
+        assert!(pages.reserve(4 * page..5 * page, &mut charge).is_err());
+        assert!(pages.reserve(4 * page..u64::MAX - CHUNK_BYTES, &mut charge).is_err());
+        assert_eq!(
+            pages.write(0, &[2; 8 * PAGE], &mut charge),
+            4 * PAGE,
+            "up to what is not reserved"
+        );
+        assert_eq!(used(&budget), 2 * CHUNK_COST + 10 * page);
+        pages.unreserve(0..CHUNK_BYTES + page, &mut charge);
+        assert_eq!(used(&budget), 2 * CHUNK_COST + 9 * page);
+        drop(pages.cut(0, &mut charge));
+        assert_eq!((used(&budget), pages.count()), (0, 0));
+    }
+
+    /// A chunk is paid for by its pages or by what is reserved in it, and by one of both at a time.
+    #[test]
+    fn a_chunk_is_paid_for_while_anything_of_it_is_there_or_reserved() {
+        let (budget, mut charge) = room(1 << 20);
+        let (mut pages, page) = (Pages::default(), PAGE_BYTES);
+        pages.reserve(0..2 * page, &mut charge).unwrap();
+        assert_eq!(pages.write(0, &[1; PAGE], &mut charge), PAGE);
+        drop(pages.punch(0..page, &mut charge));
+        assert_eq!(used(&budget), CHUNK_COST + page, "the second page is reserved");
+        pages.fill(0..2 * page, &mut charge).unwrap();
+        assert_eq!(used(&budget), CHUNK_COST + 2 * page);
+        pages.unreserve(0..u64::MAX, &mut charge);
+        assert_eq!(used(&budget), CHUNK_COST + 2 * page);
+        drop(pages.punch(0..2 * page, &mut charge));
         assert_eq!(used(&budget), 0);
     }
 

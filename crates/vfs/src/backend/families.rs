@@ -209,6 +209,21 @@ pub trait Data: Inodes {
     }
 }
 
+/// Space that is set aside for what will be written (delayed allocation): where what is written stays in the caches for a
+/// while, its writer is told that there is no room, and not whoever brings it to the store.
+pub trait Reservation: Send + Sync {
+    /// Sets aside what writing these bytes may take beyond what the file has, all or nothing: until they are written or
+    /// [given back](Reservation::unreserve), a write of them is not refused for want of space. What is set aside
+    /// already is not counted twice.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Quota`].
+    fn reserve(&self, file: FileRef, offset: u64, length: u64) -> Result<()>;
+
+    /// These bytes will not be written: gives back what is still set aside for them, if anything is.
+    fn unreserve(&self, inode: InodeId, offset: u64, length: u64);
+}
+
 /// Open files, for a store that is told of them ([`Opens::Tracked`](super::Opens::Tracked)).
 pub trait OpenFiles: Send + Sync {
     /// Opens an object: a regular file, or a directory for listing.

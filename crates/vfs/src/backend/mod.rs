@@ -17,8 +17,8 @@
 //!
 //! # A whole backend
 //! A store answers by *families* of methods, each implemented where its code lies: [`Names`],
-//! [`Inodes`] and [`Data`] always, [`Creation`], [`OpenFiles`], [`Xattrs`], [`Export`] and [`Watch`] if it
-//! has them. Four methods of the first three are required; the others say that the store cannot do it
+//! [`Inodes`] and [`Data`] always, [`Creation`], [`Reservation`], [`OpenFiles`], [`Xattrs`], [`Export`] and [`Watch`]
+//! if it has them. Four methods of the first three are required; the others say that the store cannot do it
 //! ([`Error::Unsupported`](crate::Error::Unsupported), EOPNOTSUPP). [`Error::ReadOnly`](crate::Error::ReadOnly) is for stores whose [`Capabilities`] say
 //! so, and the core answers it. This store serves the files of a table; the example `key_value` of
 //! `uvfs-fuse` is one that is written to, and mounts it:
@@ -101,7 +101,9 @@
 mod families;
 mod types;
 
-pub use families::{Creation, Data, Export, Inodes, Names, OpenFiles, Untracked, Watch, Xattrs};
+pub use families::{
+    Creation, Data, Export, Inodes, Names, OpenFiles, Reservation, Untracked, Watch, Xattrs,
+};
 pub use types::*;
 
 use crate::attributes::Totals;
@@ -230,6 +232,12 @@ pub trait Backend: Send + Sync + 'static {
 
     /// The bytes of files.
     fn data(&self) -> &dyn Data;
+
+    /// Space set aside for what will be written, if the store can do that; otherwise it may refuse what its
+    /// writer was told is written.
+    fn reservation(&self) -> Option<&dyn Reservation> {
+        None
+    }
 
     /// Open files, if the store is told of them ([`Opens::Tracked`]).
     fn open_files(&self) -> &dyn OpenFiles {

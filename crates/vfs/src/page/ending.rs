@@ -33,6 +33,7 @@ impl Core {
         let mut lost = self.unwritten(Names::Stored);
         for file in self.pages.all_files() {
             file.drop_range(ALL);
+            self.unreserve_pages(&file, 0, u64::MAX);
             let changed = file.untold_change();
             drop(file.told_change(changed));
             for open in file.opens.closable(false) {

@@ -73,6 +73,7 @@ impl Core {
             return false;
         }
         pages.drop_range(ALL);
+        self.unreserve_pages(pages, 0, u64::MAX);
         drop(alone);
         let changed = pages.untold_change();
         let node = pages.told_change(changed);

@@ -1,7 +1,8 @@
-//! Space of the store that comes back.
+//! Space of the store: what comes back, and what is set aside for pages that become dirty.
 //!
 //! # Boundary
-//! Counts removals and cuts, and lets whoever the store refused for want of space try once more before it says so.
+//! Has the store set space aside before a page becomes dirty ([`crate::backend::Reservation`]), so that the writer is
+//! told that there is none. Counts removals and cuts, and lets whoever the store refused for want of space try once more before it says so.
 //! Frees nothing but what nobody can read any more ([`super::gone`]).
 //!
 //! # Concurrency
@@ -17,6 +18,8 @@
 //! a removed file back a little after `unlink` has returned. Weakness: while somebody holds a removed file for long,
 //! every refusal takes [`PATIENCE`].
 
+use super::{FilePages, PAGE};
+use crate::backend::FileRef;
 use crate::error::{Error, Result};
 use crate::lock_order;
 use crate::vfs::{Core, Vfs};
@@ -143,6 +146,25 @@ impl Core {
         }
         if wanted {
             self.pages.workers.hasten();
+        }
+    }
+
+    /// Page `index` is about to become dirty: has the store set aside what it takes, where it can.
+    pub(super) fn reserve_page(&self, file: FileRef, index: u64) -> Result<()> {
+        match self.backend.reservation() {
+            Some(_) => self.with_space(|| {
+                let reservation = self.backend().reservation();
+                reservation.map_or(Ok(()), |store| store.reserve(file, index * PAGE, PAGE))
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// What was dirty of pages from `first` up to `last` will not be written.
+    pub(super) fn unreserve_pages(&self, pages: &FilePages, first: u64, last: u64) {
+        if let Some(reservation) = self.backend.reservation() {
+            let (start, end) = (first.saturating_mul(PAGE), last.saturating_mul(PAGE));
+            reservation.unreserve(pages.inode, start, end.saturating_sub(start));
         }
     }
 

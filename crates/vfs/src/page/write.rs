@@ -6,6 +6,7 @@
 //! [`crate::WriteMode`].
 //!
 //! # Concurrency
+//! A page that becomes dirty has its space in the store set aside before, where the store can do that ([`super::space`]).
 //! Who writes back is inside the gate and holds one page lock at a time; who moves the end of the file,
 //! appends included, has the extending turn, so that two appends never overlap. Who writes through is
 //! alone. Room is promised, and a writer slowed down, before the gate.
@@ -217,8 +218,21 @@ impl Core {
                         locked
                     }
                 };
-                if let Err(error) = self.complete(pages, &mut locked, file, (skip, bytes.len())) {
-                    pages.take_out(locked);
+                let was_dirty = locked.page().is_dirty();
+                let reserved = match was_dirty {
+                    true => Ok(()),
+                    false => self.reserve_page(file, at / PAGE),
+                };
+                let ready = reserved.and_then(|()| {
+                    let completed = self.complete(pages, &mut locked, file, (skip, bytes.len()));
+                    completed.inspect_err(|_| {
+                        self.unreserve_pages(pages, at / PAGE, at / PAGE + 1);
+                    })
+                });
+                if let Err(error) = ready {
+                    if !locked.page().is_uptodate() {
+                        pages.take_out(locked);
+                    }
                     failed = Some(error);
                     break;
                 }

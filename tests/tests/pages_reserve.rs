@@ -1,0 +1,105 @@
+//! Floor: space set aside under the page cache. A store that is full is told to the writer when it writes, not when what
+//! it wrote is brought to the store: whatever was accepted arrives.
+//!
+//! Deterministic, but for the race of two writers, of which each outcome is right.
+
+use std::sync::Arc;
+use std::time::Duration;
+use uvfs_backends::hostile::HostileBackend;
+use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
+use uvfs_tests::paged::{Kind, difference, stored};
+use uvfs_tests::{Hostile, Watchdog, root};
+use uvfs_vfs::{Error, File, OpenOptions, Opens, SyncMode, Vfs, VfsConfig};
+
+const CHUNK: usize = 64 << 10;
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A store of 1 MiB under caches that are larger, which write nothing back unless they are told to.
+fn small() -> (Hostile, Arc<Vfs>) {
+    let config = MemoryConfig { size_bytes: 1 << 20, root_mode: 0o777, ..Default::default() };
+    let kind = Kind::sole(Opens::Stateless);
+    let store = kind.claimed_by(HostileBackend::new(MemoryBackend::new(config).unwrap()));
+    let delay = Duration::from_secs(3600);
+    let config = kind.config(VfsConfig { write_back_delay: delay, ..VfsConfig::default() });
+    let vfs = Vfs::new(store.clone(), config).unwrap();
+    (store, vfs)
+}
+
+fn create(vfs: &Arc<Vfs>, name: &str) -> File {
+    root(vfs).open(name, OpenOptions::read_write().create(0o600)).unwrap()
+}
+
+/// Writes on until the store is full; what was accepted.
+fn fill(file: &File, byte: u8) -> Vec<u8> {
+    let mut accepted = Vec::new();
+    loop {
+        match file.write_at(accepted.len() as u64, &[byte; CHUNK]) {
+            Ok(count) => accepted.resize(accepted.len() + count, byte),
+            Err(Error::NoSpace) => return accepted,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(accepted.len() < 2 << 20, "more was accepted than there is room for");
+    }
+}
+
+fn assert_stored(store: &Hostile, name: &str, expected: &[u8]) {
+    if let Some(wrong) = difference(&stored(store, name), expected) {
+        panic!("{name}: {wrong}");
+    }
+}
+
+/// The writer of more than the store has room for was told that all is well; `fsync`, if there was one, said ENOSPC, and
+/// what was beyond was lost.
+#[test]
+fn a_full_store_is_told_to_the_writer_and_what_was_accepted_arrives() {
+    let _watchdog = Watchdog::new(LIMIT);
+    let (store, vfs) = small();
+    let file = create(&vfs, "file");
+    let accepted = fill(&file, 1);
+    assert!(accepted.len() > 900 << 10, "only {} bytes", accepted.len());
+    assert!(stored(&store, "file").is_empty(), "nothing was written back yet");
+    file.sync(SyncMode::All).unwrap();
+    assert_stored(&store, "file", &accepted);
+    // What the store has already takes nothing more, also where it is full.
+    assert!(matches!(file.write_at(accepted.len() as u64 + 8192, b"x"), Err(Error::NoSpace)));
+    file.write_at(0, &[2; CHUNK]).unwrap();
+    file.write_at(100, &[3; CHUNK]).unwrap();
+    file.sync(SyncMode::All).unwrap();
+    let expected = [&[2; 100][..], &[3; CHUNK], &accepted[CHUNK + 100..]].concat();
+    assert_stored(&store, "file", &expected);
+}
+
+#[test]
+fn two_writers_share_what_there_is() {
+    let _watchdog = Watchdog::new(LIMIT);
+    let (store, vfs) = small();
+    let files = ["one", "other"].map(|name| (name, create(&vfs, name)));
+    let accepted = std::thread::scope(|scope| {
+        let writers = files.each_ref().map(|(_, file)| scope.spawn(|| fill(file, 7)));
+        writers.map(|writer| writer.join().unwrap())
+    });
+    vfs.write_back_all().unwrap();
+    for ((name, _), accepted) in files.iter().zip(&accepted) {
+        assert_stored(&store, name, accepted);
+    }
+}
+
+#[test]
+fn what_will_not_be_written_is_given_back() {
+    let _watchdog = Watchdog::new(LIMIT);
+    let (store, vfs) = small();
+    let cut = create(&vfs, "cut");
+    let first = fill(&cut, 1).len();
+    cut.set_size(5000).unwrap();
+    cut.sync(SyncMode::All).unwrap();
+    cut.set_size(0).unwrap();
+    let second = fill(&cut, 2).len();
+    assert_eq!(first, second, "a cut");
+    drop(cut);
+    root(&vfs).remove_file("cut").unwrap();
+    let file = create(&vfs, "file");
+    let third = fill(&file, 3);
+    assert!(third.len() >= first, "a removal: {} of {first}", third.len());
+    file.sync(SyncMode::All).unwrap();
+    assert_stored(&store, "file", &third);
+}
