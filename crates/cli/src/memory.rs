@@ -149,6 +149,10 @@ pub(crate) fn keep_within(vfs: &Arc<Vfs>, least: u64) {
             let mut resident = machine.resident_bytes();
             let limit = vfs.room_bytes() + known;
             let pressing = resident + limit / PRESSING_SHARE > limit;
+            if pressing {
+                // Also what was in use when something was added last, and is not any more.
+                vfs.settle_budget();
+            }
             if giving.is_due(Instant::now(), vfs.held_bytes()) && pressing {
                 vfs.give_back();
                 let before = std::mem::replace(&mut resident, machine.resident_bytes());
