@@ -7,21 +7,17 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Descriptors of the daemon.
-const DAEMON: usize = 160;
-/// Descriptors of the program.
-const PROGRAM: u64 = 400;
+/// Of how many open files each is looked at; of more, so many of them.
+const LOOKED_AT: usize = 400;
+/// Files that are there already, where they are not made.
+const THERE: usize = 100;
 
-/// What a program does that opens all it may; in a process of its own, since the limit is one.
-fn open_all(root: &Path) {
+/// Opens by `open` as many files as this process may have, `program`.
+fn open_until_refused(program: u64, open: impl Fn(usize) -> std::io::Result<File>) -> Vec<File> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
-    let limit = Rlimit { current: Some(PROGRAM), maximum };
+    let limit = Rlimit { current: Some(program), maximum };
     setrlimit(Resource::Nofile, limit).unwrap();
-    let open = |at: usize| {
-        let path = root.join(format!("f{at}"));
-        OpenOptions::new().read(true).write(true).create_new(true).open(path)
-    };
     let mut files: Vec<File> = Vec::new();
     let refused = loop {
         match open(files.len()) {
@@ -31,26 +27,60 @@ fn open_all(root: &Path) {
     };
     let number = refused.raw_os_error();
     assert_eq!(number, Some(Errno::MFILE.raw_os_error()), "after {} files: {refused}", files.len());
-    assert!(files.len() as u64 > PROGRAM - 100, "its own limit: {} files", files.len());
+    assert!(files.len() as u64 > program - 100, "its own limit: {} files", files.len());
+    // It takes descriptors to start another program from here.
+    let raised = Rlimit { current: maximum, maximum };
+    setrlimit(Resource::Nofile, raised).unwrap();
+    if maximum.is_some_and(|maximum| maximum < program + 10) {
+        files.truncate(files.len() - 10);
+    }
+    files
+}
+
+/// What a program does that opens the same files again and again.
+fn open_what_is_there(root: &Path, program: u64) {
+    let path = |at: usize| root.join(format!("there{}", at % THERE));
+    let files =
+        open_until_refused(program, |at| OpenOptions::new().read(true).write(true).open(path(at)));
+    let mut other = Command::new("sh");
+    other.arg("-c").arg("echo x > other && cat other && rm other");
+    let outcome = finish(other_in(&mut other, root));
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(0), "x\n"), "{outcome:?}");
+    for (at, file) in files.iter().enumerate().step_by(files.len() / LOOKED_AT) {
+        let mut text = [0; 32];
+        let count = file.read_at(&mut text, 0).unwrap();
+        assert_eq!(&text[..count], format!("text {}", at % THERE).as_bytes());
+    }
+    println!("met its own limit");
+}
+
+/// What a program does that makes all the files it may have open; in a process of its own, since the limit is one.
+fn open_all(root: &Path, program: u64) {
+    let open = |at: usize| {
+        let path = root.join(format!("f{at}"));
+        OpenOptions::new().read(true).write(true).create_new(true).open(path)
+    };
+    let files = open_until_refused(program, open);
     assert!(!root.join(format!("f{}", files.len())).exists(), "what was refused was not made");
-    // Others go on meanwhile; it takes descriptors to start one from here.
-    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    // Others go on meanwhile.
     let mut other = Command::new("sh");
     other.arg("-c").arg("echo x > other && cat other && ls | wc -l && rm other");
     let outcome = finish(other_in(&mut other, root));
-    let expected = format!("x\n{}\n", files.len() + 1);
+    let expected = format!("x\n{}\n", files.len() + 1 + THERE);
     assert_eq!(
         (outcome.code, outcome.stdout.as_str()),
         (Some(0), expected.as_str()),
         "{outcome:?}"
     );
-    for (at, file) in files.iter().enumerate() {
+    let each = files.len() / LOOKED_AT + 1;
+    let looked_at = || files.iter().enumerate().filter(|(at, _)| at % each == 0 || *at <= 10);
+    for (at, file) in looked_at() {
         file.write_all_at(format!("text {at}").as_bytes(), 0).unwrap();
     }
     // No longer allowed, no longer there: what is open stays open.
     fs::set_permissions(root.join("f0"), fs::Permissions::from_mode(0o0)).unwrap();
     (1..10).for_each(|at| fs::remove_file(root.join(format!("f{at}"))).unwrap());
-    for (at, file) in files.iter().enumerate() {
+    for (at, file) in looked_at() {
         let (expected, mut text) = (format!("text {at}"), [0; 32]);
         let count = file.read_at(&mut text, 0).unwrap();
         assert_eq!(&text[..count], expected.as_bytes());
@@ -64,33 +94,68 @@ fn other_in<'a>(command: &'a mut Command, root: &Path) -> &'a mut Command {
     command.current_dir(root).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped())
 }
 
+/// A daemon of `daemon` descriptors, and the test `name` in a process of its own, which is to call [`inner`] first:
+/// there a program opens all of `program` files.
+fn meets_its_own_limit(name: &str, (daemon, program): (u64, u64), options: &[&str]) -> Place {
+    let place = Place::new();
+    for at in 0..THERE {
+        fs::write(place.source.join(format!("there{at}")), format!("text {at}")).unwrap();
+    }
+    let limit = format!("ulimit -n {daemon}; exec \"$0\" \"$@\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &limit, env!("CARGO_BIN_EXE_uvfs")]);
+    command.args(["mount", place.src(), place.mnt(), "--daemon"]).args(options);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let outcome = finish(&mut command);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let mut inner = Command::new(std::env::current_exe().unwrap());
+    inner.args(["--exact", &format!("opens::{name}"), "--nocapture"]);
+    inner.env(INNER, place.mnt()).env(INNER_FILES, program.to_string());
+    inner.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let outcome = finish(&mut inner);
+    assert!(outcome.stdout.contains("met its own limit"), "{daemon} {options:?}: {outcome:?}");
+    assert_eq!(run(&["unmount", place.mnt()]).code, Some(0), "{daemon} {options:?}");
+    place
+}
+
+const INNER: &str = "UVFS_TEST_OPENS_ALL_BELOW";
+const INNER_FILES: &str = "UVFS_TEST_OPENS_FILES";
+
+/// Whether this process is the program; it has done `work` then.
+fn inner(work: fn(&Path, u64)) -> bool {
+    let Some(root) = std::env::var_os(INNER) else { return false };
+    work(Path::new(&root), std::env::var(INNER_FILES).unwrap().parse().unwrap());
+    true
+}
+
 /// LTP's creat05, open04 and fcntl12 open files until they may not: a daemon that may have no more descriptors than
 /// they answered ENFILE, where their own limit says EMFILE, and others could not open anything meanwhile.
 #[test]
 fn a_program_meets_its_own_limit_of_open_files_and_not_the_daemons() {
-    const INNER: &str = "UVFS_TEST_OPENS_ALL_BELOW";
-    if let Some(root) = std::env::var_os(INNER) {
-        return open_all(Path::new(&root));
-    }
-    if !can_mount() {
+    if inner(open_all) || !can_mount() {
         return;
     }
+    let name = "a_program_meets_its_own_limit_of_open_files_and_not_the_daemons";
     for options in [&[][..], &["--no-passthrough"], &["--page-cache", "write-back"]] {
-        let place = Place::new();
-        let limit = format!("ulimit -n {DAEMON}; exec \"$0\" \"$@\"");
-        let mut command = Command::new("sh");
-        command.args(["-c", &limit, env!("CARGO_BIN_EXE_uvfs")]);
-        command.args(["mount", place.src(), place.mnt(), "--daemon"]).args(options);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let outcome = finish(&mut command);
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        let name = "opens::a_program_meets_its_own_limit_of_open_files_and_not_the_daemons";
-        let mut program = Command::new(std::env::current_exe().unwrap());
-        program.args(["--exact", name, "--nocapture"]).env(INNER, place.mnt());
-        program.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let outcome = finish(&mut program);
-        assert!(outcome.stdout.contains("met its own limit"), "{options:?}: {outcome:?}");
-        assert_eq!(run(&["unmount", place.mnt()]).code, Some(0), "{options:?}");
+        let place = meets_its_own_limit(name, (160, 400), options);
         assert_eq!(fs::read(place.source.join("f10")).unwrap(), b"tex", "{options:?}");
+    }
+}
+
+/// The same at the limits that systems give: 1,024 descriptors for a daemon that nobody gave more, and 20,000 as the
+/// hard limit of containers. There the daemon kept 480 and 10,392 files, and others met ENFILE.
+#[test]
+fn a_program_meets_its_own_limit_also_where_systems_put_it() {
+    if inner(open_what_is_there) || !can_mount() {
+        return;
+    }
+    let name = "a_program_meets_its_own_limit_also_where_systems_put_it";
+    let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    for limits in [(1024, 3000), (20_000, 20_000)] {
+        if hard.is_some_and(|hard| hard < limits.1) {
+            uvfs_skip::lacking(format_args!("no {} descriptors", limits.1));
+            continue;
+        }
+        meets_its_own_limit(name, limits, &[]);
     }
 }
