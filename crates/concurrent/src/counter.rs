@@ -11,6 +11,8 @@
 
 #[cfg(not(loom))]
 use crate::cells::Slot;
+#[cfg(loom)]
+use crate::primitive::unseen;
 
 /// A monotonic event counter with a cell in every thread.
 #[derive(Debug)]
@@ -50,20 +52,20 @@ impl Default for Counter {
 /// What stands for the cells under the model checker.
 #[cfg(loom)]
 #[derive(Debug)]
-struct Slot(std::sync::atomic::AtomicU64);
+struct Slot(unseen::AtomicU64);
 
 #[cfg(loom)]
 impl Slot {
     fn new() -> Self {
-        Self(std::sync::atomic::AtomicU64::new(0))
+        Self(unseen::AtomicU64::new(0))
     }
     fn add(&self, amount: u64) {
         // ORDERING: Relaxed; a statistic, nothing is reached through it.
-        self.0.fetch_add(amount, std::sync::atomic::Ordering::Relaxed);
+        self.0.fetch_add(amount, unseen::Ordering::Relaxed);
     }
     fn total(&self) -> u64 {
         // ORDERING: Relaxed; as in `add`.
-        self.0.load(std::sync::atomic::Ordering::Relaxed)
+        self.0.load(unseen::Ordering::Relaxed)
     }
 }
 

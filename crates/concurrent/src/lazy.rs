@@ -60,8 +60,9 @@ impl<T> LazyBox<T> {
             return (made, false);
         }
         let mine = Box::into_raw(Box::new(make()));
-        // ORDERING: Release, partner `get` (O1); Acquire to see what another has made.
-        let swap = (Ordering::AcqRel, Ordering::Acquire);
+        // ORDERING: Release, partner `get` (O1): nobody made anything before. Acquire where it fails, partner the swap of
+        // the one who has made it.
+        let swap = (Ordering::Release, Ordering::Acquire);
         match self.word.compare_exchange(ptr::null_mut(), mine, swap.0, swap.1) {
             // SAFETY: it has just become the word's own, which lets it go only when dropped (L2).
             Ok(_) => (unsafe { &*mine }, true),
@@ -77,8 +78,8 @@ impl<T> LazyBox<T> {
 
 impl<T> Drop for LazyBox<T> {
     fn drop(&mut self) {
-        // ORDERING: Acquire, partner `get_or_make` (O1): it may have been made by another thread.
-        let made = self.word.load(Ordering::Acquire);
+        // ORDERING: Relaxed; whoever gave the box away for good has ordered what others made before that.
+        let made = self.word.load(Ordering::Relaxed);
         if !made.is_null() {
             // SAFETY: from `Box::into_raw` and nobody else's (L1).
             drop(unsafe { Box::from_raw(made) });

@@ -40,6 +40,12 @@ pub(crate) mod owned {
     pub(crate) use std::sync::atomic::*;
 }
 
+/// `std`'s atomics, which neither a model nor a tally is shown, each with its reason where it is used: statistics, by which
+/// nothing is reached, and what is no field.
+pub(crate) mod unseen {
+    pub(crate) use std::sync::atomic::*;
+}
+
 /// The raw locks below [`crate::lock`]: `parking_lot`, or loom's under the model checker.
 pub(crate) mod raw {
     #[cfg(loom)]

@@ -33,6 +33,10 @@ const IDIOMS: &[(&str, &str)] = &[
     ("in vain", "what did not happen"),
 ];
 const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!", "#[ignore"];
+/// Where std's atomics are named: everybody else comes through the door, which models and tallies watch.
+const DOOR: &str = "crates/concurrent/src/primitive";
+/// Orderings that order something else, so that somebody is on the other side of them.
+const ORDERING_OTHERS: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
 const ORDERINGS: &[&str] = &["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
 pub(super) fn faults(tree: &Tree) -> Vec<Fault> {
@@ -60,6 +64,7 @@ fn rust(tree: &Tree, path: &str, text: &str, faults: &mut Vec<Fault>) {
     let constants = ordering_constants(&code);
     let exempt = is_tests_only(tree, path) || is_about_others(&code);
     let spoken = SPEAKING.iter().any(|room| path.starts_with(room)) && !is_tests_only(tree, path);
+    let shut_out = comes_through_the_door(tree, path);
     for (line, code, test) in code.lines() {
         for word in UNFINISHED.iter().filter(|word| code.contains(**word)) {
             faults.push(Fault::new(
@@ -96,6 +101,15 @@ fn rust(tree: &Tree, path: &str, text: &str, faults: &mut Vec<Fault>) {
         {
             faults.push(Fault::new(path, line, "`unsafe` without a SAFETY note above it"));
         }
+        if !test && !exempt && shut_out && names_std_atomics(code) {
+            let what = "std's atomics; `uvfs_concurrent::primitive::atomic` are seen by models and tallies";
+            faults.push(Fault::new(path, line, what));
+        }
+        let alone = !test && !exempt && shut_out && notes[line - 1].contains("// ORDERING:");
+        if alone && lacks_partner(&notes[line - 1..]) {
+            let what = "an ORDERING note that does not name its partner";
+            faults.push(Fault::new(path, line, what));
+        }
         let ordered =
             !test && !exempt && (names_ordering(code, &imported) || orders_by(code, &constants));
         if ordered && !noted(&notes, line, ORDERING_WITHIN, &["ORDERING"]) {
@@ -108,9 +122,39 @@ fn rust(tree: &Tree, path: &str, text: &str, faults: &mut Vec<Fault>) {
     }
 }
 
+/// Whether a file belongs to a crate that can name the door, and is not the door itself.
+fn comes_through_the_door(tree: &Tree, path: &str) -> bool {
+    let mut parts = path.splitn(3, '/');
+    let (Some("crates"), Some(name), Some(_)) = (parts.next(), parts.next(), parts.next()) else {
+        return false;
+    };
+    let manifest = tree.text(&format!("crates/{name}/Cargo.toml"));
+    manifest.is_some_and(|text| text.contains("uvfs-concurrent")) && !path.starts_with(DOOR)
+}
+
+fn names_std_atomics(code: &str) -> bool {
+    ["std::sync", "core::sync"].iter().any(|module| code.contains(module))
+        && has_word(code, "atomic")
+}
+
+/// Whether the note that begins with the first of `lines` speaks of an ordering that has another side, and of no other
+/// side: neither "partner", nor a name in backticks, nor a numbered pair.
+fn lacks_partner(lines: &[&str]) -> bool {
+    let comment = |line: &&str| line.trim_start().strip_prefix("//").map(str::to_owned);
+    let more = lines.iter().skip(1).map_while(comment);
+    let more = more.take_while(|line| !line.contains("ORDERING") && !line.contains("SAFETY"));
+    let note: String = lines.iter().take(1).map(|line| (*line).to_owned()).chain(more).collect();
+    let numbered = |(at, _): (usize, &str)| {
+        note[at + 2..].chars().next().is_some_and(|next| next.is_ascii_digit())
+    };
+    let other_side =
+        note.contains("partner") || note.contains('`') || note.match_indices("(O").any(numbered);
+    ORDERING_OTHERS.iter().any(|word| has_word(&note, word)) && !other_side
+}
+
 /// Whether a file is compiled for tests alone: it lies in a folder of tests, or the module above it
 /// declares it under `cfg(test)`.
-fn is_tests_only(tree: &Tree, path: &str) -> bool {
+pub(super) fn is_tests_only(tree: &Tree, path: &str) -> bool {
     path.starts_with("tests/") || path.contains("/tests/") || is_declared_for_tests(tree, path)
 }
 
@@ -189,7 +233,7 @@ fn is_access(code: &str) -> bool {
         .any(|call| code.contains(call))
 }
 
-fn is_use(code: &str) -> bool {
+pub(super) fn is_use(code: &str) -> bool {
     let code = code.trim_start();
     code.starts_with("use ") || code.starts_with("pub use ") || code.starts_with("pub(crate) use ")
 }
@@ -326,6 +370,42 @@ mod tests {
         let unit = format!("#[cfg(test)]\nmod t {{\n{line}}}\n");
         assert_eq!(check("bench/src/a.rs", &unit).len(), 1);
         assert_eq!(check("bench/src/a.rs", line), []);
+    }
+
+    /// Ten files of the directory backend used std's atomics: no tally saw their stores.
+    #[test]
+    fn atomics_come_through_the_door() {
+        let manifest = ("crates/vfs/Cargo.toml", "[dependencies]\nuvfs-concurrent = {}\n");
+        let found = |path: &str, text: &str| {
+            let other = ("crates/alone/Cargo.toml", "[package]\n");
+            let inside = ("crates/concurrent/Cargo.toml", "name = \"uvfs-concurrent\"\n");
+            faults(&Tree::made_up(&[manifest, other, inside, (path, text)])).len()
+        };
+        let product = "//! A.\nuse std::sync::atomic::AtomicU64;\n";
+        assert_eq!(found("crates/vfs/src/a.rs", product), 1);
+        assert_eq!(found("crates/vfs/src/a.rs", "//! A.\nuse std::sync::{Arc, atomic};\n"), 1);
+        assert_eq!(found("crates/alone/src/a.rs", product), 0, "it does not link the door");
+        assert_eq!(found("crates/concurrent/src/primitive/a.rs", product), 0, "the door");
+        assert_eq!(found("crates/concurrent/src/a.rs", product), 1);
+        let test = "//! A.\n#[cfg(test)]\nmod t {\n    use std::sync::atomic::AtomicU8;\n}\n";
+        assert_eq!(found("crates/vfs/src/a.rs", test), 0);
+        let door = "//! A.\nuse uvfs_concurrent::primitive::atomic::AtomicU64;\n";
+        assert_eq!(found("crates/vfs/src/a.rs", door), 0);
+    }
+
+    #[test]
+    fn an_ordering_note_names_its_partner() {
+        let manifest = ("crates/vfs/Cargo.toml", "[dependencies]\nuvfs-concurrent = {}\n");
+        let found = |note: &str| {
+            let text = format!("//! A.\n{note}\nx.load(Ordering::Acquire);\n");
+            faults(&Tree::made_up(&[manifest, ("crates/vfs/src/a.rs", &text)])).len()
+        };
+        assert_eq!(found("// ORDERING: Acquire; what came before is seen."), 1);
+        assert_eq!(found("// ORDERING: Acquire, partner `set`."), 0);
+        assert_eq!(found("// ORDERING: Acquire: what came before is seen\n// by `set`."), 0);
+        assert_eq!(found("// ORDERING: Acquire (O3)."), 0);
+        assert_eq!(found("// ORDERING: Acquire (Of course)."), 1);
+        assert_eq!(found("// ORDERING: Relaxed; a size."), 0);
     }
 
     #[test]

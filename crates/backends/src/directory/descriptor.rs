@@ -15,9 +15,9 @@
 
 use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use uvfs_concurrent::lock::Mutex;
+use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU16, Ordering::Relaxed};
 use uvfs_vfs::lock_order::HOST_DESCRIPTORS;
 
 /// The descriptor of one object, if it is open.

@@ -34,8 +34,8 @@ use super::open::{OpenFiles, OpenHostFile};
 use super::shares::Share;
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use uvfs_concurrent::lock::Mutex;
+use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 use uvfs_vfs::lock_order::HOST_FILES;
 use uvfs_vfs::{Error, FileKind, InodeId, OpenMode, Result};
 

@@ -17,9 +17,9 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use uvfs_concurrent::counter::Counter;
+use uvfs_concurrent::primitive::atomic::AtomicBool;
 use uvfs_vfs::{Authority, Enforcer, Opens, PageCaching, Waits};
 use uvfs_vfs::{Capabilities, Entry, Error, FileKind, InodeId, Result, Tenant, Totals};
 

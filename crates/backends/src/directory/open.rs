@@ -22,9 +22,9 @@ use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_concurrent::lock::{Mutex, RwLock};
 use uvfs_concurrent::padded::Padded;
+use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_vfs::lock_order::HOST_FILES;
 use uvfs_vfs::{Caller, Checks, Error, FileId, FileKind, FileRef, InodeId, OpenMode, Result};
 

@@ -24,7 +24,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::path::DecInt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use uvfs_concurrent::primitive::atomic::Ordering::Relaxed;
 use uvfs_vfs::{Error, FileKind, InodeId, Result};
 
 /// Most directories between the root and an object that are looked at before it is given up: what

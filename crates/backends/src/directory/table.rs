@@ -28,10 +28,10 @@ use super::descriptor::DescriptorSlot;
 use super::node::{HostNode, KnownName};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::padded::Padded;
+use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_vfs::lock_order::{HOST_NODES, HOST_TREE};
 use uvfs_vfs::{FileKind, InodeId};
 

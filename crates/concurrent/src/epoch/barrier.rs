@@ -12,6 +12,7 @@
 //! may refuse it, in which case pins fence after all.
 
 use crate::primitive::atomic::{Ordering, fence};
+use crate::primitive::unseen;
 use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 
 /// Who pays for the barrier between a pin and the loads after it.
@@ -47,7 +48,7 @@ pub(super) fn light(fenced: bool) {
         fence(Ordering::SeqCst);
     } else {
         // ORDERING: compiler only; the hardware's part is done by `heavy` through membarrier (O1).
-        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+        unseen::compiler_fence(Ordering::SeqCst);
     }
 }
 

@@ -58,15 +58,15 @@ use super::garbage::{Bag, Deferred, Incoming};
 use super::turn::Turn;
 use crate::padded::Padded;
 use crate::primitive::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
+// Statistics only: no pointer is reached through them, and the model checker need not see them.
+use crate::primitive::unseen::AtomicU64 as Tally;
 use crate::primitive::{atomic, owned};
 #[cfg(loom)]
 use loom::cell::Cell;
 #[cfg(not(loom))]
 use std::cell::Cell;
 use std::collections::VecDeque;
-// Statistics only: no pointer is reached through them, and the model checker need not see them.
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64 as Tally;
 use std::time::{Duration, Instant};
 use std::{fmt, iter, ptr};
 

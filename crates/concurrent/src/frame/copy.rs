@@ -201,9 +201,9 @@ mod racing {
 #[cfg(any(test, not(target_arch = "x86_64"), miri))]
 #[cfg_attr(all(target_arch = "x86_64", not(miri)), allow(dead_code))]
 mod words {
-    // Not through `primitive`: bytes of a mapping are no fields that a model could watch, and a
+    // Not `primitive::atomic`: bytes of a mapping are no fields that a model could watch, and a
     // tally of every word would say nothing.
-    use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+    use crate::primitive::unseen::{AtomicU8, AtomicUsize, Ordering};
 
     const WORD: usize = size_of::<usize>();
 

@@ -75,8 +75,9 @@ impl Stack {
                 return 0;
             }
             let rest = changed(head, next);
-            // ORDERING: Acquire, partner `push` (O8).
-            match self.head.compare_exchange_weak(head, rest, Ordering::Acquire, Ordering::Acquire)
+            // ORDERING: Relaxed; the look that read this `head` was an Acquire, and the same count of changes is the
+            // same store (S2). Acquire for a head that is another, partner `push` (O8).
+            match self.head.compare_exchange_weak(head, rest, Ordering::Relaxed, Ordering::Acquire)
             {
                 Ok(_) => {
                     // ORDERING: Relaxed; a statistic, nothing is reached through it.

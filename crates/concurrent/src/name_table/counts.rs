@@ -21,7 +21,7 @@ use std::array;
 #[cfg(not(loom))]
 use crate::primitive::atomic::{AtomicUsize, Ordering};
 #[cfg(loom)]
-use std::sync::atomic::{AtomicUsize, Ordering};
+use crate::primitive::unseen::{AtomicUsize, Ordering};
 
 const STRIPES: usize = 16;
 

@@ -410,7 +410,7 @@ impl NodeTable {
         if id == ROOT {
             return true;
         }
-        // ORDERING: SeqCst; an alias was made before the kernel could have it.
+        // ORDERING: SeqCst, partner `publish_alias`: an alias was made before the kernel could have it.
         let aliases = (self.aliases_made.load(SeqCst) > 0).then(|| self.aliases.lock());
         let (exact, gone) = self.uncount(id, lookups);
         if let (Some(mut aliases), Some(held)) = (aliases, &gone)

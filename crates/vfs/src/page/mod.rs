@@ -81,10 +81,8 @@ use uvfs_concurrent::class::Class;
 use uvfs_concurrent::counter::Counter;
 use uvfs_concurrent::frame::{Arena, FrameId, PAGE_BYTES};
 use uvfs_concurrent::lock::Mutex;
-use uvfs_concurrent::primitive::atomic::{
-    AtomicI64, AtomicU32, AtomicU64, AtomicUsize,
-    Ordering::{AcqRel, Relaxed},
-};
+use uvfs_concurrent::primitive::atomic::Ordering::Relaxed;
+use uvfs_concurrent::primitive::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
 use uvfs_concurrent::radix;
 use uvfs_concurrent::replacement::Queues;
 use uvfs_concurrent::shard::Shards;
@@ -324,8 +322,8 @@ impl PageCache {
 
     /// `pages` fewer are dirty or being written.
     fn dirty_less(&self, pages: u64) {
-        // ORDERING: AcqRel; who waits for room sees what was cleaned.
-        self.dirty.fetch_sub(pages as i64, AcqRel);
+        // ORDERING: Relaxed; a count that may lag, ordered by the lock of `progress` for who waits for room.
+        self.dirty.fetch_sub(pages as i64, Relaxed);
         self.progress.made();
     }
 

@@ -163,7 +163,7 @@ impl PageCache {
     }
 
     fn promise(&self, frames: u64) -> Room<'_> {
-        // ORDERING: AcqRel: of two promises the later one sees the earlier.
+        // ORDERING: AcqRel, partner itself: of two promises the later one sees the earlier.
         self.promised.fetch_add(frames, AcqRel);
         Room { cache: self, frames }
     }

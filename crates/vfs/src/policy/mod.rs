@@ -122,7 +122,7 @@ pub(crate) struct PolicyMemo(AtomicU64);
 
 impl PolicyMemo {
     pub(crate) fn class(&self) -> Class {
-        // ORDERING: Relaxed; a hint (Q4), and who asked above before has it by the Acquire there.
+        // ORDERING: Relaxed; a hint (Q4), and who asked `knows` before has it by the Acquire there.
         Class::from_byte((self.0.load(Relaxed) & 3) as u8)
     }
 
