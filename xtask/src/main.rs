@@ -18,6 +18,7 @@ mod supply;
 mod tidy;
 mod timing;
 mod tree;
+mod weaken;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -56,6 +57,8 @@ enum Verb {
     Safety,
     /// Histories and churn for as long as is said, instead of seconds.
     Stress(stress::Options),
+    /// Weakens orderings of `uvfs-concurrent` one at a time, in a copy, and tells which its models do not miss.
+    Weaken(weaken::Options),
     /// Everything the gate asks: check, model, `cargo test --workspace`, conformance --quick.
     Ci,
 }
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Verb::Fuzz(options) => nightly::fuzz(&options),
         Verb::Safety => nightly::safety(),
         Verb::Stress(options) => stress::run(&options),
+        Verb::Weaken(options) => weaken::run(&options),
         Verb::Ci => steps::ci(),
     };
     match result {

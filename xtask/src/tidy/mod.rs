@@ -12,7 +12,10 @@
 mod code;
 mod documents;
 mod manifests;
+mod orderings;
 mod sources;
+
+pub(crate) use orderings::weakenings;
 
 use crate::tree::Tree;
 use std::fmt;
