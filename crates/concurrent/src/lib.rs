@@ -51,6 +51,7 @@ pub mod object;
 pub mod orphan;
 pub mod padded;
 pub mod pool;
+pub mod presence;
 pub mod primitive;
 pub mod published;
 pub mod radix;

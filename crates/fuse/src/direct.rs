@@ -10,7 +10,9 @@
 //!
 //! D1. A write is in the store before [`DirectWrites::answer`] looks at the file; whoever brings pages in calls
 //!     [`DirectWrites::pages_come`] before it reads the store. Both take the lock of the file's shard, so of the
-//!     two one sees the other: bytes from before the write have been announced by then.
+//!     two one sees the other: bytes from before the write have been announced by then. A read of a file that nobody has
+//!     written directly takes no lock ([`Presence`]): it is like one announced before the first direct write, and its
+//!     pages were in the kernel's cache, locked, before the notice that makes the file `Clean`, which comes later (D2).
 //! D2. `Clean` means that a notice about the whole file ended after the last announcement. A page whose
 //!     announcement came before the notice was in the kernel's cache, locked, when the notice met it.
 //! D3. At most [`HELD_MAX`] writers wait for notices. The kernel has no more than a fixed number of requests
@@ -33,6 +35,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use uvfs_concurrent::lock::{Condvar, Mutex};
+use uvfs_concurrent::presence::Presence;
 use uvfs_concurrent::shard::Shards;
 use uvfs_vfs::{ChangeSink, lock_order};
 
@@ -101,6 +104,8 @@ struct Queue {
 /// See the module.
 pub(crate) struct DirectWrites {
     files: Shards<Files>,
+    /// Whether a file was ever written directly.
+    writers: Presence,
     queue: Mutex<Queue>,
     work: Condvar,
     kernel: OnceLock<Box<dyn KernelCache>>,
@@ -112,6 +117,7 @@ impl DirectWrites {
     pub(crate) fn new(nodes: Arc<NodeTable>, notices: Arc<Notices>) -> Arc<Self> {
         Arc::new(Self {
             files: Shards::new(&lock_order::FUSE_SEEN, SHARDS),
+            writers: Presence::default(),
             queue: Mutex::new(&lock_order::FUSE_DIRECT, Queue::default()),
             work: Condvar::default(),
             kernel: OnceLock::new(),
@@ -128,6 +134,9 @@ impl DirectWrites {
 
     /// The kernel is about to hold pages of `node`; called before the store is asked for them, or told.
     pub(crate) fn pages_come(&self, node: u64) {
+        if !self.writers.has_come(node) {
+            return;
+        }
         if let Some(seen) = self.files.of(&node).lock().seen.get_mut(&node) {
             *seen = Seen::Pages(0);
         }
@@ -153,6 +162,7 @@ impl DirectWrites {
     }
 
     fn needs(&self, node: u64) -> Needs {
+        self.writers.arrive(node);
         let mut files = self.files.of(&node).lock();
         let (next, needs) = match files.seen.get(&node).copied().unwrap_or(Seen::Pages(0)) {
             Seen::Clean => return Needs::Nothing,
@@ -366,6 +376,19 @@ mod tests {
         assert_eq!(world.answers.1.try_recv().unwrap(), 1002, "another file's");
         world.direct.pages_come(7);
         world.settle(1);
+    }
+
+    /// Every read of a kernel took a lock for the sake of direct writers that there were not.
+    #[cfg(debug_assertions)]
+    #[test]
+    fn a_read_that_meets_no_direct_writer_takes_no_lock() {
+        use uvfs_concurrent::primitive::record::tally;
+        let world = world();
+        let ((), cost) = tally(|| world.direct.pages_come(7));
+        assert_eq!((cost.locks, cost.stores, cost.rmws), (0, 0, 0));
+        world.settle(1);
+        let ((), cost) = tally(|| world.direct.pages_come(7));
+        assert_eq!(cost.locks, 1, "now it is announced");
     }
 
     /// Pages that come while the whole file is being dropped may come behind it.
