@@ -41,7 +41,7 @@ Examples:
   uvfs drop 1:/srv/data                    takes their pages out of memory
   uvfs drop 3:/mnt/data/photos             pages, names and inodes of one
                                            directory of a mount
-  uvfs policy keep /mnt/data/photos        evicts its entries last; `once`: first
+  uvfs policy keep /mnt/data/photos        evicts it last; `once`: first
   uvfs unmount /mnt/data                   ends a mount, also a dead one
   uvfs contention cargo run --release      which fields of a program its
                                            threads fight over";
