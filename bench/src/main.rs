@@ -28,6 +28,7 @@ mod meter;
 mod mount;
 mod places;
 mod server;
+mod set_associative;
 mod system;
 mod tree;
 mod walk;
@@ -59,6 +60,8 @@ enum Bench {
     Clean(clean::CleanArguments),
     /// The memory of a mount's daemon against its `--cache-size`, while everything that takes memory is asked
     Memory(memory::MemoryArguments),
+    /// Caches under one lock, under locks of queues, and in rows: the experiment of Peacock (1992)
+    SetAssociative(set_associative::SetAssociativeArguments),
     /// What the lock meter costs: the same work with it on and off
     Meter(meter::MeterArguments),
     /// Opens and reads files as it is told; started by `clean` as the program whose memory is bounded
@@ -111,6 +114,7 @@ fn main() -> ExitCode {
         Bench::Clean(arguments) => clean::run(&arguments),
         Bench::CleanClient(arguments) => clean::serve(&arguments),
         Bench::Memory(arguments) => memory::run(&arguments),
+        Bench::SetAssociative(arguments) => set_associative::run(&arguments),
         Bench::Meter(arguments) => meter::run(&arguments),
         Bench::BareServer(arguments) => {
             bare::serve(&arguments.mountpoint, arguments.readers, arguments.stuck_ms)

@@ -53,6 +53,8 @@ pub enum Unit {
     PercentOfSize,
     /// Entries of a cache; fewer are better.
     Entries,
+    /// Acquisitions that found the lock held, in hundredths; fewer are better.
+    PercentContended,
     /// How many times as long something takes beside something else.
     Slowdown,
 }
@@ -77,6 +79,7 @@ impl Unit {
             Unit::BytesPerItem => "B/item",
             Unit::Mebibytes => "MiB",
             Unit::PercentOfSize => "percent-of-size",
+            Unit::PercentContended => "percent-contended",
             Unit::Entries => "entries",
             Unit::Percent => "percent",
             Unit::Share | Unit::Slowdown => "ratio",

@@ -21,12 +21,9 @@ use clap::Args;
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
-use traces::{Sizes, Trace};
+use traces::Trace;
 
-/// The figures of the literature: a cache of 256 MiB in pages.
-const FULL: Sizes = Sizes { capacity: 65_536, pages: 1 << 20, length: 6_000_000 };
-const QUICK: Sizes = Sizes { capacity: 16_384, pages: 1 << 18, length: 1_500_000 };
-const TINY: Sizes = Sizes { capacity: 512, pages: 1 << 13, length: 40_000 };
+pub(crate) use traces::Sizes;
 
 /// Compared with who knows the future.
 const LAYOUT: Layout<'static> =
@@ -75,6 +72,43 @@ pub(crate) fn least_recent_misses(capacity: usize, accesses: Vec<u64>, counted: 
     all as u64 - (policies::replay("lru", &trace) * all as f64 / 100.0).round() as u64
 }
 
+/// Makes a cache with room for so many pages: it answers whether a page was there, and takes it in if not.
+pub(crate) type Maker = fn(usize) -> Box<dyn FnMut(u64) -> bool>;
+
+/// Replays all traces that are made up through a list of everything (`lru`, the first of each trace), through
+/// `others`, and through those of the rivals that are `wanted`. Tells `take` trace, system, and hits in percent.
+///
+/// Rivals whose program is not there are left out, which is said.
+pub(crate) fn compare(
+    sizes: Sizes,
+    others: &[(&str, Maker)],
+    wanted: &[&str],
+    program: Option<PathBuf>,
+    mut take: impl FnMut(&str, &str, Result<f64, String>),
+) {
+    let program = program.unwrap_or_else(crate::rivals::default_program);
+    let mut rivals = match Rivals::start(&program, "evict", 1) {
+        Ok(rivals) => Some(rivals),
+        Err(why) => {
+            eprintln!("uvfs-bench: rivals are left out: {why}");
+            None
+        }
+    };
+    for name in traces::NAMES {
+        let trace = traces::make(name, sizes);
+        take(name, "lru", Ok(policies::replay("lru", &trace)));
+        for (system, maker) in others {
+            let mut access = maker(trace.capacity);
+            take(name, system, Ok(policies::replay_through(&mut access, &trace)));
+        }
+        let Some(rivals) = rivals.as_mut() else { continue };
+        let names = rivals.names().to_vec();
+        for system in wanted.iter().filter(|one| names.iter().any(|name| name == **one)) {
+            take(name, system, rivals::replay(rivals, system, &trace));
+        }
+    }
+}
+
 /// Replays what `arguments` ask for.
 ///
 /// # Errors
@@ -106,9 +140,9 @@ pub(crate) fn run(arguments: &EvictArguments) -> io::Result<()> {
         replay(&read(path, arguments.capacity)?)?;
     } else {
         let sizes = match (arguments.tiny, arguments.quick) {
-            (true, _) => TINY,
-            (false, true) => QUICK,
-            (false, false) => FULL,
+            (true, _) => Sizes::TINY,
+            (false, true) => Sizes::QUICK,
+            (false, false) => Sizes::FULL,
         };
         let is_wanted = |name: &&str| {
             arguments.cases.is_empty() || arguments.cases.iter().any(|case| case == name)

@@ -36,6 +36,11 @@ pub(super) fn replay(name: &str, trace: &Trace) -> f64 {
     }
 }
 
+/// The same of a cache that is no policy of these.
+pub(super) fn replay_through(mut access: &mut dyn FnMut(u64) -> bool, trace: &Trace) -> f64 {
+    percent(&mut access, trace)
+}
+
 fn percent(policy: &mut impl Policy, trace: &Trace) -> f64 {
     let (mut hits, mut counted) = (0u64, 0u64);
     for access in &trace.accesses {
@@ -51,6 +56,12 @@ fn percent(policy: &mut impl Policy, trace: &Trace) -> f64 {
 trait Policy {
     /// Whether `page` was there. It is afterwards, unless the policy knows better.
     fn access(&mut self, page: u64) -> bool;
+}
+
+impl Policy for &mut dyn FnMut(u64) -> bool {
+    fn access(&mut self, page: u64) -> bool {
+        self(page)
+    }
 }
 
 /// Spreads page numbers well enough for tables.
