@@ -76,8 +76,7 @@
 //! `every_index_has_a_history_that_can_be_explained` and
 //! `a_tag_is_found_although_the_neighbours_clear_theirs`.
 //!
-//! The other ways to lock, [`Serial`] and [`LadderPath`], are here to be measured against; they keep
-//! R1 and R4 to R7, and go from the parent to the child instead.
+//! Two other ways to lock, in `paper`, are compiled for tests and for the bench that compares with them.
 //!
 //! # Locks and the meter
 //! An operation enters its lock class once, whatever number of nodes it locks, so debug builds check its
@@ -96,6 +95,8 @@
 mod gang;
 mod locking;
 mod node;
+#[cfg(any(feature = "paper-locks", test))]
+mod paper;
 mod range;
 #[cfg(loom)]
 #[path = "../name_table/stand_in.rs"]
@@ -109,7 +110,9 @@ mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use locking::{LadderPath, Locking, Optimistic, Serial};
+pub use locking::{Locking, Optimistic};
+#[cfg(any(feature = "paper-locks", test))]
+pub use paper::{LadderPath, Serial};
 pub use tags::{Tag, TagMask};
 pub use tree::Tree;
 #[cfg(not(loom))]

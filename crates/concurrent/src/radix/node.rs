@@ -25,8 +25,6 @@ use std::ptr::{self, NonNull};
 pub(super) const BITS: u32 = if cfg!(loom) { 1 } else { 6 };
 /// Slots of a node.
 pub(super) const SLOTS: usize = 1 << BITS;
-/// Levels of the highest tree.
-pub(super) const LEVELS: usize = u64::BITS.div_ceil(BITS) as usize;
 /// Tags of a node.
 pub(super) const TAGS: usize = 3;
 /// All slots of a node, as bits.
@@ -337,7 +335,7 @@ fn stir() {}
 
 /// A lock in one word: `FREE`, `LOCKED`, or, in a node that was unlinked, `DEAD` for ever.
 #[derive(Debug)]
-pub struct Word(AtomicU32);
+pub(super) struct Word(AtomicU32);
 
 impl Default for Word {
     fn default() -> Self {

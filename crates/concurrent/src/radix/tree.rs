@@ -163,6 +163,7 @@ impl Core {
 
     /// The root, grown until it covers `index`; none in an empty tree. For a holder of the tree's
     /// only lock.
+    #[cfg(any(feature = "paper-locks", test))]
     pub(super) fn root_covering<'t>(&self, index: u64) -> Option<&'t Node> {
         loop {
             let root = self.root();
