@@ -8,7 +8,7 @@
 //! No state but the image, which takes no lock: calls do not wait for each other.
 //!
 //! # Why
-//! Nobody else writes to the image ([`Authority::Sole`]; [`FileDevice`](uvfs_ext::FileDevice) keeps those out who lock), so what is
+//! Nobody else writes to the image ([`Authority::Sole`](uvfs_vfs::Authority::Sole); [`FileDevice`](uvfs_ext::FileDevice) keeps those out who lock), so what is
 //! cached stays true. An object's id is the number of its inode, which cannot be given to another one in an image that does not
 //! change: no table, and a handle finds its object after everything was forgotten. Weakness: an inode is read again
 //! from its block for each call that the caches above do not answer.
