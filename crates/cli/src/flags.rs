@@ -27,7 +27,7 @@ Examples:
   uvfs mount /srv/data /mnt/data --page-cache write-back --cache-size 2G
                                            writes return at once, and go to the
                                            disk in large runs
-  uvfs mount disk.img /mnt/disk            an ext2, ext3 or ext4 image, read-only
+  uvfs mount disk.img /mnt/disk            an ext2, 3 or 4 image, read-only
   uvfs mount disk.img?partition=1 /mnt/disk
                                            a partition of it; ?offset=1M
   uvfs mount ./memory: /mnt/odd            a directory called `memory:`
