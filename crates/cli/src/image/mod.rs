@@ -32,8 +32,8 @@ Examples:
   uvfs image ls disk.img /etc              names, modes, owners, sizes
   uvfs image ls -R --json disk.img /       the whole tree, one object per line
   uvfs image cat disk.img?partition=1 /etc/fstab
-  uvfs image extract disk.img /home ./home with owners, modes, times, attributes,
-                                           holes and hard links
+  uvfs image extract disk.img /home ./home with owners, modes, times,
+                                           attributes, holes and hard links
 
 Exit status:
   0  done; for `check`: nothing is wrong
