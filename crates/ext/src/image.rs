@@ -9,9 +9,10 @@ use crate::error::{Error, Result};
 use crate::format::blocks::{Blocks, Source};
 use crate::format::group::{Group, Groups};
 use crate::format::inode::{Inode, Kind};
-use crate::format::map::Place;
+use crate::format::map::{Place, Run};
 use crate::format::superblock::{LENGTH, OFFSET, Superblock};
 use crate::journal;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What the journal had that the volume had not.
@@ -84,6 +85,14 @@ impl Image {
         Ok(Self::of(superblock, source.clone(), through(source), recovery))
     }
 
+    /// This image with its blocks of metadata read through what `through` makes of their source: a cache, for
+    /// example.
+    #[must_use]
+    pub fn through(mut self, through: impl FnOnce(Arc<Source>) -> Box<dyn Blocks>) -> Self {
+        self.blocks = through(self.source.clone());
+        self
+    }
+
     fn of(
         superblock: Superblock,
         source: Arc<Source>,
@@ -152,6 +161,21 @@ impl Image {
     /// # Errors
     /// [`Error::NoKey`] for encrypted files; where the map contradicts itself; those of the device.
     pub fn read(&self, inode: &Inode, offset: u64, into: &mut [u8]) -> Result<usize> {
+        self.read_mapped(inode, offset, into, |wanted| self.map(inode, wanted))
+    }
+
+    /// As [`Image::read`], with the runs that `map` gives in the place of [`Image::map`]: those of a cache, for
+    /// example.
+    ///
+    /// # Errors
+    /// As [`Image::read`]; those of `map`.
+    pub fn read_mapped(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        into: &mut [u8],
+        map: impl FnOnce(Range<u64>) -> Result<Vec<Run>>,
+    ) -> Result<usize> {
         if inode.is_encrypted() {
             return Err(Error::NoKey);
         }
@@ -167,7 +191,7 @@ impl Image {
         }
         let size = u64::from(self.superblock.block_size);
         let end = offset + length as u64;
-        for run in self.map(inode, offset / size..end.div_ceil(size))? {
+        for run in map(offset / size..end.div_ceil(size))? {
             let start = (run.logical * size).max(offset);
             let behind = ((run.logical + run.length) * size).min(end);
             let part = &mut into[(start - offset) as usize..(behind - offset) as usize];

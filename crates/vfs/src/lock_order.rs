@@ -143,6 +143,14 @@ classes! {
     HOST_FILES = 380, "host-files", "open host files";
     /// Directory backend: watches.
     HOST_WATCHES = 390, "host-watches", "inotify watches by descriptor and by node";
+    /// Image backend: rows of blocks.
+    IMAGE_ROWS = 400, "image-rows", "one row of an image's cached blocks";
+    /// Image backend: free frames.
+    IMAGE_FRAMES = 410, "image-frames", "frames that a group of rows of blocks shares";
+    /// Image backend: sleepers for blocks.
+    IMAGE_WAITS = 420, "image-waits", "those who sleep until a block of an image is read";
+    /// Image backend: rows of runs.
+    IMAGE_RUNS = 430, "image-runs", "one row of the runs that files of an image lie in";
 }
 
 #[cfg(test)]

@@ -2,31 +2,40 @@
 //!
 //! # Boundary
 //! Turns the objects of [`uvfs_ext`] into those of the seam. The format, its checks and its journal are that crate's;
-//! caches of names, attributes and pages are the core's.
+//! caches of names, attributes and pages are the core's. Blocks of metadata that were read are kept in `cache`.
 //!
 //! # Concurrency
-//! No state but the image, which takes no lock: calls do not wait for each other.
+//! No state but the image, which takes no lock, and that cache: calls wait for each other only where they want the same
+//! block read.
 //!
 //! # Why
 //! Nobody else writes to the image ([`Authority::Sole`](uvfs_vfs::Authority::Sole); [`FileDevice`](uvfs_ext::FileDevice) keeps those out who lock), so what is
 //! cached stays true. An object's id is the number of its inode, which cannot be given to another one in an image that does not
-//! change: no table, and a handle finds its object after everything was forgotten. Weakness: an inode is read again
+//! change: no table, and a handle finds its object after everything was forgotten. Weakness: an inode is parsed again
 //! from its block for each call that the caches above do not answer.
 
+mod cache;
 mod reading;
 
+use cache::{Cache, CachedBlocks};
 use std::sync::Arc;
 use uvfs_ext::{Device, Image, Inode, Kind};
 use uvfs_vfs::{
     Attributes, Backend, Capabilities, Data, Entry, Error, Export, FileKind, InodeId, Inodes,
-    Names, Result, Timestamp, Totals, Xattrs,
+    Names, Result, Tenant, Timestamp, Totals, Xattrs,
 };
 
 /// An image, as a store.
 #[derive(Debug)]
 pub struct ImageBackend {
     image: Image,
+    /// Absent where the system had no address space for it: then blocks are read each time.
+    cache: Option<Arc<Cache>>,
 }
+
+/// Most bytes of the cache of blocks and runs. They are of the one budget, and given back when it is short: blocks of
+/// 64,000 inodes, which a listing reads again and again.
+const CACHE_BYTES: usize = 16 << 20;
 
 impl ImageBackend {
     /// Opens the file system on `device`, and replays its journal in memory if that is needed.
@@ -39,7 +48,19 @@ impl ImageBackend {
 
     /// The same for an image that is open.
     pub fn new(image: Image) -> Self {
-        Self { image }
+        match Cache::new(image.superblock().block_size, CACHE_BYTES) {
+            Ok(cache) => {
+                let cache = Arc::new(cache);
+                let blocks = cache.clone();
+                let image =
+                    image.through(|source| Box::new(CachedBlocks { cache: blocks, source }));
+                Self { image, cache: Some(cache) }
+            }
+            Err(error) => {
+                log::warn!("image: no cache of blocks, which are read each time: {error}");
+                Self { image, cache: None }
+            }
+        }
     }
 
     /// The image.
@@ -157,7 +178,14 @@ impl Backend for ImageBackend {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let recovery = self.image.recovery();
         let replayed = recovery.map_or(0, |recovery| recovery.blocks as u64);
-        vec![("replayed_blocks", replayed)]
+        let mut counters = vec![("replayed_blocks", replayed)];
+        counters.extend(self.cache.iter().flat_map(|cache| cache.counters()));
+        counters
+    }
+
+    fn tenant(&self) -> Option<Arc<dyn Tenant>> {
+        let cache = self.cache.clone()?;
+        Some(cache)
     }
 }
 

@@ -70,7 +70,14 @@ impl Inodes for ImageBackend {
 impl Data for ImageBackend {
     fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
         let inode = self.inode(file.inode)?;
-        self.told(self.image.read(&inode, offset, into))
+        let read = match &self.cache {
+            Some(cache) => {
+                let map = |wanted| cache.map(&self.image, &inode, wanted);
+                self.image.read_mapped(&inode, offset, into, map)
+            }
+            None => self.image.read(&inode, offset, into),
+        };
+        self.told(read)
     }
 
     fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {

@@ -113,11 +113,16 @@ impl TranslationCache {
         self.table.purge(|window| window.object == object);
     }
 
+    /// Bytes of the rows; they do not change.
+    pub fn bytes(&self) -> u64 {
+        self.table.bytes() as u64
+    }
+
     /// What there is, and what happened so far.
     pub fn counts(&self) -> TranslationCounts {
         TranslationCounts {
             rows: self.table.rows() as u64,
-            bytes: self.table.bytes() as u64,
+            bytes: self.bytes(),
             hits: self.hits.total(),
             misses: self.misses.total(),
             evictions: self.evictions.total(),

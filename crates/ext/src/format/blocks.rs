@@ -75,6 +75,11 @@ impl Source {
         self.block_size
     }
 
+    /// Bytes of the volume.
+    pub fn length(&self) -> u64 {
+        self.blocks.saturating_mul(self.block_size.into())
+    }
+
     /// How many blocks the journal has newer than the volume.
     pub fn replayed_blocks(&self) -> usize {
         self.overlay.len()

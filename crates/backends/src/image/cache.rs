@@ -1,0 +1,227 @@
+//! What an image's metadata is read through: blocks and runs of blocks that were read before.
+//!
+//! # Boundary
+//! Sits between [`uvfs_ext`] and the caches in rows of [`uvfs_concurrent::set_associative`]; knows no structure. File
+//! data does not come here: it goes from the device into the pages above.
+//!
+//! # Concurrency
+//! One row's lock for a look-up, none while the device reads; of several threads that want one block, one reads it.
+//!
+//! # Why
+//! The image does not change, so nothing here is ever out of date. Blocks smaller than a page are kept by the
+//! page, which brings their neighbours in. The memory shares the budget ([`Tenant`]). Weakness: a block is
+//! copied out, so that what the format keeps of it does not pin it.
+
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::sync::Arc;
+use uvfs_concurrent::set_associative::buffers::{BufferCache, BufferClasses};
+use uvfs_concurrent::set_associative::translations::{self, TranslationCache};
+use uvfs_ext::{Block, Blocks, Image, Inode, Place, Result, Run, Source};
+use uvfs_vfs::{Tenant, lock_order};
+
+/// The least that is kept of the device at a time.
+const UNIT_BYTES_MIN: u32 = 4096;
+/// Offsets that are mapped at once, at least: what one entry of the translations serves.
+const WINDOW: u64 = 256;
+
+/// The part of the memory that runs have. It is there from the start, and not given back.
+const RUNS_PART: usize = 64;
+
+const CLASSES: BufferClasses = BufferClasses {
+    rows: &lock_order::IMAGE_ROWS,
+    free: &lock_order::IMAGE_FRAMES,
+    waits: &lock_order::IMAGE_WAITS,
+};
+
+/// Both caches of one image.
+#[derive(Debug)]
+pub(super) struct Cache {
+    buffers: BufferCache,
+    runs: TranslationCache,
+}
+
+impl Cache {
+    /// Caches for blocks of `block_size` in at most about `bytes` bytes.
+    pub(super) fn new(block_size: u32, bytes: usize) -> Result<Self> {
+        let unit = block_size.max(UNIT_BYTES_MIN) as usize;
+        let for_runs = bytes / RUNS_PART;
+        let buffers = BufferCache::new(CLASSES, bytes - for_runs, unit)?;
+        Ok(Self { buffers, runs: TranslationCache::new(&lock_order::IMAGE_RUNS, for_runs) })
+    }
+
+    /// Where the blocks `wanted` of a file lie, as [`Image::map`].
+    pub(super) fn map(&self, image: &Image, inode: &Inode, wanted: Range<u64>) -> Result<Vec<Run>> {
+        let mut runs = Vec::new();
+        let mut at = wanted.start;
+        while at < wanted.end {
+            let run = self.run(image, inode, at, wanted.end)?;
+            let into = at - run.logical;
+            let place = match run.place {
+                Place::At(block) => Place::At(block + into),
+                _ => Place::Hole,
+            };
+            let length = (run.length - into).min(wanted.end - at);
+            runs.push(Run { logical: at, length, place });
+            at += length;
+        }
+        Ok(runs)
+    }
+
+    /// The run that block `at` of a file is in.
+    fn run(&self, image: &Image, inode: &Inode, at: u64, end: u64) -> Result<Run> {
+        let known = u32::try_from(at).ok().and_then(|at| self.runs.get(inode.number, at));
+        if let Some(known) = known {
+            let place = known.at.map_or(Place::Hole, |at| Place::At(at.get()));
+            return Ok(Run { logical: known.first.into(), length: known.length.into(), place });
+        }
+        let first = at / WINDOW * WINDOW;
+        let runs = image.map(inode, first..end.max(first + WINDOW))?;
+        let covers = |run: &Run| at.checked_sub(run.logical).is_some_and(|into| into < run.length);
+        let run = runs.into_iter().find(covers);
+        let run = run.ok_or_else(|| std::io::Error::other("a map of blocks has a gap"))?;
+        let narrow = u32::try_from(run.logical).ok().zip(u32::try_from(run.length).ok());
+        if let Some(((first, length), at)) = narrow.zip(u32::try_from(at).ok()) {
+            let place = match run.place {
+                Place::At(block) => NonZeroU64::new(block),
+                _ => None,
+            };
+            self.runs.insert(inode.number, at, translations::Run { first, length, at: place });
+        }
+        Ok(run)
+    }
+
+    /// For `uvfs stat`.
+    pub(super) fn counters(&self) -> Vec<(&'static str, u64)> {
+        let (buffers, runs) = (self.buffers.counts(), self.runs.counts());
+        vec![
+            ("buffer_rows", buffers.rows),
+            ("buffer_frames", buffers.frames),
+            ("buffer_bytes", buffers.bytes),
+            ("buffer_hits", buffers.hits),
+            ("buffer_misses", buffers.misses),
+            ("buffer_waits", buffers.waits),
+            ("buffer_evictions", buffers.evictions),
+            ("buffer_overflows", buffers.overflows),
+            ("buffer_failures", buffers.failures),
+            ("run_rows", runs.rows),
+            ("run_bytes", runs.bytes),
+            ("run_hits", runs.hits),
+            ("run_misses", runs.misses),
+            ("run_evictions", runs.evictions),
+        ]
+    }
+}
+
+impl Tenant for Cache {
+    fn held_bytes(&self) -> u64 {
+        self.buffers.held_bytes() + self.runs.bytes()
+    }
+
+    fn shrink(&self, bytes: u64) {
+        self.buffers.shrink(bytes);
+    }
+}
+
+/// Blocks of a source, through a cache.
+#[derive(Debug)]
+pub(super) struct CachedBlocks {
+    pub(super) cache: Arc<Cache>,
+    pub(super) source: Arc<Source>,
+}
+
+impl Blocks for CachedBlocks {
+    fn block(&self, number: u64) -> Result<Block> {
+        let size = u64::from(self.source.block_size());
+        let Some(offset) = number.checked_mul(size).filter(|at| *at < self.source.length()) else {
+            return self.source.block(number);
+        };
+        let unit = self.cache.buffers.block_bytes() as u64;
+        let start = offset / unit * unit;
+        let read = |bytes: &mut [u8]| {
+            // The last one may be cut off.
+            let length = (self.source.length() - start).min(unit) as usize;
+            let (inside, behind) = bytes.split_at_mut(length);
+            behind.fill(0);
+            self.source.read(start, inside)
+        };
+        match self.cache.buffers.get(offset / unit, read) {
+            Ok(buffer) => {
+                let at = (offset - start) as usize;
+                Ok(Block::new(&buffer[at..at + size as usize]))
+            }
+            // The fault may be a neighbour's.
+            Err(_) => self.source.block(number),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_is_within_what_was_allowed_and_is_counted() {
+        for block_size in [1024, 4096, 65_536] {
+            let cache = Cache::new(block_size, 8 << 20).unwrap();
+            let named: std::collections::BTreeMap<_, _> = cache.counters().into_iter().collect();
+            let unit = u64::from(block_size.max(4096));
+            let most = cache.held_bytes() + named["buffer_frames"] * unit;
+            assert!((6 << 20..=8 << 20).contains(&most), "{most} bytes, blocks of {block_size}");
+            assert_eq!(cache.held_bytes(), named["buffer_bytes"] + named["run_bytes"]);
+        }
+    }
+
+    /// Through the caches a file, its holes and its tables of blocks read as without them; the second time nothing is
+    /// read but the data, also when most of the memory was given back in between.
+    #[test]
+    fn files_read_as_without_the_caches_and_what_was_read_is_not_read_again() {
+        let place = tempfile::tempdir().unwrap();
+        let tree = place.path().join("tree");
+        std::fs::create_dir(&tree).unwrap();
+        let large: Vec<u8> = (0..900_000_u32).map(|at| (at ^ at >> 9) as u8).collect();
+        std::fs::write(tree.join("large"), &large).unwrap();
+        let sparse = std::fs::File::create(tree.join("sparse")).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&sparse, b"island", 1_500_000).unwrap();
+        sparse.set_len(3_000_000).unwrap();
+        let path = place.path().join("disk.img");
+        let mut make = std::process::Command::new("mke2fs");
+        make.args(["-q", "-F", "-t", "ext2", "-b", "1024", "-d"]).arg(&tree).arg(&path).arg("8M");
+        match make.output() {
+            Ok(made) => assert!(made.status.success(), "{made:?}"),
+            Err(error) => return uvfs_skip::lacking(format_args!("mke2fs: {error}")),
+        }
+        let device: Arc<dyn uvfs_ext::Device> =
+            Arc::new(uvfs_ext::FileDevice::open(&path).unwrap());
+        let plain = Image::open(device.clone()).unwrap();
+        let backend = super::super::ImageBackend::open(device).unwrap();
+        let cache = backend.cache.clone().unwrap();
+        let root = plain.inode(uvfs_ext::ROOT).unwrap();
+        let read_all = || {
+            for name in ["large", "sparse"] {
+                let number = plain.lookup(&root, name.as_bytes()).unwrap().unwrap();
+                assert_eq!(backend.image.lookup(&root, name.as_bytes()).unwrap(), Some(number));
+                let inode = backend.image.inode(number).unwrap();
+                for (offset, length) in [(0, 4096), (700_000, 300_000), (1_499_999, 8), (11_111, 1)]
+                {
+                    let [mut one, mut other] = [vec![1; length], vec![2; length]];
+                    let without = plain.read(&inode, offset, &mut one).unwrap();
+                    let map = |wanted| cache.map(&backend.image, &inode, wanted);
+                    let with = backend.image.read_mapped(&inode, offset, &mut other, map).unwrap();
+                    assert_eq!(without, with, "{name} from {offset}");
+                    assert!(one[..with] == other[..with], "{name} from {offset}");
+                }
+            }
+            (cache.buffers.counts(), cache.runs.counts())
+        };
+        let (blocks, runs) = read_all();
+        assert!(blocks.misses > 0 && runs.misses > 0);
+        let (blocks_again, runs_again) = read_all();
+        assert_eq!((blocks_again.misses, runs_again.misses), (blocks.misses, runs.misses));
+        assert!(blocks_again.hits > blocks.hits && runs_again.hits > runs.hits);
+        let held = cache.held_bytes();
+        cache.shrink(u64::MAX);
+        assert!(cache.held_bytes() < held && cache.buffers.counts().overflows == 0);
+        read_all();
+    }
+}
