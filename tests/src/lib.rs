@@ -17,6 +17,7 @@ pub mod history;
 mod ledger;
 mod listing;
 pub mod paged;
+pub mod queued;
 mod snapshot;
 pub mod stress;
 pub mod versioned;

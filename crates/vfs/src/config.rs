@@ -42,6 +42,9 @@ pub struct VfsConfig {
     /// How long written data may stay here before it is brought to the store, if there is no other
     /// reason. Default 5 s, at most [`TIMEOUT_MAX`]. Watch `pages.dirty_bytes`.
     pub write_back_delay: Duration,
+    /// How long the end waits for an answer about a run of pages, from a store that has several under way
+    /// ([`crate::Capabilities::queue_depth`]); then what it was to write is lost, and named. Default 30 s.
+    pub end_patience: Duration,
     /// Ask the backend to report changes that others make, at once. Default off.
     pub watch: bool,
     /// Refuse every change. Default off.
@@ -61,6 +64,7 @@ impl Default for VfsConfig {
             pages: PagePolicy::Auto,
             read_ahead_bytes: 512 << 10,
             write_back_delay: Duration::from_secs(5),
+            end_patience: Duration::from_secs(30),
             watch: false,
             read_only: false,
         }

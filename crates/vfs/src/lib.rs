@@ -49,8 +49,8 @@ pub use attributes::{Attributes, FileKind, SetAttributes, SetTime, Timestamp, To
 pub use backend::{
     AllocateMode, Authority, Backend, Capabilities, ChangeSink, Content, Cookie, Creation, Data,
     Enforcer, Entry, Export, FileId, FileRef, InodeId, Inodes, Listing, Names, NewKind, NewNode,
-    OpenFiles, OpenMode, Opens, PageCaching, RenameMode, Reservation, SeekTarget, SyncMode,
-    Untracked, Waits, Watch, XattrMode, Xattrs,
+    OpenFiles, OpenMode, Opens, PageCaching, ReadRun, RenameMode, Reservation, SeekTarget,
+    SyncMode, Untracked, Waits, Watch, WriteRun, XattrMode, Xattrs,
 };
 pub use budget::MINIMUM_BYTES;
 pub use caller::{Caller, Checks, GroupReader, Groups};

@@ -111,6 +111,8 @@ classes! {
     PAGE_PROGRESS = 195, "page-progress", "answers of the store about dirty pages, and threads that wait for the next";
     /// Who was refused for want of space.
     SPACE = 196, "space", "threads that wait for space of the store to come back";
+    /// Runs with the store, of one thread.
+    PAGE_RUNS = 197, "page-runs", "answers of the store about the runs that one thread has under way";
     /// Marked directories.
     POLICIES = 198, "policies", "the directories that are marked to be kept, or to go first";
     /// Who shares the budget.

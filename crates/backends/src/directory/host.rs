@@ -114,6 +114,7 @@ impl Host {
             acls: self.acls,
             os_files: true,
             births: self.births,
+            queue_depth: 1,
         }
     }
 

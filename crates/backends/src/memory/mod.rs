@@ -169,6 +169,7 @@ impl Backend for MemoryBackend {
             acls: true,
             os_files: false,
             births: true,
+            queue_depth: 1,
         }
     }
 

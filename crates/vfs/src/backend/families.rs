@@ -15,7 +15,7 @@
 
 use super::{
     AllocateMode, ChangeSink, Content, Cookie, Entry, FileId, FileRef, InodeId, Listing, NewNode,
-    OpenMode, RenameMode, SeekTarget, SyncMode, XattrMode,
+    OpenMode, ReadRun, RenameMode, SeekTarget, SyncMode, WriteRun, XattrMode,
 };
 use crate::attributes::{Attributes, SetAttributes};
 use crate::caller::Caller;
@@ -154,6 +154,20 @@ pub trait Data: Inodes {
     /// versions and whose answer names the one that it read, so that nobody has to ask after it.
     fn read_with_version(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<Content> {
         Ok(Content { count: self.read(file, offset, into)?, version: 0 })
+    }
+
+    /// Reads a run and completes it, on any thread, at once or later: with what [`Data::read_with_version`] would
+    /// return. Asked of stores that can use several at once ([`Capabilities::queue_depth`](super::Capabilities::queue_depth)).
+    fn read_run(&self, mut run: ReadRun) {
+        let (file, offset) = (run.file(), run.offset());
+        let result = self.read_with_version(file, offset, run.buffer());
+        run.complete(result);
+    }
+
+    /// As [`Data::read_run`]: writes a run, and completes it with what [`Data::write`] would return.
+    fn write_run(&self, caller: &Caller, run: WriteRun) {
+        let result = self.write(caller, run.file(), run.offset(), run.data());
+        run.complete(result);
     }
 
     /// Writes bytes; returns how many. At the end of the file if it was opened to append. Clears

@@ -99,11 +99,13 @@
 //! ```
 
 mod families;
+mod runs;
 mod types;
 
 pub use families::{
     Creation, Data, Export, Inodes, Names, OpenFiles, Reservation, Untracked, Watch, Xattrs,
 };
+pub use runs::{ReadRun, WriteRun};
 pub use types::*;
 
 use crate::attributes::Totals;
@@ -182,6 +184,9 @@ pub struct Capabilities {
     /// An object's time of birth never changes, and tells it from those that have its number later: handles
     /// of objects outlive what is cached of them.
     pub births: bool,
+    /// Runs of pages that the store can use at once for one thread: above 1 it is asked by [`Data::read_run`] and
+    /// [`Data::write_run`], which it answers later and in any order.
+    pub queue_depth: usize,
 }
 
 impl Capabilities {
@@ -198,6 +203,7 @@ impl Capabilities {
             acls: false,
             os_files: false,
             births: false,
+            queue_depth: 1,
         }
     }
 

@@ -9,7 +9,9 @@
 //!
 //! # Why
 //! Removed files go first: nobody can read them any more, and the space that they take may be what the others
-//! lack. Weakness: a store that hangs holds up the end; whoever calls it does so on a thread that may be left.
+//! lack. A store that is asked by runs has
+//! [`crate::VfsConfig::end_patience`] for an answer, and is then given up. Weakness: one that hangs in a call that blocks holds
+//! up the end; whoever calls it does so on a thread that may be left.
 
 use super::write_back::ALL;
 use super::{FilePages, PAGE};
@@ -21,6 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 impl Core {
     /// The end: writes everything back. What could not be written is dropped, and returned.
     pub(crate) fn end_pages(&self) -> Vec<Unwritten> {
+        self.pages.ending.begin();
         drop(self.pages.workers.stop());
         for file in self.pages.all_files() {
             // One that panics does not keep the others from their end.
@@ -42,6 +45,7 @@ impl Core {
         }
         // Dropped with no lock held: some may be the last of their file.
         drop(self.pages.dirty_files.take());
+        self.pages.ending.end();
         lost.extend(self.end_store().err().map(Unwritten::of_all));
         lost
     }

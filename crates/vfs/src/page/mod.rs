@@ -47,6 +47,7 @@ mod errors;
 mod file;
 mod gate;
 mod gone;
+mod in_flight;
 mod opens;
 mod pieces;
 mod progress;
@@ -123,6 +124,7 @@ pub(crate) struct PageCache {
     workers: Workers,
     space: Space,
     progress: Progress,
+    ending: in_flight::Ending,
     counters: Counters,
 }
 
@@ -207,6 +209,7 @@ impl PageCache {
             workers: Workers::new(),
             space: Space::new(),
             progress: Progress::new(),
+            ending: in_flight::Ending::default(),
             counters: Counters::default(),
         })
     }
@@ -409,6 +412,20 @@ struct Buffer<'a> {
     cache: &'a PageCache,
     data: Vec<u8>,
     bytes: usize,
+}
+
+impl<'a> Buffer<'a> {
+    /// Its memory, which is still counted: [`Buffer::of`] takes it back.
+    fn into_bytes(mut self) -> Vec<u8> {
+        let data = std::mem::take(&mut self.data);
+        std::mem::forget(self);
+        data
+    }
+
+    /// `data`, which was [`Buffer::into_bytes`].
+    fn of(cache: &'a PageCache, data: Vec<u8>, bytes: usize) -> Self {
+        Self { cache, bytes: bytes.min(data.len()), data }
+    }
 }
 
 impl std::ops::Deref for Buffer<'_> {

@@ -231,47 +231,80 @@ impl Core {
         }
         pages.cache.counters.misses.hit();
         let end = self.size_of(node, pages, file)?.div_ceil(PAGE);
-        let limit = self.config.read_ahead_bytes / PAGE;
-        let run_pages = pages.cache.run_pages(self);
         let asked_end = wanted.end;
-        let (run, made) = pages.streams.missed(wanted, limit.min(run_pages), end);
+        let (run, made) = pages.streams.missed(wanted, self.window_pages(), end);
         if made {
             pages.cache.parts_grew(Streams::BYTES);
         }
-        let count = (run.end - run.start).min(run_pages);
+        let count = (run.end - run.start).min(self.pages_at_once());
         let room = pages.cache.room(self, (1, count), PATIENCE);
         let Ok(mut room) = room else { return Ok(Fill::NoRoom) };
         let _inside = pages.gate.enter();
-        let fill = FillRun::claim(pages, first..first + count, asked_end, &mut room);
-        if fill.locked.is_empty() {
+        let run = (first..first + count, self.pages_of_each(count));
+        let fills = FillRun::claim_all(pages, run, asked_end, &mut room);
+        if fills.is_empty() {
             return Ok(Fill::Again);
         }
-        let filled = self.ask(fill, node, file)?;
+        let filled = self.ask(pages, fills, node, file)?;
         node.inode.was_read(&self.clock);
         Ok(if filled { Fill::Again } else { Fill::Changed })
     }
 
-    /// Fills the pages of `fill` from the store; false if the content is of another version. The caller is inside the
+    /// Pages of the largest window that is read ahead.
+    fn window_pages(&self) -> u64 {
+        let limit = self.config.read_ahead_bytes / PAGE * self.queue_depth() as u64;
+        limit.min(self.pages_at_once())
+    }
+
+    /// Fills the pages of `fills` from the store; false if the content is of another version. The caller is inside the
     /// gate.
-    fn ask(&self, fill: FillRun<'_>, node: &Node, file: FileRef) -> Result<bool> {
+    fn ask(
+        &self,
+        pages: &FilePages,
+        mut fills: Vec<FillRun<'_>>,
+        node: &Node,
+        file: FileRef,
+    ) -> Result<bool> {
+        match fills.pop() {
+            Some(only) if fills.is_empty() => self.ask_one(only, node, file),
+            Some(last) => {
+                fills.push(last);
+                self.ask_at_once(pages, fills, node, file)
+            }
+            None => Ok(true),
+        }
+    }
+
+    /// As [`Core::ask`], of one run.
+    fn ask_one(&self, fill: FillRun<'_>, node: &Node, file: FileRef) -> Result<bool> {
         let pages = fill.pages;
         let start = fill.first * PAGE;
         let size = self.size_of(node, pages, file)?;
         let span = fill.locked.len() as u64 * PAGE;
         let wanted = size.saturating_sub(start).min(span) as usize;
         let mut buffer = pages.cache.buffer(span as usize);
-        let (filled, version) = {
-            let reader = pages.reader(self, file);
-            let content = self.read_fully(reader.file(), start, &mut buffer[..wanted])?;
-            (content.count, self.version_of(pages, reader.file(), content)?)
-        };
-        if filled < wanted && !pages.holds_back() {
+        let reader = pages.reader(self, file);
+        let content = self.read_fully(reader.file(), start, &mut buffer[..wanted])?;
+        self.finish_fill(fill, &mut buffer, (content, wanted), (node, reader.file()))
+    }
+
+    /// The store has answered: `buffer` has `content`, of so many bytes as were `wanted`, and the pages of `fill` get it.
+    pub(super) fn finish_fill(
+        &self,
+        fill: FillRun<'_>,
+        buffer: &mut [u8],
+        (content, wanted): (Content, usize),
+        (node, file): (&Node, FileRef),
+    ) -> Result<bool> {
+        let pages = fill.pages;
+        let version = self.version_of(pages, file, content)?;
+        if content.count < wanted && !pages.holds_back() {
             // The file is shorter than was believed: it is asked how long. What is behind its end
             // reads as zeros until then, as after a cut that came in between.
             self.refresh(node, file)?;
         }
-        buffer[filled..].fill(0);
-        let filled = fill.finish(&buffer, version);
+        buffer[content.count..].fill(0);
+        let filled = fill.finish(buffer, version);
         if !filled {
             self.learn_version(pages, Some(node), file)?;
         }
@@ -349,8 +382,7 @@ impl Core {
         range: Range<u64>,
     ) {
         let Some(size) = pages.size() else { return };
-        let limit = (self.config.read_ahead_bytes / PAGE).min(pages.cache.run_pages(self));
-        let run = pages.streams.came_to_mark(range, limit, size.div_ceil(PAGE));
+        let run = pages.streams.came_to_mark(range, self.window_pages(), size.div_ceil(PAGE));
         if run.is_empty() {
             return;
         }
@@ -377,9 +409,12 @@ impl Core {
             && pages.streams.begin(&job.run)
         {
             let nothing_asked = run.start;
-            let fill = FillRun::claim(pages, run, nothing_asked, &mut room);
-            let count = fill.locked.len() as u64;
-            if count > 0 && self.ask(fill, &job.node, job.reader.file).is_ok_and(|filled| filled) {
+            let each = self.pages_of_each(run.end - run.start);
+            let fills = FillRun::claim_all(pages, (run, each), nothing_asked, &mut room);
+            let count: u64 = fills.iter().map(|fill| fill.locked.len() as u64).sum();
+            if count > 0
+                && self.ask(pages, fills, &job.node, job.reader.file).is_ok_and(|filled| filled)
+            {
                 pages.cache.counters.ahead.add(count);
             }
         }
@@ -483,13 +518,44 @@ impl Drop for Reader<'_> {
 }
 
 /// Pages that came in empty and are ours to fill. Those that are not filled go out again.
-struct FillRun<'a> {
+pub(super) struct FillRun<'a> {
     pages: &'a FilePages,
     first: u64,
     locked: Vec<Locked<'a>>,
 }
 
 impl<'a> FillRun<'a> {
+    /// As [`FillRun::claim`], of a run in parts of `each` pages. Nothing, if the first page is there by now.
+    fn claim_all(
+        pages: &'a FilePages,
+        (run, each): (Range<u64>, u64),
+        asked_end: u64,
+        room: &mut Room<'a>,
+    ) -> Vec<Self> {
+        let (mut fills, mut at) = (Vec::new(), run.start);
+        while at < run.end {
+            let part = at..run.end.min(at + each.max(1));
+            at = part.end;
+            let fill = Self::claim(pages, part, asked_end, room);
+            match fill.locked.is_empty() {
+                true if fills.is_empty() => break,
+                true => {}
+                false => fills.push(fill),
+            }
+        }
+        fills
+    }
+
+    /// Its first page.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Bytes of its pages.
+    pub(super) fn span(&self) -> usize {
+        self.locked.len() * PAGE as usize
+    }
+
     /// Takes in as many pages of `run` as are missing in one piece from its start, and as there is room
     /// for. Those from `asked_end` on come in ahead of any use.
     fn claim(pages: &'a FilePages, run: Range<u64>, asked_end: u64, room: &mut Room<'a>) -> Self {

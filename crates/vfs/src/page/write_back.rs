@@ -118,16 +118,27 @@ impl Core {
         let Some(first) = next.or_else(|| pages.next_tagged(0..from, Tag::Dirty)) else {
             return Ok(0);
         };
-        pages.local().cursor = first + pages.cache.run_pages(self);
+        pages.local().cursor = first + self.pages_at_once();
         self.write_run(pages, first, Tag::Dirty).result
     }
 
-    /// Writes the dirty pages from `first` on that are neighbours. The caller is inside the gate.
+    /// Writes the dirty pages from `first` on: those that are neighbours, or as many runs as the store can use at
+    /// once. The caller is inside the gate.
     fn write_run(&self, pages: &FilePages, first: u64, tag: Tag) -> Run {
-        let Some(locked) = lock_to_write(pages, first, tag) else {
-            return Run { stop: first + 1, result: Ok(0) };
-        };
-        let mut locks = vec![locked];
+        match self.queue_depth() {
+            1 => self.write_one_run(pages, first, tag),
+            _ => self.write_at_once(pages, first, tag),
+        }
+    }
+
+    /// Locks the dirty pages from `first` on that are neighbours. `None`: nothing to write there any more.
+    pub(super) fn lock_run<'a>(
+        &self,
+        pages: &'a FilePages,
+        first: u64,
+        tag: Tag,
+    ) -> Option<Vec<Locked<'a>>> {
+        let mut locks = vec![lock_to_write(pages, first, tag)?];
         for index in first + 1..first + pages.cache.run_pages(self) {
             let Some(page) = pages.find(index) else { break };
             let Ok(locked) = page.try_lock() else { break };
@@ -137,27 +148,36 @@ impl Core {
             }
             locks.push(locked);
         }
+        Some(locks)
+    }
+
+    /// Writes the dirty pages from `first` on that are neighbours. The caller is inside the gate.
+    pub(super) fn write_one_run(&self, pages: &FilePages, first: u64, tag: Tag) -> Run {
+        let Some(locks) = self.lock_run(pages, first, tag) else {
+            return Run { stop: first + 1, result: Ok(0) };
+        };
         let stop = first + locks.len() as u64;
         let mut buffer = pages.cache.buffer(locks.len() * PAGE as usize);
-        let mut run = WriteRun::begin(pages, first..stop, locks, &mut buffer);
-        // Read after the pages (F3 of `file`).
-        let size = pages.size().unwrap_or(u64::MAX);
-        let start = first * PAGE;
-        let length = size.saturating_sub(start).min(buffer.len() as u64) as usize;
-        let parts = run.parts(length);
-        let result = match self.write_fully(pages, start, &buffer, parts) {
+        let run = WritingRun::begin(pages, first..stop, locks, &mut buffer);
+        let parts = run.parts(pages.length_from(first, buffer.len()));
+        let result = self.write_fully(pages, run.start(), &buffer, parts);
+        Run { stop, result: self.end_run(run, result) }
+    }
+
+    /// The store has answered about `run`: how many pages it has now.
+    pub(super) fn end_run(&self, mut run: WritingRun<'_>, result: Result<()>) -> Result<u64> {
+        match result {
             Ok(()) => {
                 let count = run.end(Outcome::Written);
-                pages.cache.counters.runs_written.hit();
-                pages.cache.counters.pages_written.add(count);
+                self.pages.counters.runs_written.hit();
+                self.pages.counters.pages_written.add(count);
                 Ok(count)
             }
             Err(error) => {
                 run.fail(&error);
                 Err(error)
             }
-        };
-        Run { stop, result }
+        }
     }
 
     /// Writes `parts` of `data`, whose first byte is at `start` of the file, to the store.
@@ -170,9 +190,22 @@ impl Core {
     ) -> Result<()> {
         let writer = Writer::find(self, pages)?;
         self.look_for_others(pages, writer.file());
+        self.write_parts(&writer, start, data, &mut parts)?;
+        self.note_stored(pages, writer.file());
+        Ok(())
+    }
+
+    /// As [`Core::write_fully`], by `writer`.
+    pub(super) fn write_parts(
+        &self,
+        writer: &Writer<'_>,
+        start: u64,
+        data: &[u8],
+        parts: &mut [Range<usize>],
+    ) -> Result<()> {
         // With what is left of them, if there is no space at first.
         self.with_space(|| {
-            for part in &mut parts {
+            for part in parts.iter_mut() {
                 while part.start < part.end {
                     let (at, rest) = (start + part.start as u64, &data[part.clone()]);
                     match self.backend().data().write(&Caller::root(), writer.file(), at, rest)? {
@@ -185,13 +218,16 @@ impl Core {
                 }
             }
             Ok(())
-        })?;
+        })
+    }
+
+    /// What was written to `file` has made it what it is now.
+    pub(super) fn note_stored(&self, pages: &FilePages, file: FileRef) {
         if self.shares_files()
-            && let Ok(now) = self.backend().inodes().attributes(writer.file())
+            && let Ok(now) = self.backend().inodes().attributes(file)
         {
             pages.stored(&now);
         }
-        Ok(())
     }
 
     /// Whether others may change files without telling.
@@ -201,7 +237,7 @@ impl Core {
 
     /// Before a change of the store's file: if others have changed it, which our change would hide, what
     /// is cached of it goes.
-    fn look_for_others(&self, pages: &FilePages, file: FileRef) {
+    pub(super) fn look_for_others(&self, pages: &FilePages, file: FileRef) {
         if self.shares_files()
             && let Ok(now) = self.backend().inodes().attributes(file)
             && pages.changed_by_others(&now)
@@ -421,6 +457,12 @@ impl PageCache {
 }
 
 impl FilePages {
+    /// Bytes of the file among the `length` ones from page `first` on. Read after those pages (F3 of [`super::file`]).
+    pub(super) fn length_from(&self, first: u64, length: usize) -> usize {
+        let size = self.size().unwrap_or(u64::MAX);
+        size.saturating_sub(first * PAGE).min(length as u64) as usize
+    }
+
     /// Waits for all pages that are being written when the call begins. Whether there were any.
     fn wait_for_writing(&self) -> bool {
         let (mut at, mut any) = (0, false);
@@ -500,12 +542,12 @@ impl Drop for Helping<'_> {
     }
 }
 
-/// What became of a run.
-struct Run {
+/// What became of a run, or of several.
+pub(super) struct Run {
     /// The index behind it.
-    stop: u64,
+    pub(super) stop: u64,
     /// How many pages it had.
-    result: Result<u64>,
+    pub(super) result: Result<u64>,
 }
 
 /// Locks page `index` to write it; waits for who writes it now. `None`: nothing to write any more.
@@ -528,7 +570,7 @@ fn lock_to_write(pages: &FilePages, index: u64, tag: Tag) -> Option<Locked<'_>> 
 }
 
 /// A file of the store to write by.
-struct Writer<'a> {
+pub(super) struct Writer<'a> {
     core: &'a Core,
     pages: &'a FilePages,
     file: Option<Borrowed>,
@@ -537,7 +579,7 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// One that is open for writing, or one opened for this.
-    fn find(core: &'a Core, pages: &'a FilePages) -> Result<Self> {
+    pub(super) fn find(core: &'a Core, pages: &'a FilePages) -> Result<Self> {
         let mut writer = Self { core, pages, file: None, opened: None };
         if core.capabilities.opens == Opens::Tracked {
             writer.file = pages.opens.writer();
@@ -550,7 +592,7 @@ impl<'a> Writer<'a> {
         Ok(writer)
     }
 
-    fn file(&self) -> FileRef {
+    pub(super) fn file(&self) -> FileRef {
         let known = self.file.as_ref().map(|borrowed| borrowed.0).or(self.opened);
         known.unwrap_or(FileRef::unopened(self.pages.inode))
     }
@@ -568,7 +610,7 @@ impl Drop for Writer<'_> {
 }
 
 /// Pages on their way to the store. Dirty again if that is not finished.
-struct WriteRun<'a> {
+pub(super) struct WritingRun<'a> {
     pages: &'a FilePages,
     range: Range<u64>,
     writing: Vec<PageRef<'a>>,
@@ -576,9 +618,9 @@ struct WriteRun<'a> {
     pieces: Vec<Pieces>,
 }
 
-impl<'a> WriteRun<'a> {
+impl<'a> WritingRun<'a> {
     /// Copies the locked pages into `buffer`; from then on they are being written.
-    fn begin(
+    pub(super) fn begin(
         pages: &'a FilePages,
         range: Range<u64>,
         mut locks: Vec<Locked<'a>>,
@@ -599,7 +641,7 @@ impl<'a> WriteRun<'a> {
     }
 
     /// The parts of the run's bytes that go to the store, of the first `length` ones.
-    fn parts(&self, length: usize) -> Vec<Range<usize>> {
+    pub(super) fn parts(&self, length: usize) -> Vec<Range<usize>> {
         let mut parts: Vec<Range<usize>> = Vec::new();
         for (at, pieces) in self.pieces.iter().enumerate() {
             for (from, to) in pieces.ranges() {
@@ -613,6 +655,16 @@ impl<'a> WriteRun<'a> {
             }
         }
         parts
+    }
+
+    /// Where its bytes begin in the file.
+    pub(super) fn start(&self) -> u64 {
+        self.range.start * PAGE
+    }
+
+    /// Bytes of its pages.
+    pub(super) fn span(&self) -> usize {
+        (self.range.end - self.range.start) as usize * PAGE as usize
     }
 
     /// The store did not take it.
@@ -646,7 +698,7 @@ impl<'a> WriteRun<'a> {
     }
 }
 
-impl Drop for WriteRun<'_> {
+impl Drop for WritingRun<'_> {
     /// The thread panicked.
     fn drop(&mut self) {
         if !self.writing.is_empty() {
