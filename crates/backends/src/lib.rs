@@ -10,5 +10,6 @@ pub mod directory;
 pub mod hostile;
 #[cfg(feature = "image")]
 pub mod image;
+pub mod lock_order;
 #[cfg(feature = "memory")]
 pub mod memory;

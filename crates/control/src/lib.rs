@@ -15,6 +15,7 @@
 
 pub mod cleaned;
 pub mod ended;
+pub mod lock_order;
 pub mod locks;
 pub mod mounts;
 pub mod place;

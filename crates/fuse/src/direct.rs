@@ -28,6 +28,7 @@
 //! Programs that only write directly pay for [`SETTLED`] notices and then for none. Weakness: beyond
 //! `HELD_MAX` at once, a reader may see the old bytes for a moment after a write is complete.
 
+use crate::lock_order;
 use crate::notify::Notices;
 use crate::server::nodes::NodeTable;
 use crate::transport::KernelCache;
@@ -37,7 +38,7 @@ use std::time::Duration;
 use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_concurrent::presence::Presence;
 use uvfs_concurrent::shard::Shards;
-use uvfs_vfs::{ChangeSink, lock_order};
+use uvfs_vfs::ChangeSink;
 
 /// Requests nobody sleeps for that the kernel may have under way at once; the transport asks for so many.
 pub(crate) const BACKGROUND_MAX: u16 = 64;

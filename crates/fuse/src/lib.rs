@@ -21,6 +21,7 @@ mod control_socket;
 mod direct;
 mod dispatch;
 mod groups;
+pub mod lock_order;
 mod mount;
 mod mount_error;
 mod notify;

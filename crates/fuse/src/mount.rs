@@ -7,6 +7,7 @@
 
 use crate::clean::{Bridge, Cleaner, MountCleanReport, MountProgress, Pressure, Relief, Turns};
 use crate::control_socket::{self, Shown};
+use crate::lock_order;
 use crate::mount_error::{DEVICE, MountError};
 use crate::notify::Notifier;
 use crate::server::{Server, Settings};
@@ -27,7 +28,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{Condvar, Mutex};
-use uvfs_vfs::{Clean, Dirty, Node, Vfs, lock_order};
+use uvfs_vfs::{Clean, Dirty, Node, Vfs};
 
 /// Whether the kernel may read and write host files directly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

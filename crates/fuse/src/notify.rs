@@ -11,6 +11,7 @@
 //! "forget everything" when it overflows. The sending thread holds no lock while it sends.
 //! Who cleans may wait for notices about missing names ([`Notices::wait_asked`]).
 
+use crate::lock_order;
 use crate::server::nodes::NodeTable;
 use crate::statistics::Counters;
 use crate::transport::KernelCache;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{Condvar, Mutex};
-use uvfs_vfs::{ChangeSink, InodeId, Name, lock_order};
+use uvfs_vfs::{ChangeSink, InodeId, Name};
 
 /// Notices queued before they collapse.
 const QUEUE_MAX: usize = 16_384;

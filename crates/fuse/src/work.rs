@@ -18,13 +18,13 @@
 
 mod lanes;
 
+use crate::lock_order;
 pub(crate) use lanes::LANE_WORKERS;
 use lanes::{CLOSING, Lanes, PAGES};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::gate::{Gate, Pass};
 use uvfs_concurrent::lock::{Condvar, Mutex, MutexGuard};
-use uvfs_vfs::lock_order;
 
 /// A request handed to a worker: true if it may run, false if it is refused (and answers so).
 pub(crate) type Job = Box<dyn FnOnce(bool) + Send>;

@@ -13,12 +13,12 @@
 //! Second chance: a hit stores a flag at most, and nothing is reordered. Bad at: a scan of more
 //! directories than there is room for, which pushes out everything used once.
 
+use crate::lock_order::HOST_DESCRIPTORS;
 use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU16, Ordering::Relaxed};
-use uvfs_vfs::lock_order::HOST_DESCRIPTORS;
 
 /// The descriptor of one object, if it is open.
 #[derive(Debug)]

@@ -32,11 +32,11 @@ use super::host::Host;
 use super::node::HostNode;
 use super::open::{OpenFiles, OpenHostFile};
 use super::shares::Share;
+use crate::lock_order::HOST_FILES;
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
-use uvfs_vfs::lock_order::HOST_FILES;
 use uvfs_vfs::{Error, FileKind, InodeId, OpenMode, Result};
 
 /// Rounds of giving up before an open is refused: others take what was given up as well.

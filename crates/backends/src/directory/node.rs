@@ -22,11 +22,11 @@
 use super::convert::{HostKey, HostStat, mix};
 use super::descriptor::DescriptorSlot;
 use super::table::NodeTable;
+use crate::lock_order::{HOST_NODES, HOST_WATCHES};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use uvfs_vfs::lock_order::{HOST_NODES, HOST_WATCHES};
 use uvfs_vfs::{FileKind, InodeId, Timestamp};
 
 /// Names remembered of one object that is not a directory.

@@ -18,6 +18,7 @@ use super::host::Host;
 use super::list::Stream;
 use super::node::HostNode;
 use super::shares::Share;
+use crate::lock_order::HOST_FILES;
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use std::collections::HashMap;
@@ -25,7 +26,6 @@ use std::sync::Arc;
 use uvfs_concurrent::lock::{Mutex, RwLock};
 use uvfs_concurrent::padded::Padded;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
-use uvfs_vfs::lock_order::HOST_FILES;
 use uvfs_vfs::{Caller, Checks, Error, FileId, FileKind, FileRef, InodeId, OpenMode, Result};
 
 const SHARDS: u64 = 16;

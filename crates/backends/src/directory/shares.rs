@@ -14,10 +14,10 @@
 //! at a limit of the user's own; ENFILE says that all together have too many.
 //! Weakness: without given up ones this may be lower than the limit of the user's own program.
 
+use crate::lock_order::HOST_FILES;
 use std::collections::HashMap;
 use std::sync::Arc;
 use uvfs_concurrent::lock::Mutex;
-use uvfs_vfs::lock_order::HOST_FILES;
 use uvfs_vfs::{Error, Result};
 
 /// Descriptors that a limit leaves to requests of a moment, at least, if it is not tiny.

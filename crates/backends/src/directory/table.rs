@@ -26,13 +26,13 @@
 use super::convert::{HostKey, HostStat};
 use super::descriptor::DescriptorSlot;
 use super::node::{HostNode, KnownName};
+use crate::lock_order::{HOST_NODES, HOST_TREE};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Weak};
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::padded::Padded;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
-use uvfs_vfs::lock_order::{HOST_NODES, HOST_TREE};
 use uvfs_vfs::{FileKind, InodeId};
 
 const SHARDS: u64 = 64;

@@ -24,6 +24,7 @@ use super::convert::{host_error, stat_at, stat_of};
 use super::host::Host;
 use super::node::HostNode;
 use super::xattr::ProcPath;
+use crate::lock_order::HOST_WATCHES;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
@@ -34,7 +35,6 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
-use uvfs_vfs::lock_order::HOST_WATCHES;
 use uvfs_vfs::{ChangeSink, Error, InodeId, Name, Result};
 
 /// How long news waits at most for changes of our own to be over.

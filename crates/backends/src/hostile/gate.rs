@@ -4,10 +4,10 @@
 //! Calls wait on a condition variable with no other lock held. A gate that nobody opens lets its
 //! calls go after [`LIMIT`], so that a failing test ends instead of hanging.
 
+use crate::lock_order;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{Condvar, Mutex};
-use uvfs_vfs::lock_order;
 
 /// How long a gate holds a call, and how long a test waits for one, at most.
 pub const LIMIT: Duration = Duration::from_secs(20);

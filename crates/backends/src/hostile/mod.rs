@@ -29,12 +29,13 @@ pub use call::{Call, Made};
 pub use gate::{Gate, LIMIT};
 pub use plan::{Fault, Moment, On, Plan};
 
+use crate::lock_order;
 use references::References;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use uvfs_concurrent::lock::Mutex;
-use uvfs_vfs::{Attributes, Backend, Capabilities, ChangeSink, Entry, InodeId, Name, lock_order};
+use uvfs_vfs::{Attributes, Backend, Capabilities, ChangeSink, Entry, InodeId, Name};
 
 /// See the module. Clones are the same backend.
 pub struct HostileBackend<B> {

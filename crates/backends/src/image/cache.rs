@@ -12,13 +12,14 @@
 //! page, which brings their neighbours in. The memory shares the budget ([`Tenant`]). Weakness: a block is
 //! copied out, so that what the format keeps of it does not pin it.
 
+use crate::lock_order;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
 use uvfs_concurrent::set_associative::buffers::{BufferCache, BufferClasses};
 use uvfs_concurrent::set_associative::translations::{self, TranslationCache};
 use uvfs_ext::{Block, Blocks, Image, Inode, Place, Result, Run, Source};
-use uvfs_vfs::{Tenant, lock_order};
+use uvfs_vfs::Tenant;
 
 /// The least that is kept of the device at a time.
 const UNIT_BYTES_MIN: u32 = 4096;

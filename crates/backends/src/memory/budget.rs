@@ -36,11 +36,12 @@
 
 use super::stripe::{self, STRIPES};
 use super::table::pause;
+use crate::lock_order;
 use std::sync::Arc;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::padded::Padded;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
-use uvfs_vfs::{Error, Result, lock_order};
+use uvfs_vfs::{Error, Result};
 
 /// Cost of an inode in bytes: its node, its place in the node table, and slack of the allocator.
 pub(super) const INODE_BYTES: u64 = 512;

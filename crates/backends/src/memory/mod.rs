@@ -40,6 +40,7 @@ mod table;
 mod tests;
 mod xattrs;
 
+use crate::lock_order;
 use budget::{Budget, ENTRY_BYTES, INODE_BYTES};
 use node::{Content, Node, State};
 use pages::{PAGE_BYTES, pages_within};
@@ -52,7 +53,6 @@ use uvfs_vfs::creation::Resolved;
 use uvfs_vfs::{
     Authority, Backend, Capabilities, Creation, Data, Enforcer, Entry, Error, Export, InodeId,
     Inodes, Names, NewKind, Opens, PageCaching, Reservation, Result, Totals, Waits, Xattrs,
-    lock_order,
 };
 
 /// The least that [`MemoryConfig::size_bytes`] may be: the root, and one page with its names.

@@ -54,12 +54,12 @@ use super::budget::ENTRY_BYTES;
 use super::directory::{Listed, Target};
 use super::node::{LINKS_MAX, Node, State};
 use super::table::{Freed, pause};
+use crate::lock_order;
 use std::sync::Arc;
 use uvfs_concurrent::lock::{LockClass, RwLockWriteGuard};
 use uvfs_vfs::{
     Caller, Cookie, Creation, Entry, Error, FileId, FileKind, FileRef, InodeId, Listing, Name,
     Names, NewKind, NewNode, OpenMode, PATH_MAX, RenameMode, Result, Timestamp, creation,
-    lock_order,
 };
 
 /// Entries taken from a directory under one lock.

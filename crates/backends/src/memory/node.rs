@@ -12,15 +12,14 @@
 use super::budget::{Charge, INODE_BYTES, XATTR_BYTES};
 use super::directory::Directory;
 use super::pages::{PAGE_BYTES, Pages};
+use crate::lock_order;
 use std::collections::BTreeMap;
 use uvfs_concurrent::lock::{RwLock, RwLockReadGuard};
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_vfs::acl::Acl;
 use uvfs_vfs::creation::Resolved;
 use uvfs_vfs::permission;
-use uvfs_vfs::{
-    Attributes, Caller, Entry, Error, FileKind, InodeId, NewKind, Result, Timestamp, lock_order,
-};
+use uvfs_vfs::{Attributes, Caller, Entry, Error, FileKind, InodeId, NewKind, Result, Timestamp};
 
 /// Most names of one object, and most subdirectories of one directory plus two.
 pub(super) const LINKS_MAX: u32 = u32::MAX - 1;

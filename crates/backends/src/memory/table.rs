@@ -21,13 +21,14 @@
 
 use super::node::Node;
 use super::stripe::{self, STRIPES};
+use crate::lock_order;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
 use std::sync::Arc;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::padded::Padded;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
-use uvfs_vfs::{Error, InodeId, Result, lock_order};
+use uvfs_vfs::{Error, InodeId, Result};
 
 /// A multiple of [`STRIPES`], so that stripes begin apart.
 const SHARDS: usize = 4 * STRIPES;

@@ -2,7 +2,7 @@
 //!
 //! # Boundary
 //! Supplies the classes' type, the order checker, the meter and the locks. Names no class itself: callers
-//! declare theirs in one ordered list (`uvfs_vfs::lock_order`), as our arrows require.
+//! declare theirs by [`crate::lock_classes`], each crate its own, in its band of ranks.
 //!
 //! # Concurrency
 //! A thread may take a lock only if its class ranks *after* every class it already holds. Debug

@@ -3,10 +3,16 @@
 //! # Concurrency
 //! The held classes of a thread are in a thread-local list; checking touches nothing shared. The
 //! edges seen (`held -> taken`) are gathered in one table, which only debug builds write, once per
-//! new edge and thread.
+//! new edge and thread. Where `UVFS_LOCK_EDGES` names a directory, a debug build also adds each new edge to a file
+//! there, by which `cargo xtask locks` prints the document.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::panic::Location;
+
+/// Names the directory for edges that were seen.
+const EDGES_VARIABLE: &str = "UVFS_LOCK_EDGES";
 
 /// One kind of lock: all locks that protect the same sort of thing share a class.
 #[derive(Debug)]
@@ -46,8 +52,19 @@ thread_local! {
 
 // The checker cannot check itself: a raw lock, taken innermost and never held on return.
 #[allow(clippy::disallowed_types)]
-static EDGES: parking_lot::Mutex<BTreeSet<(&'static str, &'static str)>> =
-    parking_lot::Mutex::new(BTreeSet::new());
+static EDGES: parking_lot::Mutex<BTreeMap<(&'static str, &'static str), &'static str>> =
+    parking_lot::Mutex::new(BTreeMap::new());
+
+/// One lock taken while another one is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Edge {
+    /// The class that is held.
+    pub outer: &'static str,
+    /// The class that is taken.
+    pub inner: &'static str,
+    /// The file that takes it, where the edge was seen first.
+    pub file: &'static str,
+}
 
 /// Stands in the checker's list for as long as it lives: from before a lock is taken until after it is
 /// released. The last field of a guard.
@@ -60,6 +77,7 @@ impl Entered {
     /// # Panics
     /// In debug builds, when a class of the same or a later rank is already held.
     #[inline]
+    #[track_caller]
     pub(crate) fn new(class: &'static LockClass) -> Self {
         entering(class);
         Self(class)
@@ -82,10 +100,12 @@ impl Drop for Entered {
 ///
 /// # Panics
 /// In debug builds, when a class of the same or a later rank is already held.
+#[track_caller]
 fn entering(class: &'static LockClass) {
     if !cfg!(debug_assertions) {
         return;
     }
+    let place = Location::caller();
     // The list is gone while a thread's locals are torn down; nothing is checked there.
     let _ = HELD.try_with(|held| {
         let mut held = held.borrow_mut();
@@ -98,17 +118,31 @@ fn entering(class: &'static LockClass) {
                 outer.name,
                 outer.rank
             );
-            note_edge(outer, class);
+            note_edge(outer, class, place);
         }
         held.push(class);
     });
 }
 
-fn note_edge(outer: &LockClass, inner: &LockClass) {
+fn note_edge(outer: &LockClass, inner: &LockClass, place: &'static Location<'static>) {
     let seen = |seen: &RefCell<BTreeSet<_>>| !seen.borrow_mut().insert((outer.rank, inner.rank));
-    if !SEEN.try_with(seen).unwrap_or(false) {
-        EDGES.lock().insert((outer.name, inner.name));
+    if SEEN.try_with(seen).unwrap_or(false) {
+        return;
     }
+    let edge = Edge { outer: outer.name, inner: inner.name, file: place.file() };
+    if EDGES.lock().insert((edge.outer, edge.inner), edge.file).is_none() {
+        record(edge);
+    }
+}
+
+/// Adds `edge` to this process's file, where one is wanted. A process that may not write one has no part in the
+/// document.
+fn record(edge: Edge) {
+    let Some(directory) = std::env::var_os(EDGES_VARIABLE) else { return };
+    let path = std::path::Path::new(&directory).join(std::process::id().to_string());
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    let line = format!("{} {} {}\n", edge.outer, edge.inner, edge.file);
+    let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
 }
 
 /// Notes that this thread released a lock of `class`.
@@ -138,8 +172,28 @@ pub fn assert_none_held(before: &str) {
 }
 
 /// Every `outer -> inner` pair that any thread has taken so far (debug builds; empty otherwise).
-pub fn edges() -> Vec<(&'static str, &'static str)> {
-    EDGES.lock().iter().copied().collect()
+pub fn edges() -> Vec<Edge> {
+    let edges = EDGES.lock();
+    edges.iter().map(|(&(outer, inner), &file)| Edge { outer, inner, file }).collect()
+}
+
+/// Declares the lock classes of a crate, outermost first, as statics, and `ORDER`, the list of them. Ranks come in bands,
+/// so that no crate's list names another's:
+///
+/// | ranks | whose |
+/// |---|---|
+/// | 1 to 59 | frontends and what serves them |
+/// | 60 to 289 | the core |
+/// | 290 to 399 | stores, which are called with no lock of the core held |
+/// | from 400 | tests |
+#[macro_export]
+macro_rules! lock_classes {
+    ($($(#[$doc:meta])* $constant:ident = $rank:literal, $name:literal, $protects:literal;)*) => {
+        $($(#[$doc])* pub static $constant: $crate::lock::LockClass =
+            $crate::lock::LockClass::new($rank, $name, $protects);)*
+        /// All classes of this crate, outermost first.
+        pub static ORDER: &[&$crate::lock::LockClass] = &[$(&$constant),*];
+    };
 }
 
 #[cfg(all(test, not(loom), debug_assertions))]
@@ -155,7 +209,8 @@ mod tests {
         let (outer, inner) = (Mutex::new(&OUTER, ()), Mutex::new(&INNER, ()));
         let _outer = outer.lock();
         let _inner = inner.lock();
-        assert!(edges().contains(&("outer", "inner")));
+        let edge = edges().into_iter().find(|edge| (edge.outer, edge.inner) == ("outer", "inner"));
+        assert!(edge.is_some_and(|edge| edge.file.ends_with("lock/order.rs")), "{edge:?}");
     }
 
     #[test]

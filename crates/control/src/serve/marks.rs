@@ -14,6 +14,7 @@
 
 use super::resolve;
 use crate::cleaned::Raw;
+use crate::lock_order::POLICY_PATHS;
 use crate::policies::{self, Mark, PolicyRequest};
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +22,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_vfs::backend::InodeId;
-use uvfs_vfs::lock_order::POLICY_PATHS;
 use uvfs_vfs::{CachePolicy, Node, Vfs};
 
 /// By which path, and in which directories, one was marked.

@@ -18,6 +18,7 @@
 
 use super::Bridge;
 use super::kernel::gone_is_fine;
+use crate::lock_order;
 use crate::server::Server;
 use std::io;
 use std::sync::{Arc, Weak};
@@ -25,7 +26,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
-use uvfs_vfs::{FileKind, Tenant, lock_order};
+use uvfs_vfs::{FileKind, Tenant};
 
 /// Nodes asked for together.
 const BATCH: usize = 256;

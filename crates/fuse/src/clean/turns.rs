@@ -4,13 +4,13 @@
 //! First come, first served, one at a time; a bounded number wait. The lock guards the queue alone and
 //! is not held while somebody's turn lasts: cleaning holds no lock.
 
+use crate::lock_order;
 use crate::work::LANE_WORKERS;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use uvfs_concurrent::lock::{Condvar, Mutex};
-use uvfs_vfs::lock_order;
 
 /// Who may wait behind the one whose turn it is. Some wait on workers of the mount (`work`), and the one whose
 /// turn it is may need a READ that is queued for a worker: so it is half as many as a user has workers.

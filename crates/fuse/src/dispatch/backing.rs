@@ -13,6 +13,7 @@
 //! set-id bit set while the file is open so is cleared by a write of user 0 too.
 
 use super::Shared;
+use crate::lock_order;
 use crate::server::{Reply, Server};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use std::collections::HashMap;
@@ -21,7 +22,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::Ordering::Relaxed;
-use uvfs_vfs::{FileKind, InodeId, OpenFile, lock_order};
+use uvfs_vfs::{FileKind, InodeId, OpenFile};
 
 struct Backing<B> {
     opens: u64,

@@ -1,10 +1,11 @@
 //! Open files of the kernel, by file handle.
 
+use crate::lock_order;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_concurrent::shard::Shards;
-use uvfs_vfs::{OpenFile, lock_order};
+use uvfs_vfs::OpenFile;
 
 const SHARDS: usize = 16;
 

@@ -29,11 +29,11 @@
 //! use, so a name that is asked for all the time is asked again once per turn of its shard; and names
 //! cost memory twice, in the kernel and here.
 
+use crate::lock_order;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_concurrent::shard::Shards;
-use uvfs_vfs::lock_order;
 
 const SHARDS: usize = 8;
 /// Names in one shard, however much room there is.

@@ -21,6 +21,7 @@
 use super::control::is_reserved;
 use super::missing::Missing;
 use super::places::{Past, Place, Places};
+use crate::lock_order;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,7 +31,7 @@ use uvfs_concurrent::primitive::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 use uvfs_concurrent::shard::Shards;
-use uvfs_vfs::{InodeId, Node, Vfs, lock_order};
+use uvfs_vfs::{InodeId, Node, Vfs};
 
 /// The kernel's id of the root.
 pub(crate) const ROOT: u64 = 1;

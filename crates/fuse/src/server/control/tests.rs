@@ -1,11 +1,12 @@
 //! The control directory without a kernel.
 
 use super::*;
+use crate::lock_order;
 use crate::server::{Server, Settings};
 use std::sync::Arc;
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
 use uvfs_concurrent::lock::Mutex;
-use uvfs_vfs::{Caller, Checks, NewKind, NewNode, SetTime, Timestamp, Vfs, VfsConfig, lock_order};
+use uvfs_vfs::{Caller, Checks, NewKind, NewNode, SetTime, Timestamp, Vfs, VfsConfig};
 
 const OWNER: u32 = 4_000_001;
 const USER: u32 = 4_000_002;

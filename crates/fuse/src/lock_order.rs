@@ -1,0 +1,47 @@
+//! The lock classes of the FUSE frontend, outermost first.
+//!
+//! # Boundary
+//! One list, in the frontends' band of ranks ([`uvfs_concurrent::lock_classes`]): a handler may hold one of these when it
+//! calls the core.
+
+uvfs_concurrent::lock_classes! {
+    /// End of a FUSE session.
+    FUSE_END = 4, "fuse-end", "whether a session has ended";
+    /// Who cleans a mount.
+    FUSE_CLEAN = 5, "fuse-clean", "who cleans a mount now, and who waits for it";
+    /// The FUSE frontend's notifier thread.
+    FUSE_NOTIFIER = 6, "fuse-notifier", "the notifier thread of a mount, until it is joined";
+    /// The FUSE frontend's node ids that are not inode numbers.
+    FUSE_ALIASES = 8, "fuse-aliases", "node ids of objects whose inode number was taken";
+    /// Who has the kernel let go.
+    FUSE_PRESSURE = 9, "fuse-pressure", "whether the kernel is to let go of something";
+    /// The FUSE frontend's table of node ids.
+    FUSE_NODES = 10, "fuse-nodes", "node ids the kernel holds, with their lookup counts";
+    /// Forgets that somebody waits for.
+    FUSE_FORGETS = 11, "fuse-forgets", "count of node ids forgotten while somebody waits for it";
+    /// Names that the kernel believes to be missing.
+    FUSE_MISSING = 12, "fuse-missing", "one shard of the names that the kernel believes to be missing";
+    /// The FUSE frontend's open files.
+    FUSE_FILES = 20, "fuse-files", "open files of the kernel, by file handle";
+    /// Files written directly.
+    FUSE_SEEN = 25, "fuse-seen", "one shard of the files that were written directly, and whether the kernel may hold pages of them";
+    /// The passthrough state of one inode.
+    FUSE_BACKING = 30, "fuse-backing", "backing file shared by all opens of an inode";
+    /// The worker pool's queue.
+    FUSE_WORK = 40, "fuse-work", "requests waiting for a worker, and the count of workers";
+    /// Direct writes that wait for the kernel.
+    FUSE_DIRECT = 45, "fuse-direct", "direct writes whose pages the kernel has to drop, and the count of threads for it";
+    /// The notifier's queue.
+    FUSE_NOTICES = 50, "fuse-notices", "cache notices waiting to be sent to the kernel";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_rise_within_the_band() {
+        assert!(ORDER.windows(2).all(|pair| pair[0].rank() < pair[1].rank()));
+        assert!(ORDER.iter().all(|class| (1..60).contains(&class.rank())));
+    }
+}
