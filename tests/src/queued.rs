@@ -1,8 +1,8 @@
 //! A memory store that is asked by runs, and completes them out of order.
 //!
 //! # Boundary
-//! Each run is done by a thread of its own, after a pause that is drawn; everything else is the memory store's. Runs may be
-//! refused, or never answered.
+//! Each run is done by a thread of its own, after a pause that is drawn; everything else is the memory store's. The first
+//! run waits for a second one, so that runs overlap also where threads are slow. Runs may be refused, or never answered.
 //!
 //! # Why
 //! A store with a queue in small: what the core must not rely on (the order of answers, the thread that brings them, that
@@ -10,7 +10,7 @@
 
 use crate::Numbers;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
 use uvfs_concurrent::lock::{LockClass, Mutex};
 use uvfs_vfs::{
@@ -19,6 +19,9 @@ use uvfs_vfs::{
 };
 
 static QUEUE: LockClass = LockClass::new(283, "queue", "runs of a store under test");
+
+/// How long the first run waits for a second one at most.
+const SECOND_WITHIN: Duration = Duration::from_secs(20);
 
 /// What becomes of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,6 +48,8 @@ struct State {
     answer: Answer,
     under_way: usize,
     most: usize,
+    /// Whether a run has come.
+    has_begun: bool,
     /// Runs that nobody answers.
     kept: Vec<WriteRun>,
 }
@@ -54,8 +59,14 @@ impl Queued {
     pub fn new(seed: u64) -> Self {
         let memory = MemoryBackend::new(MemoryConfig { root_mode: 0o777, ..Default::default() });
         let numbers = Numbers(seed);
-        let state =
-            State { numbers, answer: Answer::Done, under_way: 0, most: 0, kept: Vec::new() };
+        let state = State {
+            numbers,
+            answer: Answer::Done,
+            under_way: 0,
+            most: 0,
+            has_begun: false,
+            kept: Vec::new(),
+        };
         Self {
             inner: Arc::new(memory.expect("the default limits are valid")),
             state: Arc::new(Mutex::new(&QUEUE, state)),
@@ -83,10 +94,17 @@ impl Queued {
         state.under_way += 1;
         state.most = state.most.max(state.under_way);
         let pause = Duration::from_micros(state.numbers.below(1500));
+        let is_first = !std::mem::replace(&mut state.has_begun, true);
         drop(state);
         let store = self.clone();
         std::thread::spawn(move || {
             std::thread::sleep(pause);
+            if is_first {
+                let since = Instant::now();
+                while store.most() < 2 && since.elapsed() < SECOND_WITHIN {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
             store.state.lock().under_way -= 1;
             work(&store.inner);
         });
