@@ -4,7 +4,7 @@
 //! * [`shown`]: text of strangers, without what a terminal obeys
 //! * [`interrupt`]: Ctrl-C, once for an end in good order and twice for one at once
 //! * [`command_line`]: a command line read, or what is wrong with it
-//! * [`reference`]: the helps of all commands as a document
+//! * [`mod@reference`]: the helps of all commands as a document
 //!
 //! # Boundary
 //! Knows no mount and no profile. What a program says is its own.
