@@ -191,7 +191,8 @@ fn image(arguments: &MountArguments, spec: &Spec) -> Result<Store, Failure> {
         ));
     }
     let name = String::from_utf8_lossy(arguments.source.as_bytes()).into_owned();
-    Ok(Store::Image(OpenImage { name, image: spec.open()? }))
+    let otherwise = ", and it is not a directory; name a directory or a disk image";
+    Ok(Store::Image(OpenImage { name, image: spec.open(otherwise)? }))
 }
 
 fn store(arguments: &MountArguments, source: Source) -> Result<Store, Failure> {

@@ -1,18 +1,16 @@
 //! `uvfs image check`: everything in an image, read and counted.
 
-use super::source::Spec;
 use crate::{Failure, print_line};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use uvfs_ext::Fault;
 use uvfs_ext::check::{Observer, check};
 
 /// Prints each fault as it is found, then how much was read.
 pub(super) fn run(name: &OsStr, json: bool) -> Result<ExitCode, Failure> {
-    let image = Spec::parse(name.as_bytes())?.open()?;
+    let image = super::open(name)?;
     let bar = ProgressBar::new(image.superblock().inodes.into());
     let style = ProgressStyle::with_template("{bar:30} {percent} %, {pos} of {len} inodes");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

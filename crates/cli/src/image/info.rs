@@ -1,20 +1,18 @@
 //! `uvfs image info`: what an image is.
 
-use super::source::Spec;
 use crate::Failure;
 use crate::print_text;
 use crate::units;
 use serde_json::json;
 use std::ffi::OsStr;
 use std::fmt::Write;
-use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use uvfs_ext::Image;
 use uvfs_terminal::shown::shown;
 
 /// Prints what the superblock says, and what its flags mean for a reader.
 pub(super) fn run(name: &OsStr, json: bool) -> Result<ExitCode, Failure> {
-    let image = Spec::parse(name.as_bytes())?.open()?;
+    let image = super::open(name)?;
     if json {
         crate::print_line(&object(&image).to_string());
     } else {

@@ -16,7 +16,7 @@ mod tree;
 
 use crate::Failure;
 use clap::{Args, Subcommand};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -129,8 +129,8 @@ pub(crate) fn run(arguments: &ImageArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-fn open(image: &OsString) -> Result<Image, Failure> {
-    source::Spec::parse(image.as_bytes())?.open()
+fn open(image: &OsStr) -> Result<Image, Failure> {
+    source::Spec::parse(image.as_bytes())?.open("; name a disk image")
 }
 
 /// The object at `path` in an image.

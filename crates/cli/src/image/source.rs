@@ -71,13 +71,13 @@ impl Spec {
         path.metadata().is_ok_and(|about| about.is_file() || about.file_type().is_block_device())
     }
 
-    /// Opens the file system.
+    /// Opens the file system. `otherwise` is said of a file that has none: what else it is not, and what to name.
     ///
     /// # Errors
     /// What is there instead of one, and what helps.
-    pub(crate) fn open(&self) -> Result<Image, Failure> {
+    pub(crate) fn open(&self, otherwise: &str) -> Result<Image, Failure> {
         let device = self.device()?;
-        Image::open(device.clone()).map_err(|error| self.refusal(&*device, &error))
+        Image::open(device.clone()).map_err(|error| self.refusal(&*device, &error, otherwise))
     }
 
     fn refused(&self, why: impl std::fmt::Display) -> Failure {
@@ -119,7 +119,7 @@ impl Spec {
     }
 
     /// Why it cannot be read, with what helps.
-    fn refusal(&self, device: &dyn Device, error: &Error) -> Failure {
+    fn refusal(&self, device: &dyn Device, error: &Error, otherwise: &str) -> Failure {
         let parts = match (error, self.part) {
             (Error::NotExt, Part::Whole) => partitions(device).unwrap_or_default(),
             _ => Vec::new(),
@@ -135,6 +135,7 @@ impl Spec {
             Error::Truncated { .. } => {
                 self.refused(format!("{error}; copy the whole of it, or lengthen it with truncate"))
             }
+            Error::NotExt => self.refused(format!("{error}{otherwise}")),
             Error::Corrupt(_) => self.refused(format!("{error}; e2fsck can repair a copy of it")),
             _ => self.refused(error),
         }
