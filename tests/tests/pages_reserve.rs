@@ -95,6 +95,13 @@ fn what_will_not_be_written_is_given_back() {
     cut.set_size(0).unwrap();
     let second = fill(&cut, 2).len();
     assert_eq!(first, second, "a cut");
+    // The store saw no cut, but a file that grows from nothing: what was only here kept its space.
+    cut.set_size(5000).unwrap();
+    let other = create(&vfs, "other");
+    let rest = fill(&other, 4).len();
+    assert!(rest + 2 * CHUNK >= first, "a cut that the store takes for growth: {rest} of {first}");
+    drop(other);
+    root(&vfs).remove_file("other").unwrap();
     drop(cut);
     root(&vfs).remove_file("cut").unwrap();
     let file = create(&vfs, "file");

@@ -236,7 +236,11 @@ fn create<R: Reply>(
     };
     // A kernel that need not tell of opens tells of no closes either, also for this one.
     let (handle, keep) = match server.stateless() {
-        true => (0, !server.shared()),
+        true => {
+            // While the pass is held: closing the last of a removed file may ask the store.
+            drop(file);
+            (0, !server.shared())
+        }
         false => server.opened(Arc::new(file)),
     };
     let (node, passed) = (attrs.node_id, backing.is_some());

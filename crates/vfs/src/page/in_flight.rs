@@ -19,7 +19,7 @@
 use super::read::FillRun;
 use super::space::is_full;
 use super::write_back::{Run, Writer, WritingRun};
-use super::{Buffer, FilePages, PAGE};
+use super::{Buffer, FilePages, PAGE, PageCache};
 use crate::backend::{Content, FileRef, ReadRun, WriteRun};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
@@ -51,26 +51,37 @@ struct Arrival {
 }
 
 /// Runs of one thread. See the module.
-struct InFlight {
+struct InFlight<'a> {
+    cache: &'a PageCache,
     arrivals: Arc<(Mutex<VecDeque<Arrival>>, Condvar)>,
     outstanding: usize,
+    /// Bytes that the store has, which count as buffers.
+    lent_bytes: usize,
 }
 
-impl InFlight {
-    fn new() -> Self {
+impl<'a> InFlight<'a> {
+    fn new(cache: &'a PageCache) -> Self {
         let arrived = Mutex::new(&lock_order::PAGE_RUNS, VecDeque::new());
-        Self { arrivals: Arc::new((arrived, Condvar::default())), outstanding: 0 }
+        let arrivals = Arc::new((arrived, Condvar::default()));
+        Self { cache, arrivals, outstanding: 0, lent_bytes: 0 }
     }
 
-    /// One run more; what its completion calls.
-    fn begin(&mut self, number: usize) -> impl FnOnce(Vec<u8>, Result<Content>) + Send + use<> {
+    /// One run more, in the memory of `buffer`; and what its completion calls.
+    fn begin(
+        &mut self,
+        number: usize,
+        buffer: Buffer<'_>,
+    ) -> (Vec<u8>, impl FnOnce(Vec<u8>, Result<Content>) + Send + use<>) {
         self.outstanding += 1;
+        let bytes = buffer.into_bytes();
+        self.lent_bytes += bytes.len();
         let arrivals = self.arrivals.clone();
-        move |bytes, result| {
+        let done = move |bytes, result| {
             let (arrived, came) = &*arrivals;
             arrived.lock().push_back(Arrival { number, bytes, result });
             came.notify_one();
-        }
+        };
+        (bytes, done)
     }
 
     /// The next answer. `None` when there are no more, or the end does not wait for them any longer.
@@ -88,14 +99,18 @@ impl InFlight {
             }
             if let Some(arrival) = queue.pop_front() {
                 self.outstanding -= 1;
+                self.lent_bytes -= arrival.bytes.len();
+                // ORDERING: Relaxed; as below.
+                ending.gave_up.store(false, Relaxed);
                 return Some(arrival);
             }
             drop(queue);
             // ORDERING: Relaxed, both; looked at again and again.
             if ending.begun.load(Relaxed) {
                 let since: &mut Instant = ends_since.get_or_insert_with(Instant::now);
-                let gave_up = ending.gave_up.load(Relaxed);
-                if gave_up || since.elapsed() >= core.config.end_patience {
+                // Less for a store that let its time pass once: there may be many files.
+                let part = if ending.gave_up.load(Relaxed) { 10 } else { 1 };
+                if since.elapsed() >= core.config.end_patience / part {
                     // ORDERING: Relaxed; as above.
                     ending.gave_up.store(true, Relaxed);
                     return None;
@@ -105,11 +120,19 @@ impl InFlight {
     }
 }
 
+impl Drop for InFlight<'_> {
+    /// Memory of answers that never came, or that nobody took in, is the store's from now on.
+    fn drop(&mut self) {
+        // ORDERING: Relaxed; a count, as wherever buffers are counted.
+        self.cache.buffer_bytes.fetch_sub(self.lent_bytes as u64, Relaxed);
+    }
+}
+
 /// Whether the page cache ends: then nobody waits for ever.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
     begun: AtomicBool,
-    /// The store has let its time pass once: it is not waited for again.
+    /// The store has let its time pass, and has not answered since: it is waited for less long.
     gave_up: AtomicBool,
 }
 
@@ -160,14 +183,13 @@ impl Core {
     ) -> Result<bool> {
         let size = self.size_of(node, pages, file)?;
         let reader = pages.reader(self, file);
-        let mut in_flight = InFlight::new();
+        let mut in_flight = InFlight::new(&pages.cache);
         let wanted_of = |fill: &FillRun<'_>| {
             size.saturating_sub(fill.first() * PAGE).min(fill.span() as u64) as usize
         };
         let mut fills: Vec<_> = fills.into_iter().map(Some).collect();
         for (number, fill) in fills.iter().flatten().enumerate() {
-            let bytes = pages.cache.buffer(fill.span()).into_bytes();
-            let done = in_flight.begin(number);
+            let (bytes, done) = in_flight.begin(number, pages.cache.buffer(fill.span()));
             match wanted_of(fill) {
                 0 => done(bytes, Ok(Content::default())),
                 wanted => {
@@ -215,18 +237,19 @@ impl Core {
         };
         self.look_for_others(pages, writer.file());
         let (cache, depth) = (&pages.cache, self.queue_depth());
-        let mut in_flight = InFlight::new();
+        let mut in_flight = InFlight::new(cache);
+        let (most, mut taken) = (self.pages_at_once(), 0);
         let mut runs = Vec::with_capacity(depth);
         let (mut next, mut stop) = (Some(first), first + 1);
-        while let Some(index) = next.take().filter(|_| runs.len() < depth) {
+        while let Some(index) = next.take().filter(|_| runs.len() < depth && taken < most) {
             stop = index + 1;
             if let Some(locks) = self.lock_run(pages, index, tag) {
                 stop = index + locks.len() as u64;
+                taken += locks.len() as u64;
                 let mut buffer = cache.buffer(locks.len() * PAGE as usize);
                 let run = WritingRun::begin(pages, index..stop, locks, &mut buffer);
                 let parts = run.parts(pages.length_from(index, buffer.len()));
-                let done = in_flight.begin(runs.len());
-                let bytes = buffer.into_bytes();
+                let (bytes, done) = in_flight.begin(runs.len(), buffer);
                 runs.push(Some((run, parts.clone())));
                 match parts.as_slice() {
                     [part] => {
@@ -254,7 +277,10 @@ impl Core {
         for (run, _) in runs.into_iter().flatten() {
             failed = self.end_run(run, Err(Error::TimedOut)).err();
         }
-        self.note_stored(pages, writer.file());
+        // If nothing came there, what is there now is others'.
+        if written > 0 {
+            self.note_stored(pages, writer.file());
+        }
         Run { stop, result: failed.map_or(Ok(written), Err) }
     }
 
@@ -269,10 +295,7 @@ impl Core {
         match result {
             Ok(Content { count, .. }) => {
                 if let [part] = parts.as_mut_slice() {
-                    match self.believed("write", writer.file(), count, part.len())? {
-                        0 => return Err(Error::NoSpace),
-                        count => part.start += count,
-                    }
+                    part.start += self.believed("write", writer.file(), count, part.len())?;
                 }
             }
             // Space may be on its way.

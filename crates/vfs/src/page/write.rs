@@ -203,6 +203,11 @@ impl Core {
                 let skip = (at % PAGE) as usize;
                 let bytes = &data[done..data.len().min(done + PAGE as usize - skip)];
                 let mut locked = match pages.lock(at / PAGE) {
+                    // Of a version that is gone: what is beside our bytes would be read with them.
+                    Some(locked) if is_left_over(&locked) => {
+                        pages.take_out(locked);
+                        continue;
+                    }
                     Some(locked) => locked,
                     None => {
                         let Some(fresh) = room.take() else { break };
@@ -436,8 +441,16 @@ impl Core {
         let given = work()?;
         std::mem::forget(doubt);
         pages.cut(size);
+        // The store may have seen no cut: what was behind its own end was only here.
+        self.unreserve_pages(pages, size.div_ceil(PAGE), u64::MAX);
         pages.set_change(given.mtime);
         self.space_came();
         Ok(given)
     }
+}
+
+/// Whether nothing of a page is wanted any more: it is of a version that is gone, and what was written here has arrived.
+fn is_left_over(locked: &Locked<'_>) -> bool {
+    let page = locked.page();
+    page.is_outdated() && !page.is_dirty() && !page.is_writing()
 }
