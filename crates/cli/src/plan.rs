@@ -12,6 +12,7 @@ use crate::Failure;
 use crate::checks::{self, Contents, Mounter};
 use crate::control::client;
 use crate::flags::{MountArguments, PageCache};
+use crate::image::info::reductions;
 use crate::image::source::{Part, Spec};
 use crate::memory::{self, Machine, Overhead, ram_bytes};
 use crate::mountinfo;
@@ -192,7 +193,11 @@ fn image(arguments: &MountArguments, spec: &Spec) -> Result<Store, Failure> {
     }
     let name = String::from_utf8_lossy(arguments.source.as_bytes()).into_owned();
     let otherwise = ", and it is not a directory; name a directory or a disk image";
-    Ok(Store::Image(OpenImage { name, image: spec.open(otherwise)? }))
+    let image = spec.open(otherwise)?;
+    for (feature, service) in reductions(&image) {
+        log::warn!("image {name}: {feature}: {service}");
+    }
+    Ok(Store::Image(OpenImage { name, image }))
 }
 
 fn store(arguments: &MountArguments, source: Source) -> Result<Store, Failure> {

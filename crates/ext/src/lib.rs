@@ -40,7 +40,7 @@ pub use format::directory::DirectoryEntry;
 pub use format::features::{Class, Feature, Features, Service};
 pub use format::hash::{HashVersion, hash as directory_hash};
 pub use format::inode::{Inode, Kind, Timestamp};
-pub use format::map::{Place, Run};
+pub use format::map::{Place, Run, windows};
 pub use format::superblock::Superblock;
 pub use format::xattr::Xattr;
 pub use image::{Image, Recovery};

@@ -2,7 +2,7 @@
 
 use super::{ImageBackend, id_of, kind_of};
 use std::ops::ControlFlow;
-use uvfs_ext::{DirectoryEntry, Place};
+use uvfs_ext::{DirectoryEntry, Place, windows};
 use uvfs_vfs::{
     Attributes, Caller, Cookie, Data, Entry, Error, Export, FileRef, InodeId, Inodes, Listing,
     Name, Names, Result, SeekTarget, XattrMode, Xattrs,
@@ -81,8 +81,6 @@ impl Data for ImageBackend {
     }
 
     fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {
-        /// Blocks that are mapped at a time.
-        const WINDOW: u64 = 1 << 16;
         let inode = self.inode(file.inode)?;
         let size = inode.size();
         if offset >= size {
@@ -92,17 +90,13 @@ impl Data for ImageBackend {
             return Ok(if target == SeekTarget::Data { offset } else { size });
         }
         let block = u64::from(self.image.superblock().block_size);
-        let end = size.div_ceil(block);
-        let mut at = offset / block;
-        while at < end {
-            let window = at..end.min(at + WINDOW);
-            for run in self.told(self.image.map(&inode, window.clone()))? {
+        for window in windows(offset / block..size.div_ceil(block)) {
+            for run in self.told(self.image.map(&inode, window))? {
                 let data = matches!(run.place, Place::At(_));
                 if data == (target == SeekTarget::Data) {
                     return Ok((run.logical * block).max(offset).min(size));
                 }
             }
-            at = window.end;
         }
         match target {
             SeekTarget::Data => Err(Error::NoData),

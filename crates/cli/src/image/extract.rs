@@ -19,13 +19,13 @@ use serde_json::json;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use uvfs_ext::{Image, Inode, Kind, Place};
+use uvfs_ext::{Image, Inode, Kind, Place, windows};
 
 const DEPTH_MAX: usize = 256;
 /// Bytes that are copied at a time.
@@ -229,27 +229,28 @@ impl Copy<'_> {
         let block = u64::from(self.image.superblock().block_size);
         let mut piece = vec![0; PIECE as usize];
         file.set_len(size).map_err(host)?;
-        for start in (0..size).step_by(PIECE as usize) {
-            let end = size.min(start + PIECE);
-            let runs = if inode.is_inline() {
-                vec![(start, end)]
-            } else {
-                let runs = self.image.map(inode, start / block..end.div_ceil(block));
-                let runs = runs.map_err(|error| failed(path, &error))?;
-                let data = runs.iter().filter(|run| matches!(run.place, Place::At(_)));
-                data.map(|run| (run.logical * block, ((run.logical + run.length) * block).min(end)))
-                    .collect()
-            };
-            for (start, end) in runs {
-                let part = &mut piece[..(end - start) as usize];
-                let read = self.image.read(inode, start, part);
-                read.map_err(|error| failed(path, &error))?;
-                file.write_all_at(part, start).map_err(host)?;
-                self.bytes += end - start;
-                self.room_bytes = self.room_bytes.checked_sub(end - start).ok_or_else(|| {
+        let mut copy = |start: u64, end: u64| {
+            for start in (start..end.min(size)).step_by(PIECE as usize) {
+                let length = PIECE.min(end.min(size) - start);
+                self.room_bytes = self.room_bytes.checked_sub(length).ok_or_else(|| {
                     let path = path.display();
                     Failure::refused(format!("{path}: the files have more data than the image"))
                 })?;
+                let part = &mut piece[..length as usize];
+                let read = self.image.read(inode, start, part);
+                read.map_err(|error| failed(path, &error))?;
+                file.write_all_at(part, start).map_err(host)?;
+                self.bytes += length;
+            }
+            Ok(())
+        };
+        if inode.is_inline() {
+            return copy(0, size);
+        }
+        for window in windows(0..size.div_ceil(block)) {
+            let runs = self.image.map(inode, window).map_err(|error| failed(path, &error))?;
+            for run in runs.iter().filter(|run| matches!(run.place, Place::At(_))) {
+                copy(run.logical * block, (run.logical + run.length) * block)?;
             }
         }
         Ok(())
@@ -258,18 +259,21 @@ impl Copy<'_> {
     /// Owner, mode, attributes and times of what is open.
     fn dress(&mut self, inode: &Inode, file: BorrowedFd<'_>, path: &Path) -> Result<(), Failure> {
         let (uid, gid) = owner(inode);
-        if fs::fchown(file, uid, gid).is_err() {
+        let owned = fs::fchown(file, uid, gid).is_ok();
+        if !owned {
             self.lose("owners");
         }
-        if fs::fchmod(file, mode(inode)).is_err() {
-            self.lose("modes");
-        }
+        // Before the mode: it may forbid the owner what these need.
         let xattrs = self.image.xattrs(inode).map_err(|error| failed(path, &error))?;
         for xattr in xattrs {
             let name = OsStr::from_bytes(&xattr.name);
             if fs::fsetxattr(file, name, &xattr.value, XattrFlags::empty()).is_err() {
                 self.lose("attributes");
             }
+        }
+        let (mode, whole) = mode(inode.mode(), owned);
+        if fs::fchmod(file, mode).is_err() || !whole {
+            self.lose("modes");
         }
         if fs::futimens(file, &times(inode)).is_err() {
             self.lose("times");
@@ -280,11 +284,13 @@ impl Copy<'_> {
     /// The same of what cannot be opened. Attributes of such objects are rare, and need a path.
     fn dress_in_place(&mut self, inode: &Inode, into: BorrowedFd<'_>, name: &Path) {
         let (uid, gid) = owner(inode);
-        if fs::chownat(into, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW).is_err() {
+        let owned = fs::chownat(into, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        if !owned {
             self.lose("owners");
         }
         let symlink = inode.kind() == Some(Kind::Symlink);
-        if !symlink && fs::chmodat(into, name, mode(inode), AtFlags::empty()).is_err() {
+        let (mode, whole) = mode(inode.mode(), owned);
+        if !symlink && (chmod_in_place(into, name, mode).is_err() || !whole) {
             self.lose("modes");
         }
         if self.image.xattr_names(inode).is_ok_and(|names| !names.is_empty()) {
@@ -300,8 +306,19 @@ fn owner(inode: &Inode) -> (Option<fs::Uid>, Option<fs::Gid>) {
     (Some(fs::Uid::from_raw(inode.uid())), Some(fs::Gid::from_raw(inode.gid())))
 }
 
-fn mode(inode: &Inode) -> Mode {
-    Mode::from_raw_mode(u32::from(inode.mode() & 0o7777))
+/// The permission bits of `mode`, and whether those are all. Who could not give an object its owner does not let it run as
+/// somebody else: that would be himself.
+fn mode(mode: u16, owned: bool) -> (Mode, bool) {
+    let mode = Mode::from_raw_mode(u32::from(mode & 0o7777));
+    let kept = if owned { mode } else { mode - (Mode::SUID | Mode::SGID) };
+    (kept, kept == mode)
+}
+
+/// Gives `name` its mode, whatever another process made of it meanwhile: a link is not followed.
+fn chmod_in_place(into: BorrowedFd<'_>, name: &Path, mode: Mode) -> rustix::io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let own = fs::openat(into, name, flags, Mode::empty())?;
+    fs::chmod(format!("/proc/self/fd/{}", own.as_raw_fd()), mode)
 }
 
 fn number(inode: &Inode) -> u64 {
@@ -315,4 +332,19 @@ fn times(inode: &Inode) -> Timestamps {
         tv_nsec: time.nanoseconds.into(),
     };
     Timestamps { last_access: time(inode.accessed()), last_modification: time(inode.modified()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of root's that runs as root became, extracted by another user, one that runs as that user.
+    #[test]
+    fn what_could_not_be_given_its_owner_does_not_run_as_another() {
+        let bits = |mode: u32| Mode::from_raw_mode(mode);
+        assert_eq!(mode(0o104_755, true), (bits(0o4755), true));
+        assert_eq!(mode(0o104_755, false), (bits(0o755), false));
+        assert_eq!(mode(0o102_755, false), (bits(0o755), false));
+        assert_eq!(mode(0o041_777, false), (bits(0o1777), true));
+    }
 }

@@ -66,7 +66,7 @@ fn object(image: &Image) -> serde_json::Value {
 }
 
 /// What the flags take from the service. The flag for a journal that has to be replayed is gone once it was.
-fn reductions(image: &Image) -> Vec<(String, &'static str)> {
+pub(crate) fn reductions(image: &Image) -> Vec<(String, &'static str)> {
     let mut reductions = image.superblock().features.reductions();
     reductions.retain(|(name, _)| name != "fast_commit" || has_fast_commits(image));
     reductions

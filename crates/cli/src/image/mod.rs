@@ -10,7 +10,7 @@
 
 mod check;
 mod extract;
-mod info;
+pub(crate) mod info;
 pub(crate) mod source;
 mod tree;
 

@@ -5,6 +5,7 @@
 
 use super::checksum::crc32c;
 use super::layout::{RawInode, word};
+use super::map::END;
 use super::superblock::Superblock;
 use crate::error::{Error, Result};
 use zerocopy::{FromBytes, IntoBytes};
@@ -150,7 +151,11 @@ impl Inode {
         if self.kind() == Some(Kind::Symlink) && size > block.max(4096) {
             return fault("a link is longer than a block");
         }
-        if size > 1 << 63 || (self.has_extents() && size > block << 32) {
+        // Blocks of a file have numbers of 32 bits, and tables do not reach as far.
+        let per_table = block / 4;
+        let reach = 12 + per_table + per_table.pow(2) + per_table.pow(3);
+        let blocks = if self.has_extents() || self.is_inline() { END } else { reach.min(END) };
+        if size > blocks * block {
             return fault("its size is beyond the format");
         }
         Ok(())

@@ -91,7 +91,10 @@ impl Superblock {
         let block_size = 1024 << log_block;
         let bits = 8 * block_size;
         let (cluster_blocks, per_group) = clusters(&raw, features, log_block)?;
-        ensure(per_group > 0 && per_group / cluster_blocks <= bits, "blocks per group cannot be")?;
+        // The bits of a group's bitmap are whole bytes.
+        let per_bitmap = per_group / cluster_blocks;
+        let fits = per_bitmap > 0 && per_bitmap <= bits && per_bitmap.is_multiple_of(8);
+        ensure(fits, "blocks per group cannot be")?;
         let inode_size = if raw.revision.get() == 0 { 128 } else { raw.inode_size.get() };
         let fits = inode_size >= 128 && u32::from(inode_size) <= block_size;
         ensure(fits && inode_size.is_power_of_two(), "its inode size cannot be")?;

@@ -22,8 +22,8 @@ pub struct Xattr {
 }
 
 const MAGIC: u32 = 0xEA02_0000;
-/// The largest value that the format has.
-const VALUE_MAX: u32 = 1 << 24;
+/// The largest value that a system call can set. The format has larger ones, and many names may lead to one.
+const VALUE_MAX: u32 = 1 << 16;
 const SYSTEM: u8 = 7;
 
 /// An attribute whose value is not read yet.
@@ -172,6 +172,8 @@ impl Found {
 fn entries(bytes: &[u8], first: usize, found: &mut Vec<Found>) -> Result<()> {
     let fault = |what: &str| Error::corrupt(format!("an extended attribute {what}"));
     let mut at = first;
+    // Each value lies in bytes of its own: together they are no more than there are.
+    let mut room = bytes.len();
     // Four zeros end the list, and nothing has to follow them.
     while word(bytes, at).ok_or_else(|| fault("runs out of its place"))? != 0 {
         let entry: &XattrEntry = view(bytes, at).ok_or_else(|| fault("runs out of its place"))?;
@@ -185,6 +187,7 @@ fn entries(bytes: &[u8], first: usize, found: &mut Vec<Found>) -> Result<()> {
         let size = entry.value_size.get();
         let value = match entry.value_inode.get() {
             0 => {
+                room = room.checked_sub(size as usize).ok_or_else(|| fault("shares its value"))?;
                 let start = usize::from(entry.value_offset.get());
                 let value = bytes.get(start..).and_then(|rest| rest.get(..size as usize));
                 let value = if size == 0 { Some(&[][..]) } else { value };

@@ -337,7 +337,12 @@ impl<'a> Log<'a> {
         if self.incompat & INCOMPAT_FAST == 0 {
             return Ok(false);
         }
-        self.read(self.place(self.end)?, bytes)?;
+        // The block between the log and their area belongs to neither.
+        let first = self.end + 1;
+        if first >= self.head.blocks.get() {
+            return Ok(false);
+        }
+        self.read(self.place(first)?, bytes)?;
         Ok(bytes[..2] == HEAD && bytes[8..12] == sequence.to_le_bytes())
     }
 }

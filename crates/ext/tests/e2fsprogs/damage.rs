@@ -1,7 +1,8 @@
 //! Images that contradict themselves: each fault has its error, and costs no more than its object.
 
-use crate::images::{Workshop, at, faults, open, tools};
+use crate::images::{Workshop, at, faults, open, read, run, tools};
 use std::fs;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use uvfs_ext::device::testing::{Plan, Probe};
@@ -51,6 +52,8 @@ fn every_field_of_the_superblock_that_cannot_be_has_its_error() {
         ("block size", &[(0x18, &[255, 255, 255, 255])]),
         ("blocks per group", &[(0x20, &[0, 0, 0, 0])]),
         ("blocks per group", &[(0x20, &[1, 32, 0, 0])]),
+        // The last bits of such a group's bitmap are in no byte of it: a check ended in a panic.
+        ("blocks per group", &[(0x20, &[255, 31, 0, 0])]),
         ("inode size", &[(0x58, &[0, 0])]),
         ("inode size", &[(0x58, &[129, 0])]),
         ("inode size", &[(0x58, &[0, 8])]),
@@ -239,4 +242,111 @@ fn a_device_that_fails_is_an_error_of_the_operation() {
     let delay = Duration::from_micros(1);
     walk(Plan { recorder: Some(recorder), delay, ..Plan::default() }).unwrap();
     assert_eq!(heard.iter().next(), Some((1024, 1024)), "the superblock comes first");
+}
+
+/// Where the names of a leaf are all gone, one free entry is left that is as long as the block, as a node of an index
+/// begins. A name that is not there was EIO, on a healthy image.
+#[test]
+fn a_leaf_without_names_is_no_node() {
+    if !tools() {
+        return;
+    }
+    let workshop = Workshop::new();
+    let tree = workshop.path("tree");
+    fs::create_dir_all(tree.join("many")).unwrap();
+    let name = |number: u32| format!("a name that is long enough {number}");
+    for number in 0..200 {
+        fs::write(tree.join("many").join(name(number)), "").unwrap();
+    }
+    let path = workshop.image("leaf.img", &["-t", "ext3", "-b", "1024"], Some(&tree));
+    let image = read(&path);
+    let many = at(&image, "many");
+    assert!(many.is_indexed());
+    // Block 1 is a leaf: there is one level.
+    let Place::At(leaf) = image.map(&many, 1..2).unwrap()[0].place else { panic!("no leaf") };
+    let mut bytes = fs::read(&path).unwrap();
+    let leaf = &mut bytes[leaf as usize * 1024..][..1024];
+    let gone = |number: &u32| {
+        let name = name(*number);
+        let entry = [&[name.len() as u8, 1], name.as_bytes()].concat();
+        leaf.windows(entry.len()).any(|bytes| bytes == entry)
+    };
+    let (gone, left): (Vec<u32>, Vec<u32>) = (0..200).partition(gone);
+    assert!(gone.len() > 5 && left.len() > 100);
+    leaf[..8].copy_from_slice(&[0, 0, 0, 0, 0, 4, 0, 0]);
+    let image = open(bytes).unwrap();
+    let many = at(&image, "many");
+    for number in gone {
+        assert_eq!(image.lookup(&many, name(number).as_bytes()).unwrap(), None);
+    }
+    for number in left {
+        assert!(image.lookup(&many, name(number).as_bytes()).unwrap().is_some());
+    }
+}
+
+/// A file said that it has 2^63 bytes: a search for its data had no end.
+#[test]
+fn a_file_is_no_longer_than_its_map_reaches() {
+    if !tools() {
+        return;
+    }
+    let workshop = Workshop::new();
+    for (kind, reach) in [("ext2", (12_u64 + 256 + (1 << 16) + (1 << 24)) << 10), ("ext4", 1 << 42)]
+    {
+        let path = workshop.path("long.img");
+        run(Command::new("mke2fs")
+            .args(["-q", "-F", "-b", "1024", "-t", kind])
+            .arg(&path)
+            .arg("4M"));
+        workshop.debugfs(&path, &["write /dev/null file".into()]);
+        for (size, readable) in [(reach, true), (reach + 1, false), (1 << 63, false)] {
+            let set = format!("set_inode_field file size {size}");
+            // The sums are those of debugfs.
+            workshop.debugfs(&path, &[set]);
+            let image = read(&path);
+            let root = image.inode(ROOT).unwrap();
+            let number = image.lookup(&root, b"file").unwrap().unwrap();
+            match image.inode(number) {
+                Ok(file) => assert!(readable && file.size() == size, "{kind}: {size}"),
+                Err(error) => {
+                    let beyond = error.to_string().contains("its size is beyond the format");
+                    assert!(beyond && !readable, "{kind}: {size}: {error}");
+                }
+            }
+        }
+    }
+}
+
+/// Two attributes named the same bytes as their value: a few kilobytes of an image became megabytes of memory.
+#[test]
+fn a_value_belongs_to_one_attribute() {
+    if !tools() {
+        return;
+    }
+    let workshop = Workshop::new();
+    let options = ["-t", "ext4", "-b", "1024", "-I", "128", "-O", "^metadata_csum"];
+    let path = workshop.image("values.img", &options, None);
+    fs::write(workshop.path("value"), [b'v'; 500]).unwrap();
+    let long = format!("ea_set -f {} file user.one", workshop.path("value").display());
+    let commands = ["write /dev/null file".into(), long, "ea_set file user.other x".into()];
+    workshop.debugfs(&path, &commands);
+    let good = fs::read(&path).unwrap();
+    let file = |bytes: Vec<u8>| {
+        let image = open(bytes).unwrap();
+        let file = at(&image, "file");
+        image.xattrs(&file)
+    };
+    assert_eq!(file(good.clone()).unwrap().len(), 2);
+    // In the entry before its name: the value's offset, its inode, its size.
+    let entry =
+        |name: &[u8]| good.windows(name.len()).position(|bytes| bytes == name).unwrap() - 16;
+    let (one, other) = (entry(b"one\0"), entry(b"other\0"));
+    let mut shared = good.clone();
+    // Each lies in the block, and together they are longer.
+    let large = 600_u32.to_le_bytes();
+    for at in [one, other] {
+        shared[at + 2..at + 4].copy_from_slice(&400_u16.to_le_bytes());
+        shared[at + 8..at + 12].copy_from_slice(&large);
+    }
+    assert!(file(shared).unwrap_err().to_string().contains("shares its value"));
 }

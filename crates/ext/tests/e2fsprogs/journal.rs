@@ -114,3 +114,44 @@ fn damage_in_a_committed_transaction_refuses_the_image() {
     assert!(matches!(open(unknown).unwrap_err(), Error::Unsupported(_)));
     assert!(run(Command::new("dumpe2fs").arg("-h").arg(&path)).contains("needs_recovery"));
 }
+
+/// What was committed fast and is not replayed was never told: it was looked for in the block between the log and the
+/// area of fast commits, which nobody writes.
+#[test]
+fn fast_commits_are_noticed_where_they_begin() {
+    if !tools() {
+        return;
+    }
+    let workshop = Workshop::new();
+    let options = ["-t", "ext4", "-b", "1024", "-O", "^metadata_csum", "-J", "size=2"];
+    let path = workshop.image("fast.img", &options, None);
+    fs::write(workshop.path("one"), [7; 1024]).unwrap();
+    let write = format!("jw -b 9000 {}", workshop.path("one").display());
+    workshop.debugfs(&path, &["jo".into(), write, "jc".into()]);
+    let image = read(&path);
+    let journal = image.inode(8).unwrap();
+    let runs = image.map(&journal, 0..journal.size() / 1024).unwrap();
+    let place = |block: u64| {
+        let run = runs.iter().find(|run| (run.logical..run.logical + run.length).contains(&block));
+        let Place::At(start) = run.unwrap().place else { panic!("a hole") };
+        (start + block - run.unwrap().logical) as usize * 1024
+    };
+    let mut bytes = fs::read(&path).unwrap();
+    let be32 = |bytes: &[u8]| u32::from_be_bytes(bytes[..4].try_into().unwrap());
+    let head = place(0);
+    let (blocks, sequence) = (be32(&bytes[head + 16..]), be32(&bytes[head + 24..]) + 1);
+    // The feature of the journal, and an area of 64 blocks.
+    bytes[head + 43] |= 0x20;
+    bytes[head + 84..head + 88].copy_from_slice(&64_u32.to_be_bytes());
+    let first = blocks as usize - 64;
+    let with = |at: usize, sequence: u32| {
+        let mut bytes = bytes.clone();
+        let at = place(at as u64);
+        bytes[at..at + 8].copy_from_slice(&[9, 0, 8, 0, 0, 0, 0, 0]);
+        bytes[at + 8..at + 12].copy_from_slice(&sequence.to_le_bytes());
+        open(bytes).unwrap().recovery().unwrap().fast_commits
+    };
+    assert!(with(first + 1, sequence), "the first block of the area");
+    assert!(!with(first + 1, sequence - 1), "of a transaction that came whole");
+    assert!(!with(first, sequence), "the block that nobody writes");
+}
