@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_backends::directory::{DirectoryBackend, DirectoryConfig};
+use uvfs_backends::image::{ImageBackend, ImageConfig};
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
+use uvfs_ext::FileDevice;
 use uvfs_fuse::{Mount, MountOptions, Unmount};
 use uvfs_tests::{Watchdog, unmount_idle};
 use uvfs_vfs::{Backend, Clean, Dirty, Vfs, VfsConfig};
@@ -48,6 +50,17 @@ impl Handle {
             )
         };
         assert_eq!(done, 0, "{}", io::Error::last_os_error());
+        handle
+    }
+
+    /// The same with another node id and generation, as whoever may open by handle can make one up. The kernel's own
+    /// format for FUSE: the id's upper half, its lower half, the generation.
+    fn made_up(&self, id: u64, generation: Option<u32>) -> Self {
+        let mut handle = self.clone();
+        let halves = [(id >> 32) as u32, id as u32];
+        for (at, word) in halves.into_iter().chain(generation).enumerate() {
+            handle.opaque[at * 4..at * 4 + 4].copy_from_slice(&word.to_ne_bytes());
+        }
         handle
     }
 }
@@ -251,5 +264,49 @@ fn a_handle_follows_what_is_known_of_the_host_and_guesses_nothing() {
     mounted.forget();
     assert_eq!(mounted.text(&handles[1]).unwrap(), "moved");
     mounted.assert_stale(&handles[0], "replaced on the host");
+    mounted.end();
+}
+
+/// An image's store finds an object by its number: after everything was dropped (`uvfs drop 3`), and without having seen it
+/// before. A number that somebody made up is of nothing, of the file system itself, or of another generation.
+#[test]
+fn a_handle_into_an_image_opens_what_was_dropped_and_a_made_up_one_is_stale() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tree, path) = (folder.path().join("tree"), folder.path().join("disk.img"));
+    fs::create_dir_all(tree.join("a/b")).unwrap();
+    fs::write(tree.join("a/b/deep"), "deep").unwrap();
+    fs::write(tree.join("first"), "two names").unwrap();
+    fs::hard_link(tree.join("first"), tree.join("a/second")).unwrap();
+    let mut make = std::process::Command::new("mke2fs");
+    make.args(["-q", "-F", "-t", "ext4", "-d"]).arg(&tree).arg(&path).arg("8M");
+    match make.output() {
+        Ok(made) => assert!(made.status.success(), "{made:?}"),
+        Err(error) => return uvfs_skip::lacking(format_args!("mke2fs: {error}")),
+    }
+    let device = Arc::new(FileDevice::open(&path).unwrap());
+    let store = ImageBackend::open(device, ImageConfig::default()).unwrap();
+    let last = u64::from(store.image().superblock().inodes);
+    let Some(mounted) = Mounted::over(store) else { return };
+    let handles = ["a/b/deep", "a/second", "a/b"].map(|name| Handle::of(&mounted.path(name)));
+    let deep = fs::metadata(mounted.path("a/b/deep")).unwrap().ino();
+    for round in 0..3 {
+        let held = mounted.forget();
+        assert!(held < 4, "the kernel still holds {held}, so this looks at nothing");
+        assert_eq!(mounted.text(&handles[0]).unwrap(), "deep", "round {round}");
+        assert_eq!(mounted.text(&handles[1]).unwrap(), "two names", "round {round}");
+        assert_eq!(mounted.open(&handles[0]).unwrap().metadata().unwrap().ino(), deep);
+        let folder = mounted.open(&handles[2]).unwrap();
+        let shown = fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd())).unwrap();
+        assert_eq!(shown, mounted.path("a/b"), "the kernel found the way up");
+        drop(folder);
+        // The journal's inode, one that is not in use, and some that there are not.
+        for id in [0, 8, last, last + 1, 1 << 32 | deep, u64::MAX] {
+            mounted.assert_stale(&handles[0].made_up(id, None), &format!("id {id}"));
+            mounted.assert_stale(&handles[0].made_up(id, Some(0)), &format!("id {id}"));
+        }
+        mounted.assert_stale(&handles[0].made_up(deep, Some(1)), "another generation");
+        mounted.forget();
+        mounted.assert_stale(&handles[0].made_up(deep, Some(1)), "another generation");
+    }
     mounted.end();
 }

@@ -46,7 +46,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 use uvfs_backends::directory::{DirectoryBackend, DirectoryConfig};
-use uvfs_backends::image::ImageBackend;
+use uvfs_backends::image::{ImageBackend, ImageConfig};
 use uvfs_backends::memory::{AccessTimes, MemoryBackend, MemoryConfig};
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 use uvfs_control::serve::{self, Look, Marks};
@@ -265,7 +265,10 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
         }
         Store::Directory(path) => DirectoryBackend::open(&path, DirectoryConfig::default())
             .and_then(|backend| Vfs::new(backend, plan.config)),
-        Store::Image(open) => Vfs::new(ImageBackend::new(open.image), plan.config),
+        Store::Image(open) => {
+            let caches = plan.config.cache_bytes.saturating_sub(plan.config.overhead_bytes);
+            Vfs::new(ImageBackend::new(open.image, ImageConfig::within(caches)), plan.config)
+        }
     };
     let vfs = vfs.map_err(|error| {
         let remedy = checks::address_space().map(|limit| format!("; {limit}")).unwrap_or_default();

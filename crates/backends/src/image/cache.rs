@@ -159,7 +159,52 @@ impl Blocks for CachedBlocks {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{ImageBackend, ImageConfig};
     use super::*;
+    use std::path::Path;
+
+    /// `None`, said aloud, where images cannot be made.
+    fn made(place: &Path, options: &[&str]) -> Option<Arc<dyn uvfs_ext::Device>> {
+        let path = place.join("disk.img");
+        let mut make = std::process::Command::new("mke2fs");
+        match make.args(["-q", "-F", "-t", "ext2"]).args(options).arg(&path).arg("8M").output() {
+            Ok(made) => assert!(made.status.success(), "{made:?}"),
+            Err(error) => {
+                uvfs_skip::lacking(format_args!("mke2fs: {error}"));
+                return None;
+            }
+        }
+        Some(Arc::new(uvfs_ext::FileDevice::open(&path).unwrap()))
+    }
+
+    /// The caches had 16 MiB, also in a mount with `--cache-size 16M`, whose caches have less than that altogether.
+    #[test]
+    fn a_small_budget_has_small_caches_and_all_is_read_through_them() {
+        let bytes = |budget| ImageConfig::within(budget).cache_bytes;
+        assert_eq!([16 << 20, 512 << 20, u64::MAX].map(bytes), [2 << 20, 64 << 20, 64 << 20]);
+        assert_eq!(ImageConfig::default(), ImageConfig::within(512 << 20));
+        let place = tempfile::tempdir().unwrap();
+        let Some(device) = made(place.path(), &["-b", "4096", "-I", "256", "-N", "8192"]) else {
+            return;
+        };
+        let plain = Image::open(device.clone()).unwrap();
+        let config = ImageConfig::within(4 << 20);
+        let backend = ImageBackend::open(device, config.clone()).unwrap();
+        let cache = backend.cache.as_ref().unwrap();
+        for _ in 0..2 {
+            for number in (1..=plain.superblock().inodes).step_by(16) {
+                let about = |image: &Image| {
+                    let inode = image.inode(number);
+                    inode.map(|inode| (inode.mode(), inode.size(), inode.links())).ok()
+                };
+                assert_eq!(about(&backend.image), about(&plain), "inode {number}");
+                assert!(cache.held_bytes() <= config.cache_bytes as u64);
+            }
+        }
+        let counts = cache.buffers.counts();
+        assert!(counts.frames * 4096 <= config.cache_bytes as u64, "{counts:?}");
+        assert!(counts.evictions > 0 && counts.overflows == 0, "{counts:?}");
+    }
 
     #[test]
     fn the_memory_is_within_what_was_allowed_and_is_counted() {
@@ -185,17 +230,10 @@ mod tests {
         let sparse = std::fs::File::create(tree.join("sparse")).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&sparse, b"island", 1_500_000).unwrap();
         sparse.set_len(3_000_000).unwrap();
-        let path = place.path().join("disk.img");
-        let mut make = std::process::Command::new("mke2fs");
-        make.args(["-q", "-F", "-t", "ext2", "-b", "1024", "-d"]).arg(&tree).arg(&path).arg("8M");
-        match make.output() {
-            Ok(made) => assert!(made.status.success(), "{made:?}"),
-            Err(error) => return uvfs_skip::lacking(format_args!("mke2fs: {error}")),
-        }
-        let device: Arc<dyn uvfs_ext::Device> =
-            Arc::new(uvfs_ext::FileDevice::open(&path).unwrap());
+        let from = tree.to_str().expect("a plain path");
+        let Some(device) = made(place.path(), &["-b", "1024", "-d", from]) else { return };
         let plain = Image::open(device.clone()).unwrap();
-        let backend = super::super::ImageBackend::open(device).unwrap();
+        let backend = ImageBackend::open(device, ImageConfig::default()).unwrap();
         let cache = backend.cache.clone().unwrap();
         let root = plain.inode(uvfs_ext::ROOT).unwrap();
         let read_all = || {

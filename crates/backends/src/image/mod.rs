@@ -22,7 +22,7 @@ use std::sync::Arc;
 use uvfs_ext::{Device, Image, Inode, Kind};
 use uvfs_vfs::{
     Attributes, Backend, Capabilities, Data, Entry, Error, Export, FileKind, InodeId, Inodes,
-    Names, Result, Tenant, Timestamp, Totals, Xattrs,
+    Names, Result, Tenant, Timestamp, Totals, VfsConfig, Xattrs,
 };
 
 /// An image, as a store.
@@ -33,22 +33,47 @@ pub struct ImageBackend {
     cache: Option<Arc<Cache>>,
 }
 
-/// Most bytes of the cache of blocks and runs. They are of the one budget, and given back when it is short: blocks of
-/// 64,000 inodes, which a listing reads again and again.
-const CACHE_BYTES: usize = 16 << 20;
+/// How an image is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageConfig {
+    /// Most bytes of the blocks of metadata and of the runs that are kept, one row of 16 blocks at least. They are of the
+    /// one budget, and given back when it is short. Default: [`ImageConfig::within`] the default budget. Watch
+    /// the counters `buffer_bytes` and `buffer_evictions`.
+    pub cache_bytes: usize,
+}
+
+/// The part of the budget that is kept of an image: the caches of names, attributes and pages stand in front of it.
+const BUDGET_PART: u64 = 8;
+/// More is not kept of it: the blocks of 256,000 inodes.
+const CACHE_BYTES_MAX: u64 = 64 << 20;
+
+impl ImageConfig {
+    /// For a mount whose caches have `budget_bytes`: an eighth of them, 64 MiB at most.
+    pub fn within(budget_bytes: u64) -> Self {
+        let bytes = (budget_bytes / BUDGET_PART).min(CACHE_BYTES_MAX);
+        // 64 MiB fit everywhere.
+        Self { cache_bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }
+    }
+}
+
+impl Default for ImageConfig {
+    fn default() -> Self {
+        Self::within(VfsConfig::default().cache_bytes)
+    }
+}
 
 impl ImageBackend {
     /// Opens the file system on `device`, and replays its journal in memory if that is needed.
     ///
     /// # Errors
     /// As [`Image::open`]; nothing is written in any case.
-    pub fn open(device: Arc<dyn Device>) -> uvfs_ext::Result<Self> {
-        Ok(Self::new(Image::open(device)?))
+    pub fn open(device: Arc<dyn Device>, config: ImageConfig) -> uvfs_ext::Result<Self> {
+        Ok(Self::new(Image::open(device)?, config))
     }
 
     /// The same for an image that is open.
-    pub fn new(image: Image) -> Self {
-        match Cache::new(image.superblock().block_size, CACHE_BYTES) {
+    pub fn new(image: Image, config: ImageConfig) -> Self {
+        match Cache::new(image.superblock().block_size, config.cache_bytes) {
             Ok(cache) => {
                 let cache = Arc::new(cache);
                 let blocks = cache.clone();

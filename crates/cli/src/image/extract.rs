@@ -202,7 +202,11 @@ impl Copy<'_> {
                 };
                 match fs::mknodat(into, name, kind, private, device) {
                     Ok(()) => self.dress_in_place(inode, into, name),
-                    Err(_) => self.lose("devices, pipes or sockets"),
+                    Err(_) => {
+                        // Its other names have nothing to be linked to.
+                        self.linked.remove(&inode.number);
+                        self.lose("devices, pipes or sockets");
+                    }
                 }
                 Ok(())
             }

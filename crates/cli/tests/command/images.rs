@@ -2,8 +2,8 @@
 //!
 //! Images are made by mke2fs from a tree; each test is skipped, and says so, where that is not installed.
 
-use crate::common::{Outcome, Place, can_mount, is_mounted, run};
-use rustix::fs::XattrFlags;
+use crate::common::{Outcome, Place, can_mount, finish, is_mounted, run};
+use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -11,6 +11,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
+
+/// Extended attributes of the tree, where the temporary folder keeps any: one in the inode, one too large for it.
+const XATTRS: [(&str, &[u8]); 2] = [("sparse", b"v"), ("many", &[b'm'; 300])];
 
 /// A tree with what `cp -a` keeps, and an image of it beside the mountpoint of `place`.
 fn image(place: &Place, options: &[&str]) -> Option<PathBuf> {
@@ -30,7 +33,9 @@ fn image(place: &Place, options: &[&str]) -> Option<PathBuf> {
     symlink("x".repeat(300), tree.join("long")).unwrap();
     fs::set_permissions(tree.join("sparse"), fs::Permissions::from_mode(0o4741)).unwrap();
     fs::set_permissions(tree.join("many"), fs::Permissions::from_mode(0o2750)).unwrap();
-    let _ = rustix::fs::setxattr(tree.join("sparse"), "user.k", b"v", XattrFlags::empty());
+    for (name, value) in XATTRS {
+        let _ = rustix::fs::setxattr(tree.join(name), "user.k", value, XattrFlags::empty());
+    }
     let old = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     for name in ["sparse", "many"] {
         File::open(tree.join(name)).unwrap().set_modified(old).unwrap();
@@ -143,15 +148,51 @@ fn a_tree_is_extracted_as_it_was() {
     assert_eq!(again.ino(), fs::metadata(target.join("large")).unwrap().ino());
     let sparse = fs::metadata(target.join("sparse")).unwrap();
     assert!(sparse.blocks() * 512 < 1 << 20, "holes stay holes");
-    let mut value = [0; 8];
-    let kept = |path: &Path| rustix::fs::getxattr(path, "user.k", &mut value[..]).ok();
-    let (mut one, ours) = (kept, [&place.source, &target].map(|root| root.join("sparse")));
-    assert_eq!(one(&ours[0]), one(&ours[1]));
+    for (name, value) in XATTRS {
+        let mut kept = [0; 512];
+        let mut of = |root: &Path| {
+            let length = rustix::fs::getxattr(root.join(name), "user.k", &mut kept[..]).ok()?;
+            Some(kept[..length].to_vec())
+        };
+        match of(&place.source) {
+            Some(there) => assert_eq!((&*there, of(&target).as_deref()), (value, Some(value))),
+            None => uvfs_skip::lacking("the temporary folder keeps no extended attributes"),
+        }
+    }
     // Nothing is written over, and nothing beside.
     refused(&["image", "extract", text(&image), "/", text(&target)], "is not empty");
     let one = place.mountpoint.join("one");
     done(&["image", "extract", text(&image), "/many/deep/again", text(&one)]);
     assert_eq!(fs::metadata(one.join("again")).unwrap().len(), 900_000);
+}
+
+/// A device that could not be made was remembered as the first name of its inode: the link of the second name to it failed,
+/// and everything behind it was not extracted.
+#[test]
+fn names_of_a_device_that_cannot_be_made_are_counted_and_the_rest_is_extracted() {
+    if !rustix::process::geteuid().is_root() {
+        return uvfs_skip::skip("devices are made by root alone");
+    }
+    if let Err(error) = Command::new("setpriv").arg("--version").output() {
+        return uvfs_skip::lacking(format_args!("setpriv: {error}"));
+    }
+    let place = Place::new();
+    let names = ["a device", "short again"].map(|name| place.source.join(name));
+    let (kind, mode) = (FileType::CharacterDevice, Mode::RUSR);
+    if let Err(error) = mknodat(CWD, &names[0], kind, mode, makedev(1, 3)) {
+        return uvfs_skip::lacking(format_args!("no device can be made here: {error}"));
+    }
+    fs::hard_link(&names[0], &names[1]).unwrap();
+    let Some(image) = image(&place, &[]) else { return };
+    names.iter().for_each(|name| fs::remove_file(name).unwrap());
+    let target = place.mountpoint.join("out");
+    let mut without = Command::new("setpriv");
+    without.args(["--bounding-set", "-mknod", env!("CARGO_BIN_EXE_uvfs"), "image", "extract"]);
+    without.arg(&image).arg("/").arg(&target).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let outcome = finish(&mut without);
+    let told = "copied, but not kept: 2 devices, pipes or sockets\n";
+    assert!(outcome.code == Some(1) && outcome.stderr.ends_with(told), "{outcome:?}");
+    assert_same(&tree(&target), &tree(&place.source));
 }
 
 #[test]
@@ -182,9 +223,51 @@ fn an_image_is_mounted_as_it_is_and_never_written() {
     assert!(fs::read(&image).unwrap() == before, "the image is as it was");
 }
 
-/// What programs that come back by handle find: an NFS server, a backup.
+/// What `uvfs stat` tells of the blocks that were read: there, of a part of the budget, and growing.
 #[test]
-fn a_handle_outlives_what_is_cached() {
+fn the_blocks_that_are_kept_are_told_and_counted() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let Some(image) = image(&place, &[]) else { return };
+    place.mount_daemon(text(&image), &["--cache-size=64M"]);
+    let counters = || {
+        let stat = done(&["stat", "--json", place.mnt()]).stdout;
+        let stat: serde_json::Value = serde_json::from_str(&stat).unwrap();
+        move |name: &str| {
+            let count = stat["core"]["backend"][format!("buffer_{name}")].as_u64();
+            count.unwrap_or_else(|| panic!("no buffer_{name}: {stat}"))
+        }
+    };
+    let mounted = counters();
+    for name in ["evictions", "overflows", "waits", "failures"] {
+        assert_eq!(mounted(name), 0, "{name}");
+    }
+    let rows = mounted("rows");
+    assert!(rows > 0 && mounted("frames") == rows * 16, "{rows} rows");
+    assert!(mounted("frames") * 4096 <= 64 << 20 >> 3, "an eighth of the budget at most");
+    tree(&place.mountpoint);
+    let read = counters();
+    for name in ["hits", "misses", "bytes"] {
+        assert!(read(name) > mounted(name), "{name}: {} and {}", read(name), mounted(name));
+    }
+    done(&["drop", "3", "--mount", place.mnt()]);
+    tree(&place.mountpoint);
+    let again = counters();
+    assert!(again("hits") > read("hits"), "{} and {}", again("hits"), read("hits"));
+    assert_eq!(again("failures"), 0);
+    let all = done(&["stat", "--all", place.mnt()]).stdout;
+    for name in ["rows", "hits", "misses", "evictions", "overflows", "bytes"] {
+        let mut lines = all.lines().map(str::trim_start);
+        assert!(lines.any(|line| line.starts_with(&format!("buffer {name} "))), "{name}: {all}");
+    }
+    done(&["unmount", place.mnt()]);
+}
+
+/// A handle's test is `tests/tests/handles.rs`; here the names lead to what they led to.
+#[test]
+fn numbers_outlive_what_is_cached() {
     if !can_mount() {
         return;
     }
