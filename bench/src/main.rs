@@ -23,6 +23,7 @@ mod client;
 mod evict;
 mod group;
 mod hit;
+mod image;
 mod memory;
 mod meter;
 mod mount;
@@ -60,6 +61,8 @@ enum Bench {
     Clean(clean::CleanArguments),
     /// The memory of a mount's daemon against its `--cache-size`, while everything that takes memory is asked
     Memory(memory::MemoryArguments),
+    /// A disk image, against the kernel on a loop device and against fuse2fs
+    Image(image::ImageArguments),
     /// Caches under one lock, under locks of queues, and in rows: the experiment of Peacock (1992)
     SetAssociative(set_associative::SetAssociativeArguments),
     /// What the lock meter costs: the same work with it on and off
@@ -114,6 +117,7 @@ fn main() -> ExitCode {
         Bench::Clean(arguments) => clean::run(&arguments),
         Bench::CleanClient(arguments) => clean::serve(&arguments),
         Bench::Memory(arguments) => memory::run(&arguments),
+        Bench::Image(arguments) => image::run(&arguments),
         Bench::SetAssociative(arguments) => set_associative::run(&arguments),
         Bench::Meter(arguments) => meter::run(&arguments),
         Bench::BareServer(arguments) => {
