@@ -8,7 +8,7 @@
 //! The first image has no checksums (`^metadata_csum`), so that every change reaches the code behind them; it has a journal to be replayed,
 //! files in tables and in extents, an indexed directory, data in inodes, attributes in inodes and blocks. The second one, which an input
 //! chooses that has three or four bytes to spare, has `metadata_csum` everywhere and no journal; its checksums are made right again behind
-//! the changes ([`repair`]), with one of the two numbers of bytes. Weakness: checksums of a journal are tested by `crates/ext/tests` and
+//! the changes (`repair`), with one of the two numbers of bytes. Weakness: checksums of a journal are tested by `crates/ext/tests` and
 //! not here.
 
 mod repair;
