@@ -159,9 +159,10 @@ impl Check<'_> {
             return Ok(());
         };
         let own = number < self.image.superblock().first_inode();
-        // An inode without a name and without a time of deletion is an orphan, and in use.
-        let orphan = inode.kind().is_some() && inode.links() == 0 && inode.deleted() != 0;
-        let orphan = orphan && inode.deleted() < self.image.superblock().first_inode().max(12);
+        // One that was open when its last name went is in the list of orphans, and in use: in the place of the time of its
+        // deletion it has the number of the next one there, 0 for none. Times are larger than numbers.
+        let orphan = inode.kind().is_some() && inode.links() == 0;
+        let orphan = orphan && inode.deleted() <= self.image.superblock().inodes;
         if inode.links() == 0 && !own && !inode.is_xattr_value() && !orphan {
             return Ok(());
         }
@@ -262,7 +263,8 @@ impl Check<'_> {
         if !own || !above {
             self.tell(Fault::new("the directory does not begin with `.` and `..`").inode(number));
         }
-        let indexed = directory.is_indexed() && !directory.folds_case();
+        let indexed =
+            directory.is_indexed() && !directory.folds_case() && !directory.is_encrypted();
         for (name, inode, kind) in entries {
             self.summary.names += 1;
             *self.names.entry(inode).or_default() += 1;
@@ -321,13 +323,20 @@ impl Check<'_> {
         let superblock = self.image.superblock();
         let table = inode_table_blocks(superblock);
         if superblock.features.guards_mounts() {
-            self.system(superblock.raw.mmp_block.get()..superblock.raw.mmp_block.get() + 1);
+            let block = superblock.raw.mmp_block.get();
+            if superblock.has(block) {
+                self.system(block..block + 1);
+            } else {
+                self.tell(Fault::new("the block that guards mounts is outside the volume"));
+            }
         }
         for number in 0..superblock.groups {
             let start = superblock.first_block_of(number);
-            (start..start + superblock.head_blocks(number)).for_each(|block| {
-                self.claim(block);
-            });
+            (start
+                ..start + superblock.head_blocks(number).min(superblock.blocks_of(number).into()))
+                .for_each(|block| {
+                    self.claim(block);
+                });
             // Its fault was told when its inodes were read.
             let Ok(group) = self.image.group(number) else { continue };
             for block in [group.block_bitmap, group.inode_bitmap] {
@@ -370,9 +379,7 @@ impl Check<'_> {
 
     fn block_bitmap(&mut self, number: u32, group: &Group) -> Result<()> {
         let superblock = self.image.superblock();
-        if group.no_block_bitmap
-            || superblock.raw.journal_inode.get() == 0 && superblock.features.has_journal()
-        {
+        if group.no_block_bitmap {
             return Ok(());
         }
         let ratio = u64::from(superblock.cluster_blocks);

@@ -142,7 +142,13 @@ impl ImageBackend {
                 _ => 0,
             },
             size: if kind.is_special() { 0 } else { inode.size() },
-            blocks: inode.sectors(),
+            // What lies in the inode takes no block, and programs that copy holes would copy nothing.
+            blocks: match kind {
+                FileKind::Regular if inode.is_inline() => {
+                    inode.sectors() + inode.size().div_ceil(512)
+                }
+                _ => inode.sectors(),
+            },
             block_size: self.image.superblock().block_size,
             atime: time(inode.accessed()),
             mtime: time(inode.modified()),

@@ -15,6 +15,7 @@ use super::tree::{entries, failed};
 use crate::{Failure, print_line};
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, XattrFlags};
+use rustix::io::Errno;
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -52,6 +53,7 @@ pub(super) fn run(
         linked: HashMap::new(),
         directories: HashSet::new(),
         room_bytes: superblock.blocks.saturating_mul(superblock.block_size.into()),
+        stopped: false,
         objects: 0,
         bytes: 0,
         lost: BTreeMap::new(),
@@ -111,6 +113,8 @@ struct Copy<'a> {
     directories: HashSet<u32>,
     /// What may still be written.
     room_bytes: u64,
+    /// Nothing more can be copied.
+    stopped: bool,
     objects: u64,
     bytes: u64,
     /// What could not be kept, and how often.
@@ -120,6 +124,13 @@ struct Copy<'a> {
 impl Copy<'_> {
     fn lose(&mut self, what: &'static str) {
         *self.lost.entry(what).or_default() += 1;
+    }
+
+    /// What the host said of `path`. Where it has no room, or fails, nothing that follows can be copied.
+    fn host(&mut self, path: &Path, error: &io::Error) -> Failure {
+        let ends = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::IO];
+        self.stopped |= ends.iter().any(|end| error.raw_os_error() == Some(end.raw_os_error()));
+        Failure::refused(format!("{}: {}", path.display(), crate::cause(error)))
     }
 
     /// Everything in a directory that exists already.
@@ -136,8 +147,19 @@ impl Copy<'_> {
         }
         for (name, number) in entries(self.image, path, directory)? {
             let path = path.join(&name);
-            let inode = self.image.inode(number).map_err(|error| failed(&path, &error))?;
-            self.object(&inode, into, &path, depth)?;
+            let inode = self.image.inode(number).map_err(|error| failed(&path, &error));
+            let done = inode.and_then(|inode| self.object(&inode, into, &path, depth));
+            if let Err(failure) = done {
+                if self.stopped {
+                    return Err(failure);
+                }
+                // It costs itself; the others are copied.
+                self.bar.suspend(|| eprintln!("uvfs: {failure}"));
+                self.lose("objects");
+                if self.linked.get(&number).is_some_and(|first| *first == path) {
+                    self.linked.remove(&number);
+                }
+            }
         }
         Ok(())
     }
@@ -151,15 +173,13 @@ impl Copy<'_> {
         depth: usize,
     ) -> Result<(), Failure> {
         let name = Path::new(path.file_name().unwrap_or_default());
-        let host = |error: rustix::io::Errno| {
-            Failure::refused(format!("{}: {}", path.display(), crate::cause(&error.into())))
-        };
         self.objects += 1;
         self.bar.inc(1);
         let directory = inode.kind() == Some(Kind::Directory);
         if inode.links() > 1 && !directory {
             if let Some(first) = self.linked.get(&inode.number) {
-                return fs::linkat(self.root, first, into, name, AtFlags::empty()).map_err(host);
+                return fs::linkat(self.root, first, into, name, AtFlags::empty())
+                    .map_err(|error| self.host(path, &error.into()));
             }
             self.linked.insert(inode.number, path.to_path_buf());
         }
@@ -170,9 +190,11 @@ impl Copy<'_> {
                     let path = path.display();
                     return Err(Failure::refused(format!("{path}: the directory has two names")));
                 }
-                fs::mkdirat(into, name, private | Mode::XUSR).map_err(host)?;
+                fs::mkdirat(into, name, private | Mode::XUSR)
+                    .map_err(|error| self.host(path, &error.into()))?;
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let own = fs::openat(into, name, flags, Mode::empty()).map_err(host)?;
+                let own = fs::openat(into, name, flags, Mode::empty())
+                    .map_err(|error| self.host(path, &error.into()))?;
                 self.below(inode, own.as_fd(), path, depth + 1)?;
                 self.dress(inode, own.as_fd(), path)
             }
@@ -182,14 +204,16 @@ impl Copy<'_> {
                     | OFlags::EXCL
                     | OFlags::NOFOLLOW
                     | OFlags::CLOEXEC;
-                let file = fs::openat(into, name, flags, private).map_err(host)?;
+                let file = fs::openat(into, name, flags, private)
+                    .map_err(|error| self.host(path, &error.into()))?;
                 let file = std::fs::File::from(file);
                 self.contents(inode, &file, path)?;
                 self.dress(inode, file.as_fd(), path)
             }
             Some(Kind::Symlink) => {
                 let text = self.image.read_link(inode).map_err(|error| failed(path, &error))?;
-                fs::symlinkat(OsStr::from_bytes(&text), into, name).map_err(host)?;
+                fs::symlinkat(OsStr::from_bytes(&text), into, name)
+                    .map_err(|error| self.host(path, &error.into()))?;
                 self.dress_in_place(inode, into, name);
                 Ok(())
             }
@@ -226,24 +250,23 @@ impl Copy<'_> {
         file: &std::fs::File,
         path: &Path,
     ) -> Result<(), Failure> {
-        let host = |error: io::Error| {
-            Failure::refused(format!("{}: {}", path.display(), crate::cause(&error)))
-        };
+        let image = self.image;
         let size = inode.size();
         let block = u64::from(self.image.superblock().block_size);
         let mut piece = vec![0; PIECE as usize];
-        file.set_len(size).map_err(host)?;
+        file.set_len(size).map_err(|error| self.host(path, &error))?;
         let mut copy = |start: u64, end: u64| {
             for start in (start..end.min(size)).step_by(PIECE as usize) {
                 let length = PIECE.min(end.min(size) - start);
                 self.room_bytes = self.room_bytes.checked_sub(length).ok_or_else(|| {
+                    self.stopped = true;
                     let path = path.display();
                     Failure::refused(format!("{path}: the files have more data than the image"))
                 })?;
                 let part = &mut piece[..length as usize];
-                let read = self.image.read(inode, start, part);
+                let read = image.read(inode, start, part);
                 read.map_err(|error| failed(path, &error))?;
-                file.write_all_at(part, start).map_err(host)?;
+                file.write_all_at(part, start).map_err(|error| self.host(path, &error))?;
                 self.bytes += length;
             }
             Ok(())
@@ -252,7 +275,7 @@ impl Copy<'_> {
             return copy(0, size);
         }
         for window in windows(0..size.div_ceil(block)) {
-            let runs = self.image.map(inode, window).map_err(|error| failed(path, &error))?;
+            let runs = image.map(inode, window).map_err(|error| failed(path, &error))?;
             for run in runs.iter().filter(|run| matches!(run.place, Place::At(_))) {
                 copy(run.logical * block, (run.logical + run.length) * block)?;
             }

@@ -89,6 +89,10 @@ impl Spec {
         if self.path.is_dir() {
             return Err(self.refused("is a directory; name a file or a block device"));
         }
+        // Opening a pipe would wait for one who writes to it.
+        if self.path.exists() && !Self::can_be(&self.path) {
+            return Err(self.refused("is neither a file nor a block device; name one"));
+        }
         let whole = FileDevice::open(&self.path).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => {
                 self.refused("another program has it locked to write; end that first")

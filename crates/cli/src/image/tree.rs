@@ -31,12 +31,32 @@ pub(super) fn list(
     // A directory that two names lead to is listed once: in a hostile image it may lie in itself.
     let mut seen = HashSet::from([top.number]);
     let mut waiting = vec![(path.to_path_buf(), top)];
+    let mut faults = 0;
+    // It costs its object; the others are listed.
+    let mut tell = |failure: Failure| {
+        eprintln!("uvfs: {failure}");
+        faults += 1;
+    };
     while let Some((path, directory)) = waiting.pop() {
         let mut below = Vec::new();
-        for (name, number) in entries(image, &path, &directory)? {
+        let entries = entries(image, &path, &directory).unwrap_or_else(|failure| {
+            tell(failure);
+            Vec::new()
+        });
+        for (name, number) in entries {
             let path = if recursive { path.join(&name) } else { PathBuf::from(&name) };
-            let inode = image.inode(number).map_err(|error| failed(&path, &error))?;
-            print_line(&line(image, &path, &inode, json)?);
+            let inode = image.inode(number).map_err(|error| failed(&path, &error));
+            let shown = inode.and_then(|inode| Ok((line(image, &path, &inode, json)?, inode)));
+            let inode = match shown {
+                Ok((line, inode)) => {
+                    print_line(&line);
+                    inode
+                }
+                Err(failure) => {
+                    tell(failure);
+                    continue;
+                }
+            };
             if recursive && inode.kind() == Some(Kind::Directory) && seen.insert(number) {
                 below.push((path, inode));
             }
@@ -44,7 +64,13 @@ pub(super) fn list(
         below.reverse();
         waiting.extend(below);
     }
-    Ok(ExitCode::SUCCESS)
+    match faults {
+        0 => Ok(ExitCode::SUCCESS),
+        faults => Err(Failure::refused(format!(
+            "{}: {faults} objects have faults; `uvfs image check` shows them",
+            path.display()
+        ))),
+    }
 }
 
 /// The entries of a directory but `.` and `..`.

@@ -367,3 +367,32 @@ fn a_journal_is_replayed_in_memory() {
     done(&["unmount", place.mnt()]);
     assert!(fs::read(&image).unwrap() == before, "the image is as it was");
 }
+
+/// The first object with a fault ended a listing and an extraction, and what came behind it was never seen.
+#[test]
+fn a_fault_costs_its_object_and_the_rest_is_listed_and_extracted() {
+    let place = Place::new();
+    let Some(image) = image(&place, &["-O", "^metadata_csum", "-b", "1024"]) else { return };
+    let mut clear = Command::new("debugfs");
+    // A mode of no kind.
+    clear.args(["-w", "-R", "set_inode_field large mode 0170644"]).arg(&image);
+    assert!(clear.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success());
+    let target = place.mountpoint.join("out");
+    let outcome = run(&["image", "extract", text(&image), "/", text(&target)]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains("no kind of object"), "{outcome:?}");
+    assert!(outcome.stderr.contains("2 objects"), "it and its other name: {outcome:?}");
+    assert!(!target.join("large").exists() && target.join("short").is_symlink());
+    assert_eq!(fs::metadata(target.join("sparse")).unwrap().len(), 3_000_000);
+    // A pipe in the place of an image was waited for.
+    let pipe = place.mountpoint.join("pipe");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    refused(&["image", "info", text(&pipe)], "neither a file nor a block device");
+}

@@ -12,6 +12,7 @@ use super::checksum::crc32c;
 use super::inode::{Inode, Kind};
 use super::layout::{EntryHead, IndexEntry, view, views, word};
 use super::map::Place;
+use crate::ROOT;
 use crate::error::{Error, Result};
 use crate::image::Image;
 use std::borrow::Cow;
@@ -177,7 +178,7 @@ impl Image {
             if inode == 0 || position < from {
                 continue;
             }
-            if inode > self.superblock().inodes {
+            if !self.may_be_named(inode) {
                 return Err(bad("names an inode that cannot be"));
             }
             let typed = self.superblock().features.filetype();
@@ -189,6 +190,12 @@ impl Image {
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Whether a name may lead to `inode`: those that the format keeps for itself have none, but for the root.
+    fn may_be_named(&self, inode: u32) -> bool {
+        let superblock = self.superblock();
+        inode == ROOT || (superblock.first_inode()..=superblock.inodes).contains(&inode)
     }
 
     fn checked_name<'a>(
@@ -224,7 +231,7 @@ impl Image {
         const FIRST: u64 = 24;
         const SECOND: u64 = 128;
         let parent = word(directory.block(), 0).unwrap_or(0);
-        if parent == 0 || parent > self.superblock().inodes {
+        if !self.may_be_named(parent) {
             return Err(Error::corrupt("its parent is an inode that cannot be"));
         }
         let dots = [(b".".as_slice(), directory.number, 0), (b"..", parent, 12)];

@@ -119,7 +119,10 @@ impl Groups {
         let mut zone = Vec::new();
         for group in first..superblock.groups.min(first.saturating_add(self.per_cluster)) {
             let start = superblock.first_block_of(group);
-            zone.push(start..start + superblock.head_blocks(group));
+            zone.push(
+                start
+                    ..start + superblock.head_blocks(group).min(superblock.blocks_of(group).into()),
+            );
             // What a faulty descriptor says is not believed; whoever needs its group is told.
             if let Ok(group) = self.get(group, superblock, blocks) {
                 zone.push(group.block_bitmap..group.block_bitmap + 1);

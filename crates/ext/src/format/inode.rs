@@ -87,6 +87,7 @@ pub struct Inode {
     tail: Box<[u8]>,
     /// What its checksums begin with.
     seed: u32,
+    wide: bool,
     wide_size: bool,
     huge: bool,
     sectors_per_block: u32,
@@ -131,6 +132,7 @@ impl Inode {
             raw: Box::new(raw),
             tail: bytes.get(128..).unwrap_or(&[]).into(),
             seed,
+            wide: superblock.features.wide(),
             wide_size: superblock.features.large_dir(),
             huge: superblock.features.huge_file(),
             sectors_per_block: superblock.block_size / 512,
@@ -255,7 +257,8 @@ impl Inode {
 
     /// The block of its attributes, 0 for none.
     pub fn xattr_block(&self) -> u64 {
-        u64::from(self.raw.xattr_block_hi.get()) << 32 | u64::from(self.raw.xattr_block_lo.get())
+        let high = if self.wide { self.raw.xattr_block_hi.get() } else { 0 };
+        u64::from(high) << 32 | u64::from(self.raw.xattr_block_lo.get())
     }
 
     /// The inode's own attributes: what lies behind its fields.

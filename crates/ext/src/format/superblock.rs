@@ -18,6 +18,8 @@ use zerocopy::{FromBytes, IntoBytes};
 pub(crate) const OFFSET: u64 = 1024;
 pub(crate) const LENGTH: usize = 1024;
 const MAGIC: u16 = 0xEF53;
+/// The numbers below it are the format's own.
+const FIRST_INODE: u32 = 11;
 
 /// A superblock whose numbers can be computed with.
 #[derive(Debug, Clone)]
@@ -123,6 +125,9 @@ impl Superblock {
         let inodes = groups * u64::from(inodes_per_group);
         let matches = inodes == u64::from(raw.inodes_count.get());
         ensure(matches, "its number of inodes is not that of its groups")?;
+        let first_inode = if raw.revision.get() == 0 { FIRST_INODE } else { raw.first_inode.get() };
+        let fits = (u64::from(FIRST_INODE)..=inodes).contains(&u64::from(first_inode));
+        ensure(fits, "its first inode cannot be")?;
         let (Ok(groups), Ok(inodes)) = (u32::try_from(groups), u32::try_from(inodes)) else {
             return Err(fault("its number of groups cannot be"));
         };
@@ -196,7 +201,7 @@ impl Superblock {
 
     /// The first inode that is not the format's own.
     pub fn first_inode(&self) -> u32 {
-        if self.raw.revision.get() == 0 { 11 } else { self.raw.first_inode.get() }
+        if self.raw.revision.get() == 0 { FIRST_INODE } else { self.raw.first_inode.get() }
     }
 
     /// `ext2`, `ext3` or `ext4`, as `blkid` tells them apart.

@@ -153,14 +153,11 @@ impl Found {
     /// The name with its prefix; `None` for what is not shown.
     fn full_name(&self) -> Option<Vec<u8>> {
         let prefix: &[u8] = match self.index {
-            0 => b"",
             1 => b"user.",
             2 => b"system.posix_acl_access",
             3 => b"system.posix_acl_default",
             4 => b"trusted.",
             6 => b"security.",
-            SYSTEM if self.name == b"data" => return None,
-            SYSTEM => b"system.",
             8 => b"system.richacl",
             _ => return None,
         };
