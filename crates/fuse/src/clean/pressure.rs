@@ -14,7 +14,8 @@
 //! that memory is short in one of its daemons. PRUNE (Linux 6.18) passes over what is in use. By which ids
 //! were used least here, since which names the kernel's programs use it does not tell: requests reach us when
 //! its own caches have run out. Weakness: where nothing of what is held can go, 10,000 open files for
-//! instance, the caches are beyond their budget by it; the thread then looks again ever more seldom.
+//! instance, the caches are beyond their budget by it; the thread then looks again ever more seldom, and soon
+//! after files were closed. That another use has ended, a mapping's for instance, nobody tells it.
 
 use super::Bridge;
 use super::kernel::gone_is_fine;
@@ -23,19 +24,23 @@ use crate::server::Server;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 use uvfs_vfs::{FileKind, Tenant};
 
 /// Nodes asked for together.
 const BATCH: usize = 256;
-/// Forgets of one batch are awaited for so long, in so many looks.
+/// Forgets of one batch are awaited for so long, in so many looks; in half as many after a batch in vain.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 20;
 /// Nothing went of what was asked for: how long to wait before all are asked again, at first and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// What an id takes with its inode and its name, here, in the store and in the core (decision 0022).
+const NODE_BYTES: u64 = 980;
+/// Memory goes back to the system when what went at once was more than this share of the room.
+const GIVE_BACK_SHARE: u64 = 8;
 
 /// The frontend's part of the budget.
 pub(crate) struct Pressure {
@@ -49,7 +54,20 @@ pub(crate) struct Pressure {
 #[derive(Debug, Default)]
 struct State {
     asked: bool,
+    /// Files were closed since the thread began to look.
+    closed: bool,
     ended: bool,
+}
+
+/// Why the thread rests no longer.
+#[derive(Debug, PartialEq, Eq)]
+enum Rested {
+    /// It has rested.
+    Enough,
+    /// Files were closed.
+    Closed,
+    /// There is nothing to wait for any more.
+    Ended,
 }
 
 impl Tenant for Pressure {
@@ -81,18 +99,57 @@ impl Pressure {
         let thread = std::thread::Builder::new().name("uvfs-pressure".to_owned()).spawn(run)?;
         let tenant: Weak<Self> = Arc::downgrade(self);
         self.server.vfs.join_budget(tenant);
+        self.hear_of_closes();
         Ok(Relief { pressure: self.clone(), thread: Some(thread) })
+    }
+
+    fn hear_of_closes(self: &Arc<Self>) {
+        let pressure = Arc::downgrade(self);
+        let closed = move || pressure.upgrade().into_iter().for_each(|pressure| pressure.closed());
+        self.server.files.connect(Box::new(closed));
+    }
+
+    /// Files were closed while there was too much: some of it can go now.
+    fn closed(&self) {
+        let mut state = self.state.lock();
+        (state.asked, state.closed) = (true, true);
+        drop(state);
+        self.changed.notify_one();
     }
 
     fn run(&self, bridge: &Bridge) {
         let mut pause = PAUSE_MIN;
         while self.wait_until_asked() {
+            self.watch_closes();
+            let held = self.server.nodes.held();
             let helped = self.relieve(bridge);
-            pause = if helped { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
-            if !helped && !self.rest(pause) {
-                return;
+            self.give_back(bridge, held);
+            if helped {
+                self.server.files.ignore_closes();
+                pause = PAUSE_MIN;
+                continue;
+            }
+            pause = (pause * 2).min(PAUSE_MAX);
+            match self.rest(pause) {
+                Rested::Enough => {}
+                Rested::Closed => pause = PAUSE_MIN,
+                Rested::Ended => return,
             }
         }
+    }
+
+    /// Gives memory back to the system if of the `before` ids held so many went that pages want their room.
+    fn give_back(&self, bridge: &Bridge, before: u64) {
+        let went = before.saturating_sub(self.server.nodes.held());
+        if went * NODE_BYTES > bridge.vfs.room_bytes() / GIVE_BACK_SHARE {
+            bridge.vfs.give_back();
+        }
+    }
+
+    /// Files that are closed from now on end the next rest.
+    fn watch_closes(&self) {
+        self.state.lock().closed = false;
+        self.server.files.watch_closes();
     }
 
     /// Asks the kernel until the budget holds, or everything was asked for in vain. Whether it helped.
@@ -104,13 +161,19 @@ impl Pressure {
         let nodes = &self.server.nodes;
         nodes.trim_past();
         let (held, _) = nodes.totals();
-        let (mut asked, mut gone) = (0, 0);
+        let (mut asked, mut gone, mut looks) = (0, 0, LOOKS);
+        let mut last = nodes.held();
         while bridge.vfs.settle_budget() > 0 && !self.state.lock().ended {
-            // Once around, and nothing of it went: all is in use.
-            if asked > held && gone == 0 {
-                return false;
-            }
             let before = nodes.held();
+            gone += last.saturating_sub(before);
+            last = before;
+            if asked > held {
+                // Once around, and nothing of it went: all is in use.
+                if gone == 0 {
+                    return false;
+                }
+                (asked, gone) = (0, 0);
+            }
             let ids = nodes.idle(BATCH);
             if ids.is_empty() {
                 // All were used a moment ago; the hand has passed now.
@@ -124,16 +187,14 @@ impl Pressure {
             }
             asked += ids.len() as u64;
             bridge.counters.let_go_asked.add(ids.len() as u64);
-            for _ in 0..LOOKS {
+            for _ in 0..looks {
                 if nodes.held() + ids.len() as u64 / 2 <= before {
                     break;
                 }
                 std::thread::sleep(LOOK_EVERY);
             }
-            gone += before.saturating_sub(nodes.held());
-            if asked > held {
-                (asked, gone) = (0, 0);
-            }
+            // While all that is asked for is in use, going around takes no longer than the asking.
+            looks = if nodes.held() < before { LOOKS } else { (looks / 2).max(1) };
         }
         true
     }
@@ -165,13 +226,20 @@ impl Pressure {
         !state.ended
     }
 
-    /// Waits for `pause`, or for the end, and then is false.
-    fn rest(&self, pause: Duration) -> bool {
+    /// Waits for `pause`, or for the least one if files were closed since [`Pressure::watch_closes`], or for
+    /// the end.
+    fn rest(&self, pause: Duration) -> Rested {
+        let began = Instant::now();
         let mut state = self.state.lock();
-        if !state.ended {
-            self.changed.wait_for(&mut state, pause);
+        while !state.ended {
+            let pause = if state.closed { PAUSE_MIN } else { pause };
+            let left = pause.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return if state.closed { Rested::Closed } else { Rested::Enough };
+            }
+            self.changed.wait_for(&mut state, left);
         }
-        !state.ended
+        Rested::Ended
     }
 }
 
@@ -207,5 +275,62 @@ impl Drop for Relief {
             // A panic there has been reported by its own thread.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::Settings;
+    use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
+    use uvfs_vfs::{Caller, OpenFile, OpenMode, Vfs, VfsConfig};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// In front of a file system that has `count` directories open.
+    fn with_open(count: usize) -> (Arc<Pressure>, Vec<u64>) {
+        let memory = MemoryBackend::new(MemoryConfig::default()).unwrap();
+        let vfs = Vfs::new(memory, VfsConfig::default()).unwrap();
+        let open = || vfs.open(&Caller::root(), vfs.root(), OpenMode::READ).map(Arc::new);
+        let files: Vec<Arc<OpenFile>> = (0..count).map(|_| open().unwrap()).collect();
+        let settings = Settings { passthrough: false, control_directory: false };
+        let server = Arc::new(Server::new(vfs, settings));
+        let handles = files.into_iter().map(|file| server.files.insert(file)).collect();
+        let pressure = Pressure::new(server);
+        pressure.hear_of_closes();
+        (pressure, handles)
+    }
+
+    /// Of 10,000 files that had just been closed the kernel held all for two seconds more: while they were open,
+    /// the pauses between two looks had grown so long. With an hour to wait, news that is lost hangs the test.
+    #[test]
+    fn a_rest_ends_when_files_are_closed() {
+        let (pressure, handles) = with_open(64);
+        pressure.watch_closes();
+        std::thread::scope(|scope| {
+            let rest = scope.spawn(|| pressure.rest(HOUR));
+            for handle in &handles {
+                assert!(pressure.server.release(*handle).is_some());
+            }
+            assert_eq!(rest.join().unwrap(), Rested::Closed);
+        });
+        assert!(pressure.wait_until_asked(), "it looks, though nobody has added anything");
+    }
+
+    /// One file opened and closed again and again beside many that stay open is no news.
+    #[test]
+    fn few_closes_do_not_end_a_rest() {
+        let (pressure, handles) = with_open(64);
+        pressure.watch_closes();
+        for handle in &handles[..4] {
+            assert!(pressure.server.release(*handle).is_some());
+        }
+        assert_eq!(pressure.rest(PAUSE_MIN), Rested::Enough);
+        assert!(pressure.server.release(handles[4]).is_some());
+        assert_eq!(pressure.rest(HOUR), Rested::Closed);
+        pressure.watch_closes();
+        pressure.server.files.ignore_closes();
+        assert!(handles[5..].iter().all(|handle| pressure.server.release(*handle).is_some()));
+        assert_eq!(pressure.rest(PAUSE_MIN), Rested::Enough, "there is nothing too much");
     }
 }

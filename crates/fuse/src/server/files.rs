@@ -2,7 +2,7 @@
 
 use crate::lock_order;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_concurrent::shard::Shards;
 use uvfs_vfs::OpenFile;
@@ -15,7 +15,14 @@ pub(crate) struct FileTable {
     next: AtomicU64,
     /// Files that are open.
     count: AtomicU64,
+    /// Fewer open files than so many are news; 0 when nobody wants them.
+    few: AtomicU64,
+    /// Who wants them.
+    closed: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
+
+/// This share of the open files closed is news.
+const NEWS_SHARE: u64 = 16;
 
 /// Bytes of one open file: its place in the table with the table's slack, and itself.
 const FILE_BYTES: usize = 2 * (size_of::<(u64, Arc<OpenFile>)>() + 1) + size_of::<OpenFile>() + 32;
@@ -23,7 +30,27 @@ const FILE_BYTES: usize = 2 * (size_of::<(u64, Arc<OpenFile>)>() + 1) + size_of:
 impl FileTable {
     pub(crate) fn new() -> Self {
         let shards = Shards::new(&lock_order::FUSE_FILES, SHARDS);
-        Self { shards, next: AtomicU64::new(1), count: AtomicU64::new(0) }
+        let (next, count, few) = (AtomicU64::new(1), AtomicU64::new(0), AtomicU64::new(0));
+        Self { shards, next, count, few, closed: OnceLock::new() }
+    }
+
+    /// Says who is told of closes, with no lock held; the first one stays.
+    pub(crate) fn connect(&self, closed: Box<dyn Fn() + Send + Sync>) {
+        // A second one is dropped: a mount has one.
+        let _ = self.closed.set(closed);
+    }
+
+    /// Tells of closes, once, when a part of what is open now was closed.
+    pub(crate) fn watch_closes(&self) {
+        let count = self.count();
+        // ORDERING: Relaxed; a hint. Who waits for the closes that it misses waits for a pause besides.
+        self.few.store(count - count / NEWS_SHARE, Relaxed);
+    }
+
+    /// Tells of none.
+    pub(crate) fn ignore_closes(&self) {
+        // ORDERING: Relaxed; as in `watch_closes`.
+        self.few.store(0, Relaxed);
     }
 
     /// Gives `file` a handle.
@@ -44,8 +71,11 @@ impl FileTable {
     pub(crate) fn remove(&self, handle: u64) -> Option<Arc<OpenFile>> {
         let gone = self.shards.of(&handle).lock().remove(&handle);
         if gone.is_some() {
-            // ORDERING: Relaxed; a size.
-            self.count.fetch_sub(1, Relaxed);
+            // ORDERING: Relaxed; a size, and a hint as in `watch_closes`.
+            let before = self.count.fetch_sub(1, Relaxed);
+            if before <= self.few.load(Relaxed) && self.few.swap(0, Relaxed) > 0 {
+                self.closed.get().into_iter().for_each(|tell| tell());
+            }
         }
         gone
     }
