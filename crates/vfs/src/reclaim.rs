@@ -89,7 +89,9 @@ impl Vfs {
     /// Bytes that all caches have in memory, counting what names once had and is kept for other names.
     pub fn held_bytes(&self) -> u64 {
         let core = &*self.core;
-        let metadata = (core.metadata_bytes() as u64).max(core.budget.metadata_peak());
+        // Page tables that wait for readers are of the memory that metadata has.
+        let metadata = core.metadata_bytes() as u64 + core.pages.leaving_bytes();
+        let metadata = metadata.max(core.budget.metadata_peak());
         metadata + core.pages.held_bytes() + epoch::garbage_bytes() as u64
     }
 
@@ -134,18 +136,24 @@ impl Core {
         self.names.bytes() + self.inodes.bytes() + self.paths.bytes() + self.pages.file_bytes()
     }
 
+    /// Bytes of what was let go and waits for readers to pass: of the whole process, and page tables of files
+    /// that went. It goes without anything more being forgotten.
+    fn garbage_bytes(&self) -> u64 {
+        epoch::garbage_bytes() as u64 + self.pages.leaving_bytes()
+    }
+
     /// What names and inodes may have now.
     fn metadata_allowed(&self) -> u64 {
-        let garbage = epoch::garbage_bytes() as u64;
-        let allowed = self.budget.metadata_allowed(garbage);
+        let allowed = self.budget.metadata_allowed(self.garbage_bytes());
         let tables = (self.names.table_bytes() + self.paths.table_bytes()) as u64;
         allowed.max(tables + self.budget.metadata_sure() / ENTRIES_SHARE)
     }
 
     /// What pages may have now.
     pub(crate) fn pages_allowed(&self) -> u64 {
-        let garbage = epoch::garbage_bytes() as u64;
-        self.budget.pages_allowed(self.metadata_bytes() as u64, garbage)
+        // As in `Vfs::held_bytes`: not taken from pages twice.
+        let metadata = self.metadata_bytes() as u64 + self.pages.leaving_bytes();
+        self.budget.pages_allowed(metadata, epoch::garbage_bytes() as u64)
     }
 
     /// Bytes of names and inodes that are too much.
@@ -215,7 +223,7 @@ impl Core {
             self.tenants.count();
             epoch::collect();
             let mut now = self.metadata_bytes();
-            if now >= held && self.is_over() && epoch::garbage_bytes() > 0 {
+            if now >= held && self.is_over() && self.garbage_bytes() > 0 {
                 // Names that went keep their inodes until no reader can see them; one may have lost its processor.
                 epoch::synchronize();
                 epoch::collect();
@@ -259,7 +267,8 @@ impl Core {
         // Chunks with something in use stay.
         self.tenants.count();
         let tenants = self.tenants.held_bytes();
-        let own = self.own_bytes().max(pool::shared().held_bytes()) as u64;
+        let own =
+            self.own_bytes().max(pool::shared().held_bytes()) as u64 + self.pages.leaving_bytes();
         self.budget.gave_back(own + tenants);
     }
 
@@ -271,7 +280,7 @@ impl Core {
     /// The budget and who has how much of it.
     pub(crate) fn budget_statistics(&self) -> BudgetStatistics {
         let (metadata_bytes, page_bytes) = (self.metadata_bytes() as u64, self.pages.held_bytes());
-        let garbage_bytes = epoch::garbage_bytes() as u64;
+        let garbage_bytes = self.garbage_bytes();
         BudgetStatistics {
             limit_bytes: self.budget.limit(),
             overhead_bytes: self.budget.overhead(),
@@ -317,7 +326,7 @@ impl Core {
     /// Names no memory that is only waiting for readers to pass is counted among the cached; but it
     /// is memory all the same, so it is not left to wait when there is little.
     fn free_garbage(&self) {
-        if epoch::garbage_bytes() as u64 > self.budget.room() / GARBAGE_SHARE {
+        if self.garbage_bytes() > self.budget.room() / GARBAGE_SHARE {
             epoch::collect();
         }
     }

@@ -433,7 +433,7 @@ impl InodeTable {
             self.directories.fetch_sub(1, Relaxed);
         }
         if let Some(pages) = inode.known_pages() {
-            pages.clear();
+            pages.leave();
         }
         // ORDERING: Relaxed; `retire` acquired all that holders did before (O1 of `hold`).
         let references = inode.references.load(Relaxed);

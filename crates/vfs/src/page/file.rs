@@ -24,7 +24,7 @@ use super::opens::Opens;
 use super::pieces::{Pieces, Written};
 use super::space::is_full;
 use super::version::Versions;
-use super::{PAGE, PageCache};
+use super::{FILE_BYTES, PAGE, PageCache};
 use crate::attributes::{Attributes, Timestamp};
 use crate::backend::InodeId;
 use crate::error::Error;
@@ -38,7 +38,7 @@ use uvfs_concurrent::frame::{FrameId, Fresh, Locked, Outcome, PageRef, Read};
 use uvfs_concurrent::lazy::LazyBox;
 use uvfs_concurrent::lock::{Mutex, MutexGuard};
 use uvfs_concurrent::primitive::atomic::{
-    AtomicU64,
+    AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 use uvfs_concurrent::radix::{Tag, Tree};
@@ -72,6 +72,8 @@ pub(crate) struct FilePages {
     pub(super) versions: LazyBox<Versions>,
     /// Others change the file in the store.
     pub(super) shared: bool,
+    /// Bytes counted as waiting for readers, once its inode is torn down ([`FilePages::leave`]).
+    leaving_bytes: AtomicU32,
     /// Where the file lies, and what was cleaned there.
     pub(super) home: Home,
     local: Mutex<Option<Box<Local>>>,
@@ -237,6 +239,7 @@ impl FilePages {
             errors: ErrorLog::default(),
             versions: LazyBox::new(),
             shared,
+            leaving_bytes: AtomicU32::new(0),
             home: Home::new(now),
             local: Mutex::new(&lock_order::PAGES_LOCAL, None),
         }
@@ -670,20 +673,31 @@ impl FilePages {
         self.tree.iter_tagged(range, tag, &guard).next().map(|(index, _)| index)
     }
 
-    /// Forgets every page, for an inode that goes. What is dirty is lost.
-    pub(crate) fn clear(&self) {
+    /// Its inode is torn down: forgets every page, dirty or not. The memory of this itself is freed when the
+    /// last reader has passed who may have found the inode by a name; until then it counts as garbage. Called once.
+    pub(crate) fn leave(&self) {
         self.drop_range(0..u64::MAX);
+        let bytes = FILE_BYTES + self.parts_bytes();
+        // ORDERING: Relaxed; a size, and whoever drops this has it alone.
+        self.leaving_bytes.store(u32::try_from(bytes).unwrap_or(0), Relaxed);
+        self.cache.leaving_more(bytes as u64);
+    }
+
+    /// Bytes of what only some files have.
+    fn parts_bytes(&self) -> usize {
+        let made = |is: bool, bytes: usize| if is { bytes } else { 0 };
+        let local = made(self.local.lock().is_some(), size_of::<Local>());
+        let streams = made(self.streams.is_made(), Streams::BYTES);
+        local + streams + made(self.versions.get().is_some(), size_of::<Versions>())
     }
 }
 
 impl Drop for FilePages {
     fn drop(&mut self) {
-        self.clear();
+        self.drop_range(0..u64::MAX);
         self.cache.forget_file(self.owner, self.class());
-        let made = |is: bool, bytes: usize| if is { bytes } else { 0 };
-        let local = made(self.local.lock().is_some(), size_of::<Local>());
-        let streams = made(self.streams.is_made(), Streams::BYTES);
-        let versions = made(self.versions.get().is_some(), size_of::<Versions>());
-        self.cache.parts_shrank(local + streams + versions);
+        self.cache.parts_shrank(self.parts_bytes());
+        // ORDERING: Relaxed; nobody else has it.
+        self.cache.leaving_less(self.leaving_bytes.load(Relaxed).into());
     }
 }

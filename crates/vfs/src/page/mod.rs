@@ -110,6 +110,8 @@ pub(crate) struct PageCache {
     file_count: AtomicU64,
     /// Bytes of what only some files have, beside themselves.
     part_bytes: AtomicUsize,
+    /// Of all these, bytes of files whose inodes are torn down: readers may still be at them.
+    leaving_bytes: AtomicU64,
     /// Files whose pages are to be kept.
     kept_files: AtomicU64,
     owners: AtomicU64,
@@ -199,6 +201,7 @@ impl PageCache {
             files: Shards::new(&lock_order::PAGE_FILES, SHARDS),
             file_count: AtomicU64::new(0),
             part_bytes: AtomicUsize::new(0),
+            leaving_bytes: AtomicU64::new(0),
             kept_files: AtomicU64::new(0),
             owners: AtomicU64::new(1),
             promised: AtomicU64::new(0),
@@ -254,6 +257,18 @@ impl PageCache {
     fn parts_shrank(&self, bytes: usize) {
         // ORDERING: Relaxed; a size.
         self.part_bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    /// The inode of a file that has so many bytes is torn down.
+    fn leaving_more(&self, bytes: u64) {
+        // ORDERING: Relaxed; a size.
+        self.leaving_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// So many bytes of such files are freed.
+    fn leaving_less(&self, bytes: u64) {
+        // ORDERING: Relaxed; a size.
+        self.leaving_bytes.fetch_sub(bytes, Relaxed);
     }
 
     /// A file of one class is of another one now.
@@ -366,12 +381,20 @@ impl PageCache {
         (self.arena.descriptor_bytes() + radix::bytes_of_all()) as u64 + buffers
     }
 
-    /// Bytes that files have beside their pages. They go with their inodes.
+    /// Bytes that files have beside their pages. They go with their inodes: those of inodes that are torn down
+    /// are not among them ([`PageCache::leaving_bytes`]).
     pub(crate) fn file_bytes(&self) -> usize {
         // ORDERING: Relaxed; a size that may lag.
         let parts = self.part_bytes.load(Relaxed);
         // ORDERING: Relaxed; as above.
-        self.file_count.load(Relaxed) as usize * FILE_BYTES + parts
+        let all = self.file_count.load(Relaxed) as usize * FILE_BYTES + parts;
+        all.saturating_sub(usize::try_from(self.leaving_bytes()).unwrap_or(usize::MAX))
+    }
+
+    /// Bytes of files whose inodes are torn down. They are freed when every reader has passed.
+    pub(crate) fn leaving_bytes(&self) -> u64 {
+        // ORDERING: Relaxed; a size that may lag.
+        self.leaving_bytes.load(Relaxed)
     }
 
     /// Files that have pages or had them; and those of them whose pages are to be kept.
