@@ -426,8 +426,8 @@ impl PageCache {
     }
 }
 
-/// Bytes of one file's [`FilePages`], with its places in tables.
-pub(crate) const FILE_BYTES: usize = size_of::<FilePages>() + 64;
+/// Bytes of one file's [`FilePages`], with its places in tables and what an allocator adds to each of its pieces.
+pub(crate) const FILE_BYTES: usize = size_of::<FilePages>() + 96;
 
 /// Memory for one run, used again.
 #[derive(Debug)]
