@@ -25,6 +25,7 @@ const ARROWS: &[Arrows] = &[
     Arrows { folder: "concurrent", may_use: &[], tests: &[] },
     // The format alone: tools use it without the layer.
     Arrows { folder: "ext", may_use: &[], tests: &[] },
+    Arrows { folder: "ext-write", may_use: &["uvfs-concurrent", "uvfs-ext"], tests: &[] },
     Arrows { folder: "vfs", may_use: &["uvfs-concurrent"], tests: &["uvfs-backends"] },
     Arrows {
         folder: "backends",

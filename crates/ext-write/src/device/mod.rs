@@ -1,0 +1,174 @@
+//! Devices that are written: a file under an exclusive lock, memory, a part of one of them.
+//!
+//! # Boundary
+//! Bytes at offsets, and one promise: what was written before a [`WriteDevice::flush`] that returned is there after a
+//! crash. Writes between two flushes reach the medium in any order, in part, or not at all. Knows no format.
+//!
+//! # Concurrency
+//! Called by many threads at once. Writes of overlapping ranges are the callers' to avoid.
+//!
+//! # Why
+//! A trait beside [`Device`] and not a part of it: what only reads an image cannot reach a way to write it.
+
+mod file;
+mod memory;
+pub mod testing;
+
+pub use file::WritableFile;
+pub use memory::WritableMemory;
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use uvfs_ext::Device;
+
+/// Something that is written at offsets, too.
+pub trait WriteDevice: Device {
+    /// Writes the bytes of `from`, one slice after the other, from `offset` on: all of them, or an error, after which any part of
+    /// them may have been written.
+    ///
+    /// # Errors
+    /// Those of the medium; a range beyond the end ([`io::ErrorKind::InvalidInput`]): a device does not grow.
+    fn write_at(&self, offset: u64, from: &[IoSlice<'_>]) -> io::Result<()>;
+
+    /// Returns when all writes that returned before the call survive a crash.
+    ///
+    /// # Errors
+    /// Those of the medium. After one it is unknown what of the writes since the last flush survives, and flushing again
+    /// does not tell.
+    fn flush(&self) -> io::Result<()>;
+
+    /// The range is not used any more. Returns whether the medium was told; what is read there afterwards is anything.
+    ///
+    /// # Errors
+    /// Those of the medium, except that it has no such operation.
+    fn discard(&self, offset: u64, length: u64) -> io::Result<bool>;
+}
+
+/// A part of another device that is written: a partition, or what lies behind an offset.
+#[derive(Debug, Clone)]
+pub struct WritableWindow {
+    device: Arc<dyn WriteDevice>,
+    start: u64,
+    length: u64,
+}
+
+impl WritableWindow {
+    /// `length` bytes of `device` from `start` on, or as many as there are.
+    pub fn new(device: Arc<dyn WriteDevice>, start: u64, length: u64) -> Self {
+        let length = length.min(device.length().saturating_sub(start));
+        Self { device, start, length }
+    }
+
+    /// The place on the whole device, if the range lies in this part.
+    fn within(&self, offset: u64, length: u64) -> Option<u64> {
+        let end = offset.checked_add(length)?;
+        (end <= self.length).then_some(self.start + offset)
+    }
+}
+
+impl Device for WritableWindow {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let place = self.within(offset, into.len() as u64).ok_or(io::ErrorKind::UnexpectedEof)?;
+        self.device.read_at(place, into)
+    }
+}
+
+impl WriteDevice for WritableWindow {
+    fn write_at(&self, offset: u64, from: &[IoSlice<'_>]) -> io::Result<()> {
+        let place = self.within(offset, total(from)).ok_or_else(beyond)?;
+        self.device.write_at(place, from)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.device.flush()
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> io::Result<bool> {
+        let place = self.within(offset, length).ok_or_else(beyond)?;
+        self.device.discard(place, length)
+    }
+}
+
+/// How many bytes there are in all slices.
+fn total(from: &[IoSlice<'_>]) -> u64 {
+    from.iter().map(|slice| slice.len() as u64).sum()
+}
+
+fn beyond() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "a write beyond the end of the device")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slices<'a>(parts: &[&'a [u8]]) -> Vec<IoSlice<'a>> {
+        parts.iter().map(|part| IoSlice::new(part)).collect()
+    }
+
+    fn check(device: Arc<dyn WriteDevice>) {
+        let length = device.length();
+        device.write_at(3, &slices(&[b"ab", b"", b"cde"])).unwrap();
+        device.flush().unwrap();
+        let mut read = [9; 7];
+        device.read_at(2, &mut read).unwrap();
+        assert_eq!(&read, b"\0abcde\0");
+        device.write_at(length - 2, &slices(&[b"yz"])).unwrap();
+        let error = device.write_at(length - 1, &slices(&[b"yz"])).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "it does not grow");
+        assert_eq!(device.length(), length);
+        let error = device.write_at(u64::MAX, &slices(&[b"y"])).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        device.discard(4096, 4096).unwrap();
+        assert!(device.discard(length, 1).is_err());
+        let mut tail = [0; 2];
+        device.read_at(length - 2, &mut tail).unwrap();
+        assert_eq!(&tail, b"yz");
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        std::fs::write(&path, vec![0; 20_000]).unwrap();
+        check(Arc::new(WritableFile::open(&path).unwrap()));
+        check(Arc::new(WritableMemory::new(vec![0; 20_000])));
+        let whole = Arc::new(WritableMemory::new(vec![0; 40_000]));
+        check(Arc::new(WritableWindow::new(whole.clone(), 10_000, 20_000)));
+        let bytes = whole.bytes();
+        assert_eq!(&bytes[10_003..10_008], b"abcde");
+        assert_eq!(&bytes[29_998..30_001], b"yz\0");
+    }
+
+    /// Slices beyond the number that one system call takes were an error of the system.
+    #[test]
+    fn any_number_of_slices_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        std::fs::write(&path, vec![0; 10_000]).unwrap();
+        let device = WritableFile::open(&path).unwrap();
+        let bytes: Vec<u8> = (0..9000).map(|at| at as u8).collect();
+        let parts: Vec<_> = bytes.chunks(3).map(IoSlice::new).collect();
+        device.write_at(500, &parts).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap()[500..9500], bytes);
+    }
+
+    #[test]
+    fn one_writer_keeps_everybody_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        std::fs::write(&path, vec![0; 5000]).unwrap();
+        let reader = uvfs_ext::FileDevice::open(&path).unwrap();
+        let refused = WritableFile::open(&path).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock, "somebody reads it");
+        drop(reader);
+        let writer = WritableFile::open(&path).unwrap();
+        assert!(WritableFile::open(&path).is_err() && uvfs_ext::FileDevice::open(&path).is_err());
+        drop(writer);
+        WritableFile::open(&path).unwrap();
+    }
+}
