@@ -57,6 +57,30 @@ Examples:
   uvfs set /mnt/data cache-size=10%        a tenth of the machine's or the
                                            container's memory";
 
+const STAT_HELP: &str = "\
+Examples:
+  uvfs stat                                what is mounted
+  uvfs stat /mnt/data                      memory, hits, what waits, what failed
+  uvfs stat /mnt/data --json | jq .core.pages
+                                           some of the counters, for programs
+  uvfs stat /mnt/data --locks --interval 5
+                                           who waits for which lock, during 5 s";
+
+const UNMOUNT_HELP: &str = "\
+Examples:
+  uvfs unmount /mnt/data                   returns when everything is written
+  uvfs unmount --lazy /mnt/data            also if it is in use";
+
+const COMPLETIONS_HELP: &str = "\
+The script asks `uvfs`, which has to be in PATH, at each key; it reads the mount table and touches no mount.
+
+Examples:
+  source <(uvfs completions bash)          in this shell; or in ~/.bashrc
+  uvfs completions bash > /etc/bash_completion.d/uvfs
+                                           for all users
+  uvfs completions zsh > /usr/local/share/zsh/site-functions/_uvfs
+  uvfs completions fish > ~/.config/fish/completions/uvfs.fish";
+
 const CONTENTION_HELP: &str = "\
 The analyser is a program of its own, uvfs-contention, beside this one or in PATH; it knows nothing of mounts. In uvfs's \
 sources `cargo install --path crates/contention-cli` installs it. `uvfs contention --help` is its help.
@@ -105,6 +129,13 @@ pub(crate) enum Command {
         /// Handed over as they are; `uvfs contention --help` has them.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
+    },
+    /// Print a script that lets a shell complete commands, flags, mountpoints and directories
+    #[command(after_help = format!("{COMPLETIONS_HELP}\n\n{EXIT_STATUS}"))]
+    Completions {
+        /// Whose script.
+        #[arg(value_enum)]
+        shell: Shell,
     },
     /// Says by its exit status whether a mount answers; see [`crate::liveness`].
     #[command(hide = true)]
@@ -210,7 +241,7 @@ pub(crate) struct MountArguments {
 
 /// `uvfs stat`.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_STATUS)]
+#[command(after_help = format!("{STAT_HELP}\n\n{EXIT_STATUS}"))]
 pub(crate) struct StatArguments {
     /// The mount to show; without it, all are listed
     pub(crate) mountpoint: Option<PathBuf>,
@@ -244,13 +275,35 @@ pub(crate) struct SetArguments {
 
 /// `uvfs unmount`.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_STATUS)]
+#[command(after_help = format!("{UNMOUNT_HELP}\n\n{EXIT_STATUS}"))]
 pub(crate) struct UnmountArguments {
     /// Where it is mounted
     pub(crate) mountpoint: PathBuf,
     /// Detach now, even if it is in use; the daemon serves until its last user is gone
     #[arg(long)]
     pub(crate) lazy: bool,
+}
+
+/// A shell that completes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shell {
+    /// 4.4 or later
+    Bash,
+    /// With `compinit`
+    Zsh,
+    /// 3 or later
+    Fish,
+}
+
+impl Shell {
+    /// As on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Shell::Bash => "bash",
+            Shell::Zsh => "zsh",
+            Shell::Fish => "fish",
+        }
+    }
 }
 
 /// When reading moves access times.
@@ -343,6 +396,15 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference.md");
         let text = uvfs_terminal::reference::text(Arguments::command(), opening);
         uvfs_terminal::reference::check(path.as_ref(), &text).unwrap();
+    }
+
+    #[test]
+    fn the_manual_pages_are_what_help_says() {
+        // The analyser's page is its own program's.
+        let pages = uvfs_terminal::manual::pages(Arguments::command(), &["contention"]).unwrap();
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man");
+        let is_ours = |name: &str| !name.starts_with("uvfs-contention");
+        uvfs_terminal::manual::check(folder.as_ref(), &pages, is_ours).unwrap();
     }
 
     #[test]

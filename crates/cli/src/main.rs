@@ -19,6 +19,7 @@
 mod checks;
 mod cleaning;
 mod companion;
+mod completion;
 mod control;
 mod daemon;
 mod flags;
@@ -76,6 +77,7 @@ impl fmt::Display for Failure {
 }
 
 fn main() -> ExitCode {
+    completion::answer();
     let done = match command_line::read::<Arguments>(std::env::args_os().collect()).command {
         Command::Mount(arguments) => serve::mount(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
         Command::Policy(arguments) => cleaning::policy::run(&arguments),
         Command::Image(arguments) => image::run(&arguments),
         Command::Unmount(arguments) => unmount::run(&arguments),
+        Command::Completions { shell } => completion::run(shell),
         Command::Contention { .. } => companion::run(companion::CONTENTION),
         Command::AskMount { mountpoint } => Ok(liveness::ask(&mountpoint)),
     };

@@ -745,6 +745,16 @@ mod tests {
         uvfs_terminal::reference::check(path.as_ref(), &text).unwrap();
     }
 
+    /// As `docs/man/uvfs.1`.
+    #[test]
+    fn the_manual_pages_are_what_help_says() {
+        let whole = <ContentionArguments as clap::CommandFactory>::command();
+        let pages = uvfs_terminal::manual::pages(whole, &[]).unwrap();
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man");
+        let is_ours = |name: &str| name.starts_with("uvfs-contention");
+        uvfs_terminal::manual::check(folder.as_ref(), &pages, is_ours).unwrap();
+    }
+
     /// The subcommands that are shown.
     fn commands() -> Vec<clap::Command> {
         let whole = <ContentionArguments as clap::CommandFactory>::command();

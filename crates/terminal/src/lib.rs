@@ -4,7 +4,7 @@
 //! * [`shown`]: text of strangers, without what a terminal obeys
 //! * [`interrupt`]: Ctrl-C, once for an end in good order and twice for one at once
 //! * [`command_line`]: a command line read, or what is wrong with it
-//! * [`mod@reference`]: the helps of all commands as a document
+//! * [`mod@reference`]: the helps of all commands as a document; `manual`, for tests, as manual pages
 //!
 //! # Boundary
 //! Knows no mount and no profile. What a program says is its own.
@@ -17,6 +17,8 @@
 
 pub mod command_line;
 pub mod interrupt;
+#[cfg(any(test, feature = "manual"))]
+pub mod manual;
 pub mod output;
 pub mod reference;
 pub mod shown;

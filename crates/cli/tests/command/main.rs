@@ -6,6 +6,7 @@ mod cleaning;
 mod cleaning_mounts;
 mod common;
 mod companion;
+mod completions;
 mod images;
 mod library_mounts;
 mod limits;
