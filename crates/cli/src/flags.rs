@@ -330,7 +330,7 @@ impl From<Atime> for AccessTimes {
 /// Where file data is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PageCache {
-    /// As is best for the source: RAM and host directories are cached by the kernel already
+    /// As is best for the source: RAM, host directories and images are cached by the kernel already
     Auto,
     /// Not by uvfs; every request goes to the source
     Off,

@@ -182,13 +182,14 @@ fn image(arguments: &MountArguments, spec: &Spec) -> Result<Store, Failure> {
         ("--size", arguments.size.is_some(), "an image has the size that it has"),
         ("--atime", arguments.atime.is_some(), "an image is only read, also its access times"),
         ("--watch", arguments.watch, "nobody else may change an image"),
+        ("--read-ahead", arguments.read_ahead.is_some(), "the host reads ahead in an image"),
     ];
     if let Some((option, _, why)) = options.iter().find(|(_, given, _)| *given) {
         return Err(Failure::usage(format!("{option}: {why}; leave it out")));
     }
     if caches_pages(arguments) {
         return Err(Failure::usage(
-            "--page-cache: an image is only read, and cached by itself; leave it out, or write off",
+            "--page-cache: an image is only read, and cached by the kernel already; leave it out",
         ));
     }
     let name = String::from_utf8_lossy(arguments.source.as_bytes()).into_owned();
@@ -258,9 +259,7 @@ fn config(
         None => overhead.default_bytes(Machine::here().memory_bytes()),
     };
     let defaults = VfsConfig::default();
-    let cached_image =
-        matches!(source, Source::Image(_)) && arguments.page_cache == PageCache::Auto;
-    if !caches_pages(arguments) && !cached_image {
+    if !caches_pages(arguments) {
         let unused = [
             ("--read-ahead", arguments.read_ahead.is_some()),
             ("--write-back-delay", arguments.write_back_delay.is_some()),

@@ -134,6 +134,27 @@ impl Image {
     /// # Errors
     /// A number that cannot be, a wrong checksum, sizes beyond the format.
     pub fn inode(&self, number: u32) -> Result<Inode> {
+        let (place, offset) = self.inode_place(number)?;
+        let size = usize::from(self.superblock.inode_size);
+        let block = self.blocks().block(place)?;
+        let bytes = block.get(offset..offset + size);
+        let bytes = bytes.ok_or_else(|| Error::corrupt("a block is short").at_block(place))?;
+        Inode::parse(number, bytes, &self.superblock).map_err(|error| error.at_block(place))
+    }
+
+    /// The inodes of these numbers will be asked for soon: a cache of blocks may read those that hold them together.
+    pub fn read_ahead_inodes(&self, numbers: &[u32]) {
+        let place = |&number: &u32| self.inode_place(number).ok().map(|(place, _)| place);
+        let mut places: Vec<u64> = numbers.iter().filter_map(place).collect();
+        places.sort_unstable();
+        places.dedup();
+        for run in places.chunk_by(|before, next| before + 1 == *next) {
+            self.blocks().read_ahead(run[0]..run[0] + run.len() as u64);
+        }
+    }
+
+    /// The block in which the inode of this number lies, and where in it.
+    fn inode_place(&self, number: u32) -> Result<(u64, usize)> {
         let superblock = &self.superblock;
         if number == 0 || number > superblock.inodes {
             return Err(Error::corrupt("there is no such inode").in_inode(number));
@@ -148,12 +169,7 @@ impl Image {
         }
         let size = usize::from(superblock.inode_size);
         let per_block = superblock.block_size / u32::from(superblock.inode_size);
-        let place = table.inode_table + u64::from(at / per_block);
-        let block = self.blocks().block(place)?;
-        let offset = (at % per_block) as usize * size;
-        let bytes = block.get(offset..offset + size);
-        let bytes = bytes.ok_or_else(|| Error::corrupt("a block is short").at_block(place))?;
-        Inode::parse(number, bytes, superblock).map_err(|error| error.at_block(place))
+        Ok((table.inode_table + u64::from(at / per_block), (at % per_block) as usize * size))
     }
 
     /// Reads a file from `offset` on; fewer bytes than asked for mean its end.

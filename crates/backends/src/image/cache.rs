@@ -9,14 +9,15 @@
 //!
 //! # Why
 //! The image does not change, so nothing here is ever out of date. Blocks smaller than a page are kept by the
-//! page, which brings their neighbours in. The memory shares the budget ([`Tenant`]). Weakness: a block is
-//! copied out, so that what the format keeps of it does not pin it.
+//! page, which brings their neighbours in. The memory shares the budget ([`Tenant`]). A block is read where it lies, under
+//! a pin. Weakness: what reads on through an index pins a block for each level meanwhile.
 
 use crate::lock_order;
+use std::io::IoSliceMut;
 use std::num::NonZeroU64;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
-use uvfs_concurrent::set_associative::buffers::{BufferCache, BufferClasses};
+use uvfs_concurrent::set_associative::buffers::{Buffer, BufferCache, BufferClasses, Filling};
 use uvfs_concurrent::set_associative::translations::{self, TranslationCache};
 use uvfs_ext::{Block, Blocks, Image, Inode, Place, Result, Run, Source};
 use uvfs_vfs::Tenant;
@@ -131,8 +132,38 @@ pub(super) struct CachedBlocks {
     pub(super) source: Arc<Source>,
 }
 
+/// Units that are read at once, at most.
+const AHEAD_UNITS: usize = 64;
+
+/// A block, in the buffer that it is a part of.
+struct Pinned<'a> {
+    buffer: Buffer<'a>,
+    part: Range<usize>,
+}
+
+impl Deref for Pinned<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buffer[self.part.clone()]
+    }
+}
+
+impl CachedBlocks {
+    /// Reads what was claimed, unit after unit from `first` on, all at once. What cannot be read is nobody's then.
+    fn fill(&self, first: u64, mut claimed: Vec<Filling<'_>>) {
+        let unit = self.cache.buffers.block_bytes() as u64;
+        let mut into: Vec<_> =
+            claimed.iter_mut().map(|filling| IoSliceMut::new(filling.bytes())).collect();
+        if self.source.read_vectored(first * unit, &mut into).is_ok() {
+            drop(into);
+            claimed.into_iter().for_each(|filling| drop(filling.filled()));
+        }
+    }
+}
+
 impl Blocks for CachedBlocks {
-    fn block(&self, number: u64) -> Result<Block> {
+    fn block(&self, number: u64) -> Result<Block<'_>> {
         let size = u64::from(self.source.block_size());
         let Some(offset) = number.checked_mul(size).filter(|at| *at < self.source.length()) else {
             return self.source.block(number);
@@ -149,10 +180,31 @@ impl Blocks for CachedBlocks {
         match self.cache.buffers.get(offset / unit, read) {
             Ok(buffer) => {
                 let at = (offset - start) as usize;
-                Ok(Block::new(&buffer[at..at + size as usize]))
+                Ok(Block::pinned(Pinned { buffer, part: at..at + size as usize }))
             }
             // The fault may be a neighbour's.
             Err(_) => self.source.block(number),
+        }
+    }
+
+    fn read_ahead(&self, wanted: Range<u64>) {
+        let (size, unit) = (self.source.block_size(), self.cache.buffers.block_bytes() as u64);
+        let bytes = |block: u64| block.saturating_mul(size.into());
+        // The last unit may be cut off, and is left to whoever wants it.
+        let end = bytes(wanted.end).div_ceil(unit).min(self.source.length() / unit);
+        let mut claimed = Vec::new();
+        for at in bytes(wanted.start) / unit..end {
+            let filling = self.cache.buffers.try_claim(at);
+            let (got, full) = (filling.is_some(), claimed.len() == AHEAD_UNITS);
+            // Nothing is claimed for longer than it takes to read it.
+            if (!got || full) && !claimed.is_empty() {
+                let taken = std::mem::take(&mut claimed);
+                self.fill(at - taken.len() as u64, taken);
+            }
+            claimed.extend(filling);
+        }
+        if !claimed.is_empty() {
+            self.fill(end - claimed.len() as u64, claimed);
         }
     }
 }
@@ -262,5 +314,65 @@ mod tests {
         cache.shrink(u64::MAX);
         assert!(cache.held_bytes() < held && cache.buffers.counts().overflows == 0);
         read_all();
+    }
+
+    /// Takes everything, and wants attributes.
+    #[derive(Default)]
+    struct Taken(Vec<uvfs_vfs::Attributes>);
+
+    impl uvfs_vfs::Listing for Taken {
+        fn add_name(
+            &mut self,
+            name: uvfs_vfs::Name<'_>,
+            _: uvfs_vfs::Cookie,
+            _: u64,
+            _: uvfs_vfs::FileKind,
+        ) -> bool {
+            panic!("{name:?} has no attributes");
+        }
+
+        fn add_entry(
+            &mut self,
+            _: uvfs_vfs::Name<'_>,
+            _: uvfs_vfs::Cookie,
+            entry: uvfs_vfs::Entry,
+        ) -> bool {
+            self.0.push(entry.attributes);
+            true
+        }
+    }
+
+    /// A listing with attributes read the inode tables block by block. Of a faulty place, too, the rest is read.
+    #[test]
+    fn the_inodes_of_a_directory_come_in_a_few_reads() {
+        use uvfs_ext::device::testing::{Plan, Probe};
+        use uvfs_vfs::{Backend, Cookie, FileRef, InodeId};
+        let place = tempfile::tempdir().unwrap();
+        let tree = place.path().join("tree");
+        std::fs::create_dir(&tree).unwrap();
+        for number in 0..600 {
+            std::fs::write(tree.join(format!("file {number}")), [7]).unwrap();
+        }
+        let from = tree.to_str().expect("a plain path");
+        for (block_size, inode_size) in [("1024", "128"), ("4096", "256")] {
+            let options = ["-b", block_size, "-I", inode_size, "-N", "2000", "-d", from];
+            if made(place.path(), &options).is_none() {
+                return;
+            }
+            let path = place.path().join("disk.img");
+            let device = uvfs_ext::MemoryDevice::new(std::fs::read(&path).unwrap());
+            let (recorder, reads) = std::sync::mpsc::channel();
+            let plan = Plan { recorder: Some(recorder), ..Plan::default() };
+            let device = Arc::new(Probe::new(device, plan));
+            let backend = ImageBackend::open(device, ImageConfig::default()).unwrap();
+            let mut taken = Taken::default();
+            let root = FileRef::unopened(InodeId::ROOT);
+            backend.names().list(root, Cookie(0), &mut taken).unwrap();
+            assert_eq!(taken.0.len(), 601, "with lost+found");
+            let ranges: Vec<_> = reads.try_iter().collect();
+            // Of 19 or 38 pages with inodes and of 6 with names, several come at once.
+            assert!(ranges.len() <= 24, "{} reads: {ranges:?}", ranges.len());
+            std::fs::remove_file(path).unwrap();
+        }
     }
 }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use uvfs_ext::{Device, Image, Inode, Kind};
 use uvfs_vfs::{
     Attributes, Backend, Capabilities, Data, Entry, Error, Export, FileKind, InodeId, Inodes,
-    Names, Result, Tenant, Timestamp, Totals, VfsConfig, Xattrs,
+    Names, PageCaching, Result, Tenant, Timestamp, Totals, VfsConfig, Xattrs,
 };
 
 /// An image, as a store.
@@ -161,7 +161,14 @@ impl ImageBackend {
 
 impl Backend for ImageBackend {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { acls: true, births: true, ..Capabilities::read_only("image") }
+        Capabilities {
+            acls: true,
+            births: true,
+            // The host keeps the pages of the image, and a mount's kernel those of its files: a third copy costs more
+            // than it saves, a page of memory for each page that is read.
+            caching: PageCaching::Store,
+            ..Capabilities::read_only("image")
+        }
     }
 
     fn root(&self) -> Result<Entry> {

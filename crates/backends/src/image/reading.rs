@@ -2,7 +2,7 @@
 
 use super::{ImageBackend, id_of, kind_of};
 use std::ops::ControlFlow;
-use uvfs_ext::{DirectoryEntry, Place, windows};
+use uvfs_ext::{DirectoryEntry, Inode, Place, windows};
 use uvfs_vfs::{
     Attributes, Caller, Cookie, Data, Entry, Error, Export, FileRef, InodeId, Inodes, Listing,
     Name, Names, Result, SeekTarget, XattrMode, Xattrs,
@@ -17,22 +17,47 @@ impl Names for ImageBackend {
 
     fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
         let inode = self.inode(directory.inode)?;
-        let mut failed = None;
-        let listed =
-            self.image.list(&inode, from.0, &mut |entry| match self.add(&entry, listing) {
+        let ahead = listing.wants_attributes() && self.cache.is_some();
+        let (mut failed, mut at, mut brought) = (None, from.0, from.0);
+        let listed = self.image.list(&inode, from.0, &mut |entry| {
+            if ahead && at >= brought {
+                brought = self.read_ahead_of(&inode, at);
+            }
+            at = entry.next;
+            match self.add(&entry, listing) {
                 Ok(true) => ControlFlow::Continue(()),
                 Ok(false) => ControlFlow::Break(()),
                 Err(error) => {
                     failed = Some(error);
                     ControlFlow::Break(())
                 }
-            });
+            }
+        });
         self.told(listed)?;
         failed.map_or(Ok(()), Err)
     }
 }
 
+/// Entries of a directory whose inodes are read together.
+const AHEAD_ENTRIES: usize = 64;
+
 impl ImageBackend {
+    /// Brings in the inodes of the entries of `directory` from position `from` on; behind which one to go on.
+    fn read_ahead_of(&self, directory: &Inode, from: u64) -> u64 {
+        let (mut numbers, mut behind) = (Vec::with_capacity(AHEAD_ENTRIES), u64::MAX);
+        // What is wrong with the directory is told by its listing.
+        let _ = self.image.list(directory, from, &mut |entry| {
+            numbers.push(entry.inode);
+            if numbers.len() < AHEAD_ENTRIES {
+                return ControlFlow::Continue(());
+            }
+            behind = entry.next;
+            ControlFlow::Break(())
+        });
+        self.image.read_ahead_inodes(&numbers);
+        behind
+    }
+
     /// Hands an entry to `listing`; false when that wants no more.
     fn add(&self, entry: &DirectoryEntry<'_>, listing: &mut dyn Listing) -> Result<bool> {
         if *entry.name == *b"." || *entry.name == *b".." {

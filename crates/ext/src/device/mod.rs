@@ -15,7 +15,7 @@ pub mod testing;
 
 use std::fmt;
 use std::fs::{File, TryLockError};
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +31,19 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// # Errors
     /// Those of the medium.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Fills all of `into`, one behind the other, from `offset` on: as [`Device::read_at`], in one access where the
+    /// medium can.
+    ///
+    /// # Errors
+    /// As [`Device::read_at`].
+    fn read_vectored_at(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        into.iter_mut().try_fold(offset, |at, part| {
+            self.read_at(at, part)?;
+            Ok::<_, io::Error>(at + part.len() as u64)
+        })?;
+        Ok(())
+    }
 }
 
 /// A regular file or a block device.
@@ -74,6 +87,27 @@ impl Device for FileDevice {
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(into, offset)
+    }
+
+    fn read_vectored_at(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        let length: usize = into.iter().map(|part| part.len()).sum();
+        let read = loop {
+            match rustix::io::preadv(&self.file, into, offset) {
+                Err(rustix::io::Errno::INTR) => {}
+                read => break read?,
+            }
+        };
+        // Less comes of it at the end, and rarely elsewhere: then what is missing is read part by part.
+        let mut at = 0;
+        for part in into.iter_mut().filter(|_| read < length) {
+            let (start, end) = (at, at + part.len());
+            at = end;
+            if end > read {
+                let there = read.saturating_sub(start);
+                self.file.read_exact_at(&mut part[there..], offset + (start + there) as u64)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -133,6 +167,49 @@ impl Device for Window {
         match offset.checked_add(into.len() as u64) {
             Some(end) if end <= self.length => self.device.read_at(self.start + offset, into),
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn read_vectored_at(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        let length: u64 = into.iter().map(|part| part.len() as u64).sum();
+        match offset.checked_add(length) {
+            Some(end) if end <= self.length => {
+                self.device.read_vectored_at(self.start + offset, into)
+            }
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A read into several parts is the same bytes as one into each, and none where the end is in its way.
+    #[test]
+    fn parts_are_filled_one_behind_the_other_or_not_at_all() {
+        let bytes: Vec<u8> = (0..10_000_u32).map(|at| (at ^ at >> 8) as u8).collect();
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("device");
+        std::fs::write(&path, &bytes).unwrap();
+        let file: Arc<dyn Device> = Arc::new(FileDevice::open(&path).unwrap());
+        let memory: Arc<dyn Device> = Arc::new(MemoryDevice::new(bytes.clone()));
+        let window =
+            Window::new(Arc::new(MemoryDevice::new([&[0; 7], &*bytes].concat())), 7, 10_000);
+        for device in [file, memory, Arc::new(window)] {
+            for offset in [0, 4096, 6001, 9_999] {
+                let (mut one, mut two) = (vec![0; 1000], vec![0; 2999]);
+                let mut into = [IoSliceMut::new(&mut one), IoSliceMut::new(&mut two)];
+                let read = device.read_vectored_at(offset, &mut into);
+                let at = offset as usize;
+                match bytes.get(at..at + 3999) {
+                    Some(expected) => assert!([one, two].concat() == expected, "{device:?}"),
+                    None => {
+                        let error = read.expect_err("behind the end");
+                        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{device:?}");
+                    }
+                }
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Devices for tests: one that tells what is read of it, fails by plan and is slow.
 
 use super::Device;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -40,27 +40,40 @@ impl<D: Device> Probe<D> {
     }
 }
 
+impl<D> Probe<D> {
+    /// One read, as the plan has it.
+    fn planned(&self, offset: u64, length: usize) -> io::Result<()> {
+        // ORDERING: Relaxed; a count, nothing is reached through it.
+        let read = self.reads.fetch_add(1, Ordering::Relaxed);
+        if let Some(recorder) = &self.plan.recorder {
+            // A test that no longer listens wants no more news.
+            let _ = recorder.send((offset, length));
+        }
+        if !self.plan.delay.is_zero() {
+            std::thread::sleep(self.plan.delay);
+        }
+        let end = offset + length as u64;
+        let bad = self.plan.bad_bytes.as_ref();
+        let touched = bad.is_some_and(|bad| offset < bad.end && bad.start < end);
+        if touched || self.plan.fails_from.is_some_and(|from| read >= from) {
+            return Err(io::Error::other("the plan says that this read fails"));
+        }
+        Ok(())
+    }
+}
+
 impl<D: Device> Device for Probe<D> {
     fn length(&self) -> u64 {
         self.device.length()
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        // ORDERING: Relaxed; a count, nothing is reached through it.
-        let read = self.reads.fetch_add(1, Ordering::Relaxed);
-        if let Some(recorder) = &self.plan.recorder {
-            // A test that no longer listens wants no more news.
-            let _ = recorder.send((offset, into.len()));
-        }
-        if !self.plan.delay.is_zero() {
-            std::thread::sleep(self.plan.delay);
-        }
-        let end = offset + into.len() as u64;
-        let bad = self.plan.bad_bytes.as_ref();
-        let touched = bad.is_some_and(|bad| offset < bad.end && bad.start < end);
-        if touched || self.plan.fails_from.is_some_and(|from| read >= from) {
-            return Err(io::Error::other("the plan says that this read fails"));
-        }
+        self.planned(offset, into.len())?;
         self.device.read_at(offset, into)
+    }
+
+    fn read_vectored_at(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        self.planned(offset, into.iter().map(|part| part.len()).sum())?;
+        self.device.read_vectored_at(offset, into)
     }
 }

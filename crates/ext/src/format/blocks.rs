@@ -4,36 +4,50 @@
 //! [`Source`] knows the device, the size of a block and what the journal has newer. It knows no structure.
 //!
 //! # Concurrency
-//! Shared by reference; reads do not wait for each other. A [`Block`] is a counted reference and stays valid when a
-//! cache evicts it.
+//! Shared by reference; reads do not wait for each other. A [`Block`] holds the bytes or a pin of a cache's: it is
+//! valid as long as it lives, and a cache must not wait for it to be dropped.
 
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::journal::Overlay;
 use std::fmt;
-use std::ops::Deref;
+use std::io::IoSliceMut;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// The bytes of one block.
-#[derive(Clone)]
-pub struct Block(Arc<[u8]>);
+/// The bytes of one block, its own or those of a cache.
+pub struct Block<'a>(Bytes<'a>);
 
-impl Block {
+enum Bytes<'a> {
+    Own(Box<[u8]>),
+    /// What is dereferenced pins them.
+    Pinned(Box<dyn Deref<Target = [u8]> + 'a>),
+}
+
+impl<'a> Block<'a> {
     /// A block of these bytes.
-    pub fn new(bytes: impl Into<Arc<[u8]>>) -> Self {
-        Self(bytes.into())
+    pub fn new(bytes: impl Into<Box<[u8]>>) -> Self {
+        Self(Bytes::Own(bytes.into()))
+    }
+
+    /// The block that `pin` gives, which are the same bytes as long as it lives.
+    pub fn pinned(pin: impl Deref<Target = [u8]> + 'a) -> Self {
+        Self(Bytes::Pinned(Box::new(pin)))
     }
 }
 
-impl Deref for Block {
+impl Deref for Block<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0
+        match &self.0 {
+            Bytes::Own(bytes) => bytes,
+            Bytes::Pinned(pin) => pin,
+        }
     }
 }
 
-impl fmt::Debug for Block {
+impl fmt::Debug for Block<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Block({} bytes)", self.len())
     }
@@ -45,7 +59,13 @@ pub trait Blocks: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// Those of the device.
-    fn block(&self, number: u64) -> Result<Block>;
+    fn block(&self, number: u64) -> Result<Block<'_>>;
+
+    /// The blocks `wanted` of the volume will be asked for soon: a cache may read them together. Nothing is told of what
+    /// fails, and nothing is waited for but the device.
+    fn read_ahead(&self, wanted: Range<u64>) {
+        let _ = wanted;
+    }
 }
 
 /// The blocks of a device, as they are after the journal was replayed.
@@ -117,8 +137,27 @@ impl Source {
     }
 }
 
+impl Source {
+    /// Fills all of `into`, one behind the other, from byte `offset` of the volume on, in one read of the device where
+    /// the journal has nothing newer.
+    ///
+    /// # Errors
+    /// As [`Source::read`].
+    pub fn read_vectored(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> Result<()> {
+        let length: u64 = into.iter().map(|part| part.len() as u64).sum();
+        if self.overlay.is_empty() && offset.saturating_add(length) <= self.length() {
+            return Ok(self.device.read_vectored_at(offset, into)?);
+        }
+        into.iter_mut().try_fold(offset, |at, part| {
+            self.read(at, part)?;
+            Ok::<_, Error>(at + part.len() as u64)
+        })?;
+        Ok(())
+    }
+}
+
 impl Blocks for Source {
-    fn block(&self, number: u64) -> Result<Block> {
+    fn block(&self, number: u64) -> Result<Block<'_>> {
         let mut bytes = vec![0; self.block_size as usize];
         let offset = number.checked_mul(u64::from(self.block_size));
         let offset = offset.ok_or_else(|| Error::corrupt("no such block").at_block(number))?;
@@ -128,7 +167,7 @@ impl Blocks for Source {
 }
 
 impl Blocks for Arc<Source> {
-    fn block(&self, number: u64) -> Result<Block> {
+    fn block(&self, number: u64) -> Result<Block<'_>> {
         (**self).block(number)
     }
 }

@@ -33,6 +33,8 @@ pub struct DirectoryEntry<'a> {
 
 /// Blocks that are mapped at a time.
 const WINDOW: u64 = 256;
+/// Blocks of a directory that are read together, where they lie together.
+const AHEAD: u64 = 16;
 /// Least length of an entry: its head and a short name.
 const ENTRY_MIN: usize = 12;
 /// Bytes of a block's checksum with what makes it look like an entry.
@@ -105,8 +107,13 @@ impl Image {
         while logical < blocks {
             let window = logical..blocks.min(logical + WINDOW);
             for run in self.map(directory, window)? {
-                for at in run.logical..run.logical + run.length {
+                let end = run.logical + run.length;
+                for at in run.logical..end {
                     let place = place_of(run.place, at - run.logical)?;
+                    if at.is_multiple_of(AHEAD) || at == run.logical {
+                        let ahead = (AHEAD - at % AHEAD).min(end - at);
+                        self.blocks().read_ahead(place..place + ahead);
+                    }
                     let block = self.directory_block(directory, place, at)?;
                     let told = self.entries(directory, &block, at * size, from, tell);
                     if told.map_err(|error| error.at_block(place))?.is_break() {
@@ -135,7 +142,7 @@ impl Image {
         directory: &Inode,
         place: u64,
         logical: u64,
-    ) -> Result<Block> {
+    ) -> Result<Block<'_>> {
         let block = self.blocks().block(place)?;
         if self.superblock().features.metadata_checksum() {
             let holds = match index_offset(self, directory, &block, logical) {

@@ -276,7 +276,7 @@ impl Image {
     }
 
     /// A node of extents whose checksum is right.
-    fn extent_node(&self, inode: &Inode, place: u64) -> Result<Block> {
+    fn extent_node(&self, inode: &Inode, place: u64) -> Result<Block<'_>> {
         let block = self.blocks().block(place)?;
         if self.superblock().features.metadata_checksum() {
             let header: &ExtentHeader = view(&block, 0)

@@ -99,7 +99,7 @@ impl Image {
         Ok(found)
     }
 
-    fn xattr_block(&self, place: u64) -> Result<Block> {
+    fn xattr_block(&self, place: u64) -> Result<Block<'_>> {
         let fault = |what: &str| Error::corrupt(what).at_block(place);
         let block = self.blocks().block(place)?;
         let head: &XattrHeader =
