@@ -125,7 +125,11 @@ impl Image {
         &self.groups
     }
 
-    pub(crate) fn group(&self, group: u32) -> Result<&Group> {
+    /// What the descriptor of `group`, which is one of the volume, says.
+    ///
+    /// # Errors
+    /// A wrong checksum, places outside the volume.
+    pub fn group(&self, group: u32) -> Result<&Group> {
         self.groups.get(group, &self.superblock, self.blocks())
     }
 

@@ -2,8 +2,8 @@
 //! The ext2, ext3 and ext4 disk format: reads images that nobody vouches for.
 //!
 //! # Boundary
-//! From a [`Device`] to names, attributes, runs of blocks and bytes. Knows no VFS, caches nothing but group
-//! descriptors, and never writes: a journal that needs recovery is replayed into a map in memory.
+//! From a [`Device`] to names, attributes, runs of blocks and bytes; [`encode`] goes the other way, in memory. Knows no VFS,
+//! caches nothing but group descriptors, and never writes: a journal that needs recovery is replayed into a map in memory.
 //!
 //! # Concurrency
 //! An [`Image`] is shared by reference and takes no lock. Every block of metadata comes through [`Blocks`],
@@ -27,6 +27,7 @@
 
 pub mod check;
 pub mod device;
+pub mod encode;
 mod error;
 mod format;
 mod image;
@@ -38,6 +39,7 @@ pub use format::acl::acl_to_xattr;
 pub use format::blocks::{Block, Blocks, Source};
 pub use format::directory::DirectoryEntry;
 pub use format::features::{Class, Feature, Features, Service};
+pub use format::group::Group;
 pub use format::hash::{HashVersion, hash as directory_hash};
 pub use format::inode::{Inode, Kind, Timestamp};
 pub use format::map::{Place, Run, windows};

@@ -28,21 +28,29 @@ const CLUSTER_MAX: u32 = 256;
 
 /// What a descriptor says.
 #[derive(Debug, Clone)]
-pub(crate) struct Group {
-    pub(crate) block_bitmap: u64,
-    pub(crate) inode_bitmap: u64,
-    pub(crate) inode_table: u64,
-    pub(crate) free_blocks: u32,
-    pub(crate) free_inodes: u32,
-    pub(crate) directories: u32,
+pub struct Group {
+    /// Block of its block bitmap.
+    pub block_bitmap: u64,
+    /// Block of its inode bitmap.
+    pub inode_bitmap: u64,
+    /// First block of its inode table.
+    pub inode_table: u64,
+    /// Blocks that nobody uses.
+    pub free_blocks: u32,
+    /// Inodes that nobody uses.
+    pub free_inodes: u32,
+    /// Directories among its inodes.
+    pub directories: u32,
     /// Inodes at the end of the table that were never used.
-    pub(crate) unused_inodes: u32,
-    pub(crate) block_bitmap_checksum: u32,
-    pub(crate) inode_bitmap_checksum: u32,
+    pub unused_inodes: u32,
+    /// Checksum of its block bitmap.
+    pub block_bitmap_checksum: u32,
+    /// Checksum of its inode bitmap.
+    pub inode_bitmap_checksum: u32,
     /// The inode table was never written, and holds nothing.
-    pub(crate) no_inodes: bool,
+    pub no_inodes: bool,
     /// The block bitmap was never written.
-    pub(crate) no_block_bitmap: bool,
+    pub no_block_bitmap: bool,
 }
 
 #[derive(Debug)]
@@ -220,7 +228,7 @@ fn read(number: u32, superblock: &Superblock, blocks: &dyn Blocks) -> Result<Gro
 }
 
 /// The checksum that the descriptor `bytes` should have, if it has any.
-fn checksum(number: u32, bytes: &[u8], superblock: &Superblock) -> Option<u16> {
+pub(crate) fn checksum(number: u32, bytes: &[u8], superblock: &Superblock) -> Option<u16> {
     const AT: usize = 30;
     let number = number.to_le_bytes();
     if superblock.features.metadata_checksum() {

@@ -68,10 +68,10 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
-const EXTENTS: u32 = 0x8_0000;
+pub(crate) const EXTENTS: u32 = 0x8_0000;
 const INLINE: u32 = 0x1000_0000;
-const INDEXED: u32 = 0x1000;
-const HUGE: u32 = 0x4_0000;
+pub(crate) const INDEXED: u32 = 0x1000;
+pub(crate) const HUGE: u32 = 0x4_0000;
 const ENCRYPTED: u32 = 0x800;
 const CASEFOLD: u32 = 0x4000_0000;
 const XATTR_VALUE: u32 = 0x20_0000;
@@ -82,15 +82,15 @@ const VERITY: u32 = 0x10_0000;
 pub struct Inode {
     /// Its number.
     pub number: u32,
-    raw: Box<RawInode>,
+    pub(crate) raw: Box<RawInode>,
     /// What of it lies behind the first 128 bytes.
-    tail: Box<[u8]>,
+    pub(crate) tail: Box<[u8]>,
     /// What its checksums begin with.
     seed: u32,
-    wide: bool,
+    pub(crate) wide: bool,
     wide_size: bool,
-    huge: bool,
-    sectors_per_block: u32,
+    pub(crate) huge: bool,
+    pub(crate) sectors_per_block: u32,
 }
 
 impl Inode {
@@ -330,7 +330,7 @@ fn time(seconds: u32, extra: u32) -> Timestamp {
 }
 
 /// The checksum that the inode of these bytes should have.
-fn checksum(seed: u32, bytes: &[u8], has_high: bool) -> u32 {
+pub(crate) fn checksum(seed: u32, bytes: &[u8], has_high: bool) -> u32 {
     let sum = crc32c(crc32c(seed, &bytes[..0x7C]), &[0; 2]);
     let sum = crc32c(sum, &bytes[0x7E..128]);
     if bytes.len() == 128 {

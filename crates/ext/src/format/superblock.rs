@@ -245,16 +245,18 @@ impl Superblock {
         u64::from(self.block_size == 1024)
     }
 
-    pub(crate) fn descriptors_per_block(&self) -> u32 {
+    /// Descriptors in a block of them.
+    pub fn descriptors_per_block(&self) -> u32 {
         self.block_size / u32::from(self.descriptor_size)
     }
 
-    pub(crate) fn first_block_of(&self, group: u32) -> u64 {
+    /// The first block of `group`.
+    pub fn first_block_of(&self, group: u32) -> u64 {
         self.first_data_block + u64::from(group) * u64::from(self.blocks_per_group)
     }
 
     /// Blocks of `group`; the last one may have fewer.
-    pub(crate) fn blocks_of(&self, group: u32) -> u32 {
+    pub fn blocks_of(&self, group: u32) -> u32 {
         let rest = self.blocks - self.first_block_of(group);
         rest.min(u64::from(self.blocks_per_group)) as u32
     }
@@ -285,7 +287,7 @@ impl Superblock {
     }
 
     /// The block with the descriptor of `group`.
-    pub(crate) fn descriptor_block(&self, group: u32) -> u64 {
+    pub fn descriptor_block(&self, group: u32) -> u64 {
         let index = group / self.descriptors_per_block();
         if !self.features.meta_bg() || index < self.raw.first_meta_bg.get() {
             return self.own_block() + 1 + u64::from(index);

@@ -17,27 +17,27 @@ use crate::image::Image;
 use std::collections::HashMap;
 use zerocopy::{FromBytes, IntoBytes};
 
-const DESCRIPTOR: u32 = 1;
-const COMMIT: u32 = 2;
+pub(crate) const DESCRIPTOR: u32 = 1;
+pub(crate) const COMMIT: u32 = 2;
 const SUPER_V1: u32 = 3;
-const SUPER_V2: u32 = 4;
-const REVOKE: u32 = 5;
+pub(crate) const SUPER_V2: u32 = 4;
+pub(crate) const REVOKE: u32 = 5;
 
-const INCOMPAT_WIDE: u32 = 0x2;
-const INCOMPAT_ASYNC: u32 = 0x4;
-const INCOMPAT_SUMS_V2: u32 = 0x8;
-const INCOMPAT_SUMS_V3: u32 = 0x10;
-const INCOMPAT_FAST: u32 = 0x20;
-const INCOMPAT_KNOWN: u32 = 0x3F;
-const CHECKSUM_CRC32C: u8 = 4;
+pub(crate) const INCOMPAT_WIDE: u32 = 0x2;
+pub(crate) const INCOMPAT_ASYNC: u32 = 0x4;
+pub(crate) const INCOMPAT_SUMS_V2: u32 = 0x8;
+pub(crate) const INCOMPAT_SUMS_V3: u32 = 0x10;
+pub(crate) const INCOMPAT_FAST: u32 = 0x20;
+pub(crate) const INCOMPAT_KNOWN: u32 = 0x3F;
+pub(crate) const CHECKSUM_CRC32C: u8 = 4;
 
-const TAG_ESCAPED: u32 = 1;
-const TAG_SAME_UUID: u32 = 2;
-const TAG_LAST: u32 = 8;
+pub(crate) const TAG_ESCAPED: u32 = 1;
+pub(crate) const TAG_SAME_UUID: u32 = 2;
+pub(crate) const TAG_LAST: u32 = 8;
 
 /// Bytes of the checksum at the end of descriptors and revocations.
-const TAIL: usize = 4;
-const COMMIT_SUM_AT: usize = 16;
+pub(crate) const TAIL: usize = 4;
+pub(crate) const COMMIT_SUM_AT: usize = 16;
 
 /// A journal.
 pub(super) struct Log<'a> {

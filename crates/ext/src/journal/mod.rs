@@ -11,6 +11,12 @@
 
 mod log;
 
+pub(crate) use log::{
+    CHECKSUM_CRC32C, COMMIT, COMMIT_SUM_AT, DESCRIPTOR, INCOMPAT_ASYNC, INCOMPAT_FAST,
+    INCOMPAT_KNOWN, INCOMPAT_SUMS_V2, INCOMPAT_SUMS_V3, INCOMPAT_WIDE, REVOKE, SUPER_V2,
+    TAG_ESCAPED, TAG_LAST, TAG_SAME_UUID, TAIL,
+};
+
 use crate::error::{Error, Result};
 use crate::image::{Image, Recovery};
 use log::Log;

@@ -3,6 +3,7 @@
 //! Each test is skipped, and says so, where mke2fs, debugfs, e2fsck or dumpe2fs is missing.
 
 mod damage;
+mod encode;
 mod images;
 mod journal;
 mod matrix;
