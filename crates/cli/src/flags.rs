@@ -31,7 +31,7 @@ Examples:
   uvfs mount disk.img?partition=1 /mnt/disk
                                            a partition of it; ?offset=1M
   uvfs mount ./memory: /mnt/odd            a directory called `memory:`
-  uvfs stat                                what is mounted
+  uvfs mounts                              what is mounted, and whether it lives
   uvfs stat /mnt/data                      memory, hits, what waits, what failed
   uvfs stat /mnt/data --json               every counter, for programs
   uvfs stat /mnt/data --locks --interval 5
@@ -56,6 +56,15 @@ Examples:
   uvfs set /mnt/data cache-size=1G         more, or less
   uvfs set /mnt/data cache-size=10%        a tenth of the machine's or the
                                            container's memory";
+
+const MOUNTS_HELP: &str = "\
+Each daemon is asked and has two seconds to answer; mounts of other users are listed, and say more to root. The mounts are \
+those of this mount namespace: those of a container are listed inside it.
+
+Examples:
+  uvfs mounts                              all of them, and what is wrong
+  uvfs mounts --json | jq -r 'select(.state == \"dead\").mountpoint'
+                                           those whose daemon is gone";
 
 const STAT_HELP: &str = "\
 Examples:
@@ -109,6 +118,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Mount SOURCE on MOUNTPOINT and serve it
     Mount(Box<MountArguments>),
+    /// List all uvfs mounts: state, age, memory, and what to do about a dead one
+    Mounts(MountsArguments),
     /// Show what is mounted, what the caches hold and what they did
     Stat(StatArguments),
     /// Change settings of a mount while it is in use
@@ -237,6 +248,15 @@ pub(crate) struct MountArguments {
     /// Set by `--daemon` for the process it starts.
     #[arg(long, hide = true)]
     pub(crate) in_background: bool,
+}
+
+/// `uvfs mounts`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{MOUNTS_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct MountsArguments {
+    /// One JSON object per mount and line; docs/stat.md has its fields
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `uvfs stat`.

@@ -29,6 +29,7 @@ mod liveness;
 mod logger;
 mod memory;
 mod mountinfo;
+mod mounts;
 mod plan;
 mod policies;
 mod sandbox;
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
     completion::answer();
     let done = match command_line::read::<Arguments>(std::env::args_os().collect()).command {
         Command::Mount(arguments) => serve::mount(&arguments),
+        Command::Mounts(arguments) => mounts::run(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),
         Command::Set(arguments) => set::run(&arguments),
         Command::Drop(arguments) => cleaning::drop::run(&arguments),

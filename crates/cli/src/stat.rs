@@ -15,16 +15,16 @@ mod layout;
 mod summary;
 
 use crate::Failure;
-use crate::control::client::{self, Unreachable};
+use crate::control::client;
 use crate::control::protocol::Request;
 use crate::flags::StatArguments;
 use crate::liveness::{self, Life};
 use crate::locks_report::LocksReport;
 use crate::mountinfo::{self, MountEntry};
+use crate::mounts;
 use crate::shown::{shown, shown_lines};
 use crate::units::parse_duration;
 use serde_json::{Value, json};
-use std::io;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -101,43 +101,21 @@ fn parse_interval(text: &str) -> Result<Duration, Failure> {
 
 /// All mounts, one per line.
 fn list(json: bool) -> Result<(), Failure> {
-    let mounts = mountinfo::read()?;
-    let ours: Vec<_> = mounts.iter().filter(|mount| mount.is_uvfs()).collect();
+    let all = mountinfo::read()?;
+    let ours: Vec<_> = all.iter().filter(|mount| mount.is_uvfs()).collect();
     if ours.is_empty() && !json {
         eprintln!("uvfs: nothing is mounted");
     }
+    let told = |mount| mounts::of_connection(&client::connect_within(mount, Duration::ZERO));
     let told: Vec<_> = ours.iter().map(|mount| told(mount)).collect();
     let silent = ours.iter().zip(&told).filter(|(_, told)| told.is_none());
     let silent: Vec<_> = silent.map(|(mount, _)| *mount).collect();
     let mut lives = liveness::of_all(&silent).into_iter();
     for (mount, told) in ours.into_iter().zip(told) {
-        let state = told.unwrap_or_else(|| life(lives.next().unwrap_or(Life::Unknown)));
-        crate::print_line(&list_line(mount, state, json));
+        let life = || mounts::of_life(lives.next().unwrap_or(Life::Unknown));
+        crate::print_line(&list_line(mount, told.unwrap_or_else(life).word(), json));
     }
     Ok(())
-}
-
-/// What the socket of `mount` tells of its daemon, if anybody has one.
-fn told(mount: &MountEntry) -> Option<&'static str> {
-    match client::connect_within(mount, Duration::ZERO) {
-        Ok(_) => Some("served"),
-        Err(Unreachable::Failed(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-            Some("busy")
-        }
-        Err(Unreachable::Nobody) => None,
-        Err(Unreachable::NotPermitted) => Some("of another user"),
-        Err(Unreachable::Failed(_)) => Some("unknown"),
-    }
-}
-
-/// What the kernel tells of a daemon without a socket.
-fn life(life: Life) -> &'static str {
-    match life {
-        Life::Dead => "dead",
-        Life::Silent => "not answering",
-        Life::Served => "served without a control socket",
-        Life::Unknown => "unknown",
-    }
 }
 
 fn list_line(mount: &MountEntry, state: &str, json: bool) -> String {

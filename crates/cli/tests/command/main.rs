@@ -13,6 +13,7 @@ mod limits;
 mod locks;
 mod loss;
 mod mounting;
+mod mounts;
 mod opens;
 mod policies;
 mod report;

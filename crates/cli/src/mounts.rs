@@ -1,0 +1,364 @@
+//! `uvfs mounts`: every uvfs mount, what state it is in, how old it is and what memory it has.
+//!
+//! # Boundary
+//! The list, and what is said of a mount in one word; `uvfs stat` without a mount uses the words too. Whether the kernel
+//! finds a mount dead is [`crate::liveness`]'; the fields of `--json` are written down in `docs/stat.md`.
+//!
+//! # Concurrency
+//! A thread for each mount asks its daemon, [`ASKED_AT_ONCE`] at a time, each for at most [`ANSWER_TIME`]: daemons may be
+//! other users', and one that hangs does not hold up what is said of the others. Mounts without a daemon that answers are
+//! then asked by processes, all at once.
+//!
+//! # Why
+//! A machine's mounts are looked at when something is wrong with one of them, so the one that is dead is told with the
+//! command that clears it. Weakness: the mounts are those of this mount namespace; a container's are seen inside it.
+
+use crate::Failure;
+use crate::control::client::{self, Unreachable};
+use crate::control::protocol::Request;
+use crate::flags::MountsArguments;
+use crate::liveness::{self, Life};
+use crate::mountinfo::{self, MountEntry};
+use crate::shown::shown;
+use crate::units::show_bytes;
+use serde::Serialize;
+use serde_json::Value;
+use std::io;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Time in which a daemon has to say how it is.
+const ANSWER_TIME: Duration = Duration::from_secs(2);
+/// Daemons that are asked at once, each by a thread.
+const ASKED_AT_ONCE: usize = 32;
+
+/// What a mount is found to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) enum State {
+    /// Its daemon answers.
+    #[serde(rename = "served")]
+    Served,
+    /// So many ask its daemon that it accepts nobody at the moment.
+    #[serde(rename = "busy")]
+    Busy,
+    /// Nobody serves it: every request fails.
+    #[serde(rename = "dead")]
+    Dead,
+    /// Somebody has it, and does not answer.
+    #[serde(rename = "not answering")]
+    NotAnswering,
+    /// A program serves it that cannot be asked.
+    #[serde(rename = "served without a control socket")]
+    WithoutSocket,
+    /// Its daemon answers its owner and root alone.
+    #[serde(rename = "of another user")]
+    OfAnother,
+    /// It cannot be found out from here.
+    #[serde(rename = "unknown")]
+    Unknown,
+}
+
+impl State {
+    /// The word for it, which is also that of `--json`.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            State::Served => "served",
+            State::Busy => "busy",
+            State::Dead => "dead",
+            State::NotAnswering => "not answering",
+            State::WithoutSocket => "served without a control socket",
+            State::OfAnother => "of another user",
+            State::Unknown => "unknown",
+        }
+    }
+}
+
+/// What the socket of a mount tells of its daemon; none if nobody has one.
+pub(crate) fn of_connection<T>(connected: &Result<T, Unreachable>) -> Option<State> {
+    match connected {
+        Ok(_) => Some(State::Served),
+        Err(Unreachable::Failed(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+            Some(State::Busy)
+        }
+        Err(Unreachable::Nobody) => None,
+        Err(Unreachable::NotPermitted) => Some(State::OfAnother),
+        Err(Unreachable::Failed(_)) => Some(State::Unknown),
+    }
+}
+
+/// What the kernel tells of a mount without a socket.
+pub(crate) fn of_life(life: Life) -> State {
+    match life {
+        Life::Dead => State::Dead,
+        Life::Silent => State::NotAnswering,
+        Life::Served => State::WithoutSocket,
+        Life::Unknown => State::Unknown,
+    }
+}
+
+/// A mount in the list; an object of `--json`.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Listed {
+    mountpoint: String,
+    source: String,
+    state: State,
+    device: String,
+    owner_uid: u32,
+    pid: Option<u64>,
+    /// Seconds since 1970.
+    since: Option<u64>,
+    age_seconds: Option<u64>,
+    memory_bytes: Option<u64>,
+    memory_limit_bytes: Option<u64>,
+    /// What helps, where something is wrong.
+    remedy: Option<String>,
+}
+
+impl Listed {
+    fn new(mount: &MountEntry, state: State, report: &Value, now: u64) -> Self {
+        let number = |place: &str| report.pointer(place).and_then(Value::as_u64);
+        let of_budget = |name: &str| number(&format!("/core/budget/{name}"));
+        let mountpoint = mount.mountpoint.to_string_lossy().into_owned();
+        let since = number("/since");
+        let memory = of_budget("overhead_bytes").zip(of_budget("held_bytes"));
+        Self {
+            source: mount.source.to_string_lossy().into_owned(),
+            state,
+            device: mount.device.to_string(),
+            owner_uid: mount.owner_uid,
+            pid: number("/pid"),
+            since,
+            age_seconds: since.map(|since| now.saturating_sub(since)),
+            memory_bytes: memory.map(|(program, held)| program.saturating_add(held)),
+            memory_limit_bytes: of_budget("limit_bytes"),
+            remedy: remedy(state, &quoted(&mountpoint)),
+            mountpoint,
+        }
+    }
+
+    fn cells(&self) -> [String; 5] {
+        let none = || "-".to_owned();
+        let memory = self.memory_bytes.map(|bytes| match self.memory_limit_bytes {
+            Some(limit) => format!("{} of {}", show_bytes(bytes), show_bytes(limit)),
+            None => show_bytes(bytes),
+        });
+        [
+            shown(&self.mountpoint).into_owned(),
+            shown(&self.source).into_owned(),
+            self.state.word().to_owned(),
+            self.age_seconds.map_or_else(none, show_age),
+            memory.unwrap_or_else(none),
+        ]
+    }
+}
+
+/// What a user does about a mount in `state`.
+fn remedy(state: State, mountpoint: &str) -> Option<String> {
+    match state {
+        State::Dead => Some(format!("its daemon is gone; `uvfs unmount {mountpoint}` clears it")),
+        State::NotAnswering => Some(
+            "the process that serves it does not answer; if it hangs, end it, then unmount".into(),
+        ),
+        State::OfAnother => Some("root and the user who mounted it see more".into()),
+        State::Served | State::Busy | State::WithoutSocket | State::Unknown => None,
+    }
+}
+
+/// A path as a shell reads it as one word.
+fn quoted(path: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+:,@%".contains(c);
+    match path.chars().all(is_plain) {
+        true => path.to_owned(),
+        false => format!("'{}'", path.replace('\'', "'\\''")),
+    }
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// If the mount table cannot be read.
+pub(crate) fn run(arguments: &MountsArguments) -> Result<ExitCode, Failure> {
+    let mounts = mountinfo::read()?;
+    let ours: Vec<_> = mounts.iter().filter(|mount| mount.is_uvfs()).collect();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let listed: Vec<_> = look_at(&ours)
+        .into_iter()
+        .zip(&ours)
+        .map(|((state, report), mount)| Listed::new(mount, state, &report, now))
+        .collect();
+    if arguments.json {
+        for one in &listed {
+            let line = serde_json::to_string(one);
+            crate::print_line(&line.map_err(|error| Failure::refused(error.to_string()))?);
+        }
+    } else if listed.is_empty() {
+        eprintln!("uvfs: nothing is mounted");
+    } else {
+        crate::print_text(&table(&listed));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The state of each of `mounts`, and what its daemon reports, or null.
+fn look_at(mounts: &[&MountEntry]) -> Vec<(State, Value)> {
+    let mut told = Vec::with_capacity(mounts.len());
+    for mounts in mounts.chunks(ASKED_AT_ONCE) {
+        thread::scope(|scope| {
+            let asked: Vec<_> =
+                mounts.iter().map(|mount| scope.spawn(move || ask(mount))).collect();
+            // A thread that panicked has found out nothing.
+            let unknown = || (Some(State::Unknown), Value::Null);
+            told.extend(asked.into_iter().map(|one| one.join().unwrap_or_else(|_| unknown())));
+        });
+    }
+    let silent = mounts.iter().zip(&told).filter(|(_, (state, _))| state.is_none());
+    let silent: Vec<_> = silent.map(|(mount, _)| *mount).collect();
+    let mut lives = liveness::of_all(&silent).into_iter();
+    let mut life = || of_life(lives.next().unwrap_or(Life::Unknown));
+    told.into_iter().map(|(state, report)| (state.unwrap_or_else(&mut life), report)).collect()
+}
+
+/// What the daemon of `mount` says of itself; no state if nobody has its socket.
+fn ask(mount: &MountEntry) -> (Option<State>, Value) {
+    let connected = client::connect_within(mount, Duration::ZERO);
+    let state = of_connection(&connected);
+    let Ok(mut daemon) = connected else { return (state, Value::Null) };
+    match daemon.ask(Request::Stat, ANSWER_TIME) {
+        // One that is too busy to report is there all the same.
+        Ok(reply) => (state, reply.report.unwrap_or_default()),
+        Err(_) => (Some(State::NotAnswering), Value::Null),
+    }
+}
+
+/// The list for people: columns as wide as what is in them, then what helps.
+fn table(listed: &[Listed]) -> String {
+    let heads = ["MOUNTPOINT", "SOURCE", "STATE", "AGE", "MEMORY"].map(str::to_owned);
+    let rows: Vec<_> = std::iter::once(heads).chain(listed.iter().map(Listed::cells)).collect();
+    let mut widths = [0; 5];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    for row in &rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    for one in listed {
+        if let Some(remedy) = &one.remedy {
+            text.push_str(&shown(&format!("{}: {remedy}", one.mountpoint)));
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// `3 d 4 h`: the two largest units.
+fn show_age(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, minutes) => format!("{minutes} min"),
+        (0, hours, _) => format!("{hours} h {} min", minutes % 60),
+        (days, hours, _) => format!("{days} d {} h", hours % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn mount(mountpoint: &str) -> MountEntry {
+        MountEntry {
+            id: 1,
+            device: mountinfo::Device { major: 0, minor: 50 },
+            root: "/".into(),
+            mountpoint: mountpoint.into(),
+            file_system: mountinfo::FILE_SYSTEM_TYPE.into(),
+            source: "memory:".into(),
+            owner_uid: 5,
+            owner_gid: 5,
+        }
+    }
+
+    fn report() -> Value {
+        let budget =
+            json!({"overhead_bytes": 1 << 20, "held_bytes": 1 << 20, "limit_bytes": 8 << 20});
+        json!({"pid": 77, "since": 1_000, "core": {"budget": budget}})
+    }
+
+    #[test]
+    fn the_table_says_what_is_wrong_with_which_mount_and_what_helps() {
+        let good = Listed::new(&mount("/mnt/data"), State::Served, &report(), 1_000 + 7_320);
+        let dead = Listed::new(&mount("/mnt/a b"), State::Dead, &Value::Null, 1_000);
+        let expected = "\
+MOUNTPOINT  SOURCE   STATE   AGE        MEMORY
+/mnt/data   memory:  served  2 h 2 min  2.0 MiB of 8.0 MiB
+/mnt/a b    memory:  dead    -          -
+/mnt/a b: its daemon is gone; `uvfs unmount '/mnt/a b'` clears it
+";
+        assert_eq!(table(&[good, dead]), expected);
+    }
+
+    /// The fields are a promise (docs/stat.md): a change here breaks programs.
+    #[test]
+    fn the_object_has_the_fields_that_are_written_down() {
+        let object = |state, report: &Value| {
+            serde_json::to_value(Listed::new(&mount("/m"), state, report, 1_060)).unwrap()
+        };
+        assert_eq!(
+            object(State::Served, &report()),
+            json!({
+                "mountpoint": "/m", "source": "memory:", "state": "served", "device": "0:50",
+                "owner_uid": 5, "pid": 77, "since": 1_000, "age_seconds": 60,
+                "memory_bytes": 2 << 20, "memory_limit_bytes": 8 << 20, "remedy": null,
+            })
+        );
+        let dead = object(State::Dead, &Value::Null);
+        assert_eq!((&dead["state"], &dead["pid"]), (&json!("dead"), &Value::Null));
+        assert_eq!(dead["remedy"], json!("its daemon is gone; `uvfs unmount /m` clears it"));
+        let document = include_str!("../../../docs/stat.md");
+        for field in dead.as_object().unwrap().keys() {
+            assert!(document.contains(&format!("`{field}`")), "{field}");
+        }
+        for state in [
+            State::Served,
+            State::Busy,
+            State::Dead,
+            State::NotAnswering,
+            State::WithoutSocket,
+            State::OfAnother,
+            State::Unknown,
+        ] {
+            assert_eq!(serde_json::to_value(state).unwrap(), json!(state.word()));
+            assert!(document.contains(&format!("`{}`", state.word())), "{}", state.word());
+        }
+    }
+
+    /// A daemon may be another user's, and says what it likes.
+    #[test]
+    fn nonsense_of_a_daemon_is_left_out_and_not_obeyed() {
+        let report = json!({"pid": "\u{1b}]0;x\u{7}", "since": u64::MAX, "core": {"budget": {
+            "overhead_bytes": u64::MAX, "held_bytes": 7, "limit_bytes": -1}}});
+        let listed = Listed::new(&mount("/m\u{1b}[31m"), State::Served, &report, 5);
+        assert_eq!(
+            (listed.pid, listed.age_seconds, listed.memory_limit_bytes),
+            (None, Some(0), None)
+        );
+        assert_eq!(listed.memory_bytes, Some(u64::MAX));
+        assert!(!table(&[listed]).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn ages_have_two_units_at_most() {
+        let ages = [0, 59, 60, 3_599, 3_600, 86_399, 86_400, 400 * 86_400].map(show_age);
+        assert_eq!(
+            ages,
+            ["0 s", "59 s", "1 min", "59 min", "1 h 0 min", "23 h 59 min", "1 d 0 h", "400 d 0 h"]
+        );
+    }
+}
