@@ -27,6 +27,8 @@ Examples:
   uvfs mount /srv/data /mnt/data --page-cache write-back --cache-size 2G
                                            writes return at once, and go to the
                                            disk in large runs
+  uvfs mount /srv/data /mnt/data --daemon --update-fstab
+                                           and at every boot
   uvfs mount disk.img /mnt/disk            an ext2, 3 or 4 image, read-only
   uvfs mount disk.img?partition=1 /mnt/disk
                                            a partition of it; ?offset=1M
@@ -244,6 +246,11 @@ pub(crate) struct MountArguments {
     /// $XDG_RUNTIME_DIR/uvfs/log)
     #[arg(long, value_name = "PATH")]
     pub(crate) log_file: Option<PathBuf>,
+
+    /// When it is mounted: write the line of /etc/fstab that mounts it at every boot, with these options, and keep
+    /// the file before as /etc/fstab.uvfs.bak. A line that is there is changed; no boot waits for the mount
+    #[arg(long)]
+    pub(crate) update_fstab: bool,
 
     /// Set by `--daemon` for the process it starts.
     #[arg(long, hide = true)]

@@ -23,11 +23,13 @@ mod completion;
 mod control;
 mod daemon;
 mod flags;
+mod fstab;
 mod holders;
 mod image;
 mod liveness;
 mod logger;
 mod memory;
+mod mount_helper;
 mod mountinfo;
 mod mounts;
 mod plan;
@@ -79,7 +81,11 @@ impl fmt::Display for Failure {
 
 fn main() -> ExitCode {
     completion::answer();
-    let done = match command_line::read::<Arguments>(std::env::args_os().collect()).command {
+    let words: Vec<_> = std::env::args_os().collect();
+    if mount_helper::is_called(words.first()) {
+        return mount_helper::run(&words[1..]);
+    }
+    let done = match command_line::read::<Arguments>(words).command {
         Command::Mount(arguments) => serve::mount(&arguments),
         Command::Mounts(arguments) => mounts::run(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),

@@ -24,6 +24,7 @@ use crate::control::resident::{Cached, CachedRequest};
 use crate::control::server::{Ends, Served, Server, Stays};
 use crate::daemon;
 use crate::flags::MountArguments;
+use crate::fstab;
 use crate::logger;
 use crate::memory::{self, Machine, Overhead};
 use crate::mountinfo;
@@ -64,7 +65,7 @@ const MEMORY_ROOT_MODE: u32 = 0o755;
 /// Why nothing was mounted; after that, why it did not end well.
 pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     if arguments.daemon && !arguments.in_background {
-        return daemon::start();
+        return start_daemon(arguments);
     }
     if arguments.in_background {
         daemon::leave_session()
@@ -77,6 +78,10 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     if bounded {
         memory::with_few_arenas(plan.config.cache_bytes);
     }
+    let entry = match arguments.in_background {
+        true => None,
+        false => fstab::entry(arguments, &plan, &mountinfo::read()?)?,
+    };
     let run_folder = place::own_folder().map_err(Failure::refused)?;
     if let Err(error) = sandbox::harden_process() {
         log::warn!("core dumps stay possible: {error}");
@@ -90,12 +95,30 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     }
     let control = announce(&served, &run_folder, arguments.in_background);
     let control = control.inspect_err(|_| abandon(&served))?;
+    if let Some(Err(failure)) = entry.map(|entry| fstab::write(&entry)) {
+        abandon(&served);
+        return Err(failure);
+    }
     forward_end(&served, sender.clone());
     let ended = Ending::new(&served, sender).wait(&events);
     log::info!("{}: unmounted", served.mountpoint.display());
     control.tell_end(ended.verdict);
     drop(control);
     Ok(ended.status)
+}
+
+/// Has a process of its own serve the mount, and makes it one of every boot if that is wanted.
+fn start_daemon(arguments: &MountArguments) -> Result<ExitCode, Failure> {
+    // The daemon makes its own plan; without a line to write there is nothing to look at before.
+    let entry = match arguments.update_fstab {
+        true => fstab::entry(arguments, &plan::plan(arguments)?, &mountinfo::read()?)?,
+        false => None,
+    };
+    let status = daemon::start()?;
+    match entry.filter(|_| status == ExitCode::SUCCESS) {
+        Some(entry) => fstab::write(&entry).map(|()| status),
+        None => Ok(status),
+    }
 }
 
 /// What the main thread waits for.
