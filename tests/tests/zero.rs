@@ -17,7 +17,11 @@ use uvfs_backends::directory::{DirectoryBackend, DirectoryConfig};
 use uvfs_backends::hostile::{Call, Plan};
 use uvfs_concurrent::primitive::record::tally;
 use uvfs_tests::{hostile, list_nodes, root, vfs_over};
-use uvfs_vfs::{Authority, Caller, Directory, Error, SetAttributes, Statistics, Vfs, VfsConfig};
+use uvfs_vfs::{
+    Attributes, Authority, Backend, Caller, Capabilities, Cookie, Data, Directory, Entry, Error,
+    FileKind, FileRef, InodeId, Inodes, Listing, Name, Names, Result, SetAttributes, Statistics,
+    Vfs, VfsConfig,
+};
 
 /// The system's allocator, counting for each thread how often it was asked.
 struct Counting;
@@ -267,6 +271,79 @@ fn what_costs_something_is_seen() {
     // The second use marks the name, with one store; no lock is taken.
     let (_, second) = cost(|| top.stat("new").unwrap());
     assert!(second.stores > 0 && second.locks == 0, "{second:?}");
+}
+
+/// A store that takes no lock: files, directories and nothing, by the first letter of the name.
+struct Bare;
+
+impl Backend for Bare {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::read_only("bare")
+    }
+    fn root(&self) -> Result<Entry> {
+        Ok(bare_entry(1, FileKind::Directory))
+    }
+    fn names(&self) -> &dyn Names {
+        self
+    }
+    fn inodes(&self) -> &dyn Inodes {
+        self
+    }
+    fn data(&self) -> &dyn Data {
+        self
+    }
+}
+
+fn bare_entry(number: u64, kind: FileKind) -> Entry {
+    Entry { inode: InodeId(number), attributes: Attributes::new(number, kind, 0o755) }
+}
+
+impl Names for Bare {
+    fn lookup(&self, _: &Caller, _: InodeId, name: Name<'_>) -> Result<Entry> {
+        let number = u64::from(name.as_bytes()[1]);
+        match name.as_bytes()[0] {
+            b'f' => Ok(bare_entry(number, FileKind::Regular)),
+            b'd' => Ok(bare_entry(number << 8, FileKind::Directory)),
+            _ => Err(Error::NotFound),
+        }
+    }
+    fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Inodes for Bare {
+    fn attributes(&self, file: FileRef) -> Result<Attributes> {
+        Ok(Attributes::new(file.inode.0, FileKind::Directory, 0o755))
+    }
+    fn forget(&self, _: InodeId, _: u64) {}
+}
+
+impl Data for Bare {
+    fn read(&self, _: FileRef, _: u64, _: &mut [u8]) -> Result<usize> {
+        Ok(0)
+    }
+}
+
+/// A lookup that the store has to answer takes the answer in by one step: the object, where it lies and its
+/// name under one take of the directory's lock. It used to take that lock three times, and to look into the
+/// table of names four times. Counted: the flight's shard to join and to leave, the inode table's shard, the
+/// directory's entries, the bucket of the name, and the list of those who share the budget; a directory has its
+/// parent's lock besides. Looks: before the flight, in it, and to put the name there.
+#[test]
+fn a_cold_lookup_takes_each_lock_once() {
+    let vfs = Vfs::new(Bare, VfsConfig::default()).unwrap();
+    let lookup = |name: &str| {
+        let name = Name::new(name.as_bytes()).unwrap();
+        tally(|| drop(vfs.lookup(&Caller::root(), vfs.root(), name).unwrap())).1
+    };
+    for warm in ["f0", "d0", "n0"] {
+        lookup(warm);
+    }
+    for (at, (kind, locks)) in [("f", 6), ("d", 7), ("n", 5)].into_iter().enumerate() {
+        let cold = lookup(&format!("{kind}{}", at + 1));
+        assert_eq!((cold.locks, cold.probes), (locks, 3), "{kind}");
+    }
 }
 
 /// Blocks and runs in rows (`set_associative`): what is found, missed and evicted takes memory that was there from

@@ -5,8 +5,8 @@
 //! looks there.
 //!
 //! # Concurrency
-//! One shard lock to join and to land; a flight's own lock and condition to wait. Nothing is held
-//! across the call to the store. A flight lands when it is dropped, so a store that panics wakes
+//! One shard lock to join and to land; a flight's own lock and condition to wait, and to wake where a thread
+//! waits. Nothing is held across the call to the store. A flight lands when it is dropped, so a store that panics wakes
 //! those who wait, too.
 //!
 //! # Why
@@ -47,7 +47,6 @@ struct Landed {
 pub(crate) struct Flight<'a> {
     flights: &'a Flights,
     key: Key,
-    landing: Arc<Landing>,
 }
 
 impl Flights {
@@ -67,8 +66,8 @@ impl Flights {
                         landed: Mutex::new(&lock_order::FLIGHT, Landed::default()),
                         changed: Condvar::default(),
                     });
-                    shard.insert(key.clone(), landing.clone());
-                    return Some(Flight { flights: self, key, landing });
+                    shard.insert(key.clone(), landing);
+                    return Some(Flight { flights: self, key });
                 }
             }
         };
@@ -83,6 +82,14 @@ impl Flights {
         None
     }
 
+    /// Threads that wait for that lookup to land.
+    #[cfg(test)]
+    fn sleepers(&self, directory: InodeId, name: Name<'_>) -> usize {
+        let key: Key = (directory, name.as_bytes().into());
+        let landing = self.shards.of(&key).lock().get(&key).cloned();
+        landing.map_or(0, |landing| landing.landed.lock().sleepers)
+    }
+
     /// Lookups in flight now.
     #[cfg(test)]
     fn count(&self) -> usize {
@@ -92,9 +99,14 @@ impl Flights {
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        self.flights.shards.of(&self.key).lock().remove(&self.key);
-        self.landing.landed.lock().done = true;
-        self.landing.changed.notify_all();
+        let landing = self.flights.shards.of(&self.key).lock().remove(&self.key);
+        // A thread that waits has a share of it, taken under the shard's lock; none is taken from now on.
+        if let Some(mut landing) = landing
+            && Arc::get_mut(&mut landing).is_none()
+        {
+            landing.landed.lock().done = true;
+            landing.changed.notify_all();
+        }
     }
 }
 
@@ -141,7 +153,7 @@ mod tests {
                     })
                 })
                 .collect();
-            while flight.landing.landed.lock().sleepers < 3 && returned.load(SeqCst) == 0 {
+            while flights.sleepers(InodeId(1), name) < 3 && returned.load(SeqCst) == 0 {
                 std::thread::yield_now();
             }
             let early = returned.load(SeqCst);

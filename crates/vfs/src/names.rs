@@ -315,16 +315,16 @@ impl NameCache {
         let id = inode.as_ref().map_or(InodeId(0), |inode| inode.id);
         let dentry = Dentry { inode, id, stamp, expiry };
         let name = name.as_bytes();
-        // A name that is told again, by a listing for one, is as much in use as it was.
-        let known = self.table.get(&guard, hash, directory.id.0, name);
-        let known = known.filter(|known| known.value().meaning() == dentry.meaning());
         let class = class_of(directory.class(), dentry.inode.as_ref());
-        let weight = match class {
-            Class::Once => weight::PROBATION,
-            _ => known.map_or(weight, |known| weight.max(known.weight())),
-        };
-        let worth = (weight, class);
-        let inserted = self.table.insert_as(&guard, hash, directory.id.0, name, worth, dentry);
+        let inserted = self.table.insert_with(&guard, hash, directory.id.0, name, |known| {
+            // A name that is told again, by a listing for one, is as much in use as it was.
+            let known = known.filter(|known| known.value().meaning() == dentry.meaning());
+            let weight = match class {
+                Class::Once => weight::PROBATION,
+                _ => known.map_or(weight, |known| weight.max(known.weight())),
+            };
+            ((weight, class), dentry)
+        });
         // Not the class that it has by now: who changed it has counted that.
         self.joined(class, inserted.entry);
         self.removed(inserted.replaced?)

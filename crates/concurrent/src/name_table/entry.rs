@@ -233,15 +233,13 @@ pub(super) struct Draft<V> {
     hash: u32,
     parent: u64,
     length: u16,
-    weight: u8,
-    class: Class,
     value: std::marker::PhantomData<V>,
 }
 
 impl<V> Draft<V> {
     /// # Panics
     /// With a name longer than [`NAME_BYTES_MAX`].
-    pub(super) fn new(hash: u64, parent: u64, name: &[u8], (weight, class): (u8, Class)) -> Self {
+    pub(super) fn new(hash: u64, parent: u64, name: &[u8]) -> Self {
         assert!(name.len() <= NAME_BYTES_MAX, "a name of {} bytes", name.len());
         let layout = Entry::<V>::layout(name.len());
         let start = pool::shared().allocate(layout);
@@ -253,14 +251,14 @@ impl<V> Draft<V> {
         }
         let memory = Memory { start, layout };
         let value = std::marker::PhantomData;
-        Self { memory, hash: hash as u32, parent, length: name.len() as u16, weight, class, value }
+        Self { memory, hash: hash as u32, parent, length: name.len() as u16, value }
     }
 
     /// The whole entry. It is the caller's, to be given to [`Entry::free`] in the end.
-    pub(super) fn finish(self, value: V) -> NonNull<Entry<V>> {
+    pub(super) fn finish(self, (weight, class): (u8, Class), value: V) -> NonNull<Entry<V>> {
         let this = ManuallyDrop::new(self);
         let start = this.memory.start.cast::<Entry<V>>();
-        let (weight, class) = (AtomicU8::new(this.weight), AtomicU8::new(this.class as u8));
+        let (weight, class) = (AtomicU8::new(weight), AtomicU8::new(class as u8));
         let (parent, hash, length) = (this.parent, this.hash, this.length);
         // SAFETY: fresh memory of the right size and alignment; nobody else knows it. The struct
         // has no padding behind `value` that reaches into the name: see the assertion.
@@ -287,7 +285,7 @@ mod tests {
     fn check<V>(value: V, name: &[u8], bytes: usize) {
         let hasher = NameHasher::process();
         let hash = hasher.key_hash(7, hasher.hash_name(name));
-        let made = Draft::new(hash, 7, name, (3, Class::Keep)).finish(value);
+        let made = Draft::new(hash, 7, name).finish((3, Class::Keep), value);
         // SAFETY: just made, freed below.
         let entry = unsafe { made.as_ref() };
         assert_eq!((entry.parent(), entry.name(), entry.hash()), (7, name, hash));
@@ -328,12 +326,12 @@ mod tests {
     #[test]
     #[should_panic(expected = "a name of 4097 bytes")]
     fn a_name_too_long_is_refused() {
-        Draft::<u8>::new(0, 0, &[b'x'; NAME_BYTES_MAX + 1], (0, Class::Normal));
+        Draft::<u8>::new(0, 0, &[b'x'; NAME_BYTES_MAX + 1]);
     }
 
     #[test]
     fn the_weight_rises_to_a_limit_and_falls_to_zero() {
-        let made = Draft::new(0, 0, b"x", (1, Class::Normal)).finish(());
+        let made = Draft::new(0, 0, b"x").finish((1, Class::Normal), ());
         // SAFETY: just made, freed below.
         let entry = unsafe { made.as_ref() };
         (0..5).for_each(|_| entry.touch(3));

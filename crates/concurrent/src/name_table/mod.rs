@@ -85,6 +85,7 @@ use crate::class::Class;
 use crate::epoch::Guard;
 use crate::lock::LockClass;
 use crate::primitive::atomic::{AtomicU64, Ordering};
+use crate::primitive::record;
 use array::Array;
 use bucket::{Bucket, Locked, slot_word};
 use counts::Counts;
@@ -109,7 +110,7 @@ pub struct NameTable<V> {
     values: PhantomData<V>,
 }
 
-/// What [`NameTable::insert_if`] did.
+/// What [`NameTable::insert_with`] did.
 #[derive(Debug)]
 pub struct Inserted<'g, V> {
     /// The new entry.
@@ -173,6 +174,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         parent: u64,
         name: &[u8],
     ) -> Option<&'g Entry<V>> {
+        record::probe();
         let mut array = self.current(guard);
         loop {
             let mut bucket = array.bucket(hash);
@@ -208,58 +210,30 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         weight: u8,
         value: V,
     ) -> Option<&'g Entry<V>> {
-        self.insert_as(guard, hash, parent, name, (weight, Class::Normal), value).replaced
+        let value = |_: Option<&Entry<V>>| ((weight, Class::Normal), value);
+        self.insert_with(guard, hash, parent, name, value).replaced
     }
 
-    /// As [`NameTable::insert`], of a class.
+    /// As [`NameTable::insert`], with what `make`, told what is there now, says: weight, class and value. It
+    /// runs under the bucket's lock: nobody changes this name meanwhile. It must not use a table of this class.
     ///
     /// # Panics
     /// With a name longer than [`NAME_BYTES_MAX`].
-    pub fn insert_as<'g>(
+    pub fn insert_with<'g>(
         &'g self,
         guard: &'g Guard,
         hash: u64,
         parent: u64,
         name: &[u8],
-        worth: (u8, Class),
-        value: V,
+        make: impl FnOnce(Option<&'g Entry<V>>) -> ((u8, Class), V),
     ) -> Inserted<'g, V> {
-        let draft = Draft::new(hash, parent, name, worth);
-        let inserted = self.put(guard, (hash, parent, name), draft, |_| Some(value));
-        inserted.expect("there was a value")
-    }
-
-    /// As [`NameTable::insert`], if `admit`, told what is there now, gives a value. `admit` runs
-    /// under the bucket's lock: nobody changes this name meanwhile. It must not use a table of this
-    /// class.
-    ///
-    /// # Panics
-    /// With a name longer than [`NAME_BYTES_MAX`].
-    pub fn insert_if<'g>(
-        &'g self,
-        guard: &'g Guard,
-        hash: u64,
-        parent: u64,
-        name: &[u8],
-        weight: u8,
-        admit: impl FnOnce(Option<&'g Entry<V>>) -> Option<V>,
-    ) -> Option<Inserted<'g, V>> {
-        let draft = Draft::new(hash, parent, name, (weight, Class::Normal));
-        self.put(guard, (hash, parent, name), draft, admit)
-    }
-
-    fn put<'g>(
-        &'g self,
-        guard: &'g Guard,
-        (hash, parent, name): (u64, u64, &[u8]),
-        draft: Draft<V>,
-        admit: impl FnOnce(Option<&'g Entry<V>>) -> Option<V>,
-    ) -> Option<Inserted<'g, V>> {
+        record::probe();
+        let draft = Draft::new(hash, parent, name);
         let mut locked = self.lock(guard, hash);
         // SAFETY: a bucket of this table.
         let place = unsafe { locked.find(|entry: &Entry<V>| entry.has_key(hash, parent, name)) };
-        let value = admit(place.map(|place| place.entry))?;
-        let fresh = draft.finish(value);
+        let (worth, value) = make(place.map(|place| place.entry));
+        let fresh = draft.finish(worth, value);
         // SAFETY: whole, and from now on retired before it is freed (B7); `'g` is a guard's
         // lifetime.
         let entry = unsafe { fresh.as_ref() };
@@ -269,7 +243,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
             drop(locked);
             // SAFETY: its slot holds another entry now (B5).
             unsafe { self.retire(guard, place.entry) };
-            return Some(Inserted { entry, replaced: Some(place.entry) });
+            return Inserted { entry, replaced: Some(place.entry) };
         }
         let overflowed = locked.put(word);
         drop(locked);
@@ -278,7 +252,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         if overflowed || inserted.rem_euclid(INSERTIONS_PER_LOOK) == 0 {
             self.grow_if_full(guard);
         }
-        Some(Inserted { entry, replaced: None })
+        Inserted { entry, replaced: None }
     }
 
     /// Removes a name; returns the entry, which readers may still be using.

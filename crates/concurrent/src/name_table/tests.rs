@@ -143,33 +143,26 @@ fn a_lookup_stores_to_nothing_shared() {
 }
 
 #[test]
-fn a_refused_insertion_changes_nothing() {
+fn an_insertion_knows_what_it_replaces() {
     let (names, guard) = (Names::new(1), epoch::pin());
     let hash = names.0.hash(1, b"a");
-    let refused = names.0.insert_if(&guard, hash, 1, b"a", 0, |found| {
-        assert!(found.is_none());
-        None
-    });
-    assert!(refused.is_none() && names.0.is_empty());
-    names.insert(&guard, 1, b"a", 5);
-    let refused = names.0.insert_if(&guard, hash, 1, b"a", 0, |found| {
-        assert_eq!(**found.unwrap(), 5);
-        None
-    });
-    assert!(refused.is_none());
-    let next = |found: Option<&Entry<i32>>| found.map(|entry| **entry + 1);
-    let inserted = names.0.insert_if(&guard, hash, 1, b"a", 7, next).unwrap();
-    assert_eq!((**inserted.entry, inserted.entry.weight()), (6, 7));
-    assert_eq!(inserted.replaced.map(|entry| **entry), Some(5));
+    let next =
+        |found: Option<&Entry<i32>>| ((7, Class::Once), found.map_or(5, |entry| **entry + 1));
+    let first = names.0.insert_with(&guard, hash, 1, b"a", next);
+    assert!(first.replaced.is_none() && **first.entry == 5);
+    let second = names.0.insert_with(&guard, hash, 1, b"a", next);
+    assert_eq!((**second.entry, second.entry.weight()), (6, 7));
+    assert_eq!(second.entry.class(), Class::Once);
+    assert_eq!(second.replaced.map(|entry| **entry), Some(5));
 }
 
 #[test]
-fn a_panic_in_admit_unlocks_the_bucket() {
+fn a_panic_in_an_insertion_unlocks_the_bucket() {
     let names = Names::new(1);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let guard = epoch::pin();
         let hash = names.0.hash(1, b"a");
-        names.0.insert_if(&guard, hash, 1, b"a", 0, |_| panic!("on purpose"));
+        names.0.insert_with(&guard, hash, 1, b"a", |_| panic!("on purpose"));
     }));
     assert!(panicked.is_err());
     let guard = epoch::pin();
@@ -314,7 +307,7 @@ fn a_sweep_reaches_all_entries_across_growths_and_ends_them() {
 #[derive(Debug, Clone)]
 enum Operation {
     Insert(u64, u8, u32),
-    InsertIf(u64, u8, u32),
+    InsertWith(u64, u8, u32),
     Remove(u64, u8),
     RemoveEntry(u64, u8),
     Get(u64, u8),
@@ -326,7 +319,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     let key = || (0..4u64, any::<u8>());
     prop_oneof![
         6 => (key(), any::<u32>()).prop_map(|((p, n), value)| Operation::Insert(p, n, value)),
-        2 => (key(), any::<u32>()).prop_map(|((p, n), value)| Operation::InsertIf(p, n, value)),
+        2 => (key(), any::<u32>()).prop_map(|((p, n), value)| Operation::InsertWith(p, n, value)),
         3 => key().prop_map(|(p, n)| Operation::Remove(p, n)),
         1 => key().prop_map(|(p, n)| Operation::RemoveEntry(p, n)),
         4 => key().prop_map(|(p, n)| Operation::Get(p, n)),
@@ -365,17 +358,15 @@ proptest! {
                     let replaced = table.insert(&guard, hash(p, &name), p, &name, 0, value);
                     prop_assert_eq!(replaced.map(|e| **e), map.insert((p, name), value));
                 }
-                Operation::InsertIf(p, n, value) => {
+                Operation::InsertWith(p, n, value) => {
                     let name = name_of(n);
                     let was = map.get(&(p, name.clone())).copied();
-                    let inserted = table.insert_if(&guard, hash(p, &name), p, &name, 0, |found| {
+                    let value = value.max(was.unwrap_or(0));
+                    table.insert_with(&guard, hash(p, &name), p, &name, |found| {
                         assert_eq!(found.map(|e| **e), was);
-                        (was.unwrap_or(0) < value).then_some(value)
+                        ((0, Class::Normal), value)
                     });
-                    prop_assert_eq!(inserted.is_some(), was.unwrap_or(0) < value);
-                    if inserted.is_some() {
-                        map.insert((p, name), value);
-                    }
+                    map.insert((p, name), value);
                 }
                 Operation::Remove(p, n) => {
                     let name = name_of(n);
@@ -469,9 +460,9 @@ fn readers_see_rising_versions_while_the_table_grows() {
                         // Both writers raise the version of the same keys.
                         let (key, hash) =
                             (numbered(n % KEYS), names.0.hash(0, &numbered(n % KEYS)));
-                        names.0.insert_if(&guard, hash, 0, &key, 0, |found| {
+                        names.0.insert_with(&guard, hash, 0, &key, |found| {
                             let version = found.expect("never absent").1;
-                            Some(Counted::new(living, version + 1))
+                            ((0, Class::Normal), Counted::new(living, version + 1))
                         });
                         if n % 4 == 0 {
                             let gone = names.remove(&guard, writer, &numbered(n / 2));
@@ -551,7 +542,8 @@ fn an_entry_has_a_class_until_it_is_gone() {
     let table = NameTable::<u64>::new(&CLASS, 8);
     let guard = epoch::pin();
     let hash = table.hash(1, b"a");
-    assert!(table.insert_as(&guard, hash, 1, b"a", (2, Class::Keep), 1).replaced.is_none());
+    let kept = table.insert_with(&guard, hash, 1, b"a", |_| ((2, Class::Keep), 1));
+    assert!(kept.replaced.is_none());
     let first = table.get(&guard, hash, 1, b"a").unwrap();
     assert_eq!((first.class(), first.weight()), (Class::Keep, 2));
     assert_eq!(table.set_class(&guard, first, Class::Once), Some(Class::Keep));

@@ -1,8 +1,8 @@
 //! Counts what one thread does to shared memory, for tests.
 //!
 //! # Boundary
-//! Counts loads, stores and read-modify-writes of [`super::atomic`], and acquisitions of the locks in
-//! [`crate::lock`], on the calling thread. Does not see the reference counts of `std::sync::Arc`, nor
+//! Counts loads, stores and read-modify-writes of [`super::atomic`], acquisitions of the locks in
+//! [`crate::lock`], and looks into tables of names, on the calling thread. Does not see the reference counts of `std::sync::Arc`, nor
 //! what other crates do; allocations are for a test's own allocator to count.
 //!
 //! # Concurrency
@@ -20,12 +20,14 @@ pub struct Tally {
     pub rmws: u64,
     /// Locks taken: mutexes, reader-writer locks (also shared) and bit locks.
     pub locks: u64,
+    /// Looks for a name in a table, under a lock or without.
+    pub probes: u64,
 }
 
 #[cfg(all(debug_assertions, not(loom)))]
 pub use on::tally;
 #[cfg(all(debug_assertions, not(loom)))]
-pub(crate) use on::{load, lock, rmw, store};
+pub(crate) use on::{load, lock, probe, rmw, store};
 
 #[cfg(all(debug_assertions, not(loom)))]
 mod on {
@@ -36,7 +38,7 @@ mod on {
         /// How many tallies are under way on this thread; nested ones both count.
         static DEPTH: Cell<u32> = const { Cell::new(0) };
         static NOTED: Cell<Tally> =
-            const { Cell::new(Tally { loads: 0, stores: 0, rmws: 0, locks: 0 }) };
+            const { Cell::new(Tally { loads: 0, stores: 0, rmws: 0, locks: 0, probes: 0 }) };
     }
 
     /// Runs `work` and counts what this thread does meanwhile. What threads started by `work` do is
@@ -60,6 +62,7 @@ mod on {
             stores: after.stores - before.stores,
             rmws: after.rmws - before.rmws,
             locks: after.locks - before.locks,
+            probes: after.probes - before.probes,
         };
         (result, tally)
     }
@@ -87,11 +90,20 @@ mod on {
     pub(crate) fn lock() {
         note(|noted| noted.locks += 1);
     }
+
+    pub(crate) fn probe() {
+        note(|noted| noted.probes += 1);
+    }
 }
 
 /// Notes that a lock was taken; nothing in builds that do not record.
 #[cfg(not(all(debug_assertions, not(loom))))]
 pub(crate) fn lock() {}
+
+/// Notes a look into a table of names; as [`lock`].
+#[cfg(not(all(debug_assertions, not(loom))))]
+#[inline(always)]
+pub(crate) fn probe() {}
 
 #[cfg(all(test, not(loom), debug_assertions))]
 mod tests {

@@ -223,24 +223,52 @@ fn an_answer_asked_for_earlier_does_not_replace_a_later_one() {
     world.end_all(node);
 }
 
-/// The answer stood at the first look; a change came before the second and put the file elsewhere.
+/// The answer stood at the first look; a change came before the second and put the file elsewhere, while its
+/// pages were on their way.
 #[test]
 fn a_file_that_is_moved_while_it_is_found_is_asked_for_again() {
     let world = World::new();
     let (node, root) = (world.find("f"), world.vfs.root());
-    assert!(node.inode.can_be_found());
+    let elsewhere = world.find("d");
     for moved_at in [0, 1, 2] {
-        node.inode.found_in(root, || true);
-        assert!(node.inode.can_be_found() && node.inode.home() == Some(root.id()));
-        let elsewhere = world.find("d");
+        node.inode.found_in(root.id());
+        let pages = world.core().pages_of(&node);
+        assert!(node.inode.can_be_found() && pages.home() == Some(root.id()));
         let looks = Cell::new(0);
-        node.inode.found_in(&elsewhere, || {
+        node.inode.bring_pages_to(&elsewhere, || {
             let look = looks.replace(looks.get() + 1);
             look < moved_at
         });
-        assert_eq!(node.inode.can_be_found(), moved_at == 2, "moved at look {moved_at}");
-        assert_eq!(node.inode.home().is_some(), moved_at == 2, "moved at look {moved_at}");
+        let home = [Some(root.id()), None, Some(DIRECTORY)][moved_at];
+        assert_eq!((node.inode.home(), pages.home()), (home, home), "moved at look {moved_at}");
+        assert_eq!(node.inode.can_be_found(), home.is_some(), "moved at look {moved_at}");
     }
+    drop(elsewhere);
+    world.end_all(node);
+}
+
+/// A change has overtaken the answer: neither its name nor its place is kept, and a place that it contradicts
+/// is in doubt.
+#[test]
+fn an_answer_that_was_overtaken_places_and_names_nothing() {
+    let world = World::new();
+    let (node, elsewhere) = (world.find("f"), world.find("d"));
+    let (core, name) = (world.core(), Name::new(b"g").unwrap());
+    for overtaken in [false, true] {
+        node.inode.found_in(InodeId::ROOT);
+        world.store.owed.fetch_add(1, Relaxed);
+        let ticket = core.clock.now();
+        if overtaken {
+            elsewhere.inode.of_directory().entries.lock().note(&core.clock);
+        }
+        let answer = (name, &entry(FILE));
+        let (again, valid) = core.admit(&elsewhere, ticket, answer, crate::names::Arrival::Asked);
+        assert!(again == node && valid.is_zero() == overtaken);
+        assert_eq!(node.inode.home(), (!overtaken).then_some(DIRECTORY));
+        assert_eq!(core.names.target(DIRECTORY, name).is_some(), !overtaken);
+        core.forget_name(DIRECTORY, name);
+    }
+    drop(elsewhere);
     world.end_all(node);
 }
 

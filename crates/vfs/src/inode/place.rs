@@ -34,13 +34,9 @@ impl Inode {
         parent.as_ref().map(|parent| (Node { inode: parent.inode.clone() }, parent.joined))
     }
 
-    /// Notes in which directory it was found, as the store was asked at `ticket`. What was learned later
-    /// stays.
+    /// Of a directory: notes in which one it was found, as the store was asked at `ticket`. What was learned
+    /// later stays.
     pub(crate) fn set_parent(&self, parent: &Node, ticket: Ticket) {
-        if !self.is_directory() {
-            return self
-                .found_in(parent, || parent.inode.of_directory().entries.lock().admits(ticket));
-        }
         if self.id == InodeId::ROOT {
             return;
         }
@@ -77,12 +73,19 @@ impl Inode {
         }
     }
 
-    /// Of what is no directory: an answer said that it lies in `parent`; `stands` says whether no change has
-    /// overtaken that answer.
-    pub(super) fn found_in(&self, parent: &Node, stands: impl Fn() -> bool) {
-        if !stands() {
-            // It says where the file was, or where it is by now.
-            return self.doubt_home(parent.id());
+    /// Of what is no directory: an answer that no change has overtaken said that it lies in `parent`. The caller
+    /// has the lock over that directory's entries, and moves the pages when it has given it up
+    /// ([`Inode::settle_pages`]).
+    pub(crate) fn found_in(&self, parent: InodeId) {
+        self.whereabouts().set(parent.0, || ());
+    }
+
+    /// As [`Inode::found_in`], of a file that may have pages elsewhere: these move before anybody believes the new
+    /// place. `stands` says whether no change has overtaken the answer; the caller has no lock.
+    pub(crate) fn bring_pages_to(&self, parent: &Node, stands: impl Fn() -> bool) {
+        let elsewhere = self.known_pages().is_some_and(|pages| pages.home() != Some(parent.id()));
+        if !elsewhere || !stands() {
+            return;
         }
         self.set_home(parent);
         if !stands() {
@@ -118,7 +121,7 @@ impl Inode {
     }
 
     /// Of what is no directory: it may lie in `parent`, or where it is known to lie.
-    fn doubt_home(&self, parent: InodeId) {
+    pub(crate) fn doubt_home(&self, parent: InodeId) {
         let known = self.whereabouts().id();
         if known != parent.0 && known != NOWHERE.0 {
             self.stray();
@@ -135,8 +138,9 @@ impl Inode {
     }
 
     /// Its pages lie where it does.
-    fn settle_pages(&self) {
+    pub(crate) fn settle_pages(&self) {
         if let Some(pages) = self.known_pages()
+            && pages.home() != self.home()
             && let Some(core) = self.core.upgrade()
         {
             core.settle_home(self, pages);

@@ -20,7 +20,6 @@ use crate::inode::{Expiry, Inode, Node, Ticket};
 use crate::name::Name;
 use crate::names::{Arrival, Meaning, Target};
 use crate::vfs::Core;
-use std::time::Duration;
 use uvfs_concurrent::object::Ref;
 
 /// A name, and what it was found to mean.
@@ -189,7 +188,7 @@ impl Core {
 
     /// Caches what a name means, as was asked at `stamp`; returns for how long it is believed. The caller
     /// has the lock over the directory's entries.
-    fn remember_name(
+    pub(super) fn remember_name(
         &self,
         directory: &Inode,
         (name, target): (Name<'_>, Target<'_>),
@@ -219,47 +218,5 @@ impl Core {
         if let Some(orphan) = orphan {
             self.inodes.enqueue(orphan);
         }
-    }
-
-    /// Keeps an answer about one name, asked for at `ticket`, unless a change overtook it. Returns
-    /// for how long it may be believed.
-    pub(super) fn keep_name(
-        &self,
-        directory: &Node,
-        ticket: Ticket,
-        name: Name<'_>,
-        target: Target<'_>,
-        arrival: Arrival,
-    ) -> Duration {
-        self.tell_classes_late();
-        self.learn_policy(&directory.inode);
-        // An answer from before a cleaning is not kept.
-        self.learn_cleans(&directory.inode);
-        let changes = directory.inode.of_directory().entries.lock();
-        if !changes.admits(ticket) {
-            drop(changes);
-            self.counters.discarded.hit();
-            return Duration::ZERO;
-        }
-        // A complete directory needs no notes about what it does not have.
-        let noted = matches!(target, Target::Missing)
-            && directory.inode.claim_complete(&mut None).is_some_and(|(complete, claim, _)| {
-                complete.stands(claim, self.names.losses(), directory.id().0)
-            });
-        let expiry = match noted {
-            true => {
-                // It may have been believed to be something.
-                self.forget_name(directory.id(), name);
-                self.negative_expiry()
-            }
-            false => self.remember_name(&directory.inode, (name, target), ticket, arrival),
-        };
-        drop(changes);
-        match target {
-            Target::Missing => self.trim_negatives(),
-            Target::Node(_) => {}
-        }
-        self.make_room();
-        expiry.remains()
     }
 }

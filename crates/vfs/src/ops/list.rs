@@ -10,7 +10,7 @@ use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::inode::{Node, Progress, Ticket};
 use crate::name::Name;
-use crate::names::{Arrival, Target};
+use crate::names::Arrival;
 use crate::permission::Access;
 use crate::vfs::Vfs;
 use std::time::Duration;
@@ -189,10 +189,7 @@ impl Vfs {
         entries: &mut dyn Entries,
     ) -> bool {
         let core = &self.core;
-        let node = core.adopt(&entry, ticket);
-        node.inode.set_parent(directory, ticket);
-        let name_valid =
-            core.keep_name(directory, ticket, name, Target::Node(&node), Arrival::Listed);
+        let (node, name_valid) = core.admit(directory, ticket, (name, &entry), Arrival::Listed);
         let (attributes, valid) = node.inode.believed(entry.attributes);
         if entries.wants_nodes() {
             entries.node(name, next, node, &attributes, (name_valid, valid))

@@ -6,7 +6,7 @@ use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::inode::{Expiry, Inode, Moment, Node};
 use crate::name::Name;
-use crate::names::{self, Arrival, Target};
+use crate::names::{self, Arrival};
 use crate::permission::Access;
 use crate::vfs::Vfs;
 use std::time::Duration;
@@ -153,16 +153,10 @@ impl Vfs {
         let ticket = core.clock.now();
         match core.backend().names().lookup(caller, parent.id(), name) {
             Ok(entry) => {
-                let node = core.adopt(&entry, ticket);
-                node.inode.set_parent(parent, ticket);
-                let target = Target::Node(&node);
-                let valid = core.keep_name(parent, ticket, name, target, Arrival::Asked);
+                let (node, valid) = core.admit(parent, ticket, (name, &entry), Arrival::Asked);
                 Ok(Lookup::Found(Found::new(node, entry.attributes, valid)))
             }
-            Err(Error::NotFound) => {
-                let target = Target::Missing;
-                Ok(Lookup::Missing(core.keep_name(parent, ticket, name, target, Arrival::Asked)))
-            }
+            Err(Error::NotFound) => Ok(Lookup::Missing(core.admit_missing(parent, ticket, name))),
             Err(error) => {
                 if matches!(error, Error::Stale) {
                     core.went_stale(parent);

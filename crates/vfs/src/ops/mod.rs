@@ -3,6 +3,7 @@
 //! Reading order: `open` (one request end to end), then `lookup`, `change` (how the name cache
 //! survives concurrent changes), and the rest in any order.
 
+mod admit;
 mod again;
 mod attributes;
 mod change;
