@@ -31,10 +31,11 @@ use super::{Manner, Resolve, Spot, Start, Symlinks};
 use crate::attributes::FileKind;
 use crate::caller::{Caller, Checks};
 use crate::error::{Error, Result};
-use crate::inode::{Inode, Moment, Node};
+use crate::inode::{Expiry, Inode, Moment, Node};
 use crate::mount::{Mount, Table};
 use crate::name::NAME_MAX;
 use crate::names;
+use crate::paths::Evidence;
 use crate::permission;
 use crate::vfs::Vfs;
 use uvfs_concurrent::epoch::Guard;
@@ -216,26 +217,48 @@ impl Vfs {
         &'g self,
         guard: &'g Guard,
         manner: Manner<'_>,
-        (start, mounts): (Start<'g>, Option<Mounts<'g>>),
+        from: (Start<'g>, Option<Mounts<'g>>),
         path: &'p [u8],
     ) -> Result<(Fast<'g, 'p>, Option<Moment>)> {
         let (mut now, mut leg) = (None, Leg { vfs: self, found: 0 });
-        let end = match mounts {
-            None => Self::fast::<false>(guard, manner, (start, mounts), path, &mut now, &mut leg),
-            _ => Self::fast::<true>(guard, manner, (start, mounts), path, &mut now, &mut leg),
+        let end = match from.1 {
+            None => Self::fast::<false, false>(guard, manner, from, path, &mut now, &mut leg, None),
+            _ => Self::fast::<true, false>(guard, manner, from, path, &mut now, &mut leg, None),
         };
         leg.end();
         Ok((end?, now))
     }
 
+    /// Walks a path that has just been found once more, and gathers what that relies on into `evidence`. The
+    /// object, if the caches know all of it still, and a memo is worth making.
+    pub(super) fn walk_gathering<'g>(
+        &'g self,
+        guard: &'g Guard,
+        manner: Manner<'_>,
+        start: Start<'g>,
+        path: &[u8],
+        evidence: &mut Evidence,
+    ) -> Option<&'g Ref<Inode>> {
+        let (mut now, mut leg) = (None, Leg { vfs: self, found: 0 });
+        let (from, evidence) = ((start, None), Some(evidence));
+        let end =
+            Self::fast::<false, true>(guard, manner, from, path, &mut now, &mut leg, evidence);
+        match end.ok()? {
+            Fast::Found { at: At { place: Place::Named(inode), .. }, warm: true } => Some(inode),
+            _ => None,
+        }
+    }
+
+    /// `CROSSES`: mounts are crossed; `GATHERS`: what the walk relies on is gathered.
     #[inline]
-    fn fast<'g, 'p, const CROSSES: bool>(
+    fn fast<'g, 'p, const CROSSES: bool, const GATHERS: bool>(
         guard: &'g Guard,
         manner: Manner<'_>,
         (start, mounts): (Start<'g>, Option<Mounts<'g>>),
         path: &'p [u8],
         now: &mut Option<Moment>,
         leg: &mut Leg<'g>,
+        mut evidence: Option<&mut Evidence>,
     ) -> Result<Fast<'g, 'p>> {
         let mut vfs = leg.vfs;
         let mut names = &vfs.core.names;
@@ -287,6 +310,15 @@ impl Vfs {
             if !is_directory {
                 return Err(Error::NotDirectory);
             }
+            if GATHERS && let Some(evidence) = &mut evidence {
+                // First how long, then whether: what comes in between can only make it shorter than it says.
+                let rights = match free {
+                    true => Some(Expiry::NEVER),
+                    false => directory.guarding(now).map(|seen| seen.expiry),
+                };
+                let Some(rights) = rights else { return stopped(Reason::Permission) };
+                vfs.core.paths.look(evidence, directory, rights);
+            }
             if !free {
                 match vfs.may_search(manner.caller, directory, now) {
                     Some(true) => {}
@@ -334,6 +366,9 @@ impl Vfs {
                     false => Err(Error::NotFound),
                 };
             };
+            if GATHERS && let Some(evidence) = &mut evidence {
+                evidence.used_name(dentry.expiry());
+            }
             is_directory = inode.is_directory();
             let warm = names::touch(dentry, is_directory);
             if !is_directory && inode.kind() == FileKind::Symlink {
@@ -369,7 +404,7 @@ impl Vfs {
 
     /// Whether `caller` may search `directory`, if the caches and the caller's known groups say.
     #[inline]
-    pub(super) fn may_search(
+    fn may_search(
         &self,
         caller: &Caller,
         directory: &Inode,
@@ -386,6 +421,6 @@ impl Vfs {
 
 /// Whether no permission stops `caller` from searching directories.
 #[inline]
-pub(super) fn is_free(caller: &Caller) -> bool {
+fn is_free(caller: &Caller) -> bool {
     caller.checks == Checks::Done || caller.is_privileged()
 }

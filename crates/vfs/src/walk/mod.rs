@@ -196,7 +196,7 @@ impl Vfs {
                     Some(attributes) => {
                         self.core.counters.walks.fast.hit();
                         if warm && let Some(key) = whole {
-                            self.remember_whole(&guard, manner, (start.node, path), key);
+                            self.remember_whole(&guard, manner, (start, path), key);
                         }
                         return Ok(attributes);
                     }

@@ -1,15 +1,13 @@
 //! Walking by whole paths: [`crate::paths`] in front of the walk by components.
 //!
 //! # Boundary
-//! Says which paths may have a memo, asks for one, and makes one. A path qualifies if it is walked from
-//! a directory downwards by names alone: no leading slash, no `.` and `..`, no symbolic link.
+//! Says which paths may have a memo, asks for one, and has one made of what a second fast walk gathers. A path
+//! qualifies if it is walked from a directory downwards by names alone: no leading slash, no `.` and `..`, no
+//! symbolic link.
 
-use super::Manner;
-use super::fast::{Place, is_free};
+use super::{Manner, Start};
 use crate::attributes::{Attributes, FileKind};
-use crate::caller::Caller;
-use crate::inode::{Expiry, Inode, Moment, Node};
-use crate::name::NAME_MAX;
+use crate::inode::Node;
 use crate::paths::Key;
 use crate::vfs::Vfs;
 use uvfs_concurrent::epoch::Guard;
@@ -45,66 +43,26 @@ impl Vfs {
         Some(attributes)
     }
 
-    /// Until when `caller` may search `directory`, if the caches say that he may.
-    fn search_until(
-        &self,
-        caller: &Caller,
-        directory: &Inode,
-        now: &mut Option<Moment>,
-    ) -> Option<Expiry> {
-        if is_free(caller) {
-            return Some(Expiry::NEVER);
-        }
-        // First how long, then whether: what came in between can only make it shorter than it says.
-        let until = directory.guarding(now)?.expiry;
-        self.may_search(caller, directory, now)?.then_some(until)
-    }
-
-    /// Walks `path` once more, gathering what the walk relies on, and keeps the outcome: the walk by
-    /// components succeeded, and its last name is used often. Does nothing if the path does not qualify,
-    /// the caches do not know all of it, or there is no room.
+    /// Keeps where `path` leads: the walk by components succeeded, and its last name is used often. Does nothing
+    /// if the caches do not know all of it any more, or there is no room.
     #[cold]
     #[inline(never)]
     pub(super) fn remember_whole(
         &self,
         guard: &Guard,
         manner: Manner<'_>,
-        (start, path): (&Node, &[u8]),
+        (start, path): (Start<'_>, &[u8]),
         key: Key<'_>,
-    ) -> Option<()> {
-        let core = &self.core;
-        let bytes_max = core.paths_max_bytes();
-        if !core.paths.admits(guard, key, bytes_max) {
-            return None;
+    ) {
+        let paths = &self.core.paths;
+        let bytes_max = self.core.paths_max_bytes();
+        if !paths.admits(guard, key, bytes_max) {
+            return;
         }
-        let mut now = None;
-        let mut evidence = core.paths.evidence(&start.inode);
-        let cleans = core.cleans.now();
-        let mut at = Place::Held(start);
-        let mut components = 0;
-        for name in path.split(|&byte| byte == b'/') {
-            let directory = at.inode();
-            let is_name = !matches!(name, [] | b"." | b"..") && name.len() <= NAME_MAX;
-            if !is_name || directory.kind() != FileKind::Directory {
-                return None;
-            }
-            let rights = self.search_until(manner.caller, directory, &mut now)?;
-            core.paths.look(&mut evidence, directory, rights);
-            if !directory.knows_cleans(cleans) {
-                return None;
-            }
-            let hash = core.names.key_hash(directory.id, core.names.scan_component(name).1);
-            let dentry =
-                core.names.probe(guard, (directory, directory.id), hash, name, &mut now)?.value();
-            evidence.used_name(dentry.expiry());
-            at = Place::Named(dentry.inode()?);
-            components += 1;
+        let mut evidence = paths.evidence(&start.node.inode);
+        let found = self.walk_gathering(guard, manner, start, path, &mut evidence);
+        if let Some(inode) = found.filter(|inode| inode.kind() != FileKind::Symlink) {
+            paths.remember(guard, manner.caller, key, inode, evidence, bytes_max);
         }
-        let Place::Named(inode) = at else { return None };
-        if components < COMPONENTS_MIN || inode.kind() == FileKind::Symlink {
-            return None;
-        }
-        core.paths.remember(guard, manner.caller, key, inode, evidence, bytes_max);
-        Some(())
     }
 }
