@@ -5,6 +5,18 @@
 //! called. A device's classes are the innermost.
 
 uvfs_concurrent::lock_classes! {
+    /// The log.
+    EXT_LOG = 381, "ext-log", "the log of an image's journal, while one thread commits or brings blocks to their places";
+    /// Transactions.
+    EXT_JOURNAL = 382, "ext-journal", "handles of the running transaction, and who commits";
+    /// Finding buffers.
+    EXT_BUFFERS = 384, "ext-buffers", "one shard of the buffers of an image that is written";
+    /// One buffer.
+    EXT_BUFFER = 385, "ext-buffer", "the contents of one buffer";
+    /// The running transaction.
+    EXT_TRANSACTION = 386, "ext-transaction", "the blocks that the running transaction changed and freed";
+    /// Committed blocks.
+    EXT_NEWER = 387, "ext-newer", "blocks that are committed and not in their places";
     /// A device in memory.
     EXT_MEMORY = 388, "ext-memory", "the bytes of an image in memory";
     /// A recorder.

@@ -3,9 +3,10 @@
 //!
 //! # Why
 //! A medium may bring writes that were not flushed in any order, in part, or never. The states that a crash can leave are
-//! therefore: everything up to the last flush that returned, and any subset of the pieces written since. A write is cut
-//! into pieces of 512 bytes, which is the most that media promise to write as one. Weakness: a medium that breaks the
-//! piece it is writing is not imitated.
+//! therefore: everything up to the last flush that returned, and any subset of the pieces written since. A piece is a page, or
+//! what [`Record::with_pieces`] says: 512 bytes is the most that media promise to write as one, but a superblock of two
+//! such pieces with one checksum over both is not safe on them whoever writes it. Weakness: a medium that breaks the piece it
+//! is writing is not imitated.
 
 use super::{WritableMemory, WriteDevice};
 use crate::lock_order::EXT_RECORD;
@@ -13,8 +14,8 @@ use std::io::{self, IoSlice};
 use uvfs_concurrent::lock::Mutex;
 use uvfs_ext::Device;
 
-/// What reaches the medium as one.
-const PIECE: usize = 512;
+/// What reaches the medium as one, unless it is said otherwise.
+const PAGE: u64 = 4096;
 
 #[derive(Debug, Clone)]
 enum Event {
@@ -35,6 +36,7 @@ pub struct Recorder {
 pub struct Record {
     before: Vec<u8>,
     events: Vec<Event>,
+    piece: u64,
 }
 
 impl Recorder {
@@ -51,7 +53,7 @@ impl Recorder {
 
     /// Everything so far.
     pub fn record(&self) -> Record {
-        Record { before: self.before.clone(), events: self.events.lock().clone() }
+        Record { before: self.before.clone(), events: self.events.lock().clone(), piece: PAGE }
     }
 }
 
@@ -98,6 +100,12 @@ impl Record {
         self.events.len()
     }
 
+    /// The same on a medium that writes so many bytes as one.
+    #[must_use]
+    pub fn with_pieces(self, piece: u64) -> Self {
+        Self { piece, ..self }
+    }
+
     /// The moments right behind each flush.
     pub fn flushes(&self) -> Vec<usize> {
         let flush = |(at, event): (usize, &Event)| matches!(event, Event::Flush).then_some(at + 1);
@@ -130,10 +138,14 @@ impl Record {
         for event in &self.events[stable..moment] {
             let Event::Write { offset, bytes } = event else { continue };
             let all = random.next() % 256 < kept_in_256;
-            for (at, piece) in bytes.chunks(PIECE).enumerate() {
+            let (mut offset, mut rest) = (*offset, bytes.as_slice());
+            while !rest.is_empty() {
+                let length = (self.piece - offset % self.piece).min(rest.len() as u64) as usize;
                 if if whole { all } else { random.next() % 256 < kept_in_256 } {
-                    put(&mut image, offset + (at * PIECE) as u64, piece);
+                    put(&mut image, offset, &rest[..length]);
                 }
+                offset += length as u64;
+                rest = &rest[length..];
             }
         }
         image
@@ -253,6 +265,7 @@ mod tests {
 
     #[test]
     fn a_cut_keeps_what_was_flushed_and_any_part_of_the_rest() {
+        const PIECE: usize = 512;
         let device = Recorder::new(vec![0; 8 * PIECE]);
         write(&device, 0, 1, 2 * PIECE);
         device.flush().unwrap();
@@ -261,7 +274,7 @@ mod tests {
         write(&device, 0, 3, PIECE);
         let last = device.moment();
         write(&device, 7 * PIECE as u64, 9, PIECE);
-        let record = device.record();
+        let record = device.record().with_pieces(512);
         assert_eq!((record.flushes(), record.moments()), (vec![flushed], last + 1));
         let pieces = |image: Vec<u8>| -> Vec<u8> {
             image.chunks(PIECE).map(|piece| piece[0].min(piece[PIECE - 1])).collect()

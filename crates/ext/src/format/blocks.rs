@@ -100,6 +100,13 @@ impl Source {
         self.blocks.saturating_mul(self.block_size.into())
     }
 
+    /// The blocks that the journal has newer than the volume, in order.
+    pub fn replayed(&self) -> Vec<u64> {
+        let mut blocks: Vec<u64> = self.overlay.blocks().collect();
+        blocks.sort_unstable();
+        blocks
+    }
+
     /// How many blocks the journal has newer than the volume.
     pub fn replayed_blocks(&self) -> usize {
         self.overlay.len()

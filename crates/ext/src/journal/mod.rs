@@ -55,6 +55,10 @@ impl Overlay {
         self.0.get(&block).copied()
     }
 
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = u64> {
+        self.0.keys().copied()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

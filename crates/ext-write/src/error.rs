@@ -1,0 +1,62 @@
+//! Why an image cannot be written, or an operation on it not be done.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why something was not done.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The format: the image contradicts itself, or uses what is not written.
+    Format(uvfs_ext::Error),
+    /// Writing has ended, because the device failed in a way after which the image could only be made worse. What was
+    /// committed before is safe; reading goes on. Mount the image again when the device is well.
+    Ended(Arc<str>),
+    /// The image may be read, and not written, for this reason.
+    NotWritable(String),
+    /// The device failed.
+    Io(io::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Format(error) => error.fmt(out),
+            Error::Ended(why) => write!(
+                out,
+                "writing has ended ({why}); what was committed before is safe: mount the image again"
+            ),
+            Error::NotWritable(why) => write!(out, "the image can be read and not written: {why}"),
+            Error::Io(error) => write!(out, "the device: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Format(error) => Some(error),
+            Error::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<uvfs_ext::Error> for Error {
+    fn from(error: uvfs_ext::Error) -> Self {
+        match error {
+            uvfs_ext::Error::Io(error) => Error::Io(error),
+            error => Error::Format(error),
+        }
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Error::Io(error)
+    }
+}

@@ -1,0 +1,91 @@
+//! Blocks of metadata in memory: one buffer for each block, found by its number.
+//!
+//! # Boundary
+//! Holds bytes; which of them are where on the device is [`super::Store`]'s.
+//!
+//! # Concurrency
+//! A shard's lock covers finding and evicting, a buffer's its contents, also while they are read: of several threads that
+//! want a block one reads it. A buffer is evicted only while nobody else has a reference; a transaction has one to
+//! each of its buffers until they are where a later reader finds them.
+
+use crate::lock_order::{EXT_BUFFER, EXT_BUFFERS};
+use std::collections::HashMap;
+use std::sync::Arc;
+use uvfs_concurrent::lock::Mutex;
+
+const SHARDS: usize = 64;
+
+/// One block.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    pub(super) block: u64,
+    pub(super) contents: Mutex<Contents>,
+}
+
+/// What is in a block, and which transaction changed it last.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    /// `None` until it is read. Shared with readers and with transactions that froze it; copied when it is shared and changed.
+    pub(super) bytes: Option<Arc<[u8]>>,
+    /// The transaction that has it in its list, while that is the running one.
+    pub(super) transaction: Option<u32>,
+}
+
+type Shard = HashMap<u64, Arc<Buffer>>;
+
+#[derive(Debug)]
+pub(super) struct Buffers {
+    shards: Vec<Mutex<Shard>>,
+    per_shard: usize,
+}
+
+impl Buffers {
+    /// Keeps about `buffers` that nobody uses.
+    pub(super) fn new(buffers: usize) -> Self {
+        let shard = || Mutex::new(&EXT_BUFFERS, Shard::new());
+        Self {
+            shards: std::iter::repeat_with(shard).take(SHARDS).collect(),
+            per_shard: buffers.div_ceil(SHARDS).max(4),
+        }
+    }
+
+    /// The buffer of `block`, whose contents may have to be read.
+    pub(super) fn get(&self, block: u64) -> Arc<Buffer> {
+        // Neighbours go to neighbouring shards, and what lies a group apart too.
+        let at = (block ^ block >> 6 ^ block >> 15) as usize % SHARDS;
+        let mut shard = self.shards[at].lock();
+        if let Some(found) = shard.get(&block) {
+            return found.clone();
+        }
+        if shard.len() >= self.per_shard {
+            let mut spare = shard.len() / 4 + 1;
+            shard.retain(|_, buffer| {
+                let keep = spare == 0 || Arc::strong_count(buffer) > 1;
+                spare -= usize::from(!keep);
+                keep
+            });
+        }
+        let contents = Mutex::new(&EXT_BUFFER, Contents::default());
+        let buffer = Arc::new(Buffer { block, contents });
+        shard.insert(block, buffer.clone());
+        buffer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_that_are_in_use_stay_and_others_make_room() {
+        let buffers = Buffers::new(0);
+        let held = buffers.get(3);
+        held.contents.lock().bytes = Some(vec![7].into());
+        for block in 0..10_000 {
+            buffers.get(block);
+        }
+        assert!(Arc::ptr_eq(&held, &buffers.get(3)));
+        let count: usize = buffers.shards.iter().map(|shard| shard.lock().len()).sum();
+        assert!(count <= SHARDS * 5, "{count}");
+    }
+}

@@ -1,0 +1,128 @@
+//! One operation's part of the running transaction.
+
+use super::{Role, Store};
+use crate::error::Result;
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::Arc;
+
+thread_local! {
+    static OPEN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread has a handle: then it may not wait for what a holder of another one might need a commit for.
+pub(crate) fn thread_has_handle() -> bool {
+    OPEN.get()
+}
+
+/// One operation's part of the running transaction: all of it is stable together, or nothing. It ends when it is dropped.
+#[derive(Debug)]
+pub struct Handle<'s> {
+    store: &'s Store,
+    transaction: u32,
+    credits: usize,
+    added: usize,
+    /// It is the committing thread's own, which the transaction does not wait for.
+    is_closing: bool,
+}
+
+impl<'s> Handle<'s> {
+    pub(super) fn new(store: &'s Store, transaction: u32, credits: usize) -> Self {
+        assert!(!OPEN.replace(true), "a thread has one handle at most: a second could wait for it");
+        Self { store, transaction, credits, added: 0, is_closing: false }
+    }
+
+    pub(super) fn closing(store: &'s Store, transaction: u32) -> Self {
+        Self { store, transaction, credits: usize::MAX, added: 0, is_closing: true }
+    }
+
+    /// The transaction that it is a part of.
+    pub fn transaction(&self) -> u32 {
+        self.transaction
+    }
+
+    /// Blocks that it may still add.
+    pub fn credits_left(&self) -> usize {
+        self.credits.saturating_sub(self.added)
+    }
+
+    /// Changes the contents of `block`, which are read if they were not.
+    ///
+    /// # Errors
+    /// Those of the device; then nothing is changed.
+    pub fn modify<R>(
+        &mut self,
+        block: u64,
+        role: Role,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        let buffer = self.store.buffers.get(block);
+        let mut contents = buffer.contents.lock();
+        self.store.load(block, &mut contents)?;
+        if contents.transaction != Some(self.transaction) {
+            contents.transaction = Some(self.transaction);
+            self.store.running.lock().blocks.insert(block, (buffer.clone(), role));
+            self.add();
+        }
+        let bytes = contents.bytes.as_mut().expect("it was read just now");
+        // S2: whoever froze or reads it keeps what it has.
+        Ok(change(Arc::make_mut(bytes)))
+    }
+
+    /// Gives `block` new contents, whatever it had.
+    pub fn replace(&mut self, block: u64, role: Role, bytes: Vec<u8>) {
+        debug_assert_eq!(bytes.len(), self.store.block_size);
+        let buffer = self.store.buffers.get(block);
+        let mut contents = buffer.contents.lock();
+        contents.bytes = Some(bytes.into());
+        if contents.transaction != Some(self.transaction) {
+            contents.transaction = Some(self.transaction);
+            self.store.running.lock().blocks.insert(block, (buffer.clone(), role));
+            self.add();
+        }
+    }
+
+    /// The contents of `block` now.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn read(&self, block: u64) -> Result<Arc<[u8]>> {
+        self.store.read(block)
+    }
+
+    /// `blocks` hold metadata no more: what transactions before brought there is neither replayed nor brought to its
+    /// place any more, once this one is stable.
+    pub fn forget(&mut self, blocks: Range<u64>) {
+        for block in blocks {
+            let buffer = self.store.buffers.get(block);
+            let mut contents = buffer.contents.lock();
+            *contents = super::Contents::default();
+            let mut running = self.store.running.lock();
+            running.blocks.remove(&block);
+            running.revoked.insert(block);
+        }
+    }
+
+    /// `blocks` are free, and may be used again when this transaction is stable.
+    pub fn free(&mut self, blocks: Range<u64>) {
+        self.store.running.lock().freed.push(blocks);
+    }
+
+    fn add(&mut self) {
+        self.added += 1;
+        debug_assert!(
+            self.added <= self.credits,
+            "an operation took more than its {} credits",
+            self.credits
+        );
+    }
+}
+
+impl Drop for Handle<'_> {
+    fn drop(&mut self) {
+        if !self.is_closing {
+            OPEN.set(false);
+            self.store.end(self.credits, self.added);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The log: a ring of blocks of the journal's file, written from where the last transaction ended.
+//!
+//! # Boundary
+//! Where blocks of the log lie and in which order they are written. What they hold is `uvfs_ext::encode::journal`'s.
+
+use super::write_runs;
+use crate::device::WriteDevice;
+use crate::error::{Error, Result};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::SystemTime;
+use uvfs_ext::encode::journal::{Brought, JournalHead};
+use uvfs_ext::{Place, Run};
+
+/// A part of the log that one transaction may have: with less, every commit waits for a checkpoint.
+const PARTS: u32 = 4;
+/// The smallest transaction that operations fit into.
+const CAPACITY_MIN: usize = 64;
+
+/// An empty journal.
+#[derive(Debug)]
+pub struct LogPlace {
+    /// Its superblock, with the features to be used.
+    pub head: JournalHead,
+    /// Where the blocks of its file are.
+    pub runs: Vec<Run>,
+    /// The number of the first transaction to be written.
+    pub sequence: u32,
+}
+
+impl LogPlace {
+    /// Blocks that one transaction may bring.
+    pub(super) fn capacity(&self) -> Result<usize> {
+        let (first, end) = self.head.ring();
+        let part = (end.saturating_sub(first) / PARTS) as usize;
+        let tags = self.head.tags_per_descriptor();
+        // Descriptors, revocations, the commit record.
+        let capacity = part.saturating_sub(part / tags + part / 8 + 4);
+        if capacity < CAPACITY_MIN {
+            let what = format!("its journal has {} blocks, which are too few", end - first);
+            return Err(Error::NotWritable(what));
+        }
+        Ok(capacity)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Log {
+    head: JournalHead,
+    runs: Vec<Run>,
+    first: u32,
+    end: u32,
+    /// The block that is written next.
+    next: u32,
+    used: u32,
+}
+
+impl Log {
+    pub(super) fn new(place: LogPlace) -> Self {
+        let (first, end) = place.head.ring();
+        Self { head: place.head, runs: place.runs, first, end, next: first, used: 0 }
+    }
+
+    /// Blocks that can be written before the log's beginning has to move.
+    pub(super) fn free(&self) -> usize {
+        (self.end - self.first - self.used) as usize
+    }
+
+    /// Blocks of the log that a transaction takes.
+    pub(super) fn blocks_for(&self, blocks: usize, revoked: usize) -> usize {
+        let descriptors = blocks.div_ceil(self.head.tags_per_descriptor());
+        blocks + descriptors + revoked.div_ceil(self.head.revocations_per_block()) + 1
+    }
+
+    /// The block of the volume that is block `at` of the journal.
+    fn place(&self, at: u32) -> Result<u64> {
+        let at = u64::from(at);
+        let index = self.runs.partition_point(|run| run.logical + run.length <= at);
+        match self.runs.get(index) {
+            Some(Run { logical, place: Place::At(block), .. }) if *logical <= at => {
+                Ok(block + (at - logical))
+            }
+            _ => {
+                Err(uvfs_ext::Error::Corrupt(uvfs_ext::Fault::new("the journal has a hole")).into())
+            }
+        }
+    }
+
+    /// Takes the next block of the ring.
+    fn take(&mut self) -> Result<u64> {
+        let place = self.place(self.next)?;
+        self.next = if self.next + 1 >= self.end { self.first } else { self.next + 1 };
+        self.used += 1;
+        Ok(place)
+    }
+
+    /// Writes transaction `number`: stable when it returns.
+    pub(super) fn write(
+        &mut self,
+        number: u32,
+        blocks: &[(u64, &Arc<[u8]>)],
+        revoked: &BTreeSet<u64>,
+        device: &dyn WriteDevice,
+    ) -> Result<()> {
+        if self.blocks_for(blocks.len(), revoked.len()) > self.free() {
+            let what =
+                format!("a transaction of {} blocks does not fit into the journal", blocks.len());
+            return Err(Error::NotWritable(what));
+        }
+        let mut log: Vec<(u64, Cow<'_, [u8]>)> = Vec::new();
+        let revoked: Vec<u64> = revoked.iter().copied().collect();
+        for some in revoked.chunks(self.head.revocations_per_block()) {
+            let block = self.head.revocation(number, some);
+            log.push((self.take()?, block.into()));
+        }
+        for some in blocks.chunks(self.head.tags_per_descriptor()) {
+            let brought: Vec<_> =
+                some.iter().map(|(block, bytes)| Brought { block: *block, bytes }).collect();
+            let descriptor = self.head.descriptor(number, &brought);
+            log.push((self.take()?, descriptor.into()));
+            for (_, bytes) in some {
+                let escaped = JournalHead::escaped(bytes);
+                log.push((self.take()?, escaped.map_or(Cow::Borrowed(&***bytes), Cow::Owned)));
+            }
+        }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let commit = self.head.commit(number, now.as_secs(), now.subsec_nanos());
+        let size = commit.len();
+        let place = self.take()?;
+        // All of a commit record is in its first bytes, but its checksum is one of the whole block: what an older round of the ring
+        // left behind them would make a record that is torn look like damage.
+        log.push((place, vec![0; size].into()));
+        write_runs(device, size, log.iter().map(|(place, bytes)| (*place, &**bytes)))?;
+        // The log before its commit record, and the data that it will make reachable.
+        device.flush()?;
+        device.write_at(place * size as u64, &[IoSlice::new(&commit)])?;
+        device.flush()?;
+        Ok(())
+    }
+
+    /// Makes the log empty: a replay would begin at the next block, with transaction `next`.
+    pub(super) fn restart(&mut self, next: u32, device: &dyn WriteDevice) -> Result<()> {
+        self.head.set_tail(self.next, next);
+        self.used = 0;
+        self.write_head(device)
+    }
+
+    /// Says that there is nothing to replay.
+    pub(super) fn close(&mut self, next: u32, device: &dyn WriteDevice) -> Result<()> {
+        self.head.set_tail(0, next);
+        self.write_head(device)
+    }
+
+    fn write_head(&self, device: &dyn WriteDevice) -> Result<()> {
+        let head = self.head.encode();
+        device.write_at(self.place(0)? * head.len() as u64, &[IoSlice::new(&head)])?;
+        Ok(())
+    }
+}

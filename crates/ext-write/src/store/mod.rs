@@ -1,0 +1,481 @@
+//! The blocks of an image that is written: changed by handles, committed together, brought to their places later.
+//!
+//! # Boundary
+//! Blocks and transactions. What a block means, and which ones an operation changes, is the operations'; where the log lies
+//! and what it holds is [`log`].
+//!
+//! # Concurrency
+//! ```text
+//!  begin ─▶ handle ─▶ modify, forget, … ─▶ drop           running transaction, any number of handles
+//!                                  │ commit: no new handles, wait for those there are, freeze
+//!                                  ▼
+//!                          frozen blocks ─▶ log, flush, commit record, flush     committing, at most one
+//!                                  ▼
+//!                          `newer`: committed, not in place ─▶ checkpoint ─▶ in place
+//! ```
+//! S1. A handle belongs to the running transaction, and no commit freezes while one is open: a transaction has whole
+//!     operations, and all of each.
+//! S2. What is frozen does not change: it is a reference to bytes that whoever changes the block copies first.
+//! S3. Only frozen contents are written to the device, to their place only after their commit record is stable.
+//! S4. A block's newest contents are in its buffer; if that was evicted, in `newer`; if they are not there, in place.
+//!     A buffer is referenced by its transaction until its contents are in `newer`.
+//! S5. The log's room is used again only after a checkpoint is stable and the log's beginning, behind it, too.
+//! S6. After a failed write or flush of a commit or checkpoint nothing is written any more ([`Error::Ended`]): it is not
+//!     known what is stable.
+//!
+//! A thread has at most one handle, takes its inodes' locks before it, and groups' and buffers' under it. One thread commits at
+//! a time; others that want the same transaction stable wait for it, and one commit serves all.
+//!
+//! # Why
+//! Freezing by reference (decision 0023). Without a journal (ext2) a commit writes in place what it froze, in an order that
+//! e2fsck can repair: what inodes say, then names. Weaknesses: `newer` is bounded by the log's size only; all
+//! handles go through one lock for some instructions.
+
+mod buffers;
+mod handle;
+mod log;
+
+pub use handle::Handle;
+pub use log::LogPlace;
+
+use crate::device::WriteDevice;
+use crate::error::{Error, Result};
+use crate::lock_order::{EXT_JOURNAL, EXT_LOG, EXT_NEWER, EXT_TRANSACTION};
+use buffers::{Buffer, Buffers, Contents};
+use log::Log;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+use uvfs_concurrent::lock::{Condvar, Mutex};
+use uvfs_ext::{Block, Blocks};
+
+/// What a block is, for the order in which it is written where there is no journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Inodes, bitmaps, descriptors, maps, attributes.
+    Inodes,
+    /// Names.
+    Names,
+    /// The superblock.
+    Superblock,
+}
+
+/// Whoever has more to say when a transaction ends.
+pub trait Owner: Sync {
+    /// No other handle is open: brings totals up to date.
+    ///
+    /// # Errors
+    /// Ends writing.
+    fn closing(&self, handle: &mut Handle<'_>) -> Result<()>;
+
+    /// What was freed in a transaction that is stable now may be used again.
+    fn committed(&self, freed: Vec<Range<u64>>);
+}
+
+/// What happened so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Handles that were begun.
+    pub handles: u64,
+    /// Transactions that were committed.
+    pub commits: u64,
+    /// Threads that waited for a commit that another thread did.
+    pub shared_commits: u64,
+    /// Blocks that commits brought.
+    pub committed_blocks: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+    /// Blocks that checkpoints brought to their places.
+    pub checkpointed_blocks: u64,
+}
+
+/// The running transaction's list.
+#[derive(Debug, Default)]
+struct Running {
+    blocks: HashMap<u64, (Arc<Buffer>, Role)>,
+    /// Freed metadata.
+    revoked: BTreeSet<u64>,
+    /// All that was freed.
+    freed: Vec<Range<u64>>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The number of the running transaction.
+    running: u32,
+    /// The last one that is stable.
+    stable: u32,
+    /// Handles that are open.
+    handles: u32,
+    /// Blocks that open handles may still add.
+    reserved: usize,
+    /// Blocks that ended handles added.
+    added: usize,
+    /// Handles are not begun: the committing thread waits for the open ones, or freezes.
+    closed: bool,
+    /// A thread commits or brings blocks to their places.
+    busy: bool,
+    failed: Option<Arc<str>>,
+    counts: Counts,
+}
+
+/// A block as a commit froze it.
+struct Frozen {
+    buffer: Arc<Buffer>,
+    role: Role,
+    bytes: Arc<[u8]>,
+}
+
+/// The blocks of an image that is written.
+#[derive(Debug)]
+pub struct Store {
+    device: Arc<dyn WriteDevice>,
+    block_size: usize,
+    buffers: Buffers,
+    /// Committed contents that are not in their places yet.
+    newer: Mutex<BTreeMap<u64, Arc<[u8]>>>,
+    running: Mutex<Running>,
+    state: Mutex<State>,
+    changed: Condvar,
+    log: Option<Mutex<Log>>,
+    /// Blocks that a transaction may have.
+    capacity: usize,
+}
+
+/// Blocks that a transaction may have where there is no journal.
+const CAPACITY_UNLOGGED: usize = 4096;
+/// Blocks that go to the device in one call.
+const BATCH: usize = 512;
+
+impl Store {
+    /// The blocks of `device`, through about `buffers` in memory; with a journal if there is a `log`, which is empty.
+    ///
+    /// # Errors
+    /// A journal that is too small.
+    pub fn new(
+        device: Arc<dyn WriteDevice>,
+        block_size: u32,
+        buffers: usize,
+        log: Option<LogPlace>,
+    ) -> Result<Self> {
+        let (sequence, capacity) = match &log {
+            Some(place) => (place.sequence, place.capacity()?),
+            None => (1, CAPACITY_UNLOGGED),
+        };
+        let state = State {
+            running: sequence,
+            stable: sequence.wrapping_sub(1),
+            handles: 0,
+            reserved: 0,
+            added: 0,
+            closed: false,
+            busy: false,
+            failed: None,
+            counts: Counts::default(),
+        };
+        Ok(Self {
+            log: log.map(|place| Mutex::new(&EXT_LOG, Log::new(place))),
+            device,
+            block_size: block_size as usize,
+            buffers: Buffers::new(buffers),
+            newer: Mutex::new(&EXT_NEWER, BTreeMap::new()),
+            running: Mutex::new(&EXT_TRANSACTION, Running::default()),
+            state: Mutex::new(&EXT_JOURNAL, state),
+            changed: Condvar::default(),
+            capacity,
+        })
+    }
+
+    /// The device below.
+    pub fn device(&self) -> &Arc<dyn WriteDevice> {
+        &self.device
+    }
+
+    /// Blocks that one handle may ask for.
+    pub fn credits_max(&self) -> usize {
+        self.capacity / 2
+    }
+
+    /// What happened so far.
+    pub fn counts(&self) -> Counts {
+        self.state.lock().counts
+    }
+
+    /// Why writing has ended, if it has.
+    pub fn failure(&self) -> Option<Arc<str>> {
+        self.state.lock().failed.clone()
+    }
+
+    /// The number of the running transaction: what a handle does now is stable when that is.
+    pub fn running(&self) -> u32 {
+        self.state.lock().running
+    }
+
+    /// The contents of `block` now.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn read(&self, block: u64) -> Result<Arc<[u8]>> {
+        let buffer = self.buffers.get(block);
+        let mut contents = buffer.contents.lock();
+        self.load(block, &mut contents).cloned()
+    }
+
+    fn load<'c>(&self, block: u64, contents: &'c mut Contents) -> Result<&'c mut Arc<[u8]>> {
+        if contents.bytes.is_none() {
+            let newer = self.newer.lock().get(&block).cloned();
+            contents.bytes = Some(match newer {
+                Some(newer) => newer,
+                None => {
+                    let mut bytes = vec![0; self.block_size];
+                    self.device.read_at(block * self.block_size as u64, &mut bytes)?;
+                    bytes.into()
+                }
+            });
+        }
+        Ok(contents.bytes.as_mut().expect("it was read just now"))
+    }
+
+    /// A handle that may add `credits` blocks to the running transaction; `None` if there is no room for so many until
+    /// that is committed.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub fn begin(&self, credits: usize) -> Result<Option<Handle<'_>>> {
+        debug_assert!(credits <= self.credits_max(), "{credits} credits");
+        let mut state = self.state.lock();
+        loop {
+            if let Some(why) = &state.failed {
+                return Err(Error::Ended(why.clone()));
+            }
+            if !state.closed {
+                break;
+            }
+            self.changed.wait(&mut state);
+        }
+        if state.added + state.reserved + credits > self.capacity {
+            return Ok(None);
+        }
+        state.handles += 1;
+        state.reserved += credits;
+        state.counts.handles += 1;
+        Ok(Some(Handle::new(self, state.running, credits)))
+    }
+
+    fn end(&self, credits: usize, added: usize) {
+        let mut state = self.state.lock();
+        state.handles -= 1;
+        state.reserved -= credits;
+        state.added += added;
+        if state.handles == 0 && state.closed {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Returns when transaction `number` is stable, and what was written to the device before the call.
+    ///
+    /// # Errors
+    /// [`Error::Ended`]: then it is not, and will not be.
+    pub fn commit(&self, number: u32, owner: &dyn Owner) -> Result<()> {
+        assert!(
+            !handle::thread_has_handle(),
+            "a commit waits for all handles, also for this thread's"
+        );
+        let mut waited = false;
+        let mut state = self.state.lock();
+        loop {
+            if let Some(why) = &state.failed {
+                return Err(Error::Ended(why.clone()));
+            }
+            if number.wrapping_sub(state.stable) as i32 <= 0 {
+                state.counts.shared_commits += u64::from(waited);
+                return Ok(());
+            }
+            if !state.busy {
+                break;
+            }
+            waited = true;
+            self.changed.wait(&mut state);
+        }
+        state.busy = true;
+        state.closed = true;
+        while state.handles > 0 {
+            self.changed.wait(&mut state);
+        }
+        let transaction = state.running;
+        drop(state);
+        let mut closing = Handle::closing(self, transaction);
+        let closed = owner.closing(&mut closing);
+        drop(closing);
+        let running = std::mem::take(&mut *self.running.lock());
+        let frozen: Vec<Frozen> = running.blocks.into_values().map(Frozen::of).collect();
+        let mut state = self.state.lock();
+        state.running = transaction.wrapping_add(1);
+        state.added = 0;
+        state.closed = false;
+        state.counts.committed_blocks += frozen.len() as u64;
+        self.changed.notify_all();
+        drop(state);
+        let written = closed.and_then(|()| self.write(transaction, frozen, &running.revoked));
+        if written.is_ok() {
+            owner.committed(running.freed);
+        }
+        let mut state = self.state.lock();
+        state.busy = false;
+        match &written {
+            Ok(()) => {
+                state.stable = transaction;
+                state.counts.commits += 1;
+            }
+            Err(error) => state.failed = Some(error.to_string().into()),
+        }
+        self.changed.notify_all();
+        written.map_err(|error| Error::Ended(error.to_string().into()))
+    }
+
+    /// Brings everything that is committed to its place; the log is empty afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub fn checkpoint(&self) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let mut state = self.state.lock();
+        while state.busy {
+            self.changed.wait(&mut state);
+        }
+        if let Some(why) = &state.failed {
+            return Err(Error::Ended(why.clone()));
+        }
+        state.busy = true;
+        let next = state.stable.wrapping_add(1);
+        drop(state);
+        let done = self.bring_home(&mut log.lock(), next);
+        let mut state = self.state.lock();
+        state.busy = false;
+        if let Err(error) = &done {
+            state.failed = Some(error.to_string().into());
+        }
+        self.changed.notify_all();
+        done.map_err(|error| Error::Ended(error.to_string().into()))
+    }
+
+    /// After a checkpoint: says in the journal that there is nothing to replay.
+    ///
+    /// # Errors
+    /// Those of the device; [`Error::Ended`].
+    pub fn close_log(&self) -> Result<()> {
+        let state = self.state.lock();
+        if let Some(why) = &state.failed {
+            return Err(Error::Ended(why.clone()));
+        }
+        let next = state.running;
+        drop(state);
+        if let Some(log) = &self.log {
+            log.lock().close(next, &*self.device)?;
+            self.device.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Writes a transaction: to the log, or where there is none to the blocks' places.
+    fn write(&self, number: u32, frozen: Vec<Frozen>, revoked: &BTreeSet<u64>) -> Result<()> {
+        let Some(log) = &self.log else { return self.write_in_place(frozen) };
+        let mut log = log.lock();
+        let mut sorted: Vec<_> = frozen.iter().map(|one| (one.buffer.block, &one.bytes)).collect();
+        sorted.sort_unstable_by_key(|one| one.0);
+        let needed = log.blocks_for(sorted.len(), revoked.len());
+        if needed > log.free() {
+            self.bring_home(&mut log, number)?;
+        }
+        log.write(number, &sorted, revoked, &*self.device)?;
+        let mut newer = self.newer.lock();
+        for block in revoked {
+            newer.remove(block);
+        }
+        for one in frozen {
+            newer.insert(one.buffer.block, one.bytes);
+        }
+        Ok(())
+    }
+
+    /// Writes `newer` to its places and empties the log, whose next transaction is `next`.
+    fn bring_home(&self, log: &mut Log, next: u32) -> Result<()> {
+        let newer: Vec<_> =
+            self.newer.lock().iter().map(|(block, bytes)| (*block, bytes.clone())).collect();
+        self.write_blocks(newer.iter().map(|(block, bytes)| (*block, &**bytes)))?;
+        self.device.flush()?;
+        log.restart(next, &*self.device)?;
+        // S5: only now may the log's room be used again.
+        self.device.flush()?;
+        self.newer.lock().clear();
+        let mut state = self.state.lock();
+        state.counts.checkpoints += 1;
+        state.counts.checkpointed_blocks += newer.len() as u64;
+        Ok(())
+    }
+
+    fn write_in_place(&self, mut frozen: Vec<Frozen>) -> Result<()> {
+        frozen.sort_unstable_by_key(|one| (one.role, one.buffer.block));
+        // The data that the inodes will name.
+        self.device.flush()?;
+        for same in frozen.chunk_by(|one, other| one.role == other.role) {
+            self.write_blocks(same.iter().map(|one| (one.buffer.block, &*one.bytes)))?;
+            self.device.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Writes blocks in the order of their numbers, neighbours together.
+    fn write_blocks<'b>(&self, blocks: impl Iterator<Item = (u64, &'b [u8])>) -> Result<()> {
+        write_runs(&*self.device, self.block_size, blocks)
+    }
+}
+
+/// Writes blocks in the order that they come in, neighbours together.
+fn write_runs<'b>(
+    device: &dyn WriteDevice,
+    block_size: usize,
+    blocks: impl Iterator<Item = (u64, &'b [u8])>,
+) -> Result<()> {
+    let mut first = 0;
+    let mut run: Vec<IoSlice<'_>> = Vec::new();
+    for (block, bytes) in blocks {
+        if first + run.len() as u64 != block || run.len() == BATCH {
+            if !run.is_empty() {
+                device.write_at(first * block_size as u64, &run)?;
+            }
+            run.clear();
+            first = block;
+        }
+        run.push(IoSlice::new(bytes));
+    }
+    if !run.is_empty() {
+        device.write_at(first * block_size as u64, &run)?;
+    }
+    Ok(())
+}
+
+impl Frozen {
+    fn of((buffer, role): (Arc<Buffer>, Role)) -> Self {
+        let mut contents = buffer.contents.lock();
+        contents.transaction = None;
+        let bytes = contents.bytes.clone().expect("what was changed was read");
+        drop(contents);
+        Self { buffer, role, bytes }
+    }
+}
+
+/// The newest contents, for whoever reads the format.
+#[derive(Debug)]
+pub struct Newest(pub Arc<Store>);
+
+impl Blocks for Newest {
+    fn block(&self, number: u64) -> uvfs_ext::Result<Block<'_>> {
+        match self.0.read(number) {
+            Ok(bytes) => Ok(Block::pinned(bytes)),
+            Err(Error::Io(error)) => Err(uvfs_ext::Error::Io(error)),
+            Err(other) => Err(uvfs_ext::Error::Io(std::io::Error::other(other))),
+        }
+    }
+}

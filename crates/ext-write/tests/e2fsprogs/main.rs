@@ -1,0 +1,6 @@
+//! Images that we write, judged by e2fsprogs and by our own reader.
+//!
+//! Each test is skipped, and says so, where mke2fs, debugfs or e2fsck is missing.
+
+mod images;
+mod transactions;
