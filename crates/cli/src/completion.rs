@@ -23,7 +23,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use uvfs_control::setting::KEYS;
+use uvfs_control::setting::{KEYS, LEVELS};
 
 /// Set by the scripts: the shell that asks.
 const ASKED_BY: &str = "_UVFS_COMPLETE";
@@ -164,6 +164,12 @@ fn requests(typed: &OsStr) -> Vec<CompletionCandidate> {
 
 /// What `uvfs set` takes.
 fn settings(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let levels = |typed: &OsStr| {
+        beginning_with(typed, LEVELS.map(|(level, _)| CompletionCandidate::new(level)))
+    };
+    if let Some(found) = behind(typed, "log-level=", levels) {
+        return found;
+    }
     beginning_with(typed, KEYS.map(|key| CompletionCandidate::new(format!("{key}="))))
 }
 
@@ -273,6 +279,7 @@ mod tests {
         assert_eq!(offered(here, &["mount", "--allow-o"]), ["--allow-other"]);
         assert_eq!(offered(here, &["completions", "f"]), ["fish"]);
         assert_eq!(offered(here, &["set", "/m", "cache"]), ["cache-size="]);
+        assert_eq!(offered(here, &["set", "/m", "log-level=w"]), ["log-level=warn"]);
         assert_eq!(offered(here, &["policy", "on"]), ["once"]);
     }
 

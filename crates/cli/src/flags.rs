@@ -53,11 +53,13 @@ Keys:
   cache-size  memory of the whole process, as for `uvfs mount`: 512M, 2G, or a
               share such as 25%. Entries beyond the limit are evicted at once,
               unless they are in use
+  log-level   least severe messages to log: off, error, warn, info, debug, trace
 
 Examples:
   uvfs set /mnt/data cache-size=1G         more, or less
   uvfs set /mnt/data cache-size=10%        a tenth of the machine's or the
-                                           container's memory";
+                                           container's memory
+  uvfs set /mnt/data log-level=debug       more in the log, for a while";
 
 const MOUNTS_HELP: &str = "\
 Each daemon is asked and has two seconds to answer; mounts of other users are listed, and say more to root. The mounts are \
@@ -437,6 +439,19 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    /// `uvfs set` takes what `uvfs mount` takes.
+    #[test]
+    fn levels_are_the_same_words_everywhere() {
+        let ours = LogLevel::value_variants().iter();
+        let ours: Vec<_> = ours
+            .map(|level| {
+                (level.to_possible_value().unwrap().get_name().to_owned(), (*level).into())
+            })
+            .collect();
+        let theirs = uvfs_control::setting::LEVELS.map(|(name, level)| (name.to_owned(), level));
+        assert_eq!(ours, theirs);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! A daemon that was given no file leaves standard error when it is ready ([`leave_standard_error`]). From then on it
 //! logs to syslog, which is the journal where systemd runs; and errors, or everything where there is no syslog,
-//! to a file in the folder of the control sockets. So no error goes nowhere.
+//! to a file in the folder of the control sockets. So no error goes nowhere. A service of systemd, whose standard error is the
+//! journal's, writes each line with its severity there.
 //!
 //! # Concurrency
 //! No lock: a record is one `write` to a descriptor in append mode, which the kernel keeps whole.
@@ -18,8 +19,10 @@ use crate::Failure;
 use crate::units;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use nix::syslog::{Facility, LogFlags, Priority, Severity};
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -32,6 +35,8 @@ const LINES_PER_SECOND: u64 = 100;
 /// Size at which a log file starts over.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
+/// Set by systemd: device and inode of the journal's stream.
+const JOURNAL: &str = "JOURNAL_STREAM";
 /// Where syslog listens.
 const SYSLOG: &str = "/dev/log";
 /// The log of all daemons of a user, in the folder of their control sockets.
@@ -41,10 +46,23 @@ const DAEMONS_LOG: &str = "log";
 #[derive(Debug)]
 struct Logger {
     file: Option<File>,
+    /// Standard error is the journal's.
+    journal: bool,
     background: OnceLock<Background>,
     second: AtomicU64,
     lines: AtomicU64,
     written_bytes: AtomicU64,
+}
+
+/// Whether `stream` is the one of device and inode that `named` says, as `8:1234`.
+fn leads_to(named: &OsStr, stream: impl AsFd) -> bool {
+    let Ok(seen) = rustix::fs::fstat(stream) else { return false };
+    named == OsStr::new(&format!("{}:{}", seen.st_dev, seen.st_ino))
+}
+
+/// A line for the journal, which takes the severity from its beginning, and has its own time and name of the program.
+fn of_journal(level: Level, text: &str) -> String {
+    format!("<{}>{text}\n", severity(level) as u8)
 }
 
 /// Where a daemon without a log file logs.
@@ -63,11 +81,25 @@ static LOGGER: OnceLock<Logger> = OnceLock::new();
 /// If `file` cannot be opened for appending.
 pub(crate) fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failure> {
     let opened = file.map(open).transpose()?;
-    let logger = LOGGER.get_or_init(|| Logger::new(opened));
+    let journal = std::env::var_os(JOURNAL).is_some_and(|named| leads_to(&named, io::stderr()));
+    let logger = LOGGER.get_or_init(|| Logger { journal, ..Logger::new(opened) });
     // Fails only when a logger is set already, which then is this one.
     let _ = log::set_logger(logger);
     log::set_max_level(level);
     Ok(())
+}
+
+/// From now on logs what is at least as severe as `level`, and says so wherever more or less is to be read.
+pub(crate) fn set_level(level: LevelFilter, mountpoint: &Path) {
+    let text = format!("log-level={}", level.as_str().to_ascii_lowercase());
+    let said = || log::info!("{}: {text}", mountpoint.display());
+    // By whichever of the two levels shows it.
+    if level < log::max_level() {
+        said();
+        return log::set_max_level(level);
+    }
+    log::set_max_level(level);
+    said();
 }
 
 /// In a daemon that serves `mountpoint`, before it lets go of its parent's standard error: what is logged from now on
@@ -102,6 +134,7 @@ pub(crate) fn tell(level: Level, text: &str) {
         match logger.background.get() {
             Some(background) => return logger.write_behind(background, level, &text),
             None if logger.file.is_some() => logger.write(&dated(level, &text)),
+            None if logger.is_journal() => return logger.write(&of_journal(level, &text)),
             None => {}
         }
     }
@@ -130,6 +163,7 @@ impl Logger {
         let size = file.as_ref().and_then(|file| Some(file.metadata().ok()?.len())).unwrap_or(0);
         Self {
             file,
+            journal: false,
             background: OnceLock::new(),
             second: AtomicU64::new(0),
             lines: AtomicU64::new(0),
@@ -146,6 +180,10 @@ impl Logger {
             self.lines.swap(0, Relaxed).saturating_sub(LINES_PER_SECOND)
         };
         (self.lines.fetch_add(1, Relaxed) < LINES_PER_SECOND, dropped)
+    }
+
+    fn is_journal(&self) -> bool {
+        self.journal && self.file.is_none()
     }
 
     fn write(&self, line: &str) {
@@ -181,13 +219,16 @@ impl Logger {
 }
 
 fn priority(level: Level) -> Priority {
-    let severity = match level {
+    Priority::new(severity(level), Facility::LOG_DAEMON)
+}
+
+fn severity(level: Level) -> Severity {
+    match level {
         Level::Error => Severity::LOG_ERR,
         Level::Warn => Severity::LOG_WARNING,
         Level::Info => Severity::LOG_INFO,
         Level::Debug | Level::Trace => Severity::LOG_DEBUG,
-    };
-    Priority::new(severity, Facility::LOG_DAEMON)
+    }
 }
 
 impl Log for Logger {
@@ -215,6 +256,7 @@ impl Log for Logger {
                     let text = format!("{}: {text}", background.mountpoint.display());
                     self.write_behind(background, record.level(), &text);
                 }
+                None if self.is_journal() => self.write(&of_journal(record.level(), &text)),
                 None => self.write(&dated(record.level(), &text)),
             }
         }
@@ -267,6 +309,20 @@ mod tests {
             assert!(text.ends_with(&format!(" error: [{pid}] lost\n")), "{text}");
             assert_eq!(text.contains("warn: ["), !syslog, "{text}");
         }
+    }
+
+    /// systemd names the stream; a service whose standard error was led elsewhere logs as ever.
+    #[test]
+    fn the_journal_is_known_by_its_stream_and_takes_severities() {
+        let file = tempfile::tempfile().unwrap();
+        let seen = rustix::fs::fstat(&file).unwrap();
+        let named = |inode: u64| format!("{}:{inode}", seen.st_dev);
+        assert!(leads_to(named(seen.st_ino).as_ref(), &file));
+        assert!(!leads_to(named(seen.st_ino + 1).as_ref(), &file));
+        assert!(!leads_to("".as_ref(), &file));
+        let levels = [Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
+        let lines = levels.map(|level| of_journal(level, "text"));
+        assert_eq!(lines, ["<3>text\n", "<4>text\n", "<6>text\n", "<7>text\n", "<7>text\n"]);
     }
 
     #[test]

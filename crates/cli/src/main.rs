@@ -32,6 +32,7 @@ mod memory;
 mod mount_helper;
 mod mountinfo;
 mod mounts;
+mod notify;
 mod plan;
 mod policies;
 mod sandbox;

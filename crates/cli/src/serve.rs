@@ -28,6 +28,7 @@ use crate::fstab;
 use crate::logger;
 use crate::memory::{self, Machine, Overhead};
 use crate::mountinfo;
+use crate::notify;
 use crate::plan::{self, Options, Plan, Store};
 use crate::policies::PolicyFile;
 use crate::sandbox::{self, Sandbox};
@@ -194,13 +195,14 @@ impl Served for Live {
     }
 
     fn set(&self, settings: &BTreeMap<String, String>) -> Result<(), String> {
-        let mut cache_bytes = None;
+        let (mut cache_bytes, mut level) = (None, None);
         for (key, value) in settings {
             match Setting::parse(key, value)? {
                 Setting::CacheSize(size) => {
                     let bytes = self.overhead.cache_bytes(size, Machine::here().memory_bytes());
                     cache_bytes = Some(bytes.map_err(|why| format!("{key}={value}: {why}"))?);
                 }
+                Setting::LogLevel(new) => level = Some(new),
             }
         }
         // Everything can be done: now it is.
@@ -208,6 +210,9 @@ impl Served for Live {
             let done = self.vfs.set_cache_bytes(bytes);
             done.map_err(|error| format!("cache-size={bytes}: {error}"))?;
             log::info!("{}: cache-size={bytes}", self.mountpoint.display());
+        }
+        if let Some(level) = level {
+            logger::set_level(level, &self.mountpoint);
         }
         Ok(())
     }
@@ -434,6 +439,7 @@ fn announce(live: &Arc<Live>, run_folder: &Path, in_background: bool) -> Result<
             "{mounted} (pid {pid}); Ctrl-C or \"uvfs unmount {mountpoint}\" ends it"
         ));
     }
+    notify::tell(notify::READY);
     Ok(server)
 }
 

@@ -79,10 +79,13 @@ mod tests {
     #[test]
     fn refusals_name_key_value_rule_and_keys() {
         let unknown = refusal(&["colour=red"]);
-        assert_eq!(unknown, "colour=red: unknown key; write one of: cache-size");
+        assert_eq!(unknown, "colour=red: unknown key; write one of: cache-size, log-level");
+        let level = refusal(&["log-level=loud"]);
+        assert!(level.starts_with("log-level=loud: not a level; write one of: off, "), "{level}");
         assert!(refusal(&["cache-size=lots"]).starts_with("cache-size=lots: not a size; write"));
         assert!(
-            refusal(&["cache-size"]).contains("write KEY=VALUE with one of the keys cache-size")
+            refusal(&["cache-size"])
+                .contains("write KEY=VALUE with one of the keys cache-size, log-level")
         );
         assert!(refusal(&["cache-size=1G", "cache-size=2G"]).contains("set twice"));
     }

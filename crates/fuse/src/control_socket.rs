@@ -111,6 +111,11 @@ impl Served for Program {
         for (key, value) in settings {
             match Setting::parse(key, value)? {
                 Setting::CacheSize(Size::Bytes(bytes)) => cache_bytes = Some(bytes),
+                Setting::LogLevel(_) => {
+                    return Err(format!(
+                        "{key}={value}: a program serves this mount, and what it logs is its own; ask that program"
+                    ));
+                }
                 Setting::CacheSize(Size::Share(_)) => {
                     return Err(format!(
                         "{key}={value}: a program serves this mount, and bounds its caches alone; write a size, as in 64M"

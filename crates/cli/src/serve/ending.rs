@@ -23,6 +23,7 @@
 use super::{Event, Live};
 use crate::control::ended::Verdict;
 use crate::logger::tell;
+use crate::notify;
 use crate::units::show_bytes;
 use crate::unmount;
 use log::Level;
@@ -72,6 +73,9 @@ impl<'a> Ending<'a> {
     /// Waits until the mount has ended.
     pub(super) fn wait(mut self, events: &Receiver<Event>) -> Outcome {
         for event in events {
+            if matches!(event, Event::Signal | Event::Ended) {
+                notify::tell(notify::STOPPING);
+            }
             let outcome = match event {
                 Event::Signal => self.signalled(),
                 Event::Ended => self.finish(),

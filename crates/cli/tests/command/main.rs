@@ -18,3 +18,4 @@ mod mounts;
 mod opens;
 mod policies;
 mod report;
+mod systemd;
