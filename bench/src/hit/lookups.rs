@@ -26,6 +26,7 @@ use uvfs_concurrent::lock::LockClass;
 use uvfs_concurrent::radix::Tree;
 
 static WAITS: LockClass = LockClass::new(1, "bench-hit-waits", "sleepers of pages");
+static ROOM: LockClass = LockClass::new(3, "bench-hit-room", "sleepers for room");
 static NODES: LockClass = LockClass::new(2, "bench-hit-tree", "a node's slots");
 
 /// No key.
@@ -48,7 +49,7 @@ struct Pages {
 impl Pages {
     fn new(entries: u64) -> io::Result<Self> {
         let frames = u32::try_from(entries.max(FRAMES_MIN)).map_err(io::Error::other)?;
-        let pages = Self { tree: Tree::new(&NODES), arena: Arena::new(&WAITS, frames)? };
+        let pages = Self { tree: Tree::new(&NODES), arena: Arena::new(&WAITS, &ROOM, frames)? };
         // As the file system does when it has a budget of so much.
         pages.arena.expect(entries as usize);
         for index in 0..entries {

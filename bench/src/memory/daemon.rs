@@ -14,9 +14,15 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// A shell's line: joins the group and becomes the command.
 const IN_GROUP: &str = r#"echo $$ > "$0/cgroup.procs" && exec "$@""#;
+
+/// How long a daemon may take from its mount to its control socket.
+const SOCKET_WAIT: Duration = Duration::from_secs(20);
+const SOCKET_LOOK: Duration = Duration::from_millis(50);
 
 /// A mount of the source.
 pub(super) struct Daemon {
@@ -70,8 +76,19 @@ impl Daemon {
         sampler::now(self.pid()).0 > 0
     }
 
-    /// What it was granted, by its own account.
+    /// What it was granted, by its own account. A mount is there a moment before its control socket, and on a busy
+    /// machine that moment is long.
     pub(super) fn bound(&self) -> io::Result<Bound> {
+        let deadline = Instant::now() + SOCKET_WAIT;
+        loop {
+            match self.granted() {
+                Err(_) if Instant::now() < deadline && self.lives() => thread::sleep(SOCKET_LOOK),
+                granted => return granted,
+            }
+        }
+    }
+
+    fn granted(&self) -> io::Result<Bound> {
         let text = said(Command::new(&self.uvfs).arg("stat").arg(self.root()).arg("--json"))?;
         let report: serde_json::Value = serde_json::from_str(&text)?;
         let of = |name: &str| {

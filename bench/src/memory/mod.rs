@@ -147,7 +147,10 @@ pub(crate) fn run(arguments: &MemoryArguments) -> io::Result<()> {
     }
     for size in asked {
         for at in 0..bench.runs {
-            bench.measure(&source, size, at)?;
+            // What was measured before is told, too.
+            if let Err(error) = bench.measure(&source, size, at) {
+                bench.failures.push(format!("{}: {error}", label_of(size)));
+            }
         }
     }
     let mut out = io::stdout().lock();
@@ -164,6 +167,11 @@ pub(crate) fn run(arguments: &MemoryArguments) -> io::Result<()> {
     }
 }
 
+/// What a daemon of `size` is called, or the one that has none and lives in a group.
+fn label_of(size: Option<&str>) -> String {
+    size.map_or_else(|| format!("group-{}M", GROUP_BYTES >> 20), str::to_owned)
+}
+
 fn chosen(names: &[String]) -> io::Result<Vec<&'static Phase>> {
     if let Some(name) = names.iter().find(|name| !PHASES.iter().any(|phase| phase.name == **name)) {
         let all: Vec<&str> = PHASES.iter().map(|phase| phase.name).collect();
@@ -177,7 +185,7 @@ fn chosen(names: &[String]) -> io::Result<Vec<&'static Phase>> {
 impl Bench {
     /// All phases of one mount of `source` with `size`, or of one in a control group that has none.
     fn measure(&mut self, source: &Path, size: Option<&str>, at: u32) -> io::Result<()> {
-        let label = size.map_or_else(|| format!("group-{}M", GROUP_BYTES >> 20), str::to_owned);
+        let label = label_of(size);
         let group = match size {
             Some(_) => None,
             None => match crate::group::Controller::find() {

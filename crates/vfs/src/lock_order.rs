@@ -50,6 +50,8 @@ uvfs_concurrent::lock_classes! {
     STREAMS = 176, "streams", "where reading of one file is expected to go on";
     /// The store's open files behind one file's pages.
     OPENS = 178, "opens", "the store's open files that pages are read and written by";
+    /// Looks of those who wait for room.
+    ROOM_LOOKS = 179, "room-looks", "who looks for room for pages after having found none";
     /// Sleepers for pages.
     PAGE_WAITS = 180, "page-waits", "one bucket of those who sleep until a page is free or written";
     /// Nodes of one file's page tree.
@@ -82,6 +84,8 @@ uvfs_concurrent::lock_classes! {
     TENANTS = 199, "tenants", "who shares the budget with the caches";
     /// The listeners for changes.
     OBSERVER = 200, "observer", "the frontends that are told of changes";
+    /// Sleepers for room.
+    ROOM_WAITS = 201, "room-waits", "how often room for pages was made while threads waited for some";
 }
 
 #[cfg(test)]

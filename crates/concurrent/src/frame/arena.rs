@@ -7,6 +7,7 @@
 use super::free::{Free, Links};
 use super::memory::Memory;
 use super::page::{Evicting, Fresh, PageRef};
+use super::vacancy::Vacancy;
 use super::wait::Waits;
 use super::word::{self, StateWord};
 use crate::lock::LockClass;
@@ -85,18 +86,23 @@ pub struct Arena {
 
 impl Arena {
     /// Reserves address space for `frames_max` frames; memory follows as they are used. Waiting for
-    /// a page takes a lock of `class_for_waits`.
+    /// a page takes a lock of `class_for_waits`, waiting for room one of `class_for_room`, as does giving
+    /// a page back.
     ///
     /// # Errors
     /// The system refuses the address space.
-    pub fn new(class_for_waits: &'static LockClass, frames_max: u32) -> io::Result<Self> {
+    pub fn new(
+        class_for_waits: &'static LockClass,
+        class_for_room: &'static LockClass,
+        frames_max: u32,
+    ) -> io::Result<Self> {
         // One number is kept for "none".
         let frames_max = frames_max.min(u32::MAX - 1);
         Ok(Self {
             descriptors: Descriptors::new(frames_max)?,
             memory: Memory::new(frames_max)?,
             waits: Waits::new(class_for_waits),
-            free: Free::new(frames_max),
+            free: Free::new(frames_max, Vacancy::new(class_for_room)),
         })
     }
 
@@ -248,6 +254,22 @@ impl Arena {
     #[inline]
     pub(super) fn descriptor(&self, id: FrameId) -> &Descriptor {
         self.descriptors.at(id.0)
+    }
+
+    /// The word of frame `id`, if there is such a frame.
+    pub(super) fn word_of(&self, id: FrameId) -> Option<&StateWord> {
+        Some(&self.descriptors.get(id.0)?.word)
+    }
+
+    /// Who waits for frames.
+    #[inline]
+    pub(super) fn vacancy(&self) -> &Vacancy {
+        self.free.vacancy()
+    }
+
+    /// A look of one who waits for room, before he asks how many frames are in use.
+    pub(super) fn look_at_free_frames(&self) {
+        self.free.look();
     }
 
     /// Takes a frame back that is the caller's alone.

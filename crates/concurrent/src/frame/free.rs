@@ -15,6 +15,9 @@
 //! O8. `push` (Release) → `pop` (Acquire): who takes a frame sees all that was done before it was
 //!     freed. Changes in between are read-modify-writes and pass it on.
 //!
+//! O9 (`vacancy`): a stack's count is what one who waits for frames looks at. Frames that a thread has between two stacks
+//! count as in use, so whoever puts some back tells, wherever he had them from.
+//!
 //! Progress: lock-free; a retry means that another thread pushed or popped here.
 //! Checked by `model_frame_passes_between_threads`, and `model_taken_and_put_back` and
 //! `model_pop_of_what_is_pushed` below.
@@ -25,6 +28,7 @@
 //! meet once in a batch. Weakness: `changes` may come round in 2³² changes while a thread is
 //! stopped between two instructions, and that thread's exchange would then succeed wrongly.
 
+use super::vacancy::Vacancy;
 use super::word::StateWord;
 use crate::padded::Padded;
 use crate::pool::lane;
@@ -109,8 +113,15 @@ impl Stack {
                 Err(now) => head = now,
             }
         }
-        // ORDERING: Relaxed; a statistic, nothing is reached through it.
-        self.count.fetch_add(frames.len() as i64, Ordering::Relaxed);
+        // ORDERING: Acquire, partner `look` (O9): who waits for a frame is told by who calls this. Nothing else is
+        // reached through it.
+        self.count.fetch_add(frames.len() as i64, Ordering::Acquire);
+    }
+
+    /// A look of one who waits for a frame, before `count`.
+    fn look(&self) {
+        // ORDERING: Release, partner `push` (O9).
+        self.count.fetch_add(0, Ordering::Release);
     }
 
     fn count(&self) -> i64 {
@@ -127,16 +138,34 @@ pub(super) struct Free {
     /// Frames from here on were never used.
     unused_from: Padded<AtomicU32>,
     frames_max: u32,
+    vacancy: Vacancy,
 }
 
 impl Free {
-    pub(super) fn new(frames_max: u32) -> Self {
+    pub(super) fn new(frames_max: u32, vacancy: Vacancy) -> Self {
         Self {
             lanes: std::array::from_fn(|_| Padded(Stack::default())),
             given_back: Padded(Stack::default()),
             unused_from: Padded(AtomicU32::new(0)),
             frames_max,
+            vacancy,
         }
+    }
+
+    #[inline]
+    pub(super) fn vacancy(&self) -> &Vacancy {
+        &self.vacancy
+    }
+
+    /// A look of one who waits for frames, before he asks how many there are.
+    pub(super) fn look(&self) {
+        self.lanes.iter().chain([&self.given_back]).for_each(|stack| stack.look());
+    }
+
+    /// Puts frames on a stack: who waits for some is told.
+    fn put(&self, stack: &Stack, links: &impl Links, frames: &[u32]) {
+        stack.push(links, frames);
+        self.vacancy.tell();
     }
 
     /// Takes one frame.
@@ -163,7 +192,7 @@ impl Free {
             if got > 0 {
                 let kept = got.min(out.len());
                 out[..kept].copy_from_slice(&batch[..kept]);
-                self.lanes[own].push(links, &batch[kept..got]);
+                self.put(&self.lanes[own], links, &batch[kept..got]);
                 return kept;
             }
         }
@@ -189,7 +218,7 @@ impl Free {
     /// Puts a frame back.
     pub(super) fn give(&self, links: &impl Links, frame: u32) {
         debug_assert!(links.word(frame).is_free(), "freed in use");
-        self.lanes[lane() % LANES].push(links, &[frame]);
+        self.put(&self.lanes[lane() % LANES], links, &[frame]);
     }
 
     /// Takes free frames that have memory, from any stack, into `out`; how many.
@@ -204,12 +233,12 @@ impl Free {
 
     /// Puts frames back whose memory was given back to the system.
     pub(super) fn give_without_memory(&self, links: &impl Links, frames: &[u32]) {
-        self.given_back.push(links, frames);
+        self.put(&self.given_back, links, frames);
     }
 
     /// Puts frames back that still have memory.
     pub(super) fn give_some(&self, links: &impl Links, frames: &[u32]) {
-        self.lanes[lane() % LANES].push(links, frames);
+        self.put(&self.lanes[lane() % LANES], links, frames);
     }
 
     /// Frames ever used.

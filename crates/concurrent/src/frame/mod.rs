@@ -60,7 +60,8 @@
 //! O6. `unlock` (Release) → `try_lock`, `wait_mark` (Acquire): lock holders see each other's bytes.
 //! O7. `end_writing` (Release) → `wait_mark` (Acquire): who waited for the write sees it done.
 //! O8. `push` → `pop` of the free list, in `free`. Without it O5 would not follow from the freeze.
-//! W1, W2: no lost wake-ups, in `wait`.
+//! O9. `look` of one who waits for room (Release) → what makes room (Acquire), in `vacancy`.
+//! W1, W2: no lost wake-ups, in `wait`; V1 to V4 the same for room, in `vacancy`.
 //!
 //! Progress: `try_get`, `touch`, `try_evict`, allocation and freeing are lock-free;
 //! `read_validated` stores nothing shared and gives up after a few rounds; `lock` and the waits
@@ -69,7 +70,8 @@
 //! `model_read_and_detach`, `model_lock_hand_over`, `model_write_back_and_new_dirt`,
 //! `model_evict_or_get`, `model_last_reference_frees`, `model_frame_passes_between_threads`,
 //! `model_waiters_are_woken`, `model_who_waits_for_a_fill_sees_it`,
-//! `model_news_during_a_fill`.
+//! `model_news_during_a_fill`, `model_waits_for_the_last_reference`, `model_waits_for_a_free_frame`,
+//! `model_waits_for_a_promise`.
 //!
 //! # Why
 //! A page in the cache is read by copying it between two looks at its word (vmcache, Leis et al.
@@ -84,6 +86,7 @@ mod copy;
 mod free;
 mod memory;
 mod page;
+mod vacancy;
 mod wait;
 mod word;
 
@@ -97,3 +100,4 @@ pub use memory::PAGE_BYTES;
 #[cfg(not(loom))]
 pub(crate) use memory::Reserved;
 pub use page::{Evicting, Fresh, Locked, Outcome, PageRef};
+pub use vacancy::{Look, RoomWaiter};

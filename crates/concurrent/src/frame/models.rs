@@ -10,6 +10,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 static CLASS: LockClass = LockClass::new(1, "model-waits", "test");
+static ROOM: LockClass = LockClass::new(2, "model-room", "test");
 
 /// What a frame's bytes, or the backend's copy of them, are to the protocol: loom's cell complains
 /// of every use that is not ordered against a change.
@@ -46,7 +47,7 @@ const ID: FrameId = FrameId(0);
 
 fn world() -> Arc<World> {
     let world = World {
-        arena: Arena::new(&CLASS, 1).unwrap(),
+        arena: Arena::new(&CLASS, &ROOM, 1).unwrap(),
         watched: Watched(UnsafeCell::new(0)),
         flag: AtomicBool::new(false),
     };
@@ -451,5 +452,82 @@ fn model_news_during_a_fill() {
         let read = world.read(1);
         reached(if read.is_some() { "read" } else { "not read" });
         assert!([None, Some([2; 2])].contains(&read), "out of date");
+    });
+}
+
+/// Waits for room as its users do: `is_there` looks, and is true if room was found.
+fn waits(world: &World, mut is_there: impl FnMut(&RoomWaiter<'_>) -> bool) {
+    let waiter = world.arena.wait_for_room();
+    for looks in 0.. {
+        let look = waiter.look();
+        if is_there(&waiter) {
+            reached(["found at once", "told"][usize::from(looks > 0)]);
+            return;
+        }
+        waiter.sleep(look, std::time::Duration::MAX);
+    }
+}
+
+/// O9, V1, V2: who waits for a page that is in use is told when the last reference goes; a wake-up that is lost never
+/// ends. Fails with a `put` that is only Release, with a Relaxed `look` of the word, with a plain load in its place,
+/// and when a page that became idle is not told.
+#[test]
+fn model_waits_for_the_last_reference() {
+    bounded(20, &["found at once", "told"], || {
+        let world = world();
+        let page = world.get(1).unwrap();
+        std::mem::forget(page);
+        let other = world.clone();
+        let user = thread::spawn(move || drop(PageRef::from_reference(&other.arena, ID)));
+        waits(&world, |waiter| waiter.try_evict(ID).map(Evicting::free).is_some());
+        user.join().unwrap();
+    });
+}
+
+/// O9: the same for a page that somebody had frozen and let go of. Fails with a Relaxed `thaw`, and when it is not told.
+#[test]
+fn model_waits_for_a_page_that_was_not_evicted() {
+    bounded(20, &["found at once", "told"], || {
+        let world = world();
+        let evicting = world.arena.try_evict(ID);
+        std::mem::forget(evicting);
+        let other = world.clone();
+        let user = thread::spawn(move || drop(Evicting::new(&other.arena, ID)));
+        waits(&world, |waiter| waiter.try_evict(ID).map(Evicting::free).is_some());
+        user.join().unwrap();
+    });
+}
+
+/// O9: the same for a frame that becomes free. Fails with a Relaxed count in `push` or in `look`, and when `give`
+/// does not tell.
+#[test]
+fn model_waits_for_a_free_frame() {
+    bounded(20, &["found at once", "told"], || {
+        let world = world();
+        assert!(world.evict());
+        std::mem::forget(world.arena.allocate());
+        let other = world.clone();
+        let user = thread::spawn(move || other.arena.give(ID));
+        waits(&world, |_| world.arena.allocated() == 0);
+        user.join().unwrap();
+    });
+}
+
+/// O9, V4: the same for a promise that is taken back. Fails with a `promise` that is no Release, a `withdraw` that is no
+/// Acquire or does not tell.
+#[test]
+fn model_waits_for_a_promise() {
+    bounded(20, &["found at once", "told"], || {
+        let world = world();
+        world.arena.promise(1);
+        let other = world.clone();
+        let user = thread::spawn(move || other.arena.withdraw(1));
+        waits(&world, |waiter| {
+            world.arena.promise(1);
+            let is_room = world.arena.promised() == 1;
+            waiter.withdraw(1);
+            is_room
+        });
+        user.join().unwrap();
     });
 }

@@ -13,7 +13,7 @@
 
 use super::arena::{Arena, Descriptor, FrameId, Read};
 use super::memory::PAGE_BYTES;
-use super::word::{self, ATTACHED, DIRTY, LOCKED, StateWord, UPTODATE, WAITERS, WRITING};
+use super::word::{self, ATTACHED, DIRTY, LOCKED, Put, StateWord, UPTODATE, WAITERS, WRITING};
 
 /// Times a thread looks at a lock before it sleeps: as long as a page takes to copy.
 const SPINS_BEFORE_SLEEP: usize = if cfg!(loom) { 0 } else { 128 };
@@ -219,8 +219,10 @@ impl Clone for PageRef<'_> {
 impl Drop for PageRef<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.word().put() {
-            self.arena.give(self.id);
+        match self.word().put() {
+            Put::Free => self.arena.give(self.id),
+            Put::Idle => self.arena.vacancy().tell(),
+            Put::InUse => {}
         }
     }
 }
@@ -393,5 +395,6 @@ impl<'a> Evicting<'a> {
 impl Drop for Evicting<'_> {
     fn drop(&mut self) {
         self.arena.descriptor(self.id).word.thaw();
+        self.arena.vacancy().tell();
     }
 }

@@ -7,9 +7,10 @@ use crate::primitive::record;
 use std::num::NonZeroU64;
 
 static WAITS: LockClass = LockClass::new(1, "frame-test-waits", "test");
+static ROOM: LockClass = LockClass::new(2, "frame-test-room", "test");
 
 fn arena(frames: u32) -> Arena {
-    Arena::new(&WAITS, frames).unwrap()
+    Arena::new(&WAITS, &ROOM, frames).unwrap()
 }
 
 /// A page of `owner` full of `byte`, up to date and unlocked.

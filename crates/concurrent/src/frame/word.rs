@@ -54,6 +54,17 @@ pub(super) fn is_outdated(word: u64) -> bool {
     word & (STALE | DIRTY | WRITING) == STALE
 }
 
+/// What a reference that was given back leaves behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Put {
+    /// It was the last one and the frame is frozen: who gave it back frees the frame (F3).
+    Free,
+    /// A page that can be evicted now.
+    Idle,
+    /// Others have it, or it is to be written.
+    InUse,
+}
+
 /// See the module. All zero: free, never used.
 #[derive(Debug)]
 pub(super) struct StateWord(AtomicU64);
@@ -120,14 +131,26 @@ impl StateWord {
         false
     }
 
-    /// Gives a reference back. True for the one who frees the frame: the last, and it is frozen
-    /// (F3).
+    /// Gives a reference back.
     #[inline]
-    pub(super) fn put(&self) -> bool {
-        // ORDERING: AcqRel; Release for who freezes or frees, Acquire because it may be us (O2).
+    pub(super) fn put(&self) -> Put {
+        // ORDERING: AcqRel; Release for who freezes or frees, Acquire because it may be us (O2), and partner
+        // `look` (O9).
         let before = self.0.fetch_sub(REFERENCE, Ordering::AcqRel);
         debug_assert!(before & REFERENCES != 0, "a reference that nobody had");
-        before & REFERENCES == REFERENCE && before & ATTACHED == 0
+        match before & (REFERENCES | ATTACHED) {
+            REFERENCE => Put::Free,
+            last if last == REFERENCE | ATTACHED && before & (LOCKED | DIRTY | WRITING) == 0 => {
+                Put::Idle
+            }
+            _ => Put::InUse,
+        }
+    }
+
+    /// A look of one who waits for room, before he finds out whether the page is in use.
+    pub(super) fn look(&self) {
+        // ORDERING: Release, partner `put` (O9): who makes the page idle after this sees the announcement.
+        self.0.fetch_or(0, Ordering::Release);
     }
 
     /// Freezes a page that nobody uses. True: the frame is the caller's alone (F3). A locked page has a
@@ -152,9 +175,9 @@ impl StateWord {
 
     /// Undoes `try_freeze`. By who froze it.
     pub(super) fn thaw(&self) {
-        // ORDERING: Relaxed; the identity is what `publish` released, and every step since, this
-        // one too, is a read-modify-write and passes that on (O1).
-        self.0.fetch_or(ATTACHED, Ordering::Relaxed);
+        // ORDERING: Acquire, partner `look` (O9): the page can be evicted again. The identity is what `publish`
+        // released, and every step since, this one too, is a read-modify-write and passes that on (O1).
+        self.0.fetch_or(ATTACHED, Ordering::Acquire);
     }
 
     /// No new references from now on. By the lock's holder, who has a reference. True the first

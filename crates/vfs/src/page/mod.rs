@@ -77,6 +77,7 @@ use crate::inode::Ticket;
 use crate::lock_order;
 use crate::statistics::PageStatistics;
 use std::collections::HashMap;
+use std::io;
 use std::sync::{Arc, Weak};
 use uvfs_concurrent::class::Class;
 use uvfs_concurrent::counter::Counter;
@@ -115,8 +116,8 @@ pub(crate) struct PageCache {
     /// Files whose pages are to be kept.
     kept_files: AtomicU64,
     owners: AtomicU64,
-    /// Frames promised to somebody who has not taken them yet.
-    promised: AtomicU64,
+    /// Who looks for room although others were refused some.
+    looks: Mutex<()>,
     /// Pages dirty or being written; lags behind while a write is under way.
     dirty: AtomicI64,
     dirty_files: DirtyFiles,
@@ -162,22 +163,26 @@ struct Counters {
     throttled: Counter,
 }
 
+fn new_arena(frames: u32) -> io::Result<Arena> {
+    Arena::new(&lock_order::PAGE_WAITS, &lock_order::ROOM_WAITS, frames)
+}
+
 /// Address space for frames: plenty, so that a budget can grow; and where little may be had, at least what is
 /// `needed`, and half of what there is, since others need some too.
 fn reserve(needed: u32) -> Result<(Arena, u32)> {
     let plenty = needed.max(FRAMES_MIN as u32);
-    if let Ok(arena) = Arena::new(&lock_order::PAGE_WAITS, plenty) {
+    if let Ok(arena) = new_arena(plenty) {
         return Ok((arena, plenty));
     }
     let mut frames = plenty;
     while frames / 2 > needed {
         frames /= 2;
-        if Arena::new(&lock_order::PAGE_WAITS, frames).is_ok() {
+        if new_arena(frames).is_ok() {
             break;
         }
     }
     let frames = (frames / 2).max(needed);
-    Ok((Arena::new(&lock_order::PAGE_WAITS, frames)?, frames))
+    Ok((new_arena(frames)?, frames))
 }
 
 impl PageCache {
@@ -204,7 +209,7 @@ impl PageCache {
             leaving_bytes: AtomicU64::new(0),
             kept_files: AtomicU64::new(0),
             owners: AtomicU64::new(1),
-            promised: AtomicU64::new(0),
+            looks: Mutex::new(&lock_order::ROOM_LOOKS, ()),
             dirty: AtomicI64::new(0),
             dirty_files: DirtyFiles::new(),
             buffers: Mutex::new(&lock_order::PAGE_BUFFERS, Vec::new()),
@@ -220,8 +225,9 @@ impl PageCache {
     /// The budget is another one now.
     pub(crate) fn expect(&self, limit_bytes: u64) {
         self.arena.expect(usize::try_from(limit_bytes / PAGE).unwrap_or(usize::MAX));
-        // More may be dirty now.
+        // More may be dirty now, and there may be more pages.
         self.progress.made();
+        self.arena.room_grew();
     }
 
     /// The pages of a file that has none yet.

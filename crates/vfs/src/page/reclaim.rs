@@ -8,21 +8,21 @@
 //! A promise is one atomic addition, checked against the budget after it: two that would exceed it
 //! together both see that. Who finds no room evicts, with no lock and no guard held across a page; what
 //! is locked, dirty or being written is passed over. If nothing clean is left, pages are written back,
-//! on this thread. A thread that waits for pages that others write is woken by the store's answer ([`super::progress`]).
+//! on this thread. Who then waits for others announces himself, and is told of each page that can go and of each
+//! frame and promise that comes back ([`RoomWaiter`]); one of those who are announced looks at a time.
 //! Never called inside a gate.
 //!
 //! # Why
 //! Promised before it is needed, because where it is needed (inside the gate, with a page locked) one
 //! must not wait for writing. Weaknesses: promises of many threads at once can evict a little more than was needed; of
-//! a page that is merely locked or referenced nobody tells, so it is looked at again every [`PAUSE`].
+//! what names give up nobody tells, so that who waits looks again every [`LOOK_ANYWAY`].
 
 use super::{Order, PAGE, PageCache, RUN_PAGES, key};
 use crate::error::{Error, Result};
 use crate::vfs::Core;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::epoch;
-use uvfs_concurrent::frame::{Evicting, FrameId, Fresh};
-use uvfs_concurrent::primitive::atomic::Ordering::{AcqRel, Acquire};
+use uvfs_concurrent::frame::{Evicting, FrameId, Fresh, RoomWaiter};
 use uvfs_concurrent::replacement::Offer;
 
 /// One run is at most this part of the pages that may be cached.
@@ -39,8 +39,10 @@ const NODE_BYTES: u64 = 576;
 const FRAMES_SURE: u64 = 64;
 /// How long a store that refuses everything is asked again for one promise.
 const REFUSED: Duration = Duration::from_millis(200);
-/// Between two looks whether others are done.
-const PAUSE: Duration = Duration::from_millis(1);
+/// Between two questions to a store that refuses.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How long at most who waits for room relies on being told.
+const LOOK_ANYWAY: Duration = Duration::from_millis(if cfg!(test) { 3_600_000 } else { 100 });
 
 /// Frames promised; what is not taken goes back when dropped.
 #[derive(Debug)]
@@ -55,25 +57,30 @@ impl<'a> Room<'a> {
         self.frames = self.frames.checked_sub(1)?;
         let fresh = self.cache.arena.allocate();
         // It is counted among the allocated by now.
-        // ORDERING: AcqRel, partner `promise`.
-        self.cache.promised.fetch_sub(1, AcqRel);
+        self.cache.arena.redeem(fresh.is_some());
         fresh
     }
 }
 
 impl Room<'_> {
+    /// Takes the promise back that was not kept; in silence if who asked is announced.
+    fn withdraw(mut self, waiter: Option<&RoomWaiter<'_>>) {
+        if let Some(waiter) = waiter {
+            waiter.withdraw(std::mem::take(&mut self.frames));
+            std::mem::forget(self);
+        }
+    }
+
     /// A frame that was taken is free again, and promised again.
     pub(super) fn put_back(&mut self) {
-        // ORDERING: AcqRel, partner `promise`.
-        self.cache.promised.fetch_add(1, AcqRel);
+        self.cache.arena.promise(1);
         self.frames += 1;
     }
 }
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        // ORDERING: AcqRel, partner `promise`.
-        self.cache.promised.fetch_sub(self.frames, AcqRel);
+        self.cache.arena.withdraw(self.frames);
     }
 }
 
@@ -92,7 +99,17 @@ impl PageCache {
 
     /// Promises `least` to `wanted` frames without waiting for anything: evicts what is clean. `None` if
     /// there is no such room.
-    pub(super) fn try_room(&self, core: &Core, (least, wanted): (u64, u64)) -> Option<Room<'_>> {
+    pub(super) fn try_room(&self, core: &Core, wanted: (u64, u64)) -> Option<Room<'_>> {
+        self.look_for_room(core, wanted, None)
+    }
+
+    /// As [`PageCache::try_room`]; by `waiter` if he is announced.
+    fn look_for_room(
+        &self,
+        core: &Core,
+        (least, wanted): (u64, u64),
+        waiter: Option<&RoomWaiter<'_>>,
+    ) -> Option<Room<'_>> {
         let room = self.promise(wanted);
         let short = self.short_of(core);
         if short == 0 {
@@ -100,18 +117,22 @@ impl PageCache {
         }
         self.give_back_free(short);
         let short = self.short_of(core);
-        self.evict(core, short);
+        self.evict_for(core, short, waiter);
         let short = self.short_of(core);
         if short == 0 {
             return Some(room);
         }
-        drop(room);
+        room.withdraw(waiter);
         let less = wanted.saturating_sub(short);
         if less < least {
             return None;
         }
         let room = self.promise(less);
-        (self.short_of(core) == 0).then_some(room)
+        if self.short_of(core) == 0 {
+            return Some(room);
+        }
+        room.withdraw(waiter);
+        None
     }
 
     /// Gives back all memory that nobody uses.
@@ -122,8 +143,7 @@ impl PageCache {
 
     /// Gives the memory of up to `frames` frames back that are free and promised to nobody.
     fn give_back_free(&self, frames: u64) {
-        // ORDERING: Acquire, partner `promise`.
-        let used = self.arena.allocated() as u64 + self.promised.load(Acquire);
+        let used = self.arena.allocated() as u64 + self.arena.promised();
         let spare = (self.arena.resident() as u64).saturating_sub(used);
         if spare > 0 {
             self.arena.trim(usize::try_from(spare.min(frames)).unwrap_or(usize::MAX));
@@ -141,37 +161,41 @@ impl PageCache {
         wanted: (u64, u64),
         patience: Duration,
     ) -> Result<Room<'_>> {
+        if let Some(room) = self.try_room(core, wanted) {
+            return Ok(room);
+        }
         let began = Instant::now();
+        let waiter = self.arena.wait_for_room();
         loop {
-            // Before the look: what is clean by then is not waited for.
-            let seen = self.progress.seen();
-            if let Some(room) = self.try_room(core, wanted) {
+            let turn = self.looks.lock();
+            let look = waiter.look();
+            let room = self.look_for_room(core, wanted, Some(&waiter));
+            drop(turn);
+            if let Some(room) = room {
                 return Ok(room);
             }
             let wrote = if self.dirty() > 0 { core.write_any() } else { Ok(0) };
+            let left = patience.saturating_sub(began.elapsed());
             match wrote {
-                Ok(0) if began.elapsed() >= patience => return Err(Error::NoMemory),
+                Ok(_) if left.is_zero() => return Err(Error::NoMemory),
+                // Used, dirty or being written by others, who tell.
+                Ok(0) => waiter.sleep(look, left.min(LOOK_ANYWAY)),
+                Ok(_) => {}
                 // The cache is full of what the store refuses.
                 Err(_) if began.elapsed() >= patience.min(REFUSED) => return Err(Error::NoSpace),
-                Ok(0) | Err(_) => {}
-                Ok(_) if began.elapsed() >= patience => return Err(Error::NoMemory),
-                Ok(_) => continue,
+                Err(_) => waiter.sleep(look, PAUSE),
             }
-            // Being written by others, who wake us; or locked or referenced, of which nobody tells.
-            self.progress.wait(seen, PAUSE);
         }
     }
 
     fn promise(&self, frames: u64) -> Room<'_> {
-        // ORDERING: AcqRel, partner itself: of two promises the later one sees the earlier.
-        self.promised.fetch_add(frames, AcqRel);
+        self.arena.promise(frames);
         Room { cache: self, frames }
     }
 
     /// Frames in use or promised beyond what is allowed.
     fn short_of(&self, core: &Core) -> u64 {
-        // ORDERING: Acquire, partner `promise`.
-        let promised = self.promised.load(Acquire);
+        let promised = self.arena.promised();
         let used = self.arena.allocated() as u64 + promised;
         let used = used.max(self.arena.resident() as u64) * PAGE;
         let bytes = used + promised * NODE_BYTES + self.overhead_bytes();
@@ -186,6 +210,18 @@ impl PageCache {
 
     /// Takes `wanted` pages out that are clean and not in use; how many it were.
     pub(super) fn evict(&self, core: &Core, wanted: u64) -> u64 {
+        self.evict_for(core, wanted, None)
+    }
+
+    /// As [`PageCache::evict`], for `waiter` if one is announced.
+    fn evict_for(&self, core: &Core, wanted: u64, waiter: Option<&RoomWaiter<'_>>) -> u64 {
+        let freeze = |&number: &u32| {
+            let id = FrameId::from_number(number);
+            match waiter {
+                Some(waiter) => waiter.try_evict(id),
+                None => self.arena.try_evict(id),
+            }
+        };
         let mut gone = 0;
         let mut batch = Vec::with_capacity(BATCH);
         let mut looks = 1;
@@ -201,8 +237,7 @@ impl PageCache {
             if batch.is_empty() && offer == Offer::Exhausted {
                 break;
             }
-            let frozen =
-                batch.iter().filter_map(|&id| self.arena.try_evict(FrameId::from_number(id)));
+            let frozen = batch.iter().filter_map(freeze);
             let frozen: Vec<Evicting<'_>> = frozen.take((wanted - gone) as usize).collect();
             looks = if frozen.is_empty() { (looks * 2).min(LOOKS_MAX) } else { 1 };
             gone += frozen.len() as u64;
@@ -258,5 +293,66 @@ impl PageCache {
         let short = self.short_of(core);
         let gone = self.evict(core, short);
         self.give_back_free(gone);
+    }
+}
+
+/// Who found no room looked again every millisecond, for up to twenty seconds. In these tests nobody looks unless told,
+/// so that a wake-up that is lost hangs them, and the looks are counted.
+#[cfg(test)]
+mod tests {
+    use super::super::write::Place;
+    use super::super::write_back_tests::{UNOPENED, dirty};
+    use super::*;
+    use crate::Caller;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// Waits for `wanted` frames beside `end`, which makes the room. What other tests' trees take in the meantime is less
+    /// than what the callers leave.
+    fn waits_until(core: &Core, wanted: u64, end: impl FnOnce()) {
+        let cache = &core.pages;
+        let looks = || cache.arena.looks_for_room();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| cache.room(core, (wanted, wanted), HOUR).map(drop));
+            while looks() == 0 {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(looks(), 1, "nothing happened");
+            end();
+            waits.join().unwrap().unwrap();
+        });
+    }
+
+    /// Every frame that may be had, promised: most at once, and those that the bytes for nodes leave one by one.
+    fn all(core: &Core) -> Vec<Room<'_>> {
+        let promised = |wanted| core.pages.try_room(core, (1, wanted));
+        let most = promised(core.pages.frames_allowed(core));
+        most.into_iter().chain(std::iter::from_fn(|| promised(1))).collect()
+    }
+
+    #[test]
+    fn who_waits_for_a_promise_looks_when_it_comes_back() {
+        let (_store, vfs, _node) = dirty();
+        vfs.core.sync_all_pages().unwrap();
+        let mut rooms = all(&vfs.core);
+        let most = rooms.swap_remove(0);
+        waits_until(&vfs.core, most.frames / 4 * 3, || drop(most));
+        assert!(vfs.core.pages.arena.looks_for_room() <= 2 + rooms.len() as u64);
+    }
+
+    #[test]
+    fn who_waits_for_pages_looks_when_their_last_users_are_done() {
+        let (_store, vfs, node) = dirty();
+        let bytes = vec![1; 64 * PAGE as usize];
+        let (caller, place) = (Caller::root(), Place::At(0));
+        vfs.write_cached(&caller, &node, UNOPENED, place, &bytes).unwrap();
+        vfs.core.sync_all_pages().unwrap();
+        let pages = vfs.core.pages_of(&node);
+        let used: Vec<_> = (0..64).map(|index| pages.find(index).unwrap()).collect();
+        let _rooms = all(&vfs.core);
+        assert!((0..64).all(|index| pages.find(index).is_some()), "what is used stays");
+        waits_until(&vfs.core, 48, || drop(used));
+        assert!(vfs.core.pages.arena.looks_for_room() <= 1 + 64, "one for each at most");
     }
 }

@@ -16,7 +16,7 @@ use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxe
 
 /// One file, of which only the end is kept.
 #[derive(Default)]
-struct Store {
+pub(super) struct Store {
     end: AtomicU64,
     /// Writes that failed.
     failed: AtomicU64,
@@ -24,7 +24,7 @@ struct Store {
 }
 
 const FILE: InodeId = InodeId(7);
-const UNOPENED: FileRef = FileRef { inode: FILE, file: FileId::NONE };
+pub(super) const UNOPENED: FileRef = FileRef { inode: FILE, file: FileId::NONE };
 
 impl Store {
     fn file(&self) -> Attributes {
@@ -86,7 +86,7 @@ impl Data for Arc<Store> {
 }
 
 /// A file with 100 bytes that the store does not have, and nobody brings there unasked.
-fn dirty() -> (Arc<Store>, Arc<Vfs>, Node) {
+pub(super) fn dirty() -> (Arc<Store>, Arc<Vfs>, Node) {
     let store = Arc::new(Store::default());
     let config = VfsConfig {
         pages: PagePolicy::WriteBack,

@@ -1,0 +1,221 @@
+//! Who waits until frames can be had, and what is promised of those that can.
+//!
+//! ```text
+//!   who waits                          who makes room
+//!   announce (waiting + 1)             put, free or withdraw: read-modify-write of a word
+//!   read `events`                      look at `waiting`
+//!   look: read-modify-write of         if anybody waits: `events` + 1, wake
+//!         every count and word
+//!   sleep while `events` is the same
+//! ```
+//!
+//! # Boundary
+//! Promises, announcements and sleep. What is looked at, and how many frames are enough, is the caller's.
+//!
+//! # Invariants
+//! V1. A waiter announces himself and reads `events` before he looks. Where room may come from is one of three: the
+//!     sum of promises, a stack's count of free frames, and a page's word that says that the page is in use. He
+//!     looks at each by a read-modify-write that changes nothing, or by one that changes it (a promise).
+//! V2. Who makes room does so by a read-modify-write of that word, and looks at `waiting` afterwards.
+//! V3. `events` is counted under the lock under which a waiter compares it and goes to sleep.
+//! V4. Who looks without an announcement may withdraw a promise that he could not use, and that counts as room (V2);
+//!     who is announced withdraws in silence, for otherwise two of them would wake each other for ever. So
+//!     announced looks exclude one another: that is the caller's to see to.
+//!
+//! No wake-up is lost: of the two read-modify-writes of one word one comes first. If it is the one that makes room, the
+//! waiter's look finds the room. If it is the waiter's, the other one reads it, or what another read-modify-write
+//! made of it, so the announcement happened before the look at `waiting`, which finds it; then `events`
+//! is another, or the waiter sleeps and is woken (V3). A page's word is stored to in one place only, `publish`, by
+//! who has a frame that is free: it was freed after the look, which told the waiter, or before it, and then its page is
+//! entered where pages to evict are looked for, under the lock of the look.
+//!
+//! # Orderings
+//! O9. `RoomWaiter::look`, `RoomWaiter::try_evict`, `promise` (Release) → `put` of a page's word, `push` of free
+//!     frames, `withdraw` (Acquire): who makes room after a look sees the announcement.
+//!
+//! Progress: telling is one load while nobody waits; waiting depends on who uses pages.
+//! Checked by `model_waits_for_the_last_reference`, `model_waits_for_a_free_frame` and
+//! `model_waits_for_a_promise`.
+//!
+//! # Why
+//! Whoever found no room looked again every millisecond. The pattern is store buffering (each side writes and then
+//! reads what the other wrote), which release and acquire alone do not order: it takes a fence on both sides or a
+//! read-modify-write of one word on both. Who gives a page back does one anyway, so that it costs him nothing, and a
+//! load of a line that is written when somebody begins to wait; a reader by version does not even that. The waiter,
+//! who has time, pays. Weakness: all who wait are woken by each page that comes free.
+
+use super::arena::{Arena, FrameId};
+use super::page::Evicting;
+use crate::lock::{Condvar, LockClass, Mutex, MutexGuard};
+use crate::padded::Padded;
+use crate::primitive::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Vacancy {
+    /// Frames promised to somebody who has not taken them yet.
+    promised: Padded<AtomicU64>,
+    /// Who is announced. Written when somebody begins or ends to wait, read by all who make room.
+    waiting: Padded<AtomicU64>,
+    /// How often room was made while somebody waited.
+    events: Mutex<u64>,
+    made: Condvar,
+    looks: AtomicU64,
+}
+
+impl Vacancy {
+    pub(super) fn new(class: &'static LockClass) -> Self {
+        Self {
+            promised: Padded(AtomicU64::new(0)),
+            waiting: Padded(AtomicU64::new(0)),
+            events: Mutex::new(class, 0),
+            made: Condvar::default(),
+            looks: AtomicU64::new(0),
+        }
+    }
+
+    /// Room was made, by a read-modify-write that comes before this call (V2).
+    #[inline]
+    pub(super) fn tell(&self) {
+        // ORDERING: Relaxed; that an announcement is seen is by the read-modify-write before (O9).
+        if self.waiting.0.load(Ordering::Relaxed) != 0 {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        *self.events.lock() += 1;
+        self.made.notify_all();
+    }
+
+    #[cfg(not(loom))]
+    fn sleep<'a>(
+        &'a self,
+        mut events: MutexGuard<'a, u64>,
+        limit: Duration,
+    ) -> MutexGuard<'a, u64> {
+        self.made.wait_for(&mut events, limit);
+        events
+    }
+
+    /// The model checker has no condition variable here: looks again after others ran, for ever.
+    #[cfg(loom)]
+    fn sleep<'a>(&'a self, mut events: MutexGuard<'a, u64>, _: Duration) -> MutexGuard<'a, u64> {
+        let before = *events;
+        while *events == before {
+            drop(events);
+            loom::thread::yield_now();
+            events = self.events.lock();
+        }
+        events
+    }
+}
+
+/// What is promised of frames; whether there are as many is for who promises to compare afterwards.
+impl Arena {
+    /// Promises `frames`: of two promises the later one sees the earlier.
+    pub fn promise(&self, frames: u64) {
+        // ORDERING: AcqRel; partner itself, and Release, partner `withdraw` (O9).
+        self.vacancy().promised.0.fetch_add(frames, Ordering::AcqRel);
+    }
+
+    /// One of the promised frames was asked for; `was_had` if it is allocated by now. If it is not, that is room
+    /// for others.
+    pub fn redeem(&self, was_had: bool) {
+        self.withdraw_in_silence(1);
+        if !was_had {
+            self.vacancy().tell();
+        }
+    }
+
+    /// Takes back a promise of `frames`: room for others. Of none, too, after [`Arena::redeem`]: between an allocation and
+    /// that a frame counts twice.
+    pub fn withdraw(&self, frames: u64) {
+        self.withdraw_in_silence(frames);
+        self.vacancy().tell();
+    }
+
+    /// The same, by one who is announced and could not use it (V4).
+    fn withdraw_in_silence(&self, frames: u64) {
+        // ORDERING: AcqRel; Release, partner `promise`, and Acquire, partner `promise` of a waiter (O9).
+        self.vacancy().promised.0.fetch_sub(frames, Ordering::AcqRel);
+    }
+
+    /// Frames promised and not taken.
+    pub fn promised(&self) -> u64 {
+        // ORDERING: Acquire, partners `promise` and `withdraw`.
+        self.vacancy().promised.0.load(Ordering::Acquire)
+    }
+
+    /// More frames may be had, for a reason of the caller's: whoever waits looks again.
+    pub fn room_grew(&self) {
+        // An event for all who come: no word says it, so the lock orders it against a look.
+        self.vacancy().wake();
+    }
+
+    /// Announces somebody who waits for room.
+    pub fn wait_for_room(&self) -> RoomWaiter<'_> {
+        // ORDERING: Relaxed; published by the looks that follow (O9).
+        self.vacancy().waiting.0.fetch_add(1, Ordering::Relaxed);
+        RoomWaiter { arena: self }
+    }
+
+    /// How often announced waiters have looked.
+    pub fn looks_for_room(&self) -> u64 {
+        // ORDERING: Relaxed; a statistic, nothing is reached through it.
+        self.vacancy().looks.load(Ordering::Relaxed)
+    }
+}
+
+/// Somebody who waits for room, announced until this is dropped.
+#[derive(Debug)]
+pub struct RoomWaiter<'a> {
+    arena: &'a Arena,
+}
+
+/// How much room had been made when somebody began to look.
+#[derive(Debug, Clone, Copy)]
+pub struct Look(u64);
+
+impl<'a> RoomWaiter<'a> {
+    /// Begins to look: what is free and what is promised are to be asked for after this, and what is in use through
+    /// [`RoomWaiter::try_evict`]. One waiter at a time (V4).
+    pub fn look(&self) -> Look {
+        let vacancy = self.arena.vacancy();
+        // ORDERING: Relaxed; a statistic, nothing is reached through it.
+        vacancy.looks.fetch_add(1, Ordering::Relaxed);
+        let look = Look(*vacancy.events.lock());
+        self.arena.look_at_free_frames();
+        look
+    }
+
+    /// As [`Arena::try_evict`]; if the page is in use, whoever ends that tells.
+    pub fn try_evict(&self, id: FrameId) -> Option<Evicting<'a>> {
+        let word = self.arena.word_of(id)?;
+        word.look();
+        self.arena.try_evict(id)
+    }
+
+    /// Takes back a promise that came to nothing.
+    pub fn withdraw(&self, frames: u64) {
+        self.arena.withdraw_in_silence(frames);
+    }
+
+    /// Sleeps until room has been made since `look` began, for at most `limit`.
+    pub fn sleep(&self, look: Look, limit: Duration) {
+        let vacancy = self.arena.vacancy();
+        let events = vacancy.events.lock();
+        if *events == look.0 {
+            drop(vacancy.sleep(events, limit));
+        }
+    }
+}
+
+impl Drop for RoomWaiter<'_> {
+    fn drop(&mut self) {
+        // ORDERING: Relaxed; who still sees it wakes nobody.
+        self.arena.vacancy().waiting.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
