@@ -18,6 +18,7 @@ mod ledger;
 mod listing;
 pub mod paged;
 pub mod queued;
+pub mod s3;
 mod snapshot;
 pub mod stress;
 pub mod versioned;

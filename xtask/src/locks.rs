@@ -37,6 +37,7 @@ fn classes() -> Vec<&'static LockClass> {
         uvfs_control::lock_order::ORDER,
         uvfs_vfs::lock_order::ORDER,
         uvfs_backends::lock_order::ORDER,
+        uvfs_object::lock_order::ORDER,
         uvfs_ext_write::lock_order::ORDER,
     ];
     let mut classes: Vec<_> = lists.concat();

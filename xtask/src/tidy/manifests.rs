@@ -32,6 +32,8 @@ const ARROWS: &[Arrows] = &[
         may_use: &["uvfs-concurrent", "uvfs-vfs", "uvfs-ext"],
         tests: &[],
     },
+    // Apart from the other stores: it brings a client of HTTP.
+    Arrows { folder: "object", may_use: &["uvfs-concurrent", "uvfs-vfs"], tests: &[] },
     Arrows {
         folder: "control",
         may_use: &["uvfs-concurrent", "uvfs-vfs"],

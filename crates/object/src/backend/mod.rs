@@ -1,0 +1,198 @@
+//! A bucket as a [`Backend`], only read.
+//!
+//! # Boundary
+//! From names, objects and runs of pages to requests of a [`Store`]. Caches of names, attributes and pages are the core's.
+//!
+//! # Identity
+//! An inode is one version of one object: its place and its tag. Its attributes never change, so they are known
+//! from the listing that named it, and asking for them is no request. Where an object is replaced, its name
+//! leads to another inode from the next lookup or listing on, as after a rename(2) over it; reads of the old one name its tag and
+//! fail with ESTALE, but for pages that are cached. A directory is its place.
+//!
+//! # Concurrency
+//! `table` shards its locks, `names` has one over the listings under way; neither is held during a request.
+//!
+//! # Why
+//! Programs expect of an open file that it is one file, and of a new name that it is the new file. POSIX has words for that: a
+//! new inode. With the tag as an attribute of one inode, every cache between (pages, the kernel's) had to be told in time.
+//! Weakness: the inode number of a file changes when it is replaced, and programs that watch files by number see that.
+
+mod data;
+mod names;
+mod runs;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use crate::retry::{Patience, Patient};
+use crate::store::{Store, StoreError};
+use names::Listings;
+use runs::Runs;
+use std::sync::Arc;
+use table::Table;
+use uvfs_concurrent::counter::Counter;
+use uvfs_vfs::{
+    Attributes, Authority, Backend, Capabilities, Data, Entry, Error, FileKind, InodeId, Inodes,
+    Names, PageCaching, Result, Tenant, Timestamp,
+};
+
+/// How a bucket is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectConfig {
+    /// What all keys begin with: empty, or ends with `/`. Default: empty.
+    pub prefix: String,
+    /// Owner of everything. Default: user and group 0.
+    pub owner: (u32, u32),
+    /// Permission bits of files and of directories. Default: 0644 and 0755.
+    pub modes: (u32, u32),
+    /// Requests for data under way at once, 1 at least. Default: 16. Watch `get_requests`.
+    pub requests_max: usize,
+    /// How long a request is tried.
+    pub patience: Patience,
+}
+
+impl Default for ObjectConfig {
+    fn default() -> Self {
+        Self {
+            prefix: String::new(),
+            owner: (0, 0),
+            modes: (0o644, 0o755),
+            requests_max: 16,
+            patience: Patience::default(),
+        }
+    }
+}
+
+/// A bucket. See the module.
+#[derive(Debug)]
+pub struct ObjectBackend {
+    shared: Arc<Shared>,
+    runs: Runs,
+}
+
+/// What the threads for runs know, too.
+#[derive(Debug)]
+struct Shared {
+    store: Patient,
+    table: Table,
+    listings: Listings,
+    config: ObjectConfig,
+    /// Time of everything that has none in the store.
+    since: Timestamp,
+    /// Keys that could not be shown, each time that they were met.
+    hidden: Counter,
+}
+
+/// Preferred size of reads: a request for less is a request all the same.
+const BLOCK_BYTES: u32 = 128 << 10;
+
+impl ObjectBackend {
+    /// What `store` has below the prefix of `config`.
+    pub fn new(store: impl Store, config: ObjectConfig) -> Self {
+        let requests_max = config.requests_max.max(1);
+        let shared = Arc::new(Shared {
+            store: Patient::new(store, config.patience),
+            table: Table::new(&config.prefix),
+            listings: Listings::new(),
+            config,
+            since: Timestamp::now(),
+            hidden: Counter::new(),
+        });
+        Self { runs: Runs::new(shared.clone(), requests_max), shared }
+    }
+}
+
+impl Shared {
+    /// What a user is told of `error`, which was met while `doing` something with `key`.
+    fn told(&self, doing: &str, key: &str, error: StoreError) -> Error {
+        let told = match &error {
+            // Of an object whose version is known, both say that the version is gone.
+            StoreError::NotFound | StoreError::Changed => return Error::Stale,
+            StoreError::Denied(_) | StoreError::Credentials(_) | StoreError::Clock => Error::Access,
+            StoreError::Unreachable(_) | StoreError::Busy { .. } => Error::TimedOut,
+            _ => Error::Io(std::io::Error::other("the store of objects")),
+        };
+        let key = key.escape_debug();
+        log::warn!("{doing} `{key}`: {error}; {}", error.remedy());
+        told
+    }
+
+    fn directory(&self, number: u64) -> Attributes {
+        let (uid, gid) = self.config.owner;
+        Attributes {
+            // How many directories are in it is not known, and 1 says so to those who count.
+            links: 1,
+            uid,
+            gid,
+            block_size: BLOCK_BYTES,
+            atime: self.since,
+            mtime: self.since,
+            ctime: self.since,
+            btime: None,
+            ..Attributes::new(number, FileKind::Directory, self.config.modes.1)
+        }
+    }
+
+    fn file(&self, number: u64, size: u64, modified: Timestamp, version: u64) -> Attributes {
+        Attributes {
+            size,
+            blocks: size.div_ceil(512),
+            atime: modified,
+            mtime: modified,
+            ctime: modified,
+            version,
+            kind: FileKind::Regular,
+            mode: self.config.modes.0,
+            ..self.directory(number)
+        }
+    }
+}
+
+impl Tenant for Shared {
+    fn held_bytes(&self) -> u64 {
+        self.table.bytes() + self.listings.bytes()
+    }
+
+    /// Nothing: what is here is what the core holds, and goes with it.
+    fn shrink(&self, _: u64) {}
+}
+
+impl Backend for ObjectBackend {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            authority: Authority::Shared,
+            caching: PageCaching::Core,
+            queue_depth: self.runs.threads_max(),
+            ..Capabilities::read_only("object")
+        }
+    }
+
+    fn root(&self) -> Result<Entry> {
+        Ok(Entry { inode: InodeId::ROOT, attributes: self.shared.directory(1) })
+    }
+
+    fn names(&self) -> &dyn Names {
+        &*self.shared
+    }
+
+    fn inodes(&self) -> &dyn Inodes {
+        &*self.shared
+    }
+
+    fn data(&self) -> &dyn Data {
+        self
+    }
+
+    fn tenant(&self) -> Option<Arc<dyn Tenant>> {
+        Some(self.shared.clone())
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let shared = &self.shared;
+        let mut counters = shared.store.counters().to_vec();
+        counters.push(("hidden_keys", shared.hidden.total()));
+        counters.push(("objects_known", shared.table.len() as u64));
+        counters.push(("listings_begun_again", shared.listings.begun_again()));
+        counters
+    }
+}

@@ -1,0 +1,285 @@
+//! Names: one is found by listing what begins with it, and a directory is listed page by page.
+//!
+//! # Boundary
+//! Makes entries of what the store lists, and remembers how far each listing under way has come.
+//!
+//! # Rules
+//! R1. An object `a` and keys below `a/` want one name: the object has it, by lookup and by listing, and the keys are hidden. Listings meet
+//! the object first, however many pages lie between.
+//! R2. A cookie is a listing and a place in it. Entries are numbered as the store lists them, also those that are hidden.
+//! R3. A listing that was given up is begun again from its start where a cookie of it comes back, by counting. That
+//! is exact while the directory has not changed before that place.
+//!
+//! # Why
+//! One request finds a name and says everything about it; HEAD would know objects only and need a listing for directories
+//! besides. Of a listing under way only its last page is kept. Weakness: a listing costs twelve times a HEAD on the
+//! bill of AWS.
+
+use super::Shared;
+use super::table::{Node, What};
+use crate::lock_order::OBJECT_LISTINGS;
+use crate::path::{self, Shown};
+use crate::store::{Delimiter, Kind, ListRequest, Listed, Page, Store};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use uvfs_concurrent::counter::Counter;
+use uvfs_concurrent::lock::Mutex;
+use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
+use uvfs_vfs::{Caller, Cookie, Entry, Error, FileRef, InodeId, Listing, Name, Names, Result};
+
+/// Entries of a page that is read to list a directory: as many as S3 gives.
+const PAGE_MAX: u16 = 1000;
+/// Entries asked for to find one name: itself, and those that begin with it up to the directory of that name.
+const LOOKUP_MAX: u16 = 20;
+/// Listings under way that are remembered.
+const LISTINGS_MAX: usize = 64;
+/// Bits of a cookie that number entries; those above number listings, and the sign stays clear.
+const PLACE_BITS: u32 = 40;
+const NUMBERS: u64 = 1 << 23;
+
+/// Listings under way.
+#[derive(Debug)]
+pub(super) struct Listings {
+    state: Mutex<State>,
+    begun_again: Counter,
+    /// Of the pages that are kept.
+    bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The one that was used last stands last.
+    under_way: VecDeque<Walk>,
+    begun: u64,
+}
+
+/// A listing, and its last page.
+#[derive(Debug)]
+struct Walk {
+    number: u64,
+    directory: InodeId,
+    /// Of the first entry of the page.
+    first: u64,
+    page: Vec<Named>,
+    /// How to ask for the next page.
+    next: Option<String>,
+    /// Objects whose keys the last key of the page begins with (R1).
+    open: Vec<Box<str>>,
+    /// No page was read.
+    fresh: bool,
+}
+
+/// An entry: its name and what it is, if it is shown.
+type Named = Option<(Box<str>, What)>;
+
+impl Listings {
+    pub(super) fn new() -> Self {
+        let state = Mutex::new(&OBJECT_LISTINGS, State::default());
+        Self { state, begun_again: Counter::new(), bytes: AtomicU64::new(0) }
+    }
+
+    /// Listings of which a cookie came back after they were given up.
+    pub(super) fn begun_again(&self) -> u64 {
+        self.begun_again.total()
+    }
+
+    /// Bytes of the pages that are kept.
+    pub(super) fn bytes(&self) -> u64 {
+        // ORDERING: Relaxed; a size.
+        self.bytes.load(Relaxed)
+    }
+
+    /// The listing of `directory` that goes on at `from`, and the place where. It is the caller's until it is
+    /// [kept](Listings::keep).
+    fn take(&self, directory: InodeId, from: Cookie) -> (Walk, u64) {
+        let (number, place) = (from.0 >> PLACE_BITS, from.0 & ((1 << PLACE_BITS) - 1));
+        let mut state = self.state.lock();
+        let fits = |walk: &Walk| {
+            walk.number == number && walk.directory == directory && walk.first <= place
+        };
+        let found = state.under_way.iter().position(fits).filter(|_| from.0 != 0);
+        if let Some(walk) = found.and_then(|at| state.under_way.remove(at)) {
+            drop(state);
+            // ORDERING: Relaxed; a size.
+            self.bytes.fetch_sub(walk.bytes(), Relaxed);
+            return (walk, place);
+        }
+        state.begun += 1;
+        // 0 is no listing's, so that no cookie is the start's.
+        let new = 1 + state.begun % (NUMBERS - 1);
+        drop(state);
+        if from.0 != 0 {
+            self.begun_again.hit();
+        }
+        let number = if from.0 == 0 { new } else { number };
+        (Walk::new(number, directory), if from.0 == 0 { 0 } else { place })
+    }
+
+    fn keep(&self, walk: Walk) {
+        // ORDERING: Relaxed; a size.
+        self.bytes.fetch_add(walk.bytes(), Relaxed);
+        let mut state = self.state.lock();
+        state.under_way.push_back(walk);
+        let over = state.under_way.len() > LISTINGS_MAX;
+        let gone = if over { state.under_way.pop_front() } else { None };
+        drop(state);
+        // ORDERING: Relaxed; a size.
+        self.bytes.fetch_sub(gone.map_or(0, |walk| walk.bytes()), Relaxed);
+    }
+}
+
+impl Walk {
+    fn new(number: u64, directory: InodeId) -> Self {
+        Self {
+            number,
+            directory,
+            first: 0,
+            page: Vec::new(),
+            next: None,
+            open: Vec::new(),
+            fresh: true,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        let names = self.page.iter().flatten().map(|(name, _)| name.len() + 48);
+        (names.sum::<usize>() + self.page.len() * size_of::<Named>() + size_of::<Self>()) as u64
+    }
+
+    /// Number of the entry after the page.
+    fn end(&self) -> u64 {
+        self.first + self.page.len() as u64
+    }
+
+    fn cookie(&self, place: u64) -> Cookie {
+        Cookie(self.number << PLACE_BITS | place)
+    }
+
+    /// Goes on to `page` of the listing below `prefix`; how many of its entries are hidden.
+    fn turn(&mut self, prefix: &str, page: Page) -> u64 {
+        self.first = self.end();
+        self.next = page.next;
+        self.fresh = false;
+        let open = &mut self.open;
+        let mut hidden = 0;
+        let mut named = |listed: Listed| {
+            let Shown::As(name) = path::shown(prefix, &listed) else {
+                hidden += u64::from(path::shown(prefix, &listed) == Shown::Hidden);
+                return None;
+            };
+            open.retain(|object| name.starts_with(&**object));
+            let named = match listed.kind.clone() {
+                Kind::Prefix if open.iter().any(|object| **object == *name) => {
+                    hidden += 1;
+                    return None;
+                }
+                Kind::Prefix => What::Directory,
+                Kind::Object { tag, size, modified } => {
+                    open.push(name.into());
+                    What::Object { tag, size, modified }
+                }
+            };
+            Some((name.into(), named))
+        };
+        self.page = page.entries.into_iter().map(&mut named).collect();
+        hidden
+    }
+}
+
+impl Names for Shared {
+    fn lookup(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
+        let directory = self.node_of_directory(parent)?;
+        let key = path::key_of(&directory.key(), name).ok_or(Error::NotFound)?;
+        let found = self.find(&key).map_err(|error| self.told("finding", &key, error))?;
+        let name = key.rsplit('/').next().unwrap_or(&key);
+        self.entry(&self.table.refer(&directory, name, found.ok_or(Error::NotFound)?))
+    }
+
+    fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
+        let node = self.node_of_directory(directory.inode)?;
+        let (mut walk, place) = self.listings.take(directory.inode, from);
+        let listed = self.go_on(&node, &mut walk, place, listing);
+        self.listings.keep(walk);
+        listed
+    }
+}
+
+impl Shared {
+    fn node_of_directory(&self, id: InodeId) -> Result<Arc<Node>> {
+        let node = self.table.get(id).ok_or(Error::Stale)?;
+        if node.what == What::Directory { Ok(node) } else { Err(Error::NotDirectory) }
+    }
+
+    /// An entry with the reference that `node` was found with.
+    fn entry(&self, node: &Node) -> Result<Entry> {
+        Ok(Entry { inode: node.id, attributes: self.attributes_of(node.id)? })
+    }
+
+    /// What `key` is: an object, or what other keys lie below.
+    fn find(&self, key: &str) -> crate::store::Result<Option<What>> {
+        let delimiter = Delimiter::Slash;
+        let first = ListRequest { prefix: key, delimiter, token: None, entries_max: LOOKUP_MAX };
+        let page = self.store.list_page(&first)?;
+        for listed in page.entries {
+            match listed.kind {
+                Kind::Object { tag, size, modified } if listed.key == key => {
+                    return Ok(Some(What::Object { tag, size, modified }));
+                }
+                Kind::Prefix if listed.key.strip_suffix('/') == Some(key) => {
+                    return Ok(Some(What::Directory));
+                }
+                _ => {}
+            }
+        }
+        if page.next.is_none() {
+            return Ok(None);
+        }
+        // Too many keys begin with it to see whether some lie below it.
+        let below = format!("{key}/");
+        let page =
+            self.store.list_page(&ListRequest { prefix: &below, entries_max: 1, ..first })?;
+        Ok((!page.entries.is_empty()).then_some(What::Directory))
+    }
+
+    /// Lists from `place` on, which is not before the page of `walk`.
+    fn go_on(
+        &self,
+        directory: &Arc<Node>,
+        walk: &mut Walk,
+        mut place: u64,
+        listing: &mut dyn Listing,
+    ) -> Result<()> {
+        let prefix = directory.key();
+        loop {
+            while place < walk.end() {
+                let next = walk.cookie(place + 1);
+                if let Some((name, what)) = &walk.page[(place - walk.first) as usize] {
+                    let node = self.table.refer(directory, name, what.clone());
+                    if !listing.add_entry(Name::new(name.as_bytes())?, next, self.entry(&node)?) {
+                        self.table.forget(node.id, 1);
+                        return Ok(());
+                    }
+                }
+                place += 1;
+            }
+            if walk.next.is_none() && !walk.fresh {
+                // The kernel asks once more behind the end.
+                walk.first = walk.end();
+                walk.page = Vec::new();
+                return Ok(());
+            }
+            let (delimiter, token) = (Delimiter::Slash, walk.next.as_deref());
+            let request = ListRequest { prefix: &prefix, delimiter, token, entries_max: PAGE_MAX };
+            let page = self.store.list_page(&request);
+            let page = page.map_err(|error| self.told("listing", &prefix, error))?;
+            let hidden = walk.turn(&prefix, page);
+            if hidden > 0 {
+                self.hidden.add(hidden);
+                let prefix = prefix.escape_debug();
+                log::warn!(
+                    "`{prefix}`: {hidden} keys are hidden, which are no names of files, or want one that is taken"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The lock classes of an object store, outermost first.
+//!
+//! # Boundary
+//! In the stores' band of ranks ([`uvfs_concurrent::lock_classes`]), after those of the host directory. None is held
+//! while a request is under way.
+
+uvfs_concurrent::lock_classes! {
+    /// Listings under way.
+    OBJECT_LISTINGS = 384, "object-listings", "pages of listings of an object store that are being read";
+    /// Nodes.
+    OBJECT_NODES = 386, "object-nodes", "one shard of the objects of a store that the core knows";
+    /// Runs.
+    OBJECT_RUNS = 388, "object-runs", "runs that wait for a thread of an object store";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_rise_within_the_band() {
+        assert!(ORDER.windows(2).all(|pair| pair[0].rank() < pair[1].rank()));
+        assert!(ORDER.iter().all(|class| (290..400).contains(&class.rank())));
+    }
+}

@@ -1,0 +1,196 @@
+//! Trying again, with bounds.
+//!
+//! # Boundary
+//! A [`Store`] in front of another one. Repeats what may succeed a moment later ([`StoreError::temporary`](crate::StoreError::temporary)) and nothing else.
+//!
+//! # Why
+//! Pauses double, and each is drawn between nothing and its bound, so that a thousand readers that failed together do not
+//! come back together. What the store says about when to come back is a lower bound, cut at the longest pause: a
+//! store cannot stop a mount for an hour. Weakness: attempts are bounded per request, not per mount.
+
+use crate::store::{ListRequest, Page, Result, Store, Tag, Temporary};
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+use std::time::Duration;
+use uvfs_concurrent::counter::Counter;
+
+/// How long a request is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// Tries, the first included. Default: 6, which is 3 seconds of pauses at most, if the store names none. Watch
+    /// the counter `retries`.
+    pub attempts: u32,
+    /// Bound of the first pause. Default: 100 milliseconds.
+    pub first_pause: Duration,
+    /// Longest pause, also where the store asks for a longer one. Default: 5 seconds.
+    pub longest_pause: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            attempts: 6,
+            first_pause: Duration::from_millis(100),
+            longest_pause: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Patience {
+    /// The pause before try `attempt` (from 1), of which `draw` picks a place.
+    fn pause(&self, attempt: u32, asked: Duration, draw: u64) -> Duration {
+        let doubled = self.first_pause.saturating_mul(1 << (attempt - 1).min(16));
+        let bound = doubled.min(self.longest_pause);
+        let share = (draw % 1024) as f64 / 1024.0;
+        asked.saturating_add(bound.mul_f64(share)).min(self.longest_pause)
+    }
+}
+
+/// A store that is asked again. See the module.
+pub struct Patient {
+    store: Box<dyn Store>,
+    patience: Patience,
+    seed: RandomState,
+    counts: Counts,
+    wait: fn(Duration),
+}
+
+/// What was asked of the store.
+#[derive(Debug, Default)]
+struct Counts {
+    lists: Counter,
+    reads: Counter,
+    read_bytes: Counter,
+    /// Of these, how many were no first try.
+    retries: Counter,
+    /// Answers that were an error, after the last try.
+    failures: Counter,
+}
+
+impl Patient {
+    /// `store`, asked as often as `patience` says.
+    pub fn new(store: impl Store, patience: Patience) -> Self {
+        Self {
+            store: Box::new(store),
+            patience,
+            seed: RandomState::new(),
+            counts: Counts::default(),
+            wait: std::thread::sleep,
+        }
+    }
+
+    /// Counters for reports: (name, value).
+    pub(crate) fn counters(&self) -> [(&'static str, u64); 5] {
+        let counts = &self.counts;
+        [
+            ("list_requests", counts.lists.total()),
+            ("get_requests", counts.reads.total()),
+            ("get_bytes", counts.read_bytes.total()),
+            ("retries", counts.retries.total()),
+            ("failed_requests", counts.failures.total()),
+        ]
+    }
+
+    fn repeat<T>(&self, kind: &Counter, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+        let mut attempt = 1;
+        loop {
+            kind.hit();
+            let error = match ask() {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let asked = match error.temporary() {
+                Temporary::No => None,
+                Temporary::Yes => Some(Duration::ZERO),
+                Temporary::After(time) => Some(time),
+            };
+            let Some(asked) = asked.filter(|_| attempt < self.patience.attempts) else {
+                self.counts.failures.hit();
+                return Err(error);
+            };
+            let retries = &self.counts.retries;
+            let draw = self.seed.hash_one((attempt, retries.total(), std::thread::current().id()));
+            retries.hit();
+            log::debug!("try {attempt}: {error}");
+            (self.wait)(self.patience.pause(attempt, asked, draw));
+            attempt += 1;
+        }
+    }
+}
+
+impl Store for Patient {
+    fn list_page(&self, request: &ListRequest<'_>) -> Result<Page> {
+        self.repeat(&self.counts.lists, || self.store.list_page(request))
+    }
+
+    fn read(&self, key: &str, tag: &Tag, range: Range<u64>, into: &mut [u8]) -> Result<()> {
+        let length = into.len() as u64;
+        let ask = || self.store.read(key, tag, range.clone(), into);
+        self.repeat(&self.counts.reads, ask)?;
+        self.counts.read_bytes.add(length);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Patient {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Patient").field("patience", &self.patience).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bucket::{Bucket, Fault};
+    use crate::store::{Delimiter, StoreError};
+
+    fn patient(faults: &[Option<Fault>]) -> (Patient, Bucket) {
+        let bucket = Bucket::new(&["a"]);
+        bucket.plan(faults);
+        let mut patient = Patient::new(bucket.clone(), Patience::default());
+        patient.wait = |_| {};
+        (patient, bucket)
+    }
+
+    fn list(patient: &Patient) -> Result<Page> {
+        let delimiter = Delimiter::None;
+        patient.list_page(&ListRequest { prefix: "", delimiter, token: None, entries_max: 9 })
+    }
+
+    #[test]
+    fn what_passes_is_tried_again_and_what_stays_is_not() {
+        for fault in [Fault::Busy, Fault::Cut, Fault::Unreachable] {
+            let (patient, _) = patient(&[Some(fault), Some(fault)]);
+            assert_eq!(list(&patient).unwrap().entries.len(), 1, "{fault:?}");
+            assert_eq!(patient.counts.retries.total(), 2);
+        }
+        let (patient, bucket) = patient(&[Some(Fault::Denied)]);
+        assert!(matches!(list(&patient), Err(StoreError::Denied(_))));
+        assert_eq!((bucket.requests(), patient.counts.retries.total()), (1, 0));
+    }
+
+    #[test]
+    fn tries_are_bounded_and_the_last_error_is_told() {
+        let (patient, bucket) = patient(&[Some(Fault::Busy); 20]);
+        assert!(matches!(list(&patient), Err(StoreError::Busy { .. })));
+        assert_eq!(bucket.requests(), u64::from(Patience::default().attempts));
+        assert_eq!(patient.counts.failures.total(), 1);
+    }
+
+    #[test]
+    fn pauses_grow_differ_and_stay_within_bounds() {
+        let patience = Patience::default();
+        for attempt in 1..100 {
+            for draw in 0..2000 {
+                let pause = patience.pause(attempt, Duration::ZERO, draw);
+                assert!(pause < patience.first_pause * (1 << attempt.min(16)));
+                assert!(pause <= patience.longest_pause);
+            }
+        }
+        let pause = |draw| patience.pause(3, Duration::ZERO, draw);
+        assert_ne!(pause(1), pause(700));
+        assert!(patience.pause(1, Duration::from_secs(2), 0) >= Duration::from_secs(2));
+        assert_eq!(patience.pause(1, Duration::from_secs(3600), 5), patience.longest_pause);
+    }
+}

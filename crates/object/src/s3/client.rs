@@ -1,0 +1,206 @@
+//! Signed requests over kept connections.
+//!
+//! # Boundary
+//! GET by URL, with a signature if there is one to give; what the status means is the caller's to say.
+//!
+//! # Concurrency
+//! Shared by all threads. Connections are kept and taken up again by `ureq`; credentials that expire are renewed by one
+//! thread, and the others wait for it, as `reqsign` has it.
+//!
+//! # Why
+//! Certificates are checked against the system's list, so that an administrator's own authority counts. Redirects are not
+//! followed: a signature is for one host. Every wait has a bound, since a file operation hangs on it.
+
+use super::address::Address;
+use crate::store::{Result, StoreError};
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Request, Response};
+use reqsign_aws_v4::{DefaultCredentialProvider, RequestSigner};
+use reqsign_core::{Context, FileRead, HttpSend, OsEnv, Signer};
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+use ureq::config::AutoHeaderValue;
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::{Agent, Body};
+
+/// Who signs certificates, as the systems that we know keep it.
+const CERTIFICATES: &[&str] = &[
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+];
+/// Until a connection stands.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// Until an answer begins.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+/// Until its body has come.
+const BODY_WITHIN: Duration = Duration::from_secs(60);
+/// For a service that lends credentials: where there is none, nobody answers.
+const LENDER_WITHIN: Duration = Duration::from_secs(2);
+/// Connections that are kept.
+const IDLE_MAX: usize = 32;
+
+type S3Signer = Signer<reqsign_aws_v4::Credential>;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Client {
+    agent: Agent,
+    /// Absent where nothing is signed.
+    signer: Option<S3Signer>,
+}
+
+impl Client {
+    /// For the bucket at `address`.
+    pub(super) fn new(address: &Address) -> Result<Self> {
+        let agent = agent(address)?;
+        let signer = (!address.anonymous).then(|| {
+            let context = Context::new()
+                .with_env(OsEnv)
+                .with_file_read(Files)
+                .with_http_send(Lender(agent.clone()));
+            let mut chain = DefaultCredentialProvider::builder();
+            if let Some(profile) = &address.profile {
+                chain = chain.with_profile(profile);
+            }
+            let signer = RequestSigner::new("s3", address.region());
+            Signer::new(context, chain.build(), signer)
+        });
+        Ok(Self { agent, signer })
+    }
+
+    /// Asks for `url` with these headers, and waits until the answer begins.
+    pub(super) fn get(&self, url: &str, headers: &[(&'static str, &str)]) -> Result<Answer> {
+        let invalid = |error: http::Error| StoreError::Refused(error.to_string());
+        let mut request = Request::get(url).body(()).map_err(invalid)?;
+        for (name, value) in headers {
+            let value = HeaderValue::from_str(value).map_err(|error| invalid(error.into()))?;
+            request.headers_mut().insert(HeaderName::from_static(name), value);
+        }
+        if let Some(signer) = &self.signer {
+            let (mut parts, body) = request.into_parts();
+            let signed = pollster::block_on(signer.sign(&mut parts, None));
+            signed.map_err(|error| StoreError::Credentials(error.to_string()))?;
+            request = Request::from_parts(parts, body);
+        }
+        self.agent.run(request).map(Answer).map_err(unreachable)
+    }
+}
+
+/// An answer whose body was not read yet.
+#[derive(Debug)]
+pub(super) struct Answer(Response<Body>);
+
+impl Answer {
+    pub(super) fn status(&self) -> u16 {
+        self.0.status().as_u16()
+    }
+
+    /// A header, if it is there and plain text.
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.0.headers().get(name)?.to_str().ok()
+    }
+
+    /// The body, if it is no longer than `bytes_max`.
+    pub(super) fn body_up_to(mut self, bytes_max: u64) -> Result<Vec<u8>> {
+        let body = self.0.body_mut().with_config().limit(bytes_max).read_to_vec();
+        body.map_err(|error| match error {
+            ureq::Error::BodyExceedsLimit(_) => StoreError::Broken("longer than any answer"),
+            other => unreachable(other),
+        })
+    }
+
+    /// The body, which must be as long as `into`.
+    pub(super) fn body_into(mut self, into: &mut [u8]) -> Result<()> {
+        let mut reader = self.0.body_mut().as_reader();
+        let cut = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => StoreError::Broken("the object is cut"),
+            _ => StoreError::Unreachable(error.to_string()),
+        };
+        reader.read_exact(into).map_err(cut)?;
+        // The end is read, too: then the connection is used again.
+        match reader.read(&mut [0]).map_err(cut)? {
+            0 => Ok(()),
+            _ => Err(StoreError::Broken("more than was asked for")),
+        }
+    }
+}
+
+fn unreachable(error: ureq::Error) -> StoreError {
+    StoreError::Unreachable(error.to_string())
+}
+
+fn agent(address: &Address) -> Result<Agent> {
+    let url = address.url();
+    let roots = match certificates() {
+        // A store without TLS needs none; a service that lends credentials may.
+        Err(_) if url.starts_with("http://") => Vec::new(),
+        roots => roots?,
+    };
+    let tls = TlsConfig::builder()
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .root_certs(RootCerts::Specific(Arc::new(roots)))
+        .build();
+    let config = Agent::config_builder()
+        .tls_config(tls)
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .timeout_connect(Some(CONNECT_WITHIN))
+        .timeout_recv_response(Some(ANSWER_WITHIN))
+        .timeout_recv_body(Some(BODY_WITHIN))
+        .max_idle_connections(IDLE_MAX)
+        .max_idle_connections_per_host(IDLE_MAX)
+        .accept(AutoHeaderValue::None)
+        .accept_encoding(AutoHeaderValue::None)
+        .user_agent(concat!("uvfs/", env!("CARGO_PKG_VERSION")));
+    Ok(config.build().new_agent())
+}
+
+/// Who may sign certificates.
+fn certificates() -> Result<Vec<Certificate<'static>>> {
+    let own = std::env::var("AWS_CA_BUNDLE").or_else(|_| std::env::var("SSL_CERT_FILE")).ok();
+    let known = CERTIFICATES.iter().copied();
+    let paths = own.as_deref().map_or_else(|| known.clone().collect(), |path| vec![path]);
+    let text = paths.iter().find_map(|path| std::fs::read(path).ok());
+    let text = text.ok_or_else(|| {
+        let paths = paths.join(", ");
+        StoreError::Unreachable(format!(
+            "nobody is known who signs certificates: none of {paths} can be read; install the package \
+             ca-certificates, or set SSL_CERT_FILE"
+        ))
+    })?;
+    let certificate = |item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(certificate),
+        _ => None,
+    };
+    Ok(parse_pem(&text).filter_map(certificate).collect())
+}
+
+/// Credential files, for `reqsign`.
+#[derive(Debug)]
+struct Files;
+
+impl FileRead for Files {
+    async fn file_read(&self, path: &str) -> reqsign_core::Result<Vec<u8>> {
+        let unreadable = |error| reqsign_core::Error::config_invalid(format!("{path}: {error}"));
+        std::fs::read(path).map_err(unreadable)
+    }
+}
+
+/// Services that lend credentials, for `reqsign`: blocks, as its caller does.
+#[derive(Debug)]
+struct Lender(Agent);
+
+impl HttpSend for Lender {
+    async fn http_send(&self, request: Request<Bytes>) -> reqsign_core::Result<Response<Bytes>> {
+        let failed = |error: ureq::Error| reqsign_core::Error::unexpected(error.to_string());
+        let (parts, body) = request.into_parts();
+        let request = Request::from_parts(parts, body.to_vec());
+        let request = self.0.configure_request(request).timeout_global(Some(LENDER_WITHIN)).build();
+        let (parts, mut body) = self.0.run(request).map_err(failed)?.into_parts();
+        let body = body.read_to_vec().map_err(failed)?;
+        Ok(Response::from_parts(parts, body.into()))
+    }
+}

@@ -1,0 +1,193 @@
+//! What is asked of a store of objects.
+//!
+//! # Boundary
+//! Keys, pages of listings, versions and bytes; no names, directories or attributes. A call blocks until the store has
+//! answered, and is not tried again here ([`crate::Patient`] does that).
+//!
+//! # Why
+//! Narrow, so that a store for tests is a map, and so that a client library can be replaced. A call says everything that its
+//! answer depends on: a read names its version, a page where it begins. Weakness: what a store can do beyond this
+//! (appending, composing on the server) needs a method here first.
+
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+use uvfs_vfs::Timestamp;
+
+/// The result of a request.
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// A store of objects that can be read.
+pub trait Store: Send + Sync + 'static {
+    /// One page of the keys, in the order of their bytes.
+    fn list_page(&self, request: &ListRequest<'_>) -> Result<Page>;
+
+    /// Reads `range` of the object `key`, all of it, into `into`, which is as long. Bytes of another version than `tag` are
+    /// never returned: that is [`StoreError::Changed`].
+    fn read(&self, key: &str, tag: &Tag, range: Range<u64>, into: &mut [u8]) -> Result<()>;
+}
+
+/// Whether keys are cut at the next `/`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delimiter {
+    /// All keys.
+    None,
+    /// Keys below a further `/` are one [`Kind::Prefix`].
+    Slash,
+}
+
+/// Which page of keys.
+#[derive(Debug, Clone, Copy)]
+pub struct ListRequest<'a> {
+    /// What all keys begin with.
+    pub prefix: &'a str,
+    /// Where keys are cut.
+    pub delimiter: Delimiter,
+    /// What the page before said; `None` for the first.
+    pub token: Option<&'a str>,
+    /// Entries at most, 1 to 1000.
+    pub entries_max: u16,
+}
+
+/// A page of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Page {
+    /// In the order of their keys.
+    pub entries: Vec<Listed>,
+    /// How to ask for the next page; `None` at the end.
+    pub next: Option<String>,
+}
+
+/// An entry of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// The whole key, or the whole prefix with the `/` that it was cut at.
+    pub key: String,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What an entry of a listing is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// An object.
+    Object {
+        /// Its version.
+        tag: Tag,
+        /// Bytes.
+        size: u64,
+        /// When it was written.
+        modified: Timestamp,
+    },
+    /// Keys that go on after a `/`.
+    Prefix,
+}
+
+/// A version of an object: what a store calls its entity tag, as it writes it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Tag(pub Box<str>);
+
+impl fmt::Debug for Tag {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+/// Why a store did not do what it was asked. Says of which bucket or host where that is known, and never a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// There is no such object.
+    NotFound,
+    /// The object is of another version.
+    Changed,
+    /// There is no such bucket.
+    NoBucket,
+    /// The credentials do not allow it.
+    Denied(String),
+    /// There are no credentials, or the store does not take them.
+    Credentials(String),
+    /// The clock here and the store's are too far apart.
+    Clock,
+    /// The bucket is in this region.
+    Region(String),
+    /// Nobody answers there.
+    Unreachable(String),
+    /// The store has no time now.
+    Busy {
+        /// What it said.
+        said: String,
+        /// When to come back, if it said so.
+        after: Option<Duration>,
+    },
+    /// The answer is cut, or contradicts itself or what was asked.
+    Broken(&'static str),
+    /// Anything else that it said.
+    Refused(String),
+}
+
+/// Whether the same request may succeed a moment later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Temporary {
+    /// No.
+    No,
+    /// Yes.
+    Yes,
+    /// Yes, and not before this time has passed.
+    After(Duration),
+}
+
+impl StoreError {
+    /// Whether trying again can help.
+    pub fn temporary(&self) -> Temporary {
+        match self {
+            StoreError::Busy { after: Some(after), .. } => Temporary::After(*after),
+            StoreError::Busy { .. } | StoreError::Unreachable(_) | StoreError::Broken(_) => {
+                Temporary::Yes
+            }
+            _ => Temporary::No,
+        }
+    }
+
+    /// What a user can do about it.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            StoreError::NotFound | StoreError::Changed => "list the directory again",
+            StoreError::NoBucket => "check the name of the bucket, and the endpoint",
+            StoreError::Denied(_) => {
+                "the credentials need s3:ListBucket on the bucket and s3:GetObject on its objects"
+            }
+            StoreError::Credentials(_) => {
+                "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; a public bucket is read with \
+                 `?anonymous=true`"
+            }
+            StoreError::Clock => "set the clock of this machine, for example by NTP",
+            StoreError::Region(_) => {
+                "add that region to the source, as `?region=`, or set AWS_REGION"
+            }
+            StoreError::Unreachable(_) => "check `?endpoint=`, the network and the proxy",
+            StoreError::Busy { .. } | StoreError::Broken(_) => "try again later",
+            StoreError::Refused(_) => "check the endpoint and the source",
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::NotFound => write!(out, "there is no such object"),
+            StoreError::Changed => write!(out, "the object was replaced"),
+            StoreError::NoBucket => write!(out, "there is no such bucket"),
+            StoreError::Denied(said) => write!(out, "the store denies it ({said})"),
+            StoreError::Credentials(why) => write!(out, "no valid credentials ({why})"),
+            StoreError::Clock => write!(out, "the clock of this machine is not the store's"),
+            StoreError::Region(region) => write!(out, "the bucket is in region {region}"),
+            StoreError::Unreachable(why) => write!(out, "the store cannot be reached ({why})"),
+            StoreError::Busy { said, .. } => write!(out, "the store is busy ({said})"),
+            StoreError::Broken(what) => write!(out, "the answer of the store is unusable: {what}"),
+            StoreError::Refused(said) => write!(out, "the store refuses it ({said})"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
