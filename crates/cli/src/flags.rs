@@ -32,6 +32,8 @@ Examples:
   uvfs mount disk.img /mnt/disk            an ext2, 3 or 4 image, read-only
   uvfs mount disk.img?partition=1 /mnt/disk
                                            a partition of it; ?offset=1M
+  uvfs mount s3://bucket/data /mnt/data    an object store, read-only;
+                                           ?endpoint=http://host:9000
   uvfs mount ./memory: /mnt/odd            a directory called `memory:`
   uvfs mounts                              what is mounted, and whether it lives
   uvfs stat /mnt/data                      memory, hits, what waits, what failed
@@ -165,8 +167,9 @@ pub(crate) enum Command {
 #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_STATUS}"))]
 pub(crate) struct MountArguments {
     /// What to mount: `memory:` (RAM, empty at first), `dir:PATH` (a host directory), `image:PATH` (a disk
-    /// image with ext2, ext3 or ext4, read-only, perhaps PATH?partition=N or PATH?offset=SIZE) or a plain path
-    /// (whichever of the two it is). A directory whose name looks like a scheme is written `./name:`
+    /// image with ext2, ext3 or ext4, read-only, perhaps PATH?partition=N or PATH?offset=SIZE),
+    /// `s3://BUCKET/PREFIX` (an object store, read-only, perhaps with ?endpoint=URL&region=NAME; credentials come from the
+    /// environment) or a plain path (a directory or an image). A directory whose name looks like a scheme is written `./name:`
     pub(crate) source: OsString,
     /// An existing empty directory
     pub(crate) mountpoint: PathBuf,
@@ -190,15 +193,18 @@ pub(crate) struct MountArguments {
     /// kernel's page cache answers moves none [default: relatime]
     #[arg(long, value_name = "WHEN", value_enum)]
     pub(crate) atime: Option<Atime>,
-    /// How long cached attributes are valid before the host is asked again: 500ms, 1s, 0
-    #[arg(long, value_name = "TIME", default_value = "1s", allow_hyphen_values = true)]
-    pub(crate) attr_timeout: String,
-    /// How long a cached name is valid
-    #[arg(long, value_name = "TIME", default_value = "1s", allow_hyphen_values = true)]
-    pub(crate) entry_timeout: String,
-    /// How long it stays cached that a name does not exist
-    #[arg(long, value_name = "TIME", default_value = "1s", allow_hyphen_values = true)]
-    pub(crate) negative_timeout: String,
+    /// How long cached attributes are valid before the source is asked again: 500ms, 1s, 0 [default: 1s; of a
+    /// bucket 60s]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) attr_timeout: Option<String>,
+    /// How long a cached name is valid [default: 1s; of a
+    /// bucket 60s]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) entry_timeout: Option<String>,
+    /// How long it stays cached that a name does not exist [default: 1s; of a
+    /// bucket 60s]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) negative_timeout: Option<String>,
     /// Notice changes made directly in the host directory at once, not after the timeouts
     #[arg(long)]
     pub(crate) watch: bool,
@@ -514,6 +520,6 @@ mod tests {
             panic!("not a mount");
         };
         assert_eq!((mount.size.as_deref(), mount.watch, mount.daemon), (Some("1G"), true, false));
-        assert_eq!(mount.attr_timeout, "1s");
+        assert_eq!(mount.attr_timeout, None);
     }
 }

@@ -123,6 +123,11 @@ fn refused(why: &str) -> Failure {
 fn source(store: &Store) -> Result<Option<PathBuf>, Failure> {
     match store {
         Store::Memory { .. } => Ok(None),
+        // What is found at a boot are no variables of a user's environment.
+        Store::Bucket(_) => Err(refused(
+            "a bucket: at a boot there are no credentials in the environment; mount it by a unit of systemd with \
+             EnvironmentFile=",
+        )),
         Store::Directory(path) => Ok(Some(path.clone())),
         Store::Image(image) => {
             let path = image.name.strip_prefix("image:").unwrap_or(&image.name);

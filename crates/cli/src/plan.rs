@@ -17,6 +17,7 @@ use crate::image::source::{Part, Spec};
 use crate::memory::{self, Machine, Overhead, ram_bytes};
 use crate::mountinfo;
 use crate::policies::PolicyFile;
+use crate::sandbox::Reach;
 use crate::source::{self, Source};
 use crate::units::{self, Size};
 use clap::ValueEnum;
@@ -26,8 +27,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uvfs_backends::memory::{AccessTimes, SIZE_BYTES_MIN};
 use uvfs_ext::Image;
+use uvfs_object::s3::{Address, S3Store};
 use uvfs_vfs::{READ_AHEAD_MAX, VfsConfig};
 
+/// How long what is cached is valid where nothing else was asked for: a host is asked for little, and a bucket by the
+/// request.
+const HOST_TIMEOUT: Duration = Duration::from_secs(1);
+const BUCKET_TIMEOUT: Duration = Duration::from_secs(60);
 /// Most threads that may read requests.
 const READERS_MAX: usize = 64;
 
@@ -45,6 +51,17 @@ pub(crate) enum Store {
     Directory(PathBuf),
     /// A disk image, open and locked.
     Image(OpenImage),
+    /// A bucket, which has answered.
+    Bucket(OpenBucket),
+}
+
+/// A bucket that was found to be one that can be listed.
+#[derive(Debug)]
+pub(crate) struct OpenBucket {
+    /// Where it is.
+    pub(crate) address: Address,
+    /// What answers there.
+    pub(crate) store: S3Store,
 }
 
 /// A disk image that was found to be one.
@@ -63,16 +80,31 @@ impl Store {
             Store::Memory { .. } => "memory:".into(),
             Store::Directory(path) => path.to_string_lossy().into_owned(),
             Store::Image(image) => image.name.clone(),
+            Store::Bucket(bucket) => bucket.address.name(),
         }
     }
 
-    /// The directory that serving needs to reach.
+    /// The directory that is the source, if it is one.
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
-            // An image is open already: its path is not needed again.
-            Store::Memory { .. } | Store::Image(_) => None,
+            Store::Memory { .. } | Store::Image(_) | Store::Bucket(_) => None,
             Store::Directory(path) => Some(path),
         }
+    }
+
+    /// What serving needs to reach.
+    pub(crate) fn reach(&self) -> Reach {
+        match self {
+            // An image is open already: its path is not needed again.
+            Store::Memory { .. } | Store::Image(_) => Reach::Nothing,
+            Store::Directory(path) => Reach::Below(path.clone()),
+            Store::Bucket(bucket) => Reach::Bucket(bucket.address.clone()),
+        }
+    }
+
+    /// Nothing can be written to it.
+    fn is_read_only(&self) -> bool {
+        matches!(self, Store::Image(_) | Store::Bucket(_))
     }
 }
 
@@ -141,7 +173,7 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
     }
     let options = Options {
         allow_other: arguments.allow_other,
-        read_only: arguments.read_only || matches!(store, Store::Image(_)),
+        read_only: arguments.read_only || store.is_read_only(),
         watch: arguments.watch,
         control_dir: !arguments.no_control_dir,
         passthrough: !arguments.no_passthrough && !caches_pages(arguments),
@@ -149,7 +181,7 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
         daemon: arguments.in_background,
         size_bytes: match store {
             Store::Memory { size_bytes, .. } => Some(size_bytes),
-            Store::Directory(_) | Store::Image(_) => None,
+            Store::Directory(_) | Store::Image(_) | Store::Bucket(_) => None,
         },
         attr_timeout: units::show_duration(config.attr_timeout),
         entry_timeout: units::show_duration(config.entry_timeout),
@@ -201,8 +233,35 @@ fn image(arguments: &MountArguments, spec: &Spec) -> Result<Store, Failure> {
     Ok(Store::Image(OpenImage { name, image }))
 }
 
+/// Asks for a bucket, after the options that mean nothing for it were refused.
+fn bucket(arguments: &MountArguments, address: Address) -> Result<Store, Failure> {
+    let options = [
+        ("--size", arguments.size.is_some(), "a bucket has no size"),
+        ("--atime", arguments.atime.is_some(), "a bucket is only read, and has no access times"),
+        (
+            "--watch",
+            arguments.watch,
+            "a bucket does not tell of changes; --entry-timeout bounds their age",
+        ),
+    ];
+    if let Some((option, _, why)) = options.iter().find(|(_, given, _)| *given) {
+        return Err(Failure::usage(format!("{option}: {why}; leave it out")));
+    }
+    if caches_pages(arguments) {
+        return Err(Failure::usage(
+            "--page-cache: a bucket is only read, and cached by itself; leave it out, or write off",
+        ));
+    }
+    let store = S3Store::connect(&address).map_err(|error| {
+        let (name, remedy) = (address.name(), error.remedy());
+        Failure::refused(format!("source {name}: {error}; {remedy}"))
+    })?;
+    Ok(Store::Bucket(OpenBucket { address, store }))
+}
+
 fn store(arguments: &MountArguments, source: Source) -> Result<Store, Failure> {
     match source {
+        Source::Bucket(address) => bucket(arguments, address),
         Source::Image(spec) => image(arguments, &spec),
         Source::Memory => {
             let size = option("--size", arguments.size.as_deref(), units::parse_size)?;
@@ -251,15 +310,20 @@ fn config(
     overhead: Overhead,
     source: &Source,
 ) -> Result<VfsConfig, Failure> {
-    let timeout = |name: &str, text: &str| -> Result<Duration, Failure> {
-        Ok(option(name, Some(text), units::parse_duration)?.unwrap_or_default())
+    let is_bucket = matches!(source, Source::Bucket(_));
+    let usual = if is_bucket { BUCKET_TIMEOUT } else { HOST_TIMEOUT };
+    let timeout = |name: &str, text: &Option<String>| -> Result<Duration, Failure> {
+        Ok(option(name, text.as_deref(), units::parse_duration)?.unwrap_or(usual))
     };
     let cache_bytes = match &arguments.cache_size {
         Some(text) => memory::cache_bytes("--cache-size", text, overhead)?,
         None => overhead.default_bytes(Machine::here().memory_bytes()),
     };
     let defaults = VfsConfig::default();
-    if !caches_pages(arguments) {
+    let is_read_only = is_bucket || matches!(source, Source::Image(_));
+    let is_cached =
+        caches_pages(arguments) || (is_bucket && arguments.page_cache == PageCache::Auto);
+    if !is_cached {
         let unused = [
             ("--read-ahead", arguments.read_ahead.is_some()),
             ("--write-back-delay", arguments.write_back_delay.is_some()),
@@ -280,13 +344,17 @@ fn config(
     let delay = option("--write-back-delay", delay, units::parse_duration)?;
     let config = VfsConfig {
         pages: arguments.page_cache.into(),
-        read_ahead_bytes: read_ahead.unwrap_or(defaults.read_ahead_bytes),
+        read_ahead_bytes: read_ahead.unwrap_or(match is_bucket {
+            // What an answer takes to come, costs as much as a large one.
+            true => READ_AHEAD_MAX,
+            false => defaults.read_ahead_bytes,
+        }),
         write_back_delay: delay.unwrap_or(defaults.write_back_delay),
         attr_timeout: timeout("--attr-timeout", &arguments.attr_timeout)?,
         entry_timeout: timeout("--entry-timeout", &arguments.entry_timeout)?,
         negative_timeout: timeout("--negative-timeout", &arguments.negative_timeout)?,
         watch: arguments.watch,
-        read_only: arguments.read_only || matches!(source, Source::Image(_)),
+        read_only: arguments.read_only || is_read_only,
         cache_bytes,
         overhead_bytes: overhead.bytes(),
         ..defaults
@@ -404,7 +472,7 @@ mod tests {
     fn checks_come_in_the_order_of_the_command_line() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().to_str().unwrap();
-        assert!(refusal(&["s3:x", "/nowhere"]).contains("unknown scheme"));
+        assert!(refusal(&["gs:x", "/nowhere"]).contains("unknown scheme"));
         assert!(refusal(&["/nowhere", "/nowhere"]).starts_with("source /nowhere: does not exist"));
         assert!(refusal(&[folder, "/nowhere"]).starts_with("mountpoint /nowhere: does not exist"));
         assert!(refusal(&[folder, folder]).contains("at or below the mountpoint"));

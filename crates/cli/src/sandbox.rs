@@ -1,8 +1,9 @@
 //! What the serving threads give up before they serve: a request can only do what requests need.
 //!
 //! Two fences around each serving thread, and two settings for the process:
-//! - Landlock: files below the source, and `/proc` for reading; nothing else, and no TCP.
-//! - seccomp: no new program, no socket, no mount, no module, no tracing: [`DENIED`] is EPERM.
+//! - Landlock: files below the source, and `/proc` for reading; nothing else, and no TCP, but for a bucket, which is
+//!   reached by its port, by the usual ones of proxies' and credentials' services, and with what names and credentials are found in.
+//! - seccomp: no new program, no socket (of a bucket: but of IP), no mount, no module, no tracing: [`DENIED`] is EPERM.
 //! - no core dump, and no tracing by others of the same user: memory holds file contents.
 //!
 //! # Boundary
@@ -18,8 +19,8 @@
 //! one; the fences stop requests that confuse us, not an attacker who already runs inside.
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, RulesetStatus,
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, NetPort, PathBeneath, PathFd,
+    Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
 };
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use seccompiler::{
@@ -29,7 +30,8 @@ use seccompiler::{
 use serde::Serialize;
 use std::error::Error;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use uvfs_object::s3::Address;
 
 /// The newest Landlock that the rules below were written for.
 const LANDLOCK: ABI = ABI::V6;
@@ -61,15 +63,68 @@ pub(crate) fn harden_process() -> io::Result<()> {
     Ok(())
 }
 
-/// Restricts the calling thread, and all it will start, to files below `source` (none for a file
-/// system in RAM) and to harmless system calls. Does what the kernel can, and says what that was.
-pub(crate) fn restrict_thread(source: Option<&Path>) -> Sandbox {
-    let files = restrict_files(source).unwrap_or_else(|error| {
+/// What a name is resolved by. A file that is replaced later is another one, and not read any more: those that change with the
+/// network lie in the two directories.
+const RESOLVER: &[&str] = &[
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/host.conf",
+    "/etc/nsswitch.conf",
+    "/etc/gai.conf",
+    "/run/systemd/resolve",
+    "/run/NetworkManager",
+];
+
+/// What serving a source needs to reach.
+#[derive(Debug, Clone)]
+pub(crate) enum Reach {
+    /// No file, as in RAM.
+    Nothing,
+    /// Files below this directory.
+    Below(PathBuf),
+    /// A bucket, its credentials, and what finds its address.
+    Bucket(Address),
+}
+
+impl Reach {
+    /// Where addresses and credentials are found, as far as it exists.
+    fn read_only(&self) -> Vec<PathBuf> {
+        let Reach::Bucket(_) = self else { return Vec::new() };
+        let mut paths: Vec<PathBuf> = RESOLVER.iter().map(PathBuf::from).collect();
+        let variables = [
+            "AWS_SHARED_CREDENTIALS_FILE",
+            "AWS_CONFIG_FILE",
+            "AWS_WEB_IDENTITY_TOKEN_FILE",
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+        ];
+        paths.extend(variables.iter().filter_map(std::env::var_os).map(PathBuf::from));
+        paths.extend(std::env::var_os("HOME").map(|home| Path::new(&home).join(".aws")));
+        paths.retain(|path| path.exists());
+        paths
+    }
+
+    /// The ports that may be connected to.
+    fn ports(&self) -> Vec<u16> {
+        let Reach::Bucket(address) = self else { return Vec::new() };
+        let proxies = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY"];
+        let proxies = proxies.iter().filter_map(|name| std::env::var(name).ok());
+        let port = |url: String| url.trim_end_matches('/').rsplit(':').next()?.parse().ok();
+        let mut ports: Vec<u16> = proxies.filter_map(port).collect();
+        // Names, and services that lend credentials.
+        ports.extend([address.port(), 53, 80, 443]);
+        ports
+    }
+}
+
+/// Restricts the calling thread, and all it will start, to what `reach` says and to harmless system calls. Does what
+/// the kernel can, and says what that was.
+pub(crate) fn restrict_thread(reach: &Reach) -> Sandbox {
+    let files = restrict_files(reach).unwrap_or_else(|error| {
         log::warn!("Landlock: {error}");
         format!("unrestricted ({error})")
     });
-    let system_calls = match restrict_system_calls() {
-        Ok(()) => format!("{} denied", DENIED.len()),
+    let system_calls = match restrict_system_calls(reach) {
+        Ok(denied) => format!("{denied} denied"),
         Err(error) => {
             log::warn!("seccomp: {error}");
             format!("unrestricted ({error})")
@@ -78,7 +133,7 @@ pub(crate) fn restrict_thread(source: Option<&Path>) -> Sandbox {
     Sandbox { files, system_calls }
 }
 
-fn restrict_files(source: Option<&Path>) -> Result<String, Box<dyn Error>> {
+fn restrict_files(reach: &Reach) -> Result<String, Box<dyn Error>> {
     let all = AccessFs::from_all(LANDLOCK);
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -86,10 +141,24 @@ fn restrict_files(source: Option<&Path>) -> Result<String, Box<dyn Error>> {
         .handle_access(AccessNet::from_all(LANDLOCK))?
         .create()?
         .add_rule(PathBeneath::new(PathFd::new("/proc")?, AccessFs::from_read(LANDLOCK)))?;
-    if let Some(source) = source {
+    if let Reach::Below(source) = reach {
         rules = rules.add_rule(PathBeneath::new(PathFd::new(source)?, all))?;
     }
-    let reach = if source.is_some() { "the source and /proc" } else { "/proc" };
+    for path in reach.read_only() {
+        let access = match path.is_dir() {
+            true => AccessFs::from_read(LANDLOCK),
+            false => AccessFs::ReadFile.into(),
+        };
+        rules = rules.add_rule(PathBeneath::new(PathFd::new(path)?, access))?;
+    }
+    for port in reach.ports() {
+        rules = rules.add_rule(NetPort::new(port, AccessNet::ConnectTcp))?;
+    }
+    let reach = match reach {
+        Reach::Nothing => "/proc",
+        Reach::Below(_) => "the source and /proc",
+        Reach::Bucket(_) => "the bucket's address, credentials, the resolver's files and /proc",
+    };
     Ok(match rules.restrict_self()?.ruleset {
         RulesetStatus::FullyEnforced => format!("only {reach}"),
         RulesetStatus::PartiallyEnforced => format!("only {reach}, as far as this kernel can"),
@@ -97,13 +166,23 @@ fn restrict_files(source: Option<&Path>) -> Result<String, Box<dyn Error>> {
     })
 }
 
-fn restrict_system_calls() -> Result<(), Box<dyn Error>> {
-    let program = denying_program()?;
-    Ok(seccompiler::apply_filter(&program)?)
+/// How many calls are denied now, whatever their arguments are.
+fn restrict_system_calls(reach: &Reach) -> Result<usize, Box<dyn Error>> {
+    let denied: Vec<i64> = match reach {
+        Reach::Bucket(_) => {
+            let needed = [libc::SYS_socket, libc::SYS_connect];
+            DENIED.iter().copied().filter(|call| !needed.contains(call)).collect()
+        }
+        _ => DENIED.to_vec(),
+    };
+    let program = denying_program(&denied, matches!(reach, Reach::Bucket(_)))?;
+    seccompiler::apply_filter(&program)?;
+    Ok(denied.len())
 }
 
-fn denying_program() -> Result<BpfProgram, Box<dyn Error>> {
-    let denied = DENIED.iter().flat_map(|&call| numbers(call));
+/// Denies `denied`; sockets of other families than IP's, if `is_on_net` (and netlink's, by which names are found).
+fn denying_program(denied: &[i64], is_on_net: bool) -> Result<BpfProgram, Box<dyn Error>> {
+    let denied = denied.iter().flat_map(|&call| numbers(call));
     let other = SeccompCondition::new(
         0,
         SeccompCmpArgLen::Qword,
@@ -112,8 +191,16 @@ fn denying_program() -> Result<BpfProgram, Box<dyn Error>> {
     )?;
     let rule = SeccompRule::new(vec![other])?;
     let unshare = numbers(libc::SYS_unshare).map(|number| (number, vec![rule.clone()]));
+    let family = |family: i32| {
+        let family = u64::from(family.unsigned_abs());
+        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, family)
+    };
+    let families = [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK].map(family);
+    let others = SeccompRule::new(families.into_iter().collect::<Result<_, _>>()?)?;
+    let sockets = numbers(libc::SYS_socket).filter(|_| is_on_net);
+    let sockets = sockets.map(|number| (number, vec![others.clone()]));
     let filter = SeccompFilter::new(
-        denied.map(|number| (number, Vec::new())).chain(unshare).collect(),
+        denied.map(|number| (number, Vec::new())).chain(unshare).chain(sockets).collect(),
         SeccompAction::Allow,
         SeccompAction::Errno(libc::EPERM as u32),
         std::env::consts::ARCH.try_into()?,
@@ -204,15 +291,15 @@ mod tests {
     use super::*;
     use rustix::thread::UnshareFlags;
     use std::fs;
-    use std::net::UdpSocket;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
     use std::os::unix::net::UnixStream;
     use std::process::Command;
     use std::thread;
 
-    /// Runs `act` in a thread that was restricted to `source`.
-    fn restricted<T: Send>(source: Option<&Path>, act: impl FnOnce(Sandbox) -> T + Send) -> T {
+    /// Runs `act` in a thread that was restricted to `reach`.
+    fn restricted<T: Send>(reach: Reach, act: impl FnOnce(Sandbox) -> T + Send) -> T {
         thread::scope(|scope| {
-            scope.spawn(|| act(restrict_thread(source))).join().expect("the restricted thread")
+            scope.spawn(|| act(restrict_thread(&reach))).join().expect("the restricted thread")
         })
     }
 
@@ -231,7 +318,7 @@ mod tests {
         fs::create_dir_all(source.join("a")).unwrap();
         fs::create_dir(source.join("b")).unwrap();
         fs::write(&outside, "secret").unwrap();
-        restricted(Some(&source), |sandbox| {
+        restricted(Reach::Below(source.clone()), |sandbox| {
             let work = || -> io::Result<()> {
                 fs::write(source.join("a/file"), "text")?;
                 fs::rename(source.join("a/file"), source.join("b/file"))?;
@@ -254,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_ram_mount_reaches_no_file_at_all() {
-        restricted(None, |sandbox| {
+        restricted(Reach::Nothing, |sandbox| {
             if has_landlock(&sandbox) {
                 assert!(fs::read("/etc/passwd").is_err());
                 assert!(fs::write("/tmp/uvfs-sandbox-test", "").is_err());
@@ -265,7 +352,7 @@ mod tests {
     #[test]
     fn sockets_and_programs_are_refused_in_the_thread_and_in_its_children_only() {
         let eperm = Some(libc::EPERM);
-        restricted(None, |sandbox| {
+        restricted(Reach::Nothing, |sandbox| {
             assert_eq!(sandbox.system_calls, format!("{} denied", DENIED.len()));
             let refused = UdpSocket::bind("127.0.0.1:0").unwrap_err();
             assert_eq!(refused.raw_os_error(), eperm);
@@ -277,9 +364,34 @@ mod tests {
     }
 
     #[test]
+    fn a_bucket_is_reached_by_its_port_and_nothing_else_is() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = listener.local_addr().unwrap();
+        let source = format!("//bucket?endpoint=http://{endpoint}");
+        let address = Address::parse(&source, |_| None).unwrap();
+        let eperm = Some(libc::EPERM);
+        restricted(Reach::Bucket(address), |sandbox| {
+            assert_eq!(sandbox.system_calls, format!("{} denied", DENIED.len() - 2));
+            assert!(TcpStream::connect(endpoint).is_ok());
+            assert_eq!(UnixStream::pair().unwrap_err().raw_os_error(), eperm);
+            let local = UnixStream::connect("/run/nobody").unwrap_err();
+            assert_eq!(local.raw_os_error(), eperm, "a socket of another family");
+            assert_eq!(TcpListener::bind("127.0.0.1:0").unwrap_err().raw_os_error(), eperm);
+            assert!(Command::new("/bin/true").status().is_err());
+            assert!(fs::read("/etc/hosts").is_ok());
+            if has_landlock(&sandbox) {
+                assert!(fs::write("/tmp/uvfs-sandbox-test", "").is_err());
+                assert!(fs::read("/etc/passwd").is_err());
+                assert!(TcpStream::connect(other.local_addr().unwrap()).is_err());
+            }
+        });
+    }
+
+    #[test]
     #[expect(deprecated, reason = "its replacement is unsafe for the sake of another flag")]
     fn threads_may_still_unshare_what_serving_needs() {
-        restricted(None, |_| {
+        restricted(Reach::Nothing, |_| {
             // As the directory backend does, to have a umask of its own per thread.
             let unshared = rustix::thread::unshare(UnshareFlags::FS);
             unshared.expect("unshare(CLONE_FS) needs no privilege");

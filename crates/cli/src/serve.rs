@@ -31,7 +31,7 @@ use crate::mountinfo;
 use crate::notify;
 use crate::plan::{self, Options, Plan, Store};
 use crate::policies::PolicyFile;
-use crate::sandbox::{self, Sandbox};
+use crate::sandbox::{self, Reach, Sandbox};
 use crate::shown::shown;
 use ending::Ending;
 use serde::Serialize;
@@ -54,6 +54,7 @@ use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 use uvfs_control::serve::{self, Look, Marks};
 use uvfs_control::setting::Setting;
 use uvfs_fuse::{Mount, MountError, MountOptions, MountStatistics, Passthrough, Unmount};
+use uvfs_object::{ObjectBackend, ObjectConfig};
 use uvfs_vfs::{PageCaching, Statistics, Vfs};
 use whereabouts::Place;
 
@@ -286,6 +287,7 @@ impl Live {
 fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
     let source = plan.store.name();
     let path = plan.store.path().map(Path::to_path_buf);
+    let reach = plan.store.reach();
     let vfs = match plan.store {
         Store::Memory { size_bytes, access_times } => {
             MemoryBackend::new(memory_config(size_bytes, access_times))
@@ -296,6 +298,12 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
         Store::Image(open) => {
             let caches = plan.config.cache_bytes.saturating_sub(plan.config.overhead_bytes);
             Vfs::new(ImageBackend::new(open.image, ImageConfig::within(caches)), plan.config)
+        }
+        Store::Bucket(bucket) => {
+            let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+            let prefix = bucket.address.prefix;
+            let config = ObjectConfig { prefix, owner, ..ObjectConfig::default() };
+            Vfs::new(ObjectBackend::new(bucket.store, config), plan.config)
         }
     };
     let vfs = vfs.map_err(|error| {
@@ -313,7 +321,7 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
         control_directory: plan.options.control_dir,
         // Ours says more, and ends the process.
         control_socket: false,
-        prepare_thread: Some(preparation(sandboxed, path.as_deref(), sandbox.clone())),
+        prepare_thread: Some(preparation(sandboxed, reach, sandbox.clone())),
     };
     let mount = Mount::start(vfs.clone(), &plan.mountpoint, options)
         .map_err(|error| not_mounted(&error))?;
@@ -363,13 +371,12 @@ fn memory_config(size_bytes: u64, access_times: AccessTimes) -> MemoryConfig {
 /// What the session's thread does before it serves.
 fn preparation(
     sandboxed: bool,
-    source: Option<&Path>,
+    reach: Reach,
     outcome: Arc<OnceLock<Sandbox>>,
 ) -> Box<dyn FnOnce() -> io::Result<()> + Send> {
-    let source = source.map(Path::to_path_buf);
     Box::new(move || {
         let sandbox = match sandboxed {
-            true => sandbox::restrict_thread(source.as_deref()),
+            true => sandbox::restrict_thread(&reach),
             false => Sandbox::off(),
         };
         // Empty until now: the preparation runs once.

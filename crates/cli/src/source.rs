@@ -1,10 +1,10 @@
-//! What SOURCE means: `memory:`, `dir:PATH`, `image:PATH`, or a plain path.
+//! What SOURCE means: `memory:`, `dir:PATH`, `image:PATH`, `s3://BUCKET/PREFIX`, or a plain path.
 //!
 //! # Boundary
 //! Syntax only. Whether the directory exists and may be read is [`crate::checks`]' to say.
 //!
 //! # Why
-//! A scheme is recognised by its form (`word:` before any slash), known or not, so that `s3:bucket`
+//! A scheme is recognised by its form (`word:` before any slash), known or not, so that `gs:bucket`
 //! is refused as an unknown scheme today and cannot silently have meant a local directory when the
 //! scheme appears tomorrow. Weakness: a directory called `a:b` must be written `./a:b`.
 
@@ -13,9 +13,10 @@ use crate::image::source::Spec;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use uvfs_object::s3::Address;
 
 /// The schemes, as refusals list them.
-pub(crate) const KNOWN: &str = "memory:, dir:PATH, image:PATH or a plain path";
+pub(crate) const KNOWN: &str = "memory:, dir:PATH, image:PATH, s3://BUCKET/PREFIX or a plain path";
 
 /// What is to be mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub(crate) enum Source {
     Directory(PathBuf),
     /// A disk image.
     Image(Spec),
+    /// A bucket of an object store.
+    Bucket(Address),
     /// A host directory, or a disk image if a file is there.
     Plain(PathBuf),
 }
@@ -50,6 +53,7 @@ pub(crate) fn parse(text: &OsStr) -> Result<Source, Failure> {
         Some((b"dir", rest)) => directory(rest),
         Some((b"image", b"")) => directory(b""),
         Some((b"image", rest)) => Spec::parse(rest).map(Source::Image),
+        Some((b"s3", rest)) => bucket(rest).map(Source::Bucket),
         Some((scheme, _)) => Err(Failure::refused(format!(
             "source `{0}`: unknown scheme `{1}:`; use {KNOWN}, and `./{0}` for a directory of \
              that name",
@@ -57,6 +61,14 @@ pub(crate) fn parse(text: &OsStr) -> Result<Source, Failure> {
             scheme.escape_ascii(),
         ))),
     }
+}
+
+/// The bucket that `rest` names, which follows `s3:`. Of a refusal only what is not a secret is shown.
+fn bucket(rest: &[u8]) -> Result<Address, Failure> {
+    let text = std::str::from_utf8(rest);
+    let text = text.map_err(|_| Failure::refused("source s3: not UTF-8; keys are"))?;
+    let variable = |name: &str| std::env::var(name).ok();
+    Address::parse(text, variable).map_err(|why| Failure::refused(format!("source s3: {why}")))
 }
 
 /// The scheme and what follows its colon, if `bytes` begins with one.
@@ -84,6 +96,7 @@ mod tests {
             Ok(Source::Memory) => "memory".to_string(),
             Ok(Source::Directory(path)) => format!("dir {}", path.display()),
             Ok(Source::Plain(path)) => format!("plain {}", path.display()),
+            Ok(Source::Bucket(address)) => format!("bucket {}", address.name()),
             Ok(Source::Image(image)) => format!("image {} {:?}", image.path.display(), image.part),
             Err(failure) => format!("refused: {failure}"),
         };
@@ -105,11 +118,14 @@ mod tests {
         check("image:/d.img", "image /d.img Whole");
         check("image:/d.img?partition=2", "image /d.img Partition(2)");
         check("image:", "refused: source: the path is empty");
+        check("s3://bucket/a/b?endpoint=http://127.0.0.1:1", "bucket s3://bucket/a/b");
+        check("s3:bucket", "refused: source s3: write s3://BUCKET");
+        check("s3://key:secret@bucket", "refused: source s3: credentials do not belong");
     }
 
     #[test]
     fn unknown_schemes_and_empty_paths_are_refused() {
-        check("s3:bucket/key", "refused: source `s3:bucket/key`: unknown scheme `s3:`");
+        check("gs:bucket/key", "refused: source `gs:bucket/key`: unknown scheme `gs:`");
         check("MEMORY:", "refused: source `MEMORY:`: unknown scheme");
         check("memory:/tmp", "refused: source `memory:/tmp`: memory: takes nothing");
         check("", "refused: source: the path is empty");

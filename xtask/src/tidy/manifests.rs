@@ -51,6 +51,7 @@ const ARROWS: &[Arrows] = &[
             "uvfs-vfs",
             "uvfs-backends",
             "uvfs-ext",
+            "uvfs-object",
             "uvfs-control",
             "uvfs-fuse",
             "uvfs-terminal",

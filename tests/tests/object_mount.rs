@@ -1,0 +1,119 @@
+//! Floor: command. A bucket on loopback is mounted by `uvfs mount s3://…`, read through the kernel, and unmounted; and each
+//! reason why it is not mounted is told.
+//!
+//! Drives the built `uvfs`: `UVFS_BINARY` names it, else it is beside this test's own target directory, else it
+//! is built. What mounts needs root and `/dev/fuse`, and is skipped where they lack.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+use uvfs_fuse::Unmount;
+use uvfs_tests::s3::{BUCKET_NAME, Fault, S3Server};
+use uvfs_tests::{Watchdog, built};
+
+const SECRET: &str = "fLWXYk7vN3o";
+
+/// `uvfs`, in an environment that has nothing of AWS but a key.
+fn uvfs(words: &[&str]) -> Command {
+    let program = std::env::var_os("UVFS_BINARY").map(PathBuf::from);
+    let mut command = Command::new(program.unwrap_or_else(|| built("uvfs", "uvfs")));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("AWS_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", SECRET);
+    command.env("HOME", "/nonexistent").env("AWS_EC2_METADATA_DISABLED", "true");
+    command.args(words);
+    command
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn source(server: &S3Server) -> String {
+    format!("s3://{BUCKET_NAME}/p?endpoint={}", server.endpoint())
+}
+
+#[test]
+fn a_bucket_is_mounted_read_and_unmounted() {
+    if !uvfs_skip::can_mount() {
+        return;
+    }
+    let server = S3Server::start().unwrap();
+    let big: Vec<u8> = (0..5_000_001_u32).map(|at| (at % 251) as u8).collect();
+    server.put("p/big", &big);
+    for at in 0..300 {
+        server.put(&format!("p/d/{at:03}"), at.to_string().as_bytes());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    let _watchdog = Watchdog::with_rescue(Duration::from_secs(120), move || {
+        let _ = uvfs_fuse::unmount(&path, Unmount::Lazy);
+    });
+    let mountpoint = folder.path().to_str().unwrap();
+    let mounted = uvfs(&["mount", &source(&server), mountpoint, "--daemon"]).output().unwrap();
+    assert!(mounted.status.success(), "{}", said(&mounted));
+    read(&server, folder.path(), &big);
+    let stat = uvfs(&["stat", mountpoint, "--json"]).output().unwrap();
+    let stat = String::from_utf8(stat.stdout).unwrap();
+    for word in ["s3://bucket/p", "get_requests", "list_requests"] {
+        assert!(stat.contains(word), "{word}: {stat}");
+    }
+    let ended = uvfs(&["unmount", mountpoint]).output().unwrap();
+    assert!(ended.status.success(), "{}", said(&ended));
+    assert_eq!(server.unsigned(), 0, "the key was used");
+}
+
+fn read(server: &S3Server, at: &Path, big: &[u8]) {
+    assert_eq!(fs::read(at.join("big")).unwrap(), big);
+    let names = || {
+        let listed = fs::read_dir(at.join("d")).unwrap();
+        let mut names: Vec<_> = listed.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names().len(), 300);
+    let before = server.requests().0;
+    for (number, name) in names().into_iter().enumerate() {
+        let metadata = fs::metadata(at.join("d").join(&name)).unwrap();
+        assert_eq!(metadata.size(), number.to_string().len() as u64);
+    }
+    assert!(!at.join("d/absent").exists());
+    assert!(server.requests().0 <= before + 3, "stat asks of what was listed");
+    assert_eq!(fs::read(at.join("d/299")).unwrap(), b"299");
+    let refused = fs::write(at.join("new"), "x").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
+    // No secret where every user can look.
+    for process in fs::read_dir("/proc").unwrap().flatten() {
+        let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&line).contains(SECRET), "{process:?}");
+    }
+}
+
+#[test]
+fn each_reason_why_nothing_is_mounted_is_a_line_with_its_remedy() {
+    let server = S3Server::start().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let check = |source: &str, fault: Option<Fault>, words: [&str; 2]| {
+        server.plan(fault);
+        let output = uvfs(&["mount", source, folder.path().to_str().unwrap()]).output().unwrap();
+        let line = said(&output);
+        assert_eq!((output.status.code(), line.lines().count()), (Some(1), 1), "{line}");
+        assert!(words.iter().all(|word| line.contains(word)), "{words:?}: {line}");
+        assert!(!line.contains(SECRET), "{line}");
+    };
+    let good = source(&server);
+    let refuses = |status, code, words| check(&good, Some(Fault::Status(status, code)), words);
+    refuses(403, "AccessDenied", ["the store denies it", "s3:ListBucket"]);
+    refuses(403, "SignatureDoesNotMatch", ["no valid credentials", "AWS_SECRET_ACCESS_KEY"]);
+    refuses(403, "RequestTimeTooSkewed", ["the clock of this machine", "NTP"]);
+    refuses(503, "SlowDown", ["the store is busy", "try again later"]);
+    let other = good.replace("//bucket", "//nobodys");
+    check(&other, None, ["there is no such bucket", "check the name of the bucket"]);
+    check("s3://bucket?endpoint=http://127.0.0.1:1", None, ["cannot be reached", "?endpoint="]);
+    check("s3://bucket?regoin=x", None, ["`regoin` is not known", "endpoint, region"]);
+}
