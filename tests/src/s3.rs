@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{LockClass, Mutex};
 
 static BUCKET: LockClass = LockClass::new(284, "s3-bucket", "objects of a server under test");
@@ -34,9 +34,12 @@ pub enum Fault {
     OtherVersion,
     /// A range that was not asked for.
     OtherRange,
-    /// The answer comes so much later.
-    Late(Duration),
+    /// The answer waits until another request is under way, too.
+    UntilSecond,
 }
+
+/// How long an answer waits for a second request at most.
+const SECOND_WITHIN: Duration = Duration::from_secs(20);
 
 /// See the module. Ends when the last clone is dropped.
 #[derive(Debug, Clone)]
@@ -144,8 +147,11 @@ fn serve(stream: TcpStream, bucket: &Mutex<Bucket>) {
             bucket.unsigned += u64::from(!request.headers.contains_key("authorization"));
             bucket.faults.pop_front()
         };
-        if let Some(Fault::Late(time)) = fault {
-            std::thread::sleep(time);
+        if fault == Some(Fault::UntilSecond) {
+            let since = Instant::now();
+            while bucket.lock().under_way < 2 && since.elapsed() < SECOND_WITHIN {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
         let answer = answer(&mut bucket.lock(), &request, fault);
         let written = write(&mut writer, answer, fault);
