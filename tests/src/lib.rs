@@ -16,6 +16,7 @@ pub mod cleaned;
 pub mod history;
 mod ledger;
 mod listing;
+pub mod objects;
 pub mod paged;
 pub mod queued;
 pub mod s3;

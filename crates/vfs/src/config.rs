@@ -1,6 +1,6 @@
 //! Settings of the core, checked once.
 
-use crate::backend::{Capabilities, PageCaching};
+use crate::backend::{Capabilities, PageCaching, Writes};
 use crate::budget;
 use crate::error::{Error, Result};
 use std::time::Duration;
@@ -33,7 +33,8 @@ pub struct VfsConfig {
     /// Share of what names and inodes may have that names known to be missing may take. Default
     /// 20 percent. Watch `negatives`.
     pub negative_percent: u8,
-    /// Whether file data is cached here, and how it is written. Default [`PagePolicy::Auto`].
+    /// Whether file data is cached here, and how it is written, where the store takes what is written
+    /// [anywhere](crate::Writes). Default [`PagePolicy::Auto`].
     /// Watch `pages`.
     pub pages: PagePolicy,
     /// Most that is read ahead of a sequential reader at once; 0 reads only what is asked for. Default
@@ -93,6 +94,11 @@ impl PagePolicy {
             PagePolicy::Auto => given.caching,
             PagePolicy::Off => PageCaching::Store,
             PagePolicy::WriteThrough | PagePolicy::WriteBack => PageCaching::Core,
+        };
+        // What goes where is decided with the file's pages.
+        let caching = match given.writes {
+            Writes::Anywhere => caching,
+            Writes::Append | Writes::WholeFile => PageCaching::Core,
         };
         // Who reads and writes the host's file itself goes past what is cached here.
         Capabilities { caching, os_files: given.os_files && caching == PageCaching::Store, ..given }

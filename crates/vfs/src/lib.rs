@@ -50,7 +50,7 @@ pub use backend::{
     AllocateMode, Authority, Backend, Capabilities, ChangeSink, Content, Cookie, Creation, Data,
     Enforcer, Entry, Export, FileId, FileRef, InodeId, Inodes, Listing, Names, NewKind, NewNode,
     OpenFiles, OpenMode, Opens, PageCaching, ReadRun, RenameMode, Reservation, SeekTarget,
-    SyncMode, Untracked, Waits, Watch, WriteRun, XattrMode, Xattrs,
+    SyncMode, Untracked, Waits, Watch, WholeContent, WriteRun, Writes, XattrMode, Xattrs,
 };
 pub use budget::MINIMUM_BYTES;
 pub use caller::{Caller, Checks, GroupReader, Groups};

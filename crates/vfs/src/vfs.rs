@@ -14,7 +14,7 @@ use crate::api::Directory;
 use crate::attributes::{Attributes, FileKind};
 use crate::backend::{
     Authority, Backend, Capabilities, ChangeSink, Creation, Enforcer, Entry, Export, FileRef,
-    InodeId, OpenFiles, PageCaching, Xattrs,
+    InodeId, OpenFiles, Opens, PageCaching, Writes, Xattrs,
 };
 use crate::budget::{self, Budget};
 use crate::caller::{Caller, Checks};
@@ -83,6 +83,9 @@ impl Vfs {
     pub fn new(backend: impl Backend, config: VfsConfig) -> Result<Arc<Self>> {
         config.validate()?;
         let capabilities = config.pages.applied_to(backend.capabilities());
+        if capabilities.writes == Writes::WholeFile && capabilities.opens == Opens::Stateless {
+            return Err(Error::Invalid("a store that takes whole files is told of opens"));
+        }
         let pages = match capabilities.caching {
             PageCaching::Core => budget::Pages::Here,
             PageCaching::Store => budget::Pages::Elsewhere,
@@ -361,7 +364,11 @@ impl Core {
 
     /// Whether what is written stays here for a while.
     pub(crate) fn writes_back(&self) -> bool {
-        self.caches_pages() && self.config.pages == PagePolicy::WriteBack
+        match self.capabilities.writes {
+            Writes::Anywhere => self.caches_pages() && self.config.pages == PagePolicy::WriteBack,
+            Writes::Append => false,
+            Writes::WholeFile => true,
+        }
     }
 
     /// The pages of `node`, a regular file.

@@ -52,7 +52,7 @@ use uvfs_concurrent::padded::Padded;
 use uvfs_vfs::creation::Resolved;
 use uvfs_vfs::{
     Authority, Backend, Capabilities, Creation, Data, Enforcer, Entry, Error, Export, InodeId,
-    Inodes, Names, NewKind, Opens, PageCaching, Reservation, Result, Totals, Waits, Xattrs,
+    Inodes, Names, NewKind, Opens, PageCaching, Reservation, Result, Totals, Waits, Writes, Xattrs,
 };
 
 /// The least that [`MemoryConfig::size_bytes`] may be: the root, and one page with its names.
@@ -170,6 +170,7 @@ impl Backend for MemoryBackend {
             os_files: false,
             births: true,
             queue_depth: 1,
+            writes: Writes::Anywhere,
         }
     }
 

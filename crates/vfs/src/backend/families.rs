@@ -15,7 +15,7 @@
 
 use super::{
     AllocateMode, ChangeSink, Content, Cookie, Entry, FileId, FileRef, InodeId, Listing, NewNode,
-    OpenMode, ReadRun, RenameMode, SeekTarget, SyncMode, WriteRun, XattrMode,
+    OpenMode, ReadRun, RenameMode, SeekTarget, SyncMode, WholeContent, WriteRun, XattrMode,
 };
 use crate::attributes::{Attributes, SetAttributes};
 use crate::caller::Caller;
@@ -170,7 +170,7 @@ pub trait Data: Inodes {
         run.complete(result);
     }
 
-    /// Writes bytes; returns how many. At the end of the file if it was opened to append. Clears
+    /// Writes bytes; returns how many. Where [`Writes`](super::Writes) says so, `offset` is the end. At the end of the file if it was opened to append. Clears
     /// set-id bits unless the caller is privileged.
     fn write(&self, caller: &Caller, file: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
         let _ = (caller, file, offset, data);
@@ -184,6 +184,23 @@ pub trait Data: Inodes {
     fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
         let end = self.attributes(file)?.size;
         self.write(caller, file, end, data)
+    }
+
+    /// Replaces the whole content, and returns the attributes after that: of a store of
+    /// [`Writes::WholeFile`](super::Writes::WholeFile), which is given nothing by [`Data::write`]. It must hold no lock that
+    /// its own reads need while it reads `content`. Users see the old content or the new one, never a part.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if the content is not of [`WholeContent::version`] any more: others have replaced it. The core keeps
+    /// what was written, and tries again.
+    fn replace(
+        &self,
+        caller: &Caller,
+        file: FileRef,
+        content: &dyn WholeContent,
+    ) -> Result<Attributes> {
+        let _ = (caller, file, content);
+        Err(Error::Unsupported("replacing the content of a file"))
     }
 
     /// Reserves or clears a range.

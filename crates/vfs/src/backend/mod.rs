@@ -160,6 +160,19 @@ pub enum PageCaching {
     Store,
 }
 
+/// How a store takes what is written to a file. What it cannot take is refused by the core, and the writer told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writes {
+    /// Any bytes, in any order.
+    Anywhere,
+    /// Bytes at the end, one write after the other ([`Data::write`] at the end of the file, or [`Data::append`]), before the
+    /// call that writes them returns. A write elsewhere is [`Error::Unsupported`](crate::Error::Unsupported) (EOPNOTSUPP).
+    Append,
+    /// The whole content at once ([`Data::replace`]), at `fsync`, `syncfs` and when the file is closed. Until then it is in the
+    /// caches; more than they can hold is [`Error::NoSpace`](crate::Error::NoSpace) (ENOSPC). Opens have to be tracked.
+    WholeFile,
+}
+
 /// What a backend is and can do; asked once, at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
@@ -187,6 +200,9 @@ pub struct Capabilities {
     /// Runs of pages that the store can use at once for one thread: above 1 it is asked by [`Data::read_run`] and
     /// [`Data::write_run`], which it answers later and in any order.
     pub queue_depth: usize,
+    /// How it takes what is written. Other than [`Writes::Anywhere`], the core caches its files, whatever
+    /// `caching` and the settings say.
+    pub writes: Writes,
 }
 
 impl Capabilities {
@@ -204,6 +220,7 @@ impl Capabilities {
             os_files: false,
             births: false,
             queue_depth: 1,
+            writes: Writes::Anywhere,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The words of the seam: objects, open files, entries, and what is asked of them.
 
 use crate::attributes::{Attributes, FileKind};
+use crate::error::Result;
 use crate::name::Name;
 
 /// An object of a backend. Never reused for another object during one mount.
@@ -44,6 +45,23 @@ pub struct Entry {
     pub inode: InodeId,
     /// Its attributes, read no earlier than the call began.
     pub attributes: Attributes,
+}
+
+/// The whole content of a file, for a store that takes it at once ([`Data::replace`](super::Data::replace)). It stays as it
+/// is until the store has answered, and may be read in any order by several threads.
+pub trait WholeContent: Sync {
+    /// Bytes.
+    fn size(&self) -> u64;
+
+    /// The version of the store's content that was changed, 0 if the store tells none. One that can compare refuses to replace
+    /// another one ([`Error::Busy`](crate::Error::Busy)).
+    fn version(&self) -> u64;
+
+    /// Bytes from `offset` on; fewer than asked for only at the end. What was not changed here is read from the store.
+    ///
+    /// # Errors
+    /// The store's; [`Error::Busy`](crate::Error::Busy) if it has another version by now.
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize>;
 }
 
 /// What a store has read of a file.

@@ -6,7 +6,7 @@
 use super::OpenFile;
 use super::change::AttributeChange;
 use crate::attributes::SetAttributes;
-use crate::backend::{AllocateMode, FileRef, SeekTarget, SyncMode};
+use crate::backend::{AllocateMode, FileRef, SeekTarget, SyncMode, Writes};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::inode::Node;
@@ -124,6 +124,9 @@ impl Vfs {
     ) -> Result<()> {
         self.writable()?;
         self.data_of(node)?;
+        if self.core.capabilities.writes != Writes::Anywhere {
+            return Err(Error::Unsupported("fallocate"));
+        }
         if length == 0 {
             return Err(Error::Invalid("an empty range"));
         }
@@ -145,6 +148,15 @@ impl Vfs {
         if let Some(pages) = node.inode.known_pages() {
             // Only the store knows where its holes are, and it has to know what was written.
             self.core.write_out_all(pages)?;
+            if pages.holds_back() && self.core.takes_whole_files() {
+                // It does not before the file is whole; until then all of it is data.
+                let size = self.attributes(node, None)?.size;
+                return match target {
+                    _ if offset >= size => Err(Error::NoData),
+                    SeekTarget::Data => Ok(offset),
+                    SeekTarget::Hole => Ok(size),
+                };
+            }
         }
         self.core.backend().data().seek(file, offset, target)
     }
@@ -164,6 +176,9 @@ impl Vfs {
         let source_end = from.2.checked_add(length).ok_or(Error::TooBig)?;
         if from.0 == to.0 && from.2 < end && to.2 < source_end {
             return Err(Error::Invalid("source and target overlap"));
+        }
+        if self.core.capabilities.writes != Writes::Anywhere {
+            return self.copy_through_memory(caller, from, to, length);
         }
         if let Some(pages) = from.0.inode.known_pages() {
             self.core.write_out_all(pages)?;

@@ -339,7 +339,7 @@ impl FilePages {
             let mut local = self.local();
             local.blocks = known.blocks;
             let told = self.version();
-            local.store = believed.then(|| Version { told, ..Version::of(&known) });
+            local.store = (believed || told != 0).then(|| Version { told, ..Version::of(&known) });
         }
     }
 
@@ -401,6 +401,22 @@ impl FilePages {
         if let Some(then) = for_space {
             self.cache.dirty_files.wants_space(self, then);
         }
+    }
+
+    /// It is not due before `moment`.
+    pub(super) fn postpone_until(&self, moment: Instant) {
+        self.local().since = Some(moment);
+        self.cache.dirty_files.postpone(self, moment);
+    }
+
+    /// Whether the time of the last change was set by somebody.
+    pub(super) fn is_change_stated(&self) -> bool {
+        self.local().stated
+    }
+
+    /// The version of the store's content that was written over; 0 if it tells none.
+    pub(super) fn version_written_over(&self) -> u64 {
+        self.local().store.map_or(0, |store| store.told)
     }
 
     /// What waits is to be written at once.

@@ -55,6 +55,7 @@ mod read;
 mod reclaim;
 mod space;
 mod version;
+mod whole;
 mod workers;
 mod write;
 mod write_back;

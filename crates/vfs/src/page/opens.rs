@@ -154,6 +154,11 @@ impl Opens {
         self.borrow(|open| open.mode.read, wished.file)
     }
 
+    /// Whether somebody has it open for writing.
+    pub(crate) fn is_written(&self) -> bool {
+        self.files.lock().iter().any(|open| open.mode.write && !open.left())
+    }
+
     /// An open file to write by.
     pub(crate) fn writer(&self) -> Option<Borrowed> {
         self.borrow(|open| open.mode.write, FileId::NONE)

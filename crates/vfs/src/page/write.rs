@@ -21,7 +21,7 @@
 use super::file::FilePages;
 use super::{PAGE, Wanted, key};
 use crate::attributes::Timestamp;
-use crate::backend::{Authority, FileRef};
+use crate::backend::{Authority, FileRef, Writes};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::inode::Node;
@@ -67,7 +67,9 @@ impl Vfs {
         let pages = core.pages_of(node);
         core.learn_page_cleans(pages);
         // Where others append too, only the store knows the end.
-        let foreign_end = place == Place::End && core.capabilities.authority == Authority::Shared;
+        let foreign_end = place == Place::End
+            && core.capabilities.authority == Authority::Shared
+            && !core.takes_whole_files();
         if !core.writes_back() || foreign_end {
             return core.write_through(caller, pages, node, (file, place), data);
         }
@@ -110,6 +112,9 @@ impl Core {
 
     /// Makes a writer of `bytes` pay for the pages that are dirty already.
     fn slow_down(self: &Arc<Self>, pages: &Arc<FilePages>, bytes: usize) -> Result<()> {
+        if self.takes_whole_files() {
+            return self.check_room_for_whole(bytes);
+        }
         let cache = &self.pages;
         let (background, hard) = self.dirty_thresholds();
         let dirty = cache.dirty();
@@ -297,6 +302,23 @@ impl Core {
         Ok(())
     }
 
+    /// Fails if the store takes bytes at the end only, and `place` is elsewhere. The caller is alone.
+    fn check_appends(&self, pages: &FilePages, file: FileRef, place: Place) -> Result<()> {
+        let Place::At(offset) = place else { return Ok(()) };
+        if self.capabilities.writes != Writes::Append {
+            return Ok(());
+        }
+        let known = pages.size().filter(|_| self.capabilities.authority == Authority::Sole);
+        let end = match known {
+            Some(size) => size,
+            None => self.backend().inodes().attributes(file)?.size,
+        };
+        match offset == end {
+            true => Ok(()),
+            false => Err(Error::Unsupported("writing elsewhere than at the end of a file")),
+        }
+    }
+
     /// Writes to the store, then to the pages that are here.
     fn write_through(
         self: &Arc<Self>,
@@ -308,6 +330,7 @@ impl Core {
     ) -> Result<usize> {
         let alone = pages.gate.enter_alone();
         self.write_out_alone(pages, &alone)?;
+        self.check_appends(pages, file, place)?;
         let _attributes = AttributeChange::begin(self, node);
         // Dropped on failure and on panic: nobody knows what the store has then.
         let doubt = Doubt(pages, place, data.len());

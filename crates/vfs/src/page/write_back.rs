@@ -45,6 +45,8 @@ use uvfs_concurrent::radix::Tag;
 
 /// How soon to look again when all that is dirty is being written.
 const BUSY: Duration = Duration::from_millis(10);
+/// How soon to look again at a file that is not whole yet, which the store takes as a whole only.
+const UNFINISHED: Duration = Duration::from_secs(1);
 /// All pages of a file.
 pub(super) const ALL: Range<u64> = 0..u64::MAX;
 /// Threads that write one file back, at most.
@@ -58,22 +60,31 @@ impl Core {
     /// # Errors
     /// If any of it did not arrive, whoever wrote it: the last error. What did not arrive stays dirty.
     pub(super) fn write_out(&self, pages: &FilePages) -> Result<()> {
+        if self.takes_whole_files() {
+            return self.replace_content(pages, &pages.gate.enter_alone()).map(drop);
+        }
         let _inside = pages.gate.enter();
         self.write_marked(pages, FAILURES_MAX)
     }
 
     /// As [`Core::write_out`], for the last tries: every run is tried, and what failed once more.
     pub(super) fn write_every_run(&self, pages: &FilePages) -> Result<()> {
+        if self.takes_whole_files() {
+            return self.write_out(pages).or_else(|_| self.write_out(pages));
+        }
         let _inside = pages.gate.enter();
         self.write_marked(pages, usize::MAX).or_else(|_| self.write_marked(pages, usize::MAX))
     }
 
     /// As [`Core::write_out`] for the whole file, by who is alone; then nothing is held back.
-    pub(super) fn write_out_alone(&self, pages: &FilePages, _alone: &Alone<'_>) -> Result<()> {
+    pub(super) fn write_out_alone(&self, pages: &FilePages, alone: &Alone<'_>) -> Result<()> {
         if !pages.holds_back() {
             return Ok(());
         }
-        self.write_marked(pages, FAILURES_MAX)?;
+        match self.takes_whole_files() {
+            true => _ = self.replace_content(pages, alone)?,
+            false => self.write_marked(pages, FAILURES_MAX)?,
+        }
         self.tell_change(pages)?;
         if pages.holds_back() { Err(pages.errors.last().unwrap_or(Error::Busy)) } else { Ok(()) }
     }
@@ -112,6 +123,13 @@ impl Core {
     /// Writes one run of a file, where the last one ended; how many pages. 0: nothing is dirty, or the
     /// file is busy.
     pub(super) fn write_next_run(&self, pages: &FilePages) -> Result<u64> {
+        if self.takes_whole_files() {
+            if self.is_being_written(pages) {
+                return Ok(0);
+            }
+            let alone = pages.gate.try_enter_alone();
+            return alone.map_or(Ok(0), |alone| self.replace_content(pages, &alone));
+        }
         let Some(_inside) = pages.gate.try_enter() else { return Ok(0) };
         let from = pages.local().cursor;
         let next = pages.next_tagged(from..u64::MAX, Tag::Dirty);
@@ -265,6 +283,13 @@ impl Core {
         let told = match pages.untold_change() {
             Some(time) => {
                 let Some(node) = pages.local().keeps.clone() else { return Ok(()) };
+                if self.takes_whole_files() && !pages.is_change_stated() {
+                    // It has a time since it took the content.
+                    node.inode.expire_attributes(&self.clock);
+                    drop(pages.told_change(Some(time)));
+                    self.close_left(pages);
+                    return Ok(());
+                }
                 let change = AttributeChange::begin(self, &node);
                 let set = SetAttributes { mtime: Some(SetTime::At(time)), ..Default::default() };
                 let writer = Writer::find(self, pages);
@@ -333,7 +358,7 @@ impl Core {
         heard: &Heard,
     ) -> Result<()> {
         let shared = self.capabilities.authority == Authority::Shared;
-        let written = match shared {
+        let written = match shared || self.takes_whole_files() {
             true => self.write_out(pages).and_then(|()| self.settle(pages)),
             false => Ok(()),
         };
@@ -345,16 +370,19 @@ impl Core {
 
     /// Writes everything that is dirty in a file.
     pub(crate) fn write_out_all(&self, pages: &FilePages) -> Result<()> {
-        if pages.holds_back() { self.write_out(pages) } else { Ok(()) }
+        if pages.holds_back() && !self.is_being_written(pages) {
+            return self.write_out(pages);
+        }
+        Ok(())
     }
 
     /// Whoever opened `file` is done with it: closes it, now or when everything is written.
     pub(crate) fn leave_pages(&self, pages: &FilePages, file: FileRef, mode: OpenMode) {
         let _leaving = Leaving { core: self, pages, file };
-        let shared = self.capabilities.authority == Authority::Shared;
+        let at_once = self.capabilities.authority == Authority::Shared || self.takes_whole_files();
         // One without a name is written when it is due, if somebody still has it then.
         let named = !pages.local().keeps.as_ref().is_some_and(|node| node.inode.is_unlinked());
-        if shared && mode.write && named && pages.holds_back() {
+        if at_once && mode.write && named && pages.holds_back() {
             // What goes wrong is told to who has the file open still, or opens it next.
             if self.write_out(pages).is_ok() {
                 drop(self.settle(pages));
@@ -394,6 +422,11 @@ impl Core {
             }
             if self.discard_if_gone(&file) {
                 cache.dirty_files.remove_settled(&file);
+                continue;
+            }
+            if self.is_being_written(&file) {
+                file.postpone_until(now + UNFINISHED);
+                wait(now + UNFINISHED);
                 continue;
             }
             let Some(helping) = Helping::begin(&file) else {

@@ -1,0 +1,152 @@
+//! Writing back to a store that takes whole files ([`Writes::WholeFile`]): the content is replaced at once.
+//!
+//! # Boundary
+//! When a file is replaced, and of what. Everything else about writing back is [`super::write_back`]'s.
+//!
+//! # Concurrency
+//! The thread that replaces a file is alone in its gate: no writer and no cut changes the content meanwhile. Pages
+//! stay dirty until the store has answered, and are read where they lie.
+//!
+//! W5. No part of a file that is open for writing reaches the store but by `fsync`, `syncfs` or `close`.
+//!
+//! # Why
+//! An object store has no call for a part of an object. What was not written here is read from the store while the new
+//! content goes there, so that a change of one byte needs no memory for the rest. A file that others have
+//! replaced since it was first written to is not replaced again: the writer is told EBUSY, what was written stays, and so
+//! does the others' content. Weaknesses: what is written at once has to fit into a share of the cache; writers of
+//! the same file wait for the upload; a file that two programs write is replaced at each close.
+
+use super::file::FilePages;
+use super::write_back::{Writer, WritingRun};
+use super::{Alone, PAGE};
+use crate::backend::{FileRef, WholeContent, Writes};
+use crate::caller::Caller;
+use crate::error::{Error, Result};
+use crate::vfs::Core;
+use uvfs_concurrent::radix::Tag;
+
+/// Share of the pages allowed that may wait for their files to be whole, in percent.
+const WAITING_PERCENT: u64 = 50;
+
+impl Core {
+    /// Whether the store takes whole files only.
+    pub(crate) fn takes_whole_files(&self) -> bool {
+        self.capabilities.writes == Writes::WholeFile
+    }
+
+    /// Whether a file is not whole yet, as far as one can say: somebody has it open for writing, and the store takes
+    /// whole files only.
+    pub(super) fn is_being_written(&self, pages: &FilePages) -> bool {
+        self.takes_whole_files() && pages.opens.is_written()
+    }
+
+    /// Fails if `bytes` more cannot wait for their file to be whole: they cannot be written before.
+    pub(super) fn check_room_for_whole(&self, bytes: usize) -> Result<()> {
+        let most = self.pages.frames_allowed(self) * WAITING_PERCENT / 100;
+        let more = (bytes as u64).div_ceil(PAGE);
+        if self.pages.dirty() + more > most { Err(Error::NoSpace) } else { Ok(()) }
+    }
+
+    /// Replaces the file in the store by what it is here, if anything of it is dirty; how many pages were.
+    pub(super) fn replace_content(&self, pages: &FilePages, _alone: &Alone<'_>) -> Result<u64> {
+        if !pages.is_unwritten() {
+            return Ok(0);
+        }
+        if let Err(error) = self.replace_by_pages(pages) {
+            let again = pages.local().tried;
+            pages.errors.record(&error, again);
+            pages.failed(&error);
+            self.pages.counters.write_errors.hit();
+            return Err(error);
+        }
+        let (mut at, mut count) = (0, 0);
+        let mut buffer = pages.cache.buffer((pages.cache.run_pages(self) * PAGE) as usize);
+        while let Some(first) = pages.next_tagged(at..u64::MAX, Tag::Dirty) {
+            at = first + 1;
+            if let Some(locks) = self.lock_run(pages, first, Tag::Dirty) {
+                at = first + locks.len() as u64;
+                count +=
+                    self.end_run(WritingRun::begin(pages, first..at, locks, &mut buffer), Ok(()))?;
+            }
+        }
+        Ok(count)
+    }
+
+    fn replace_by_pages(&self, pages: &FilePages) -> Result<()> {
+        let writer = Writer::find(self, pages)?;
+        let size = match pages.size() {
+            Some(size) => size,
+            None => self.backend().inodes().attributes(writer.file())?.size,
+        };
+        let reader = pages.reader(self, writer.file());
+        let version = pages.version_written_over();
+        let content = Pages { core: self, pages, file: reader.file(), size, version };
+        // Others have replaced it, and somebody has seen that: what is clean here is theirs.
+        if version != 0 && pages.version() != version {
+            return Err(Error::Busy);
+        }
+        let store = self.backend().data();
+        let now = store.replace(&Caller::root(), writer.file(), &content)?;
+        pages.stored(&now);
+        Ok(())
+    }
+}
+
+/// What a file is here: its pages, and between them what the store has.
+struct Pages<'a> {
+    core: &'a Core,
+    pages: &'a FilePages,
+    file: FileRef,
+    size: u64,
+    version: u64,
+}
+
+impl WholeContent for Pages<'_> {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
+        let length = self.size.saturating_sub(offset).min(into.len() as u64) as usize;
+        let into = &mut into[..length];
+        let mut done = 0;
+        while done < length {
+            let at = offset + done as u64;
+            let (index, skip) = (at / PAGE, (at % PAGE) as usize);
+            let rest = &mut into[done..];
+            if let Some(locked) = self.pages.lock(index) {
+                let page = locked.page();
+                // A clean one that is stale or not filled says nothing.
+                if page.is_uptodate() && (page.is_dirty() || !page.is_outdated()) {
+                    let count = rest.len().min(PAGE as usize - skip);
+                    locked.read(skip, &mut rest[..count]);
+                    done += count;
+                    continue;
+                }
+            }
+            let next = self.pages.next(index + 1..u64::MAX).unwrap_or(u64::MAX);
+            let count = rest
+                .len()
+                .min(usize::try_from(next.saturating_mul(PAGE) - at).unwrap_or(usize::MAX));
+            self.read_stored(at, &mut rest[..count])?;
+            done += count;
+        }
+        Ok(length)
+    }
+}
+
+impl Pages<'_> {
+    /// What the store has there; behind its end nothing.
+    fn read_stored(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        let content = self.core.read_fully(self.file, offset, into)?;
+        if self.version != 0 && content.version != 0 && content.version != self.version {
+            return Err(Error::Busy);
+        }
+        into[content.count..].fill(0);
+        Ok(())
+    }
+}
