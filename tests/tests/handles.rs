@@ -105,7 +105,7 @@ impl Mounted {
         let mut go_on = |_| ControlFlow::Continue(());
         let report =
             self.mount.clean(self.vfs.root(), Clean::Both, Dirty::Skip, &mut go_on).unwrap();
-        assert_eq!(report.kernel.refused, None);
+        assert_eq!(report.kernel().refused, None);
         self.mount.statistics().nodes
     }
 

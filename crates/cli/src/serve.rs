@@ -15,7 +15,7 @@ mod whereabouts;
 
 use crate::Failure;
 use crate::checks;
-use crate::control::cleaned::{Cleaned, HostSource, Raw, Step};
+use crate::control::cleaned::{Cleaned, HostSource, Raw};
 use crate::control::ended::{Verdict, Waits};
 use crate::control::place;
 use crate::control::policies::{Mark, PolicyRequest};
@@ -55,7 +55,7 @@ use uvfs_control::serve::{self, Look, Marks};
 use uvfs_control::setting::Setting;
 use uvfs_fuse::{Mount, MountError, MountOptions, MountStatistics, Passthrough, Unmount};
 use uvfs_object::{ObjectBackend, ObjectConfig};
-use uvfs_vfs::{PageCaching, Statistics, Vfs};
+use uvfs_vfs::{CleanProgress, PageCaching, Statistics, Vfs};
 use whereabouts::Place;
 
 /// Permission bits of the root of a file system in RAM, as of a fresh directory.
@@ -221,7 +221,7 @@ impl Served for Live {
     fn clean(
         &self,
         request: &CleanRequest,
-        progress: &mut dyn FnMut(Step) -> ControlFlow<()>,
+        progress: &mut dyn FnMut(CleanProgress) -> ControlFlow<()>,
     ) -> Result<Cleaned, String> {
         self.mount.cleaner().carry_out(self.host_source(), request, progress)
     }

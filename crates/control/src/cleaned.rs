@@ -1,13 +1,12 @@
-//! How a cleaning is told over the control socket: steps on the way, and what became of it.
+//! What became of a cleaning of a mount: the core's report, with what the kernel in front did.
 //!
 //! # Boundary
-//! Values and their form. Whoever serves fills them in ([`crate::serve`]), `uvfs drop` lays them out.
-//!
-//! # Why
-//! The core's own reports are not sent: a program and a daemon of two versions have to understand each other, so
-//! what is missing counts as zero and what is unknown is skipped. Weakness: a new number appears in three places.
+//! Values and their form. The FUSE frontend fills them in, the control socket carries them as they are, `uvfs drop` lays
+//! them out.
 
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use uvfs_vfs::CleanReport;
 
 /// Bytes that are mostly text: a string if they are UTF-8, otherwise a list of numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -40,75 +39,48 @@ impl From<Raw> for Written {
     }
 }
 
-/// What is being done.
+/// How the kernel was asked to evict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Phase {
-    /// Another cleaning of the mount is done first.
-    Waiting,
-    /// The kernel is asked to let go.
-    Kernel,
-    /// Memory is freed.
+pub enum KernelHow {
+    /// It was not asked: it held nothing there, or the cleaning was ended before.
     #[default]
-    Freeing,
+    Nothing,
+    /// Pages of files only.
+    Pages,
+    /// By node (FUSE_NOTIFY_PRUNE, Linux 6.18): names, inodes and their pages, but for those in use.
+    Pruned,
+    /// By name, on an older kernel: names of everything but directories, which it keeps. A file that is
+    /// open works on; `/proc/PID/fd` shows its name as deleted.
+    Entries,
 }
 
-/// How far a cleaning is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Step {
-    /// What is being done.
-    pub phase: Phase,
-    /// Entries of the caches looked at.
-    pub done: u64,
-    /// Those to look at, as far as is known.
-    pub total: u64,
-    /// Of them, freed.
-    pub freed: u64,
-}
-
-/// A number of cached things, and the memory that they take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Number {
-    /// How many.
-    pub entries: u64,
-    /// Their memory.
-    pub bytes: u64,
-}
-
-/// What became of the cached things of one sort.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Sort {
-    /// Cached before.
-    pub before: Number,
-    /// Freed.
-    pub freed: Number,
-    /// Left.
-    pub after: Number,
-    /// Of those left, in use.
-    pub kept_busy: Number,
-    /// Of those left, not yet at the source. Of a dry run: what is dirty.
-    pub kept_dirty: Number,
-}
-
-/// What the kernel held below the directory, in inodes.
+/// What the kernel did, in inodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Kernel {
-    /// Held before.
+    /// How it was asked.
+    pub how: KernelHow,
+    /// Objects below the directory that it held before.
     pub held: u64,
-    /// Let go.
+    /// Those of them that it evicted.
     pub let_go: u64,
-    /// Still held.
+    /// Those that it keeps: in use, or looked up again since, or not asked for; or directories in which it
+    /// remembers missing names, not to be believed but not dropped either.
     pub kept: u64,
-    /// Files of which it was asked to drop the pages alone.
+    /// Files whose pages were dropped one by one, without their names.
     pub files: u64,
-    /// How it was asked: `nothing`, `pages`, `pruned` or `entries`.
-    pub how: String,
-    /// What it answered when it refused.
+    /// The first message that it refused, and why.
     pub refused: Option<String>,
+    /// Names below that it believed to be missing, and was told to ask again about.
+    #[serde(skip)]
+    pub missing: u64,
+    /// Directories whose names could not be had from the store, when asking by name.
+    #[serde(skip)]
+    pub unlisted: u64,
+    /// How long its answers were awaited.
+    #[serde(skip)]
+    pub waited: Duration,
 }
 
 /// The host directory that a mount shows.
@@ -125,33 +97,32 @@ pub struct HostSource {
     pub caches_pages: bool,
 }
 
-/// What a cleaning did, or would have to do.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+/// What a cleaning of a directory of a mount did, or would have to do.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cleaned {
-    /// Names.
-    pub names: Sort,
-    /// Inodes.
-    pub inodes: Sort,
-    /// Pages.
-    pub pages: Sort,
-    /// Nothing in a dry run, which asks the kernel nothing.
+    /// In our caches; the time is that of all, waiting for others included.
+    #[serde(flatten)]
+    pub caches: CleanReport,
+    /// In the kernel's. Nothing in a dry run, which asks the kernel nothing.
     pub kernel: Option<Kernel>,
-    /// Files whose dirty pages the source did not take.
-    pub not_written: u64,
-    /// Time until nothing that was cached before was used any more.
-    pub effect_seconds: f64,
-    /// Time until the memory was free.
-    pub took_seconds: f64,
-    /// It ended early, as the client wished.
+    /// It was ended before it was done.
     pub interrupted: bool,
     /// Of a mount of a host directory.
     pub source: Option<HostSource>,
 }
 
+impl Cleaned {
+    /// What the kernel did; of a dry run, nothing.
+    pub fn kernel(&self) -> Kernel {
+        self.kernel.clone().unwrap_or_default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uvfs_vfs::Tally;
 
     #[test]
     fn paths_are_text_if_they_can_be() {
@@ -169,8 +140,24 @@ mod tests {
     fn a_report_of_another_version_is_read() {
         let text = r#"{"names":{"before":{"entries":5}},"moons":3}"#;
         let cleaned: Cleaned = serde_json::from_str(text).unwrap();
-        assert_eq!((cleaned.names.before.entries, cleaned.pages), (5, Sort::default()));
+        assert_eq!(
+            (cleaned.caches.names.found.entries, cleaned.caches.pages),
+            (5, Tally::default())
+        );
         let text = serde_json::to_string(&cleaned).unwrap();
         assert_eq!(serde_json::from_str::<Cleaned>(&text).unwrap(), cleaned);
+    }
+
+    #[test]
+    fn a_report_is_told_in_flat_fields_and_seconds() {
+        let took = Duration::from_millis(1500);
+        let kernel = Some(Kernel { how: KernelHow::Pruned, let_go: 2, ..Kernel::default() });
+        let caches = CleanReport { not_written: 1, took, ..CleanReport::default() };
+        let cleaned = Cleaned { caches, kernel, ..Cleaned::default() };
+        let told = serde_json::to_value(&cleaned).unwrap();
+        assert_eq!((&told["took_seconds"], &told["not_written"]), (&1.5.into(), &1.into()));
+        assert_eq!(told["kernel"]["how"], "pruned");
+        assert_eq!(told["names"]["kept_dirty"]["bytes"], 0);
+        assert_eq!(serde_json::from_value::<Cleaned>(told).unwrap(), cleaned);
     }
 }

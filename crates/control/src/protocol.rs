@@ -25,12 +25,13 @@
 //! A client that wants a cleaning to end early closes its sending side, and still gets the report of what was
 //! done. One that goes away altogether ends it too.
 
-use super::cleaned::{Raw, Step};
+use super::cleaned::Raw;
 use super::policies::PolicyRequest;
 use super::resident::CachedRequest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read};
+use uvfs_vfs::CleanProgress;
 
 /// Longest request, its newline included.
 pub const REQUEST_BYTES_MAX: u64 = 64 << 10;
@@ -86,7 +87,7 @@ pub enum CleanLine {
     /// It goes on.
     Progress {
         /// How far it is.
-        progress: Step,
+        progress: CleanProgress,
     },
     /// The last line.
     Reply(Reply),
@@ -150,8 +151,8 @@ pub fn read_line(stream: &mut impl BufRead, bytes_max: u64) -> io::Result<Option
 
 #[cfg(test)]
 mod tests {
-    use super::super::cleaned::Phase;
     use super::*;
+    use uvfs_vfs::CleanStage;
 
     fn parse(text: &str) -> Option<Request> {
         serde_json::from_str(text).ok()
@@ -214,8 +215,10 @@ mod tests {
     #[test]
     fn progress_is_told_from_the_last_line() {
         let read = |line: &str| serde_json::from_str::<CleanLine>(line).unwrap();
-        let progress = Step { done: 3, total: 9, freed: 1, phase: Phase::Freeing };
+        let stage = CleanStage::Frontend;
+        let progress = CleanProgress { done: 3, total: 9, freed: 1, stage };
         let line = CleanLine::Progress { progress };
+        assert!(serde_json::to_string(&line).unwrap().contains(r#""phase":"kernel""#));
         assert_eq!(read(&serde_json::to_string(&line).unwrap()), line);
         assert_eq!(read(&Reply::done().to_line()), CleanLine::Reply(Reply::done()));
     }

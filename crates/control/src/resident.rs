@@ -8,8 +8,9 @@
 //! JSON has a bound on depth, and file systems have none. What is zero is left out, since most numbers
 //! are, and a reply has a bound. Weakness: the list must be read as a whole before a path is known.
 
-use super::cleaned::{HostSource, Number, Raw};
+use super::cleaned::{HostSource, Raw};
 use serde::{Deserialize, Serialize};
+use uvfs_vfs::Amount;
 
 /// Which directory to tell of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,16 +63,16 @@ pub struct Row {
 pub struct Held {
     /// Names.
     #[serde(skip_serializing_if = "is_default")]
-    pub names: Number,
+    pub names: Amount,
     /// Inodes.
     #[serde(skip_serializing_if = "is_default")]
-    pub inodes: Number,
+    pub inodes: Amount,
     /// Pages.
     #[serde(skip_serializing_if = "is_default")]
-    pub pages: Number,
+    pub pages: Amount,
     /// Of the pages, those that the source does not have yet.
     #[serde(skip_serializing_if = "is_default")]
-    pub dirty: Number,
+    pub dirty: Amount,
 }
 
 impl Held {
@@ -85,7 +86,7 @@ impl Held {
 
     /// Takes in `other`.
     pub fn add(&mut self, other: &Self) {
-        let add = |into: &mut Number, more: Number| {
+        let add = |into: &mut Amount, more: Amount| {
             into.entries = into.entries.saturating_add(more.entries);
             into.bytes = into.bytes.saturating_add(more.bytes);
         };
@@ -108,7 +109,7 @@ mod tests {
     fn what_is_zero_is_left_out_and_read_as_zero() {
         let row = Row { name: Raw(b"a".to_vec()), ..Row::default() };
         assert_eq!(serde_json::to_string(&row).unwrap(), r#"{"name":"a"}"#);
-        let names = Number { entries: 2, bytes: 9 };
+        let names = Amount { entries: 2, bytes: 9 };
         let held = Held { names, ..Held::default() };
         let row = Row { parent: 1, held, folded: 3, ..row };
         let text = r#"{"name":"a","parent":1,"names":{"entries":2,"bytes":9},"folded":3}"#;
@@ -121,12 +122,12 @@ mod tests {
 
     #[test]
     fn sums_have_an_end_and_dirty_pages_count_once() {
-        let most = Number { entries: u64::MAX, bytes: u64::MAX };
+        let most = Amount { entries: u64::MAX, bytes: u64::MAX };
         let mut held = Held { pages: most, dirty: most, ..Held::default() };
         assert_eq!(held.bytes(), u64::MAX);
         held.add(&held.clone());
         assert_eq!(held.pages, most);
-        let one = Number { entries: 1, bytes: 4096 };
+        let one = Amount { entries: 1, bytes: 4096 };
         assert_eq!(Held { pages: one, dirty: one, ..Held::default() }.bytes(), 4096);
     }
 }

@@ -19,7 +19,7 @@
 //! so before they occupy a place. Weakness: eight silent clients of the *same* user delay a ninth by
 //! up to ten seconds; that user can also simply kill the daemon.
 
-use super::cleaned::{Cleaned, Step};
+use super::cleaned::Cleaned;
 use super::ended::{EndLine, Verdict, Waits};
 use super::policies::{Mark, PolicyRequest};
 use super::protocol::{self, CleanLine, CleanRequest, Reply, Request};
@@ -43,6 +43,7 @@ use uvfs_concurrent::primitive::atomic::{
     AtomicBool, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
+use uvfs_vfs::CleanProgress;
 
 /// Clients served at once.
 const CLIENTS_MAX: usize = 8;
@@ -86,7 +87,7 @@ pub trait Served: Send + Sync + 'static {
     fn clean(
         &self,
         request: &CleanRequest,
-        progress: &mut dyn FnMut(Step) -> ControlFlow<()>,
+        progress: &mut dyn FnMut(CleanProgress) -> ControlFlow<()>,
     ) -> Result<Cleaned, String>;
 
     /// What is cached below a directory, in rows that fit a reply.
@@ -482,7 +483,7 @@ fn is_leaving(stream: &UnixStream) -> bool {
 
 /// Sends one line; false if the peer is gone. One that does not read misses it: a line is far smaller than
 /// what the kernel sends in one piece, so it is never cut.
-fn tell(stream: &UnixStream, progress: Step) -> bool {
+fn tell(stream: &UnixStream, progress: CleanProgress) -> bool {
     let Ok(line) = serde_json::to_string(&CleanLine::Progress { progress }) else { return true };
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     match rustix::net::send(stream, (line + "\n").as_bytes(), flags) {
@@ -560,7 +561,7 @@ mod tests {
         fn clean(
             &self,
             request: &CleanRequest,
-            progress: &mut dyn FnMut(Step) -> ControlFlow<()>,
+            progress: &mut dyn FnMut(CleanProgress) -> ControlFlow<()>,
         ) -> Result<Cleaned, String> {
             let mut done = 0;
             let interrupted = match &*request.request.0 {
@@ -568,7 +569,7 @@ mod tests {
                 b"2" => return Err("no".into()),
                 _ => loop {
                     done += 1;
-                    if progress(Step { done, ..Step::default() }).is_break() {
+                    if progress(CleanProgress { done, ..CleanProgress::default() }).is_break() {
                         break true;
                     }
                 },
@@ -755,10 +756,10 @@ mod tests {
         client.write_all(request('3').as_bytes()).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
         while rustix::net::send(&ours, b"x", SendFlags::DONTWAIT).is_ok() {}
-        assert!(tell(&ours, Step::default()), "full is not gone");
+        assert!(tell(&ours, CleanProgress::default()), "full is not gone");
         assert!(!is_leaving(&ours));
         drop(theirs);
-        assert!(is_leaving(&ours) && !tell(&ours, Step::default()));
+        assert!(is_leaving(&ours) && !tell(&ours, CleanProgress::default()));
         assert_eq!(fake.cleaned.load(Relaxed), 0);
         client.shutdown(std::net::Shutdown::Write).unwrap();
         assert!(reply(client).ok);

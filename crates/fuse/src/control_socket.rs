@@ -25,7 +25,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
-use uvfs_control::cleaned::{Cleaned, Step};
+use uvfs_control::cleaned::Cleaned;
 use uvfs_control::ended::{Verdict, Waits};
 use uvfs_control::policies::{Mark, PolicyRequest};
 use uvfs_control::protocol::CleanRequest;
@@ -35,7 +35,7 @@ use uvfs_control::server::{Ends, Served, Server, Stays};
 use uvfs_control::setting::Setting;
 use uvfs_control::units::Size;
 use uvfs_control::{mounts, place};
-use uvfs_vfs::Statistics;
+use uvfs_vfs::{CleanProgress, Statistics};
 
 /// What of the options `uvfs stat` shows.
 #[derive(Debug, Serialize)]
@@ -134,7 +134,7 @@ impl Served for Program {
     fn clean(
         &self,
         request: &CleanRequest,
-        progress: &mut dyn FnMut(Step) -> ControlFlow<()>,
+        progress: &mut dyn FnMut(CleanProgress) -> ControlFlow<()>,
     ) -> Result<Cleaned, String> {
         self.live.cleaner().carry_out(None, request, progress)
     }

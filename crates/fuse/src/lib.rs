@@ -30,7 +30,8 @@ mod statistics;
 mod transport;
 mod work;
 
-pub use clean::{CleanStage, Cleaner, KernelHow, KernelReport, MountCleanReport, MountProgress};
+pub use clean::Cleaner;
 pub use mount::{Mount, MountOptions, Passthrough, Prepare, Unmount, unmount};
 pub use mount_error::MountError;
 pub use statistics::{MountStatistics, RequestCount};
+pub use uvfs_control::cleaned::{Cleaned, Kernel, KernelHow};

@@ -5,7 +5,7 @@
 //! the readers and waits for them. Unmounting is never done by a reader: the kernel may have
 //! requests for it to answer first.
 
-use crate::clean::{Bridge, Cleaner, MountCleanReport, MountProgress, Pressure, Relief, Turns};
+use crate::clean::{Bridge, Cleaner, Pressure, Relief, Turns};
 use crate::control_socket::{self, Shown};
 use crate::lock_order;
 use crate::mount_error::{DEVICE, MountError};
@@ -28,7 +28,8 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{Condvar, Mutex};
-use uvfs_vfs::{Clean, Dirty, Node, Vfs};
+use uvfs_control::cleaned::Cleaned;
+use uvfs_vfs::{Clean, CleanProgress, Dirty, Node, Vfs};
 
 /// Whether the kernel may read and write host files directly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -216,8 +217,8 @@ impl Mount {
         directory: &Node,
         clean: Clean,
         dirty: Dirty,
-        progress: &mut dyn FnMut(MountProgress) -> ControlFlow<()>,
-    ) -> io::Result<MountCleanReport> {
+        progress: &mut dyn FnMut(CleanProgress) -> ControlFlow<()>,
+    ) -> io::Result<Cleaned> {
         self.live.bridge.clean(directory, clean, dirty, progress)
     }
 

@@ -55,7 +55,8 @@ pub use backend::{
 pub use budget::MINIMUM_BYTES;
 pub use caller::{Caller, Checks, GroupReader, Groups};
 pub use clean::{
-    Amount, Clean, CleanProgress, CleanReport, Cleaning, Dirty, Resident, ResidentDirectory, Tally,
+    Amount, Clean, CleanProgress, CleanReport, CleanStage, Cleaning, Dirty, Resident,
+    ResidentDirectory, Tally,
 };
 pub use config::{PagePolicy, READ_AHEAD_MAX, TIMEOUT_MAX, VfsConfig};
 pub use error::{Error, Fault, Result, Retry};

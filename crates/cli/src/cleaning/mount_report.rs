@@ -9,7 +9,7 @@
 
 use super::evict::Mode;
 use super::report::{Report, files};
-use crate::control::cleaned::{Cleaned, Number, Sort};
+use crate::control::cleaned::Cleaned;
 use crate::mountinfo::MountEntry;
 use crate::shown::{shown, shown_name};
 use crate::units::{show_bytes, show_count};
@@ -18,6 +18,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 use uvfs_vfs::clean::request::Request;
+use uvfs_vfs::{Amount, CleanReport, Tally};
 
 /// Width of the names on the left, as in [`Report`].
 const LABEL_WIDTH: usize = 16;
@@ -56,7 +57,7 @@ pub(super) struct MountReport {
 impl MountReport {
     /// For people.
     pub(super) fn text(&self) -> String {
-        let Cleaned { names, inodes, pages, .. } = &self.cleaned;
+        let CleanReport { names, inodes, pages, .. } = &self.cleaned.caches;
         let request = match self.request.directory {
             Some(_) => self.request.to_string(),
             None => format!("{}:{}", self.request, self.mount.mountpoint.display()),
@@ -74,19 +75,19 @@ impl MountReport {
         let heads = if counts { &["cached"][..] } else { &["before", "freed", "after"] };
         row("", &heads.iter().map(|head| format!("{head:<AMOUNT_WIDTH$}")).collect::<String>());
         for (name, sort) in sorts.iter().filter(|(name, _)| meant(name)) {
-            let shown = [sort.before, sort.freed, sort.after];
+            let shown = [sort.found, sort.freed, sort.left()];
             let shown = shown[..heads.len()].iter().map(|number| amount(*number));
             row(name, &shown.map(|text| format!("{text:<AMOUNT_WIDTH$}")).collect::<String>());
         }
-        let kept = |of: fn(&Sort) -> Number| {
+        let kept = |of: fn(&Tally) -> Amount| {
             let some = sorts.iter().filter(|(_, sort)| of(sort).entries > 0);
             let parts = some.map(|(name, sort)| {
-                let Number { entries, bytes } = of(sort);
+                let Amount { entries, bytes } = of(sort);
                 format!("{} {name} ({})", show_count(entries), show_bytes(bytes))
             });
             parts.collect::<Vec<_>>().join(", ")
         };
-        let (dirty, busy) = (kept(|sort| sort.kept_dirty), kept(|sort| sort.kept_busy));
+        let (dirty, busy) = (kept(|sort| sort.dirty), kept(|sort| sort.busy));
         if !dirty.is_empty() {
             let label = if counts { "of it dirty" } else { "kept, dirty" };
             let hint = if self.mode == Mode::Drop { "; --sync writes them first" } else { "" };
@@ -95,8 +96,8 @@ impl MountReport {
         if !busy.is_empty() {
             row("kept, in use", &busy);
         }
-        if self.cleaned.not_written > 0 {
-            row("not written", &files(self.cleaned.not_written));
+        if self.cleaned.caches.not_written > 0 {
+            row("not written", &files(self.cleaned.caches.not_written));
         }
         if let Some(kernel) = &self.cleaned.kernel {
             let noun = if kernel.held == 1 { "inode" } else { "inodes" };
@@ -125,7 +126,7 @@ impl MountReport {
             row("not looked at", "the rest: interrupted");
         }
         if !counts {
-            row("in effect", &format!("{:.6} s", self.cleaned.effect_seconds));
+            row("in effect", &format!("{:.6} s", self.cleaned.caches.effect.as_secs_f64()));
         }
         row("time", &format!("{:.3} s", self.elapsed.as_secs_f64()));
         text
@@ -133,28 +134,28 @@ impl MountReport {
 
     /// For programs: the fields of [`Report::json`].
     pub(super) fn json(&self) -> Value {
-        let Cleaned { names, inodes, pages, .. } = &self.cleaned;
+        let CleanReport { names, inodes, pages, .. } = &self.cleaned.caches;
         let counts = self.mode == Mode::Count;
-        let in_pages = |number: Number| json!({ "pages": number.entries, "bytes": number.bytes });
-        let sort = |sort: &Sort| {
+        let in_pages = |number: Amount| json!({ "pages": number.entries, "bytes": number.bytes });
+        let sort = |sort: &Tally| {
             json!({
-                "before": sort.before, "freed": sort.freed, "after": sort.after,
-                "kept_dirty": sort.kept_dirty, "kept_busy": sort.kept_busy,
+                "before": sort.found, "freed": sort.freed, "after": sort.left(),
+                "kept_dirty": sort.dirty, "kept_busy": sort.busy,
             })
         };
-        let dirty = in_pages(pages.kept_dirty);
+        let dirty = in_pages(pages.dirty);
         let mut report = Report::unknown();
         let known = json!({
             "request": self.request.to_string(),
             "dry_run": counts,
             "sync": self.mode == Mode::SyncAndDrop,
             "measured_by": "uvfs",
-            "before": in_pages(pages.before),
+            "before": in_pages(pages.found),
             "dirty_before": if counts { dirty.clone() } else { Value::Null },
-            "after": in_pages(pages.after),
+            "after": in_pages(pages.left()),
             "freed": in_pages(pages.freed),
             "kept_dirty": dirty,
-            "kept_busy": in_pages(pages.kept_busy),
+            "kept_busy": in_pages(pages.busy),
             "interrupted": self.interrupted(),
             "elapsed_seconds": self.elapsed.as_secs_f64(),
             "mount": self.mount.mountpoint.to_string_lossy(),
@@ -162,8 +163,8 @@ impl MountReport {
             "names": sort(names),
             "inodes": sort(inodes),
             "kernel": self.cleaned.kernel,
-            "not_written": self.cleaned.not_written,
-            "effect_seconds": if counts { Value::Null } else { json!(self.cleaned.effect_seconds) },
+            "not_written": self.cleaned.caches.not_written,
+            "effect_seconds": if counts { Value::Null } else { json!(self.cleaned.caches.effect.as_secs_f64()) },
             "source_pages": match &self.source {
                 SourcePages::None => Value::Null,
                 SourcePages::Left { path, why } => {
@@ -181,8 +182,8 @@ impl MountReport {
     /// What was not done, as one line.
     pub(super) fn failure(&self) -> Option<String> {
         let mut lines = Vec::new();
-        if self.cleaned.not_written > 0 {
-            let files = files(self.cleaned.not_written);
+        if self.cleaned.caches.not_written > 0 {
+            let files = files(self.cleaned.caches.not_written);
             lines.push(format!(
                 "{}: the source did not take the dirty pages of {files}; see the daemon's log",
                 self.request
@@ -210,7 +211,7 @@ fn path_of(report: &Report) -> String {
 }
 
 /// `1,234 (5.6 MiB)`.
-fn amount(Number { entries, bytes }: Number) -> String {
+fn amount(Amount { entries, bytes }: Amount) -> String {
     match entries {
         0 => "-".into(),
         _ => format!("{} ({})", show_count(entries), show_bytes(bytes)),
@@ -221,32 +222,28 @@ fn amount(Number { entries, bytes }: Number) -> String {
 mod tests {
     use super::super::mounted::example;
     use super::super::report::tests::report;
-    use super::super::tally::Tally;
+    use super::super::tally::Tally as Walked;
     use super::*;
     use crate::control::cleaned::Kernel;
 
-    fn number(entries: u64) -> Number {
-        Number { entries, bytes: entries * 1024 }
+    fn number(entries: u64) -> Amount {
+        Amount { entries, bytes: entries * 1024 }
     }
 
     fn mount_report(mode: Mode) -> MountReport {
-        let pages = Sort {
-            before: number(2000),
-            freed: number(1990),
-            after: number(10),
-            kept_busy: number(3),
-            kept_dirty: number(7),
+        let sort = |found, freed, busy, dirty| {
+            let [found, freed, busy, dirty] = [found, freed, busy, dirty].map(number);
+            Tally { found, freed, busy, dirty }
         };
-        let names = Sort { before: number(5), freed: number(5), ..Sort::default() };
-        let inodes = Sort { before: number(5), freed: number(4), after: number(1), ..names };
-        let cleaned = Cleaned {
-            names,
-            inodes: Sort { kept_busy: number(1), ..inodes },
-            pages,
-            kernel: Some(Kernel { held: 5, let_go: 4, kept: 1, ..Kernel::default() }),
-            effect_seconds: 0.000_012,
-            ..Cleaned::default()
+        let caches = CleanReport {
+            names: sort(5, 5, 0, 0),
+            inodes: sort(5, 4, 1, 0),
+            pages: sort(2000, 1990, 3, 7),
+            effect: Duration::from_micros(12),
+            ..CleanReport::default()
         };
+        let kernel = Some(Kernel { held: 5, let_go: 4, kept: 1, ..Kernel::default() });
+        let cleaned = Cleaned { caches, kernel, ..Cleaned::default() };
         MountReport {
             request: Request::parse(b"3:/mnt/data/a").unwrap(),
             mode,
@@ -281,7 +278,7 @@ mod tests {
     fn the_sources_pages_stand_below_its_path() {
         let mut ours = mount_report(Mode::Drop);
         let tally =
-            Tally { pages_before: 1, files_before: 1, files_emptied: 1, ..Tally::default() };
+            Walked { pages_before: 1, files_before: 1, files_emptied: 1, ..Walked::default() };
         ours.source = SourcePages::Walked(Box::new(report(Mode::Drop, tally)));
         let text = ours.text();
         for line in ["\n  source pages      /srv\n    cached before   ", "\n    freed           "] {
@@ -307,9 +304,9 @@ mod tests {
             other => panic!("no object: {other}"),
         };
         let mut ours = mount_report(Mode::Drop);
-        let host = report(Mode::Drop, Tally::default());
+        let host = report(Mode::Drop, Walked::default());
         assert_eq!(fields(ours.json()), fields(host.json()));
-        ours.source = SourcePages::Walked(Box::new(report(Mode::Drop, Tally::default())));
+        ours.source = SourcePages::Walked(Box::new(report(Mode::Drop, Walked::default())));
         assert_eq!(fields(ours.json()["source_pages"].clone()), fields(host.json()));
         assert_eq!(ours.json()["path_in_mount"], "/a");
         assert_eq!(host.json()["mount"], Value::Null);
@@ -319,7 +316,7 @@ mod tests {
     fn what_the_source_did_not_take_is_a_failure() {
         let mut report = mount_report(Mode::SyncAndDrop);
         assert_eq!(report.failure(), None);
-        report.cleaned.not_written = 2;
+        report.cleaned.caches.not_written = 2;
         let line = report.failure().unwrap();
         assert!(line.starts_with("3:/mnt/data/a: ") && line.contains("2 files"), "{line}");
     }

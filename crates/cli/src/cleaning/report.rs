@@ -11,7 +11,6 @@ use super::meter::Meter;
 use super::opener::Fill;
 use super::tally::Outcome;
 use super::walk::Progress;
-use crate::control::cleaned::{Phase, Step};
 use crate::shown::shown;
 use crate::units::{show_bytes, show_count};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -20,6 +19,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::residency::page_bytes;
 use uvfs_vfs::clean::request::Request;
+use uvfs_vfs::{CleanProgress, CleanStage};
 
 /// Time after which work counts as long.
 const LONG: Duration = Duration::from_millis(400);
@@ -78,7 +78,7 @@ impl Spinner {
     }
 
     /// Shows how far the daemon is.
-    pub(super) fn show_step(&self, step: Step) {
+    pub(super) fn show_step(&self, step: CleanProgress) {
         if self.began.elapsed() < LONG || self.bar.is_hidden() {
             return;
         }
@@ -108,11 +108,11 @@ impl Spinner {
 }
 
 /// How far the daemon is with `what`.
-fn step_line(what: &str, step: Step, elapsed: Duration) -> String {
-    let phase = match step.phase {
-        Phase::Waiting => "another cleaning is done first",
-        Phase::Kernel => "the kernel lets go",
-        Phase::Freeing => "memory is freed",
+fn step_line(what: &str, step: CleanProgress, elapsed: Duration) -> String {
+    let phase = match step.stage {
+        CleanStage::Waiting => "another cleaning is done first",
+        CleanStage::Frontend => "the kernel lets go",
+        CleanStage::Freeing => "memory is freed",
     };
     // A total that is not known yet fills no bar.
     let total = step.total.max(step.done);
@@ -364,7 +364,7 @@ pub(super) mod tests {
     #[test]
     fn a_bar_fills_as_the_daemon_goes_on() {
         let line = |done, total| {
-            let step = Step { phase: Phase::Kernel, done, total, freed: 0 };
+            let step = CleanProgress { stage: CleanStage::Frontend, done, total, freed: 0 };
             step_line("3:/a", step, Duration::from_millis(2500))
         };
         assert_eq!(

@@ -12,7 +12,7 @@ use super::flags::{CachedArguments, Sort};
 use super::mounted::Target;
 use super::tree::{BAR_WIDTH, bar};
 use crate::Failure;
-use crate::control::cleaned::{HostSource, Number};
+use crate::control::cleaned::HostSource;
 use crate::control::resident::{Cached, Held};
 use crate::shown::shown_name;
 use crate::units::{show_bytes, show_count};
@@ -21,6 +21,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use uvfs_vfs::Amount;
 
 /// A directory of the view.
 #[derive(Debug)]
@@ -223,11 +224,11 @@ fn held_json(held: &Held) -> Value {
     })
 }
 
-fn bytes(number: Number) -> String {
+fn bytes(number: Amount) -> String {
     if number.entries == 0 { "-".into() } else { show_bytes(number.bytes) }
 }
 
-fn count(number: Number) -> String {
+fn count(number: Amount) -> String {
     if number.entries == 0 { "-".into() } else { show_count(number.entries) }
 }
 
@@ -239,8 +240,8 @@ mod tests {
     use crate::control::resident::Row;
 
     fn row(name: &str, parent: usize, pages: u64) -> Row {
-        let pages = Number { entries: pages, bytes: pages * 4096 };
-        let names = Number { entries: 1, bytes: 512 };
+        let pages = Amount { entries: pages, bytes: pages * 4096 };
+        let names = Amount { entries: 1, bytes: 512 };
         let held = Held { names, pages, ..Held::default() };
         Row { name: Raw(name.into()), parent, held, ..Row::default() }
     }
@@ -253,7 +254,7 @@ mod tests {
 
     fn rows() -> Vec<Row> {
         let mut rows = vec![row("", 0, 0), row("a", 0, 1), row("deep", 1, 1), row("b", 0, 6)];
-        rows[3].held.dirty = Number { entries: 1, bytes: 4096 };
+        rows[3].held.dirty = Amount { entries: 1, bytes: 4096 };
         rows[3].policy = Some("keep".into());
         rows
     }

@@ -5,7 +5,7 @@
 //! sign of death: a program may serve a mount through the library without a socket, so the kernel is asked then
 //! ([`crate::liveness`]).
 
-use super::cleaned::{Cleaned, Step};
+use super::cleaned::Cleaned;
 use super::ended::{EndLine, Verdict, Waits};
 use super::place;
 use super::policies::{Mark, PolicyRequest};
@@ -22,6 +22,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
+use uvfs_vfs::CleanProgress;
 
 /// Time in which a daemon answers what needs no waiting.
 pub(crate) const REPLY_TIME: Duration = Duration::from_secs(20);
@@ -197,7 +198,7 @@ impl Connection {
     pub(crate) fn clean(
         &mut self,
         request: CleanRequest,
-        show: &dyn Fn(Step),
+        show: &dyn Fn(CleanProgress),
         is_enough: &dyn Fn() -> bool,
     ) -> Result<Cleaned, String> {
         let lost = |error: io::Error| format!("the daemon: {}; try again", crate::cause(&error));
@@ -334,7 +335,7 @@ mod tests {
     /// Asks for a cleaning; the peer is `serve`.
     fn clean(
         serve: impl FnOnce(BufReader<UnixStream>) + Send + 'static,
-        show: &dyn Fn(Step),
+        show: &dyn Fn(CleanProgress),
         is_enough: &dyn Fn() -> bool,
     ) -> Result<Cleaned, String> {
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -363,7 +364,7 @@ mod tests {
             &|step| shown.set(shown.get() + step.done),
             &|| false,
         );
-        assert_eq!((cleaned.unwrap().not_written, shown.get()), (2, 7));
+        assert_eq!((cleaned.unwrap().caches.not_written, shown.get()), (2, 7));
     }
 
     #[test]

@@ -15,7 +15,6 @@ mod rows;
 pub use marks::{Look, Marks};
 pub use rows::cached;
 
-use crate::cleaned::Number;
 use rustix::io::Errno;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -23,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use uvfs_vfs::clean::request::Refusal;
-use uvfs_vfs::{Amount, Caller, Checks, Error, Groups, Node, Origin, ResolveMode, Vfs};
+use uvfs_vfs::{Caller, Checks, Error, Groups, Node, Origin, ResolveMode, Vfs};
 
 /// The directory `path` of the file system; no link on the way is followed.
 ///
@@ -66,11 +65,6 @@ pub fn end_when_idle(unmount: impl Fn() -> io::Result<()>) -> io::Result<()> {
         outcome = unmount();
     }
     outcome
-}
-
-/// `amount` as it is sent.
-pub fn number(Amount { entries, bytes }: Amount) -> Number {
-    Number { entries, bytes }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //! most get a row, found from the top by a heap; the others count to the nearest one above that has one, and the
 //! reply says how many. Weakness: the daemon has all of them in memory for that moment, outside of its budget.
 
-use super::{number, resolve};
+use super::resolve;
 use crate::cleaned::{HostSource, Raw};
 use crate::policies;
 use crate::protocol::REPLY_BYTES_MAX;
@@ -44,10 +44,10 @@ pub fn cached(
 
 fn held(resident: &Resident) -> Held {
     Held {
-        names: number(resident.names),
-        inodes: number(resident.inodes),
-        pages: number(resident.pages),
-        dirty: number(resident.dirty),
+        names: resident.names,
+        inodes: resident.inodes,
+        pages: resident.pages,
+        dirty: resident.dirty,
     }
 }
 

@@ -11,11 +11,12 @@
 //! Forgets come later, through the readers. They are counted rather than looked for, and those that
 //! stay away (in use) show by a pause in which none comes.
 
-use super::{Bridge, KernelHow, KernelReport, Progress};
+use super::{Bridge, Progress};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
+use uvfs_control::cleaned::{Kernel, KernelHow};
 use uvfs_vfs::{
     Attributes, Authority, Caller, Clean, Cookie, Entries, FileKind, FileRef, InodeId, Name, Node,
     OpenMode, Opens,
@@ -55,12 +56,12 @@ impl Bridge {
         directory: &Node,
         clean: Clean,
         progress: &mut Progress<'_>,
-    ) -> KernelReport {
+    ) -> Kernel {
         let began = Instant::now();
         let mut below = self.held_below(directory);
         let held = below.len() as u64;
-        progress.now.held = held;
-        let mut report = KernelReport { held, ..KernelReport::default() };
+        progress.now.total = held;
+        let mut report = Kernel { held, ..Kernel::default() };
         let asked = match clean.has_names() {
             true => self.empty_names(directory, clean, &mut below, progress, &mut report),
             false => self.empty_pages(&below, progress, &mut report),
@@ -72,7 +73,7 @@ impl Bridge {
         report.kept = self.still_held(&mut below);
         report.let_go = held - report.kept;
         self.counters.clean_let_go.add(report.let_go);
-        progress.now.let_go = report.let_go;
+        progress.now.freed = report.let_go;
         report.waited = began.elapsed();
         report
     }
@@ -100,7 +101,7 @@ impl Bridge {
         &self,
         below: &[Below],
         progress: &mut Progress<'_>,
-        report: &mut KernelReport,
+        report: &mut Kernel,
     ) -> io::Result<()> {
         let files: Vec<u64> =
             below.iter().filter(|one| one.kind == FileKind::Regular).map(|one| one.id).collect();
@@ -123,7 +124,7 @@ impl Bridge {
                 break;
             }
             gone_is_fine(self.kernel.forget_inode(node))?;
-            progress.now.sent = progress.now.held.min(progress.now.sent + 1);
+            progress.now.done = progress.now.total.min(progress.now.done + 1);
             done += 1;
         }
         self.counters.clean_asked.add(done);
@@ -136,7 +137,7 @@ impl Bridge {
         clean: Clean,
         below: &mut Vec<Below>,
         progress: &mut Progress<'_>,
-        report: &mut KernelReport,
+        report: &mut Kernel,
     ) -> io::Result<()> {
         self.ask_again(directory, below, progress, report)?;
         let watch = self.nodes.watch_forgets();
@@ -153,7 +154,7 @@ impl Bridge {
                 let limit = PATIENCE + PATIENCE_EACH * u32::try_from(before).unwrap_or(u32::MAX);
                 watch.wait(can_go(below, report.how), quiet, limit);
                 let left = self.still_held(below);
-                progress.now.let_go = report.held - left;
+                progress.now.freed = report.held - left;
                 let done = can_go(below, report.how) == 0 || left == before as u64;
                 if done || !progress.step() {
                     break;
@@ -182,7 +183,7 @@ impl Bridge {
         top: &Node,
         below: &[Below],
         progress: &mut Progress<'_>,
-        report: &mut KernelReport,
+        report: &mut Kernel,
     ) -> io::Result<()> {
         let directories = below.iter().filter(|one| one.kind == FileKind::Directory);
         let directories = directories.map(|one| one.id).chain(self.nodes.id_of(top.id()));
@@ -230,7 +231,7 @@ impl Bridge {
             ids.extend(batch.iter().map(|one| one.id));
             gone_is_fine(self.kernel.prune(&ids))?;
             self.counters.clean_asked.add(ids.len() as u64);
-            progress.now.sent = progress.now.held.min(progress.now.sent + ids.len() as u64);
+            progress.now.done = progress.now.total.min(progress.now.done + ids.len() as u64);
         }
         Ok(())
     }
@@ -264,7 +265,7 @@ impl Bridge {
                 }
                 let sent = names.names.len() as u64;
                 self.counters.clean_asked.add(sent);
-                progress.now.sent = progress.now.held.min(progress.now.sent + sent);
+                progress.now.done = progress.now.total.min(progress.now.done + sent);
             }
         }
         Ok(unlisted)

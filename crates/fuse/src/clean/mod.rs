@@ -57,87 +57,9 @@ use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
-use uvfs_vfs::{Clean, CleanProgress, CleanReport, Dirty, Node, Vfs};
-
-/// How the kernel was asked to let go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum KernelHow {
-    /// It was not asked: it held nothing there, or the cleaning was ended before.
-    #[default]
-    Nothing,
-    /// Pages of files only.
-    Pages,
-    /// By node (FUSE_NOTIFY_PRUNE, Linux 6.18): names, inodes and their pages, but for those in use.
-    Pruned,
-    /// By name, on an older kernel: names of everything but directories, which it keeps. A file that is
-    /// open works on; `/proc/PID/fd` shows its name as deleted.
-    Entries,
-}
-
-/// What the kernel did.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct KernelReport {
-    /// How it was asked.
-    pub how: KernelHow,
-    /// Objects below the directory that it held before.
-    pub held: u64,
-    /// Those of them that it let go.
-    pub let_go: u64,
-    /// Those that it keeps: in use, or looked up again since, or not asked for; or directories in which it
-    /// remembers missing names, not to be believed but not dropped either.
-    pub kept: u64,
-    /// Names below that it believed to be missing, and was told to ask again about.
-    pub missing: u64,
-    /// Files whose pages were dropped one by one, without their names.
-    pub files: u64,
-    /// Directories whose names could not be had from the store, when asking by name.
-    pub unlisted: u64,
-    /// How long its answers were awaited.
-    pub waited: Duration,
-    /// The first message that it refused, and why.
-    pub refused: Option<String>,
-}
-
-/// What a cleaning of a directory of a mount did.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct MountCleanReport {
-    /// In our caches.
-    pub caches: CleanReport,
-    /// In the kernel's.
-    pub kernel: KernelReport,
-    /// Whether it was ended before it was done.
-    pub ended_early: bool,
-    /// How long it took in all, waiting for others included.
-    pub took: Duration,
-}
-
-/// What a cleaning does now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum CleanStage {
-    /// It waits for another one.
-    #[default]
-    Waiting,
-    /// It asks the kernel to let go.
-    Kernel,
-    /// It frees our caches.
-    Caches,
-}
-
-/// How far a cleaning has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct MountProgress {
-    /// What it does now.
-    pub stage: CleanStage,
-    /// Objects below the directory that the kernel holds.
-    pub held: u64,
-    /// Those that it was asked about so far.
-    pub sent: u64,
-    /// Those that it let go so far, as far as is known.
-    pub let_go: u64,
-    /// Our caches.
-    pub caches: CleanProgress,
-}
+use std::time::Instant;
+use uvfs_control::cleaned::{Cleaned, Kernel};
+use uvfs_vfs::{Clean, CleanProgress, CleanStage, Dirty, Node, Vfs};
 
 /// Cleans directories of a mount, from any thread but those that serve it. Outlives the mount, and fails
 /// from then on.
@@ -164,8 +86,8 @@ impl Cleaner {
         directory: &Node,
         clean: Clean,
         dirty: Dirty,
-        progress: &mut dyn FnMut(MountProgress) -> ControlFlow<()>,
-    ) -> io::Result<MountCleanReport> {
+        progress: &mut dyn FnMut(CleanProgress) -> ControlFlow<()>,
+    ) -> io::Result<Cleaned> {
         let bridge = self.0.upgrade().ok_or_else(turns::mount_ended)?;
         bridge.clean(directory, clean, dirty, progress)
     }
@@ -208,8 +130,8 @@ impl Bridge {
         directory: &Node,
         clean: Clean,
         dirty: Dirty,
-        tell: &mut dyn FnMut(MountProgress) -> ControlFlow<()>,
-    ) -> io::Result<MountCleanReport> {
+        tell: &mut dyn FnMut(CleanProgress) -> ControlFlow<()>,
+    ) -> io::Result<Cleaned> {
         let began = Instant::now();
         let turn = self.turns.enter().inspect_err(|_| self.counters.cleans_refused.hit())?;
         // In front of those that wait: it takes effect at once.
@@ -217,28 +139,28 @@ impl Bridge {
             .vfs
             .begin_clean(directory, clean)
             .map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
-        let mut progress = Progress { tell, now: MountProgress::default(), stopped: false };
-        let mut kernel = KernelReport::default();
+        let now = CleanProgress { stage: CleanStage::Waiting, ..CleanProgress::default() };
+        let mut progress = Progress { tell, now, stopped: false };
+        let mut kernel = Kernel::default();
         if turn.wait(|| progress.step())? {
-            progress.now.stage = CleanStage::Kernel;
+            progress.now.stage = CleanStage::Frontend;
             kernel = self.empty_kernel(directory, clean, &mut progress);
         }
-        progress.now.stage = CleanStage::Caches;
-        let caches = cleaning.reap(dirty, &mut |caches| {
-            progress.now.caches = caches;
+        let mut caches = cleaning.reap(dirty, &mut |now| {
+            progress.now = now;
             if progress.step() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         drop(turn);
         self.counters.cleans.hit();
-        let ended_early = progress.stopped;
-        Ok(MountCleanReport { caches, kernel, ended_early, took: began.elapsed() })
+        caches.took = began.elapsed();
+        Ok(Cleaned { caches, kernel: Some(kernel), interrupted: progress.stopped, source: None })
     }
 }
 
 /// Tells how far it has come, until somebody wants no more.
 struct Progress<'a> {
-    tell: &'a mut dyn FnMut(MountProgress) -> ControlFlow<()>,
-    now: MountProgress,
+    tell: &'a mut dyn FnMut(CleanProgress) -> ControlFlow<()>,
+    now: CleanProgress,
     stopped: bool,
 }
 

@@ -2,8 +2,10 @@
 //! its answers. The real one is in `tests/tests/mount_clean.rs`.
 
 use super::*;
+use std::time::Duration;
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
 use uvfs_concurrent::lock::{LockClass, Mutex};
+use uvfs_control::cleaned::KernelHow;
 use uvfs_vfs::{Caller, FileKind, Name, NewKind, NewNode, VfsConfig};
 
 static LOG: LockClass =
@@ -160,7 +162,7 @@ impl Tree {
         ids
     }
 
-    fn clean(&self, what: Clean) -> MountCleanReport {
+    fn clean(&self, what: Clean) -> Cleaned {
         let mut go_on = |_| ControlFlow::Continue(());
         self.bridge.clean(&self.foo, what, Dirty::Skip, &mut go_on).unwrap()
     }
@@ -177,7 +179,7 @@ fn id_in(names: &[(u64, &'static str, u64)], name: &str) -> u64 {
 #[test]
 fn children_are_asked_for_before_their_directories_and_nothing_outside_is() {
     let tree = Tree::new(|_| ());
-    let report = tree.clean(Clean::Names).kernel;
+    let report = tree.clean(Clean::Names).kernel();
     assert_eq!((report.how, report.held, report.let_go, report.kept), (KernelHow::Pruned, 6, 6, 0));
     assert_eq!(report.refused, None);
     let log = tree.log.lock();
@@ -196,7 +198,7 @@ fn children_are_asked_for_before_their_directories_and_nothing_outside_is() {
 #[test]
 fn what_is_in_use_is_kept_with_its_directories_and_counted() {
     let tree = Tree::new(|fake| fake.busy.push(id_in(&fake.names, "d")));
-    let report = tree.clean(Clean::Both).kernel;
+    let report = tree.clean(Clean::Both).kernel();
     assert_eq!((report.held, report.let_go, report.kept, report.files), (6, 3, 3, 1));
     assert!(tree.held(["d", "deep", "sub"]));
     // Its pages go all the same, and what is listed of the directories that stay.
@@ -208,14 +210,14 @@ fn what_is_in_use_is_kept_with_its_directories_and_counted() {
 #[test]
 fn pages_alone_are_asked_for_by_file() {
     let tree = Tree::new(|_| ());
-    let report = tree.clean(Clean::Pages).kernel;
-    let expected = KernelReport {
+    let report = tree.clean(Clean::Pages).kernel();
+    let expected = Kernel {
         how: KernelHow::Pages,
         held: 6,
         kept: 6,
         files: 4,
         waited: report.waited,
-        ..KernelReport::default()
+        ..Kernel::default()
     };
     assert_eq!(report, expected);
     let mut log = tree.log.lock();
@@ -228,7 +230,7 @@ fn pages_alone_are_asked_for_by_file() {
 #[test]
 fn a_kernel_that_cannot_prune_is_asked_by_name() {
     let tree = Tree::new(|fake| fake.old = true);
-    let report = tree.clean(Clean::Names).kernel;
+    let report = tree.clean(Clean::Names).kernel();
     assert_eq!((report.how, report.held, report.let_go), (KernelHow::Entries, 6, 4));
     assert_eq!((report.kept, report.unlisted, report.refused), (2, 0, None));
     assert!(tree.held(["foo", "foobar", "x", "sub", "deep"]));
@@ -253,9 +255,9 @@ fn a_refusal_is_reported_and_our_own_caches_are_cleaned() {
         let tree = Tree::new(|fake| (fake.old, fake.fails) = (old, Some(libc::EPERM)));
         let report = tree.clean(Clean::Both);
         let refused = io::Error::from_raw_os_error(libc::EPERM).to_string();
-        assert_eq!(report.kernel.refused, Some(refused), "old: {old}");
-        assert_eq!((report.kernel.let_go, report.kernel.kept), (0, 6));
-        assert!(!report.ended_early && report.caches.names.freed.entries > 0, "{report:?}");
+        assert_eq!(report.kernel().refused, Some(refused), "old: {old}");
+        assert_eq!((report.kernel().let_go, report.kernel().kept), (0, 6));
+        assert!(!report.interrupted && report.caches.names.freed.entries > 0, "{report:?}");
         assert_eq!(tree.bridge.counters.notices_failed.total(), 1);
     }
 }
@@ -263,7 +265,7 @@ fn a_refusal_is_reported_and_our_own_caches_are_cleaned() {
 #[test]
 fn what_the_kernel_does_not_have_is_let_go() {
     let tree = Tree::new(|fake| fake.fails = Some(libc::ENOENT));
-    assert_eq!(tree.clean(Clean::Pages).kernel.refused, None);
+    assert_eq!(tree.clean(Clean::Pages).kernel().refused, None);
     assert_eq!(tree.log.lock().inodes.len(), 4);
 }
 
@@ -271,19 +273,21 @@ fn what_the_kernel_does_not_have_is_let_go() {
 fn progress_is_told_and_may_end_it() {
     let tree = Tree::new(|_| ());
     let mut seen = Vec::new();
-    let mut tell = |now: MountProgress| {
+    let mut tell = |now: CleanProgress| {
         seen.push(now);
         ControlFlow::Continue(())
     };
     tree.bridge.clean(&tree.foo, Clean::Names, Dirty::Skip, &mut tell).unwrap();
-    assert!(seen.iter().any(|now| now.stage == CleanStage::Kernel && now.held == 6));
-    assert_eq!(seen.last().map(|now| (now.sent, now.let_go)), Some((6, 6)));
+    assert!(seen.iter().any(|now| now.stage == CleanStage::Frontend && now.total == 6));
+    let kernels = seen.iter().rfind(|now| now.stage == CleanStage::Frontend);
+    assert_eq!(kernels.map(|now| (now.done, now.freed)), Some((6, 6)));
+    assert_eq!(seen.last().map(|now| now.stage), Some(CleanStage::Freeing));
 
     let tree = Tree::new(|_| ());
     let mut end = |_| ControlFlow::Break(());
     let report = tree.bridge.clean(&tree.foo, Clean::Names, Dirty::Skip, &mut end).unwrap();
-    assert!(report.ended_early);
-    assert_eq!((report.kernel.held, report.kernel.let_go), (6, 0));
+    assert!(report.interrupted);
+    assert_eq!((report.kernel().held, report.kernel().let_go), (6, 0));
     // The probe changes nothing.
     let log = tree.log.lock();
     assert_eq!((log.pruned.concat().len(), log.entries.len(), log.inodes.len()), (0, 0, 0));
@@ -328,8 +332,8 @@ fn missing_names_are_asked_for_again_below_the_directory() {
     for parent in believed {
         assert!(missing.record(parent, b"no", |_, _| panic!("there is room")));
     }
-    assert_eq!(tree.clean(Clean::Pages).kernel.missing, 0);
-    let report = tree.clean(Clean::Names).kernel;
+    assert_eq!(tree.clean(Clean::Pages).kernel().missing, 0);
+    let report = tree.clean(Clean::Names).kernel();
     assert_eq!((report.missing, report.let_go, report.refused), (3, 6, None));
     let mut log = tree.log.lock();
     assert_eq!(log.entries.len(), 0, "a name may have been made meanwhile: it is not detached");
@@ -339,7 +343,7 @@ fn missing_names_are_asked_for_again_below_the_directory() {
     assert_eq!(log.again, expected);
     drop(log);
     assert_eq!((missing.count(), missing.names(believed[3]).len()), (1, 1));
-    assert_eq!(tree.clean(Clean::Names).kernel.missing, 0, "once is enough");
+    assert_eq!(tree.clean(Clean::Names).kernel().missing, 0, "once is enough");
 }
 
 /// What the kernel refused to hear, and what was not sent, it still believes.
@@ -348,7 +352,7 @@ fn missing_names_stay_recorded_until_the_kernel_was_told() {
     let tree = Tree::new(|fake| fake.fails = Some(libc::EPERM));
     let missing = &tree.bridge.nodes.missing;
     assert!(missing.record(tree.id("sub"), b"no", |_, _| true));
-    let report = tree.clean(Clean::Names).kernel;
+    let report = tree.clean(Clean::Names).kernel();
     assert!(report.refused.is_some() && report.missing == 0, "{report:?}");
     assert_eq!(missing.count(), 1);
     let mut end = |_| ControlFlow::Break(());
@@ -357,7 +361,7 @@ fn missing_names_stay_recorded_until_the_kernel_was_told() {
     let tree = Tree::new(|fake| fake.fails = Some(libc::ENOENT));
     let missing = &tree.bridge.nodes.missing;
     assert!(missing.record(tree.id("sub"), b"no", |_, _| true));
-    assert_eq!(tree.clean(Clean::Names).kernel.missing, 1);
+    assert_eq!(tree.clean(Clean::Names).kernel().missing, 1);
     assert_eq!(missing.count(), 0, "what it does not have it does not believe");
 }
 

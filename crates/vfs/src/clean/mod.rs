@@ -67,7 +67,7 @@ pub mod request;
 mod resident;
 mod tick;
 
-pub use report::{Amount, Clean, CleanProgress, CleanReport, Dirty, Tally};
+pub use report::{Amount, Clean, CleanProgress, CleanReport, CleanStage, Dirty, Tally};
 pub use resident::{Resident, ResidentDirectory};
 
 use crate::error::{Error, Result};

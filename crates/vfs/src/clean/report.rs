@@ -1,8 +1,14 @@
 //! What can be cleaned, and what became of it.
 //!
 //! # Boundary
-//! Values only. Who cleans is [`crate::Vfs::begin_clean`].
+//! Values, and the form in which they are told to other programs: a report and a progress are the same values for the
+//! library, the FUSE frontend, the control socket and the command. Who cleans is [`crate::Vfs::begin_clean`].
+//!
+//! # Why
+//! A program and a daemon of two versions have to understand each other: what is missing counts as zero and what is
+//! unknown is skipped. Weakness: the names of fields in JSON are older than those here.
 
+use serde::{Deserialize, Serialize};
 use std::ops::BitOr;
 use std::time::Duration;
 
@@ -61,7 +67,8 @@ pub enum Dirty {
 }
 
 /// A number of cached things, and the memory that they take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Amount {
     /// Names, inodes or pages.
     pub entries: u64,
@@ -77,15 +84,19 @@ impl Amount {
 }
 
 /// What became of the cached things of one sort.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Tally {
     /// What was cached before.
+    #[serde(rename = "before")]
     pub found: Amount,
     /// What of it is gone.
     pub freed: Amount,
     /// What of it stays because somebody uses it.
+    #[serde(rename = "kept_busy")]
     pub busy: Amount,
-    /// What of it stays because the store does not have it yet.
+    /// What of it stays because the store does not have it yet. Where nothing is cleaned: what is dirty.
+    #[serde(rename = "kept_dirty")]
     pub dirty: Amount,
 }
 
@@ -108,7 +119,8 @@ impl Tally {
 }
 
 /// What a cleaning did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CleanReport {
     /// Names, those included that are known to be missing.
     pub names: Tally,
@@ -119,18 +131,52 @@ pub struct CleanReport {
     /// Files that the store did not take: their dirty pages are still there.
     pub not_written: u64,
     /// How long it took until nothing cached before was used any more.
+    #[serde(rename = "effect_seconds", with = "seconds")]
     pub effect: Duration,
     /// How long it took until the memory was free.
+    #[serde(rename = "took_seconds", with = "seconds")]
     pub took: Duration,
 }
 
+/// A duration as it is told: in seconds.
+mod seconds {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::time::Duration;
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(time.as_secs_f64())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        f64::deserialize(from).map(|time| Duration::try_from_secs_f64(time).unwrap_or_default())
+    }
+}
+
+/// What a cleaning does now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CleanStage {
+    /// Another cleaning is done first.
+    Waiting,
+    /// A frontend asks for what it has cached to be evicted: the kernel, in front of a mount.
+    #[serde(rename = "kernel")]
+    Frontend,
+    /// Our caches are freed.
+    #[default]
+    Freeing,
+}
+
 /// How far a cleaning has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CleanProgress {
-    /// Entries of the caches looked at.
+    /// What it does now; the numbers are of that.
+    #[serde(rename = "phase")]
+    pub stage: CleanStage,
+    /// Entries of the caches looked at; objects that the frontend was asked about.
     pub done: u64,
     /// Those to look at in all, as far as is known.
     pub total: u64,
-    /// Entries freed so far: names, inodes and pages.
+    /// Those freed so far: names, inodes and pages.
     pub freed: u64,
 }
