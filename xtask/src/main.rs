@@ -57,6 +57,10 @@ enum Verb {
     Safety,
     /// Histories and churn for as long as is said, instead of seconds.
     Stress(stress::Options),
+    /// Cuts the power under the kernel's ext4 and compares what uvfs and the kernel show of each image. Needs root.
+    Cuts(stress::CutOptions),
+    /// Changes bits of images and compares what a check finds with what e2fsck finds.
+    Mutations(stress::MutationOptions),
     /// Weakens orderings of `uvfs-concurrent` one at a time, in a copy, and tells which its models do not miss.
     Weaken(weaken::Options),
     /// Everything the gate asks: check, model, `cargo test --workspace`, conformance --quick.
@@ -76,6 +80,8 @@ fn main() -> ExitCode {
         Verb::Fuzz(options) => nightly::fuzz(&options),
         Verb::Safety => nightly::safety(),
         Verb::Stress(options) => stress::run(&options),
+        Verb::Cuts(options) => stress::cuts(&options),
+        Verb::Mutations(options) => stress::mutations(&options),
         Verb::Weaken(options) => weaken::run(&options),
         Verb::Ci => steps::ci(),
     };

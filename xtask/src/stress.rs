@@ -1,8 +1,8 @@
 //! The long forms of the tests that could go on for ever.
 //!
 //! # Boundary
-//! Says how long, and runs the tests; what they assert is in `tests/tests/linearizability.rs` and
-//! `tests/tests/churn.rs`, whose short forms every `cargo test` runs.
+//! Says how long, and runs the tests; what they assert is in `tests/tests/linearizability.rs`, `tests/tests/churn.rs`,
+//! `tests/tests/image_cuts.rs` and `crates/ext/tests/e2fsprogs/mutations.rs`, whose short forms every `cargo test` runs.
 //!
 //! # Why
 //! With the profile of the tests and not of a release: a lock taken in the wrong order, or a count that
@@ -30,6 +30,36 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     let seconds = share(options.minutes, &String::from_utf8_lossy(&listing.stdout))?;
     let mut tests = tests(&["--nocapture", "--test-threads=1"]);
     step(tests.env("UVFS_STRESS_SECONDS", seconds.to_string()))
+}
+
+/// `cargo xtask cuts`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CutOptions {
+    /// How many; a second or so each.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    cuts: u32,
+}
+
+/// Cuts the power under the kernel so many times.
+pub(crate) fn cuts(options: &CutOptions) -> Result<(), String> {
+    let mut test = cargo();
+    test.args(["test", "-p", "uvfs-tests", "--test", "image_cuts", "--", "--nocapture"]);
+    step(test.env("UVFS_CUTS", options.cuts.to_string()))
+}
+
+/// `cargo xtask mutations`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MutationOptions {
+    /// How many.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    images: u32,
+}
+
+/// Changes bits of so many images.
+pub(crate) fn mutations(options: &MutationOptions) -> Result<(), String> {
+    let mut test = cargo();
+    test.args(["test", "-p", "uvfs-ext", "--test", "e2fsprogs", "--", "--nocapture", "mutations"]);
+    step(test.env("UVFS_MUTATIONS", options.images.to_string()))
 }
 
 fn tests(arguments: &[&str]) -> Command {

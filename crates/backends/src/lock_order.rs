@@ -39,6 +39,8 @@ uvfs_concurrent::lock_classes! {
     IMAGE_WAITS = 396, "image-waits", "those who sleep until a block of an image is read";
     /// Image backend: rows of runs.
     IMAGE_RUNS = 398, "image-runs", "one row of the runs that files of an image lie in";
+    /// Image backend: poisoned inodes.
+    IMAGE_POISONED = 399, "image-poisoned", "inodes of an image in which reading panicked";
 }
 
 #[cfg(test)]

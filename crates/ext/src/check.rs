@@ -187,6 +187,9 @@ impl Check<'_> {
         if inode.is_xattr_value() {
             self.values.insert(number);
         }
+        if inode.links() > 0 && inode.deleted() != 0 {
+            self.tell(Fault::new("it is in use and has a time of deletion").inode(number));
+        }
         let directory = inode.kind() == Some(Kind::Directory);
         self.links.insert(number, (inode.links(), directory));
         self.data(&inode)?;
@@ -211,6 +214,14 @@ impl Check<'_> {
             let mut nodes = Vec::new();
             let runs = self.image.map_whole(inode, &mut |block| nodes.push(block));
             let runs = self.take(runs)?.unwrap_or_default();
+            let written = runs.iter().rfind(|run| matches!(run.place, Place::At(_)));
+            let last = written.map_or(0, |run| run.logical + run.length - 1);
+            let begins = last.saturating_mul(self.image.superblock().block_size.into());
+            if inode.size() < begins && !inode.has_verity() {
+                let what =
+                    format!("its size is {}, and it has data from {begins} on", inode.size());
+                self.tell(Fault::new(what).inode(inode.number));
+            }
             for run in runs {
                 if let Place::At(start) | Place::Unwritten(start) = run.place {
                     (start..start + run.length).for_each(|block| self.own(block, inode.number));
@@ -263,6 +274,7 @@ impl Check<'_> {
         if !own || !above {
             self.tell(Fault::new("the directory does not begin with `.` and `..`").inode(number));
         }
+        let typed = self.image.superblock().features.filetype();
         let indexed =
             directory.is_indexed() && !directory.folds_case() && !directory.is_encrypted();
         for (name, inode, kind) in entries {
@@ -273,7 +285,7 @@ impl Check<'_> {
             if target.links() == 0 {
                 let what = format!("`{named}` names inode {inode}, which is not in use");
                 self.tell(Fault::new(what).inode(number));
-            } else if kind.is_some() && target.kind() != kind {
+            } else if typed && target.kind() != kind {
                 let what = format!("`{named}` names inode {inode} as another kind than it is");
                 self.tell(Fault::new(what).inode(number));
             }

@@ -42,7 +42,7 @@ pub use format::features::{Class, Feature, Features, Service};
 pub use format::group::Group;
 pub use format::hash::{HashVersion, hash as directory_hash};
 pub use format::inode::{Inode, Kind, Timestamp};
-pub use format::map::{Place, Run, windows};
+pub use format::map::{Passed, Place, Run, windows};
 pub use format::superblock::Superblock;
 pub use format::xattr::Xattr;
 pub use image::{Image, Recovery};

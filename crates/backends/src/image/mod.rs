@@ -15,9 +15,11 @@
 //! from its block for each call that the caches above do not answer.
 
 mod cache;
+mod poison;
 mod reading;
 
 use cache::{Cache, CachedBlocks};
+use poison::Poisoned;
 use std::sync::Arc;
 use uvfs_ext::{Device, Image, Inode, Kind};
 use uvfs_vfs::{
@@ -31,6 +33,7 @@ pub struct ImageBackend {
     image: Image,
     /// Absent where the system had no address space for it: then blocks are read each time.
     cache: Option<Arc<Cache>>,
+    poisoned: Poisoned,
 }
 
 /// How an image is served.
@@ -79,11 +82,11 @@ impl ImageBackend {
                 let blocks = cache.clone();
                 let image =
                     image.through(|source| Box::new(CachedBlocks { cache: blocks, source }));
-                Self { image, cache: Some(cache) }
+                Self { image, cache: Some(cache), poisoned: Poisoned::new() }
             }
             Err(error) => {
                 log::warn!("image: no cache of blocks, which are read each time: {error}");
-                Self { image, cache: None }
+                Self { image, cache: None, poisoned: Poisoned::new() }
             }
         }
     }
@@ -116,8 +119,10 @@ impl ImageBackend {
     }
 
     fn entry(&self, number: u32) -> Result<Entry> {
-        let inode = self.told(self.image.inode(number))?;
-        Ok(Entry { inode: id_of(number), attributes: self.attributes_of(&inode)? })
+        self.guarded(id_of(number), || {
+            let inode = self.told(self.image.inode(number))?;
+            Ok(Entry { inode: id_of(number), attributes: self.attributes_of(&inode)? })
+        })
     }
 
     fn attributes_of(&self, inode: &Inode) -> Result<Attributes> {
@@ -216,7 +221,8 @@ impl Backend for ImageBackend {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let recovery = self.image.recovery();
         let replayed = recovery.map_or(0, |recovery| recovery.blocks as u64);
-        let mut counters = vec![("replayed_blocks", replayed)];
+        let poisoned = self.poisoned.count() as u64;
+        let mut counters = vec![("replayed_blocks", replayed), ("poisoned_inodes", poisoned)];
         counters.extend(self.cache.iter().flat_map(|cache| cache.counters()));
         counters
     }

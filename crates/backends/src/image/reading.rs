@@ -2,7 +2,7 @@
 
 use super::{ImageBackend, id_of, kind_of};
 use std::ops::ControlFlow;
-use uvfs_ext::{DirectoryEntry, Inode, Place, windows};
+use uvfs_ext::{DirectoryEntry, Inode, Passed, Place, windows};
 use uvfs_vfs::{
     Attributes, Caller, Cookie, Data, Entry, Error, Export, FileRef, InodeId, Inodes, Listing,
     Name, Names, Result, SeekTarget, XattrMode, Xattrs,
@@ -10,31 +10,35 @@ use uvfs_vfs::{
 
 impl Names for ImageBackend {
     fn lookup(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
-        let parent = self.inode(parent)?;
-        let found = self.told(self.image.lookup(&parent, name.as_bytes()))?;
-        self.entry(found.ok_or(Error::NotFound)?)
+        self.guarded(parent, || {
+            let parent = self.inode(parent)?;
+            let found = self.told(self.image.lookup(&parent, name.as_bytes()))?;
+            self.entry(found.ok_or(Error::NotFound)?)
+        })
     }
 
     fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
-        let inode = self.inode(directory.inode)?;
-        let ahead = listing.wants_attributes() && self.cache.is_some();
-        let (mut failed, mut at, mut brought) = (None, from.0, from.0);
-        let listed = self.image.list(&inode, from.0, &mut |entry| {
-            if ahead && at >= brought {
-                brought = self.read_ahead_of(&inode, at);
-            }
-            at = entry.next;
-            match self.add(&entry, listing) {
-                Ok(true) => ControlFlow::Continue(()),
-                Ok(false) => ControlFlow::Break(()),
-                Err(error) => {
-                    failed = Some(error);
-                    ControlFlow::Break(())
+        self.guarded(directory.inode, || {
+            let inode = self.inode(directory.inode)?;
+            let ahead = listing.wants_attributes() && self.cache.is_some();
+            let (mut failed, mut at, mut brought) = (None, from.0, from.0);
+            let listed = self.image.list(&inode, from.0, &mut |entry| {
+                if ahead && at >= brought {
+                    brought = self.read_ahead_of(&inode, at);
                 }
-            }
-        });
-        self.told(listed)?;
-        failed.map_or(Ok(()), Err)
+                at = entry.next;
+                match self.add(&entry, listing) {
+                    Ok(true) => ControlFlow::Continue(()),
+                    Ok(false) => ControlFlow::Break(()),
+                    Err(error) => {
+                        failed = Some(error);
+                        ControlFlow::Break(())
+                    }
+                }
+            });
+            self.told(listed)?;
+            failed.map_or(Ok(()), Err)
+        })
     }
 }
 
@@ -83,57 +87,66 @@ impl ImageBackend {
 
 impl Inodes for ImageBackend {
     fn attributes(&self, file: FileRef) -> Result<Attributes> {
-        self.attributes_of(&self.inode(file.inode)?)
+        self.guarded(file.inode, || self.attributes_of(&self.inode(file.inode)?))
     }
 
     fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
-        let inode = self.inode(inode)?;
-        self.told(self.image.read_link(&inode))
+        self.guarded(inode, || {
+            let inode = self.inode(inode)?;
+            self.told(self.image.read_link(&inode))
+        })
     }
 }
 
 impl Data for ImageBackend {
     fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
-        let inode = self.inode(file.inode)?;
-        let read = match &self.cache {
-            Some(cache) => {
-                let map = |wanted| cache.map(&self.image, &inode, wanted);
-                self.image.read_mapped(&inode, offset, into, map)
-            }
-            None => self.image.read(&inode, offset, into),
-        };
-        self.told(read)
+        self.guarded(file.inode, || {
+            let inode = self.inode(file.inode)?;
+            let read = match &self.cache {
+                Some(cache) => {
+                    let map = |wanted| cache.map(&self.image, &inode, wanted);
+                    self.image.read_mapped(&inode, offset, into, map)
+                }
+                None => self.image.read(&inode, offset, into),
+            };
+            self.told(read)
+        })
     }
 
     fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {
-        let inode = self.inode(file.inode)?;
-        let size = inode.size();
-        if offset >= size {
-            return Err(Error::NoData);
-        }
-        if inode.is_inline() {
-            return Ok(if target == SeekTarget::Data { offset } else { size });
-        }
-        let block = u64::from(self.image.superblock().block_size);
-        for window in windows(offset / block..size.div_ceil(block)) {
-            for run in self.told(self.image.map(&inode, window))? {
-                let data = matches!(run.place, Place::At(_));
-                if data == (target == SeekTarget::Data) {
-                    return Ok((run.logical * block).max(offset).min(size));
+        self.guarded(file.inode, || {
+            let inode = self.inode(file.inode)?;
+            let size = inode.size();
+            if offset >= size {
+                return Err(Error::NoData);
+            }
+            if inode.is_inline() {
+                return Ok(if target == SeekTarget::Data { offset } else { size });
+            }
+            let block = u64::from(self.image.superblock().block_size);
+            let mut passed = Passed::default();
+            for window in windows(offset / block..size.div_ceil(block)) {
+                for run in self.told(self.image.map_on(&inode, window, &mut passed))? {
+                    let data = matches!(run.place, Place::At(_));
+                    if data == (target == SeekTarget::Data) {
+                        return Ok((run.logical * block).max(offset).min(size));
+                    }
                 }
             }
-        }
-        match target {
-            SeekTarget::Data => Err(Error::NoData),
-            SeekTarget::Hole => Ok(size),
-        }
+            match target {
+                SeekTarget::Data => Err(Error::NoData),
+                SeekTarget::Hole => Ok(size),
+            }
+        })
     }
 }
 
 impl Xattrs for ImageBackend {
     fn get_xattr(&self, _: &Caller, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
-        let inode = self.inode(inode)?;
-        self.told(self.image.xattr(&inode, name))?.ok_or(Error::NoAttribute)
+        self.guarded(inode, || {
+            let inode = self.inode(inode)?;
+            self.told(self.image.xattr(&inode, name))?.ok_or(Error::NoAttribute)
+        })
     }
 
     fn set_xattr(&self, _: &Caller, _: InodeId, _: &[u8], _: &[u8], _: XattrMode) -> Result<()> {
@@ -141,16 +154,20 @@ impl Xattrs for ImageBackend {
     }
 
     fn list_xattrs(&self, caller: &Caller, inode: InodeId) -> Result<Vec<Vec<u8>>> {
-        let inode = self.inode(inode)?;
-        let mut names = self.told(self.image.xattr_names(&inode))?;
-        // As the kernel's own file systems: others do not see that there are any.
-        names.retain(|name| caller.is_privileged() || !name.starts_with(b"trusted."));
-        Ok(names)
+        self.guarded(inode, || {
+            let inode = self.inode(inode)?;
+            let mut names = self.told(self.image.xattr_names(&inode))?;
+            // As the kernel's own file systems: others do not see that there are any.
+            names.retain(|name| caller.is_privileged() || !name.starts_with(b"trusted."));
+            Ok(names)
+        })
     }
 
     fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
-        let inode = self.inode(inode)?;
-        self.told(self.image.xattr_names(&inode)).map(Some)
+        self.guarded(inode, || {
+            let inode = self.inode(inode)?;
+            self.told(self.image.xattr_names(&inode)).map(Some)
+        })
     }
 
     fn remove_xattr(&self, _: &Caller, _: InodeId, _: &[u8]) -> Result<()> {
@@ -166,17 +183,21 @@ impl Export for ImageBackend {
         if own || number > superblock.inodes {
             return Err(Error::Stale);
         }
-        // A number from before, of another image perhaps: what is not in use is gone, not faulty.
-        let inode = self.image.inode(number).map_err(|_| Error::Stale)?;
-        if inode.links() == 0 || inode.kind().is_none() {
-            return Err(Error::Stale);
-        }
-        Ok(Entry { inode: id_of(number), attributes: self.attributes_of(&inode)? })
+        self.guarded(id_of(number), || {
+            // A number from before, of another image perhaps: what is not in use is gone, not faulty.
+            let inode = self.image.inode(number).map_err(|_| Error::Stale)?;
+            if inode.links() == 0 || inode.kind().is_none() {
+                return Err(Error::Stale);
+            }
+            Ok(Entry { inode: id_of(number), attributes: self.attributes_of(&inode)? })
+        })
     }
 
     fn parent_of(&self, directory: InodeId) -> Result<Entry> {
-        let inode = self.inode(directory)?;
-        let parent = self.told(self.image.lookup(&inode, b".."))?;
-        self.entry(parent.ok_or(Error::Corrupt("a directory of the image has no parent"))?)
+        self.guarded(directory, || {
+            let inode = self.inode(directory)?;
+            let parent = self.told(self.image.lookup(&inode, b".."))?;
+            self.entry(parent.ok_or(Error::Corrupt("a directory of the image has no parent"))?)
+        })
     }
 }

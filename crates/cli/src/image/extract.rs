@@ -26,7 +26,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use uvfs_ext::{Image, Inode, Kind, Place, windows};
+use uvfs_ext::{Image, Inode, Kind, Passed, Place, windows};
 
 const DEPTH_MAX: usize = 256;
 /// Bytes that are copied at a time.
@@ -274,8 +274,10 @@ impl Copy<'_> {
         if inode.is_inline() {
             return copy(0, size);
         }
+        let mut passed = Passed::default();
         for window in windows(0..size.div_ceil(block)) {
-            let runs = image.map(inode, window).map_err(|error| failed(path, &error))?;
+            let runs =
+                image.map_on(inode, window, &mut passed).map_err(|error| failed(path, &error))?;
             for run in runs.iter().filter(|run| matches!(run.place, Place::At(_))) {
                 copy(run.logical * block, (run.logical + run.length) * block)?;
             }

@@ -13,6 +13,8 @@ pub struct Plan {
     pub fails_from: Option<u64>,
     /// Every read that touches these bytes fails with EIO.
     pub bad_bytes: Option<std::ops::Range<u64>>,
+    /// Every read that touches these bytes panics, as a fault in what reads an image would.
+    pub panics: Option<std::ops::Range<u64>>,
     /// What each read takes at least.
     pub delay: Duration,
     /// Is told the offset and the length of each read.
@@ -53,9 +55,11 @@ impl<D> Probe<D> {
             std::thread::sleep(self.plan.delay);
         }
         let end = offset + length as u64;
-        let bad = self.plan.bad_bytes.as_ref();
-        let touched = bad.is_some_and(|bad| offset < bad.end && bad.start < end);
-        if touched || self.plan.fails_from.is_some_and(|from| read >= from) {
+        let touches = |bytes: &Option<std::ops::Range<u64>>| {
+            bytes.as_ref().is_some_and(|bytes| offset < bytes.end && bytes.start < end)
+        };
+        assert!(!touches(&self.plan.panics), "the plan says that this read panics");
+        if touches(&self.plan.bad_bytes) || self.plan.fails_from.is_some_and(|from| read >= from) {
             return Err(io::Error::other("the plan says that this read fails"));
         }
         Ok(())

@@ -15,6 +15,10 @@ use crate::error::{Error, Result};
 use crate::image::Image;
 use std::ops::ControlFlow;
 
+/// Blocks that names of one hash may run on into: tens of thousands of names. An index that names itself has as many as it
+/// has entries, to the third power.
+const LEAVES_MAX: usize = 1024;
+
 /// One node on the way down.
 struct Frame {
     entries: Vec<IndexEntry>,
@@ -55,7 +59,7 @@ impl Image {
             let logical = frames[frames.len() - 1].block();
             frames.push(self.frame(directory, logical, Some(hash))?);
         }
-        loop {
+        for _ in 0..LEAVES_MAX {
             let logical = frames[frames.len() - 1].block();
             if let Some(found) = self.find_in_leaf(directory, logical, name)? {
                 return Ok(Some(Some(found)));
@@ -64,6 +68,7 @@ impl Image {
                 return Ok(Some(None));
             }
         }
+        Err(fault("an index has more blocks for one hash than there can be"))
     }
 
     /// Moves to the next leaf, if names of `hash` run on into it.

@@ -6,7 +6,8 @@
 //! # Why
 //! Every step is bounded by the bytes that it reads: a node's depth is one less than its parent's, its first key is the
 //! one that its parent names, keys increase, so that no node is met twice by two keys. Each run is looked up in the system
-//! zone before it is believed. Tables of blocks may name one block many times; no answer has more blocks than the volume.
+//! zone before it is believed. A table of blocks is in one place of a file: one that named itself was as many as it has pointers, to the third
+//! power. Tables may name one block of data many times; no answer has more blocks than the volume.
 //! Weakness: that bound is the volume's, so a small file's map may cost as much as a large one's.
 
 use super::blocks::Block;
@@ -15,6 +16,7 @@ use super::inode::Inode;
 use super::layout::{Extent, ExtentHeader, ExtentIndex, view, views, word};
 use crate::error::{Error, Result};
 use crate::image::Image;
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// Where a run of a file's blocks is.
@@ -71,6 +73,13 @@ struct Runs {
     /// Blocks that may still be met: no file has more than the volume.
     budget: u64,
     runs: Vec<Run>,
+}
+
+/// What was met of one file by those who pass over it window by window.
+#[derive(Debug, Default)]
+pub struct Passed {
+    /// Where in the file each of its tables of blocks begins.
+    tables: HashMap<u64, u64>,
 }
 
 impl Runs {
@@ -151,8 +160,21 @@ impl Image {
     /// # Errors
     /// Where the map contradicts itself, leaves the volume, or leads into metadata.
     pub fn map(&self, inode: &Inode, wanted: Range<u64>) -> Result<Vec<Run>> {
+        self.map_on(inode, wanted, &mut Passed::default())
+    }
+
+    /// As [`Image::map`], for one of several windows of a file.
+    ///
+    /// # Errors
+    /// As [`Image::map`]; where tables are in two places, also of two windows.
+    pub fn map_on(
+        &self,
+        inode: &Inode,
+        wanted: Range<u64>,
+        passed: &mut Passed,
+    ) -> Result<Vec<Run>> {
         let mut runs = Runs::new(wanted, self);
-        self.map_into(inode, &mut runs, &mut |_| {})
+        self.map_into(inode, &mut runs, passed, &mut |_| {})
             .map_err(|error| error.in_inode(inode.number))?;
         runs.hole_up_to(runs.wanted.end);
         Ok(runs.runs)
@@ -161,11 +183,18 @@ impl Image {
     /// As [`Image::map`] over the whole file; tells `node` each block that the map itself takes.
     pub(crate) fn map_whole(&self, inode: &Inode, node: &mut dyn FnMut(u64)) -> Result<Vec<Run>> {
         let mut runs = Runs::new(0..u64::MAX >> 1, self);
-        self.map_into(inode, &mut runs, node).map_err(|error| error.in_inode(inode.number))?;
+        self.map_into(inode, &mut runs, &mut Passed::default(), node)
+            .map_err(|error| error.in_inode(inode.number))?;
         Ok(runs.runs)
     }
 
-    fn map_into(&self, inode: &Inode, runs: &mut Runs, seen: &mut dyn FnMut(u64)) -> Result<()> {
+    fn map_into(
+        &self,
+        inode: &Inode,
+        runs: &mut Runs,
+        passed: &mut Passed,
+        seen: &mut dyn FnMut(u64),
+    ) -> Result<()> {
         if inode.is_inline() {
             return Ok(());
         }
@@ -177,7 +206,7 @@ impl Image {
             }
             return self.extents(inode, &root, depth, 0..END, runs, seen);
         }
-        self.table(inode, runs, seen)
+        self.table(inode, (runs, passed), seen)
     }
 
     fn extents(
@@ -294,7 +323,12 @@ impl Image {
     }
 
     /// Twelve blocks, and three tables of one to three levels.
-    fn table(&self, inode: &Inode, runs: &mut Runs, seen: &mut dyn FnMut(u64)) -> Result<()> {
+    fn table(
+        &self,
+        inode: &Inode,
+        (runs, passed): (&mut Runs, &mut Passed),
+        seen: &mut dyn FnMut(u64),
+    ) -> Result<()> {
         let root = Node { bytes: inode.block(), block: None };
         let per_block = u64::from(self.superblock().block_size / 4);
         let mut logical = 0;
@@ -309,7 +343,7 @@ impl Image {
             }
             if logical + covered > runs.wanted.start {
                 let pointer = u64::from(word(root.bytes, 4 * slot).unwrap_or(0));
-                self.pointer(&root, pointer, levels, logical, runs, seen)?;
+                self.pointer(&root, pointer, (levels, logical), (runs, passed), seen)?;
             }
             logical += covered;
         }
@@ -321,9 +355,8 @@ impl Image {
         &self,
         node: &Node<'_>,
         pointer: u64,
-        levels: u32,
-        logical: u64,
-        runs: &mut Runs,
+        (levels, logical): (u32, u64),
+        (runs, passed): (&mut Runs, &mut Passed),
         seen: &mut dyn FnMut(u64),
     ) -> Result<()> {
         if pointer == 0 {
@@ -332,6 +365,9 @@ impl Image {
         self.usable(pointer..pointer + 1).map_err(|what| node.fault(&what))?;
         if levels == 0 {
             return runs.push(logical, 1, Place::At(pointer));
+        }
+        if passed.tables.insert(pointer, logical).is_some_and(|before| before != logical) {
+            return Err(node.fault("a table of its blocks is in two places"));
         }
         let block = self.blocks().block(pointer)?;
         seen(pointer);
@@ -344,7 +380,7 @@ impl Image {
             }
             if start + covered > runs.wanted.start {
                 let pointer = u64::from(word(&block, 4 * at).unwrap_or(0));
-                self.pointer(&table, pointer, levels - 1, start, runs, seen)?;
+                self.pointer(&table, pointer, (levels - 1, start), (runs, passed), seen)?;
             }
         }
         Ok(())

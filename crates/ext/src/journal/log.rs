@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::format::checksum::crc32c;
 use crate::format::inode::Kind;
 use crate::format::layout::{JournalHeader, JournalSuper, view};
-use crate::format::map::{Place, Run};
+use crate::format::map::{Passed, Place, Run, windows};
 use crate::image::Image;
 use std::collections::HashMap;
 use zerocopy::{FromBytes, IntoBytes};
@@ -34,6 +34,11 @@ pub(crate) const CHECKSUM_CRC32C: u8 = 4;
 pub(crate) const TAG_ESCAPED: u32 = 1;
 pub(crate) const TAG_SAME_UUID: u32 = 2;
 pub(crate) const TAG_LAST: u32 = 8;
+
+/// Pieces that the log may lie in.
+const PIECES_MAX: usize = 1 << 16;
+/// Blocks that transactions may bring and free together, before those of the last are counted: sixteen gigabytes of blocks of 4 KiB.
+const ENTRIES_MAX: usize = 1 << 22;
 
 /// Bytes of the checksum at the end of descriptors and revocations.
 pub(crate) const TAIL: usize = 4;
@@ -81,7 +86,8 @@ impl<'a> Log<'a> {
         if inode.kind() != Some(Kind::Regular) || inode.links() == 0 {
             return Err(fault("its inode is no file").in_inode(number));
         }
-        let runs = image.map_whole(&inode, &mut |_| {})?;
+        let mut passed = Passed::default();
+        let runs = image.map_on(&inode, 0..1, &mut passed)?;
         let first = runs.first().filter(|run| run.logical == 0);
         let Some(Run { place: Place::At(first), .. }) = first.copied() else {
             return Err(fault("it has no beginning").in_inode(number));
@@ -98,6 +104,12 @@ impl<'a> Log<'a> {
             head: head.into(),
         };
         log.check(inode.size()).map_err(|error| error.at_block(first))?;
+        for window in windows(1..log.head.blocks.get().into()) {
+            log.runs.extend(image.map_on(&inode, window, &mut passed)?);
+            if log.runs.len() > PIECES_MAX {
+                return Err(fault("it is in more pieces than are read").in_inode(number));
+            }
+        }
         Ok(log)
     }
 
@@ -195,6 +207,12 @@ impl<'a> Log<'a> {
         loop {
             if passed > self.end {
                 return Err(fault("its log is longer than itself"));
+            }
+            let entries = [pending.changes.len(), pending.revoked.len()].into_iter().sum::<usize>()
+                + committed.changes.len()
+                + committed.revoked.len();
+            if entries > ENTRIES_MAX {
+                return Err(fault("its log has more than is replayed in memory"));
             }
             let place = self.place(at)?;
             self.read(place, &mut bytes)?;

@@ -4,6 +4,9 @@
 
 mod damage;
 mod encode;
+mod hostile;
 mod images;
 mod journal;
 mod matrix;
+mod mutations;
+mod view;

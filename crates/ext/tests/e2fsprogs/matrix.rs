@@ -19,6 +19,8 @@ const OPTIONS: &[&[&str]] = &[
     &["-t", "ext4", "-b", "1024"],
     &["-t", "ext4", "-b", "2048", "-I", "128"],
     &["-t", "ext4", "-b", "4096"],
+    &["-t", "ext4", "-b", "8192"],
+    &["-t", "ext4", "-b", "16384", "-O", "^has_journal"],
     &["-t", "ext4", "-b", "1024", "-I", "512", "-g", "1024"],
     &["-t", "ext4", "-b", "1024", "-g", "1024", "-O", "^flex_bg"],
     &["-t", "ext4", "-b", "1024", "-g", "512", "-O", "meta_bg,^resize_inode"],
@@ -114,7 +116,8 @@ fn what_was_put_in_comes_out_whatever_the_options() {
             assert!(found[name] == *about, "{options:?}: {name_shown}");
         }
         let many = at(&image, "many");
-        let has_index = image.superblock().features.dir_index() && !many.is_inline();
+        let large = many.size() > 2 * u64::from(image.superblock().block_size);
+        let has_index = image.superblock().features.dir_index() && !many.is_inline() && large;
         assert_eq!(many.is_indexed(), has_index, "{options:?}: e2fsck -D makes an index");
         assert_eq!(faults(&image), [""; 0], "{options:?}");
         numbers(&path, &image, options);

@@ -1,0 +1,127 @@
+//! Inodes in which the code that reads images has panicked: they fail from then on, and nothing else does.
+//!
+//! # Boundary
+//! One door for every call that reads an image. What a fault of the image is, is said by errors; this is for faults of ours that an
+//! image has found.
+//!
+//! # Concurrency
+//! A flag that nearly always says no, and a lock behind it.
+//!
+//! # Why
+//! A panic at the same bytes would be met again by everybody who comes by, each time with a report of a panic and a walk through
+//! the stack. What the caches share is right after one: a block that was being read is nobody's, a descriptor that was being read is
+//! not known. Weakness: a panic in one of the core's listings is taken for one of ours.
+
+use super::ImageBackend;
+use crate::lock_order;
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use uvfs_concurrent::lock::Mutex;
+use uvfs_concurrent::primitive::atomic::{AtomicUsize, Ordering};
+use uvfs_vfs::{Error, InodeId, Result};
+
+/// More are not remembered: they fail each time.
+const MOST: usize = 4096;
+
+#[derive(Debug)]
+pub(super) struct Poisoned {
+    count: AtomicUsize,
+    inodes: Mutex<HashSet<InodeId>>,
+}
+
+impl Poisoned {
+    pub(super) fn new() -> Self {
+        let inodes = Mutex::new(&lock_order::IMAGE_POISONED, HashSet::new());
+        Self { count: AtomicUsize::new(0), inodes }
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        // ORDERING: Relaxed; whoever misses the last one meets the same panic.
+        self.count.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, inode: InodeId) {
+        let mut inodes = self.inodes.lock();
+        if inodes.len() < MOST {
+            inodes.insert(inode);
+        }
+        // ORDERING: Relaxed; see `count`.
+        self.count.store(inodes.len(), Ordering::Relaxed);
+    }
+}
+
+impl ImageBackend {
+    /// What `work` gives, which reads `inode`; a panic in it is an error, now and from then on.
+    pub(super) fn guarded<T>(&self, inode: InodeId, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        const WHY: Error = Error::Corrupt("reading this object of the image panicked");
+        if self.poisoned.count() > 0 && self.poisoned.inodes.lock().contains(&inode) {
+            return Err(WHY);
+        }
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+            let number = if inode == InodeId::ROOT { uvfs_ext::ROOT.into() } else { inode.0 };
+            log::error!("image: reading inode {number} panicked, which is a fault of uvfs; it fails from now on");
+            self.poisoned.add(inode);
+            Err(WHY)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ImageConfig;
+    use super::*;
+    use std::sync::Arc;
+    use uvfs_ext::device::testing::{Plan, Probe};
+    use uvfs_ext::{Image, MemoryDevice, Place, ROOT};
+    use uvfs_vfs::{Backend, Caller, FileRef, Name};
+
+    /// A panic in what reads an image ended in the frontend, which logged it at every call.
+    #[test]
+    fn a_panic_costs_one_inode_and_happens_once() {
+        let place = tempfile::tempdir().unwrap();
+        let (tree, path) = (place.path().join("tree"), place.path().join("disk.img"));
+        std::fs::create_dir_all(tree.join("folder")).unwrap();
+        for name in ["bad", "good", "folder/below"] {
+            std::fs::write(tree.join(name), [7; 5000]).unwrap();
+        }
+        let mut make = std::process::Command::new("mke2fs");
+        match make.args(["-q", "-F", "-b", "4096", "-d"]).arg(&tree).arg(&path).arg("8M").output() {
+            Ok(made) => assert!(made.status.success(), "{made:?}"),
+            Err(error) => return uvfs_skip::lacking(format_args!("mke2fs: {error}")),
+        }
+        let memory = MemoryDevice::new(std::fs::read(&path).unwrap());
+        let plain = Image::open(Arc::new(memory.clone())).unwrap();
+        let root = plain.inode(ROOT).unwrap();
+        let inode = |name: &str| {
+            let number = plain.lookup(&root, name.as_bytes()).unwrap().unwrap();
+            plain.inode(number).unwrap()
+        };
+        for bad in ["bad", "folder"] {
+            let Place::At(block) = plain.map(&inode(bad), 0..1).unwrap()[0].place else {
+                panic!("{bad} has a hole")
+            };
+            let panics = Some(block * 4096..block * 4096 + 1);
+            let device = Probe::new(memory.clone(), Plan { panics, ..Plan::default() });
+            let device = Arc::new(device);
+            let store = ImageBackend::open(device.clone(), ImageConfig::default()).unwrap();
+            let caller = Caller::root();
+            let ids = ["good", bad].map(|name| InodeId(inode(name).number.into()));
+            let use_it = |inode: InodeId| {
+                let below = Name::new(b"below").unwrap();
+                match bad {
+                    "folder" if inode == ids[1] => {
+                        store.names().lookup(&caller, inode, below).map(|_| 0)
+                    }
+                    _ => store.data().read(FileRef::unopened(inode), 0, &mut [0; 100]),
+                }
+            };
+            assert!(use_it(ids[0]).is_ok());
+            assert!(matches!(use_it(ids[1]), Err(Error::Corrupt(_))), "{bad}");
+            let reads = device.reads();
+            assert!(matches!(use_it(ids[1]), Err(Error::Corrupt(_))), "{bad}, again");
+            assert_eq!((device.reads(), store.poisoned.count()), (reads, 1), "{bad}");
+            assert!(use_it(ids[0]).is_ok());
+        }
+    }
+}
