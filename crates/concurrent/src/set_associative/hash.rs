@@ -10,7 +10,7 @@
 //! disk image cannot choose stretches that share a row. Its *near* part goes on from there in steps of the golden ratio, which
 //! leaves no gap however many there are of them and at whatever distance (Knuth, TAOCP 6.4): blocks that follow one another, which most
 //! do, fill rows evenly. By chance alone one row in four was asked for more than it has ways, nine tenths full: a
-//! loss of 4.4 points of hits against one list, where now it is 0.3. The row is chosen by a third multiplication (Lemire
+//! loss of 4.4 points of hits against one list, where now it is 0.2. The row is chosen by a third multiplication (Lemire
 //! 2019, "Fast random integer generation in an interval"), so that rows need not be a power of two. Weakness: not a cryptographic
 //! hash, an observer of exact timings may find the seeds; and without them one may know, of a cache with fewer rows than a stretch
 //! has numbers, which numbers of one stretch share a row. They are its fair share.
