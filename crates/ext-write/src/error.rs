@@ -18,6 +18,26 @@ pub enum Error {
     Ended(Arc<str>),
     /// The image may be read, and not written, for this reason.
     NotWritable(String),
+    /// There is no room, or no inode.
+    NoSpace,
+    /// There is something of this name.
+    Exists,
+    /// There is no such thing.
+    NotFound,
+    /// The directory has names in it.
+    NotEmpty,
+    /// It is a directory.
+    IsDirectory,
+    /// It is none.
+    NotDirectory,
+    /// It has as many names as can be counted.
+    TooManyLinks,
+    /// A name of more than 255 bytes.
+    NameTooLong,
+    /// A file cannot have so many bytes.
+    TooLarge,
+    /// It cannot be, for this reason.
+    Invalid(&'static str),
     /// The device failed.
     Io(io::Error),
 }
@@ -31,6 +51,16 @@ impl fmt::Display for Error {
                 "writing has ended ({why}); what was committed before is safe: mount the image again"
             ),
             Error::NotWritable(why) => write!(out, "the image can be read and not written: {why}"),
+            Error::NoSpace => out.write_str("no space left in the image"),
+            Error::Exists => out.write_str("there is something of this name"),
+            Error::NotFound => out.write_str("there is no such thing"),
+            Error::NotEmpty => out.write_str("the directory is not empty"),
+            Error::IsDirectory => out.write_str("it is a directory"),
+            Error::NotDirectory => out.write_str("it is no directory"),
+            Error::TooManyLinks => out.write_str("it has as many names as can be counted"),
+            Error::NameTooLong => out.write_str("a name has 255 bytes at most"),
+            Error::TooLarge => out.write_str("a file cannot have so many bytes"),
+            Error::Invalid(why) => out.write_str(why),
             Error::Io(error) => write!(out, "the device: {error}"),
         }
     }

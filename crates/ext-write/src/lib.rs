@@ -2,9 +2,22 @@
 //! Writes ext2, ext3 and ext4 images, by many threads and safe against a crash at any moment.
 //!
 //! # Boundary
-//! `uvfs-ext` is the format, in pure functions; here is what has state and locks. Knows no VFS and no FUSE. What there is
-//! now is the bottom: devices that are written and flushed ([`device`]), blocks that are changed in transactions and committed
-//! through a journal ([`store`]), and bringing a journal to the image after a crash ([`recover`]). Plan and order: decision 0023.
+//! `uvfs-ext` is the format, in pure functions; here is what has state and locks. Knows no VFS and no FUSE. From the
+//! bottom: devices that are written and flushed ([`device`]), blocks that are changed in transactions and committed through a
+//! journal ([`store`]), bringing a journal to the image after a crash ([`recover`]), operations ([`Volume`]). Plan and order:
+//! decision 0023.
+//!
+//! ```no_run
+//! use uvfs_ext::{Kind, ROOT};
+//! use uvfs_ext_write::{New, Volume, WritableFile};
+//! let volume = Volume::open(std::sync::Arc::new(WritableFile::open("disk.img")?))?;
+//! let new = New { kind: Kind::Regular, permissions: 0o644, uid: 0, gid: 0, device: (0, 0), target: b"" };
+//! let file = volume.create(ROOT, b"hello", &new)?;
+//! volume.write(file, 0, b"world")?;
+//! volume.fsync(file)?;
+//! volume.close()?;
+//! # Ok::<(), uvfs_ext_write::Error>(())
+//! ```
 //!
 //! # Concurrency
 //! Every lock has a class of [`lock_order`]; no atomics but counts.
@@ -14,7 +27,9 @@ mod error;
 pub mod lock_order;
 mod recovery;
 pub mod store;
+mod volume;
 
 pub use device::{WritableFile, WritableMemory, WritableWindow, WriteDevice};
 pub use error::{Error, Result};
 pub use recovery::{log_place, recover};
+pub use volume::{Grow, New, Room, SetAttributes, Volume};

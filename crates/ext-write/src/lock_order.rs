@@ -5,6 +5,24 @@
 //! called. A device's classes are the innermost.
 
 uvfs_concurrent::lock_classes! {
+    /// Renames.
+    EXT_RENAMES = 371, "ext-renames", "who moves something between two directories of an image";
+    /// One inode.
+    EXT_INODE = 372, "ext-inode", "one inode of an image that is written: its attributes, its map, its names";
+    /// A second one.
+    EXT_INODE_2 = 373, "ext-inode-2", "a second inode: below the first, or of a higher number";
+    /// A third one.
+    EXT_INODE_3 = 374, "ext-inode-3", "a third inode, below the first two";
+    /// A fourth one.
+    EXT_INODE_4 = 375, "ext-inode-4", "a fourth inode, of a higher number than the third";
+    /// Inodes in use.
+    EXT_INODES = 376, "ext-inodes", "one shard of the inodes of an image that are in use";
+    /// Orphans.
+    EXT_ORPHANS = 377, "ext-orphans", "the list of inodes without names, and the superblock";
+    /// One group.
+    EXT_GROUP = 378, "ext-group", "what of one block group is in use";
+    /// Totals.
+    EXT_SPACE = 379, "ext-space", "free blocks of an image, and those that are promised to operations";
     /// The log.
     EXT_LOG = 381, "ext-log", "the log of an image's journal, while one thread commits or brings blocks to their places";
     /// Transactions.

@@ -133,6 +133,25 @@ impl Image {
         self.groups.get(group, &self.superblock, self.blocks())
     }
 
+    /// The blocks of `group`, which is one of the volume, that hold metadata, its own or other groups'.
+    pub fn metadata_of(&self, group: u32) -> Vec<Range<u64>> {
+        let superblock = &self.superblock;
+        let start = superblock.first_block_of(group);
+        let end = start + u64::from(superblock.blocks_of(group));
+        let mut found: Vec<Range<u64>> = Vec::new();
+        let mut at = start;
+        while at < end
+            && let Some(block) = self.groups.metadata_in(at..end, superblock, self.blocks())
+        {
+            match found.last_mut() {
+                Some(last) if last.end == block => last.end = block + 1,
+                _ => found.push(block..block + 1),
+            }
+            at = block + 1;
+        }
+        found
+    }
+
     /// The inode of this number, whether it is in use or not.
     ///
     /// # Errors

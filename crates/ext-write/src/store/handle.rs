@@ -22,6 +22,7 @@ pub struct Handle<'s> {
     transaction: u32,
     credits: usize,
     added: usize,
+    changed: bool,
     /// It is the committing thread's own, which the transaction does not wait for.
     is_closing: bool,
 }
@@ -29,16 +30,21 @@ pub struct Handle<'s> {
 impl<'s> Handle<'s> {
     pub(super) fn new(store: &'s Store, transaction: u32, credits: usize) -> Self {
         assert!(!OPEN.replace(true), "a thread has one handle at most: a second could wait for it");
-        Self { store, transaction, credits, added: 0, is_closing: false }
+        Self { store, transaction, credits, added: 0, changed: false, is_closing: false }
     }
 
     pub(super) fn closing(store: &'s Store, transaction: u32) -> Self {
-        Self { store, transaction, credits: usize::MAX, added: 0, is_closing: true }
+        Self { store, transaction, credits: usize::MAX, added: 0, changed: false, is_closing: true }
     }
 
     /// The transaction that it is a part of.
     pub fn transaction(&self) -> u32 {
         self.transaction
+    }
+
+    /// Whether it changed anything.
+    pub fn is_changed(&self) -> bool {
+        self.changed
     }
 
     /// Blocks that it may still add.
@@ -65,6 +71,7 @@ impl<'s> Handle<'s> {
             self.add();
         }
         let bytes = contents.bytes.as_mut().expect("it was read just now");
+        self.changed = true;
         // S2: whoever froze or reads it keeps what it has.
         Ok(change(Arc::make_mut(bytes)))
     }
@@ -72,6 +79,7 @@ impl<'s> Handle<'s> {
     /// Gives `block` new contents, whatever it had.
     pub fn replace(&mut self, block: u64, role: Role, bytes: Vec<u8>) {
         debug_assert_eq!(bytes.len(), self.store.block_size);
+        self.changed = true;
         let buffer = self.store.buffers.get(block);
         let mut contents = buffer.contents.lock();
         contents.bytes = Some(bytes.into());
@@ -93,6 +101,7 @@ impl<'s> Handle<'s> {
     /// `blocks` hold metadata no more: what transactions before brought there is neither replayed nor brought to its
     /// place any more, once this one is stable.
     pub fn forget(&mut self, blocks: Range<u64>) {
+        self.changed = true;
         for block in blocks {
             let buffer = self.store.buffers.get(block);
             let mut contents = buffer.contents.lock();

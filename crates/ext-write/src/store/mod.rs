@@ -207,6 +207,18 @@ impl Store {
         self.state.lock().failed.clone()
     }
 
+    /// Whether transaction `number` survives a crash.
+    pub fn is_stable(&self, number: u32) -> bool {
+        number.wrapping_sub(self.state.lock().stable) as i32 <= 0
+    }
+
+    /// Ends writing: nothing that is not committed now will be.
+    pub fn end_writing(&self, why: &str) {
+        let mut state = self.state.lock();
+        state.failed.get_or_insert_with(|| why.into());
+        self.changed.notify_all();
+    }
+
     /// The number of the running transaction: what a handle does now is stable when that is.
     pub fn running(&self) -> u32 {
         self.state.lock().running
@@ -302,6 +314,12 @@ impl Store {
         state.closed = true;
         while state.handles > 0 {
             self.changed.wait(&mut state);
+        }
+        if let Some(why) = state.failed.clone() {
+            // An operation failed halfway meanwhile.
+            (state.busy, state.closed) = (false, false);
+            self.changed.notify_all();
+            return Err(Error::Ended(why));
         }
         let transaction = state.running;
         drop(state);

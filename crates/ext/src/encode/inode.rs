@@ -243,6 +243,11 @@ impl Inode {
         }
     }
 
+    /// The inode's own attributes, as [`super::xattr::decode_in_inode`] reads them.
+    pub fn xattr_bytes(&self) -> &[u8] {
+        self.xattr_space()
+    }
+
     /// How many bytes of attributes fit into the inode.
     pub fn xattr_room(&self) -> usize {
         self.xattr_space().len()

@@ -16,6 +16,11 @@ pub enum HashVersion {
 }
 
 impl HashVersion {
+    /// By the number in the root of an index, and whether the image's characters are unsigned; with whether those of this hash are.
+    pub fn from_number(version: u8, unsigned_image: bool) -> Option<(Self, bool)> {
+        Self::from_disk(version, unsigned_image)
+    }
+
     /// By the number on the disk, and whether the image's bytes are unsigned `char`s
     /// (`s_flags`); the unsigned variants have numbers of their own.
     pub(crate) fn from_disk(version: u8, unsigned_image: bool) -> Option<(Self, bool)> {

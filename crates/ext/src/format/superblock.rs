@@ -263,6 +263,11 @@ impl Superblock {
 
     /// Whether `block` is a block of the volume that a pointer may name.
     pub(crate) fn has(&self, block: u64) -> bool {
+        self.has_block(block)
+    }
+
+    /// Whether `block` is a block of the volume that a pointer may name.
+    pub fn has_block(&self, block: u64) -> bool {
         block > 0 && block >= self.first_data_block && block < self.blocks
     }
 

@@ -1,0 +1,316 @@
+//! What is in files: written, made longer and shorter, set aside, punched.
+//!
+//! # Why
+//! Data goes to its place within the handle that makes it reachable (V4), a run of blocks at a time: an operation that a crash
+//! cuts leaves a file that is shorter than asked for, never one with what others left in its blocks. What lies behind the
+//! end of a file in its last block is zeroed when the file grows over it. Weakness: the handle is held while the device writes.
+
+use super::{CREDITS, Op, State, Volume, time};
+use crate::error::{Error, Result};
+use std::io::IoSlice;
+use std::ops::Range;
+use uvfs_ext::encode::extent::Extent;
+use uvfs_ext::encode::inode::Time;
+use uvfs_ext::{Inode, Kind, Place, Run};
+
+/// Blocks that are written in one handle.
+const BLOCKS_AT_ONCE: u64 = 1024;
+/// Blocks that a tree may grow by when one extent comes in.
+const TREE: u64 = 8;
+/// One more than the last block that a file can have.
+const END: u64 = (1 << 32) - 1;
+
+impl Volume {
+    /// Writes `bytes` at `offset` of a file, which grows if need be.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] and those of the device: then a part of them, from the beginning, may have been written, as the size
+    /// tells.
+    pub fn write(&self, number: u32, offset: u64, bytes: &[u8]) -> Result<()> {
+        let size = u64::from(self.image.superblock().block_size);
+        let node = self.node(number);
+        let mut state = node.state.write();
+        let mut inode = self.file(number)?;
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| end.div_ceil(size) <= END);
+        let end = end.ok_or(Error::TooLarge)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if offset > inode.size() {
+            self.clear_behind_end(&inode)?;
+        }
+        let mut at = offset;
+        while at < end {
+            let block = at / size;
+            let last = end.div_ceil(size).min(block + BLOCKS_AT_ONCE);
+            let run = self.image.map(&inode, block..last)?[0];
+            let piece = at..end.min((run.logical + run.length) * size);
+            let part = &bytes[(at - offset) as usize..(piece.end - offset) as usize];
+            at = self.write_run(&mut inode, &mut state, run, piece, part)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the beginning of `piece`, which lies in one run of a file; gives how far it came.
+    fn write_run(
+        &self,
+        inode: &mut Inode,
+        state: &mut State,
+        run: Run,
+        piece: Range<u64>,
+        part: &[u8],
+    ) -> Result<u64> {
+        let size = u64::from(self.image.superblock().block_size);
+        let mut wanted = run.length;
+        let promise = |wanted: u64| if run.place == Place::Hole { wanted + TREE } else { TREE };
+        loop {
+            let work = |op: &mut Op<'_>| {
+                let (place, end) = match run.place {
+                    Place::At(block) => (block, run.logical + run.length),
+                    Place::Unwritten(block) => {
+                        let range = run.logical..run.logical + run.length;
+                        (block, op.mark_written(inode, range)?)
+                    }
+                    Place::Hole => {
+                        let most = u64::from(Extent::length_max(false)).min(wanted);
+                        let goal = op.goal(inode, run.logical)?;
+                        let blocks = op.allocate(goal, most as u32)?;
+                        let length = (blocks.end - blocks.start) as u32;
+                        let extent = Extent {
+                            logical: run.logical as u32,
+                            start: blocks.start,
+                            length,
+                            unwritten: false,
+                        };
+                        op.insert_extent(inode, extent)?;
+                        op.add_blocks(inode, i64::from(length))?;
+                        (blocks.start, run.logical + u64::from(length))
+                    }
+                };
+                let end = piece.end.min(end * size);
+                let part = &part[..(end - piece.start) as usize];
+                let old = matches!(run.place, Place::At(_));
+                op.put_data(place, run.logical, piece.start, part, old)?;
+                if end > inode.size() {
+                    inode.set_size(end);
+                }
+                let now = time::now();
+                inode.set_time(Time::Modified, now);
+                inode.set_time(Time::Changed, now);
+                op.put_inode(inode, state)?;
+                Ok(end)
+            };
+            match self.operate(CREDITS, promise(wanted), work) {
+                // The last blocks are taken one by one.
+                Err(Error::NoSpace) if wanted > 1 && run.place == Place::Hole => wanted /= 2,
+                done => return done,
+            }
+        }
+    }
+
+    /// Sets the size of a file.
+    ///
+    /// # Errors
+    /// As [`Volume::write`].
+    pub fn truncate(&self, number: u32, length: u64) -> Result<()> {
+        let node = self.node(number);
+        let mut state = node.state.write();
+        let inode = self.file(number)?;
+        self.set_length(inode, &mut state, length)
+    }
+
+    pub(super) fn set_length(
+        &self,
+        mut inode: Inode,
+        state: &mut State,
+        length: u64,
+    ) -> Result<()> {
+        let size = u64::from(self.image.superblock().block_size);
+        if length.div_ceil(size) > END {
+            return Err(Error::TooLarge);
+        }
+        let shorter = length < inode.size();
+        if length > inode.size() {
+            self.clear_behind_end(&inode)?;
+        }
+        let kept = length.div_ceil(size);
+        self.operate(CREDITS, 0, |op| {
+            inode.set_size(length);
+            let now = time::now();
+            inode.set_time(Time::Modified, now);
+            inode.set_time(Time::Changed, now);
+            if shorter {
+                op.add_orphan(inode.number)?;
+            }
+            op.put_inode(&inode, state)
+        })?;
+        if shorter {
+            self.free_extents(&mut inode, kept, state)?;
+            self.operate(CREDITS, 0, |op| op.remove_orphan(inode.number))?;
+        }
+        Ok(())
+    }
+
+    /// Sets blocks aside for `range` of a file, which are zeros until they are written; the size grows to the end of the
+    /// range if `grow` says so.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: then a part of them, from the beginning, may be set aside.
+    pub fn allocate(&self, number: u32, range: Range<u64>, grow: Grow) -> Result<()> {
+        let size = u64::from(self.image.superblock().block_size);
+        let node = self.node(number);
+        let mut state = node.state.write();
+        let mut inode = self.file(number)?;
+        let (mut at, end) = (range.start / size, range.end.div_ceil(size));
+        if end > END {
+            return Err(Error::TooLarge);
+        }
+        while at < end {
+            let run = self.image.map(&inode, at..end)?[0];
+            if run.place == Place::Hole {
+                let most = u64::from(Extent::length_max(true)).min(run.length).min(BLOCKS_AT_ONCE);
+                let length = self.operate(CREDITS, most + TREE, |op| {
+                    let goal = op.goal(&inode, run.logical)?;
+                    let blocks = op.allocate(goal, most as u32)?;
+                    let length = (blocks.end - blocks.start) as u32;
+                    let logical = run.logical as u32;
+                    let extent = Extent { logical, start: blocks.start, length, unwritten: true };
+                    op.insert_extent(&mut inode, extent)?;
+                    op.add_blocks(&mut inode, i64::from(length))?;
+                    inode.set_time(Time::Changed, time::now());
+                    op.put_inode(&inode, &mut state)?;
+                    Ok(length)
+                })?;
+                at += u64::from(length);
+            } else {
+                at += run.length;
+            }
+        }
+        if grow == Grow::Size && range.end > inode.size() {
+            return self.set_length(inode, &mut state, range.end);
+        }
+        Ok(())
+    }
+
+    /// Makes a hole of `range` of a file: zeros, and whole blocks are freed. The size stays.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn punch(&self, number: u32, range: Range<u64>) -> Result<()> {
+        let size = u64::from(self.image.superblock().block_size);
+        let node = self.node(number);
+        let mut state = node.state.write();
+        let mut inode = self.file(number)?;
+        let range = range.start..range.end.min(inode.size());
+        if range.is_empty() {
+            return Ok(());
+        }
+        let whole = range.start.div_ceil(size)..range.end / size;
+        let ends = if whole.start >= whole.end {
+            vec![range.clone()]
+        } else {
+            vec![range.start..whole.start * size, whole.end * size..range.end]
+        };
+        for end in ends.into_iter().filter(|end| !end.is_empty()) {
+            self.clear(&inode, end)?;
+        }
+        // A hole that reaches the end in the last block frees that too, where nothing is behind it.
+        loop {
+            let most = 6;
+            let freed = self.operate(CREDITS, TREE, |op| {
+                let extents = op.remove_extents(&mut inode, whole.clone(), most)?;
+                for extent in &extents {
+                    op.free_blocks(extent.start..extent.start + u64::from(extent.length))?;
+                    op.add_blocks(&mut inode, -i64::from(extent.length))?;
+                }
+                let now = time::now();
+                inode.set_time(Time::Modified, now);
+                inode.set_time(Time::Changed, now);
+                op.put_inode(&inode, &mut state)?;
+                Ok(extents.len())
+            })?;
+            if freed == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Zeros behind the end of a file up to the end of its last block: a part of it when it grows.
+    fn clear_behind_end(&self, inode: &Inode) -> Result<()> {
+        let size = u64::from(self.image.superblock().block_size);
+        let from = inode.size();
+        if from.is_multiple_of(size) {
+            Ok(())
+        } else {
+            self.clear(inode, from..from.next_multiple_of(size))
+        }
+    }
+
+    /// Zeros in what is written of `range` of a file.
+    fn clear(&self, inode: &Inode, range: Range<u64>) -> Result<()> {
+        let size = u64::from(self.image.superblock().block_size);
+        for run in self.image.map(inode, range.start / size..range.end.div_ceil(size))? {
+            if let Place::At(block) = run.place {
+                let from = range.start.max(run.logical * size);
+                let to = range.end.min((run.logical + run.length) * size);
+                let zeros = vec![0; (to - from) as usize];
+                let at = block * size + (from - run.logical * size);
+                self.store.device().write_at(at, &[IoSlice::new(&zeros)])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A regular file whose data is written by us.
+    fn file(&self, number: u32) -> Result<Inode> {
+        let inode = self.load(number)?;
+        match inode.kind() {
+            Some(Kind::Regular) => {}
+            Some(Kind::Directory) => return Err(Error::IsDirectory),
+            _ => return Err(Error::Invalid("it is no regular file")),
+        }
+        if !inode.is_by_extents() {
+            return Err(Error::NotWritable("the file is mapped by tables, not by extents".into()));
+        }
+        Ok(inode)
+    }
+}
+
+/// Whether a file grows when blocks are set aside behind its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grow {
+    /// It does.
+    Size,
+    /// Its size stays.
+    Nothing,
+}
+
+impl Op<'_> {
+    /// Where block `logical` of a file is best put: behind the block before it, else near the inode.
+    pub(super) fn goal(&self, inode: &Inode, logical: u64) -> Result<u64> {
+        Ok(match self.last_extent_before(inode, logical)? {
+            Some(before) => before.start + (logical - u64::from(before.logical)),
+            None => self.volume.home_of(inode.number),
+        })
+    }
+
+    /// Writes `part` at byte `from` of a file into blocks that begin at `place` with block `first` of the file. Blocks that are
+    /// not `old` get zeros where `part` does not reach.
+    pub(super) fn put_data(
+        &self,
+        place: u64,
+        first: u64,
+        from: u64,
+        part: &[u8],
+        old: bool,
+    ) -> Result<()> {
+        let size = u64::from(self.volume.image.superblock().block_size);
+        let within = from - first * size;
+        let before = vec![0; if old { 0 } else { within as usize }];
+        let end = from + part.len() as u64;
+        let behind = vec![0; if old { 0 } else { (end.next_multiple_of(size) - end) as usize }];
+        let at = place * size + if old { within } else { 0 };
+        let slices = [IoSlice::new(&before), IoSlice::new(part), IoSlice::new(&behind)];
+        Ok(self.volume.store.device().write_at(at, &slices)?)
+    }
+}

@@ -1,0 +1,494 @@
+//! Blocks and inodes, allocated by group.
+//!
+//! # Concurrency
+//! One lock for each group. A thread that looks for room takes the group it wants, and skips others that are busy; only
+//! when all that were free had none does it wait for the busy ones. What an operation may need is promised to it before it begins,
+//! so that it does not run out of blocks halfway.
+//!
+//! # Why
+//! A freed block is used again only when the transaction that freed it is stable ([`State::waiting`]): before, a crash brings its
+//! owner back. A group that was never used has no bitmap on the disk; it is made when it is first touched.
+
+use super::{Op, Volume, time};
+use crate::error::{Error, Result};
+use crate::lock_order::{EXT_GROUP, EXT_SPACE};
+use crate::store::{Handle, Role};
+use std::ops::Range;
+use uvfs_concurrent::lock::{Mutex, MutexGuard};
+use uvfs_ext::{Group, Image, Inode, Superblock};
+
+/// A group in use.
+#[derive(Debug)]
+struct State {
+    group: Group,
+    /// Its inode table was zeroed when the image was made.
+    zeroed: bool,
+    /// Freed, and not to be used again yet.
+    waiting: Vec<Range<u64>>,
+}
+
+/// What there is, and what is promised.
+#[derive(Debug, Default)]
+struct Space {
+    /// Blocks that nobody uses, those that wait included.
+    free: u64,
+    /// Freed blocks that are not to be used again yet.
+    waiting: u64,
+    /// Blocks that operations under way may still take.
+    promised: u64,
+    inodes: u32,
+    directories: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Groups {
+    states: Vec<Mutex<Option<Box<State>>>>,
+    space: Mutex<Space>,
+}
+
+/// What there is on a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Blocks that nobody uses.
+    pub free_blocks: u64,
+    /// Inodes that nobody uses.
+    pub free_inodes: u32,
+}
+
+/// Whether it waits for a group that is busy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Busy {
+    Skip,
+    Wait,
+}
+
+impl Groups {
+    /// Reads all descriptors: their sums are the totals, whatever the superblock says.
+    pub(super) fn new(image: &Image) -> Result<Self> {
+        let mut space = Space::default();
+        let groups = image.superblock().groups;
+        for number in 0..groups {
+            let group = image.group(number)?;
+            space.free += u64::from(group.free_blocks);
+            space.inodes += group.free_inodes;
+            space.directories += u64::from(group.directories);
+        }
+        let states = (0..groups).map(|_| Mutex::new(&EXT_GROUP, None)).collect();
+        Ok(Self { states, space: Mutex::new(&EXT_SPACE, space) })
+    }
+
+    pub(super) fn room(&self) -> Room {
+        let space = self.space.lock();
+        Room { free_blocks: space.free, free_inodes: space.inodes }
+    }
+
+    /// Promises `blocks` to an operation; false if there are not so many.
+    pub(super) fn promise(&self, blocks: u64) -> bool {
+        let mut space = self.space.lock();
+        let fits = space.promised + blocks + space.waiting <= space.free;
+        if fits {
+            space.promised += blocks;
+        }
+        fits
+    }
+
+    /// Gives back what an operation did not take of a promise.
+    pub(super) fn give_back(&self, blocks: u64) {
+        self.space.lock().promised -= blocks;
+    }
+
+    /// Whether blocks come free with the next commit.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.space.lock().waiting > 0
+    }
+
+    /// What was freed is stable, and may be used again.
+    pub(super) fn reuse(&self, freed: Vec<Range<u64>>, superblock: &Superblock) {
+        for run in freed {
+            let number = group_of(run.start, superblock);
+            if let Some(state) = &mut *self.states[number as usize].lock() {
+                state.waiting.retain(|waiting| *waiting != run);
+            }
+            self.space.lock().waiting -= run.end - run.start;
+        }
+    }
+
+    fn load<'g>(
+        &self,
+        guard: &'g mut MutexGuard<'_, Option<Box<State>>>,
+        number: u32,
+        image: &Image,
+        handle: &Handle<'_>,
+    ) -> Result<&'g mut State> {
+        if guard.is_none() {
+            let group = image.group(number)?.clone();
+            let superblock = image.superblock();
+            let block = handle.read(superblock.descriptor_block(number))?;
+            let zeroed = Group::table_is_zeroed(&block[descriptor(number, superblock)]);
+            **guard = Some(Box::new(State { group, zeroed, waiting: Vec::new() }));
+        }
+        Ok(guard.as_mut().expect("it was read just now"))
+    }
+}
+
+fn group_of(block: u64, superblock: &Superblock) -> u32 {
+    ((block - superblock.first_data_block) / u64::from(superblock.blocks_per_group)) as u32
+}
+
+/// Where in its block the descriptor of a group is.
+fn descriptor(number: u32, superblock: &Superblock) -> Range<usize> {
+    let size = usize::from(superblock.descriptor_size);
+    let at = (number % superblock.descriptors_per_block()) as usize * size;
+    at..at + size
+}
+
+fn bit(bytes: &[u8], at: u32) -> bool {
+    bytes[at as usize / 8] >> (at % 8) & 1 == 1
+}
+
+fn set_bits(bytes: &mut [u8], bits: Range<u32>, value: bool) {
+    for at in bits {
+        let mask = 1 << (at % 8);
+        let byte = &mut bytes[at as usize / 8];
+        *byte = if value { *byte | mask } else { *byte & !mask };
+    }
+}
+
+/// The first run of free bits at or behind `from`, of at most `want`; a shorter one only if there is none so long.
+fn free_run(
+    bytes: &[u8],
+    from: u32,
+    bits: u32,
+    want: u32,
+    busy: &[Range<u32>],
+) -> Option<Range<u32>> {
+    let used = |at: u32| bit(bytes, at) || busy.iter().any(|range| range.contains(&at));
+    let mut best: Option<Range<u32>> = None;
+    let mut at = from;
+    while at < bits {
+        if at.is_multiple_of(8) && bytes[at as usize / 8] == 0xFF {
+            at += 8;
+            continue;
+        }
+        if used(at) {
+            at += 1;
+            continue;
+        }
+        let start = at;
+        while at < bits && at - start < want && !used(at) {
+            at += 1;
+        }
+        if best.as_ref().is_none_or(|best| best.end - best.start < at - start) {
+            best = Some(start..at);
+        }
+        if at - start == want {
+            break;
+        }
+    }
+    best
+}
+
+impl Op<'_> {
+    /// Takes up to `want` blocks in a row, near `goal`, of what was promised.
+    pub(super) fn allocate(&mut self, goal: u64, want: u32) -> Result<Range<u64>> {
+        let superblock = self.volume.image.superblock();
+        let goal = if superblock.has_block(goal) { goal } else { superblock.first_data_block };
+        let first = group_of(goal, superblock);
+        for busy in [Busy::Skip, Busy::Wait] {
+            for step in 0..superblock.groups {
+                let number = (first + step) % superblock.groups;
+                let from = if step == 0 { goal - superblock.first_block_of(number) } else { 0 };
+                if let Some(run) = self.allocate_in(number, from as u32, want, busy)? {
+                    return Ok(run);
+                }
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
+    fn allocate_in(
+        &mut self,
+        number: u32,
+        from: u32,
+        want: u32,
+        busy: Busy,
+    ) -> Result<Option<Range<u64>>> {
+        let (volume, superblock) = (self.volume, self.volume.image.superblock());
+        let lock = &volume.groups.states[number as usize];
+        let Some(mut guard) = (match busy {
+            Busy::Skip => lock.try_lock(),
+            Busy::Wait => Some(lock.lock()),
+        }) else {
+            return Ok(None);
+        };
+        let state = volume.groups.load(&mut guard, number, &volume.image, &self.handle)?;
+        if state.group.free_blocks == 0 {
+            return Ok(None);
+        }
+        self.make_block_bitmap(number, state)?;
+        let (start, bits) = (superblock.first_block_of(number), superblock.blocks_of(number));
+        let within = |range: &Range<u64>| (range.start - start) as u32..(range.end - start) as u32;
+        let waiting: Vec<_> = state.waiting.iter().map(within).collect();
+        let bitmap = self.handle.read(state.group.block_bitmap)?;
+        let mut found = free_run(&bitmap, from, bits, want, &waiting);
+        if found.is_none() && from > 0 {
+            found = free_run(&bitmap, 0, bits, want, &waiting);
+        }
+        let Some(run) = found else { return Ok(None) };
+        let sum = self.handle.modify(state.group.block_bitmap, Role::Inodes, |bytes| {
+            set_bits(bytes, run.clone(), true);
+            superblock.block_bitmap_checksum(bytes)
+        })?;
+        let count = run.end - run.start;
+        state.group.block_bitmap_checksum = sum;
+        state.group.free_blocks = state.group.free_blocks.saturating_sub(count);
+        self.put_descriptor(number, &state.group)?;
+        let mut space = volume.groups.space.lock();
+        space.free -= u64::from(count);
+        let of_promise = u64::from(count).min(self.promised);
+        space.promised -= of_promise;
+        self.promised -= of_promise;
+        Ok(Some(start + u64::from(run.start)..start + u64::from(run.end)))
+    }
+
+    /// Frees `blocks`, which a file had; they are used again when this is stable.
+    pub(super) fn free_blocks(&mut self, blocks: Range<u64>) -> Result<()> {
+        let (volume, superblock) = (self.volume, self.volume.image.superblock());
+        let mut rest = blocks;
+        while !rest.is_empty() {
+            let number = group_of(rest.start, superblock);
+            let start = superblock.first_block_of(number);
+            let run = rest.start..rest.end.min(start + u64::from(superblock.blocks_of(number)));
+            let mut guard = volume.groups.states[number as usize].lock();
+            let state = volume.groups.load(&mut guard, number, &volume.image, &self.handle)?;
+            let bits = (run.start - start) as u32..(run.end - start) as u32;
+            let bitmap = self.handle.read(state.group.block_bitmap)?;
+            if state.group.no_block_bitmap || !bits.clone().all(|at| bit(&bitmap, at)) {
+                let what = "blocks that are freed are free already";
+                return Err(corrupt(what, run.start));
+            }
+            let count = bits.end - bits.start;
+            let sum = self.handle.modify(state.group.block_bitmap, Role::Inodes, |bytes| {
+                set_bits(bytes, bits, false);
+                superblock.block_bitmap_checksum(bytes)
+            })?;
+            state.group.block_bitmap_checksum = sum;
+            state.group.free_blocks += count;
+            self.put_descriptor(number, &state.group)?;
+            state.waiting.push(run.clone());
+            self.handle.free(run.clone());
+            let mut space = volume.groups.space.lock();
+            space.free += u64::from(count);
+            space.waiting += u64::from(count);
+            rest.start = run.end;
+        }
+        Ok(())
+    }
+
+    /// The same for blocks that held metadata.
+    pub(super) fn free_metadata(&mut self, blocks: Range<u64>) -> Result<()> {
+        self.handle.forget(blocks.clone());
+        self.free_blocks(blocks)
+    }
+
+    /// Takes an inode: a directory far from others if its parent is the root, anything else near its parent.
+    pub(super) fn allocate_inode(
+        &mut self,
+        parent: u32,
+        directory: bool,
+        name: &[u8],
+    ) -> Result<u32> {
+        let superblock = self.volume.image.superblock();
+        let home = (parent - 1) / superblock.inodes_per_group;
+        let top = directory && parent == uvfs_ext::ROOT;
+        let spread = name.iter().fold(0_u32, |hash, byte| hash.wrapping_mul(31) + u32::from(*byte));
+        let first = if top { spread % superblock.groups } else { home };
+        // A directory goes where there is more than the average; when there is no such group, anywhere.
+        let (inodes, blocks) = {
+            let space = self.volume.groups.space.lock();
+            if space.inodes == 0 {
+                return Err(Error::NoSpace);
+            }
+            (space.inodes / superblock.groups, (space.free / u64::from(superblock.groups)) as u32)
+        };
+        let wanted = if directory { (inodes, blocks) } else { (1, 0) };
+        for (busy, least) in [(Busy::Skip, wanted), (Busy::Skip, (1, 0)), (Busy::Wait, (1, 0))] {
+            for step in 0..superblock.groups {
+                let number = (first + step) % superblock.groups;
+                if let Some(inode) = self.allocate_inode_in(number, directory, least, busy)? {
+                    return Ok(inode);
+                }
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
+    fn allocate_inode_in(
+        &mut self,
+        number: u32,
+        directory: bool,
+        least: (u32, u32),
+        busy: Busy,
+    ) -> Result<Option<u32>> {
+        let (volume, superblock) = (self.volume, self.volume.image.superblock());
+        let lock = &volume.groups.states[number as usize];
+        let Some(mut guard) = (match busy {
+            Busy::Skip => lock.try_lock(),
+            Busy::Wait => Some(lock.lock()),
+        }) else {
+            return Ok(None);
+        };
+        let state = volume.groups.load(&mut guard, number, &volume.image, &self.handle)?;
+        let poor = state.group.free_inodes < least.0.max(1) || state.group.free_blocks < least.1;
+        if poor {
+            return Ok(None);
+        }
+        let per_group = superblock.inodes_per_group;
+        // Group 0 begins with the format's own.
+        let own = if number == 0 { superblock.first_inode() - 1 } else { 0 };
+        let bitmap = if state.group.no_inodes {
+            None
+        } else {
+            Some(self.handle.read(state.group.inode_bitmap)?)
+        };
+        let found = match &bitmap {
+            None => Some(own..own + 1),
+            Some(bitmap) => free_run(bitmap, own, per_group, 1, &[]),
+        };
+        let Some(run) = found else { return Ok(None) };
+        self.make_block_bitmap(number, state)?;
+        if state.group.no_inodes {
+            let mut bytes = vec![0; superblock.block_size as usize];
+            set_bits(&mut bytes, per_group..8 * superblock.block_size, true);
+            self.handle.replace(state.group.inode_bitmap, Role::Inodes, bytes);
+            state.group.no_inodes = false;
+            if superblock.features.metadata_checksum() || superblock.features.gdt_checksum() {
+                state.group.unused_inodes = per_group;
+            }
+        }
+        let sum = self.handle.modify(state.group.inode_bitmap, Role::Inodes, |bytes| {
+            set_bits(bytes, run.clone(), true);
+            superblock.inode_bitmap_checksum(bytes)
+        })?;
+        state.group.inode_bitmap_checksum = sum;
+        // What was never used before it is no inode, and must not look like one.
+        let used = per_group - state.group.unused_inodes;
+        if run.start >= used {
+            if !state.zeroed {
+                self.clear_inodes(&state.group, used..run.start + 1)?;
+            }
+            state.group.unused_inodes = per_group - run.start - 1;
+        }
+        state.group.free_inodes -= 1;
+        state.group.directories += u32::from(directory);
+        self.put_descriptor(number, &state.group)?;
+        let mut space = volume.groups.space.lock();
+        space.inodes -= 1;
+        space.directories += u64::from(directory);
+        Ok(Some(number * per_group + run.start + 1))
+    }
+
+    /// Writes zeros over inodes that were never used.
+    fn clear_inodes(&mut self, group: &Group, inodes: Range<u32>) -> Result<()> {
+        let superblock = self.volume.image.superblock();
+        let size = usize::from(superblock.inode_size);
+        let per_block = superblock.block_size / u32::from(superblock.inode_size);
+        // More than a block's worth is skipped only where something else took inodes out of order.
+        for block in inodes.start / per_block..=(inodes.end - 1) / per_block {
+            let from = inodes.start.max(block * per_block) - block * per_block;
+            let to = inodes.end.min((block + 1) * per_block) - block * per_block;
+            let place = group.inode_table + u64::from(block);
+            self.handle.modify(place, Role::Inodes, |bytes| {
+                bytes[from as usize * size..to as usize * size].fill(0);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Frees an inode whose blocks are free already.
+    pub(super) fn free_inode(&mut self, inode: &Inode, directory: bool) -> Result<()> {
+        let (volume, superblock) = (self.volume, self.volume.image.superblock());
+        let number = (inode.number - 1) / superblock.inodes_per_group;
+        let at = (inode.number - 1) % superblock.inodes_per_group;
+        let now = time::seconds();
+        self.change_inode_bytes(inode.number, |bytes| {
+            Inode::set_deleted(inode.number, bytes, now as u32, superblock);
+        })?;
+        let mut guard = volume.groups.states[number as usize].lock();
+        let state = volume.groups.load(&mut guard, number, &volume.image, &self.handle)?;
+        let sum = self.handle.modify(state.group.inode_bitmap, Role::Inodes, |bytes| {
+            set_bits(bytes, at..at + 1, false);
+            superblock.inode_bitmap_checksum(bytes)
+        })?;
+        state.group.inode_bitmap_checksum = sum;
+        state.group.free_inodes += 1;
+        state.group.directories -= u32::from(directory).min(state.group.directories);
+        self.put_descriptor(number, &state.group)?;
+        let mut space = volume.groups.space.lock();
+        space.inodes += 1;
+        space.directories = space.directories.saturating_sub(u64::from(directory));
+        Ok(())
+    }
+
+    /// The bitmap of a group whose blocks were never touched: its metadata, and what lies behind its end.
+    fn make_block_bitmap(&mut self, number: u32, state: &mut State) -> Result<()> {
+        if !state.group.no_block_bitmap {
+            return Ok(());
+        }
+        let (image, superblock) = (&self.volume.image, self.volume.image.superblock());
+        let (start, bits) = (superblock.first_block_of(number), superblock.blocks_of(number));
+        let mut bytes = vec![0; superblock.block_size as usize];
+        let mut used = 0;
+        for run in image.metadata_of(number) {
+            used += (run.end - run.start) as u32;
+            set_bits(&mut bytes, (run.start - start) as u32..(run.end - start) as u32, true);
+        }
+        set_bits(&mut bytes, bits..8 * superblock.block_size, true);
+        if state.group.free_blocks != bits - used {
+            let what = "a group without a bitmap has another number of free blocks than it says";
+            return Err(corrupt(what, state.group.block_bitmap));
+        }
+        state.group.block_bitmap_checksum = superblock.block_bitmap_checksum(&bytes);
+        state.group.no_block_bitmap = false;
+        self.handle.replace(state.group.block_bitmap, Role::Inodes, bytes);
+        Ok(())
+    }
+
+    fn put_descriptor(&mut self, number: u32, group: &Group) -> Result<()> {
+        let superblock = self.volume.image.superblock();
+        self.handle.modify(superblock.descriptor_block(number), Role::Inodes, |bytes| {
+            group.encode(number, &mut bytes[descriptor(number, superblock)], superblock);
+        })
+    }
+}
+
+impl Volume {
+    /// What there is.
+    pub fn room(&self) -> Room {
+        self.groups.room()
+    }
+}
+
+pub(super) fn corrupt(what: &str, block: u64) -> Error {
+    uvfs_ext::Error::Corrupt(uvfs_ext::Fault::new(what).block(block)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_run_is_found_where_none_is_long_enough() {
+        let mut bytes = [0xFF; 8];
+        let busy = [Range { start: 30, end: 31 }];
+        set_bits(&mut bytes, 3..5, false);
+        set_bits(&mut bytes, 20..24, false);
+        set_bits(&mut bytes, 28..34, false);
+        let find = |from, want| free_run(&bytes, from, 64, want, &busy);
+        assert_eq!(find(0, 1), Some(3..4));
+        assert_eq!(find(0, 4), Some(20..24));
+        assert_eq!(find(0, 9), Some(20..24), "a block that waits ends a run");
+        assert_eq!(find(24, 9), Some(31..34));
+        assert_eq!(find(34, 9), None);
+    }
+}

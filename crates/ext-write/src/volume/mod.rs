@@ -1,0 +1,465 @@
+//! An image that is written: opening it, its inodes, operations as parts of transactions.
+//!
+//! # Boundary
+//! Operations by inode number and name, each whole after a crash or not there. Who may do what is decided above, and so is what is
+//! cached of names and attributes. [`groups`] allocates, [`tree`] maps files, [`names`] changes directories,
+//! [`data`] files, [`orphans`] brings to an end what a crash can interrupt.
+//!
+//! # Concurrency
+//! V1. An operation locks the inodes that it changes, in the order of their numbers (a rename that changes two directories after
+//!     the lock of all such renames), then begins a handle, then takes groups' locks one at a time.
+//! V2. Of an inode, only the time of deletion is changed without its lock: the list of orphans links through it.
+//! V3. An operation that fails has changed nothing; one that fails halfway, because the device does, ends writing: half an
+//!     operation is never committed.
+//! V4. Data is in its place before the handle that makes it reachable ends, so it is stable when that is.
+//!
+//! # Why
+//! Inodes are read from their table and written back for each change: what is in the buffer is the only truth. Weakness: each
+//! change verifies and makes a checksum of a few hundred bytes.
+
+mod data;
+mod groups;
+mod names;
+mod operations;
+mod orphans;
+mod tree;
+mod xattrs;
+
+pub use data::Grow;
+pub use groups::Room;
+pub use operations::{New, SetAttributes};
+
+use crate::device::WriteDevice;
+use crate::error::{Error, Result};
+use crate::lock_order::{EXT_INODE, EXT_INODES, EXT_RENAMES};
+use crate::recovery::{log_place, recover};
+use crate::store::{Counts, Handle, Newest, Owner, Role, Store};
+use groups::Groups;
+use orphans::Orphans;
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use uvfs_concurrent::lock::{Mutex, RwLock};
+use uvfs_ext::{Class, DirectoryEntry, Image, Inode, Recovery, Superblock};
+
+/// Buffers of metadata that are kept.
+const BUFFERS: usize = 16 * 1024;
+/// Groups that are kept in memory.
+const GROUPS_MAX: u32 = 1 << 20;
+/// Shards of the table of inodes in use.
+const SHARDS: usize = 64;
+/// Inodes of a shard beyond which unused ones are dropped.
+const SHARD_MAX: usize = 1024;
+/// Blocks that an operation may change: the path of a tree twice, split at each level, with bitmaps and descriptors.
+const CREDITS: usize = 48;
+/// The same of one that changes names.
+const CREDITS_NAMES: usize = 96;
+
+/// Read-only-compatible flags that are written.
+const WRITTEN_RO: u32 = 0x1 | 0x2 | 0x8 | 0x10 | 0x20 | 0x40 | 0x400;
+/// Incompatible flags that are written.
+const WRITTEN_I: u32 = 0x2 | 0x4 | 0x10 | 0x40 | 0x80 | 0x200 | 0x2000 | 0x4000;
+
+/// Times of now.
+mod time {
+    use std::time::SystemTime;
+    use uvfs_ext::Timestamp;
+
+    pub(super) fn now() -> Timestamp {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() }
+    }
+
+    pub(super) fn seconds() -> u64 {
+        now().seconds as u64
+    }
+}
+
+/// What is known of an inode in use.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// The last transaction that changed it, or a later one.
+    changed: Option<u32>,
+}
+
+/// An inode in the table.
+#[derive(Debug)]
+struct Known {
+    node: Arc<Node>,
+    /// References that users have: while there are any, it lives without names.
+    holds: u32,
+}
+
+/// Inodes in use, some of them.
+#[derive(Debug, Default)]
+struct Shard {
+    known: HashMap<u32, Known>,
+    /// The transaction that ran when inodes were last dropped from here: they were not changed later.
+    dropped: Option<u32>,
+}
+
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) state: RwLock<State>,
+}
+
+/// A file system that is written.
+#[derive(Debug)]
+pub struct Volume {
+    store: Arc<Store>,
+    image: Image,
+    groups: Groups,
+    orphans: Orphans,
+    inodes: Vec<Mutex<Shard>>,
+    renames: Mutex<()>,
+    recovery: Option<Recovery>,
+}
+
+/// One operation's part of a transaction.
+#[derive(Debug)]
+pub(super) struct Op<'v> {
+    volume: &'v Volume,
+    handle: Handle<'v>,
+    /// Blocks that it may still take.
+    promised: u64,
+}
+
+impl Drop for Op<'_> {
+    fn drop(&mut self) {
+        self.volume.groups.give_back(self.promised);
+    }
+}
+
+impl Volume {
+    /// Opens the image on `device` for writing: brings its journal to it, removes what had no names at the last crash, and says in
+    /// its superblock that it is in use.
+    ///
+    /// # Errors
+    /// [`Error::NotWritable`] for what can be read and is not written, by name; those of reading; those of the device.
+    pub fn open(device: Arc<dyn WriteDevice>) -> Result<Self> {
+        writable(Image::open(device.clone())?.superblock())?;
+        let recovery = recover(&device)?;
+        let mut source = None;
+        let image = Image::open_with(device.clone(), |of| {
+            source = Some(of.clone());
+            Box::new(of)
+        })?;
+        let source = source.expect("opening has a source");
+        let log = log_place(&image, &source)?;
+        let block_size = image.superblock().block_size;
+        let store = Arc::new(Store::new(device.clone(), block_size, BUFFERS, log)?);
+        let newest = store.clone();
+        let image = image.through(|_| Box::new(Newest(newest)));
+        let mut superblock = image.superblock().clone();
+        superblock.set_needs_recovery(true);
+        superblock.note_mount(time::seconds());
+        let (block, offset) = superblock.place();
+        let at = block * u64::from(block_size) + offset as u64;
+        device.write_at(at, &[IoSlice::new(&superblock.encode())])?;
+        device.flush()?;
+        // The log's beginning behind it: a log in an image that needs no recovery is damage, for e2fsck.
+        store.checkpoint()?;
+        let shard = || Mutex::new(&EXT_INODES, Shard::default());
+        let volume = Self {
+            groups: Groups::new(&image)?,
+            orphans: Orphans::new(superblock),
+            store,
+            image,
+            inodes: std::iter::repeat_with(shard).take(SHARDS).collect(),
+            renames: Mutex::new(&EXT_RENAMES, ()),
+            recovery,
+        };
+        volume.finish_orphans()?;
+        Ok(volume)
+    }
+
+    /// Commits everything, brings it to its place and says that nothing needs recovery.
+    ///
+    /// # Errors
+    /// [`Error::Ended`]: then the next writer recovers.
+    pub fn close(self) -> Result<()> {
+        self.sync()?;
+        self.store.checkpoint()?;
+        self.store.close_log()?;
+        let mut superblock = self.orphans.superblock();
+        superblock.set_needs_recovery(false);
+        superblock.note_write(time::seconds());
+        let room = self.groups.room();
+        superblock.set_free_blocks(room.free_blocks);
+        superblock.set_free_inodes(room.free_inodes);
+        let (block, offset) = superblock.place();
+        let at = block * u64::from(superblock.block_size) + offset as u64;
+        self.store.device().write_at(at, &[IoSlice::new(&superblock.encode())])?;
+        Ok(self.store.device().flush()?)
+    }
+
+    /// What the journal brought when it was opened.
+    pub fn recovery(&self) -> Option<&Recovery> {
+        self.recovery.as_ref()
+    }
+
+    /// The superblock as it was when it was opened.
+    pub fn superblock(&self) -> &Superblock {
+        self.image.superblock()
+    }
+
+    /// What happened so far.
+    pub fn counts(&self) -> Counts {
+        self.store.counts()
+    }
+
+    /// Makes everything stable that operations did which returned.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub fn sync(&self) -> Result<()> {
+        self.store.commit(self.store.running(), self)
+    }
+
+    /// Makes stable what was done to one inode, its data with it.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub fn fsync(&self, number: u32) -> Result<()> {
+        let changed = self.node(number).state.read().changed;
+        match changed {
+            Some(transaction) if !self.store.is_stable(transaction) => {
+                self.store.commit(transaction, self)
+            }
+            // Overwritten data is in no transaction.
+            _ => Ok(self.store.device().flush()?),
+        }
+    }
+
+    /// The attributes of an inode in use.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for one that is not; where it contradicts the format.
+    pub fn inode(&self, number: u32) -> Result<Inode> {
+        let node = self.node(number);
+        let _state = node.state.read();
+        self.load(number)
+    }
+
+    /// What `name` means in `directory`.
+    ///
+    /// # Errors
+    /// As [`Volume::inode`].
+    pub fn lookup(&self, directory: u32, name: &[u8]) -> Result<Option<u32>> {
+        let node = self.node(directory);
+        let _state = node.state.read();
+        Ok(self.image.lookup(&self.load(directory)?, name)?)
+    }
+
+    /// Tells the entries of a directory, as [`Image::list`]; no other operation changes it meanwhile, and `tell` may call none.
+    ///
+    /// # Errors
+    /// As [`Volume::inode`].
+    pub fn list(
+        &self,
+        directory: u32,
+        from: u64,
+        tell: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let node = self.node(directory);
+        let _state = node.state.read();
+        Ok(self.image.list(&self.load(directory)?, from, tell)?)
+    }
+
+    /// Reads a file; fewer bytes than asked for mean its end.
+    ///
+    /// # Errors
+    /// As [`Volume::inode`].
+    pub fn read(&self, number: u32, offset: u64, into: &mut [u8]) -> Result<usize> {
+        let node = self.node(number);
+        let _state = node.state.read();
+        Ok(self.image.read(&self.load(number)?, offset, into)?)
+    }
+
+    /// The text of a symbolic link.
+    ///
+    /// # Errors
+    /// As [`Volume::inode`].
+    pub fn read_link(&self, number: u32) -> Result<Vec<u8>> {
+        Ok(self.image.read_link(&self.inode(number)?)?)
+    }
+
+    fn node(&self, number: u32) -> Arc<Node> {
+        let mut shard = self.inodes[number as usize % SHARDS].lock();
+        if let Some(known) = shard.known.get(&number) {
+            return known.node.clone();
+        }
+        if shard.known.len() >= SHARD_MAX {
+            shard.known.retain(|_, known| known.holds > 0 || Arc::strong_count(&known.node) > 1);
+            shard.dropped = Some(self.store.running());
+        }
+        let state = State { changed: shard.dropped };
+        let node = Arc::new(Node { state: RwLock::new(&EXT_INODE, state) });
+        shard.known.insert(number, Known { node: node.clone(), holds: 0 });
+        node
+    }
+
+    /// How many references users have; the inode is locked.
+    fn holds(&self, number: u32) -> u32 {
+        let shard = self.inodes[number as usize % SHARDS].lock();
+        shard.known.get(&number).map_or(0, |known| known.holds)
+    }
+
+    /// Changes how many; gives how many there are then.
+    fn change_holds(&self, number: u32, by: i32) -> u32 {
+        let mut shard = self.inodes[number as usize % SHARDS].lock();
+        let Some(known) = shard.known.get_mut(&number) else { return 0 };
+        known.holds = known.holds.saturating_add_signed(by);
+        known.holds
+    }
+
+    /// Where an inode lies: its block, and its bytes in it.
+    fn place_of(&self, number: u32) -> Result<(u64, Range<usize>)> {
+        let superblock = self.image.superblock();
+        if number == 0 || number > superblock.inodes {
+            return Err(Error::NotFound);
+        }
+        let (group, at) = (
+            (number - 1) / superblock.inodes_per_group,
+            (number - 1) % superblock.inodes_per_group,
+        );
+        let size = usize::from(superblock.inode_size);
+        let per_block = superblock.block_size / u32::from(superblock.inode_size);
+        let table = self.image.group(group)?.inode_table;
+        let start = (at % per_block) as usize * size;
+        Ok((table + u64::from(at / per_block), start..start + size))
+    }
+
+    /// An inode in use, by whoever has it locked.
+    fn load(&self, number: u32) -> Result<Inode> {
+        let (block, bytes) = self.place_of(number)?;
+        let inode =
+            Inode::decode(number, &self.store.read(block)?[bytes], self.image.superblock())?;
+        // One without names lives while it is held; then it has no time of deletion but a link to the next such one.
+        let dead = inode.links() == 0 && !self.orphans.has(number);
+        if inode.kind().is_none() || dead {
+            return Err(Error::NotFound);
+        }
+        Ok(inode)
+    }
+
+    /// The first block of the group of an inode.
+    fn home_of(&self, number: u32) -> u64 {
+        let superblock = self.image.superblock();
+        superblock.first_block_of((number - 1) / superblock.inodes_per_group)
+    }
+
+    /// Does `work` as a part of a transaction, with room for `blocks` blocks promised.
+    fn operate<R>(
+        &self,
+        credits: usize,
+        blocks: u64,
+        work: impl FnOnce(&mut Op<'_>) -> Result<R>,
+    ) -> Result<R> {
+        if !self.groups.promise(blocks) {
+            // What was freed may come back with a commit.
+            if !self.groups.has_waiting() {
+                return Err(Error::NoSpace);
+            }
+            self.sync()?;
+            if !self.groups.promise(blocks) {
+                return Err(Error::NoSpace);
+            }
+        }
+        let begun = loop {
+            match self.store.begin(credits.min(self.store.credits_max())) {
+                Ok(Some(handle)) => break Ok(handle),
+                Ok(None) => {
+                    if let Err(error) = self.sync() {
+                        break Err(error);
+                    }
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        let handle = match begun {
+            Ok(handle) => handle,
+            Err(error) => {
+                self.groups.give_back(blocks);
+                return Err(error);
+            }
+        };
+        let mut op = Op { volume: self, handle, promised: blocks };
+        let done = work(&mut op);
+        if let Err(error) = &done
+            && op.handle.is_changed()
+        {
+            // V3: what it did is in the transaction, and cannot be taken out.
+            self.store.end_writing(&error.to_string());
+        }
+        done
+    }
+}
+
+/// Why a volume cannot be written, if it cannot.
+fn writable(superblock: &Superblock) -> Result<()> {
+    let features = &superblock.features;
+    let refuse = |what: String| Err(Error::NotWritable(what));
+    let named = |class: Class, written: u32| -> Vec<String> {
+        let known =
+            features.known().filter(|known| known.class == class && known.bit & !written != 0);
+        let unknown = features.unknown().into_iter().filter(|(of, _)| *of == class);
+        known.map(|known| known.name.to_owned()).chain(unknown.map(|(_, name)| name)).collect()
+    };
+    let mut not_written = named(Class::Incompatible, WRITTEN_I);
+    not_written.extend(named(Class::ReadOnlyCompatible, WRITTEN_RO));
+    if !not_written.is_empty() {
+        return refuse(format!("it has the feature {}", not_written.join(", ")));
+    }
+    if !features.has_journal() {
+        return refuse("it has no journal (tune2fs -j makes one)".into());
+    }
+    if features.incompat & 0x40 == 0 {
+        return refuse("its files are not mapped by extents (tune2fs -O extent allows it)".into());
+    }
+    if superblock.has_errors() || !superblock.is_clean() && !features.needs_recovery() {
+        return refuse("errors were noted in it, or it was not unmounted: let e2fsck look".into());
+    }
+    if superblock.groups > GROUPS_MAX {
+        return refuse(format!("it has {} groups", superblock.groups));
+    }
+    Ok(())
+}
+
+impl Owner for Volume {
+    fn closing(&self, handle: &mut Handle<'_>) -> Result<()> {
+        let room = self.groups.room();
+        let mut superblock = self.orphans.superblock();
+        superblock.set_free_blocks(room.free_blocks);
+        superblock.set_free_inodes(room.free_inodes);
+        superblock.note_write(time::seconds());
+        put_superblock(handle, &superblock)
+    }
+
+    fn committed(&self, freed: Vec<Range<u64>>) {
+        self.groups.reuse(freed, self.image.superblock());
+    }
+}
+
+fn put_superblock(handle: &mut Handle<'_>, superblock: &Superblock) -> Result<()> {
+    let (block, offset) = superblock.place();
+    let new = superblock.encode();
+    handle.modify(block, Role::Superblock, |bytes| {
+        bytes[offset..offset + new.len()].copy_from_slice(&new);
+    })
+}
+
+impl Op<'_> {
+    fn change_inode_bytes(&mut self, number: u32, change: impl FnOnce(&mut [u8])) -> Result<()> {
+        let (block, bytes) = self.volume.place_of(number)?;
+        self.handle.modify(block, Role::Inodes, |block| change(&mut block[bytes]))
+    }
+
+    /// Writes an inode back, which this thread has locked.
+    fn put_inode(&mut self, inode: &Inode, state: &mut State) -> Result<()> {
+        state.changed = Some(self.handle.transaction());
+        let superblock = self.volume.image.superblock();
+        self.change_inode_bytes(inode.number, |bytes| inode.encode(bytes, superblock))
+    }
+}

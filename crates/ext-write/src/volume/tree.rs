@@ -1,0 +1,299 @@
+//! Trees of extents, changed at any depth.
+//!
+//! # Why
+//! One way down for every change: a leaf's extents are changed as a list, and what the list became, nothing, one node or more,
+//! takes its place in the parent, and so on up to the root. Keys are those of the first entry below, which e2fsck
+//! wants to the letter.
+
+use super::Op;
+use super::groups::corrupt;
+use crate::error::{Error, Result};
+use crate::store::Role;
+use std::ops::Range;
+use uvfs_ext::Inode;
+use uvfs_ext::encode::extent::{Child, Entries, Extent, capacity, decode, encode, seal};
+
+/// Entries of the root, which lies in the inode.
+const ROOT_ENTRIES: usize = 4;
+const DEPTH_MAX: u16 = 5;
+
+/// The extents of an inode that has none.
+pub(super) fn empty_root() -> [u8; 60] {
+    let mut root = [0; 60];
+    encode(&Entries::Leaf(Vec::new()), &mut root);
+    root
+}
+
+/// Whether `extents` of a leaf were changed at its end.
+fn cut_at(length: usize, most: usize, at_end: bool) -> usize {
+    if at_end { most } else { length / 2 }
+}
+
+fn pieces<T: Clone>(list: Vec<T>, most: usize, at_end: bool) -> Vec<Vec<T>> {
+    if list.len() <= most {
+        return if list.is_empty() { Vec::new() } else { vec![list] };
+    }
+    let (left, right) = list.split_at(cut_at(list.len(), most, at_end));
+    vec![left.to_vec(), right.to_vec()]
+}
+
+fn key(entries: &Entries) -> u32 {
+    match entries {
+        Entries::Leaf(extents) => extents.first().map_or(0, |extent| extent.logical),
+        Entries::Inner(_, children) => children.first().map_or(0, |child| child.logical),
+    }
+}
+
+/// Puts `new` into a sorted list, joined with its neighbours where they go on.
+fn insert(extents: &mut Vec<Extent>, new: Extent) {
+    let at = extents.partition_point(|extent| extent.logical < new.logical);
+    extents.insert(at, new);
+    for left in [at, at.wrapping_sub(1)] {
+        if let (Some(one), Some(next)) = (extents.get(left), extents.get(left.wrapping_add(1)))
+            && let Some(joined) = one.joined(next)
+        {
+            extents[left] = joined;
+            extents.remove(left + 1);
+        }
+    }
+}
+
+/// The part of an extent that lies in `range` of the file, and the parts before and behind it.
+fn split(extent: &Extent, range: &Range<u64>) -> (Option<Extent>, Option<Extent>, Option<Extent>) {
+    let part = |from: u64, to: u64| {
+        (from < to).then(|| Extent {
+            logical: from as u32,
+            start: extent.start + (from - u64::from(extent.logical)),
+            length: (to - from) as u32,
+            unwritten: extent.unwritten,
+        })
+    };
+    let (start, end) = (u64::from(extent.logical), extent.end());
+    let (from, to) = (range.start.clamp(start, end), range.end.clamp(start, end));
+    (part(start, from), part(from, to), part(to, end))
+}
+
+impl Op<'_> {
+    /// Adds an extent where there is none.
+    pub(super) fn insert_extent(&mut self, inode: &mut Inode, extent: Extent) -> Result<()> {
+        self.edit_leaf(inode, extent.logical, &mut |extents| insert(extents, extent))
+    }
+
+    /// Says that what lies in `range` was written, as far as the first extent there goes; gives how far that is.
+    pub(super) fn mark_written(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<u64> {
+        let mut end = range.end;
+        self.edit_leaf(inode, range.start as u32, &mut |extents| {
+            let found = extents.iter().position(|extent| extent.end() > range.start);
+            let Some(at) = found else { return };
+            let extent = extents.remove(at);
+            end = end.min(extent.end());
+            let (before, within, behind) = split(&extent, &range);
+            for part in [before, behind].into_iter().flatten() {
+                insert(extents, part);
+            }
+            if let Some(within) = within {
+                insert(extents, Extent { unwritten: false, ..within });
+            }
+        })?;
+        Ok(end)
+    }
+
+    /// Takes out of the tree what lies in `range`, the last `most` extents of one leaf; gives them. Nothing if there
+    /// is nothing.
+    pub(super) fn remove_extents(
+        &mut self,
+        inode: &mut Inode,
+        range: Range<u64>,
+        most: usize,
+    ) -> Result<Vec<Extent>> {
+        let Some(last) = self.last_extent_before(inode, range.end)? else { return Ok(Vec::new()) };
+        if last.end() <= range.start {
+            return Ok(Vec::new());
+        }
+        let mut removed = Vec::new();
+        self.edit_leaf(inode, last.logical, &mut |extents| {
+            let mut kept = Vec::new();
+            for extent in extents.iter().rev() {
+                let (before, within, behind) = split(extent, &range);
+                match within {
+                    Some(within) if removed.len() < most => {
+                        removed.push(within);
+                        kept.extend(behind);
+                        kept.extend(before);
+                    }
+                    _ => kept.push(*extent),
+                }
+            }
+            kept.reverse();
+            *extents = kept;
+        })?;
+        Ok(removed)
+    }
+
+    /// The last extent that begins before block `end` of the file.
+    pub(super) fn last_extent_before(&self, inode: &Inode, end: u64) -> Result<Option<Extent>> {
+        let mut entries = decode(inode.block_bytes())?;
+        for _ in 0..=DEPTH_MAX {
+            match entries {
+                Entries::Leaf(extents) => {
+                    let found = extents.iter().rfind(|extent| u64::from(extent.logical) < end);
+                    return Ok(found.copied());
+                }
+                Entries::Inner(_, children) => {
+                    let child = children.iter().rfind(|child| u64::from(child.logical) < end);
+                    let Some(child) = child else { return Ok(None) };
+                    entries = decode(&self.handle.read(child.block)?)?;
+                }
+            }
+        }
+        Err(corrupt("a tree of extents is too deep", 0))
+    }
+
+    fn edit_leaf(
+        &mut self,
+        inode: &mut Inode,
+        logical: u32,
+        change: &mut dyn FnMut(&mut Vec<Extent>),
+    ) -> Result<()> {
+        let root = decode(inode.block_bytes())?;
+        let depth = match &root {
+            Entries::Leaf(_) => 0,
+            Entries::Inner(depth, _) => *depth,
+        };
+        let mut parts = self.edit(inode, root, usize::MAX, logical, change)?;
+        let mut root = parts.pop().unwrap_or(Entries::Leaf(Vec::new()));
+        let count = match &root {
+            Entries::Leaf(extents) => extents.len(),
+            Entries::Inner(_, children) => children.len(),
+        };
+        if count > ROOT_ENTRIES {
+            if depth == DEPTH_MAX {
+                return Err(Error::NoSpace);
+            }
+            let block = self.new_node(inode, &root)?;
+            root = Entries::Inner(depth + 1, vec![Child { logical: key(&root), block }]);
+        } else if let Entries::Inner(_, children) = &root
+            && let [only] = children[..]
+        {
+            let below = decode(&self.handle.read(only.block)?)?;
+            let few = match &below {
+                Entries::Leaf(extents) => extents.len() <= ROOT_ENTRIES,
+                Entries::Inner(_, children) => children.len() <= ROOT_ENTRIES,
+            };
+            if few {
+                self.free_node(inode, only.block)?;
+                root = below;
+            }
+        }
+        let mut bytes = [0; 60];
+        encode(&root, &mut bytes);
+        inode.set_block(bytes);
+        Ok(())
+    }
+
+    /// What `entries` become when the leaf for `logical` below them is changed: nodes of at most `most` entries.
+    fn edit(
+        &mut self,
+        inode: &mut Inode,
+        entries: Entries,
+        most: usize,
+        logical: u32,
+        change: &mut dyn FnMut(&mut Vec<Extent>),
+    ) -> Result<Vec<Entries>> {
+        match entries {
+            Entries::Leaf(mut extents) => {
+                change(&mut extents);
+                let at_end = extents.last().is_some_and(|last| logical >= last.logical);
+                let parts = pieces(extents, most, at_end);
+                Ok(parts.into_iter().map(Entries::Leaf).collect())
+            }
+            Entries::Inner(depth, mut children) => {
+                let at = children[1..].partition_point(|child| child.logical <= logical);
+                let at_end = at + 1 == children.len();
+                let place = children[at].block;
+                let below = decode(&self.handle.read(place)?)?;
+                let size = self.volume.image.superblock().block_size as usize;
+                let parts = self.edit(inode, below, capacity(size), logical, change)?;
+                let mut places = vec![place];
+                for part in parts.iter().skip(1) {
+                    places.push(self.new_node(inode, part)?);
+                }
+                match parts.first() {
+                    Some(first) => self.put_node(inode, place, first)?,
+                    None => self.free_node(inode, place)?,
+                }
+                let new = parts.iter().zip(places);
+                let new = new.map(|(part, block)| Child { logical: key(part), block });
+                children.splice(at..=at, new);
+                let parts = pieces(children, most, at_end);
+                Ok(parts.into_iter().map(|children| Entries::Inner(depth, children)).collect())
+            }
+        }
+    }
+
+    fn node_bytes(&self, inode: &Inode, entries: &Entries) -> Vec<u8> {
+        let superblock = self.volume.image.superblock();
+        let mut bytes = vec![0; superblock.block_size as usize];
+        encode(entries, &mut bytes);
+        if superblock.features.metadata_checksum() {
+            seal(inode, &mut bytes);
+        }
+        bytes
+    }
+
+    fn put_node(&mut self, inode: &Inode, place: u64, entries: &Entries) -> Result<()> {
+        let new = self.node_bytes(inode, entries);
+        self.handle.modify(place, Role::Inodes, |bytes| bytes.copy_from_slice(&new))
+    }
+
+    fn new_node(&mut self, inode: &mut Inode, entries: &Entries) -> Result<u64> {
+        let goal = self.volume.home_of(inode.number);
+        let place = self.allocate(goal, 1)?.start;
+        let bytes = self.node_bytes(inode, entries);
+        self.handle.replace(place, Role::Inodes, bytes);
+        self.add_blocks(inode, 1)?;
+        Ok(place)
+    }
+
+    fn free_node(&mut self, inode: &mut Inode, place: u64) -> Result<()> {
+        self.free_metadata(place..place + 1)?;
+        self.add_blocks(inode, -1)
+    }
+
+    /// Counts blocks that an inode takes.
+    pub(super) fn add_blocks(&mut self, inode: &mut Inode, blocks: i64) -> Result<()> {
+        let per_block = i64::from(self.volume.image.superblock().block_size / 512);
+        let sectors = inode.sectors().saturating_add_signed(blocks * per_block);
+        Ok(inode.set_sectors(sectors)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(logical: u32, start: u64, length: u32) -> Extent {
+        Extent { logical, start, length, unwritten: false }
+    }
+
+    #[test]
+    fn extents_join_on_both_sides() {
+        let mut list = vec![extent(0, 100, 5), extent(6, 106, 4)];
+        insert(&mut list, extent(5, 105, 1));
+        assert_eq!(list, [extent(0, 100, 10)]);
+        insert(&mut list, extent(20, 500, 1));
+        insert(&mut list, extent(19, 300, 1));
+        assert_eq!(list, [extent(0, 100, 10), extent(19, 300, 1), extent(20, 500, 1)]);
+    }
+
+    #[test]
+    fn an_extent_is_split_by_a_range() {
+        let one = extent(10, 100, 10);
+        assert_eq!(
+            split(&one, &(12..15)),
+            (Some(extent(10, 100, 2)), Some(extent(12, 102, 3)), Some(extent(15, 105, 5)))
+        );
+        assert_eq!(split(&one, &(0..99)), (None, Some(one), None));
+        assert_eq!(split(&one, &(20..30)), (Some(one), None, None));
+    }
+}

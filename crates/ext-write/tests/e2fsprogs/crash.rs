@@ -1,0 +1,427 @@
+//! Crashes: workloads recorded, cut at many moments with any part of what was not flushed. After the journal and the list of
+//! orphans were brought to an end, nothing is wrong with the image, and what was promised to be stable is there.
+//!
+//! `UVFS_CRASH_STATES=2000` looks at so many states of each workload instead of some.
+
+use crate::images::{Workshop, open, tools, whole};
+use crate::operations::new;
+use std::sync::Arc;
+use std::thread;
+use uvfs_concurrent::lock::{LockClass, Mutex};
+use uvfs_ext::check::{Observer, check};
+use uvfs_ext::{Fault, Image, Kind, MemoryDevice, ROOT};
+use uvfs_ext_write::device::testing::{Flushes, Random, Record, Recorder};
+use uvfs_ext_write::{Error, Grow, Volume, WritableMemory};
+
+static FACTS: LockClass = LockClass::new(403, "test-facts", "what was promised");
+
+/// What is promised of a path.
+#[derive(Debug, Clone)]
+enum Promise {
+    /// A file with this in it.
+    Whole(Vec<u8>),
+    /// A file that begins with this.
+    Begins(Vec<u8>),
+    /// A file with one or the other in it.
+    Either(Vec<u8>, Vec<u8>),
+    /// Nothing.
+    Gone,
+}
+
+/// A promise, and from when to when it is one.
+#[derive(Debug)]
+struct Fact {
+    from: usize,
+    until: usize,
+    path: String,
+    promise: Promise,
+}
+
+/// A volume whose writes are recorded, and what was promised on the way.
+struct Recorded {
+    volume: Volume,
+    device: Arc<Recorder>,
+    facts: Mutex<Vec<Fact>>,
+}
+
+impl Recorded {
+    /// From now on, until [`Recorded::changing`].
+    fn promise(&self, path: &str, promise: Promise) {
+        let from = self.device.moment();
+        self.changing(path);
+        self.facts.lock().push(Fact { from, until: usize::MAX, path: path.into(), promise });
+    }
+
+    /// What was promised of a path ends now.
+    fn changing(&self, path: &str) {
+        let now = self.device.moment();
+        let mut facts = self.facts.lock();
+        for fact in facts.iter_mut().filter(|fact| fact.path == path) {
+            fact.until = fact.until.min(now);
+        }
+    }
+
+    fn file(&self, directory: u32, name: &str, bytes: &[u8]) -> u32 {
+        let file = self.volume.create(directory, name.as_bytes(), &new(Kind::Regular)).unwrap();
+        self.volume.write(file, 0, bytes).unwrap();
+        file
+    }
+
+    fn directory(&self, name: &str) -> u32 {
+        self.volume.create(ROOT, name.as_bytes(), &new(Kind::Directory)).unwrap()
+    }
+}
+
+fn contents(random: &mut Random, most: u64) -> Vec<u8> {
+    let length = random.below(most) as usize;
+    let first = random.next() as u8;
+    (0..length).map(|at| first.wrapping_add((at / 3) as u8)).collect()
+}
+
+/// Files made and each made stable.
+fn creates(on: &Recorded) {
+    let mut random = Random(1);
+    for number in 0..25 {
+        let bytes = contents(&mut random, 9000);
+        let name = format!("f{number}");
+        let file = on.file(ROOT, &name, &bytes);
+        if number % 3 > 0 {
+            on.volume.fsync(file).unwrap();
+            on.promise(&name, Promise::Whole(bytes));
+        }
+    }
+}
+
+/// As editors save: a new file, made stable, takes the old one's name.
+fn renames_over(on: &Recorded) {
+    let mut random = Random(2);
+    let mut old = contents(&mut random, 5000);
+    let file = on.file(ROOT, "text", &old);
+    on.volume.fsync(file).unwrap();
+    on.promise("text", Promise::Whole(old.clone()));
+    for _ in 0..20 {
+        let bytes = contents(&mut random, 9000);
+        let file = on.file(ROOT, "text.new", &bytes);
+        on.volume.fsync(file).unwrap();
+        on.promise("text", Promise::Either(old, bytes.clone()));
+        on.volume.rename(ROOT, b"text.new", ROOT, b"text").unwrap();
+        old = bytes;
+        if random.below(2) == 0 {
+            on.volume.sync().unwrap();
+            on.promise("text", Promise::Whole(old.clone()));
+        }
+    }
+}
+
+/// A log that grows.
+fn appends(on: &Recorded) {
+    let mut random = Random(3);
+    let file = on.file(ROOT, "log", b"");
+    let other = on.file(ROOT, "other", b"");
+    let mut log = Vec::new();
+    for _ in 0..60 {
+        let line = contents(&mut random, 700);
+        on.volume.write(file, log.len() as u64, &line).unwrap();
+        log.extend_from_slice(&line);
+        on.volume.write(other, log.len() as u64 * 3, &line).unwrap();
+        if random.below(3) == 0 {
+            on.volume.fsync(file).unwrap();
+            on.promise("log", Promise::Begins(log.clone()));
+        }
+    }
+}
+
+/// Files cut and grown, with blocks that change their owners all the time.
+fn truncates(on: &Recorded) {
+    let mut random = Random(4);
+    let names = ["a", "b", "c"];
+    let mut files: Vec<(u32, Vec<u8>)> =
+        names.iter().map(|name| (on.file(ROOT, name, b""), Vec::new())).collect();
+    for _ in 0..60 {
+        let at = random.below(3) as usize;
+        let (file, bytes) = &mut files[at];
+        on.changing(names[at]);
+        match random.below(3) {
+            0 => {
+                let length = random.below(60_000);
+                on.volume.truncate(*file, length).unwrap();
+                bytes.resize(length as usize, 0);
+            }
+            1 => {
+                let new = contents(&mut random, 30_000);
+                let offset = random.below(20_000) as usize;
+                on.volume.write(*file, offset as u64, &new).unwrap();
+                if !new.is_empty() {
+                    bytes.resize(bytes.len().max(offset + new.len()), 0);
+                    bytes[offset..offset + new.len()].copy_from_slice(&new);
+                }
+            }
+            _ => {
+                on.volume.fsync(*file).unwrap();
+                on.promise(names[at], Promise::Whole(bytes.clone()));
+            }
+        }
+    }
+}
+
+/// Names, attributes, directories that move.
+fn names(on: &Recorded) {
+    let mut random = Random(5);
+    let one = on.directory("one");
+    let two = on.directory("two");
+    for number in 0..30 {
+        let name = format!("n{number}");
+        let bytes = contents(&mut random, 300);
+        let file = on.file(one, &name, &bytes);
+        on.volume.link(file, two, name.as_bytes()).unwrap();
+        on.volume
+            .set_xattr(file, b"user.a", Some(&vec![7; 10 + 40 * number as usize % 700]))
+            .unwrap();
+        if number % 4 == 1 {
+            let sub = format!("s{number}");
+            on.volume.create(one, sub.as_bytes(), &new(Kind::Directory)).unwrap();
+            on.volume.rename(one, sub.as_bytes(), two, sub.as_bytes()).unwrap();
+        }
+        if number % 3 == 0 {
+            on.volume.unlink(one, name.as_bytes()).unwrap();
+            on.volume.sync().unwrap();
+            on.promise(&format!("one/{name}"), Promise::Gone);
+            on.promise(&format!("two/{name}"), Promise::Whole(bytes));
+        }
+        if number % 7 == 6 {
+            let name = format!("n{}", number - 1);
+            on.changing(&format!("two/{name}"));
+            on.volume.unlink(two, name.as_bytes()).unwrap();
+        }
+    }
+}
+
+/// A directory whose index grows.
+fn splits(on: &Recorded) {
+    let directory = on.directory("many");
+    let file = on.file(directory, "first", b"x");
+    for number in 0..400 {
+        let name = format!("a rather long name, so that blocks are full soon, {number}");
+        on.volume.link(file, directory, name.as_bytes()).unwrap();
+        if number % 25 == 24 {
+            on.volume.sync().unwrap();
+            on.promise(&format!("many/{name}"), Promise::Whole(b"x".to_vec()));
+        }
+        if number % 5 == 4 {
+            let name = format!("a rather long name, so that blocks are full soon, {}", number - 3);
+            on.volume.unlink(directory, name.as_bytes()).unwrap();
+        }
+    }
+}
+
+/// Blocks set aside, written in pieces, punched.
+fn allocations(on: &Recorded) {
+    let mut random = Random(7);
+    let file = on.file(ROOT, "set", b"");
+    let mut bytes = vec![0; 200_000];
+    on.volume.allocate(file, 0..200_000, Grow::Size).unwrap();
+    on.volume.fsync(file).unwrap();
+    on.promise("set", Promise::Whole(bytes.clone()));
+    for _ in 0..40 {
+        on.changing("set");
+        let from = random.below(150_000) as usize;
+        let length = 1 + random.below(20_000) as usize;
+        if random.below(2) == 0 {
+            on.volume.punch(file, from as u64..(from + length) as u64).unwrap();
+            bytes[from..from + length].fill(0);
+        } else {
+            let fill = random.next() as u8;
+            on.volume.write(file, from as u64, &vec![fill; length]).unwrap();
+            bytes[from..from + length].fill(fill);
+        }
+        if random.below(2) == 0 {
+            on.volume.fsync(file).unwrap();
+            on.promise("set", Promise::Whole(bytes.clone()));
+        }
+    }
+}
+
+/// Four threads, each with its directory and its files.
+fn threads(on: &Recorded) {
+    thread::scope(|scope| {
+        for number in 0..4_u64 {
+            scope.spawn(move || {
+                let mut random = Random(100 + number);
+                let name = format!("t{number}");
+                let own = on.directory(&name);
+                for step in 0..12 {
+                    let bytes = contents(&mut random, 6000);
+                    let file = on.file(own, &format!("f{step}"), &bytes);
+                    if random.below(2) == 0 {
+                        on.volume.fsync(file).unwrap();
+                        on.promise(&format!("{name}/f{step}"), Promise::Whole(bytes));
+                    } else if random.below(3) == 0 {
+                        on.volume.unlink(own, format!("f{step}").as_bytes()).unwrap();
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Until nothing fits, and again.
+fn fills(on: &Recorded) {
+    for round in 0..3 {
+        let name = format!("big{round}");
+        let file = on.file(ROOT, &name, b"");
+        let mut at = 0;
+        let full = loop {
+            match on.volume.write(file, at, &vec![round; 60_000]) {
+                Ok(()) => at += 60_000,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(full, Error::NoSpace), "{full}");
+        on.volume.fsync(file).unwrap();
+        on.promise(&name, Promise::Begins(vec![round; at as usize]));
+        on.changing(&name);
+        on.volume.unlink(ROOT, name.as_bytes()).unwrap();
+    }
+}
+
+/// Files without names that are in use, and large ones that are freed in many steps.
+fn orphans(on: &Recorded) {
+    for round in 0..8_u8 {
+        let holed = on.file(ROOT, "holed", b"");
+        for block in 0..60 {
+            on.volume.write(holed, block * 3000, &[round; 100]).unwrap();
+        }
+        let held = on.file(ROOT, "held", &[round; 5000]);
+        on.volume.hold(held).unwrap();
+        on.volume.unlink(ROOT, b"held").unwrap();
+        on.volume.sync().unwrap();
+        on.volume.write(held, 5000, &[round; 3000]).unwrap();
+        on.volume.unlink(ROOT, b"holed").unwrap();
+        if round % 2 == 0 {
+            on.volume.forget(held).unwrap();
+        }
+    }
+}
+
+#[derive(Default)]
+struct Told(Vec<String>);
+
+impl Observer for Told {
+    fn fault(&mut self, fault: &Fault) {
+        self.0.push(fault.to_string());
+    }
+}
+
+/// What is wrong with a state that a crash left, if anything.
+fn wrong(state: Vec<u8>, moment: usize, facts: &[Fact]) -> Result<Vec<u8>, String> {
+    let device = Arc::new(WritableMemory::new(state));
+    let volume = Volume::open(device.clone()).map_err(|error| format!("opening: {error}"))?;
+    volume.close().map_err(|error| format!("closing: {error}"))?;
+    let bytes = device.bytes();
+    let image = Image::open(Arc::new(MemoryDevice::new(bytes.clone())));
+    let image = image.map_err(|error| format!("reading: {error}"))?;
+    let mut told = Told::default();
+    check(&image, &mut told).map_err(|error| error.to_string())?;
+    if !told.0.is_empty() {
+        return Err(told.0.join("; "));
+    }
+    for fact in facts.iter().filter(|fact| fact.from <= moment && moment <= fact.until) {
+        let found = find(&image, &fact.path);
+        let holds = match (&found, &fact.promise) {
+            (None, Promise::Gone) => true,
+            (Some(found), Promise::Whole(bytes)) => found == bytes,
+            (Some(found), Promise::Begins(bytes)) => found.starts_with(bytes),
+            (Some(found), Promise::Either(one, other)) => found == one || found == other,
+            _ => false,
+        };
+        if !holds {
+            let length = found.map(|found| found.len());
+            return Err(format!("{} (from {}) was lost: {length:?}", fact.path, fact.from));
+        }
+    }
+    Ok(bytes)
+}
+
+fn find(image: &Image, path: &str) -> Option<Vec<u8>> {
+    let mut inode = image.inode(ROOT).unwrap();
+    for name in path.split('/') {
+        inode = image.inode(image.lookup(&inode, name.as_bytes()).unwrap()?).unwrap();
+    }
+    Some(whole(image, &inode))
+}
+
+/// Looks at many cuts of a workload. On a medium that drops flushes at least `lost_least` of them are wrong: what shows that
+/// this test can fail.
+fn cut_everywhere(name: &str, workload: fn(&Recorded), lost_least: usize) {
+    if !tools() {
+        return;
+    }
+    let wanted = std::env::var("UVFS_CRASH_STATES").ok().and_then(|count| count.parse().ok());
+    let wanted: usize = wanted.unwrap_or(24);
+    let workshop = Workshop::new();
+    let options = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-N", "256", "-g", "2048"];
+    let image = workshop.image(&options, "4M", None);
+    let device = Arc::new(Recorder::new(image));
+    let volume = Volume::open(device.clone()).unwrap();
+    let recorded = Recorded { volume, device, facts: Mutex::new(&FACTS, Vec::new()) };
+    workload(&recorded);
+    let Recorded { volume, device, facts } = recorded;
+    drop(volume);
+    let facts = facts.into_inner();
+    let record: Record = device.record();
+    let flushes = record.flushes();
+    let mut random = Random(name.len() as u64);
+    let mut lost = 0;
+    for state in 0..wanted {
+        // Half of them right at a flush, half anywhere.
+        let moment = if state % 2 == 0 {
+            flushes[random.below(flushes.len() as u64) as usize] - usize::from(state % 4 == 0)
+        } else {
+            random.below(record.moments() as u64 + 1) as usize
+        };
+        let seed = random.next();
+        let about = format!("{name}: moment {moment}, seed {seed}");
+        let torn = record.torn(moment, seed, Flushes::Kept);
+        let after =
+            wrong(torn.clone(), moment, &facts).unwrap_or_else(|what| panic!("{about}: {what}"));
+        if state % 8 == 0 {
+            let (status, told, _) = workshop.fsck(&after, &["-fn"]);
+            assert_eq!(status, 0, "{about}: {told}");
+            // By e2fsck alone; it finishes what the list of orphans names.
+            let (status, told, theirs) = workshop.fsck(&torn, &["-fp"]);
+            assert!(status <= 1, "{about}: {told}");
+            let (status, told, _) = workshop.fsck(&theirs, &["-fn"]);
+            assert_eq!(status, 0, "{about}: {told}");
+            let _ = open(theirs);
+        }
+        if state % 4 == 1 {
+            let lying = record.torn(moment, seed, Flushes::Dropped);
+            lost += usize::from(wrong(lying, moment, &facts).is_err());
+        }
+    }
+    assert!(lost >= lost_least, "{name}: a medium that drops flushes loses something: {lost}");
+}
+
+macro_rules! workloads {
+    ($($name:ident: $lost_least:literal,)*) => {
+        $(mod $name {
+            #[test]
+            fn survives_any_cut() {
+                super::cut_everywhere(stringify!($name), super::$name, $lost_least);
+            }
+        })*
+    };
+}
+
+workloads! {
+    creates: 1,
+    renames_over: 1,
+    appends: 0,
+    truncates: 0,
+    names: 1,
+    splits: 1,
+    allocations: 0,
+    threads: 0,
+    fills: 0,
+    orphans: 0,
+}
