@@ -184,6 +184,8 @@ pub struct Faults {
     pub writes: Option<u64>,
     /// So many flushes succeed.
     pub flushes: Option<u64>,
+    /// One fails, and those behind it succeed again.
+    pub once: bool,
 }
 
 /// A device that fails by plan.
@@ -211,10 +213,15 @@ impl<D: WriteDevice> Faulty<D> {
 }
 
 /// Takes one from `left`; false if there was none.
-fn take(left: &mut Option<u64>) -> bool {
+fn take(left: &mut Option<u64>, once: bool) -> bool {
     match left {
         None => true,
-        Some(0) => false,
+        Some(0) => {
+            if once {
+                *left = None;
+            }
+            false
+        }
         Some(left) => {
             *left -= 1;
             true
@@ -238,7 +245,11 @@ impl<D: WriteDevice> Device for Faulty<D> {
 
 impl<D: WriteDevice> WriteDevice for Faulty<D> {
     fn write_at(&self, offset: u64, from: &[IoSlice<'_>]) -> io::Result<()> {
-        if take(&mut self.left.lock().writes) {
+        let succeeds = {
+            let left = &mut *self.left.lock();
+            take(&mut left.writes, left.once)
+        };
+        if succeeds {
             return self.device.write_at(offset, from);
         }
         let bytes: Vec<u8> = from.iter().flat_map(|slice| slice.iter().copied()).collect();
@@ -247,7 +258,11 @@ impl<D: WriteDevice> WriteDevice for Faulty<D> {
     }
 
     fn flush(&self) -> io::Result<()> {
-        if take(&mut self.left.lock().flushes) { self.device.flush() } else { Err(broken()) }
+        let succeeds = {
+            let left = &mut *self.left.lock();
+            take(&mut left.flushes, left.once)
+        };
+        if succeeds { self.device.flush() } else { Err(broken()) }
     }
 
     fn discard(&self, offset: u64, length: u64) -> io::Result<bool> {
@@ -296,7 +311,7 @@ mod tests {
     fn a_faulty_device_fails_by_plan() {
         let device = Faulty::new(WritableMemory::new(vec![0; 100]));
         write(&device, 0, 1, 10);
-        device.plan(Faults { writes: Some(1), flushes: Some(0) });
+        device.plan(Faults { writes: Some(1), flushes: Some(0), once: false });
         write(&device, 10, 1, 10);
         let error = device.write_at(20, &[IoSlice::new(&[1; 10])]).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(5), "EIO");

@@ -65,17 +65,39 @@ impl Volume {
         let promise = |wanted: u64| if run.place == Place::Hole { wanted + TREE } else { TREE };
         loop {
             let work = |op: &mut Op<'_>| {
-                let (place, end) = match run.place {
-                    Place::At(block) => (block, run.logical + run.length),
+                // Data first: when the device refuses it, nothing has to be undone but the allocation.
+                let part_to = |end: u64| {
+                    let end = piece.end.min(end * size);
+                    (end, &part[..(end - piece.start) as usize])
+                };
+                let end = match run.place {
+                    Place::At(block) => {
+                        let (end, part) = part_to(run.logical + run.length);
+                        op.put_data(block, run.logical, piece.start, part, true)?;
+                        end
+                    }
                     Place::Unwritten(block) => {
-                        let range = run.logical..run.logical + run.length;
-                        (block, op.mark_written(inode, range)?)
+                        let last = op.last_extent_before(inode, run.logical + 1)?;
+                        let extent_end = last.map_or(0, |extent| extent.end());
+                        let range = run.logical..(run.logical + run.length).min(extent_end);
+                        let (end, part) = part_to(range.end);
+                        op.put_data(block, run.logical, piece.start, part, false)?;
+                        op.mark_written(inode, range)?;
+                        end
                     }
                     Place::Hole => {
                         let most = u64::from(Extent::length_max(false)).min(wanted);
                         let goal = op.goal(inode, run.logical)?;
                         let blocks = op.allocate(goal, most as u32)?;
                         let length = (blocks.end - blocks.start) as u32;
+                        let (end, part) = part_to(run.logical + u64::from(length));
+                        if let Err(error) =
+                            op.put_data(blocks.start, run.logical, piece.start, part, false)
+                        {
+                            op.free_blocks(blocks)?;
+                            op.undone = true;
+                            return Err(error);
+                        }
                         let extent = Extent {
                             logical: run.logical as u32,
                             start: blocks.start,
@@ -84,13 +106,9 @@ impl Volume {
                         };
                         op.insert_extent(inode, extent)?;
                         op.add_blocks(inode, i64::from(length))?;
-                        (blocks.start, run.logical + u64::from(length))
+                        end
                     }
                 };
-                let end = piece.end.min(end * size);
-                let part = &part[..(end - piece.start) as usize];
-                let old = matches!(run.place, Place::At(_));
-                op.put_data(place, run.logical, piece.start, part, old)?;
                 if end > inode.size() {
                     inode.set_size(end);
                 }

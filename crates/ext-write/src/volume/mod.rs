@@ -9,8 +9,8 @@
 //! V1. An operation locks the inodes that it changes, in the order of their numbers (a rename that changes two directories after
 //!     the lock of all such renames), then begins a handle, then takes groups' locks one at a time.
 //! V2. Of an inode, only the time of deletion is changed without its lock: the list of orphans links through it.
-//! V3. An operation that fails has changed nothing; one that fails halfway, because the device does, ends writing: half an
-//!     operation is never committed.
+//! V3. An operation that fails has changed nothing, or has undone it; one that fails halfway, because metadata cannot be read,
+//!     ends writing: half an operation is never committed.
 //! V4. Data is in its place before the handle that makes it reachable ends, so it is stable when that is.
 //!
 //! # Why
@@ -123,6 +123,8 @@ pub(super) struct Op<'v> {
     handle: Handle<'v>,
     /// Blocks that it may still take.
     promised: u64,
+    /// It failed, and what it did until then is undone.
+    undone: bool,
 }
 
 impl Drop for Op<'_> {
@@ -385,10 +387,11 @@ impl Volume {
                 return Err(error);
             }
         };
-        let mut op = Op { volume: self, handle, promised: blocks };
+        let mut op = Op { volume: self, handle, promised: blocks, undone: false };
         let done = work(&mut op);
         if let Err(error) = &done
             && op.handle.is_changed()
+            && !op.undone
         {
             // V3: what it did is in the transaction, and cannot be taken out.
             self.store.end_writing(&error.to_string());

@@ -79,14 +79,12 @@ impl Op<'_> {
         self.edit_leaf(inode, extent.logical, &mut |extents| insert(extents, extent))
     }
 
-    /// Says that what lies in `range` was written, as far as the first extent there goes; gives how far that is.
-    pub(super) fn mark_written(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<u64> {
-        let mut end = range.end;
+    /// Says that what lies in `range` was written; all of it lies in one extent that was not.
+    pub(super) fn mark_written(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<()> {
         self.edit_leaf(inode, range.start as u32, &mut |extents| {
             let found = extents.iter().position(|extent| extent.end() > range.start);
             let Some(at) = found else { return };
             let extent = extents.remove(at);
-            end = end.min(extent.end());
             let (before, within, behind) = split(&extent, &range);
             for part in [before, behind].into_iter().flatten() {
                 insert(extents, part);
@@ -94,8 +92,7 @@ impl Op<'_> {
             if let Some(within) = within {
                 insert(extents, Extent { unwritten: false, ..within });
             }
-        })?;
-        Ok(end)
+        })
     }
 
     /// Takes out of the tree what lies in `range`, the last `most` extents of one leaf; gives them. Nothing if there

@@ -423,8 +423,9 @@ fn a_failed_commit_ends_writing_and_leaves_what_was_stable() {
         return;
     }
     let workshop = Workshop::new();
-    let plans = (0..3).map(|writes| Faults { writes: Some(writes), flushes: None });
-    let plans = plans.chain((0..2).map(|flushes| Faults { writes: None, flushes: Some(flushes) }));
+    let plans = (0..3).map(|writes| Faults { writes: Some(writes), ..Faults::default() });
+    let plans =
+        plans.chain((0..2).map(|flushes| Faults { flushes: Some(flushes), ..Faults::default() }));
     let mut ended = 0;
     for plan in plans {
         let device = Arc::new(Faulty::new(WritableMemory::new(image(&workshop, &[]))));
