@@ -117,8 +117,13 @@ fn command() -> clap::Command {
 }
 
 /// Arguments that are a mountpoint, by subcommand.
-const MOUNTPOINTS: [(&str, &str); 4] =
-    [("stat", "mountpoint"), ("set", "mountpoint"), ("unmount", "mountpoint"), ("drop", "mount")];
+const MOUNTPOINTS: [(&str, &str); 5] = [
+    ("metrics", "mountpoints"),
+    ("stat", "mountpoint"),
+    ("set", "mountpoint"),
+    ("unmount", "mountpoint"),
+    ("drop", "mount"),
+];
 
 /// Where uvfs mounts are; or directories, where none begins as `typed`.
 fn mountpoints(typed: &OsStr) -> Vec<CompletionCandidate> {

@@ -50,6 +50,17 @@ Examples:
   uvfs contention cargo run --release      which fields of a program its
                                            threads fight over";
 
+const METRICS_HELP: &str = "\
+Names, units and labels are in docs/metrics.md and stay. `uvfs mount --metrics` has the daemon answer a scraper itself.
+
+Examples:
+  uvfs metrics                             all mounts
+  uvfs metrics /mnt/data | grep hits       of one mount
+  uvfs metrics > /var/lib/node_exporter/uvfs.prom
+                                           for the textfile collector
+  uvfs mount /srv/data /mnt/data --metrics 9567
+                                           http://127.0.0.1:9567/metrics";
+
 const SET_KEYS: &str = "\
 Keys:
   cache-size  memory of the whole process, as for `uvfs mount`: 512M, 2G, or a
@@ -128,6 +139,8 @@ pub(crate) enum Command {
     Mounts(MountsArguments),
     /// Show what is mounted, what the caches hold and what they did
     Stat(StatArguments),
+    /// Print what the caches hold and did for a monitoring system, as OpenMetrics
+    Metrics(MetricsArguments),
     /// Change settings of a mount while it is in use
     Set(SetArguments),
     /// Empty caches of one directory, on any file system
@@ -243,6 +256,10 @@ pub(crate) struct MountArguments {
     /// Do not restrict what the serving threads may ask of the host
     #[arg(long)]
     pub(crate) no_sandbox: bool,
+    /// Answer `GET /metrics` here, in the OpenMetrics format, for a scraper: a port of the loopback interface, such as
+    /// 9567, or an address with a port. Who can connect sees the names of source and mountpoint
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<String>,
     /// Name in the mount table, instead of the source
     #[arg(long)]
     pub(crate) name: Option<String>,
@@ -295,6 +312,15 @@ pub(crate) struct StatArguments {
     /// Watch the locks for so long, and show that time only, instead of all since the mount
     #[arg(long, value_name = "SECONDS", requires = "meter", allow_hyphen_values = true)]
     pub(crate) interval: Option<String>,
+}
+
+/// `uvfs metrics`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{METRICS_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct MetricsArguments {
+    /// The mounts; without one, all that there are, also those that do not answer
+    #[arg(value_name = "MOUNTPOINT")]
+    pub(crate) mountpoints: Vec<PathBuf>,
 }
 
 /// `uvfs set`.

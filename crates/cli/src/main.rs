@@ -29,6 +29,7 @@ mod image;
 mod liveness;
 mod logger;
 mod memory;
+mod metrics;
 mod mount_helper;
 mod mountinfo;
 mod mounts;
@@ -90,6 +91,7 @@ fn main() -> ExitCode {
         Command::Mount(arguments) => serve::mount(&arguments),
         Command::Mounts(arguments) => mounts::run(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),
+        Command::Metrics(arguments) => metrics::run(&arguments),
         Command::Set(arguments) => set::run(&arguments),
         Command::Drop(arguments) => cleaning::drop::run(&arguments),
         Command::Cached(arguments) => cleaning::cached::run(&arguments),

@@ -139,6 +139,9 @@ pub(crate) struct Options {
     pub(crate) control_dir: bool,
     pub(crate) page_cache: Option<String>,
     pub(crate) daemon: bool,
+    /// Where a scraper is answered, with the port that was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) metrics: Option<String>,
     pub(crate) size_bytes: Option<u64>,
     pub(crate) attr_timeout: String,
     pub(crate) entry_timeout: String,
@@ -179,6 +182,7 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
         passthrough: !arguments.no_passthrough && !caches_pages(arguments),
         page_cache: caches_pages(arguments).then(|| show(arguments.page_cache)),
         daemon: arguments.in_background,
+        metrics: None,
         size_bytes: match store {
             Store::Memory { size_bytes, .. } => Some(size_bytes),
             Store::Directory(_) | Store::Image(_) | Store::Bucket(_) => None,

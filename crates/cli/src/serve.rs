@@ -27,6 +27,7 @@ use crate::flags::MountArguments;
 use crate::fstab;
 use crate::logger;
 use crate::memory::{self, Machine, Overhead};
+use crate::metrics;
 use crate::mountinfo;
 use crate::notify;
 use crate::plan::{self, Options, Plan, Store};
@@ -39,6 +40,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeMap;
 use std::io;
+use std::net::TcpListener;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -74,7 +76,7 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
             .map_err(|error| Failure::refused(format!("daemon: {}", crate::cause(&error))))?;
     }
     logger::start(arguments.log_level.into(), arguments.log_file.as_deref())?;
-    let plan = plan::plan(arguments)?;
+    let mut plan = plan::plan(arguments)?;
     // What is stored in RAM comes on top, and is not to be taken for something else.
     let bounded = !matches!(plan.store, Store::Memory { .. });
     if bounded {
@@ -88,6 +90,9 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     if let Err(error) = sandbox::harden_process() {
         log::warn!("core dumps stay possible: {error}");
     }
+    let scraped = arguments.metrics.as_deref().map(metrics::server::open).transpose()?;
+    let address = scraped.as_ref().and_then(|listener| listener.local_addr().ok());
+    plan.options.metrics = address.map(|address| address.to_string());
     let (sender, events) = mpsc::channel();
     // Before the mount exists: from here on a signal ends it, and does not leave it behind.
     forward_signals(sender.clone())?;
@@ -100,6 +105,9 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
     if let Some(Err(failure)) = entry.map(|entry| fstab::write(&entry)) {
         abandon(&served);
         return Err(failure);
+    }
+    if let Some(listener) = scraped {
+        answer_scrapers(&served, listener).inspect_err(|_| abandon(&served))?;
     }
     forward_end(&served, sender.clone());
     let ended = Ending::new(&served, sender).wait(&events);
@@ -458,6 +466,22 @@ fn abandon(live: &Live) {
         // ORDERING: Relaxed; decides a message, nothing is reached through it.
         live.detached.store(true, Relaxed);
     }
+}
+
+/// Answers at `listener` as long as the mount is there, and does not keep it.
+fn answer_scrapers(live: &Arc<Live>, listener: TcpListener) -> Result<(), Failure> {
+    let live = Arc::downgrade(live);
+    let sample = move || {
+        let live = live.upgrade()?;
+        Some(metrics::Sampled {
+            mountpoint: live.mountpoint.to_string_lossy().into_owned(),
+            source: live.source.clone(),
+            report: live.report(),
+            locks: uvfs_control::locks::collect(),
+        })
+    };
+    metrics::server::start(listener, sample)
+        .map_err(|error| Failure::refused(format!("metrics: no thread: {}", crate::cause(&error))))
 }
 
 fn forward_signals(events: Sender<Event>) -> Result<(), Failure> {

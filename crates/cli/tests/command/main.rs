@@ -13,6 +13,7 @@ mod library_mounts;
 mod limits;
 mod locks;
 mod loss;
+mod metrics;
 mod mounting;
 mod mounts;
 mod opens;
