@@ -48,6 +48,10 @@ bench *arguments:
 papers *arguments:
     cargo run --release -p uvfs-bench-papers -- {{arguments}}
 
+# A Debian package and an archive, e.g. `just dist --target x86_64-unknown-linux-musl`.
+dist *arguments:
+    cargo xtask dist {{arguments}}
+
 # Everything the gate runs.
 all:
     .ci/run

@@ -10,6 +10,7 @@
 //! promise to unmount whatever happens. `just` gives the same verbs shorter names.
 
 mod conformance;
+mod dist;
 mod locks;
 mod nightly;
 mod steps;
@@ -63,6 +64,8 @@ enum Verb {
     Mutations(stress::MutationOptions),
     /// Weakens orderings of `uvfs-concurrent` one at a time, in a copy, and tells which its models do not miss.
     Weaken(weaken::Options),
+    /// A Debian package, an archive, checksums and the list of what is inside, in target/dist; tried in a clean Debian.
+    Dist(dist::Options),
     /// Everything the gate asks: check, model, `cargo test --workspace`, conformance --quick.
     Ci,
 }
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Verb::Cuts(options) => stress::cuts(&options),
         Verb::Mutations(options) => stress::mutations(&options),
         Verb::Weaken(options) => weaken::run(&options),
+        Verb::Dist(options) => dist::run(&options),
         Verb::Ci => steps::ci(),
     };
     match result {

@@ -1,0 +1,29 @@
+#!/bin/sh
+# What a user does with /uvfs.deb in a clean Debian. Each line has to work, and nothing is left behind.
+files() { find / -xdev -not -path '/var/*' -not -path '/proc*' -not -path '/tmp*' -not -path '/run*' | sort; }
+files > /tmp/before
+dpkg -i /uvfs.deb
+uvfs --version
+mkdir -p /srv/data /mnt/a /mnt/b
+echo text > /srv/data/file
+uvfs mount /srv/data /mnt/a --daemon --allow-other
+test "$(cat /mnt/a/file)" = text
+uvfs mounts
+uvfs metrics /mnt/a | tail -1 | grep EOF
+cp /etc/fstab /tmp/fstab
+echo 'dir:/srv/data /mnt/b fuse.uvfs _netdev,cache_size=64M 0 0' >> /etc/fstab
+mount -a
+test "$(cat /mnt/b/file)" = text
+mount -a
+umount /mnt/b
+uvfs unmount /mnt/a
+test -e /usr/lib/systemd/system/uvfs@.service
+test -L /usr/sbin/mount.fuse.uvfs
+test -e /usr/share/man/man1/uvfs-mount.1.gz
+bash -c '. /usr/share/bash-completion/completions/uvfs && complete -p uvfs'
+test -z "$(dpkg --verify uvfs)"
+dpkg --purge uvfs
+cp /tmp/fstab /etc/fstab
+rm -r /srv/data /mnt/a /mnt/b /run/uvfs
+files > /tmp/after
+diff /tmp/before /tmp/after
