@@ -61,6 +61,16 @@ Examples:
   uvfs mount /srv/data /mnt/data --metrics 9567
                                            http://127.0.0.1:9567/metrics";
 
+const CONFIG_HELP: &str = "\
+The nearest word holds: the command line, a variable such as UVFS_CACHE_SIZE, the user's file ~/.config/uvfs/config.toml, \
+the machine's /etc/uvfs/config.toml, the default. UVFS_CONFIG names a file to be read instead of both. docs/config.md has more.
+
+Examples:
+  uvfs config show                         what is set, and where
+  uvfs config show --effective /mnt/data   every option, as it holds there
+  UVFS_CONFIG=/dev/null uvfs mount /srv/data /mnt/data
+                                           a mount without any file";
+
 const SET_KEYS: &str = "\
 Keys:
   cache-size  memory of the whole process, as for `uvfs mount`: 512M, 2G, or a
@@ -160,6 +170,8 @@ pub(crate) enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
+    /// Show which settings of `uvfs mount` come from files and the environment
+    Config(ConfigArguments),
     /// Print a script that lets a shell complete commands, flags, mountpoints and directories
     #[command(after_help = format!("{COMPLETIONS_HELP}\n\n{EXIT_STATUS}"))]
     Completions {
@@ -321,6 +333,32 @@ pub(crate) struct MetricsArguments {
     /// The mounts; without one, all that there are, also those that do not answer
     #[arg(value_name = "MOUNTPOINT")]
     pub(crate) mountpoints: Vec<PathBuf>,
+}
+
+/// `uvfs config`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{CONFIG_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct ConfigArguments {
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) action: ConfigAction,
+}
+
+/// What `uvfs config` does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigAction {
+    /// Show each setting, its value and where it is from
+    #[command(after_help = format!("{CONFIG_HELP}\n\n{EXIT_STATUS}"))]
+    Show {
+        /// Every option, also those that have their default
+        #[arg(long)]
+        effective: bool,
+        /// One JSON object per option and line
+        #[arg(long)]
+        json: bool,
+        /// What holds for this mountpoint; without it, for those that are not named in a file
+        mountpoint: Option<PathBuf>,
+    },
 }
 
 /// `uvfs set`.

@@ -20,6 +20,7 @@ mod checks;
 mod cleaning;
 mod companion;
 mod completion;
+mod config;
 mod control;
 mod daemon;
 mod flags;
@@ -87,6 +88,11 @@ fn main() -> ExitCode {
     if mount_helper::is_called(words.first()) {
         return mount_helper::run(&words[1..]);
     }
+    // Where the options of a mount are from that its command line does not have.
+    let (words, origins) = match config::completed(words) {
+        Ok(completed) => completed,
+        Err(failure) => return failed(&failure, &[]),
+    };
     let done = match command_line::read::<Arguments>(words).command {
         Command::Mount(arguments) => serve::mount(&arguments),
         Command::Mounts(arguments) => mounts::run(&arguments),
@@ -98,17 +104,24 @@ fn main() -> ExitCode {
         Command::Policy(arguments) => cleaning::policy::run(&arguments),
         Command::Image(arguments) => image::run(&arguments),
         Command::Unmount(arguments) => unmount::run(&arguments),
+        Command::Config(arguments) => config::run(&arguments),
         Command::Completions { shell } => completion::run(shell),
         Command::Contention { .. } => companion::run(companion::CONTENTION),
         Command::AskMount { mountpoint } => Ok(liveness::ask(&mountpoint)),
     };
     match done {
         Ok(status) => with_output(status),
-        Err(failure) => {
-            eprintln!("uvfs: {failure}");
-            ExitCode::from(failure.status)
-        }
+        Err(failure) => failed(&failure, &origins),
     }
+}
+
+/// Says why a command failed; and `more`, of what its user did not write.
+fn failed(failure: &Failure, more: &[String]) -> ExitCode {
+    eprintln!("uvfs: {failure}");
+    for line in more {
+        eprintln!("uvfs: {}", shown::shown(line));
+    }
+    ExitCode::from(failure.status)
 }
 
 #[cfg(test)]

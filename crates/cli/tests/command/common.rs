@@ -26,6 +26,8 @@ pub(crate) struct Outcome {
 /// The program, not yet started.
 pub(crate) fn uvfs() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uvfs"));
+    // Whatever the machine of the test has set.
+    command.env("UVFS_CONFIG", "/dev/null");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -7,6 +7,7 @@ mod cleaning_mounts;
 mod common;
 mod companion;
 mod completions;
+mod config;
 mod fstab;
 mod images;
 mod library_mounts;
