@@ -11,6 +11,7 @@
 
 mod conformance;
 mod dist;
+mod lines;
 mod locks;
 mod nightly;
 mod steps;
@@ -48,6 +49,8 @@ enum Verb {
     },
     /// Mounts each backend for real and runs the suites of tests/conformance on it.
     Conformance(conformance::Options),
+    /// Lines of code by package, and how many of them `cargo build` compiles.
+    Lines,
     /// The licences and sources of the dependencies, by deny.toml, without the network.
     Supply,
     /// Lints of the packages outside the workspace: fuzz and bench-compare. Downloads what they need.
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Verb::Locks { check: true } => locks::compare(),
         Verb::Locks { check: false } => locks::rewrite(),
         Verb::Conformance(options) => conformance::run(&options),
+        Verb::Lines => lines::print(),
         Verb::Supply => supply::check(),
         Verb::Outside => steps::outside(),
         Verb::Fuzz(options) => nightly::fuzz(&options),

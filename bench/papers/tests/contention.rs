@@ -1,5 +1,5 @@
 //! `uvfs-bench-papers contention` works: its smallest runs build their programs, run them on one virtual core and on
-//! four, and print what they should. What the figures are is asked in `tests/tests/contention_known.rs`.
+//! four, and print what they should. What the figures are is asked in `crates/contention/tests/known.rs`.
 //!
 //! Skipped where there is no gcc, or no machine that the analyser runs programs on.
 

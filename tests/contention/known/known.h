@@ -4,7 +4,7 @@
  * checked at the end, so that an analyser which changes what a program computes is found out.
  *
  * The answer, that is the class of the curve and the fields that bend it, is known beforehand; the test
- * that holds them together is tests/tests/contention_known.rs.
+ * that holds them together is crates/contention/tests/known.rs.
  */
 #ifndef KNOWN_H
 #define KNOWN_H

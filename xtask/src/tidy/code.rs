@@ -9,21 +9,21 @@
 
 /// One file: for each line the code on it, and whether only tests compile it.
 #[derive(Debug)]
-pub(super) struct Code {
+pub(crate) struct Code {
     lines: Vec<String>,
     test: Vec<bool>,
 }
 
 impl Code {
     /// Reads `source`.
-    pub(super) fn new(source: &str) -> Self {
+    pub(crate) fn new(source: &str) -> Self {
         let lines: Vec<_> = blank(source).lines().map(str::to_owned).collect();
         let test = test_lines(&lines);
         Self { lines, test }
     }
 
     /// Line number from 1, code, and whether only tests compile it.
-    pub(super) fn lines(&self) -> impl Iterator<Item = (usize, &str, bool)> {
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str, bool)> {
         let tests = self.test.iter().copied();
         self.lines
             .iter()

@@ -63,7 +63,7 @@ const ARROWS: &[Arrows] = &[
     Arrows {
         folder: "contention-cli",
         may_use: &["uvfs-coherence", "uvfs-contention", "uvfs-terminal"],
-        tests: &[],
+        tests: &["uvfs-tests"],
     },
     Arrows { folder: "coherence", may_use: &[], tests: &[] },
     Arrows { folder: "contention", may_use: &["uvfs-coherence"], tests: &[] },

@@ -15,6 +15,7 @@ mod manifests;
 mod orderings;
 mod sources;
 
+pub(crate) use code::Code;
 pub(crate) use orderings::weakenings;
 
 use crate::tree::Tree;

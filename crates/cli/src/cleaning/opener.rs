@@ -222,7 +222,8 @@ impl Identity {
                 Ok(Self {
                     device: (fs::major(stat.st_dev), fs::minor(stat.st_dev)),
                     inode: stat.st_ino,
-                    names: stat.st_nlink,
+                    #[allow(clippy::useless_conversion, reason = "32 bits on aarch64")]
+                    names: stat.st_nlink.into(),
                     bytes: u64::try_from(stat.st_size).unwrap_or(0),
                     uid: stat.st_uid,
                     regular: fs::FileType::from_raw_mode(stat.st_mode).is_file(),

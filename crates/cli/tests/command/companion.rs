@@ -1,6 +1,6 @@
 //! `uvfs contention` starts another program: which one, with what, and what is said where there is none.
 //!
-//! Whether the real one answers is tested where both are built: `tests/tests/contention_command.rs`.
+//! Whether the real one answers is tested where both are built: `crates/contention-cli/tests/companion.rs`.
 
 use crate::common::{Outcome, finish, run};
 use std::fs;

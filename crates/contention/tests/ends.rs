@@ -7,9 +7,9 @@
 //!
 //! Weakness: other hosts are not tried.
 
-mod contention_shared;
+mod shared;
 
-use contention_shared::{Analyser, attempt, run};
+use shared::{Analyser, attempt, run};
 use uvfs_coherence::Profile;
 use uvfs_coherence::profile::{Mode, Run};
 use uvfs_contention::run::{Output, Plan};

@@ -1,4 +1,4 @@
-//! Builds and runs the programs of `tests/contention` for `contention_known.rs` and `contention_ends.rs`.
+//! Builds and runs the programs of `tests/contention` for `known.rs` and `ends.rs`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -96,10 +96,10 @@ fn reason_for_none() -> Option<String> {
 
 /// `tests/contention`.
 fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("contention")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/contention")
 }
 
-/// This test is `TARGET/PROFILE/deps/contention_known-…`: `TARGET`.
+/// This test is `TARGET/PROFILE/deps/known-…`: `TARGET`.
 fn target() -> PathBuf {
     let test = std::env::current_exe().expect("the test has a path");
     test.ancestors().nth(3).expect("a target directory").to_path_buf()

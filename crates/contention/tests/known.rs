@@ -8,9 +8,9 @@
 //!
 //! Weakness: the model agrees with the textbook; that hardware does is not shown by this.
 
-mod contention_shared;
+mod shared;
 
-use contention_shared::{Analyser, run};
+use shared::{Analyser, run};
 use std::path::Path;
 use uvfs_coherence::machine::Parameter;
 use uvfs_coherence::profile::{LockKind, Run};
