@@ -15,6 +15,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use uvfs_coherence::Profile;
 use uvfs_coherence::file::DEFAULT_NAME;
+use uvfs_contention::Ledger;
 use uvfs_contention::analysis::{self, Grouping};
 use uvfs_contention::compare;
 use uvfs_contention::gate::{self, Outcome, Rules};
@@ -38,15 +39,19 @@ pub(super) fn plain_options() -> Options {
 
 /// Shows `profile`: a report or JSON on standard output, and the page if one is asked for.
 pub(super) fn show(profile: &Profile, show: &ShowFlags, options: &Options) -> Result<(), Failure> {
+    print(&Ledger::new(profile), show, options)
+}
+
+fn print(ledger: &Ledger<'_>, show: &ShowFlags, options: &Options) -> Result<(), Failure> {
     if show.form.is_json() {
-        crate::print_line(&report::json(profile, options));
+        crate::print_line(&report::json(ledger, options));
     } else {
-        crate::print_line(report::text(profile, options).trim_end());
+        crate::print_line(report::text(ledger, options).trim_end());
     }
     show.form
         .html
         .as_deref()
-        .map_or(Ok(()), |path| write_page(path, &report::html(profile, options)))
+        .map_or(Ok(()), |path| write_page(path, &report::html(ledger, options)))
 }
 
 /// Writes a page.
@@ -86,9 +91,10 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 /// `uvfs contention report`.
 pub(super) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
     let profile = Profile::read(&arguments.file)?;
+    let ledger = Ledger::new(&profile);
     let mut options = options(&arguments.show)?;
     if let Some(number) = arguments.line {
-        let lines = analysis::groups(&profile).len();
+        let lines = analysis::groups(&ledger).len();
         if number == 0 || number > lines {
             let name = arguments.file.display();
             return Err(Failure::refused(format!(
@@ -98,10 +104,10 @@ pub(super) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
         (options.line, options.sections) = (Some(number), vec![Section::Lines]);
     } else if let Some(name) = &arguments.structure {
         // A variable has no type of its name, but lines.
-        let tables = analysis::groups(&profile);
+        let tables = analysis::groups(&ledger);
         options.structure = Some(match tables.iter().any(|table| table.structure == *name) {
             true => name.clone(),
-            false => whole_name(&profile, name)?,
+            false => whole_name(&profile, &ledger, name)?,
         });
         options.sections = vec![Section::Lines, Section::Layout, Section::Flow];
     } else if arguments.hist {
@@ -110,14 +116,14 @@ pub(super) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
         options.sections = vec![Section::Locks];
         options.top = options.top.max(30);
     }
-    show(&profile, &arguments.show, &options)?;
+    print(&ledger, &arguments.show, &options)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The name by which the analyses find what the user calls `name`: `Super` may be in an `ArcInner<Super>` only.
-fn whole_name(profile: &Profile, name: &str) -> Result<String, Failure> {
+fn whole_name(profile: &Profile, ledger: &Ledger<'_>, name: &str) -> Result<String, Failure> {
     let is_object = profile.objects.iter().any(|object| object.name == name);
-    if is_object || analysis::layout_heat(profile, name).is_some() {
+    if is_object || analysis::layout_heat(ledger, name).is_some() {
         return Ok(name.to_string());
     }
     let around: Vec<_> = profile
@@ -127,7 +133,7 @@ fn whole_name(profile: &Profile, name: &str) -> Result<String, Failure> {
         .filter(|whole| has_word(whole, name))
         .collect();
     match around.as_slice() {
-        [] => Err(unknown_type(profile, name)),
+        [] => Err(unknown_type(ledger, name)),
         [one] => Ok((*one).to_string()),
         several => Err(Failure::refused(format!(
             "{name}: it is in several types of the profile: {}; name one of them",
@@ -149,8 +155,8 @@ fn has_word(whole: &str, name: &str) -> bool {
 }
 
 /// The refusal of a type, with those that there are.
-fn unknown_type(profile: &Profile, name: &str) -> Failure {
-    let names: Vec<_> = analysis::layouts(profile, 8).into_iter().map(|one| one.name).collect();
+fn unknown_type(ledger: &Ledger<'_>, name: &str) -> Failure {
+    let names: Vec<_> = analysis::layouts(ledger, 8).into_iter().map(|one| one.name).collect();
     let known = if names.is_empty() {
         "it knows none; build with debug information".to_string()
     } else {
@@ -162,16 +168,17 @@ fn unknown_type(profile: &Profile, name: &str) -> Failure {
 /// `uvfs contention layout`.
 pub(super) fn layout(arguments: &LayoutArguments) -> Result<ExitCode, Failure> {
     let profile = Profile::read(&arguments.file)?;
-    let name = whole_name(&profile, &arguments.name)?;
-    let Some(heat) = analysis::layout_heat(&profile, &name) else {
-        return Err(unknown_type(&profile, &arguments.name));
+    let ledger = Ledger::new(&profile);
+    let name = whole_name(&profile, &ledger, &arguments.name)?;
+    let Some(heat) = analysis::layout_heat(&ledger, &name) else {
+        return Err(unknown_type(&ledger, &arguments.name));
     };
     if arguments.form.json {
         print_json(&heat)?;
     } else {
         let options =
             Options { sections: vec![Section::Layout], structure: Some(name), ..plain_options() };
-        crate::print_line(report::text(&profile, &options).trim_end());
+        crate::print_line(report::text(&ledger, &options).trim_end());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -179,7 +186,8 @@ pub(super) fn layout(arguments: &LayoutArguments) -> Result<ExitCode, Failure> {
 /// `uvfs contention compare`.
 pub(super) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Failure> {
     let (old, new) = (Profile::read(&arguments.old)?, Profile::read(&arguments.new)?);
-    let comparison = compare::compare(&old, &new, arguments.any_machine)?;
+    let comparison =
+        compare::compare(&Ledger::new(&old), &Ledger::new(&new), arguments.any_machine)?;
     if arguments.form.is_json() {
         print_json(&comparison)?;
     } else {
@@ -206,7 +214,8 @@ pub(super) fn gate(arguments: &GateArguments) -> Result<ExitCode, Failure> {
     let rules = rules(&arguments.rules)?;
     let profile = Profile::read(&arguments.file)?;
     let folder = arguments.rules.parent().unwrap_or(Path::new("."));
-    let outcome = gate::check(&profile, &rules, |path| Ok(Profile::read(folder.join(path))?))?;
+    let outcome =
+        gate::check(&Ledger::new(&profile), &rules, |path| Ok(Profile::read(folder.join(path))?))?;
     judge(&outcome, &arguments.rules, arguments.form.json)
 }
 

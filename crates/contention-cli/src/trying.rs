@@ -15,6 +15,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use uvfs_coherence::Profile;
+use uvfs_contention::Ledger;
 use uvfs_contention::advise::{self, Advice};
 use uvfs_contention::analysis::Estimate;
 use uvfs_contention::gate;
@@ -56,7 +57,7 @@ pub(super) fn numa(arguments: &NumaArguments) -> Result<ExitCode, Failure> {
         }
         profiles.push(profile);
     }
-    let numa = compare_nodes(&profiles[0], &profiles[1])?;
+    let numa = compare_nodes(&Ledger::new(&profiles[0]), &Ledger::new(&profiles[1]))?;
     if arguments.form.is_json() {
         reading::print_json(&numa)?;
     } else {
@@ -406,7 +407,7 @@ struct Advised {
 /// `uvfs contention advise`.
 pub(super) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
     let profile = Profile::read(&arguments.file)?;
-    let mut advised: Vec<_> = advise::advise(&profile)
+    let mut advised: Vec<_> = advise::advise(&Ledger::new(&profile))
         .into_iter()
         .map(|advice| Advised { advice, tried: None, not_tried: None })
         .collect();

@@ -35,6 +35,7 @@ mod sharing;
 
 use crate::analysis::Estimate;
 use crate::error::Error;
+use crate::ledger::Ledger;
 use crate::whatif::{self, Evidence, Request};
 use scene::Scene;
 use serde::Serialize;
@@ -89,11 +90,11 @@ pub struct Advice {
 const WORTH: f64 = 0.01;
 
 /// All advice on a profile, the most promising first.
-pub fn advise(profile: &Profile) -> Vec<Advice> {
-    if profile.runs.is_empty() {
+pub fn advise(ledger: &Ledger<'_>) -> Vec<Advice> {
+    if ledger.profile.runs.is_empty() {
         return Vec::new();
     }
-    let scene = Scene::new(profile);
+    let scene = Scene::new(ledger);
     let mut all = Vec::new();
     sharing::separate_read_mostly(&scene, &mut all);
     sharing::isolate_lock(&scene, &mut all);

@@ -14,7 +14,7 @@
 
 use crate::analysis::Estimate;
 use crate::error::Error;
-use crate::places::{self, Cost, Places};
+use crate::ledger::{Ledger, Sum, parallel, values};
 use crate::statistics::{Difference, ratio};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -146,16 +146,15 @@ pub const METRICS: [&str; 14] = [
 /// A figure of each run, by name; `None` for a name that is not in [`METRICS`]. `false_sharing` is the
 /// share of all miss latency that is false sharing, `remote_share` that of transfers from another node,
 /// `lock_wait` the waits as a share of all threads' time.
-pub fn metric(profile: &Profile, name: &str) -> Option<Vec<f64>> {
-    let places = Places::new(profile);
+pub fn metric(ledger: &Ledger<'_>, name: &str) -> Option<Vec<f64>> {
+    let profile = ledger.profile;
     let of_runs = |value: fn(&Run) -> f64| Some(profile.runs.iter().map(value).collect::<Vec<_>>());
-    let of_costs = |value: &dyn Fn(&Cost, &Run) -> f64| {
-        let costs = places.total();
-        Some(costs.iter().zip(&profile.runs).map(|(cost, run)| value(cost, run)).collect())
+    let of_costs = |value: &dyn Fn(&Sum, &Run) -> f64| {
+        Some(ledger.totals.iter().zip(&profile.runs).map(|(cost, run)| value(cost, run)).collect())
     };
     match name {
         "cycles" => of_runs(|run| run.cycles as f64),
-        "parallel_cycles" => of_runs(|run| places::parallel(run) as f64),
+        "parallel_cycles" => of_runs(|run| parallel(run) as f64),
         "accesses" => of_runs(|run| run.accesses as f64),
         "misses" => of_runs(|run| run.misses as f64),
         "transfers" => of_runs(|run| run.transfers as f64),
@@ -163,15 +162,15 @@ pub fn metric(profile: &Profile, name: &str) -> Option<Vec<f64>> {
         "transfers_per_access" => of_runs(|run| per(run.transfers as f64, run.accesses as f64)),
         "misses_per_access" => of_runs(|run| per(run.misses as f64, run.accesses as f64)),
         "remote_share" => of_runs(|run| per(run.remote_transfers as f64, run.transfers as f64)),
-        "work_per_cycle" => of_runs(|run| per(run.work as f64, places::parallel(run) as f64)),
-        "latency" => of_costs(&|cost, _| cost.latency as f64),
+        "work_per_cycle" => of_runs(|run| per(run.work as f64, parallel(run) as f64)),
+        "latency" => of_costs(&|cost, _| cost.latency() as f64),
         "latency_per_access" => {
-            of_costs(&|cost, run| per(cost.latency as f64, run.accesses as f64))
+            of_costs(&|cost, run| per(cost.latency() as f64, run.accesses as f64))
         }
-        "false_sharing" => of_costs(&|cost, _| per(cost.false_latency, cost.latency as f64)),
+        "false_sharing" => of_costs(&|cost, _| per(cost.false_latency, cost.latency() as f64)),
         "lock_wait" => {
-            let waits = waits(&places);
-            Some(waits.iter().zip(places.time()).map(|(wait, time)| per(*wait, time)).collect())
+            let waits = waits(ledger);
+            Some(waits.iter().zip(ledger.time()).map(|(wait, time)| per(*wait, time)).collect())
         }
         _ => None,
     }
@@ -182,10 +181,10 @@ fn per(part: f64, whole: f64) -> f64 {
 }
 
 /// Waits for all locks, seed by seed.
-fn waits(places: &Places<'_>) -> Vec<f64> {
-    let mut waits = vec![0.0; places.seeds()];
-    for lock in &places.profile.locks {
-        if let Some(seed) = places.seed(lock.seed) {
+fn waits(ledger: &Ledger<'_>) -> Vec<f64> {
+    let mut waits = vec![0.0; ledger.seeds.len()];
+    for lock in &ledger.profile.locks {
+        if let Some(seed) = ledger.seed(lock.seed) {
             waits[seed] += lock.wait_total as f64;
         }
     }
@@ -194,15 +193,15 @@ fn waits(places: &Places<'_>) -> Vec<f64> {
 
 /// Sums of one value of all locks of the same name, seed by seed.
 pub(crate) fn locks(
-    places: &Places<'_>,
+    ledger: &Ledger<'_>,
     value: impl Fn(&Lock) -> u64,
 ) -> BTreeMap<String, Vec<f64>> {
     let mut locks: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for lock in &places.profile.locks {
-        let (Some(seed), Some(spot)) = (places.seed(lock.seed), places.locked(lock)) else {
+    for lock in &ledger.profile.locks {
+        let (Some(seed), Some(spot)) = (ledger.seed(lock.seed), ledger.locked(lock)) else {
             continue;
         };
-        let values = locks.entry(spot.name()).or_insert_with(|| vec![0.0; places.seeds()]);
+        let values = locks.entry(spot.name()).or_insert_with(|| vec![0.0; ledger.seeds.len()]);
         values[seed] += value(lock) as f64;
     }
     locks
@@ -212,10 +211,10 @@ pub(crate) fn locks(
 ///
 /// # Errors
 /// A profile without runs; different machines or modes without `force`, with the parameters that differ.
-pub fn compare(old: &Profile, new: &Profile, force: bool) -> Result<Comparison, Error> {
+pub fn compare(old: &Ledger<'_>, new: &Ledger<'_>, force: bool) -> Result<Comparison, Error> {
     let mut warnings = Vec::new();
-    for (profile, which) in [(old, "old"), (new, "new")] {
-        match profile.runs.len() {
+    for (ledger, which) in [(old, "old"), (new, "new")] {
+        match ledger.profile.runs.len() {
             0 => return Err(Error::new(format!("the {which} profile has no runs: run it again"))),
             few if few < 8 => warnings.push(format!(
                 "the {which} profile has {few} seed{}: differences below its spread cannot be told; \
@@ -225,7 +224,7 @@ pub fn compare(old: &Profile, new: &Profile, force: bool) -> Result<Comparison, 
             _ => {}
         }
     }
-    let differing = differences(old, new);
+    let differing = differences(old.profile, new.profile);
     if !differing.is_empty() {
         let list = differing.join(", ");
         if !force {
@@ -236,17 +235,16 @@ pub fn compare(old: &Profile, new: &Profile, force: bool) -> Result<Comparison, 
         }
         warnings.push(format!("compared by force although these differ: {list}"));
     }
-    let (old, new) = (Places::new(old), Places::new(new));
     Ok(Comparison {
         warnings,
-        totals: totals(&old, &new),
-        lines: rows(&old, &new, |places, sample| {
-            let object = places.object(sample.seed, sample.object)?;
-            Some(places.line_name(object, sample.offset))
+        totals: totals(old, new),
+        lines: rows(old, new, |ledger, sample| {
+            let object = ledger.object(sample.seed, sample.object)?;
+            Some(ledger.line_name(object, sample.offset))
         }),
-        fields: rows(&old, &new, |places, sample| Some(places.sampled(sample)?.name())),
-        functions: rows(&old, &new, |places, sample| places.function(sample.seed, sample.site)),
-        locks: lock_rows(&old, &new),
+        fields: rows(old, new, |ledger, sample| Some(ledger.sampled(sample)?.name())),
+        functions: rows(old, new, |ledger, sample| ledger.function_of(sample.seed, sample.site)),
+        locks: lock_rows(old, new),
     })
 }
 
@@ -291,9 +289,9 @@ fn differ(
     }
 }
 
-fn totals(old: &Places<'_>, new: &Places<'_>) -> Vec<Total> {
+fn totals(old: &Ledger<'_>, new: &Ledger<'_>) -> Vec<Total> {
     let total = |name: &&str| {
-        let (old, new) = (metric(old.profile, name)?, metric(new.profile, name)?);
+        let (old, new) = (metric(old, name)?, metric(new, name)?);
         let nothing = old.iter().chain(&new).all(|value| *value == 0.0);
         let change = Change::between(&old, &new);
         (!nothing).then(|| Total { name: (*name).to_owned(), change })
@@ -302,23 +300,22 @@ fn totals(old: &Places<'_>, new: &Places<'_>) -> Vec<Total> {
 }
 
 fn rows(
-    old: &Places<'_>,
-    new: &Places<'_>,
-    key: impl Fn(&Places<'_>, &uvfs_coherence::profile::Sample) -> Option<String>,
+    old: &Ledger<'_>,
+    new: &Ledger<'_>,
+    key: impl Fn(&Ledger<'_>, &uvfs_coherence::profile::Sample) -> Option<String>,
 ) -> Vec<Row> {
-    let (before, after) = (old.costs(&key), new.costs(&key));
-    let nothing = |places: &Places<'_>| vec![Cost::default(); places.seeds()];
-    let (no_old, no_new) = (nothing(old), nothing(new));
+    let (before, after) = (old.sums(&key), new.sums(&key));
+    let (no_old, no_new) = (old.none(), new.none());
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let row = |name: &String| {
         let (old, new) = (before.get(name).unwrap_or(&no_old), after.get(name).unwrap_or(&no_new));
-        let change = |value: fn(&Cost) -> u64| {
-            let value = |cost: &Cost| value(cost) as f64;
-            Change::between(&places::values(old, value), &places::values(new, value))
+        let change = |value: fn(&Sum) -> u64| {
+            let value = |cost: &Sum| value(cost) as f64;
+            Change::between(&values(old, value), &values(new, value))
         };
         Row {
             name: name.clone(),
-            latency: change(|cost| cost.latency),
+            latency: change(|cost| cost.latency()),
             transfers: change(|cost| cost.transfers),
         }
     };
@@ -328,7 +325,7 @@ fn rows(
     rows
 }
 
-fn lock_rows(old: &Places<'_>, new: &Places<'_>) -> Vec<LockRow> {
+fn lock_rows(old: &Ledger<'_>, new: &Ledger<'_>) -> Vec<LockRow> {
     let figures: [fn(&Lock) -> u64; 4] = [
         |lock| lock.wait_total,
         |lock| lock.hold_total,
@@ -340,7 +337,7 @@ fn lock_rows(old: &Places<'_>, new: &Places<'_>) -> Vec<LockRow> {
     let names: BTreeSet<&String> = before[0].keys().chain(after[0].keys()).collect();
     let row = |name: &String| {
         let change = |figure: usize| {
-            let nothing = |places: &Places<'_>| vec![0.0; places.seeds()];
+            let nothing = |ledger: &Ledger<'_>| vec![0.0; ledger.seeds.len()];
             let old = before[figure].get(name).cloned().unwrap_or_else(|| nothing(old));
             let new = after[figure].get(name).cloned().unwrap_or_else(|| nothing(new));
             Change::between(&old, &new)
@@ -389,7 +386,7 @@ mod tests {
     fn a_real_change_is_told_from_the_spread() {
         let old = profile(&[1000, 1010, 990, 1000], &[500, 520, 480, 500]).done();
         let new = profile(&[1001, 1009, 995, 1002], &[50, 52, 48, 50]).done();
-        let comparison = compare(&old, &new, false).unwrap();
+        let comparison = compare(&Ledger::new(&old), &Ledger::new(&new), false).unwrap();
         let hash = row(&comparison.fields, "Super.hash");
         assert_eq!(hash.latency.status, Status::Less);
         assert_eq!(hash.latency.difference.mean, -45_000.0);
@@ -406,8 +403,8 @@ mod tests {
     fn what_is_gone_is_gone_and_what_is_new_is_new() {
         let with = profile(&[1000], &[500]).done();
         let without = profile(&[1000], &[]).done();
-        let there = |old, new| {
-            let comparison = compare(old, new, false).unwrap();
+        let there = |old: &Profile, new: &Profile| {
+            let comparison = compare(&Ledger::new(old), &Ledger::new(new), false).unwrap();
             row(&comparison.fields, "Super.hash").latency.status
         };
         assert_eq!(there(&with, &without), Status::Gone);
@@ -427,10 +424,11 @@ mod tests {
         let mut builder = profile(&[1000], &[]);
         builder.meta(|meta| meta.machine.latency.local_transfer = Parameter::measured(77.0));
         let new = builder.done();
-        let refused = compare(&old, &new, false).unwrap_err().to_string();
+        let refused =
+            compare(&Ledger::new(&old), &Ledger::new(&new), false).unwrap_err().to_string();
         assert!(refused.contains("latency.local_transfer: 120.0 against 77.0"), "{refused}");
         assert!(refused.contains("--force"), "{refused}");
-        let forced = compare(&old, &new, true).unwrap();
+        let forced = compare(&Ledger::new(&old), &Ledger::new(&new), true).unwrap();
         assert!(forced.warnings.iter().any(|line| line.contains("by force")));
         // Where a number is from does not change what comes out.
         let mut same = profile(&[1000], &[]);
@@ -438,7 +436,7 @@ mod tests {
             meta.machine.latency.local_transfer = Parameter::measured(120.0);
             meta.machine.name = "another".to_owned();
         });
-        assert!(compare(&old, &same.done(), false).is_ok());
+        assert!(compare(&Ledger::new(&old), &Ledger::new(&same.done()), false).is_ok());
     }
 
     #[test]
@@ -446,20 +444,24 @@ mod tests {
         let old = profile(&[1000], &[]).done();
         let mut builder = profile(&[1000], &[]);
         builder.meta(|meta| meta.mode = uvfs_coherence::profile::Mode::Recorded);
-        let refused = compare(&old, &builder.done(), false).unwrap_err().to_string();
+        let refused = compare(&Ledger::new(&old), &Ledger::new(&builder.done()), false)
+            .unwrap_err()
+            .to_string();
         assert!(refused.contains("mode: Simulated against Recorded"), "{refused}");
-        assert!(compare(&old, &Builder::new(4, 1, 0).done(), true).is_err());
+        assert!(
+            compare(&Ledger::new(&old), &Ledger::new(&Builder::new(4, 1, 0).done()), true).is_err()
+        );
     }
 
     #[test]
     fn every_metric_has_a_value_for_each_run() {
         let profile = profile(&[1000], &[500]).done();
         for name in METRICS {
-            assert_eq!(metric(&profile, name).unwrap().len(), 4, "{name}");
+            assert_eq!(metric(&Ledger::new(&profile), name).unwrap().len(), 4, "{name}");
         }
-        assert_eq!(metric(&profile, "transfers").unwrap()[0], 1500.0);
-        assert_eq!(metric(&profile, "latency").unwrap()[0], 150_000.0);
-        assert_eq!(metric(&profile, "lock_wait").unwrap()[0], 10_000.0 / 4e6);
-        assert_eq!(metric(&profile, "speed"), None);
+        assert_eq!(metric(&Ledger::new(&profile), "transfers").unwrap()[0], 1500.0);
+        assert_eq!(metric(&Ledger::new(&profile), "latency").unwrap()[0], 150_000.0);
+        assert_eq!(metric(&Ledger::new(&profile), "lock_wait").unwrap()[0], 10_000.0 / 4e6);
+        assert_eq!(metric(&Ledger::new(&profile), "speed"), None);
     }
 }

@@ -52,7 +52,8 @@ pub use rules::{Efficiency, Forbid, Require, Rules, Selector, Silent};
 use crate::analysis::Estimate;
 use crate::compare;
 use crate::error::Error;
-use crate::places::{Cost, Places, fits, share, values};
+use crate::ledger::{Ledger, Sum, values};
+use crate::patterns::fits;
 use crate::statistics::{is_above, number, percent, ratio, text};
 use crate::sweep::Sweep;
 use serde::Serialize;
@@ -127,11 +128,11 @@ impl Found {
 /// # Errors
 /// A profile without runs, rules about a sweep, and what `load` says.
 pub fn check(
-    profile: &Profile,
+    ledger: &Ledger<'_>,
     rules: &Rules,
     mut load: impl FnMut(&Path) -> Result<Profile, Error>,
 ) -> Result<Outcome, Error> {
-    if profile.runs.is_empty() {
+    if ledger.profile.runs.is_empty() {
         return Err(Error::new("the profile has no runs: run it again"));
     }
     if let Some(rule) = rules.efficiency.first() {
@@ -140,28 +141,27 @@ pub fn check(
             rule.line
         )));
     }
-    let places = Places::new(profile);
     let mut outcome = Outcome::default();
     for rule in &rules.forbid {
-        let (part, exists) = selected(&places, &rule.what);
+        let (part, exists) = selected(ledger, &rule.what);
         if !exists {
             outcome.note(rule.line, &rule.what);
         }
-        let (whole, of) = whole(&places, &rule.what);
-        let found = share(&part, &whole);
+        let (whole, of) = whole(ledger, &rule.what);
+        let found = Estimate::share(&part, &whole);
         let evidence = format!("it takes {} of {of}", percent(&found));
         let words = format!("forbid {} above {} %", rule.what, number(rule.above * 100.0));
         outcome.judge(words, rule.line, Found::at_most(&found, rule.above, evidence));
     }
     for rule in &rules.silent {
         let what = Selector::Function(rule.function.clone());
-        if !exists(&places, &what) {
+        if !exists(ledger, &what) {
             outcome.note(rule.line, &what);
         }
-        outcome.judge(format!("silent {what}"), rule.line, noise(&places, &rule.function));
+        outcome.judge(format!("silent {what}"), rule.line, noise(ledger, &rule.function));
     }
     for (name, limit, line) in &rules.max {
-        let values = known_metric(profile, name)?;
+        let values = known_metric(ledger, name)?;
         let value = Estimate::of(&values);
         let found = Found::at_most(&value, *limit, format!("it is {}", text(&value)));
         outcome.judge(format!("max {name} = {}", number(*limit)), *line, found);
@@ -170,7 +170,7 @@ pub fn check(
     for rule in &rules.require {
         if !loaded.contains_key(&rule.of) {
             let old = load(&rule.of)?;
-            let differing = compare::differences(&old, profile);
+            let differing = compare::differences(&old, ledger.profile);
             if !differing.is_empty() {
                 return Err(Error::new(format!(
                     "line {}: `{}` is not of the same machine and mode: {}; make it again with this machine",
@@ -181,7 +181,7 @@ pub fn check(
             }
             loaded.insert(rule.of.clone(), old);
         }
-        require(&places, &Places::new(&loaded[&rule.of]), rule, &mut outcome)?;
+        require(ledger, &Ledger::new(&loaded[&rule.of]), rule, &mut outcome)?;
     }
     Ok(outcome)
 }
@@ -220,19 +220,19 @@ pub fn check_sweep(sweep: &Sweep, rules: &Rules) -> Result<Outcome, Error> {
     Ok(outcome)
 }
 
-fn known_metric(profile: &Profile, name: &str) -> Result<Vec<f64>, Error> {
-    compare::metric(profile, name).ok_or_else(|| Error::new(format!("no metric `{name}`")))
+fn known_metric(ledger: &Ledger<'_>, name: &str) -> Result<Vec<f64>, Error> {
+    compare::metric(ledger, name).ok_or_else(|| Error::new(format!("no metric `{name}`")))
 }
 
 fn require(
-    new: &Places<'_>,
-    old: &Places<'_>,
+    new: &Ledger<'_>,
+    old: &Ledger<'_>,
     rule: &Require,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
     let (words, before, after) = match (&rule.metric, &rule.what) {
         (Some(metric), _) => {
-            let values = |places: &Places<'_>| known_metric(places.profile, metric);
+            let values = |ledger: &Ledger<'_>| known_metric(ledger, metric);
             (metric.clone(), values(old)?, values(new)?)
         }
         (None, Some(what)) => {
@@ -279,28 +279,28 @@ fn require(
 }
 
 /// Whether a sample is on what is selected, lines left out.
-fn on(places: &Places<'_>, sample: &Sample, what: &Selector) -> bool {
-    let object = || places.object(sample.seed, sample.object);
+fn on(ledger: &Ledger<'_>, sample: &Sample, what: &Selector) -> bool {
+    let object = || ledger.object(sample.seed, sample.object);
     match what {
         Selector::Field(pattern) => {
-            object().is_some_and(|object| within(pattern, places, object, sample.offset))
+            object().is_some_and(|object| within(pattern, ledger, object, sample.offset))
         }
         Selector::Structure(pattern) => object().is_some_and(|object| {
-            fits(pattern, &places.spot(object, sample.offset).structure)
-                || places.type_of(object).is_some_and(|kind| fits(pattern, &kind.name))
+            fits(pattern, &ledger.spot(object, sample.offset).structure)
+                || ledger.type_of(object).is_some_and(|kind| fits(pattern, &kind.name))
         }),
-        Selector::Function(pattern) => inside(places, sample, pattern),
+        Selector::Function(pattern) => inside(ledger, sample, pattern),
         Selector::Line(_) | Selector::Lock(_) => false,
     }
 }
 
 /// Whether `pattern` is a place's name, or that of a field around it; a variable is also called by its type.
-fn within(pattern: &str, places: &Places<'_>, object: &Object, offset: u64) -> bool {
-    let mut spot = places.spot(object, offset);
+fn within(pattern: &str, ledger: &Ledger<'_>, object: &Object, offset: u64) -> bool {
+    let mut spot = ledger.spot(object, offset);
     if around(pattern, &spot.name()) {
         return true;
     }
-    places.type_of(object).is_some_and(|kind| {
+    ledger.type_of(object).is_some_and(|kind| {
         spot.structure.clone_from(&kind.name);
         around(pattern, &spot.name())
     })
@@ -312,8 +312,8 @@ fn around(pattern: &str, name: &str) -> bool {
     fits(pattern, name) || dots.skip(1).any(|outer| fits(pattern, outer))
 }
 
-fn inside(places: &Places<'_>, sample: &Sample, pattern: &str) -> bool {
-    let names = places.functions(sample.seed, sample.site);
+fn inside(ledger: &Ledger<'_>, sample: &Sample, pattern: &str) -> bool {
+    let names = ledger.functions(sample.seed, sample.site);
     names.iter().any(|name| {
         // The callers of locks are printed behind an `@`.
         let caller = name.rsplit_once("@ ").map(|(_, caller)| caller);
@@ -322,87 +322,84 @@ fn inside(places: &Places<'_>, sample: &Sample, pattern: &str) -> bool {
 }
 
 /// Cycles of what is selected, seed by seed, and whether there is such a thing at all.
-fn selected(places: &Places<'_>, what: &Selector) -> (Vec<f64>, bool) {
-    let nothing = || vec![0.0; places.seeds()];
-    let latency = |costs: Option<Vec<Cost>>| {
-        costs.map_or_else(nothing, |costs| values(&costs, |cost| cost.latency as f64))
+fn selected(ledger: &Ledger<'_>, what: &Selector) -> (Vec<f64>, bool) {
+    let nothing = || vec![0.0; ledger.seeds.len()];
+    let latency = |costs: Option<Vec<Sum>>| {
+        costs.map_or_else(nothing, |costs| values(&costs, |cost| cost.latency() as f64))
     };
     let sum = match what {
         Selector::Lock(pattern) => {
             let mut sum = nothing();
-            let locks = compare::locks(places, |lock| lock.wait_total);
+            let locks = compare::locks(ledger, |lock| lock.wait_total);
             for (_, waits) in locks.iter().filter(|(name, _)| around(pattern, name)) {
                 sum.iter_mut().zip(waits).for_each(|(sum, wait)| *sum += wait);
             }
             sum
         }
         Selector::Line(pattern) => {
-            let lines = lines(places, pattern);
+            let lines = lines(ledger, pattern);
             latency(
-                places
-                    .costs(|places, sample| {
-                        let object = places.object(sample.seed, sample.object)?;
-                        let line = (sample.seed, places.line(object, sample.offset));
+                ledger
+                    .sums(|ledger, sample| {
+                        let object = ledger.object(sample.seed, sample.object)?;
+                        let line = (sample.seed, ledger.line(object, sample.offset));
                         lines.contains(&line).then_some(())
                     })
                     .remove(&()),
             )
         }
         _ => latency(
-            places.costs(|places, sample| on(places, sample, what).then_some(())).remove(&()),
+            ledger.sums(|ledger, sample| on(ledger, sample, what).then_some(())).remove(&()),
         ),
     };
-    (sum, exists(places, what))
+    (sum, exists(ledger, what))
 }
 
 /// The real lines, by seed, on which something of that name was accessed.
-fn lines(places: &Places<'_>, pattern: &str) -> BTreeSet<(u64, u64)> {
+fn lines(ledger: &Ledger<'_>, pattern: &str) -> BTreeSet<(u64, u64)> {
     let samples =
-        places.profile.samples.iter().map(|sample| (sample.seed, sample.object, sample.offset));
-    let heat = places.profile.heat.iter().map(|heat| (heat.seed, heat.object, heat.offset));
+        ledger.profile.samples.iter().map(|sample| (sample.seed, sample.object, sample.offset));
+    let heat = ledger.profile.heat.iter().map(|heat| (heat.seed, heat.object, heat.offset));
     samples
         .chain(heat)
         .filter_map(|(seed, object, offset)| {
-            let object = places.object(seed, object)?;
-            within(pattern, places, object, offset).then(|| (seed, places.line(object, offset)))
+            let object = ledger.object(seed, object)?;
+            within(pattern, ledger, object, offset).then(|| (seed, ledger.line(object, offset)))
         })
         .collect()
 }
 
-fn exists(places: &Places<'_>, what: &Selector) -> bool {
+fn exists(ledger: &Ledger<'_>, what: &Selector) -> bool {
     match what {
         Selector::Lock(pattern) => {
-            compare::locks(places, |_| 0).keys().any(|name| around(pattern, name))
+            compare::locks(ledger, |_| 0).keys().any(|name| around(pattern, name))
         }
-        Selector::Line(pattern) => !lines(places, pattern).is_empty(),
+        Selector::Line(pattern) => !lines(ledger, pattern).is_empty(),
         // A function without misses has no samples, and that is what the rule hopes for.
-        Selector::Function(pattern) => places.profile.sites.iter().any(|site| {
-            places.functions(site.seed, site.id).iter().any(|name| {
+        Selector::Function(pattern) => ledger.profile.sites.iter().any(|site| {
+            ledger.functions(site.seed, site.id).iter().any(|name| {
                 let caller = name.rsplit_once("@ ").map_or(name.as_str(), |(_, caller)| caller);
                 fits(pattern, name) || fits(pattern, caller)
             })
         }),
-        _ => places.profile.samples.iter().any(|sample| on(places, sample, what)),
+        _ => ledger.profile.samples.iter().any(|sample| on(ledger, sample, what)),
     }
 }
 
 /// What a selection is a share of.
-fn whole(places: &Places<'_>, what: &Selector) -> (Vec<f64>, &'static str) {
+fn whole(ledger: &Ledger<'_>, what: &Selector) -> (Vec<f64>, &'static str) {
     match what {
-        Selector::Lock(_) => (places.time(), "all threads' time"),
-        _ => {
-            let total = places.total();
-            (values(&total, |cost| cost.latency as f64), "the latency of all misses")
-        }
+        Selector::Lock(_) => (ledger.time(), "all threads' time"),
+        _ => (values(&ledger.totals, |cost| cost.latency() as f64), "the latency of all misses"),
     }
 }
 
 /// Transfers inside functions, with the place of most of them.
-fn noise(places: &Places<'_>, pattern: &str) -> Found {
-    let costs = places.costs(|places, sample| {
-        let here = sample.class.is_transfer() && inside(places, sample, pattern);
+fn noise(ledger: &Ledger<'_>, pattern: &str) -> Found {
+    let costs = ledger.sums(|ledger, sample| {
+        let here = sample.class.is_transfer() && inside(ledger, sample, pattern);
         here.then(|| {
-            Some((places.function(sample.seed, sample.site)?, places.sampled(sample)?.name()))
+            Some((ledger.function_of(sample.seed, sample.site)?, ledger.sampled(sample)?.name()))
         })?
     });
     let all: u64 = costs.values().flatten().map(|cost| cost.transfers).sum();
@@ -412,7 +409,7 @@ fn noise(places: &Places<'_>, pattern: &str) -> Found {
         None => "no transfer".to_owned(),
         Some(((function, field), costs)) => format!(
             "{all} transfers in {} seeds; most in {function} on {field}, {}",
-            places.seeds(),
+            ledger.seeds.len(),
             costs.iter().map(|cost| cost.transfers).sum::<u64>()
         ),
     };

@@ -586,10 +586,17 @@ bench 4711/4712 [003] 65.714341:  1 mem_load:ppp:  1048 629800842 |OP LOAD|LVL N
     #[test]
     fn what_is_imported_names_lines_for_the_other_stages() {
         let profile = perf_script(TEXT).unwrap().profile;
-        let places = crate::places::Places::new(&profile);
-        let spot = places.sampled(&profile.samples[0]).unwrap();
+        let ledger = crate::ledger::Ledger::new(&profile);
+        let spot = ledger.sampled(&profile.samples[0]).unwrap();
         assert_eq!(spot.name(), "line 0x7f3a00001040+0");
-        assert!(crate::compare::compare(&profile, &profile, false).is_ok());
+        assert!(
+            crate::compare::compare(
+                &crate::Ledger::new(&profile),
+                &crate::Ledger::new(&profile),
+                false
+            )
+            .is_ok()
+        );
     }
 
     proptest! {

@@ -23,6 +23,7 @@ pub mod embed;
 pub mod error;
 pub mod gate;
 pub mod import;
+pub mod ledger;
 pub mod machine_file;
 pub mod names;
 pub mod numa;
@@ -34,6 +35,7 @@ pub mod whatif;
 
 #[cfg(test)]
 mod fixture;
-mod places;
+mod patterns;
 
 pub use error::Error;
+pub use ledger::Ledger;

@@ -14,11 +14,10 @@
 use crate::analysis::Estimate;
 use crate::compare::{self, Change};
 use crate::error::Error;
-use crate::places::{self, Cost, Costs, Places};
+use crate::ledger::{Ledger, Sum, Sums, values};
 use crate::statistics::Difference;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use uvfs_coherence::Profile;
 
 /// A path or structure on one of the two machines.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -77,7 +76,8 @@ pub struct Numa {
 ///
 /// # Errors
 /// Profiles that differ in more than their nodes and distances, or have them the wrong way round.
-pub fn numa(one: &Profile, several: &Profile) -> Result<Numa, Error> {
+pub fn numa(near: &Ledger<'_>, far: &Ledger<'_>) -> Result<Numa, Error> {
+    let (one, several) = (near.profile, far.profile);
     for profile in [one, several] {
         if profile.runs.is_empty() {
             return Err(Error::new("one of the two profiles has no runs: run it again"));
@@ -111,25 +111,24 @@ pub fn numa(one: &Profile, several: &Profile) -> Result<Numa, Error> {
         )));
     }
     let metric = |name: &str| -> Result<Change, Error> {
-        let value = |profile| {
-            compare::metric(profile, name).ok_or_else(|| Error::new(format!("no metric `{name}`")))
+        let value = |ledger| {
+            compare::metric(ledger, name).ok_or_else(|| Error::new(format!("no metric `{name}`")))
         };
-        Ok(Change::between(&value(one)?, &value(several)?))
+        Ok(Change::between(&value(near)?, &value(far)?))
     };
-    let (near, far) = (Places::new(one), Places::new(several));
-    let per_miss = |places: &Places<'_>| -> Vec<f64> {
-        places.total().iter().map(|cost| per(cost.latency as f64, cost.count as f64)).collect()
+    let per_miss = |ledger: &Ledger<'_>| -> Vec<f64> {
+        ledger.totals.iter().map(|cost| per(cost.latency() as f64, cost.count as f64)).collect()
     };
-    let per_access = |places: &Places<'_>| -> Vec<f64> {
-        let times = places.time();
-        let runs = places.profile.runs.iter();
+    let per_access = |ledger: &Ledger<'_>| -> Vec<f64> {
+        let times = ledger.time();
+        let runs = ledger.profile.runs.iter();
         runs.zip(times).map(|(run, time)| per(time, run.accesses as f64)).collect()
     };
-    let function = |places: &Places<'_>, sample: &uvfs_coherence::profile::Sample| {
-        places.function(sample.seed, sample.site)
+    let function = |ledger: &Ledger<'_>, sample: &uvfs_coherence::profile::Sample| {
+        ledger.function_of(sample.seed, sample.site)
     };
-    let structure = |places: &Places<'_>, sample: &uvfs_coherence::profile::Sample| {
-        Some(places.sampled(sample)?.structure)
+    let structure = |ledger: &Ledger<'_>, sample: &uvfs_coherence::profile::Sample| {
+        Some(ledger.sampled(sample)?.structure)
     };
     let nothing = BTreeMap::new();
     Ok(Numa {
@@ -137,19 +136,19 @@ pub fn numa(one: &Profile, several: &Profile) -> Result<Numa, Error> {
         nodes: nodes.1,
         cycles: metric("parallel_cycles")?,
         latency: metric("latency")?,
-        cost_per_miss: Change::between(&per_miss(&near), &per_miss(&far)),
-        cycles_per_access: Change::between(&per_access(&near), &per_access(&far)),
+        cost_per_miss: Change::between(&per_miss(near), &per_miss(far)),
+        cycles_per_access: Change::between(&per_access(near), &per_access(far)),
         functions: rows(
-            (&near.costs(function), &nothing),
-            (&far.costs(function), &nothing),
-            &near,
-            &far,
+            (&near.sums(function), &nothing),
+            (&far.sums(function), &nothing),
+            near,
+            far,
         ),
         structures: rows(
-            (&near.costs(structure), &accesses(&near)),
-            (&far.costs(structure), &accesses(&far)),
-            &near,
-            &far,
+            (&near.sums(structure), &accesses(near)),
+            (&far.sums(structure), &accesses(far)),
+            near,
+            far,
         ),
     })
 }
@@ -159,25 +158,24 @@ fn per(part: f64, whole: f64) -> f64 {
 }
 
 /// Accesses to the contended lines of each structure, seed by seed.
-fn accesses(places: &Places<'_>) -> BTreeMap<String, Vec<f64>> {
+fn accesses(ledger: &Ledger<'_>) -> BTreeMap<String, Vec<f64>> {
     let mut accesses: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for heat in &places.profile.heat {
-        let object = places.object(heat.seed, heat.object);
-        let (Some(seed), Some(object)) = (places.seed(heat.seed), object) else { continue };
-        let name = places.spot(object, heat.offset).structure;
-        let values = accesses.entry(name).or_insert_with(|| vec![0.0; places.seeds()]);
+    for heat in &ledger.profile.heat {
+        let object = ledger.object(heat.seed, heat.object);
+        let (Some(seed), Some(object)) = (ledger.seed(heat.seed), object) else { continue };
+        let name = ledger.spot(object, heat.offset).structure;
+        let values = accesses.entry(name).or_insert_with(|| vec![0.0; ledger.seeds.len()]);
         values[seed] += heat.reads as f64 + heat.writes as f64 + heat.updates as f64;
     }
     accesses
 }
 
-type Column<'c> = (&'c BTreeMap<String, Costs>, &'c BTreeMap<String, Vec<f64>>);
+type Column<'c> = (&'c BTreeMap<String, Sums>, &'c BTreeMap<String, Vec<f64>>);
 
-fn rows(one: Column<'_>, several: Column<'_>, near: &Places<'_>, far: &Places<'_>) -> Vec<Row> {
+fn rows(one: Column<'_>, several: Column<'_>, near: &Ledger<'_>, far: &Ledger<'_>) -> Vec<Row> {
     let names: BTreeSet<&String> = one.0.keys().chain(several.0.keys()).collect();
-    let nothing = |places: &Places<'_>| vec![Cost::default(); places.seeds()];
-    let (no_one, no_several) = (nothing(near), nothing(far));
-    let latency = |costs: &Costs| places::values(costs, |cost| cost.latency as f64);
+    let (no_one, no_several) = (near.none(), far.none());
+    let latency = |costs: &Sums| values(costs, |cost| cost.latency() as f64);
     let mut rows: Vec<Row> = names
         .into_iter()
         .map(|name| {
@@ -200,20 +198,20 @@ fn rows(one: Column<'_>, several: Column<'_>, near: &Places<'_>, far: &Places<'_
     rows
 }
 
-fn side(costs: &Costs, accesses: Option<&Vec<f64>>) -> Side {
-    let ratio = |part: fn(&Cost) -> u64, whole: fn(&Cost) -> u64| {
+fn side(costs: &Sums, accesses: Option<&Vec<f64>>) -> Side {
+    let ratio = |part: fn(&Sum) -> u64, whole: fn(&Sum) -> u64| {
         let pairs: Vec<_> =
             costs.iter().map(|cost| (part(cost) as f64, whole(cost) as f64)).collect();
         Estimate::ratio(&pairs)
     };
-    let latency = places::values(costs, |cost| cost.latency as f64);
+    let latency = values(costs, |cost| cost.latency() as f64);
     Side {
-        transfers: Estimate::of(&places::values(costs, |cost| cost.transfers as f64)),
+        transfers: Estimate::of(&values(costs, |cost| cost.transfers as f64)),
         remote_share: ratio(|cost| cost.remote, |cost| cost.count),
         latency: Estimate::of(&latency),
-        transfer_share: ratio(|cost| cost.transfer_latency, |cost| cost.latency),
-        cost_per_miss: ratio(|cost| cost.latency, |cost| cost.count),
-        cost_per_access: accesses.map(|accesses| places::share(&latency, accesses)),
+        transfer_share: ratio(|cost| cost.transfer_latency, |cost| cost.latency()),
+        cost_per_miss: ratio(|cost| cost.latency(), |cost| cost.count),
+        cost_per_access: accesses.map(|accesses| Estimate::share(&latency, accesses)),
     }
 }
 
@@ -222,6 +220,7 @@ mod tests {
     use super::*;
     use crate::compare::Status;
     use crate::fixture::Builder;
+    use uvfs_coherence::Profile;
     use uvfs_coherence::profile::{Class, Operation};
 
     fn profile(nodes: usize) -> Builder {
@@ -246,7 +245,8 @@ mod tests {
 
     #[test]
     fn the_path_and_the_structure_that_pay_come_first() {
-        let numa = numa(&profile(1).done(), &profile(2).done()).unwrap();
+        let numa =
+            numa(&Ledger::new(&profile(1).done()), &Ledger::new(&profile(2).done())).unwrap();
         assert_eq!((numa.cores, numa.nodes), (8, 2));
         assert_eq!(numa.cycles.ratio.unwrap().mean, 2.0);
         assert_eq!(numa.cycles.status, Status::More);
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn only_the_nodes_may_differ() {
         let refused = |one: Profile, several: Profile, part: &str| {
-            let line = numa(&one, &several).unwrap_err().to_string();
+            let line = numa(&Ledger::new(&one), &Ledger::new(&several)).unwrap_err().to_string();
             assert!(line.contains(part), "{line}");
         };
         refused(profile(2).done(), profile(1).done(), "--nodes 1 and one with");

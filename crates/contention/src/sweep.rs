@@ -30,7 +30,7 @@ pub use law::{Law, fit};
 
 use crate::analysis::Estimate;
 use crate::error::Error;
-use crate::places::{self, Places, share};
+use crate::ledger::{Ledger, parallel};
 use crate::statistics::{is_above, ratio};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,7 +78,7 @@ impl Work {
     fn throughput(&self, profile: &Profile) -> Result<Vec<f64>, Error> {
         let machine = &profile.meta.machine;
         let cores = machine.cores;
-        let seconds = |run| (places::parallel(run).max(1)) as f64 / (machine.megahertz.value * 1e6);
+        let seconds = |run| (parallel(run).max(1)) as f64 / (machine.megahertz.value * 1e6);
         let runs = profile.runs.iter();
         match self {
             // One profile alone cannot tell.
@@ -408,30 +408,30 @@ fn bends(profiles: &[&Profile]) -> Vec<Bend> {
     let mut columns: Vec<BTreeMap<(BendKind, String), Estimate>> = Vec::new();
     let mut fields: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
     for profile in profiles {
-        let places = Places::new(profile);
-        let time = places.time();
+        let ledger = Ledger::new(profile);
+        let time = ledger.time();
         let mut column = BTreeMap::new();
-        let lines = places.costs(|places, sample| {
-            let object = places.object(sample.seed, sample.object)?;
+        let lines = ledger.sums(|ledger, sample| {
+            let object = ledger.object(sample.seed, sample.object)?;
             Some((
-                places.line_name(object, sample.offset),
-                places.spot(object, sample.offset).field,
+                ledger.line_name(object, sample.offset),
+                ledger.spot(object, sample.offset).field,
             ))
         });
         let mut totals: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         for ((line, field), costs) in &lines {
-            let total = totals.entry(line.clone()).or_insert_with(|| vec![0.0; places.seeds()]);
+            let total = totals.entry(line.clone()).or_insert_with(|| vec![0.0; ledger.seeds.len()]);
             for (total, cost) in total.iter_mut().zip(costs) {
-                *total += cost.latency as f64;
+                *total += cost.latency() as f64;
             }
-            let latency: u64 = costs.iter().map(|cost| cost.latency).sum();
+            let latency: u64 = costs.iter().map(|cost| cost.latency()).sum();
             *fields.entry(line.clone()).or_default().entry(field.clone()).or_default() += latency;
         }
         for (line, total) in totals {
-            column.insert((BendKind::Line, line), share(&total, &time));
+            column.insert((BendKind::Line, line), Estimate::share(&total, &time));
         }
-        for (lock, waits) in crate::compare::locks(&places, |lock| lock.wait_total) {
-            column.insert((BendKind::Lock, lock), share(&waits, &time));
+        for (lock, waits) in crate::compare::locks(&ledger, |lock| lock.wait_total) {
+            column.insert((BendKind::Lock, lock), Estimate::share(&waits, &time));
         }
         names.extend(column.keys().cloned());
         columns.push(column);

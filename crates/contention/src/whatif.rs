@@ -35,7 +35,8 @@ pub use parse::{Action, Change, parse};
 
 use crate::analysis::Estimate;
 use crate::error::Error;
-use crate::places::{counted, fits, means, nearest, parallel};
+use crate::ledger::parallel;
+use crate::patterns::{counted, fits, means, nearest};
 use crate::statistics::{Difference, ratio};
 use layout::{Block, Element};
 use serde::Serialize;

@@ -15,6 +15,7 @@ use std::path::Path;
 use uvfs_coherence::machine::Parameter;
 use uvfs_coherence::profile::{LockKind, Run};
 use uvfs_coherence::{Machine, Profile};
+use uvfs_contention::Ledger;
 use uvfs_contention::analysis::{LineTable, Row, Verdict, lines, locks};
 use uvfs_contention::run::Plan;
 use uvfs_contention::sweep::{Measurement, Shape, Sweep, Work, sweep};
@@ -54,7 +55,7 @@ fn rows<'a>(tables: &'a [LineTable], field: &str) -> Vec<&'a Row> {
 /// The fields by their part of all latency.
 fn fields(profile: &Profile) -> Vec<(String, f64)> {
     let mut fields: Vec<(String, f64)> = Vec::new();
-    for row in lines(profile).iter().flat_map(|table| &table.rows) {
+    for row in lines(&Ledger::new(profile)).iter().flat_map(|table| &table.rows) {
         // Of a pointer, its type follows.
         let name = row.data.split(" (").next().unwrap_or_default();
         match fields.iter_mut().find(|(field, _)| field == name) {
@@ -107,7 +108,7 @@ fn a_mutex_holds_its_rate_and_its_waits_are_counted() {
     let profiles = expect(&analyser, &program, &[1, 4, 16, 64], Shape::Plateau);
     for profile in &profiles {
         let cores = profile.meta.machine.cores;
-        let locks = locks(profile);
+        let locks = locks(&Ledger::new(profile));
         let lock = locks.iter().find(|lock| lock.name.starts_with("account.lock"));
         let lock = lock.unwrap_or_else(|| panic!("{cores} cores: {locks:?}"));
         assert_eq!(lock.kind, LockKind::Mutex);
@@ -135,9 +136,9 @@ fn rust_mutexes_are_named_by_their_field_on_the_heap() {
     let fields = fields(profile);
     assert!(fields.iter().take(2).any(|(field, _)| field.contains("guarded")), "{fields:?}");
     assert!(
-        locks(profile).iter().any(|lock| lock.name.contains("guarded")),
+        locks(&Ledger::new(profile)).iter().any(|lock| lock.name.contains("guarded")),
         "{:?}",
-        locks(profile)
+        locks(&Ledger::new(profile))
     );
 }
 
@@ -147,7 +148,7 @@ fn one_counter_is_a_plateau_of_true_sharing() {
     let program = analyser.c("one_counter", &[]);
     let profiles = expect(&analyser, &program, &[1, 4, 16, 64], Shape::Plateau);
     expect_dearest(&profiles[2], "statistics.requests");
-    let tables = lines(&profiles[2]);
+    let tables = lines(&Ledger::new(&profiles[2]));
     let row = rows(&tables, "requests")[0];
     assert_eq!(tables[0].verdict, Verdict::True);
     assert_eq!(row.false_share.mean, 0.0);
@@ -156,7 +157,7 @@ fn one_counter_is_a_plateau_of_true_sharing() {
     assert_eq!(row.remote_share.mean, 0.0, "one node");
     // Of 16 cores on two nodes, eight are on the other one.
     let split = run(&analyser.plan(&program, 16, &[]));
-    let remote = rows(&lines(&split), "requests")[0].remote_share.mean;
+    let remote = rows(&lines(&Ledger::new(&split)), "requests")[0].remote_share.mean;
     assert!((0.2..=0.8).contains(&remote), "{remote}");
 }
 
@@ -183,7 +184,7 @@ fn a_count_of_readers_bends_what_would_be_linear() {
     let Some(analyser) = Analyser::new() else { return };
     let program = analyser.c("rcu", &["-DCOUNTED"]);
     let profiles = expect(&analyser, &program, &[1, 8, 64], Shape::Plateau);
-    let tables = lines(&profiles[2]);
+    let tables = lines(&Ledger::new(&profiles[2]));
     assert!(rows(&tables, "readers")[0].false_share.mean < 0.05);
     // The pointer is on the line, and nobody writes it.
     let entries: Vec<_> = tables
@@ -204,7 +205,7 @@ fn true_and_false_sharing_are_told_apart() {
     let Some(analyser) = Analyser::new() else { return };
     // Two threads, two counters, one line.
     let together = run(&analyser.plan(&analyser.c("counters", &[]), 2, &[]));
-    let tables = lines(&together);
+    let tables = lines(&Ledger::new(&together));
     assert_eq!(tables[0].structure, "counters");
     assert_eq!(tables[0].verdict, Verdict::False);
     for field in ["a", "b"] {
@@ -213,17 +214,17 @@ fn true_and_false_sharing_are_told_apart() {
         assert!(rows.iter().all(|row| row.false_share.mean > 0.99), "counters.{field}: {rows:?}");
     }
     let apart = run(&analyser.plan(&analyser.c("counters", &["-DAPART"]), 2, &[]));
-    assert_eq!(rows(&lines(&apart), "b"), [] as [&Row; 0]);
+    assert_eq!(rows(&lines(&Ledger::new(&apart)), "b"), [] as [&Row; 0]);
     assert!(transfers(&apart) * 10 < transfers(&together));
     // The same in Rust, on the heap, where the type is known from the allocation alone.
     let together = run(&analyser.plan(&analyser.rust("counters", &[]), 2, &[]));
-    let tables = lines(&together);
+    let tables = lines(&Ledger::new(&together));
     let row = rows(&tables, "a")[0];
     assert!(tables[0].structure.contains("Counters"), "{}", tables[0].structure);
     assert!(row.false_share.mean > 0.99, "{row:?}");
     // A flag that nobody writes beside a counter that everybody writes.
     let profile = run(&analyser.plan(&analyser.c("flag", &[]), 16, &[]));
-    let tables = lines(&profile);
+    let tables = lines(&Ledger::new(&profile));
     assert_eq!(tables[0].verdict, Verdict::Mixed);
     assert!(rows(&tables, "flag").iter().all(|row| row.false_share.mean > 0.99));
     assert!(rows(&tables, "flag").iter().all(|row| row.written == Some(false)));
@@ -231,7 +232,7 @@ fn true_and_false_sharing_are_told_apart() {
     let apart = run(&analyser.plan(&analyser.c("flag", &["-DAPART"]), 16, &[]));
     let requests = rows(&tables, "requests")[0].false_share.mean;
     assert!(requests < 0.9, "{requests}");
-    let tables = lines(&apart);
+    let tables = lines(&Ledger::new(&apart));
     assert_eq!(rows(&tables, "flag"), [] as [&Row; 0]);
     assert!(rows(&tables, "requests").iter().all(|row| row.false_share.mean == 0.0));
 }
@@ -246,7 +247,7 @@ fn slots_and_elements_that_share_lines_are_slower_than_aligned_ones() {
         let profiles = expect(&analyser, &program, &[1, 8, 32], Shape::Linear);
         let [packed_cycles, apart_cycles] = [&packed, &profiles[2]].map(|one| cycles(one)[0]);
         assert!(packed_cycles > apart_cycles * 3 / 2, "{name}: {packed_cycles}, {apart_cycles}");
-        let tables = lines(&packed);
+        let tables = lines(&Ledger::new(&packed));
         let named: Vec<_> =
             tables.iter().filter(|table| table.structure.contains(structure)).collect();
         let names = tables.iter().map(|table| &table.structure).collect::<Vec<_>>();
@@ -262,8 +263,10 @@ fn slots_and_elements_that_share_lines_are_slower_than_aligned_ones() {
 fn an_access_across_two_lines_counts_on_both() {
     let Some(analyser) = Analyser::new() else { return };
     let profile = run(&analyser.plan(&analyser.c("packed", &[]), 4, &[]));
-    let lines_of_record: Vec<_> =
-        lines(&profile).into_iter().filter(|table| table.structure == "record").collect();
+    let lines_of_record: Vec<_> = lines(&Ledger::new(&profile))
+        .into_iter()
+        .filter(|table| table.structure == "record")
+        .collect();
     assert_eq!(lines_of_record.len(), 2, "{lines_of_record:?}");
     for table in &lines_of_record {
         assert!(table.rows.iter().any(|row| row.field.starts_with("total")), "{table:?}");

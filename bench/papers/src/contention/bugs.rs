@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use uvfs_bench_kit::report::Unit;
 use uvfs_coherence::Profile;
 use uvfs_coherence::profile::Run;
+use uvfs_contention::Ledger;
 use uvfs_contention::analysis::{LineTable, groups};
 use uvfs_contention::run::Plan;
 use uvfs_contention::whatif;
@@ -50,7 +51,7 @@ fn false_latency(table: &LineTable) -> f64 {
 fn look(workshop: &Workshop, pages: &mut Pages, program: &Path, known: &str) -> io::Result<()> {
     let plan = workshop.plan(program, workshop.at_most(CORES), &[]);
     let (profile, _) = workshop.run(&plan)?;
-    let mut tables_of_lines = groups(&profile);
+    let mut tables_of_lines = groups(&Ledger::new(&profile));
     tables_of_lines.sort_by(|one, other| false_latency(other).total_cmp(&false_latency(one)));
     let share: f64 = tables_of_lines.iter().map(false_latency).sum();
     pages.report.sample("bugs-false", known, plan.cores, Unit::Share, share);

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use uvfs_bench_kit::report::Unit;
 use uvfs_coherence::Profile;
 use uvfs_coherence::profile::Run;
+use uvfs_contention::Ledger;
 use uvfs_contention::analysis::{groups, histogram, lock_groups, structures};
 use uvfs_contention::compare::{Comparison, Status, compare};
 use uvfs_contention::run::Plan;
@@ -39,7 +40,7 @@ pub(super) fn server(workshop: &Workshop, pages: &mut Pages) -> io::Result<()> {
     if let Some((profile, _)) = ran.last() {
         let cores = profile.meta.machine.cores;
         pages.text(&format!("\nLocks on {cores} cores, times in cycles:\n"))?;
-        pages.text(&tables::locks(&lock_groups(profile), 12))?;
+        pages.text(&tables::locks(&lock_groups(&Ledger::new(profile)), 12))?;
     }
     known::chart(pages, "oltp", "A small database server", "k/s", &sweeps, 1e-3)
 }
@@ -85,7 +86,7 @@ fn artefacts(
     latencies(pages, file, &split)?;
     dearest(pages, file, &split)?;
     pages.text(&format!("\n### The {TABLES} dearest lines\n"))?;
-    for table in groups(&split).iter().take(TABLES) {
+    for table in groups(&Ledger::new(&split)).iter().take(TABLES) {
         pages.text(&tables::line(table))?;
     }
     nodes(pages, file, &single, &split)
@@ -93,7 +94,7 @@ fn artefacts(
 
 /// Figure 1.
 fn latencies(pages: &mut Pages, file: &str, profile: &Profile) -> io::Result<()> {
-    let found = histogram(profile);
+    let found = histogram(&Ledger::new(profile));
     let mut text = String::from("\n### Latencies of misses\n");
     text += &tables::head(&[
         "answered by",
@@ -132,7 +133,7 @@ fn latencies(pages: &mut Pages, file: &str, profile: &Profile) -> io::Result<()>
 
 /// Figure 2.
 fn dearest(pages: &mut Pages, file: &str, profile: &Profile) -> io::Result<()> {
-    let found = structures(profile);
+    let found = structures(&Ledger::new(profile));
     let mut text = format!(
         "\n### The dearest structures\n\nThe {} dearest of {} lines with transfers have {} of all latency.\n",
         found.lines,
@@ -170,7 +171,8 @@ fn dearest(pages: &mut Pages, file: &str, profile: &Profile) -> io::Result<()> {
 /// Section 3.
 fn nodes(pages: &mut Pages, file: &str, single: &Profile, split: &Profile) -> io::Result<()> {
     // Only the nodes differ, which is what is asked for.
-    let found = compare(single, split, true).map_err(io::Error::other)?;
+    let found =
+        compare(&Ledger::new(single), &Ledger::new(split), true).map_err(io::Error::other)?;
     pages.text("\n### One node against two\n")?;
     let mut text = tables::head(&["figure", "one node", "two nodes", "ratio"]);
     for total in &found.totals {

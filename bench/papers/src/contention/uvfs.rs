@@ -12,6 +12,7 @@ use super::{Pages, tables};
 use std::io;
 use std::path::PathBuf;
 use uvfs_bench_kit::report::Unit;
+use uvfs_contention::Ledger;
 use uvfs_contention::analysis::lines;
 use uvfs_contention::sweep::Work;
 
@@ -53,7 +54,7 @@ pub(super) fn run(workshop: &Workshop, pages: &mut Pages) -> io::Result<()> {
         let more = tables::of_runs(&twice, transfers).mean - tables::of_runs(&once, transfers).mean;
         let each = more / (operations * cores) as f64;
         pages.report.sample("uvfs-transfers", name, cores, Unit::Entries, each);
-        let dearest = lines(&twice);
+        let dearest = lines(&Ledger::new(&twice));
         let row = dearest.first().and_then(|table| table.hottest());
         let [field, function] = [row.map(|row| &row.data), row.map(|row| &row.function)]
             .map(|text| text.map_or_else(|| "none".to_owned(), |text| format!("`{text}`")));

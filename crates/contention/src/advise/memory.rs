@@ -13,45 +13,46 @@
 
 use super::scene::{Scene, cores, short, total};
 use super::{Advice, Fact, Rule};
-use crate::analysis::index;
-use crate::places::{Cost, Places, counted, share, values};
+use crate::analysis::Estimate;
+use crate::ledger::{Ledger, Sum, structure_of, values};
+use crate::patterns::counted;
 use crate::statistics::number;
 use std::collections::{BTreeMap, BTreeSet};
 use uvfs_coherence::profile::{LockKind, Object, ObjectKind, Sample};
 
 /// What a what-if calls the type of an object.
-fn layout(places: &Places<'_>, object: &Object) -> Option<String> {
+fn layout(ledger: &Ledger<'_>, object: &Object) -> Option<String> {
     if object.kind == ObjectKind::Global {
         return Some(object.name.clone());
     }
-    let name = &places.type_of(object)?.name;
+    let name = &ledger.type_of(object)?.name;
     (!object.frames.is_empty()).then(|| short(counted(name).unwrap_or(name)).to_owned())
 }
 
 /// 3. Elements or objects smaller than a line, several of them on one, missed falsely by several cores.
 pub(super) fn pad_elements(scene: &Scene<'_>, all: &mut Vec<Advice>) {
-    let places = &scene.places;
+    let ledger = scene.ledger;
     // Which elements lie on each real line, and what they cost.
     type Line = (BTreeSet<(u32, u64)>, BTreeSet<u32>);
     let mut lines: BTreeMap<(String, u64, u64), Line> = BTreeMap::new();
     let whole = |sample: &Sample| -> Option<(String, u64, u64, u64)> {
-        let object = places.object(sample.seed, sample.object)?;
-        let size = match places.type_of(object) {
+        let object = ledger.object(sample.seed, sample.object)?;
+        let size = match ledger.type_of(object) {
             Some(kind) if object.array => kind.size,
             _ => object.size,
         };
-        if size == 0 || size >= places.line_bytes {
+        if size == 0 || size >= ledger.line_bytes {
             return None;
         }
-        let name = places.spot(object, sample.offset).structure;
+        let name = ledger.spot(object, sample.offset).structure;
         let element = if object.array { sample.offset / size } else { 0 };
-        Some((name, element, places.line(object, sample.offset), size))
+        Some((name, element, ledger.line(object, sample.offset), size))
     };
     let mut sizes: BTreeMap<String, (u64, Option<String>)> = BTreeMap::new();
-    for sample in &places.profile.samples {
+    for sample in &ledger.profile.samples {
         let Some((name, element, line, size)) = whole(sample) else { continue };
-        let object = places.object(sample.seed, sample.object);
-        let layout = object.and_then(|object| layout(places, object));
+        let object = ledger.object(sample.seed, sample.object);
+        let layout = object.and_then(|object| layout(ledger, object));
         sizes.entry(name.clone()).or_insert((size, layout));
         let (elements, used_by) = lines.entry((name, sample.seed, line)).or_default();
         elements.insert((sample.object, element));
@@ -62,7 +63,7 @@ pub(super) fn pad_elements(scene: &Scene<'_>, all: &mut Vec<Advice>) {
         .filter(|(_, (elements, cores))| elements.len() > 1 && cores.len() > 1)
         .map(|(key, _)| key)
         .collect();
-    let costs = places.costs(|_, sample| {
+    let costs = ledger.sums(|_, sample| {
         let (name, _, line, _) = whole(sample)?;
         let key = (name, sample.seed, line);
         crowded.contains(&key).then_some(key.0)
@@ -80,7 +81,7 @@ pub(super) fn pad_elements(scene: &Scene<'_>, all: &mut Vec<Advice>) {
             about: name.clone(),
             remedy: format!(
                 "Give each {name} a line of its own: align or pad it to {} bytes.",
-                places.line_bytes
+                ledger.line_bytes
             ),
             evidence: vec![Fact {
                 what: name.clone(),
@@ -92,7 +93,7 @@ pub(super) fn pad_elements(scene: &Scene<'_>, all: &mut Vec<Advice>) {
             }],
             what_if: layout
                 .as_ref()
-                .map(|layout| format!("{layout} -> align {}", places.line_bytes)),
+                .map(|layout| format!("{layout} -> align {}", ledger.line_bytes)),
             share: scene.share(&values(&costs, |cost| cost.false_latency)),
         });
     }
@@ -100,27 +101,27 @@ pub(super) fn pad_elements(scene: &Scene<'_>, all: &mut Vec<Advice>) {
 
 /// 4. Contended objects that lie on more lines than their size needs, each with misses on all of them.
 pub(super) fn align_structure(scene: &Scene<'_>, all: &mut Vec<Advice>) {
-    let places = &scene.places;
-    let line = places.line_bytes;
+    let ledger = scene.ledger;
+    let line = ledger.line_bytes;
     /// By object, the transfers of each of its lines.
     type Touched = BTreeMap<(u64, u32), BTreeMap<u64, u64>>;
     let mut touched: Touched = BTreeMap::new();
-    for sample in places.profile.samples.iter().filter(|sample| sample.class.is_transfer()) {
-        let Some(object) = places.object(sample.seed, sample.object) else { continue };
+    for sample in ledger.profile.samples.iter().filter(|sample| sample.class.is_transfer()) {
+        let Some(object) = ledger.object(sample.seed, sample.object) else { continue };
         let lines = touched.entry((sample.seed, sample.object)).or_default();
-        *lines.entry(places.line(object, sample.offset)).or_default() += sample.count;
+        *lines.entry(ledger.line(object, sample.offset)).or_default() += sample.count;
     }
     // By structure: objects across too many lines, all that were seen, an example.
     let mut structures: BTreeMap<String, (u64, u64, &Object)> = BTreeMap::new();
     let mut across: BTreeSet<(u64, u32)> = BTreeSet::new();
     for ((seed, id), lines) in &touched {
-        let Some(object) = places.object(*seed, *id) else { continue };
+        let Some(object) = ledger.object(*seed, *id) else { continue };
         if object.array || object.size == 0 || object.size > line * 64 {
             continue;
         }
         let needed = object.size.div_ceil(line);
-        let spans = places.line(object, object.size - 1) - object.address / line + 1;
-        let entry = structures.entry(index::structure(object)).or_insert((0, 0, object));
+        let spans = ledger.line(object, object.size - 1) - object.address / line + 1;
+        let entry = structures.entry(structure_of(object)).or_insert((0, 0, object));
         entry.1 += 1;
         // All its lines cost, so one less is one transfer less.
         if spans > needed && lines.len() as u64 == spans {
@@ -138,11 +139,11 @@ pub(super) fn align_structure(scene: &Scene<'_>, all: &mut Vec<Advice>) {
             let lines = touched.get(&(seed, id))?;
             lines.iter().min_by_key(|(_, count)| **count).map(|(line, _)| *line)
         };
-        let costs = places.costs(|places, sample| {
-            let one = places.object(sample.seed, sample.object)?;
+        let costs = ledger.sums(|ledger, sample| {
+            let one = ledger.object(sample.seed, sample.object)?;
             let here = across.contains(&(sample.seed, sample.object))
-                && index::structure(one) == name
-                && least(sample.seed, sample.object) == Some(places.line(one, sample.offset));
+                && structure_of(one) == name
+                && least(sample.seed, sample.object) == Some(ledger.line(one, sample.offset));
             here.then_some(())
         });
         let Some(costs) = costs.get(&()) else { continue };
@@ -163,7 +164,7 @@ pub(super) fn align_structure(scene: &Scene<'_>, all: &mut Vec<Advice>) {
                     needed + 1
                 ),
             }],
-            what_if: layout(places, object).map(|layout| format!("{layout} -> align {line}")),
+            what_if: layout(ledger, object).map(|layout| format!("{layout} -> align {line}")),
             share: scene.share(&values(costs, |cost| cost.transfer_latency as f64)),
         });
     }
@@ -179,34 +180,34 @@ fn ends_life(function: &str) -> bool {
 
 /// 9. At least eight heap objects of a type whose last functions run on other cores than allocated them.
 pub(super) fn free_where_allocated(scene: &Scene<'_>, all: &mut Vec<Advice>) {
-    let places = &scene.places;
-    let homes: BTreeMap<(u64, u32), u32> = places
+    let ledger = scene.ledger;
+    let homes: BTreeMap<(u64, u32), u32> = ledger
         .profile
         .threads
         .iter()
         .map(|thread| ((thread.seed, thread.id), thread.core))
         .collect();
-    let dying = |places: &Places<'_>, sample: &Sample| -> Option<(String, bool)> {
-        let object = places.object(sample.seed, sample.object)?;
+    let dying = |ledger: &Ledger<'_>, sample: &Sample| -> Option<(String, bool)> {
+        let object = ledger.object(sample.seed, sample.object)?;
         let home = *homes.get(&(object.seed, object.thread))?;
         if object.kind != ObjectKind::Heap || !sample.class.is_transfer() {
             return None;
         }
-        let function = places.function(sample.seed, sample.site)?;
+        let function = ledger.function_of(sample.seed, sample.site)?;
         let here = cores(&sample.cores).any(|core| core == home);
-        ends_life(&function).then(|| (places.spot(object, sample.offset).structure, here))
+        ends_life(&function).then(|| (ledger.spot(object, sample.offset).structure, here))
     };
     let mut objects: BTreeMap<String, BTreeSet<(u64, u32)>> = BTreeMap::new();
     let mut functions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for sample in &places.profile.samples {
-        if let Some((name, false)) = dying(places, sample) {
+    for sample in &ledger.profile.samples {
+        if let Some((name, false)) = dying(ledger, sample) {
             objects.entry(name.clone()).or_default().insert((sample.seed, sample.object));
-            functions.entry(name).or_default().extend(places.function(sample.seed, sample.site));
+            functions.entry(name).or_default().extend(ledger.function_of(sample.seed, sample.site));
         }
     }
-    let costs = places.costs(dying);
+    let costs = ledger.sums(dying);
     for (name, ids) in objects {
-        let seeds = places.seeds().max(1);
+        let seeds = ledger.seeds.len().max(1);
         let away = &costs[&(name.clone(), false)];
         let at_home = costs.get(&(name.clone(), true)).map_or(0, |costs| total(costs).count);
         let sum = total(away);
@@ -232,7 +233,7 @@ pub(super) fn free_where_allocated(scene: &Scene<'_>, all: &mut Vec<Advice>) {
             }],
             about: name,
             what_if: None,
-            share: scene.share(&values(away, |cost| cost.latency as f64)),
+            share: scene.share(&values(away, |cost| cost.latency() as f64)),
         });
     }
 }
@@ -275,14 +276,14 @@ impl Taken {
 }
 
 fn locks(scene: &Scene<'_>) -> BTreeMap<String, Taken> {
-    let places = &scene.places;
+    let ledger = scene.ledger;
     let mut locks: BTreeMap<String, Taken> = BTreeMap::new();
-    for lock in places.profile.locks.iter().filter(|lock| lock.kind != LockKind::Awaited) {
-        let (Some(seed), Some(spot)) = (places.seed(lock.seed), places.locked(lock)) else {
+    for lock in ledger.profile.locks.iter().filter(|lock| lock.kind != LockKind::Awaited) {
+        let (Some(seed), Some(spot)) = (ledger.seed(lock.seed), ledger.locked(lock)) else {
             continue;
         };
         let taken = locks.entry(spot.name()).or_default();
-        taken.waits.resize(places.seeds(), 0.0);
+        taken.waits.resize(ledger.seeds.len(), 0.0);
         taken.waits[seed] += lock.wait_total as f64;
         taken.acquisitions += lock.acquisitions;
         taken.contended += lock.contended;
@@ -298,12 +299,12 @@ fn locks(scene: &Scene<'_>) -> BTreeMap<String, Taken> {
 
 /// What divides short holds from long ones: ten transfers of a line.
 fn short_hold(scene: &Scene<'_>) -> f64 {
-    scene.places.profile.meta.machine.latency.local_transfer.value * 10.0
+    scene.ledger.profile.meta.machine.latency.local_transfer.value * 10.0
 }
 
 /// 7. Short holds, half of them on another core than the last, a tenth waited for.
 pub(super) fn batch_under_lock(scene: &Scene<'_>, all: &mut Vec<Advice>) {
-    let time = scene.places.time();
+    let time = scene.ledger.time();
     for (name, taken) in locks(scene) {
         let hot = taken.contended * 10 >= taken.acquisitions && taken.acquisitions >= 100;
         if !hot || taken.bounces * 2 < taken.acquisitions || taken.mean_hold() > short_hold(scene) {
@@ -318,14 +319,14 @@ pub(super) fn batch_under_lock(scene: &Scene<'_>, all: &mut Vec<Advice>) {
             evidence: vec![taken.fact(&name)],
             about: name,
             what_if: None,
-            share: share(&taken.waits, &time),
+            share: Estimate::share(&taken.waits, &time),
         });
     }
 }
 
 /// 11. Long holds, a tenth waited for.
 pub(super) fn shorten_hold(scene: &Scene<'_>, all: &mut Vec<Advice>) {
-    let time = scene.places.time();
+    let time = scene.ledger.time();
     for (name, taken) in locks(scene) {
         let hot = taken.contended * 10 >= taken.acquisitions && taken.contended > 0;
         if !hot || taken.mean_hold() <= short_hold(scene) {
@@ -339,7 +340,7 @@ pub(super) fn shorten_hold(scene: &Scene<'_>, all: &mut Vec<Advice>) {
             evidence: vec![taken.fact(&name)],
             about: name,
             what_if: None,
-            share: share(&taken.waits, &time),
+            share: Estimate::share(&taken.waits, &time),
         });
     }
 }
@@ -360,14 +361,14 @@ pub(super) fn read_without_lock(scene: &Scene<'_>, all: &mut Vec<Advice>) {
         let by_kind = taken.is_some_and(|taken| {
             taken.shared > 0 && (taken.acquisitions - taken.shared) * 10 <= taken.shared
         });
-        let readers: Vec<&Vec<Cost>> = field
+        let readers: Vec<&Vec<Sum>> = field
             .functions
             .iter()
             .filter(|(function, (_, writes))| *writes && reads_lock(function))
             .map(|(_, (costs, _))| costs)
             .collect();
-        let of_readers: u64 = readers.iter().map(|costs| total(costs).latency).sum();
-        let by_name = of_readers * 10 >= field.sum().latency * 9 && of_readers > 0;
+        let of_readers: u64 = readers.iter().map(|costs| total(costs).latency()).sum();
+        let by_name = of_readers * 10 >= field.sum().latency() * 9 && of_readers > 0;
         if !by_kind && !by_name {
             continue;
         }
@@ -376,7 +377,7 @@ pub(super) fn read_without_lock(scene: &Scene<'_>, all: &mut Vec<Advice>) {
             found: format!(
                 "{} misses of {} cycles on the word itself, by {} cores",
                 field.sum().count,
-                number(field.sum().latency as f64 / field.sum().count.max(1) as f64),
+                number(field.sum().latency() as f64 / field.sum().count.max(1) as f64),
                 field.cores.len()
             ),
         }];

@@ -11,21 +11,21 @@
 //! One pass answers that. Weakness: reads and writes are known only of lines that were contended.
 
 use crate::analysis::Estimate;
-use crate::places::{Cost, Costs, Places, Spot, counted, share, values};
+use crate::ledger::{Ledger, Spot, Sum, Sums, values};
+use crate::patterns::counted;
 use std::collections::{BTreeMap, BTreeSet};
-use uvfs_coherence::Profile;
 use uvfs_coherence::profile::{Object, ObjectKind, Operation};
 
 /// A field of a structure, over all its objects and seeds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Field {
-    pub(super) costs: Costs,
+    pub(super) costs: Sums,
     pub(super) reads: u64,
     pub(super) writes: u64,
     pub(super) updates: u64,
     pub(super) cores: BTreeSet<u32>,
     /// By function: its cost, and whether it writes.
-    pub(super) functions: BTreeMap<String, (Costs, bool)>,
+    pub(super) functions: BTreeMap<String, (Sums, bool)>,
     /// What a what-if calls the structure, where it can name it.
     pub(super) layout: Option<String>,
     /// Whether the profile knows its layout, so that its name is a field's.
@@ -34,7 +34,7 @@ pub(super) struct Field {
 }
 
 impl Field {
-    pub(super) fn sum(&self) -> Cost {
+    pub(super) fn sum(&self) -> Sum {
         total(&self.costs)
     }
 
@@ -51,23 +51,16 @@ impl Field {
 }
 
 /// All seeds together.
-pub(super) fn total(costs: &[Cost]) -> Cost {
-    let mut sum = Cost::default();
-    for cost in costs {
-        sum.count += cost.count;
-        sum.transfers += cost.transfers;
-        sum.remote += cost.remote;
-        sum.false_shared += cost.false_shared;
-        sum.latency += cost.latency;
-        sum.transfer_latency += cost.transfer_latency;
-        sum.false_latency += cost.false_latency;
-    }
-    sum
+pub(super) fn total(costs: &[Sum]) -> Sum {
+    costs.iter().fold(Sum::default(), |mut sum, cost| {
+        sum.merge(cost);
+        sum
+    })
 }
 
 /// See the module.
 pub(super) struct Scene<'p> {
-    pub(super) places: Places<'p>,
+    pub(super) ledger: &'p Ledger<'p>,
     pub(super) fields: BTreeMap<Spot, Field>,
     /// Fields that share a line, by the line's name.
     pub(super) lines: BTreeMap<String, BTreeSet<Spot>>,
@@ -76,42 +69,42 @@ pub(super) struct Scene<'p> {
 }
 
 impl<'p> Scene<'p> {
-    pub(super) fn new(profile: &'p Profile) -> Self {
-        let places = Places::new(profile);
-        let whole = values(&places.total(), |cost| cost.latency as f64);
-        let mut scene = Self { places, fields: BTreeMap::new(), lines: BTreeMap::new(), whole };
+    pub(super) fn new(ledger: &'p Ledger<'p>) -> Self {
+        let profile = ledger.profile;
+        let whole = values(&ledger.totals, |cost| cost.latency() as f64);
+        let mut scene = Self { ledger, fields: BTreeMap::new(), lines: BTreeMap::new(), whole };
         // Which fields lie on the same real line, in any seed.
         let mut real: BTreeMap<(u64, u64), BTreeSet<Spot>> = BTreeMap::new();
         for sample in &profile.samples {
-            let object = scene.places.object(sample.seed, sample.object);
-            let (Some(seed), Some(object)) = (scene.places.seed(sample.seed), object) else {
+            let object = scene.ledger.object(sample.seed, sample.object);
+            let (Some(seed), Some(object)) = (scene.ledger.seed(sample.seed), object) else {
                 continue;
             };
-            let spot = scene.places.spot(object, sample.offset);
-            let line = scene.places.line(object, sample.offset);
+            let spot = scene.ledger.spot(object, sample.offset);
+            let line = scene.ledger.line(object, sample.offset);
             real.entry((sample.seed, line)).or_default().insert(spot.clone());
-            let name = scene.places.line_name(object, sample.offset);
+            let name = scene.ledger.line_name(object, sample.offset);
             scene.lines.entry(name).or_default().insert(spot.clone());
-            let function = scene.places.function(sample.seed, sample.site);
+            let function = scene.ledger.function_of(sample.seed, sample.site);
             let writes = scene
-                .places
+                .ledger
                 .site(sample.seed, sample.site)
                 .is_some_and(|site| is_write(site.operation));
-            let seeds = scene.places.seeds();
+            let seeds = scene.ledger.seeds.len();
             let field = scene.field(&spot, object);
             field.costs[seed].add(sample);
             field.cores.extend(cores(&sample.cores));
             if let Some(function) = function {
                 let entry = field.functions.entry(function);
-                let entry = entry.or_insert_with(|| (vec![Cost::default(); seeds], false));
+                let entry = entry.or_insert_with(|| (vec![Sum::default(); seeds], false));
                 entry.0[seed].add(sample);
                 entry.1 |= writes;
             }
         }
         for heat in &profile.heat {
-            let Some(object) = scene.places.object(heat.seed, heat.object) else { continue };
-            let spot = scene.places.spot(object, heat.offset);
-            let name = scene.places.line_name(object, heat.offset);
+            let Some(object) = scene.ledger.object(heat.seed, heat.object) else { continue };
+            let spot = scene.ledger.spot(object, heat.offset);
+            let name = scene.ledger.line_name(object, heat.offset);
             scene.lines.entry(name).or_default().insert(spot.clone());
             let field = scene.field(&spot, object);
             field.reads += heat.reads;
@@ -121,7 +114,7 @@ impl<'p> Scene<'p> {
         }
         for lock in &profile.locks {
             if let Some(field) =
-                scene.places.locked(lock).and_then(|spot| scene.fields.get_mut(&spot))
+                scene.ledger.locked(lock).and_then(|spot| scene.fields.get_mut(&spot))
             {
                 field.is_lock = true;
             }
@@ -138,15 +131,15 @@ impl<'p> Scene<'p> {
     }
 
     fn field(&mut self, spot: &Spot, object: &Object) -> &mut Field {
-        let seeds = self.places.seeds();
-        let layout = layout_name(&self.places, spot, object);
-        let named = self.places.type_of(object).is_some()
+        let seeds = self.ledger.seeds.len();
+        let layout = layout_name(self.ledger, spot, object);
+        let named = self.ledger.type_of(object).is_some()
             && !spot.field.starts_with(['+', '('])
             && !spot.field.starts_with("padding");
         let field = self
             .fields
             .entry(spot.clone())
-            .or_insert_with(|| Field { costs: vec![Cost::default(); seeds], ..Field::default() });
+            .or_insert_with(|| Field { costs: vec![Sum::default(); seeds], ..Field::default() });
         field.layout = field.layout.take().or(layout);
         field.named |= named;
         field
@@ -154,16 +147,16 @@ impl<'p> Scene<'p> {
 
     /// A part of the latency of all misses.
     pub(super) fn share(&self, part: &[f64]) -> Estimate {
-        share(part, &self.whole)
+        Estimate::share(part, &self.whole)
     }
 }
 
 /// The name by which a what-if finds the objects: a variable's own, else the type's.
-fn layout_name(places: &Places<'_>, spot: &Spot, object: &Object) -> Option<String> {
+fn layout_name(ledger: &Ledger<'_>, spot: &Spot, object: &Object) -> Option<String> {
     match object.kind {
         ObjectKind::Global => Some(spot.structure.clone()),
         ObjectKind::Heap if !object.frames.is_empty() => {
-            let name = &places.type_of(object)?.name;
+            let name = &ledger.type_of(object)?.name;
             // A field of the counts of an `Arc` is the counted block's own.
             let name = match counted(name) {
                 Some(inner) if counted(&spot.structure).is_none() => inner,

@@ -12,11 +12,11 @@
 
 use super::scene::{Field, Scene, on_own_line, total};
 use super::{Advice, Fact, Rule};
-use crate::places::{Cost, Spot, values};
+use crate::ledger::{Spot, Sum, values};
 use crate::statistics::number;
 use std::collections::{BTreeMap, BTreeSet};
 
-fn false_latency(costs: &[Cost]) -> Vec<f64> {
+fn false_latency(costs: &[Sum]) -> Vec<f64> {
     values(costs, |cost| cost.false_latency)
 }
 
@@ -36,14 +36,14 @@ fn fact(spot: &Spot, field: &Field) -> Fact {
     } else {
         String::new()
     };
-    let worst = field.functions.iter().max_by_key(|(_, (costs, _))| total(costs).latency);
+    let worst = field.functions.iter().max_by_key(|(_, (costs, _))| total(costs).latency());
     let most = worst.map_or(String::new(), |(function, _)| format!("; most in {function}"));
     Fact {
         what: spot.name(),
         found: format!(
             "{} misses of {} cycles, {:.0} % false sharing{use_}{most}",
             sum.count,
-            number(sum.latency as f64 / sum.count.max(1) as f64),
+            number(sum.latency() as f64 / sum.count.max(1) as f64),
             field.false_share() * 100.0
         ),
     }
@@ -82,7 +82,7 @@ pub(super) fn separate_read_mostly(scene: &Scene<'_>, all: &mut Vec<Advice>) {
                 .collect();
             let about = victims.iter().map(|(spot, _)| spot.name()).collect::<Vec<_>>().join(", ");
             let what_if = victims[0].1.layout.as_ref().map(|layout| match names.as_slice() {
-                [] => format!("{layout} -> align {}", scene.places.line_bytes),
+                [] => format!("{layout} -> align {}", scene.ledger.line_bytes),
                 names => on_own_line(layout, names),
             });
             // A line may be here twice, as its structure's and as that of several.
@@ -114,7 +114,7 @@ fn hot_words<'s>(fields: &[(&'s Spot, &'s Field)]) -> Vec<(&'s Spot, &'s Field)>
         .filter(|(_, field)| (field.updates > 0 || field.is_lock) && field.sum().transfers > 0)
         .copied()
         .collect();
-    hot.sort_by_key(|(_, field)| std::cmp::Reverse(field.sum().latency));
+    hot.sort_by_key(|(_, field)| std::cmp::Reverse(field.sum().latency()));
     hot
 }
 
@@ -143,7 +143,7 @@ pub(super) fn isolate_hot_words(scene: &Scene<'_>, all: &mut Vec<Advice>) {
             (Some((first, field)), Some(_)) if first.field.is_empty() => field
                 .layout
                 .as_ref()
-                .map(|layout| format!("{layout} -> align {}", scene.places.line_bytes)),
+                .map(|layout| format!("{layout} -> align {}", scene.ledger.line_bytes)),
             _ => None,
         };
         all.push(Advice {
@@ -219,9 +219,9 @@ pub(super) fn split_by_path(scene: &Scene<'_>, all: &mut Vec<Advice>) {
             continue;
         }
         let parts = parts(&fields);
-        let line: u64 = fields.iter().map(|(_, field)| field.sum().latency).sum();
+        let line: u64 = fields.iter().map(|(_, field)| field.sum().latency()).sum();
         let weight =
-            |part: &[usize]| part.iter().map(|index| fields[*index].1.sum().latency).sum::<u64>();
+            |part: &[usize]| part.iter().map(|index| fields[*index].1.sum().latency()).sum::<u64>();
         // Paths that matter, each of which writes something the other misses for.
         let mut paths: Vec<&Vec<usize>> = parts
             .iter()
@@ -294,14 +294,14 @@ fn parts(fields: &[(&Spot, &Field)]) -> Vec<Vec<usize>> {
 
 /// 6. Most accesses are atomic updates, by at least four cores and half of them; it is no lock.
 pub(super) fn shard_counter(scene: &Scene<'_>, all: &mut Vec<Advice>) {
-    let cores = scene.places.profile.meta.machine.cores;
+    let cores = scene.ledger.profile.meta.machine.cores;
     for (spot, field) in &scene.fields {
         let accesses = field.reads + field.writes + field.updates;
         let many = field.cores.len() >= 4.max(cores / 2);
         if field.is_lock || !many || field.updates * 2 <= accesses || field.false_share() > 0.5 {
             continue;
         }
-        let true_latency = values(&field.costs, |cost| cost.latency as f64 - cost.false_latency);
+        let true_latency = values(&field.costs, |cost| cost.latency() as f64 - cost.false_latency);
         let mut evidence = vec![fact(spot, field)];
         evidence.push(Fact {
             what: spot.name(),
@@ -344,7 +344,7 @@ pub(super) fn skip_remote_reads(scene: &Scene<'_>, all: &mut Vec<Advice>) {
             }
             // Truly shared, and by transfers: neither layout nor memory explains them.
             let cost = |index: usize| total(&used[index].2.0);
-            let counts: Vec<Cost> = (0..used.len()).map(cost).collect();
+            let counts: Vec<Sum> = (0..used.len()).map(cost).collect();
             let most = counts.iter().map(|cost| cost.transfers).max().unwrap_or(0);
             let all_missed = counts.iter().filter(|cost| cost.transfers * 4 >= most.max(1)).count();
             let misses: u64 = counts.iter().map(|cost| cost.count).sum();

@@ -5,13 +5,13 @@ use crate::fixture::Builder;
 use uvfs_coherence::profile::{Class, LockKind, Operation};
 
 fn given(profile: &Profile, rule: Rule) -> Option<Advice> {
-    advise(profile).into_iter().find(|advice| advice.rule == rule)
+    advise(&Ledger::new(profile)).into_iter().find(|advice| advice.rule == rule)
 }
 
 #[track_caller]
 fn fires(profile: &Profile, rule: Rule, about: &str, what_if: Option<&str>) -> Advice {
-    let advice =
-        given(profile, rule).unwrap_or_else(|| panic!("{:?} gives no {rule:?}", advise(profile)));
+    let advice = given(profile, rule)
+        .unwrap_or_else(|| panic!("{:?} gives no {rule:?}", advise(&Ledger::new(profile))));
     assert_eq!(advice.about, about);
     assert_eq!(advice.what_if.as_deref(), what_if);
     assert!(!advice.evidence.is_empty() && advice.share.mean > 0.0, "{advice:?}");
@@ -313,7 +313,7 @@ fn readers_of_a_lock_go_without_it() {
 
 #[test]
 fn the_most_promising_is_first_and_little_is_left_out() {
-    let all = advise(&read_mostly(false, 1.0));
+    let all = advise(&Ledger::new(&read_mostly(false, 1.0)));
     for pair in all.windows(2) {
         assert!(pair[0].share.mean >= pair[1].share.mean);
     }
@@ -324,8 +324,8 @@ fn the_most_promising_is_first_and_little_is_left_out() {
     builder.miss(object, 8, lookup).counts(&[1]).falsely(1.0);
     let memory = builder.object("Table", 0x2000, 64, None, false);
     builder.miss(memory, 0, lookup).counts(&[10_000]).class(Class::LocalMemory);
-    assert_eq!(advise(&builder.done()), []);
-    assert_eq!(advise(&Builder::new(2, 1, 0).done()), []);
+    assert_eq!(advise(&Ledger::new(&builder.done())), []);
+    assert_eq!(advise(&Ledger::new(&Builder::new(2, 1, 0).done())), []);
 }
 
 #[test]

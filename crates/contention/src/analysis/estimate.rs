@@ -49,6 +49,11 @@ impl Estimate {
         Self { mean, plus_minus }
     }
 
+    /// Parts of wholes, by seed.
+    pub(crate) fn share(parts: &[f64], wholes: &[f64]) -> Self {
+        Self::ratio(&parts.iter().copied().zip(wholes.iter().copied()).collect::<Vec<_>>())
+    }
+
     /// The interval as a part of the mean; `None` without one or around zero.
     pub fn relative(&self) -> Option<f64> {
         let plus_minus = self.plus_minus?;

@@ -9,10 +9,10 @@
 //! Weakness: of each sample only the most frequent writer is kept, so rare edges are missing.
 
 use super::Estimate;
-use super::index::{Index, Tallies, Tally, core_ranges, structure, unite};
+use super::notation::{core_ranges, unite};
+use crate::ledger::{Ledger, structure_of};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use uvfs_coherence::Profile;
 
 /// The hand-overs of one structure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -60,37 +60,32 @@ struct Gathered {
 }
 
 /// The hand-overs of the objects called `name`. `None` if they have no transfers.
-pub fn flow(profile: &Profile, name: &str) -> Option<Flow> {
-    let index = Index::new(profile);
+pub fn flow(ledger: &Ledger<'_>, name: &str) -> Option<Flow> {
     let mut edges: BTreeMap<(String, String), Gathered> = BTreeMap::new();
     // Where a function is known to miss the structure, it runs.
     let mut cores: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-    let mut all: Tallies = vec![Tally::default(); index.seeds.len()];
+    let mut all = ledger.none();
     let mut seen = false;
-    for sample in profile.samples.iter().filter(|sample| sample.class.is_transfer()) {
-        let resolved = (|| {
-            let object = index.object(sample.seed, sample.object)?;
-            Some((index.seed(sample.seed)?, object, index.site(sample.seed, sample.site)?))
-        })();
-        let Some((seed, object, site)) = resolved else { continue };
-        if structure(object) != name {
+    for sample in ledger.transfers() {
+        let Some((seed, object, site)) = ledger.resolve(sample) else { continue };
+        if structure_of(object) != name {
             continue;
         }
         seen = true;
         all[seed].add(sample);
-        let reader = index.function(site);
+        let reader = ledger.function(site);
         unite(cores.entry(reader.clone()).or_default(), &sample.cores);
         let writer =
-            sample.writer.and_then(|(id, count)| Some((index.site(sample.seed, id)?, count)));
+            sample.writer.and_then(|(id, count)| Some((ledger.site(sample.seed, id)?, count)));
         let Some((writer, count)) = writer else { continue };
-        let edge = edges.entry((index.function(writer), reader)).or_default();
-        edge.counts.resize(index.seeds.len(), 0);
+        let edge = edges.entry((ledger.function(writer), reader)).or_default();
+        edge.counts.resize(ledger.seeds.len(), 0);
         edge.counts[seed] = edge.counts[seed].saturating_add(count);
         if sample.class.is_remote() {
             edge.remote = edge.remote.saturating_add(count);
         }
         unite(&mut edge.cores, &sample.cores);
-        let field = index.field(object, sample.offset, true).path;
+        let field = ledger.field(object, sample.offset, true).path;
         let times = edge.fields.entry(field).or_default();
         *times = times.saturating_add(count);
     }
@@ -127,7 +122,7 @@ mod tests {
 
     #[test]
     fn edges_lead_from_writers_to_readers() {
-        let flow = flow(&profile(), "Super").unwrap();
+        let flow = flow(&Ledger::new(&profile()), "Super").unwrap();
         assert_eq!((flow.edges.len(), flow.known_share), (2, 1.0));
         let (own, lookup) = (&flow.edges[0], &flow.edges[1]);
         assert_eq!(own.from.function, own.to.function);
@@ -142,9 +137,9 @@ mod tests {
     fn without_writers_there_are_no_edges() {
         let mut profile = profile();
         profile.samples.iter_mut().for_each(|sample| sample.writer = None);
-        let flow = super::flow(&profile, "Dentry").unwrap();
+        let flow = super::flow(&Ledger::new(&profile), "Dentry").unwrap();
         assert!(flow.edges.is_empty() && flow.known_share == 0.0);
-        assert_eq!(super::flow(&profile, "Nothing"), None);
-        assert_eq!(super::flow(&empty(), "Super"), None);
+        assert_eq!(super::flow(&Ledger::new(&profile), "Nothing"), None);
+        assert_eq!(super::flow(&Ledger::new(&empty()), "Super"), None);
     }
 }

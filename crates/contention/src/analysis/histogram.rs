@@ -9,10 +9,9 @@
 //! peaks.
 
 use super::Estimate;
-use super::index::{Basis, Index, Tallies, Tally, mean, share, share_of};
+use crate::ledger::{Basis, Ledger, Sum, Sums, mean, share, share_of};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use uvfs_coherence::Profile;
 use uvfs_coherence::profile::Class;
 
 /// All latencies of a profile.
@@ -66,18 +65,11 @@ pub struct Series {
 }
 
 /// Latencies by class.
-pub fn histogram(profile: &Profile) -> Histogram {
-    let index = Index::new(profile);
-    let none = || vec![Tally::default(); index.seeds.len()];
-    let mut by_class: BTreeMap<Class, Tallies> = BTreeMap::new();
-    for sample in &profile.samples {
-        if let Some(seed) = index.seed(sample.seed) {
-            by_class.entry(sample.class).or_insert_with(none)[seed].add(sample);
-        }
-    }
-    let series = series(&index);
+pub fn histogram(ledger: &Ledger<'_>) -> Histogram {
+    let by_class = ledger.sums(|_, sample| Some(sample.class));
+    let series = series(ledger);
     let sums = |of: &dyn Fn(Class) -> bool| {
-        let mut sums = none();
+        let mut sums = ledger.none();
         for (_, tallies) in by_class.iter().filter(|(class, _)| of(**class)) {
             for (sum, one) in sums.iter_mut().zip(tallies) {
                 sum.merge(one);
@@ -85,9 +77,9 @@ pub fn histogram(profile: &Profile) -> Histogram {
         }
         sums
     };
-    let shares = |parts: &Tallies| {
-        let of = |basis| share_of(parts, &index.totals, basis);
-        (of(Basis::Count), of(index.basis))
+    let shares = |parts: &Sums| {
+        let of = |basis| share_of(parts, &ledger.totals, basis);
+        (of(Basis::Count), of(ledger.basis))
     };
     let (local_misses, local_latency) = shares(&sums(&|class| !class.is_remote()));
     let (transfer_misses, transfer_latency) = shares(&sums(&|class| class.is_transfer()));
@@ -104,7 +96,7 @@ pub fn histogram(profile: &Profile) -> Histogram {
             misses: mean(tallies, |one| one.count),
             miss_share,
             latency_share,
-            mean_latency: share(tallies, Tally::latency, |one| one.count),
+            mean_latency: share(tallies, Sum::latency, |one| one.count),
             mean_service: share(tallies, |one| one.service, |one| one.count),
             peak,
         }
@@ -113,11 +105,11 @@ pub fn histogram(profile: &Profile) -> Histogram {
     Histogram { classes, local_misses, local_latency, transfer_misses, transfer_latency, series }
 }
 
-fn series(index: &Index<'_>) -> Vec<Series> {
+fn series(ledger: &Ledger<'_>) -> Vec<Series> {
     // Buckets of one picture are as wide as the widest.
-    let width = index.profile.histograms.iter().map(|one| one.width).max().unwrap_or(1).max(1);
+    let width = ledger.profile.histograms.iter().map(|one| one.width).max().unwrap_or(1).max(1);
     let mut sums: BTreeMap<(Class, bool), BTreeMap<u64, u64>> = BTreeMap::new();
-    for one in &index.profile.histograms {
+    for one in &ledger.profile.histograms {
         let buckets = sums.entry((one.class, one.with_queue)).or_default();
         for (bucket, count) in &one.buckets {
             let start = bucket.saturating_mul(one.width) / width * width;
@@ -125,7 +117,7 @@ fn series(index: &Index<'_>) -> Vec<Series> {
             *all = all.saturating_add(*count);
         }
     }
-    let seeds = index.seeds.len().max(1) as f64;
+    let seeds = ledger.seeds.len().max(1) as f64;
     let mean = |(start, count): (u64, u64)| (start, count as f64 / seeds);
     let series = sums.into_iter().map(|((class, with_queue), buckets)| Series {
         class,
@@ -154,7 +146,7 @@ mod tests {
 
     #[test]
     fn local_misses_are_many_and_cheap() {
-        let histogram = histogram(&profile());
+        let histogram = histogram(&Ledger::new(&profile()));
         assert_eq!(histogram.local_misses.mean, 230.0 / 420.0);
         assert_eq!(histogram.local_latency.mean, 38_000.0 / 100_000.0);
         assert_eq!(histogram.transfer_misses.mean, 380.0 / 420.0);
@@ -163,7 +155,7 @@ mod tests {
 
     #[test]
     fn classes_add_up_and_have_their_peaks() {
-        let histogram = histogram(&profile());
+        let histogram = histogram(&Ledger::new(&profile()));
         let classes: Vec<_> = histogram.classes.iter().map(|row| (row.class, row.peak)).collect();
         assert_eq!(
             classes,
@@ -184,11 +176,11 @@ mod tests {
     #[test]
     fn series_are_means_over_seeds_in_buckets_of_one_width() {
         let mut profile = profile();
-        let histogram = histogram(&profile);
+        let histogram = histogram(&Ledger::new(&profile));
         assert_eq!(histogram.series.len(), 6);
         assert_eq!(histogram.series[1].buckets, [(120, 60.0), (300, 40.0)]);
         profile.histograms[0].width = 20;
-        let wide = super::histogram(&profile);
+        let wide = super::histogram(&Ledger::new(&profile));
         assert_eq!(wide.series[0].width, 20);
         // 12 of 20 cycles in the first seed, 12 of 10 in the second.
         assert_eq!(wide.series[0].buckets, [(120, 50.0), (240, 50.0)]);
@@ -196,7 +188,7 @@ mod tests {
 
     #[test]
     fn an_empty_profile_has_no_classes() {
-        let histogram = histogram(&empty());
+        let histogram = histogram(&Ledger::new(&empty()));
         assert!(histogram.classes.is_empty() && histogram.series.is_empty());
         assert_eq!(histogram.local_misses.mean, 0.0);
     }

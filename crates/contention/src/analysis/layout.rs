@@ -11,10 +11,10 @@
 
 use super::Estimate;
 use super::fields;
-use super::index::{Index, Tallies, Tally, count_cores, mean, share, share_of, unite};
+use super::notation::{count_cores, unite};
+use crate::ledger::{Ledger, Sum, Sums, mean, share, share_of};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use uvfs_coherence::Profile;
 use uvfs_coherence::profile::{HEAT_PLACES_MAX, Object, Type};
 
 /// One type.
@@ -106,36 +106,34 @@ impl FieldHeat {
 
 /// The layout of a type by its whole name, its last part, or the name of its objects. `None` if the profile
 /// has no such type.
-pub fn layout_heat(profile: &Profile, type_name: &str) -> Option<LayoutHeat> {
-    let index = Index::new(profile);
-    find(&index, type_name).map(|id| layout(&index, id))
+pub fn layout_heat(ledger: &Ledger<'_>, type_name: &str) -> Option<LayoutHeat> {
+    find(ledger, type_name).map(|id| layout(ledger, id))
 }
 
 /// The layouts of the types whose objects have the most latency, at most `top`.
-pub fn layouts(profile: &Profile, top: usize) -> Vec<LayoutHeat> {
-    let index = Index::new(profile);
+pub fn layouts(ledger: &Ledger<'_>, top: usize) -> Vec<LayoutHeat> {
     let mut weights: BTreeMap<u32, u64> = BTreeMap::new();
-    for sample in profile.samples.iter().filter(|sample| sample.class.is_transfer()) {
-        let object = index.object(sample.seed, sample.object);
-        if let Some(kind) = object.and_then(|object| index.type_of(object)) {
-            let mut tally = Tally::default();
+    for sample in ledger.transfers() {
+        let object = ledger.object(sample.seed, sample.object);
+        if let Some(kind) = object.and_then(|object| ledger.type_of(object)) {
+            let mut tally = Sum::default();
             tally.add(sample);
             let all = weights.entry(kind.id).or_default();
-            *all = all.saturating_add(tally.weight(index.basis));
+            *all = all.saturating_add(tally.weight(ledger.basis));
         }
     }
     let mut ranked: Vec<_> = weights.into_iter().collect();
     ranked.sort_by_key(|(_, weight)| std::cmp::Reverse(*weight));
-    ranked.into_iter().take(top).map(|(id, _)| layout(&index, id)).collect()
+    ranked.into_iter().take(top).map(|(id, _)| layout(ledger, id)).collect()
 }
 
-fn find(index: &Index<'_>, name: &str) -> Option<u32> {
-    let types = &index.profile.types;
+fn find(ledger: &Ledger<'_>, name: &str) -> Option<u32> {
+    let types = &ledger.profile.types;
     let exact = types.iter().find(|one| one.name == name);
     let last = || types.iter().find(|one| one.name.rsplit("::").next() == Some(name));
     let by_object = || {
-        let object = index.profile.objects.iter().find(|one| one.name == name)?;
-        index.type_of(object)
+        let object = ledger.profile.objects.iter().find(|one| one.name == name)?;
+        ledger.type_of(object)
     };
     exact.or_else(last).or_else(by_object).map(|one| one.id)
 }
@@ -146,7 +144,7 @@ struct Gathered {
     writes: Vec<u64>,
     updates: Vec<u64>,
     cores: Vec<u64>,
-    tallies: Tallies,
+    tallies: Sums,
 }
 
 impl Gathered {
@@ -157,20 +155,20 @@ impl Gathered {
             writes: zero(),
             updates: zero(),
             cores: Vec::new(),
-            tallies: vec![Tally::default(); seeds],
+            tallies: vec![Sum::default(); seeds],
         }
     }
 }
 
-fn layout(index: &Index<'_>, id: u32) -> LayoutHeat {
-    let kind = index.types[&id];
-    let seeds = index.seeds.len();
+fn layout(ledger: &Ledger<'_>, id: u32) -> LayoutHeat {
+    let kind = ledger.types[&id];
+    let seeds = ledger.seeds.len();
     let mut objects: BTreeMap<u64, u64> = BTreeMap::new();
     let mut starts: BTreeMap<u64, u64> = BTreeMap::new();
     let mut rows = false;
-    for object in index.profile.objects.iter().filter(|one| one.type_id == Some(id)) {
+    for object in ledger.profile.objects.iter().filter(|one| one.type_id == Some(id)) {
         *objects.entry(object.seed).or_default() += 1;
-        *starts.entry(object.address % index.line_bytes).or_default() += 1;
+        *starts.entry(object.address % ledger.line_bytes).or_default() += 1;
         rows |= object.array;
     }
     let commonest = starts.iter().rev().max_by_key(|(_, count)| **count);
@@ -178,7 +176,7 @@ fn layout(index: &Index<'_>, id: u32) -> LayoutHeat {
 
     // By the offset at which the field, or the hole, begins.
     let mut gathered: BTreeMap<u64, Gathered> = BTreeMap::new();
-    let mut all = vec![Tally::default(); seeds];
+    let mut all = vec![Sum::default(); seeds];
     let place = |object: &Object, offset: u64| {
         if object.type_id != Some(id) || (kind.size != 0 && !object.array && offset >= kind.size) {
             return None;
@@ -187,10 +185,10 @@ fn layout(index: &Index<'_>, id: u32) -> LayoutHeat {
         Some(fields::inside(kind, offset).offset)
     };
     let mut places: BTreeMap<(usize, u32), usize> = BTreeMap::new();
-    for heat in &index.profile.heat {
-        let object = index.object(heat.seed, heat.object);
+    for heat in &ledger.profile.heat {
+        let object = ledger.object(heat.seed, heat.object);
         let at = object.and_then(|object| place(object, heat.offset));
-        let (Some(at), Some(seed)) = (at, index.seed(heat.seed)) else { continue };
+        let (Some(at), Some(seed)) = (at, ledger.seed(heat.seed)) else { continue };
         *places.entry((seed, heat.object)).or_default() += 1;
         let one = gathered.entry(at).or_insert_with(|| Gathered::new(seeds));
         one.reads[seed] = one.reads[seed].saturating_add(heat.reads);
@@ -198,10 +196,10 @@ fn layout(index: &Index<'_>, id: u32) -> LayoutHeat {
         one.updates[seed] = one.updates[seed].saturating_add(heat.updates);
         unite(&mut one.cores, &heat.cores);
     }
-    for sample in index.profile.samples.iter().filter(|sample| sample.class.is_transfer()) {
-        let object = index.object(sample.seed, sample.object);
+    for sample in ledger.transfers() {
+        let object = ledger.object(sample.seed, sample.object);
         let at = object.and_then(|object| place(object, sample.offset));
-        let (Some(at), Some(seed)) = (at, index.seed(sample.seed)) else { continue };
+        let (Some(at), Some(seed)) = (at, ledger.seed(sample.seed)) else { continue };
         let one = gathered.entry(at).or_insert_with(|| Gathered::new(seeds));
         one.tallies[seed].add(sample);
         all[seed].add(sample);
@@ -216,22 +214,22 @@ fn layout(index: &Index<'_>, id: u32) -> LayoutHeat {
     slots.sort_by_key(|slot| slot.offset);
     let fields = slots.into_iter().map(|slot| {
         let gathered = gathered.remove(&slot.offset).unwrap_or_else(|| Gathered::new(seeds));
-        field_heat(index, slot, start, gathered)
+        field_heat(ledger, slot, start, gathered)
     });
     let fields = fields.collect();
-    let uneven = rows && !kind.size.is_multiple_of(index.line_bytes);
+    let uneven = rows && !kind.size.is_multiple_of(ledger.line_bytes);
     LayoutHeat {
         name: kind.name.clone(),
         size: kind.size,
         align: kind.align,
         declared: kind.declared.clone(),
-        line_bytes: index.line_bytes,
+        line_bytes: ledger.line_bytes,
         objects: objects.into_values().max().unwrap_or(0),
         straddles: starts.len() > 1 || start != 0 || uneven,
         starts: starts.into_iter().collect(),
         start,
         heat_cut: places.values().filter(|count| **count >= HEAT_PLACES_MAX).count() as u64,
-        share: share_of(&all, &index.totals, index.basis),
+        share: share_of(&all, &ledger.totals, ledger.basis),
         fields,
     }
 }
@@ -285,8 +283,8 @@ fn slots(kind: &Type) -> Vec<Slot> {
     slots
 }
 
-fn field_heat(index: &Index<'_>, slot: Slot, start: u64, gathered: Gathered) -> FieldHeat {
-    let line = |offset: u64| start.saturating_add(offset) / index.line_bytes;
+fn field_heat(ledger: &Ledger<'_>, slot: Slot, start: u64, gathered: Gathered) -> FieldHeat {
+    let line = |offset: u64| start.saturating_add(offset) / ledger.line_bytes;
     let Gathered { reads, writes, updates, cores, tallies } = gathered;
     let last = slot.offset.saturating_add(slot.bytes.max(1) - 1);
     FieldHeat {
@@ -304,8 +302,8 @@ fn field_heat(index: &Index<'_>, slot: Slot, start: u64, gathered: Gathered) -> 
         transfers: mean(&tallies, |one| one.count),
         remote_share: share(&tallies, |one| one.remote, |one| one.count),
         false_share: share(&tallies, |one| one.false_shared, |one| one.count),
-        mean_latency: share(&tallies, Tally::latency, |one| one.count),
-        share: share_of(&tallies, &index.totals, index.basis),
+        mean_latency: share(&tallies, Sum::latency, |one| one.count),
+        share: share_of(&tallies, &ledger.totals, ledger.basis),
     }
 }
 
@@ -317,7 +315,7 @@ mod tests {
 
     #[test]
     fn fields_holes_and_lines_have_their_heat() {
-        let layout = layout_heat(&profile(), "vfs::super_block::Super").unwrap();
+        let layout = layout_heat(&Ledger::new(&profile()), "vfs::super_block::Super").unwrap();
         let shown: Vec<_> = layout
             .fields
             .iter()
@@ -350,17 +348,18 @@ mod tests {
     fn a_type_is_found_by_its_last_name_and_by_its_objects() {
         let profile = profile();
         for name in ["Super", "counters", "Dentry"] {
-            assert!(layout_heat(&profile, name).is_some(), "{name}");
+            assert!(layout_heat(&Ledger::new(&profile), name).is_some(), "{name}");
         }
-        assert_eq!(layout_heat(&profile, "Nothing"), None);
-        assert!(layouts(&empty(), 9).is_empty());
-        let names: Vec<_> = layouts(&profile, 2).into_iter().map(|one| one.name).collect();
+        assert_eq!(layout_heat(&Ledger::new(&profile), "Nothing"), None);
+        assert!(layouts(&Ledger::new(&empty()), 9).is_empty());
+        let names: Vec<_> =
+            layouts(&Ledger::new(&profile), 2).into_iter().map(|one| one.name).collect();
         assert_eq!(names, ["vfs::super_block::Super", "AtomicU64"]);
     }
 
     #[test]
     fn elements_are_folded_and_share_lines() {
-        let counters = layout_heat(&profile(), "counters").unwrap();
+        let counters = layout_heat(&Ledger::new(&profile()), "counters").unwrap();
         assert_eq!(counters.fields.len(), 1);
         assert_eq!((counters.fields[0].updates.mean, counters.fields[0].core_count()), (500.0, 2));
         assert!(counters.straddles, "eight of them are in one line");
@@ -375,22 +374,22 @@ mod tests {
         let room = HEAT_PLACES_MAX as u64;
         let places = (0..room - 1).map(|at| Heat { offset: at * 8, ..one.clone() });
         profile.heat.extend(places);
-        assert_eq!(layout_heat(&profile, "counters").unwrap().heat_cut, 0);
+        assert_eq!(layout_heat(&Ledger::new(&profile), "counters").unwrap().heat_cut, 0);
         profile.heat.push(Heat { offset: room * 8, ..one });
-        assert_eq!(layout_heat(&profile, "counters").unwrap().heat_cut, 1);
-        assert_eq!(layout_heat(&profile, "Super").unwrap().heat_cut, 0);
+        assert_eq!(layout_heat(&Ledger::new(&profile), "counters").unwrap().heat_cut, 1);
+        assert_eq!(layout_heat(&Ledger::new(&profile), "Super").unwrap().heat_cut, 0);
     }
 
     #[test]
     fn objects_that_begin_inside_lines_are_noted() {
         let mut moved = profile();
         moved.objects.iter_mut().filter(|one| one.id == 3).for_each(|one| one.address += 48);
-        let layout = layout_heat(&moved, "Dentry").unwrap();
+        let layout = layout_heat(&Ledger::new(&moved), "Dentry").unwrap();
         assert!(layout.straddles);
         assert_eq!(layout.starts, [(0, 2), (48, 2)]);
         moved.objects.iter_mut().filter(|one| one.id == 2).for_each(|one| one.address += 60);
         moved.objects.iter_mut().filter(|one| one.id == 3).for_each(|one| one.address += 12);
-        let layout = layout_heat(&moved, "Dentry").unwrap();
+        let layout = layout_heat(&Ledger::new(&moved), "Dentry").unwrap();
         assert_eq!((layout.start, layout.straddles), (60, true));
         assert!(layout.fields[0].crosses && layout.fields[0].line == 0);
     }
@@ -401,7 +400,7 @@ mod tests {
         let far = field("far", u64::MAX - 1, 8, "u64");
         profile.types[0] = type_of(1, "Super", 0, &[field("zero", 0, 0, ""), far]);
         profile.types[1].size = 0;
-        assert!(layout_heat(&profile, "Super").unwrap().fields.len() >= 2);
-        assert_eq!(layout_heat(&profile, "counters").unwrap().fields.len(), 1);
+        assert!(layout_heat(&Ledger::new(&profile), "Super").unwrap().fields.len() >= 2);
+        assert_eq!(layout_heat(&Ledger::new(&profile), "counters").unwrap().fields.len(), 1);
     }
 }

@@ -10,13 +10,12 @@
 //! in what it takes for the same line. Weakness: in a group, a row's address is that of the dearest object.
 
 use super::Estimate;
-use super::index::{
-    Basis, Index, ObjectKey, SiteKey, Tallies, Tally, count_cores, instruction, mean, share,
-    share_of, structure, unite,
+use super::notation::{count_cores, instruction, unite};
+use crate::ledger::{
+    Basis, Ledger, ObjectKey, SiteKey, Sum, Sums, mean, share, share_of, structure_of,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use uvfs_coherence::Profile;
 use uvfs_coherence::profile::{Object, ObjectKind, Operation, Ordering, Sample, Site};
 
 /// A row is hot if it takes this part of its line's latency.
@@ -164,13 +163,13 @@ pub struct Writer {
 }
 
 /// Cache lines by the latency of their transfers, the dearest first.
-pub fn lines(profile: &Profile) -> Vec<LineTable> {
-    tables(&Index::new(profile), Fold::Never)
+pub fn lines(ledger: &Ledger<'_>) -> Vec<LineTable> {
+    tables(ledger, Fold::Never)
 }
 
 /// The same, with the lines of all objects of one type, at one place in it, taken for one.
-pub fn groups(profile: &Profile) -> Vec<LineTable> {
-    tables(&Index::new(profile), Fold::ByType)
+pub fn groups(ledger: &Ledger<'_>) -> Vec<LineTable> {
+    tables(ledger, Fold::ByType)
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -197,7 +196,7 @@ struct RowKey {
 }
 
 struct GatheredRow<'a> {
-    tallies: Tallies,
+    tallies: Sums,
     cores: Vec<u64>,
     /// Weight of the sample that the row's addresses are from.
     weight: u64,
@@ -213,7 +212,7 @@ struct GatheredRow<'a> {
 
 #[derive(Default)]
 struct Gathered<'a> {
-    tallies: Tallies,
+    tallies: Sums,
     cores: Vec<u64>,
     rows: BTreeMap<RowKey, GatheredRow<'a>>,
     /// Real lines in the first seed that has any.
@@ -222,18 +221,18 @@ struct Gathered<'a> {
     structures: BTreeMap<String, u64>,
 }
 
-fn tables(index: &Index<'_>, fold: Fold) -> Vec<LineTable> {
+fn tables(ledger: &Ledger<'_>, fold: Fold) -> Vec<LineTable> {
     let mut gathered: BTreeMap<TableKey, Gathered<'_>> = BTreeMap::new();
-    for sample in index.profile.samples.iter().filter(|sample| sample.class.is_transfer()) {
-        add(index, fold, sample, &mut gathered);
+    for sample in ledger.transfers() {
+        add(ledger, fold, sample, &mut gathered);
     }
-    let written = Written::new(index);
+    let written = Written::new(ledger);
     let finished = gathered.into_iter();
     let mut tables: Vec<(u128, LineTable)> = finished
         .map(|(key, gathered)| {
-            let weight = |one: &Tally| u128::from(one.weight(index.basis));
+            let weight = |one: &Sum| u128::from(one.weight(ledger.basis));
             let weight = gathered.tallies.iter().map(weight).sum();
-            (weight, finish(index, &key, gathered, &written))
+            (weight, finish(ledger, &key, gathered, &written))
         })
         .collect();
     // Equal ones stay in the order of their keys.
@@ -243,36 +242,32 @@ fn tables(index: &Index<'_>, fold: Fold) -> Vec<LineTable> {
 }
 
 fn add<'a>(
-    index: &Index<'a>,
+    ledger: &Ledger<'a>,
     fold: Fold,
     sample: &'a Sample,
     gathered: &mut BTreeMap<TableKey, Gathered<'a>>,
 ) {
-    let resolved = (|| {
-        let object = index.object(sample.seed, sample.object)?;
-        Some((index.seed(sample.seed)?, object, index.site(sample.seed, sample.site)?))
-    })();
-    let Some((seed, object, site)) = resolved else { return };
-    let line = index.line(object, sample.offset);
-    let Some((owner, line_index)) = index.line_key(seed, line) else { return };
-    let start = line.wrapping_mul(index.line_bytes);
-    let name = structure(object);
+    let Some((seed, object, site)) = ledger.resolve(sample) else { return };
+    let line = ledger.line(object, sample.offset);
+    let Some((owner, line_index)) = ledger.line_key(seed, line) else { return };
+    let start = line.wrapping_mul(ledger.line_bytes);
+    let name = structure_of(object);
     let address = object.address.wrapping_add(sample.offset);
-    let field = index.field(object, sample.offset, fold == Fold::ByType);
+    let field = ledger.field(object, sample.offset, fold == Fold::ByType);
     let (key, at) = match fold {
         Fold::Never => {
             let key = TableKey::Line(owner.clone(), *line_index);
             (key, address.wrapping_sub(start) as i64)
         }
         Fold::ByType => {
-            let at = match index.type_of(object) {
+            let at = match ledger.type_of(object) {
                 Some(one) if object.array && one.size != 0 => sample.offset % one.size,
                 _ => sample.offset,
             };
-            (TableKey::Type(name.clone(), object.kind, place(index, object, start)), at as i64)
+            (TableKey::Type(name.clone(), object.kind, place(ledger, object, start)), at as i64)
         }
     };
-    let own = || vec![Tally::default(); index.seeds.len()];
+    let own = || ledger.none();
     let table =
         gathered.entry(key).or_insert_with(|| Gathered { tallies: own(), ..Gathered::default() });
     table.tallies[seed].add(sample);
@@ -286,7 +281,7 @@ fn add<'a>(
         object: (fold == Fold::Never).then(|| ObjectKey::of(object)),
         structure: name,
         field: field.path,
-        site: index.site_key(site),
+        site: ledger.site_key(site),
     };
     let row = table.rows.entry(key).or_insert_with(|| GatheredRow {
         tallies: own(),
@@ -308,22 +303,22 @@ fn add<'a>(
         (row.site, row.data_address) = (site, address);
     }
     if let Some((writer, count)) = sample.writer
-        && let Some(site) = index.site(sample.seed, writer)
+        && let Some(site) = ledger.site(sample.seed, writer)
     {
-        let aim = index.aim(seed, writer, line);
+        let aim = ledger.aim(seed, writer, line);
         let field = aim.map_or_else(String::new, |(object, offset)| {
-            data(object, &index.field(object, offset, fold == Fold::ByType).path)
+            data(object, &ledger.field(object, offset, fold == Fold::ByType).path)
         });
-        let all = row.writers.entry((index.function(site), field)).or_default();
+        let all = row.writers.entry((ledger.function(site), field)).or_default();
         *all = all.saturating_add(count);
     }
 }
 
 /// Where in an object's structure the line at `start` begins: the same for lines that belong into one
 /// group. Of structures smaller than a line nothing is told apart.
-fn place(index: &Index<'_>, object: &Object, start: u64) -> i64 {
-    let size = index.type_of(object).map_or(object.size, |one| one.size);
-    if size < index.line_bytes {
+fn place(ledger: &Ledger<'_>, object: &Object, start: u64) -> i64 {
+    let size = ledger.type_of(object).map_or(object.size, |one| one.size);
+    if size < ledger.line_bytes {
         return 0;
     }
     let relative = start.wrapping_sub(object.address) as i64;
@@ -336,7 +331,7 @@ fn place(index: &Index<'_>, object: &Object, start: u64) -> i64 {
 /// How a place is printed: variables with their name, since it says more than their type would.
 fn data(object: &Object, field: &str) -> String {
     match (object.kind, field) {
-        (_, "") => structure(object),
+        (_, "") => structure_of(object),
         (ObjectKind::Global | ObjectKind::ThreadLocal, field) if !object.name.is_empty() => {
             let dot = field.starts_with(|first: char| first != '[' && first != '+');
             format!("{}{}{field}", object.name, if dot { "." } else { "" })
@@ -346,7 +341,7 @@ fn data(object: &Object, field: &str) -> String {
 }
 
 fn finish(
-    index: &Index<'_>,
+    ledger: &Ledger<'_>,
     key: &TableKey,
     gathered: Gathered<'_>,
     written: &Written,
@@ -354,14 +349,14 @@ fn finish(
     let Gathered { tallies, cores, rows, addresses, structures } = gathered;
     let whole = tallies.clone();
     let rows: Vec<_> =
-        rows.into_values().map(|row| finish_row(index, row, &whole, written)).collect();
+        rows.into_values().map(|row| finish_row(ledger, row, &whole, written)).collect();
     // In a group all structures are the same one.
     let owner = rows.iter().max_by(|one, other| one.1.share.mean.total_cmp(&other.1.share.mean));
     let (name, line_index) = match key {
         TableKey::Line(owner, line) => (None, (Some(owner), *line)),
         TableKey::Type(name, _, start) => {
             // The first line begins at or before the structure does.
-            let line = u64::try_from(*start).unwrap_or(0).div_ceil(index.line_bytes);
+            let line = u64::try_from(*start).unwrap_or(0).div_ceil(ledger.line_bytes);
             (Some(name.clone()), (None, line))
         }
     };
@@ -370,7 +365,7 @@ fn finish(
         None => owner,
     };
     let object = dearest.map(|(object, _)| *object);
-    let structure = name.unwrap_or_else(|| object.map_or_else(|| "?".to_owned(), structure));
+    let structure = name.unwrap_or_else(|| object.map_or_else(|| "?".to_owned(), structure_of));
     let neighbours = structures.into_keys().filter(|one| *one != structure).collect();
     let lines = addresses.values().map(BTreeSet::len).max().unwrap_or(0) as u64;
     let line = addresses.values().next().and_then(|lines| lines.first()).copied();
@@ -384,14 +379,14 @@ fn finish(
         allocated_in: object.map_or_else(String::new, |object| object.allocated_in.clone()),
         neighbours,
         lines,
-        address: line.unwrap_or(0).wrapping_mul(index.line_bytes),
+        address: line.unwrap_or(0).wrapping_mul(ledger.line_bytes),
         samples: mean(&tallies, |one| one.count),
         remote_share: share(&tallies, |one| one.remote, |one| one.count),
         false_share,
-        latency: mean(&tallies, Tally::latency),
-        mean_latency: share(&tallies, Tally::latency, |one| one.count),
-        queue_share: share(&tallies, |one| one.queue, Tally::latency),
-        share: share_of(&tallies, &index.totals, index.basis),
+        latency: mean(&tallies, Sum::latency),
+        mean_latency: share(&tallies, Sum::latency, |one| one.count),
+        queue_share: share(&tallies, |one| one.queue, Sum::latency),
+        share: share_of(&tallies, &ledger.totals, ledger.basis),
         verdict: match false_share.mean {
             share if share >= CLEAR => Verdict::False,
             share if share <= 1.0 - CLEAR => Verdict::True,
@@ -401,7 +396,7 @@ fn finish(
         rows: rows
             .into_iter()
             .map(|(object, mut row)| {
-                let name = super::index::structure(object);
+                let name = structure_of(object);
                 row.object = (name != structure_name).then_some(name);
                 row
             })
@@ -410,33 +405,33 @@ fn finish(
 }
 
 fn finish_row<'a>(
-    index: &Index<'_>,
+    ledger: &Ledger<'_>,
     row: GatheredRow<'a>,
-    line: &Tallies,
+    line: &Sums,
     written: &Written,
 ) -> (&'a Object, Row) {
     let GatheredRow {
         tallies, cores, sample, object, site, data_address, several, writers, ..
     } = row;
-    let sum = |tallies: &Tallies, basis: Basis| -> f64 {
+    let sum = |tallies: &Sums, basis: Basis| -> f64 {
         tallies.iter().map(|one| one.weight(basis) as f64).sum()
     };
-    let of_line = match sum(line, index.basis) {
+    let of_line = match sum(line, ledger.basis) {
         0.0 => 0.0,
-        whole => sum(&tallies, index.basis) / whole,
+        whole => sum(&tallies, ledger.basis) / whole,
     };
-    let field = index.field(object, sample.offset, several);
+    let field = ledger.field(object, sample.offset, several);
     let source = site.frames.first().map_or_else(String::new, |frame| frame.source.clone());
     let row = Row {
         samples: mean(&tallies, |one| one.count),
         remote_share: share(&tallies, |one| one.remote, |one| one.count),
-        module: index.module(site.place.module).to_owned(),
+        module: ledger.module(site.place.module).to_owned(),
         instruction_address: site.place.offset,
         instruction: instruction(site.operation, site.bytes, site.ordering),
         operation: site.operation,
         bytes: site.bytes,
         ordering: site.ordering,
-        function: index.function(site),
+        function: ledger.function(site),
         source,
         data_address,
         object: None,
@@ -444,9 +439,9 @@ fn finish_row<'a>(
         data: data(object, &field.with_pointer()),
         field: field.path,
         false_share: share(&tallies, |one| one.false_shared, |one| one.count),
-        mean_latency: share(&tallies, Tally::latency, |one| one.count),
-        queue_share: share(&tallies, |one| one.queue, Tally::latency),
-        share: share_of(&tallies, &index.totals, index.basis),
+        mean_latency: share(&tallies, Sum::latency, |one| one.count),
+        queue_share: share(&tallies, |one| one.queue, Sum::latency),
+        share: share_of(&tallies, &ledger.totals, ledger.basis),
         share_of_line: of_line,
         written: written.at(sample, site.bytes),
         invalidated_by: writers_of(writers),
@@ -477,9 +472,9 @@ struct Written {
 }
 
 impl Written {
-    fn new(index: &Index<'_>) -> Self {
+    fn new(ledger: &Ledger<'_>) -> Self {
         let mut heat: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for one in &index.profile.heat {
+        for one in &ledger.profile.heat {
             let place = (one.offset, one.bytes, one.writes != 0 || one.updates != 0);
             heat.entry((one.seed, one.object)).or_default().push(place);
         }
@@ -491,8 +486,8 @@ impl Written {
         let meets = |(offset, bytes, _): &&Touched| {
             *offset < end && offset.saturating_add(u64::from((*bytes).max(1))) > sample.offset
         };
-        let places = self.heat.get(&(sample.seed, sample.object))?.iter().filter(meets);
-        places.map(|(.., written)| *written).reduce(|one, other| one || other)
+        let ledger = self.heat.get(&(sample.seed, sample.object))?.iter().filter(meets);
+        ledger.map(|(.., written)| *written).reduce(|one, other| one || other)
     }
 }
 
@@ -503,7 +498,7 @@ mod tests {
 
     #[test]
     fn lines_come_by_latency_with_exact_figures() {
-        let tables = lines(&profile());
+        let tables = lines(&Ledger::new(&profile()));
         let names: Vec<_> =
             tables.iter().map(|one| (one.structure.as_str(), one.line_index)).collect();
         assert_eq!(names, [("Super", 0), ("counters", 0), ("Dentry", 1), ("Dentry", 1)]);
@@ -526,7 +521,7 @@ mod tests {
 
     #[test]
     fn rows_are_by_address_and_name_instruction_field_and_writer() {
-        let tables = lines(&profile());
+        let tables = lines(&Ledger::new(&profile()));
         let rows = &tables[0].rows;
         let shown: Vec<_> = rows
             .iter()
@@ -557,11 +552,12 @@ mod tests {
     fn shares_of_lines_add_up_to_that_of_all_transfers() {
         let profile = profile();
         let of = |tables: &[LineTable]| tables.iter().map(|one| one.share.mean).sum::<f64>();
-        let (single, grouped) = (of(&lines(&profile)), of(&groups(&profile)));
+        let (single, grouped) =
+            (of(&lines(&Ledger::new(&profile))), of(&groups(&Ledger::new(&profile))));
         // 90,000 of 100,000 cycles are of transfers.
         assert!((single - 0.9).abs() < 1e-12, "{single}");
         assert!((grouped - 0.9).abs() < 1e-12, "{grouped}");
-        for table in lines(&profile) {
+        for table in lines(&Ledger::new(&profile)) {
             let rows: f64 = table.rows.iter().map(|row| row.share.mean).sum();
             assert!((rows - table.share.mean).abs() < 1e-12);
         }
@@ -569,14 +565,14 @@ mod tests {
 
     #[test]
     fn objects_of_one_type_are_one_group() {
-        let tables = groups(&profile());
+        let tables = groups(&Ledger::new(&profile()));
         let group = tables.iter().find(|one| one.structure == "Dentry").unwrap();
         assert_eq!((group.lines, group.line_index, group.rows.len()), (2, 1, 1));
         assert_eq!(group.samples.mean, 20.0);
         assert_eq!(group.rows[0].field, "count");
         // Two elements in one row of the table, one in each of the line's own.
         assert_eq!((tables[1].rows.len(), tables[1].rows[0].data.as_str()), (1, "counters[*]"));
-        assert_eq!(lines(&profile())[1].rows.len(), 2);
+        assert_eq!(lines(&Ledger::new(&profile()))[1].rows.len(), 2);
     }
 
     #[test]
@@ -584,41 +580,43 @@ mod tests {
         let mut one = profile();
         one.runs.truncate(1);
         one.samples.retain(|sample| sample.seed == 1);
-        let tables = lines(&one);
+        let tables = lines(&Ledger::new(&one));
         assert_eq!(tables[0].samples, Estimate { mean: 100.0, plus_minus: None });
-        assert!(lines(&profile())[0].samples.plus_minus.is_some());
+        assert!(lines(&Ledger::new(&profile()))[0].samples.plus_minus.is_some());
     }
 
     #[test]
     fn addresses_do_not_matter_across_seeds() {
         let mut moved = profile();
         moved.objects.iter_mut().filter(|one| one.seed == 2).for_each(|one| one.address += 1 << 20);
-        let (before, after) = (lines(&profile()), lines(&moved));
+        let (before, after) = (lines(&Ledger::new(&profile())), lines(&Ledger::new(&moved)));
         assert_eq!(before, after);
     }
 
     #[test]
     fn nothing_and_the_unknown_are_no_panic() {
-        assert!(lines(&empty()).is_empty() && groups(&empty()).is_empty());
-        let tables = lines(&anonymous());
+        assert!(
+            lines(&Ledger::new(&empty())).is_empty() && groups(&Ledger::new(&empty())).is_empty()
+        );
+        let tables = lines(&Ledger::new(&anonymous()));
         assert_eq!(tables[0].structure, "heap(48)");
         assert_eq!(tables[0].rows[0].data, "+24");
         assert_eq!(tables[0].rows[0].function, "?+0x10");
         let mut damaged = profile();
         damaged.objects.clear();
-        assert!(lines(&damaged).is_empty());
+        assert!(lines(&Ledger::new(&damaged)).is_empty());
         damaged.meta.machine.line_bytes = 0;
-        assert!(groups(&damaged).is_empty());
+        assert!(groups(&Ledger::new(&damaged)).is_empty());
         let mut high = profile();
         high.objects.iter_mut().for_each(|one| one.address = u64::MAX - 3);
-        assert!(!lines(&high).is_empty());
+        assert!(!lines(&Ledger::new(&high)).is_empty());
     }
 
     #[test]
     fn without_latencies_transfers_are_counted() {
         let mut recorded = profile();
         recorded.samples.iter_mut().for_each(|one| (one.service, one.queue) = (0, 0));
-        let tables = lines(&recorded);
+        let tables = lines(&Ledger::new(&recorded));
         assert_eq!(tables[0].structure, "Super");
         assert!(tables[0].share.mean > 0.0 && tables[0].latency.mean == 0.0);
     }

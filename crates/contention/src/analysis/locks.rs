@@ -10,10 +10,9 @@
 //! attempts that gave up are not counted.
 
 use super::Estimate;
-use super::index::{Index, ObjectKey, structure};
+use crate::ledger::{Ledger, ObjectKey, structure_of};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use uvfs_coherence::Profile;
 use uvfs_coherence::profile::{Lock, LockKind, Object};
 
 /// One lock, or those of one type.
@@ -59,13 +58,13 @@ pub struct Waiter {
 }
 
 /// Locks, those that were waited for longest first.
-pub fn locks(profile: &Profile) -> Vec<LockRow> {
-    rows(&Index::new(profile), false)
+pub fn locks(ledger: &Ledger<'_>) -> Vec<LockRow> {
+    rows(ledger, false)
 }
 
 /// The same, with the locks of all objects of one type taken for one.
-pub fn lock_groups(profile: &Profile) -> Vec<LockRow> {
-    rows(&Index::new(profile), true)
+pub fn lock_groups(ledger: &Ledger<'_>) -> Vec<LockRow> {
+    rows(ledger, true)
 }
 
 #[derive(Clone, Copy, Default)]
@@ -89,25 +88,25 @@ struct Gathered {
 /// Name, kind, and, of a lock that is not in a group, which object it is in and where.
 type LockKey = (String, LockKind, Option<(ObjectKey, u64)>);
 
-fn rows(index: &Index<'_>, group: bool) -> Vec<LockRow> {
+fn rows(ledger: &Ledger<'_>, group: bool) -> Vec<LockRow> {
     let mut gathered: BTreeMap<LockKey, Gathered> = BTreeMap::new();
-    for lock in &index.profile.locks {
-        let Some(seed) = index.seed(lock.seed) else { continue };
-        let object = index.object(lock.seed, lock.object);
+    for lock in &ledger.profile.locks {
+        let Some(seed) = ledger.seed(lock.seed) else { continue };
+        let object = ledger.object(lock.seed, lock.object);
         let name = object.map_or_else(
             || format!("object {}+{}", lock.object, lock.offset),
-            |object| name(index, object, lock.offset, group),
+            |object| name(ledger, object, lock.offset, group),
         );
         let own = object.filter(|_| !group).map(|object| (ObjectKey::of(object), lock.offset));
         let one = gathered.entry((name, lock.kind, own)).or_default();
-        one.sums.resize(index.seeds.len(), Sum::default());
+        one.sums.resize(ledger.seeds.len(), Sum::default());
         add(&mut one.sums[seed], lock);
         one.hold_max = one.hold_max.max(lock.hold_max);
         one.wait_max = one.wait_max.max(lock.wait_max);
         one.objects.insert((seed, lock.object));
         for (site, count) in &lock.waiters {
-            let Some(site) = index.site(lock.seed, *site) else { continue };
-            let function = index.function(site);
+            let Some(site) = ledger.site(lock.seed, *site) else { continue };
+            let function = ledger.function(site);
             let caller =
                 function.split_once("] @ ").map_or(function.as_str(), |(_, caller)| caller);
             let all = one.waiters.entry(format!("@ {caller}")).or_default();
@@ -116,7 +115,7 @@ fn rows(index: &Index<'_>, group: bool) -> Vec<LockRow> {
     }
     let rows = gathered.into_iter();
     let mut rows: Vec<_> =
-        rows.map(|((name, kind, _), one)| finish(index, name, kind, one)).collect();
+        rows.map(|((name, kind, _), one)| finish(ledger, name, kind, one)).collect();
     let order = |row: &LockRow| (row.wait_total.mean, row.acquisitions.mean);
     rows.sort_by(|one, other| {
         let (one, other) = (order(one), order(other));
@@ -126,9 +125,9 @@ fn rows(index: &Index<'_>, group: bool) -> Vec<LockRow> {
 }
 
 /// Object and field; a lock that is an object of its own has its name only.
-fn name(index: &Index<'_>, object: &Object, offset: u64, group: bool) -> String {
-    let field = index.field(object, offset, group).path;
-    let structure = structure(object);
+fn name(ledger: &Ledger<'_>, object: &Object, offset: u64, group: bool) -> String {
+    let field = ledger.field(object, offset, group).path;
+    let structure = structure_of(object);
     match field.chars().next() {
         None => structure,
         Some('[' | '+') => format!("{structure}{field}"),
@@ -149,14 +148,15 @@ fn add(sum: &mut Sum, lock: &Lock) {
     }
 }
 
-fn finish(index: &Index<'_>, name: String, kind: LockKind, one: Gathered) -> LockRow {
-    let cores = index.profile.meta.machine.cores.max(1) as f64;
+fn finish(ledger: &Ledger<'_>, name: String, kind: LockKind, one: Gathered) -> LockRow {
+    let cores = ledger.profile.meta.machine.cores.max(1) as f64;
     let pairs = |part: &dyn Fn(&Sum) -> u64, whole: &dyn Fn(&Sum) -> u64| {
         let pairs = one.sums.iter().map(|sum| (part(sum) as f64, whole(sum) as f64));
         Estimate::ratio(&pairs.collect::<Vec<_>>())
     };
     let of_time = |part: &dyn Fn(&Sum) -> u64, cores: f64| {
-        let times = index.seeds.iter().map(|seed| index.run(*seed).map_or(0, |run| run.cycles));
+        // A seed without a run took no time.
+        let times = ledger.profile.runs.iter().map(|run| run.cycles).chain(std::iter::repeat(0));
         let pairs = one
             .sums
             .iter()
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn columns_are_in_virtual_time() {
-        let rows = locks(&profile());
+        let rows = locks(&Ledger::new(&profile()));
         assert_eq!(rows.len(), 1);
         let row = &rows[0];
         assert_eq!(
@@ -225,7 +225,8 @@ mod tests {
             }
         }
         let name = |row: &LockRow| (row.name.clone(), row.objects);
-        let (single, grouped) = (locks(&profile), lock_groups(&profile));
+        let (single, grouped) =
+            (locks(&Ledger::new(&profile)), lock_groups(&Ledger::new(&profile)));
         assert_eq!(single.iter().filter(|row| row.name == "Dentry.count").count(), 2);
         let names: Vec<_> = grouped.iter().map(name).collect();
         assert_eq!(names, [("Dentry.count".to_owned(), 2), ("Super.root.lock".to_owned(), 1)]);
@@ -234,12 +235,12 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_no_panic() {
-        assert!(locks(&empty()).is_empty());
+        assert!(locks(&Ledger::new(&empty())).is_empty());
         let mut damaged = profile();
         damaged.objects.clear();
         damaged.sites.clear();
         damaged.runs.clear();
-        let rows = locks(&damaged);
+        let rows = locks(&Ledger::new(&damaged));
         assert_eq!((rows[0].name.as_str(), rows[0].utilisation.mean), ("object 0+8", 0.0));
         assert!(rows[0].waiters.is_empty());
     }

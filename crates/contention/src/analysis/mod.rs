@@ -1,7 +1,7 @@
 //! What a profile says: per cache line, per structure, per lock, per path.
 //!
 //! # Boundary
-//! Pure: a [`Profile`] in, structures out that serialise as they are; the JSON report is these. Words and
+//! Pure: a [`Ledger`] in, structures out that serialise as they are; the JSON report is these. Words and
 //! pictures are [`crate::report`]'s.
 //!
 //! # Concurrency
@@ -10,18 +10,17 @@
 //! # Why
 //! Every figure is an [`Estimate`]: a mean over the seeds with its 95 % interval, because one run of a
 //! contended program proves nothing. What is the same line in two runs is decided in one place,
-//! [`index`]. Weakness: everything is recomputed from the samples each time; a profile of a hundred
+//! the ledger. Weakness: everything is recomputed from the samples each time; a profile of a hundred
 //! thousand samples takes a noticeable part of a second.
 
 pub mod estimate;
 pub mod fields;
 pub mod flow;
 pub mod histogram;
-pub mod index;
 pub mod layout;
 pub mod lines;
 pub mod locks;
-pub(crate) mod references;
+pub mod notation;
 pub mod runs;
 pub mod structures;
 
@@ -37,8 +36,8 @@ pub use locks::{LockRow, lock_groups, locks};
 pub use runs::{RunsSummary, ThreadRow, runs, threads};
 pub use structures::{Grouping, Structures, structures, structures_by};
 
+use crate::ledger::Ledger;
 use serde::Serialize;
-use uvfs_coherence::Profile;
 
 /// All analyses of one profile, as the JSON report has them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -70,22 +69,22 @@ impl Analyses {
     const STRUCTURES: usize = 16;
 
     /// Everything, at most `top` lines and groups.
-    pub fn new(profile: &Profile, grouping: &Grouping, top: usize) -> Self {
-        let (mut lines, mut groups) = (lines(profile), groups(profile));
+    pub fn new(ledger: &Ledger<'_>, grouping: &Grouping, top: usize) -> Self {
+        let (mut lines, mut groups) = (lines(ledger), groups(ledger));
         lines.truncate(top);
         groups.truncate(top);
-        let structures = structures_by(profile, grouping);
+        let structures = structures_by(ledger, grouping);
         let flows = structures.by_weight().into_iter().take(Self::STRUCTURES);
-        let flows = flows.filter_map(|one| flow(profile, &one.name)).collect();
+        let flows = flows.filter_map(|one| flow(ledger, &one.name)).collect();
         Self {
-            runs: runs(profile),
+            runs: runs(ledger),
             lines,
             groups,
-            histogram: histogram(profile),
-            layouts: layouts(profile, Self::STRUCTURES),
-            locks: locks(profile),
-            lock_groups: lock_groups(profile),
-            threads: threads(profile),
+            histogram: histogram(ledger),
+            layouts: layouts(ledger, Self::STRUCTURES),
+            locks: locks(ledger),
+            lock_groups: lock_groups(ledger),
+            threads: threads(ledger),
             flows,
             structures,
         }

@@ -9,10 +9,9 @@
 //! differ.
 
 use super::Estimate;
-use super::index::{Basis, Index, Tally};
+use crate::ledger::{Basis, Ledger, Sum, share_of, structure_of};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use uvfs_coherence::Profile;
 use uvfs_coherence::machine::Machine;
 use uvfs_coherence::profile::{Mode, Object, Run, Thread};
 
@@ -98,17 +97,17 @@ pub struct ThreadRow {
 }
 
 /// What the runs cost altogether.
-pub fn runs(profile: &Profile) -> RunsSummary {
-    let index = Index::new(profile);
+pub fn runs(ledger: &Ledger<'_>) -> RunsSummary {
+    let profile = ledger.profile;
     let machine = &profile.meta.machine;
     let mean = |value: &dyn Fn(&Run) -> u64| Estimate::of_counts(profile.runs.iter().map(value));
     let ratio = |part: &dyn Fn(&Run) -> f64, whole: &dyn Fn(&Run) -> f64| {
         Estimate::ratio(&profile.runs.iter().map(|run| (part(run), whole(run))).collect::<Vec<_>>())
     };
     let of_threads = |part: &dyn Fn(&Thread) -> u64| {
-        let mut pairs = vec![(0.0, 0.0); index.seeds.len()];
+        let mut pairs = vec![(0.0, 0.0); ledger.seeds.len()];
         for thread in &profile.threads {
-            if let Some(seed) = index.seed(thread.seed) {
+            if let Some(seed) = ledger.seed(thread.seed) {
                 pairs[seed].0 += part(thread) as f64;
                 pairs[seed].1 += thread.cycles as f64;
             }
@@ -117,21 +116,21 @@ pub fn runs(profile: &Profile) -> RunsSummary {
     };
     let megahertz = machine.megahertz.value;
     let seconds = |run: &Run| run.parallel_cycles as f64 / (megahertz * 1e6);
-    let (untyped_share, untyped) = untyped(&index);
+    let (untyped_share, untyped) = untyped(ledger);
     let failed = profile.runs.iter().filter(|run| run.status != Some(0));
     RunsSummary {
         tool: profile.meta.tool.clone(),
         mode: profile.meta.mode,
         command: profile.meta.command.clone(),
         what_if: profile.meta.what_if.clone(),
-        seeds: index.seeds.clone(),
+        seeds: ledger.seeds.clone(),
         machine: machine.name.clone(),
         machine_hash: machine_hash(machine),
         cores: machine.cores,
         nodes: machine.nodes,
         megahertz,
         assumed: machine.assumed(),
-        basis: index.basis,
+        basis: ledger.basis,
         cycles: mean(&|run| run.cycles),
         parallel_cycles: mean(&|run| run.parallel_cycles),
         accesses: mean(&|run| run.accesses),
@@ -143,7 +142,7 @@ pub fn runs(profile: &Profile) -> RunsSummary {
         threads: mean(&|run| run.threads),
         stalled_share: of_threads(&|thread| thread.stalled),
         blocked_share: of_threads(&|thread| thread.blocked),
-        transfer_share: super::histogram(profile).transfer_latency,
+        transfer_share: super::histogram(ledger).transfer_latency,
         untyped_share,
         untyped,
         failed: failed.map(|run| (run.seed, run.status)).collect(),
@@ -151,31 +150,30 @@ pub fn runs(profile: &Profile) -> RunsSummary {
 }
 
 /// What of the latency lies in objects without a type, and their names.
-fn untyped(index: &Index<'_>) -> (Estimate, Vec<String>) {
-    let mut tallies = vec![Tally::default(); index.seeds.len()];
+fn untyped(ledger: &Ledger<'_>) -> (Estimate, Vec<String>) {
+    let mut tallies = ledger.none();
     let mut names: BTreeMap<String, u64> = BTreeMap::new();
-    let has_no_type = |object: &&Object| index.type_of(object).is_none();
-    for sample in &index.profile.samples {
-        let Some(seed) = index.seed(sample.seed) else { continue };
-        if let Some(object) = index.object(sample.seed, sample.object).filter(has_no_type) {
-            let mut tally = Tally::default();
+    let has_no_type = |object: &&Object| ledger.type_of(object).is_none();
+    for sample in &ledger.profile.samples {
+        let Some(seed) = ledger.seed(sample.seed) else { continue };
+        if let Some(object) = ledger.object(sample.seed, sample.object).filter(has_no_type) {
+            let mut tally = Sum::default();
             tally.add(sample);
             tallies[seed].merge(&tally);
-            let all = names.entry(super::index::structure(object)).or_default();
-            *all = all.saturating_add(tally.weight(index.basis));
+            let all = names.entry(structure_of(object)).or_default();
+            *all = all.saturating_add(tally.weight(ledger.basis));
         }
     }
     let mut names: Vec<_> = names.into_iter().collect();
     names.sort_by_key(|(_, weight)| std::cmp::Reverse(*weight));
-    let share = super::index::share_of(&tallies, &index.totals, index.basis);
+    let share = share_of(&tallies, &ledger.totals, ledger.basis);
     (share, names.into_iter().map(|(name, _)| name).collect())
 }
 
 /// Threads by number.
-pub fn threads(profile: &Profile) -> Vec<ThreadRow> {
-    let index = Index::new(profile);
+pub fn threads(ledger: &Ledger<'_>) -> Vec<ThreadRow> {
     let mut by_id: BTreeMap<u32, Vec<&Thread>> = BTreeMap::new();
-    for thread in &profile.threads {
+    for thread in &ledger.profile.threads {
         by_id.entry(thread.id).or_default().push(thread);
     }
     let rows = by_id.into_iter().map(|(id, threads)| {
@@ -185,7 +183,7 @@ pub fn threads(profile: &Profile) -> Vec<ThreadRow> {
                 let own = threads.iter().filter(|thread| thread.seed == *seed);
                 own.map(|thread| value(thread) as f64).sum()
             };
-            index.seeds.iter().map(of).collect()
+            ledger.seeds.iter().map(of).collect()
         };
         let cycles = by_seed(&|thread| thread.cycles);
         let share = |part: &dyn Fn(&Thread) -> u64| {
@@ -217,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_run_is_summed_over_its_seeds() {
-        let summary = runs(&profile());
+        let summary = runs(&Ledger::new(&profile()));
         assert_eq!((summary.seeds.as_slice(), summary.cores, summary.nodes), (&[1, 2][..], 4, 2));
         assert_eq!(summary.cycles.mean, 286_000.0);
         assert!(summary.cycles.plus_minus.is_some());
@@ -231,7 +229,7 @@ mod tests {
 
     #[test]
     fn assumed_parameters_are_listed() {
-        let assumed = runs(&profile()).assumed;
+        let assumed = runs(&Ledger::new(&profile())).assumed;
         assert!(assumed.iter().any(|one| one == "latency.local_transfer"), "{assumed:?}");
         assert!(!assumed.iter().any(|one| one == "megahertz"), "it was measured");
     }
@@ -248,22 +246,25 @@ mod tests {
 
     #[test]
     fn threads_have_their_parts() {
-        let rows = threads(&profile());
+        let rows = threads(&Ledger::new(&profile()));
         assert_eq!(rows.len(), 4);
         assert_eq!((rows[3].id, rows[3].core, rows[3].cycles.mean), (3, 3, 50_000.0));
         assert_eq!((rows[0].stalled_share.mean, rows[0].misses.mean), (0.2, 50.0));
         let mut fewer = profile();
         fewer.threads.retain(|thread| thread.seed == 1 || thread.id < 3);
-        assert_eq!(threads(&fewer)[3].cycles.mean, 25_000.0);
+        assert_eq!(threads(&Ledger::new(&fewer))[3].cycles.mean, 25_000.0);
     }
 
     #[test]
     fn untyped_objects_and_failures_are_said() {
-        let summary = runs(&anonymous());
+        let summary = runs(&Ledger::new(&anonymous()));
         assert_eq!((summary.untyped_share.mean, summary.untyped), (1.0, vec!["heap(48)".into()]));
         let mut failed = profile();
         failed.runs[1].status = Some(3);
-        assert_eq!(runs(&failed).failed, [(2, Some(3))]);
-        assert!(runs(&empty()).seeds.is_empty() && threads(&empty()).is_empty());
+        assert_eq!(runs(&Ledger::new(&failed)).failed, [(2, Some(3))]);
+        assert!(
+            runs(&Ledger::new(&empty())).seeds.is_empty()
+                && threads(&Ledger::new(&empty())).is_empty()
+        );
     }
 }

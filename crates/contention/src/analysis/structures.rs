@@ -1,7 +1,7 @@
 //! The dearest cache lines by structure and by subsystem: figure 2 of Gough, Siddha and Chen 2007.
 //!
 //! # Boundary
-//! Sums over lines. Which lines are the same is [`super::index`]'s.
+//! Sums over lines. Which lines are the same is the ledger's.
 //!
 //! # Why
 //! Twelve structures made up most of the paper's contention; a program's own list is as short. A
@@ -10,12 +10,11 @@
 //! the function that allocated it.
 
 use super::Estimate;
-use super::index::{Index, Tallies, Tally, mean, share, share_of, structure};
 use crate::Error;
+use crate::ledger::{Ledger, Sum, Sums, mean, share, share_of, structure_of};
 use regex::Regex;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use uvfs_coherence::Profile;
 use uvfs_coherence::profile::{Object, ObjectKind, Type};
 
 /// How many lines, and how they are put together.
@@ -120,13 +119,13 @@ pub struct Structure {
 }
 
 /// The 500 dearest lines by structure and subsystem.
-pub fn structures(profile: &Profile) -> Structures {
-    structures_by(profile, &Grouping::default())
+pub fn structures(ledger: &Ledger<'_>) -> Structures {
+    structures_by(ledger, &Grouping::default())
 }
 
 #[derive(Default)]
 struct Gathered<'a> {
-    tallies: Tallies,
+    tallies: Sums,
     /// (seed, line) and (seed, object).
     lines: BTreeSet<(usize, u64)>,
     objects: BTreeSet<(usize, u32)>,
@@ -135,21 +134,19 @@ struct Gathered<'a> {
 }
 
 /// The dearest lines by structure and subsystem, as `grouping` says.
-pub fn structures_by(profile: &Profile, grouping: &Grouping) -> Structures {
-    let index = Index::new(profile);
-    let transfers = || profile.samples.iter().filter(|sample| sample.class.is_transfer());
+pub fn structures_by(ledger: &Ledger<'_>, grouping: &Grouping) -> Structures {
     let resolve = |seed: u64, object: u32, offset: u64| {
-        let object = index.object(seed, object)?;
-        let (seed, line) = (index.seed(seed)?, index.line(object, offset));
-        Some((seed, object, line, index.line_key(seed, line)?))
+        let object = ledger.object(seed, object)?;
+        let (seed, line) = (ledger.seed(seed)?, ledger.line(object, offset));
+        Some((seed, object, line, ledger.line_key(seed, line)?))
     };
     let mut weights: BTreeMap<_, u64> = BTreeMap::new();
-    for sample in transfers() {
+    for sample in ledger.transfers() {
         if let Some((.., key)) = resolve(sample.seed, sample.object, sample.offset) {
-            let mut tally = Tally::default();
+            let mut tally = Sum::default();
             tally.add(sample);
             let all = weights.entry(key).or_default();
-            *all = all.saturating_add(tally.weight(index.basis));
+            *all = all.saturating_add(tally.weight(ledger.basis));
         }
     }
     let mut ranked: Vec<_> = weights.iter().collect();
@@ -157,8 +154,8 @@ pub fn structures_by(profile: &Profile, grouping: &Grouping) -> Structures {
     let counted: BTreeSet<_> = ranked.iter().take(grouping.lines).map(|(key, _)| **key).collect();
 
     let mut gathered: BTreeMap<String, Gathered<'_>> = BTreeMap::new();
-    let mut all = vec![Tally::default(); index.seeds.len()];
-    for sample in transfers() {
+    let mut all = ledger.none();
+    for sample in ledger.transfers() {
         let Some((seed, object, line, key)) = resolve(sample.seed, sample.object, sample.offset)
         else {
             continue;
@@ -167,47 +164,47 @@ pub fn structures_by(profile: &Profile, grouping: &Grouping) -> Structures {
             continue;
         }
         all[seed].add(sample);
-        let one = gathered.entry(structure(object)).or_default();
-        one.tallies.resize(index.seeds.len(), Tally::default());
+        let one = gathered.entry(structure_of(object)).or_default();
+        one.tallies.resize(ledger.seeds.len(), Sum::default());
         one.tallies[seed].add(sample);
         one.lines.insert((seed, line));
         one.objects.insert((seed, sample.object));
         one.object.get_or_insert(object);
-        let field = index.field(object, sample.offset, true).path;
+        let field = ledger.field(object, sample.offset, true).path;
         let weight = one.fields.entry(field).or_default();
         *weight =
             weight.saturating_add(sample.service.saturating_add(sample.queue).max(sample.count));
     }
 
-    let mut subsystems: BTreeMap<String, (Tallies, Vec<Structure>)> = BTreeMap::new();
+    let mut subsystems: BTreeMap<String, (Sums, Vec<Structure>)> = BTreeMap::new();
     for (name, one) in gathered {
         let place = one.object.map_or_else(
             || "unknown".to_owned(),
-            |object| subsystem(object, index.type_of(object), grouping),
+            |object| subsystem(object, ledger.type_of(object), grouping),
         );
-        let none = || (vec![Tally::default(); index.seeds.len()], Vec::new());
+        let none = || (ledger.none(), Vec::new());
         let (sums, structures) = subsystems.entry(place).or_insert_with(none);
         sums.iter_mut().zip(&one.tallies).for_each(|(sum, tally)| sum.merge(tally));
-        structures.push(finish(&index, name, &one));
+        structures.push(finish(ledger, name, &one));
     }
     let by_share = |one: &Estimate, other: &Estimate| other.mean.total_cmp(&one.mean);
     let mut subsystems: Vec<Subsystem> = subsystems
         .into_iter()
         .map(|(name, (tallies, mut structures))| {
             structures.sort_by(|one, other| by_share(&one.share, &other.share));
-            Subsystem { name, share: share_of(&tallies, &index.totals, index.basis), structures }
+            Subsystem { name, share: share_of(&tallies, &ledger.totals, ledger.basis), structures }
         })
         .collect();
     subsystems.sort_by(|one, other| by_share(&one.share, &other.share));
     Structures {
         lines: counted.len(),
         lines_with_transfers: weights.len(),
-        share: share_of(&all, &index.totals, index.basis),
+        share: share_of(&all, &ledger.totals, ledger.basis),
         subsystems,
     }
 }
 
-fn finish(index: &Index<'_>, name: String, one: &Gathered<'_>) -> Structure {
+fn finish(ledger: &Ledger<'_>, name: String, one: &Gathered<'_>) -> Structure {
     // The most that any seed has: a mean would be no whole number.
     let most = |of: &mut dyn Iterator<Item = usize>| {
         let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
@@ -222,8 +219,8 @@ fn finish(index: &Index<'_>, name: String, one: &Gathered<'_>) -> Structure {
         samples: mean(&one.tallies, |tally| tally.count),
         remote_share: share(&one.tallies, |tally| tally.remote, |tally| tally.count),
         false_share: share(&one.tallies, |tally| tally.false_shared, |tally| tally.count),
-        mean_latency: share(&one.tallies, Tally::latency, |tally| tally.count),
-        share: share_of(&one.tallies, &index.totals, index.basis),
+        mean_latency: share(&one.tallies, Sum::latency, |tally| tally.count),
+        share: share_of(&one.tallies, &ledger.totals, ledger.basis),
         field: field.map_or_else(String::new, |(field, _)| field.clone()),
     }
 }
@@ -296,7 +293,7 @@ mod tests {
 
     #[test]
     fn structures_are_grouped_by_where_they_are_defined() {
-        let structures = structures(&profile());
+        let structures = structures(&Ledger::new(&profile()));
         assert_eq!(
             names(&structures),
             [
@@ -317,7 +314,7 @@ mod tests {
     #[test]
     fn only_so_many_lines_are_counted() {
         let grouping = Grouping { lines: 2, ..Grouping::default() };
-        let structures = structures_by(&profile(), &grouping);
+        let structures = structures_by(&Ledger::new(&profile()), &grouping);
         assert_eq!((structures.lines, structures.lines_with_transfers), (2, 4));
         assert_eq!(structures.share.mean, 0.8);
         let sum: f64 = structures.subsystems.iter().map(|one| one.share.mean).sum();
@@ -327,7 +324,7 @@ mod tests {
     #[test]
     fn patterns_put_structures_together() {
         let grouping = Grouping::parse(&["Super|dcache=names", "^counters$=statistics"]).unwrap();
-        let structures = structures_by(&profile(), &grouping);
+        let structures = structures_by(&Ledger::new(&profile()), &grouping);
         assert_eq!(
             names(&structures),
             [("names", vec!["Super", "Dentry"]), ("statistics", vec!["counters"]),]
@@ -356,8 +353,8 @@ mod tests {
 
     #[test]
     fn without_types_there_is_still_an_answer() {
-        let structures = structures(&anonymous());
+        let structures = structures(&Ledger::new(&anonymous()));
         assert_eq!(names(&structures), [("untyped memory", vec!["heap(48)"])]);
-        assert!(super::structures(&empty()).subsystems.is_empty());
+        assert!(super::structures(&Ledger::new(&empty())).subsystems.is_empty());
     }
 }

@@ -13,7 +13,7 @@
 
 use crate::compare::METRICS;
 use crate::error::Error;
-use crate::places::nearest;
+use crate::patterns::nearest;
 use serde::Deserialize;
 use std::fmt;
 use std::path::PathBuf;

@@ -24,7 +24,8 @@ fn profile(hash: u64) -> Builder {
 
 fn outcome(text: &str) -> Outcome {
     let old = |_: &Path| Ok(profile(400).done());
-    check(&profile(200).done(), &Rules::parse(text, "gate.toml").unwrap(), old).unwrap()
+    check(&Ledger::new(&profile(200).done()), &Rules::parse(text, "gate.toml").unwrap(), old)
+        .unwrap()
 }
 
 fn broken(text: &str) -> Vec<String> {
@@ -67,7 +68,7 @@ fn a_rule_about_a_lock_is_about_the_words_in_it() {
     let nothing = |_: &Path| Err(Error::new("not asked"));
     let broken = |what: &str| {
         let rules = Rules::parse(&format!("[[forbid]]\n{what}\nabove = \"1%\""), "gate.toml");
-        let outcome = check(&profile, &rules.unwrap(), nothing).unwrap();
+        let outcome = check(&Ledger::new(&profile), &rules.unwrap(), nothing).unwrap();
         assert_eq!(outcome.broken.is_empty(), !outcome.notes.is_empty(), "{outcome:?}");
         !outcome.broken.is_empty()
     };
@@ -125,9 +126,11 @@ fn older_profiles_of_other_machines_and_unreadable_ones_are_errors() {
     let rules =
         Rules::parse("[[require]]\nmetric = \"cycles\"\nof = \"a\"\nat_most = 1.0", "g").unwrap();
     let profile = profile(200).done();
-    let error = check(&profile, &rules, |_| Err(Error::new("a: no such file"))).unwrap_err();
+    let error =
+        check(&Ledger::new(&profile), &rules, |_| Err(Error::new("a: no such file"))).unwrap_err();
     assert_eq!(error.to_string(), "a: no such file");
-    let other = check(&profile, &rules, |_| Ok(Builder::new(8, 1, 2).done())).unwrap_err();
+    let other =
+        check(&Ledger::new(&profile), &rules, |_| Ok(Builder::new(8, 1, 2).done())).unwrap_err();
     assert!(other.to_string().contains("cores: 8 against 4"), "{other}");
 }
 
@@ -153,5 +156,5 @@ fn a_sweep_has_its_own_rules() {
     let single = Rules::parse("[max]\ntransfers = 1.0", "gate.toml").unwrap();
     assert!(check_sweep(&sweep, &single).is_err());
     let nothing = |_: &Path| Err(Error::new("not asked"));
-    assert!(check(&profiles[0], &rules(2), nothing).is_err());
+    assert!(check(&Ledger::new(&profiles[0]), &rules(2), nothing).is_err());
 }

@@ -20,8 +20,8 @@ use crate::analysis::histogram::class_name;
 use crate::analysis::{
     Analyses, Flow, Histogram, LayoutHeat, LineTable, LockRow, RunsSummary, Structures, ThreadRow,
 };
+use crate::ledger::Ledger;
 use std::fmt::Write as _;
-use uvfs_coherence::Profile;
 
 /// Lines of a page.
 const LINES: usize = 50;
@@ -29,9 +29,9 @@ const LINES: usize = 50;
 const ROWS: usize = 200;
 
 /// The report as a page.
-pub fn html(profile: &Profile, options: &Options) -> String {
-    let analyses = Analyses::new(profile, &options.grouping, LINES);
-    let mut body = list_html(&summary(profile, options));
+pub fn html(ledger: &Ledger<'_>, options: &Options) -> String {
+    let analyses = Analyses::new(ledger, &options.grouping, LINES);
+    let mut body = list_html(&summary(ledger, options));
     body.push_str("<nav>");
     for (id, name) in [
         ("lines", "lines"),

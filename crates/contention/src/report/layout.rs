@@ -14,8 +14,8 @@ use super::format::{clean, count, escape, percent, plural, share_pm};
 use super::table::{Column, Table};
 use super::text::{heading, wrap};
 use crate::analysis::LayoutHeat;
-use crate::analysis::index::core_ranges;
 use crate::analysis::layout::FieldHeat;
+use crate::analysis::notation::core_ranges;
 use std::fmt::Write as _;
 use uvfs_coherence::profile::HEAT_PLACES_MAX;
 

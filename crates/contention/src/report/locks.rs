@@ -14,8 +14,8 @@ use super::Options;
 use super::format::{clean, plural};
 use super::text::heading;
 use crate::analysis::{LockRow, lock_groups};
+use crate::ledger::Ledger;
 use std::fmt::Write as _;
-use uvfs_coherence::Profile;
 use uvfs_coherence::profile::LockKind;
 
 /// Headings, in the columns' order, and the kinds below each.
@@ -26,12 +26,12 @@ pub(super) const SECTIONS: [(&str, &[LockKind]); 4] = [
     ("AWAITED WORDS", &[LockKind::Awaited]),
 ];
 
-pub(super) fn locks_text(profile: &Profile, options: &Options) -> String {
-    let rows = lock_groups(profile);
+pub(super) fn locks_text(ledger: &Ledger<'_>, options: &Options) -> String {
+    let rows = lock_groups(ledger);
     if rows.is_empty() {
         return heading("Locks", options) + "no lock was seen\n";
     }
-    let machine = &profile.meta.machine;
+    let machine = &ledger.profile.meta.machine;
     let mut text = heading(
         &format!(
             "Locks in virtual time, {}, every hold timed",

@@ -36,8 +36,8 @@ pub use sweep::{sweep_html, sweep_text};
 pub use text::text;
 
 use crate::analysis::{Analyses, Grouping};
+use crate::ledger::Ledger;
 use serde::Serialize;
-use uvfs_coherence::Profile;
 
 /// A part of the text report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl Default for Options {
 }
 
 /// All analyses as one JSON document.
-pub fn json(profile: &Profile, options: &Options) -> String {
+pub fn json(ledger: &Ledger<'_>, options: &Options) -> String {
     #[derive(Serialize)]
     struct Document<'a> {
         report: &'a str,
@@ -129,8 +129,8 @@ pub fn json(profile: &Profile, options: &Options) -> String {
     let document = Document {
         report: "uvfs contention",
         format: 1,
-        summary: summary(profile, options),
-        analyses: Analyses::new(profile, &options.grouping, LINES),
+        summary: summary(ledger, options),
+        analyses: Analyses::new(ledger, &options.grouping, LINES),
     };
     // Only maps with other keys than strings, or a failing writer, could fail here.
     serde_json::to_string_pretty(&document).unwrap_or_default()

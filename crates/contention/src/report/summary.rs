@@ -13,8 +13,8 @@ use super::format::{clean, count, large, list, plural, seeds, share, share_pm, t
 use crate::analysis::{
     self, LineTable, LockRow, RunsSummary, Verdict, groups, histogram, lock_groups, runs,
 };
+use crate::ledger::{Basis, Ledger};
 use std::collections::BTreeMap;
-use uvfs_coherence::Profile;
 use uvfs_coherence::profile::Mode;
 
 /// Longest name in a sentence.
@@ -25,8 +25,8 @@ fn named(name: &str) -> String {
 }
 
 /// The sentences, each a line.
-pub fn summary(profile: &Profile, options: &Options) -> Vec<String> {
-    let (runs, groups, locks) = (runs(profile), groups(profile), lock_groups(profile));
+pub fn summary(ledger: &Ledger<'_>, options: &Options) -> Vec<String> {
+    let (runs, groups, locks) = (runs(ledger), groups(ledger), lock_groups(ledger));
     let mut lines = vec![head(&runs)];
     lines.extend(failures(&runs));
     lines.extend(stalls(&runs));
@@ -35,11 +35,11 @@ pub fn summary(profile: &Profile, options: &Options) -> Vec<String> {
             "No cache line went from one core to another: nothing is shared and written.".into(),
         );
     } else {
-        lines.push(misses(profile, &runs));
+        lines.push(misses(ledger, &runs));
         lines.push(top_line(&groups[0], &runs));
         lines.extend(top_field(&groups[0]));
         lines.push(verdict(&groups[0]));
-        lines.push(rest(profile, options, &runs));
+        lines.push(rest(ledger, options, &runs));
     }
     lines.extend(top_lock(&locks, &runs));
     lines.push(origin(&runs));
@@ -125,23 +125,23 @@ fn stalls(runs: &RunsSummary) -> Option<String> {
 
 fn weight(runs: &RunsSummary) -> &'static str {
     match runs.basis {
-        analysis::index::Basis::Latency => "latency",
-        analysis::index::Basis::Count => "misses",
+        Basis::Latency => "latency",
+        Basis::Count => "misses",
     }
 }
 
-fn misses(profile: &Profile, runs: &RunsSummary) -> String {
-    let histogram = histogram(profile);
+fn misses(ledger: &Ledger<'_>, runs: &RunsSummary) -> String {
+    let histogram = histogram(ledger);
     let remote = if runs.nodes > 1 {
         format!("; {} of the transfers cross nodes", share_pm(&runs.remote_share))
     } else {
         String::new()
     };
     let latency = match runs.basis {
-        analysis::index::Basis::Latency => {
+        Basis::Latency => {
             format!(" and take {} of the latency", share(histogram.local_latency.mean))
         }
-        analysis::index::Basis::Count => String::new(),
+        Basis::Count => String::new(),
     };
     format!(
         "Transfers between caches are {} of the {} of all misses{remote}; {} of the misses are \
@@ -164,12 +164,12 @@ fn top_line(table: &LineTable, runs: &RunsSummary) -> String {
         function => format!(" (allocated in {})", named(function)),
     };
     let cost = match runs.basis {
-        analysis::index::Basis::Latency => format!(
+        Basis::Latency => format!(
             " of {} cycles, {} of that waiting for the line",
             count(table.mean_latency.mean),
             share(table.queue_share.mean)
         ),
-        analysis::index::Basis::Count => String::new(),
+        Basis::Count => String::new(),
     };
     let remote = if runs.nodes > 1 {
         format!(", {} remote", share(table.remote_share.mean))
@@ -242,8 +242,8 @@ fn verdict(table: &LineTable) -> String {
     }
 }
 
-fn rest(profile: &Profile, options: &Options, runs: &RunsSummary) -> String {
-    let structures = analysis::structures_by(profile, &options.grouping);
+fn rest(ledger: &Ledger<'_>, options: &Options, runs: &RunsSummary) -> String {
+    let structures = analysis::structures_by(ledger, &options.grouping);
     let names: Vec<_> = structures
         .by_weight()
         .into_iter()

@@ -3,6 +3,7 @@
 use super::*;
 use crate::analysis::fixture::{anonymous, empty, hostile, profile};
 use serde_json::Value;
+use uvfs_coherence::Profile;
 use uvfs_coherence::profile::{HEAT_PLACES_MAX, Heat, LockKind, Mode, ObjectKind};
 
 fn all() -> Options {
@@ -31,7 +32,7 @@ fn a_line_has_the_columns_of_the_paper_and_ours() {
 *      80  318%  50.00%  prog    0x401000       cmpxchg4.acq  [spinlock] @ dget  0x1008        root.lock           2.5%        300  25.0%  48.0%  [spinlock] @ dget: root.lock
 *      40  0%     0.00%  prog    0x401020       ld8           lookup             0x1010        root.hash (hlist*)  100.0%      150  0.0%   12.0%  [spinlock] @ dget: root.lock
 ";
-    let shown = text(&profile(), &options);
+    let shown = text(&Ledger::new(&profile()), &options);
     let squeezed = |text: &str| {
         text.lines()
             .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -55,7 +56,7 @@ fn a_line_has_the_columns_of_the_paper_and_ours() {
 
 #[test]
 fn the_summary_says_what_where_and_how_sure() {
-    let summary = summary(&profile(), &Options::default());
+    let summary = summary(&Ledger::new(&profile()), &Options::default());
     let all = summary.join("\n");
     for part in [
         "`./prog 8` on 4 cores, 2 nodes: 286,000 cycles",
@@ -81,17 +82,17 @@ fn the_summary_says_what_where_and_how_sure() {
     assert!(summary.iter().all(|line| line.ends_with('.')), "{all}");
     let noted =
         Options { notes: vec!["12 of 20 objects have a type".into()], ..Options::default() };
-    assert!(super::summary(&profile(), &noted).contains(&noted.notes[0]));
+    assert!(super::summary(&Ledger::new(&profile()), &noted).contains(&noted.notes[0]));
 }
 
 #[test]
 fn one_seed_has_no_intervals_and_says_so() {
-    let (one, text_of) = (one_seed(), |profile: &Profile| text(profile, &all()));
+    let (one, text_of) = (one_seed(), |profile: &Profile| text(&Ledger::new(profile), &all()));
     let shown = text_of(&one);
     assert!(shown.contains("one seed, so without intervals"), "{shown}");
     assert!(!shown.contains('±'), "{shown}");
     assert!(text_of(&profile()).contains('±'));
-    assert!(!html(&one, &all()).contains("(± "));
+    assert!(!html(&Ledger::new(&one), &all()).contains("(± "));
 }
 
 #[test]
@@ -104,26 +105,29 @@ fn heat_that_was_cut_is_said() {
     let words = "are of the 2,048 most visited places of each object (one has so many)";
     let flat = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut cut = profile();
-    assert!(!flat(text(&cut, &row)).contains("most visited"));
+    assert!(!flat(text(&Ledger::new(&cut), &row)).contains("most visited"));
     let one = cut.heat.iter().find(|one| one.object == 1).unwrap().clone();
     let places = (0..HEAT_PLACES_MAX as u64).map(|at| Heat { offset: at * 8, ..one.clone() });
     cut.heat.extend(places);
-    let shown = flat(text(&cut, &row));
+    let shown = flat(text(&Ledger::new(&cut), &row));
     assert!(shown.contains(words), "{shown}");
-    assert!(flat(html(&cut, &all())).contains(words));
+    assert!(flat(html(&Ledger::new(&cut), &all())).contains(words));
 }
 
 #[test]
 fn an_empty_profile_is_a_report_too() {
     for profile in [empty(), anonymous()] {
-        let text = text(&profile, &all());
+        let text = text(&Ledger::new(&profile), &all());
         assert!(!text.contains("NaN") && !text.contains("inf "), "{text}");
-        let page = html(&profile, &all());
+        let page = html(&Ledger::new(&profile), &all());
         assert!(!page.replace("isNaN", "").contains("NaN") && page.ends_with("</html>\n"));
-        serde_json::from_str::<Value>(&json(&profile, &all())).unwrap();
+        serde_json::from_str::<Value>(&json(&Ledger::new(&profile), &all())).unwrap();
     }
-    assert!(text(&empty(), &all()).contains("No cache line went from one core to another"));
-    let anonymous = summary(&anonymous(), &all()).join("\n");
+    assert!(
+        text(&Ledger::new(&empty()), &all())
+            .contains("No cache line went from one core to another")
+    );
+    let anonymous = summary(&Ledger::new(&anonymous()), &all()).join("\n");
     assert!(
         anonymous.contains("100 % of all latency is in memory without a type (`heap(48)`)"),
         "{anonymous}"
@@ -133,24 +137,24 @@ fn an_empty_profile_is_a_report_too() {
 #[test]
 fn options_choose_sections_lines_and_structures() {
     let only = |section| Options { sections: vec![section], ..Options::default() };
-    let locks = text(&profile(), &only(Section::Locks));
+    let locks = text(&Ledger::new(&profile()), &only(Section::Locks));
     assert!(locks.contains("EXCLUSIVE LOCKS  HOLD               WAIT"), "{locks}");
     // A mutex was once listed below SPINLOCKS.
     let mut mutex = profile();
     mutex.locks.iter_mut().for_each(|lock| lock.kind = LockKind::Mutex);
-    assert!(!text(&mutex, &only(Section::Locks)).contains("SPINLOCKS"));
-    assert!(!html(&mutex, &all()).contains("SPINLOCKS"));
+    assert!(!text(&Ledger::new(&mutex), &only(Section::Locks)).contains("SPINLOCKS"));
+    assert!(!html(&Ledger::new(&mutex), &all()).contains("SPINLOCKS"));
     assert!(
         locks.contains("NOWAIT   SPIN  RJECT BOUNCE  NAME") && locks.contains("Super.root.lock")
     );
     assert!(locks.contains("@ dget") && !locks.contains("inst. address"), "{locks}");
-    let histogram = text(&profile(), &only(Section::Histogram));
+    let histogram = text(&Ledger::new(&profile()), &only(Section::Histogram));
     assert!(histogram.contains("55 % ") && histogram.contains("lllll"), "{histogram}");
-    let structures = text(&profile(), &only(Section::Structures));
+    let structures = text(&Ledger::new(&profile()), &only(Section::Structures));
     assert!(structures.contains("top 4 of 4 contended lines = 90 %"), "{structures}");
     assert!(structures.contains("fs/dcache.c") && structures.contains("vfs::super_block"));
     let dentry = Options { structure: Some("Dentry".into()), ..all() };
-    let dentry = text(&profile(), &dentry);
+    let dentry = text(&Ledger::new(&profile()), &dentry);
     assert!(
         dentry.contains("3. Dentry x 2, line 1") && !dentry.contains("1. Super, line 0"),
         "{dentry}"
@@ -159,15 +163,15 @@ fn options_choose_sections_lines_and_structures() {
         dentry.contains("struct Dentry (/src/fs/dcache.c:7)") && dentry.contains("--- line 1 ---")
     );
     let none = Options { line: Some(99), sections: vec![Section::Lines], ..Options::default() };
-    assert!(text(&profile(), &none).contains("no table 99: there are 3"));
+    assert!(text(&Ledger::new(&profile()), &none).contains("no table 99: there are 3"));
     let first = Options { top: 1, sections: vec![Section::Lines], ..Options::default() };
-    assert!(text(&profile(), &first).contains("2 more; --top 3 shows all"));
+    assert!(text(&Ledger::new(&profile()), &first).contains("2 more; --top 3 shows all"));
 }
 
 #[test]
 fn narrow_terminals_get_narrow_lines() {
     for width in [100, 80] {
-        let text = text(&profile(), &Options { width: Some(width), ..all() });
+        let text = text(&Ledger::new(&profile()), &Options { width: Some(width), ..all() });
         let locks = text.find("Locks in virtual time").unwrap();
         for line in text[..locks].lines() {
             assert!(line.chars().count() <= width + 4, "{width}: {line}");
@@ -177,8 +181,8 @@ fn narrow_terminals_get_narrow_lines() {
 
 #[test]
 fn colour_is_for_terminals_only() {
-    assert!(!text(&profile(), &all()).contains('\x1b'));
-    assert!(text(&profile(), &Options { colour: true, ..all() }).contains("\x1b[1m"));
+    assert!(!text(&Ledger::new(&profile()), &all()).contains('\x1b'));
+    assert!(text(&Ledger::new(&profile()), &Options { colour: true, ..all() }).contains("\x1b[1m"));
 }
 
 #[test]
@@ -186,27 +190,33 @@ fn other_modes_say_where_figures_are_from() {
     let mut recorded = profile();
     recorded.meta.mode = Mode::Recorded;
     recorded.samples.iter_mut().for_each(|one| (one.service, one.queue) = (0, 0));
-    let text = summary(&recorded, &all()).join("\n");
+    let text = summary(&Ledger::new(&recorded), &all()).join("\n");
     assert!(
         text.contains("Recorded from real threads") && text.contains("of all misses"),
         "{text}"
     );
     assert!(!text.contains(" of the latency"), "{text}");
     recorded.meta.mode = Mode::Imported;
-    assert!(summary(&recorded, &all()).join("\n").contains("Imported from another tool"));
+    assert!(
+        summary(&Ledger::new(&recorded), &all()).join("\n").contains("Imported from another tool")
+    );
     recorded.runs[1].status = Some(139);
-    assert!(summary(&recorded, &all()).join("\n").contains("seed 2 ended with status 139"));
+    assert!(
+        summary(&Ledger::new(&recorded), &all())
+            .join("\n")
+            .contains("seed 2 ended with status 139")
+    );
 }
 
 #[test]
 fn hostile_names_stay_names() {
     let profile = hostile();
-    let shown = text(&profile, &all());
+    let shown = text(&Ledger::new(&profile), &all());
     for character in ['\x1b', '\r', '\0', '\u{202e}'] {
         assert!(!shown.contains(character), "{character:?}");
     }
     assert!(shown.contains("<script>") && shown.lines().all(|line| line.chars().count() < 1200));
-    let page = html(&profile, &all());
+    let page = html(&Ledger::new(&profile), &all());
     // The page has one script, its own, and no attribute is left early.
     assert_eq!(page.matches("<script").count(), 1);
     assert!(!page.contains("alert('x')") && page.contains("&lt;script&gt;alert(&#39;x&#39;)"));
@@ -215,13 +225,13 @@ fn hostile_names_stay_names() {
     }
     assert!(page.contains("ünïcode") && !page.contains(&"A".repeat(300)));
     assert!(page.len() < 400_000, "{}", page.len());
-    let json: Value = serde_json::from_str(&json(&profile, &all())).unwrap();
+    let json: Value = serde_json::from_str(&json(&Ledger::new(&profile), &all())).unwrap();
     assert!(json["lines"][0]["structure"].as_str().unwrap().contains("<script>"));
 }
 
 #[test]
 fn the_page_needs_nothing_from_elsewhere_and_is_whole() {
-    let page = html(&profile(), &all());
+    let page = html(&Ledger::new(&profile()), &all());
     let page = page.replace("isNaN", "");
     for word in ["http:", "https:", "src=", "@import", "url(", "<link", "NaN", "inf\""] {
         assert!(!page.contains(word), "{word}");
@@ -245,7 +255,8 @@ fn the_page_needs_nothing_from_elsewhere_and_is_whole() {
 
 #[test]
 fn the_document_has_all_analyses() {
-    let json: Value = serde_json::from_str(&json(&profile(), &Options::default())).unwrap();
+    let json: Value =
+        serde_json::from_str(&json(&Ledger::new(&profile()), &Options::default())).unwrap();
     assert_eq!(json["lines"][0]["structure"], "Super");
     assert_eq!(json["lines"][0]["rows"][0]["instruction"], "cmpxchg4.acq");
     assert_eq!(json["lines"][0]["samples"]["mean"], 120.0);
@@ -269,8 +280,8 @@ fn variables_and_threads_own_are_called_by_their_names() {
         .filter(|one| one.id == 1)
         .for_each(|one| one.kind = ObjectKind::ThreadLocal);
     assert!(
-        text(&profile, &all()).contains("counters[0]")
-            || text(&profile, &all()).contains("counters[*]")
+        text(&Ledger::new(&profile), &all()).contains("counters[0]")
+            || text(&Ledger::new(&profile), &all()).contains("counters[*]")
     );
 }
 
@@ -297,14 +308,19 @@ fn sweeps_comparisons_nodes_and_advice_are_laid_out() {
     assert!(page.contains("a &lt;b&gt; &amp; c") && page.matches("<circle").count() >= 4);
     assert!(!page.replace("isNaN", "").contains("NaN") && page.contains("dashed"));
 
-    let compared = crate::compare::compare(&on(4, 100_000), &on(4, 200_000), false).unwrap();
+    let compared = crate::compare::compare(
+        &Ledger::new(&on(4, 100_000)),
+        &Ledger::new(&on(4, 200_000)),
+        false,
+    )
+    .unwrap();
     let shown = compare_text(&compared, &all());
     assert!(shown.contains("the new one is slower") && shown.contains("Careful: "), "{shown}");
     assert!(compare_html(&compared, "old, new").contains("parallel_cycles"));
 
     let mut several = on(4, 300_000);
     several.meta.machine = several.meta.machine.with(4, 2);
-    let nodes = crate::numa::numa(&on(4, 100_000), &several).unwrap();
+    let nodes = crate::numa::numa(&Ledger::new(&on(4, 100_000)), &Ledger::new(&several)).unwrap();
     let shown = numa_text(&nodes, &all());
     assert!(shown.contains("The same 4 cores on one node and on 2"), "{shown}");
     assert!(numa_html(&nodes, "nodes").contains("Structures"));
@@ -362,7 +378,7 @@ fn a_variable_is_found_by_its_type() {
         ..Options::default()
     };
     for name in ["vfs::super_block::Super", "s"] {
-        let shown = text(&profile, &options(name));
+        let shown = text(&Ledger::new(&profile), &options(name));
         assert!(shown.starts_with("1. s, line 0"), "{name}: {shown}");
     }
 }
@@ -375,7 +391,7 @@ fn samples_of_hardware_are_no_failed_run() {
     imported.meta.mode = Mode::Imported;
     imported.runs[0].status = None;
     imported.sites.iter_mut().for_each(|site| site.bytes = 0);
-    let shown = text(&imported, &all());
+    let shown = text(&Ledger::new(&imported), &all());
     for wrong in ["ended without a status", "--seeds", "ld0"] {
         assert!(!shown.contains(wrong), "{wrong}: {shown}");
     }
@@ -388,6 +404,6 @@ fn a_program_is_told_by_its_name() {
     let mut profile = profile();
     let folder = "/home/me/project/target/contention/x86_64-unknown-linux-gnu/release/deps";
     profile.meta.command = vec![format!("{folder}/storm-0123"), "8".into()];
-    let summary = summary(&profile, &Options::default());
+    let summary = summary(&Ledger::new(&profile), &Options::default());
     assert!(summary[0].starts_with("`storm-0123 8` on"), "{}", summary[0]);
 }

@@ -18,12 +18,12 @@ use super::table::{Column, Table};
 use super::{Options, Section};
 use crate::analysis::histogram::class_name;
 use crate::analysis::{
-    Estimate, Flow, Histogram, LineTable, Row, Structures, flow, groups, histogram, index,
-    layout_heat, layouts, runs, structures_by, threads,
+    Estimate, Flow, Histogram, LineTable, Row, Structures, flow, groups, histogram, layout_heat,
+    layouts, runs, structures_by, threads,
 };
+use crate::ledger::{Ledger, called};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use uvfs_coherence::Profile;
 use uvfs_coherence::profile::Class;
 
 /// Rows of a line's table, unless one line was asked for.
@@ -32,21 +32,21 @@ const ROWS: usize = 24;
 const NAME: usize = 80;
 
 /// The report as text.
-pub fn text(profile: &Profile, options: &Options) -> String {
+pub fn text(ledger: &Ledger<'_>, options: &Options) -> String {
     let mut text = String::new();
     for section in Section::ALL.into_iter().filter(|one| options.sections.contains(one)) {
         let part = match section {
-            Section::Summary => summary_text(profile, options),
-            Section::Lines => lines_text(profile, options),
-            Section::Histogram => histogram_text(&histogram(profile), options),
+            Section::Summary => summary_text(ledger, options),
+            Section::Lines => lines_text(ledger, options),
+            Section::Histogram => histogram_text(&histogram(ledger), options),
             Section::Structures => {
-                structures_text(&structures_by(profile, &options.grouping), options)
+                structures_text(&structures_by(ledger, &options.grouping), options)
             }
-            Section::Layout => layouts_text(profile, options),
-            Section::Locks => locks_text(profile, options),
-            Section::Flow => flows_text(profile, options),
-            Section::Threads => threads_text(profile, options),
-            Section::Runs => runs_text(profile, options),
+            Section::Layout => layouts_text(ledger, options),
+            Section::Locks => locks_text(ledger, options),
+            Section::Flow => flows_text(ledger, options),
+            Section::Threads => threads_text(ledger, options),
+            Section::Runs => runs_text(ledger, options),
         };
         if !text.is_empty() && !part.is_empty() {
             text.push('\n');
@@ -90,15 +90,15 @@ pub(super) fn wrap(sentence: &str, width: Option<usize>) -> String {
     text
 }
 
-fn summary_text(profile: &Profile, options: &Options) -> String {
-    summary(profile, options).iter().map(|line| wrap(line, options.width)).collect()
+fn summary_text(ledger: &Ledger<'_>, options: &Options) -> String {
+    summary(ledger, options).iter().map(|line| wrap(line, options.width)).collect()
 }
 
-fn lines_text(profile: &Profile, options: &Options) -> String {
-    let mut tables = groups(profile);
+fn lines_text(ledger: &Ledger<'_>, options: &Options) -> String {
+    let mut tables = groups(ledger);
     let all = tables.len();
     if let Some(name) = &options.structure {
-        let called = index::called(profile, name);
+        let called = called(ledger.profile, name);
         tables.retain(|table| called.contains(&table.structure));
     }
     match options.line {
@@ -347,10 +347,10 @@ fn structures_text(structures: &Structures, options: &Options) -> String {
     text + &table.text(options.width, options.colour)
 }
 
-fn layouts_text(profile: &Profile, options: &Options) -> String {
+fn layouts_text(ledger: &Ledger<'_>, options: &Options) -> String {
     let layouts = match &options.structure {
-        Some(name) => layout_heat(profile, name).into_iter().collect(),
-        None => layouts(profile, options.top),
+        Some(name) => layout_heat(ledger, name).into_iter().collect(),
+        None => layouts(ledger, options.top),
     };
     if layouts.is_empty() {
         let what = match &options.structure {
@@ -363,15 +363,15 @@ fn layouts_text(profile: &Profile, options: &Options) -> String {
     texts.join("\n")
 }
 
-fn flows_text(profile: &Profile, options: &Options) -> String {
+fn flows_text(ledger: &Ledger<'_>, options: &Options) -> String {
     let flows: Vec<Flow> = match &options.structure {
         Some(name) => {
-            index::called(profile, name).iter().filter_map(|name| flow(profile, name)).collect()
+            called(ledger.profile, name).iter().filter_map(|name| flow(ledger, name)).collect()
         }
         None => {
-            let structures = structures_by(profile, &options.grouping);
+            let structures = structures_by(ledger, &options.grouping);
             let names = structures.by_weight().into_iter().take(options.top);
-            names.filter_map(|one| flow(profile, &one.name)).collect()
+            names.filter_map(|one| flow(ledger, &one.name)).collect()
         }
     };
     let mut text = heading("Who hands lines to whom", options);
@@ -417,7 +417,7 @@ fn flows_text(profile: &Profile, options: &Options) -> String {
     text
 }
 
-fn threads_text(profile: &Profile, options: &Options) -> String {
+fn threads_text(ledger: &Ledger<'_>, options: &Options) -> String {
     let mut table = Table::new(vec![
         Column::number("thread", u8::MAX),
         Column::number("core", 3),
@@ -428,7 +428,7 @@ fn threads_text(profile: &Profile, options: &Options) -> String {
         Column::number("stalled", u8::MAX),
         Column::number("asleep", u8::MAX),
     ]);
-    let rows = threads(profile);
+    let rows = threads(ledger);
     for row in &rows {
         table.push(
             false,
@@ -448,8 +448,8 @@ fn threads_text(profile: &Profile, options: &Options) -> String {
         + &table.text(options.width, options.colour)
 }
 
-fn runs_text(profile: &Profile, options: &Options) -> String {
-    let runs = runs(profile);
+fn runs_text(ledger: &Ledger<'_>, options: &Options) -> String {
+    let runs = runs(ledger);
     let mut table = Table::new(vec![
         Column::word("whole run", u8::MAX),
         Column::number("mean", u8::MAX),
