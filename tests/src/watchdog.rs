@@ -1,7 +1,15 @@
 //! Ends a test that hangs.
+//!
+//! A machine with much else to do makes a test slow, and no clock can tell that from a hang. What this process has
+//! computed can: who waits for ever computes nothing. A test that spins for ever is ended when its patience is used up.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
+
+/// How many limits a test has that goes on computing.
+const PATIENCE: u32 = 5;
+/// Hundredths of a second of computing within a limit, below which a process hangs.
+const IDLE: u64 = 5;
 
 /// While it lives, the process may go on; if it lives too long, the process ends.
 ///
@@ -23,12 +31,41 @@ impl Watchdog {
         let name = std::thread::current().name().unwrap_or("a test").to_owned();
         let (alive, watched) = channel::<()>();
         std::thread::spawn(move || {
-            if watched.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-                eprintln!("{name} hangs: not done after {limit:?}");
-                rescue();
-                std::process::abort();
+            let mut spent = computed();
+            for round in 1.. {
+                if watched.recv_timeout(limit) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+                let before = std::mem::replace(&mut spent, computed());
+                if spent.saturating_sub(before) < IDLE || round == PATIENCE {
+                    eprintln!("{name} hangs: not done after {:?}", limit * round);
+                    rescue();
+                    std::process::abort();
+                }
             }
         });
         Self { _alive: alive }
+    }
+}
+
+/// Hundredths of a second that this process has computed, in it and in the kernel.
+fn computed() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the name, which may hold blanks: 11 fields, then the two.
+    let fields = text.rsplit(')').next().unwrap_or("").split_whitespace().skip(11).take(2);
+    fields.filter_map(|field| field.parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_computed_is_seen() {
+        let (before, mut sum) = (computed(), 0_u64);
+        while computed() < before + IDLE {
+            sum = (0..1_000_000).fold(sum, |sum, one| std::hint::black_box(sum ^ one));
+        }
+        assert!(computed() > before, "{sum}");
     }
 }

@@ -35,7 +35,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Formatting, lints, documentation, the lock document, tidy, licences (and the oldest compiler, where installed).
+    /// Formatting, lints, documentation, the lock document, tidy, licences (the oldest compiler and aarch64, where installed).
     Check,
     /// The repository's own rules: headers, notes, arrows between crates, links, decisions.
     Tidy,

@@ -25,6 +25,9 @@ use std::path::{Path, PathBuf};
 /// What a run gives when nobody names a file, and what such files end in.
 pub const DEFAULT_NAME: &str = "uvfs.contention";
 
+/// Numbers of modules lie below this.
+const MODULES_MAX: u32 = 1 << 16;
+
 const AGAIN: &str = "record it again";
 
 impl Profile {
@@ -191,6 +194,10 @@ impl Profile {
     /// That every number which one record has for another leads to one.
     fn check(&self) -> Result<(), String> {
         let modules: HashSet<u32> = self.modules.iter().map(|module| module.id).collect();
+        // Lists are made by these numbers.
+        if let Some(id) = modules.iter().find(|id| **id >= MODULES_MAX) {
+            return Err(format!("module {id}: a profile has fewer than {MODULES_MAX} modules"));
+        }
         let types: HashSet<u32> = self.types.iter().map(|kind| kind.id).collect();
         let mut seeds = HashSet::new();
         for run in &self.runs {
@@ -511,6 +518,19 @@ mod tests {
         }
         assert!(
             error(&[&lines[..], &lines[..]].concat().concat()).contains("two files were joined")
+        );
+    }
+
+    /// A list that long was made of this number once, until memory ended.
+    #[test]
+    fn a_number_that_no_module_has_is_refused() {
+        let mut profile = profile();
+        profile.modules[0].id = u32::MAX;
+        let text = profile.to_lines().expect("text");
+        assert!(
+            error(&text).contains("module 4294967295: a profile has fewer than"),
+            "{}",
+            error(&text)
         );
     }
 

@@ -151,6 +151,7 @@ pub(super) fn complete_with_output(
 pub(super) struct Watcher {
     interrupt: Interrupt,
     bar: ProgressBar,
+    first_seed: Option<u64>,
     first_ended: bool,
     quiet_until_first: bool,
 }
@@ -166,6 +167,7 @@ impl Watcher {
         Ok(Self {
             interrupt: Interrupt::by_signals().map_err(Failure::refused)?,
             bar,
+            first_seed: None,
             first_ended: false,
             quiet_until_first: what.is_empty(),
         })
@@ -176,13 +178,15 @@ impl Watcher {
             Event::Planned(seeds) => self.bar.set_length(u64::from(seeds)),
             Event::Ended(seed) => {
                 self.bar.inc(1);
-                self.first_ended |= seed == 1 || self.bar.position() > 1;
+                self.first_ended |= self.first_seed == Some(seed) || self.bar.position() > 1;
                 let may_show = self.first_ended || !self.quiet_until_first;
                 if may_show && self.bar.is_hidden() && std::io::stderr().is_terminal() {
                     self.bar.set_draw_target(indicatif::ProgressDrawTarget::stderr());
                 }
             }
-            Event::Began(_) | Event::Waiting => {}
+            // Runs begin in the order of their seeds.
+            Event::Began(seed) => self.first_seed = self.first_seed.or(Some(seed)),
+            Event::Waiting => {}
             Event::Naming => self.bar.finish_and_clear(),
         }
         if self.interrupt.is_set() { Go::Stop } else { Go::On }

@@ -230,7 +230,7 @@ pub fn compare(old: &Ledger<'_>, new: &Ledger<'_>, force: bool) -> Result<Compar
         if !force {
             return Err(Error::new(format!(
                 "the profiles are not of the same machine and mode: {list}; make both with the same \
-                 --machine, --cores and --nodes, or pass --force"
+                 --machine, --cores and --nodes, or pass --any-machine"
             )));
         }
         warnings.push(format!("compared by force although these differ: {list}"));
@@ -427,7 +427,7 @@ mod tests {
         let refused =
             compare(&Ledger::new(&old), &Ledger::new(&new), false).unwrap_err().to_string();
         assert!(refused.contains("latency.local_transfer: 120.0 against 77.0"), "{refused}");
-        assert!(refused.contains("--force"), "{refused}");
+        assert!(refused.contains("--any-machine"), "{refused}");
         let forced = compare(&Ledger::new(&old), &Ledger::new(&new), true).unwrap();
         assert!(forced.warnings.iter().any(|line| line.contains("by force")));
         // Where a number is from does not change what comes out.

@@ -24,7 +24,7 @@ use std::process::{Command, ExitStatus};
 const COMPILE: [&str; 4] = ["-fsanitize=thread", "-g", "-fno-omit-frame-pointer", "-fno-lto"];
 
 /// Options whose value is the next word.
-const WITH_VALUE: [&str; 38] = [
+const WITH_VALUE: [&str; 41] = [
     "-o",
     "-x",
     "-I",
@@ -63,6 +63,9 @@ const WITH_VALUE: [&str; 38] = [
     "-dumpbase",
     "-dumpdir",
     "-mllvm",
+    "--sysroot",
+    "-MJ",
+    "-resource-dir",
 ];
 
 /// Options after which nothing is linked.
@@ -455,6 +458,16 @@ mod tests {
             both.parts
                 .contains(&Part::Source { path: "b.txt".into(), language: Some("c++".into()) })
         );
+    }
+
+    /// The folder became a source, which compiling leaves out: the flag then took the next word, and no header was found.
+    #[test]
+    fn the_value_of_a_flag_is_no_source() {
+        for flag in ["--sysroot", "-MJ", "-resource-dir"] {
+            let step = line(&format!("{flag} /opt/it a.c -o a"));
+            let step = shown(&step.compilation("a.c".as_ref(), None, Path::new("/t/0.o")));
+            assert!(step.starts_with(&format!("{flag} /opt/it ")), "{step}");
+        }
     }
 
     #[test]
