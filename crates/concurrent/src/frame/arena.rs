@@ -120,23 +120,6 @@ impl Arena {
         Some(Fresh::new(self, FrameId(self.free.take(self)?)))
     }
 
-    /// Adds up to `wanted` frames to `out`; how many. Neighbours in a run are often neighbours in
-    /// memory.
-    pub fn allocate_many<'a>(&'a self, wanted: usize, out: &mut Vec<Fresh<'a>>) -> usize {
-        let mut taken = 0;
-        while taken < wanted {
-            let mut batch = [0; 32];
-            let most = batch.len().min(wanted - taken);
-            let got = self.free.take_some(self, &mut batch[..most]);
-            if got == 0 {
-                break;
-            }
-            out.extend(batch[..got].iter().map(|&frame| Fresh::new(self, FrameId(frame))));
-            taken += got;
-        }
-        taken
-    }
-
     /// Frames there may be.
     pub fn frames_max(&self) -> usize {
         self.descriptors.count()

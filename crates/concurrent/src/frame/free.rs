@@ -168,51 +168,27 @@ impl Free {
         self.vacancy.tell();
     }
 
-    /// Takes one frame.
+    /// Takes one frame: of the caller's lane, of the next stack that has any, or one that was never used.
     pub(super) fn take(&self, links: &impl Links) -> Option<u32> {
-        let mut one = [0];
-        (self.take_some(links, &mut one) == 1).then_some(one[0])
-    }
-
-    /// Takes as many frames as `out` has room for and there are, in one batch; how many. Fewer only
-    /// when the caller's lane, the next stack that has any, and what was never used gave no more.
-    pub(super) fn take_some(&self, links: &impl Links, out: &mut [u32]) -> usize {
-        let own = lane() % LANES;
-        let taken = self.lanes[own].pop(links, out.len(), out);
-        if taken > 0 {
-            return taken;
+        let (own, mut one) = (lane() % LANES, [0]);
+        if self.lanes[own].pop(links, 1, &mut one) > 0 {
+            return Some(one[0]);
         }
         let others = (1..LANES).map(|step| &self.lanes[(own + step) % LANES]);
         for other in others.chain([&self.given_back]) {
             let is_resident = !std::ptr::eq(other, &self.given_back);
             let mut batch = [0; BATCH];
             // Frames without memory go to their user only, or `resident` would count them.
-            let most = if is_resident { BATCH } else { out.len() };
+            let most = if is_resident { BATCH } else { 1 };
             let got = other.pop(links, most, &mut batch);
             if got > 0 {
-                let kept = got.min(out.len());
-                out[..kept].copy_from_slice(&batch[..kept]);
-                self.put(&self.lanes[own], links, &batch[kept..got]);
-                return kept;
+                self.put(&self.lanes[own], links, &batch[1..got]);
+                return Some(batch[0]);
             }
         }
-        self.take_unused(out)
-    }
-
-    fn take_unused(&self, out: &mut [u32]) -> usize {
-        let more = |from: u32| {
-            let left = (self.frames_max - from) as usize;
-            let next = from + left.min(out.len()) as u32;
-            (next != from).then_some(next)
-        };
+        let next = |from: u32| (from < self.frames_max).then_some(from + 1);
         // ORDERING: Relaxed; a number: nothing was written to the frames behind it.
-        let from = self.unused_from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        let Ok(from) = from else { return 0 };
-        let taken = ((self.frames_max - from) as usize).min(out.len());
-        for (slot, frame) in out[..taken].iter_mut().zip(from..) {
-            *slot = frame;
-        }
-        taken
+        self.unused_from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
     }
 
     /// Puts a frame back.

@@ -199,24 +199,4 @@ impl<L: Locking> Tree<L> {
             bits(matching(leaf, slots, mask)).filter_map(value)
         })
     }
-
-    /// The first index from `first` on, below `end`, at which there is no value; `end` if there is
-    /// none.
-    pub fn next_gap(&self, first: u64, end: u64, _guard: &Guard) -> u64 {
-        let mut index = first;
-        while index < end {
-            let Some(leaf) = self.core.leaf(index) else { return index };
-            let (base, slots) = part(index, end - 1);
-            // A slot that is not occupied is empty; one that is may be filled or emptied just now.
-            let gap = bits(slots).find(|&slot| leaf.value(slot).is_none());
-            if let Some(gap) = gap {
-                return base + gap as u64;
-            }
-            match base.checked_add(SLOTS as u64) {
-                Some(after) => index = after,
-                None => break,
-            }
-        }
-        end.max(first)
-    }
 }

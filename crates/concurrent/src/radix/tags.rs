@@ -140,18 +140,19 @@ impl<L: Locking> Tree<L> {
         settle(&self.core, &mut locks, leaf, emptied, &mut Unlinked::none());
         had
     }
+}
 
+#[cfg(test)]
+impl<L: Locking> Tree<L> {
     /// Whether the value at `index` has the tag. Takes no lock.
-    #[inline]
-    pub fn is_tagged(&self, index: u64, tag: Tag, _guard: &Guard) -> bool {
+    pub(super) fn is_tagged(&self, index: u64, tag: Tag, _guard: &Guard) -> bool {
         let tagged = |leaf: &Node| leaf.tags(tag.number()) & 1 << slot_of(index, 0) != 0;
         self.core.leaf(index).is_some_and(tagged)
     }
 
     /// Whether any value has the tag: the root's summary. True for a moment longer than it should be,
     /// while the last tag's clearing is on its way up; never false while a value has the tag.
-    #[inline]
-    pub fn any_tagged(&self, tag: Tag, _guard: &Guard) -> bool {
+    pub(super) fn any_tagged(&self, tag: Tag, _guard: &Guard) -> bool {
         self.core.root().node().is_some_and(|root| root.tags(tag.number()) != 0)
     }
 }

@@ -195,40 +195,15 @@ for_each_locking! {
         assert_eq!(tree.iter(1 << 50.., &guard).count(), 2);
     }
 
-    fn runs_stop_at_what_is_there_and_gaps_are_found<L: Locking>() {
-        let mut tree = Tree::<L>::new(&CLASS);
-        let guard = pin();
-        let values: Vec<_> = (1..=300).map(value).collect();
-        assert_eq!(tree.insert_run(10, &[], &guard), 0);
-        assert_eq!(tree.insert_run(100, &values, &guard), 300);
-        assert_eq!(tree.insert_run(50, &values, &guard), 50);
-        assert_eq!(tree.insert_run(120, &values, &guard), 0);
-        assert_eq!(tree.next_gap(0, 1000, &guard), 0);
-        assert_eq!(tree.next_gap(50, 1000, &guard), 400);
-        assert_eq!(tree.next_gap(50, 320, &guard), 320);
-        assert_eq!(tree.next_gap(70, 60, &guard), 70);
-        assert_eq!(tree.next_gap(u64::MAX, u64::MAX, &guard), u64::MAX);
-        check_structure(&mut tree);
-        let mut removed = Vec::new();
-        let count = tree.remove_run(60..=399, &guard, |index, value| removed.push((index, value)));
-        assert_eq!((count, removed.len()), (340, 340));
-        assert!(removed.iter().enumerate().all(|(at, &(index, _))| index == 60 + at as u64));
-        assert_eq!(removed[40], (100, value(1)));
-        assert_eq!(tree.bytes_racy(&guard), NODE_BYTES);
-        check_structure(&mut tree);
-    }
-
     fn the_last_indexes_work<L: Locking>() {
         let mut tree = Tree::<L>::new(&CLASS);
         let guard = pin();
-        let values: Vec<_> = (1..=100).map(value).collect();
         let first = u64::MAX - 99;
-        assert_eq!(tree.insert_run(first, &values, &guard), 100);
+        (first..=u64::MAX).for_each(|index| tree.insert(index, value(1), &guard).unwrap());
         assert_eq!(tree.set_tags(.., Tag::Dirty, &guard), 100);
         assert_eq!(tree.iter_tagged(first.., Tag::Dirty, &guard).count(), 100);
-        assert_eq!(tree.next_gap(first, u64::MAX, &guard), u64::MAX);
         check_structure(&mut tree);
-        assert_eq!(tree.remove_run(.., &guard, |_, _| ()), 100);
+        (first..=u64::MAX).for_each(|index| _ = tree.remove(index, &guard).unwrap());
         assert!(tree.is_empty());
     }
 
@@ -281,7 +256,6 @@ fn lookups_store_nothing_and_changes_take_one_lock() {
     let nothing = (0, 0);
     assert_eq!(stores(&mut || assert!(tree.get(77, &guard).is_some())), nothing);
     assert_eq!(stores(&mut || assert_eq!(tree.iter(.., &guard).count(), 63 << 7)), nothing);
-    assert_eq!(stores(&mut || assert_eq!(tree.next_gap(6, 100, &guard), 69)), nothing);
     let (one_lock, and_parents) = (1, 3);
     assert_eq!(stores(&mut || tree.insert(5, value(1), &guard).unwrap()).1, one_lock);
     assert_eq!(stores(&mut || assert!(tree.set_tag(70, Tag::Dirty, &guard))).1, and_parents);

@@ -536,7 +536,8 @@ impl<L: Locking> Tree<L> {
 
     /// How many values there are; visits every node. Not one instant's number if the tree changes
     /// meanwhile.
-    pub fn len_racy(&self, _guard: &Guard) -> usize {
+    #[cfg(test)]
+    pub(super) fn len_racy(&self, _guard: &Guard) -> usize {
         fn below(node: &Node) -> usize {
             if node.shift() == 0 {
                 return node.occupied().count_ones() as usize;

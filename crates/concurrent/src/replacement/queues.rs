@@ -161,15 +161,7 @@ impl Queues {
         self.admit_as(access, frame, key, (Class::Normal, false));
     }
 
-    /// As [`Queues::admit`], ahead of any use: the first one will not count.
-    ///
-    /// # Panics
-    /// As [`Queues::admit`].
-    pub fn admit_ahead(&mut self, access: &impl Access, frame: u32, key: u64) {
-        self.admit_as(access, frame, key, (Class::Normal, true));
-    }
-
-    /// As [`Queues::admit`], or [`Queues::admit_ahead`] if `ahead`, of a class.
+    /// As [`Queues::admit`], of a class; if `ahead`, before any use: the first one will not count.
     ///
     /// # Panics
     /// As [`Queues::admit`].

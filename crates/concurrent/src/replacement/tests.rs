@@ -90,7 +90,7 @@ fn a_page_read_in_pieces_is_not_popular() {
     (0..3).for_each(|_| words.access(0).touch(queues.clock()));
     assert_eq!(words.access(0).count(), 0);
     queues.evicted(1, 1);
-    queues.admit_ahead(&words, 1, 5001);
+    queues.admit_as(&words, 1, 5001, (Class::Normal, true));
     words.access(1).touch(queues.clock().wrapping_add(1 << 20));
     assert_eq!(words.access(1).count(), 0, "the use it was read for");
 }

@@ -115,7 +115,7 @@ impl<L: Locking> Recorder<'_, L> {
         let tree = self.tree;
         let some = |value: Option<NonZeroU64>| value.map(NonZeroU64::get);
         let mut all: [Vec<Act>; INDEXES.len()] = Default::default();
-        match random.below(16) {
+        match random.below(14) {
             0 => all[at].push(Act::See(some(tree.get(index, &guard)))),
             1 | 2 => all[at].push(match tree.insert(index, value(fresh), &guard) {
                 Ok(()) => Act::Insert(fresh),
@@ -158,30 +158,6 @@ impl<L: Locking> Recorder<'_, L> {
                 }
             }
             12 => {
-                let values = [value(fresh), value(fresh + 1), value(fresh + 2)];
-                let inserted = tree.insert_run(INDEXES[0], &values, &guard);
-                for (at, acts) in all.iter_mut().enumerate().take(3) {
-                    match at.cmp(&inserted) {
-                        std::cmp::Ordering::Less => acts.push(Act::Insert(fresh + at as u64)),
-                        std::cmp::Ordering::Equal => acts.push(Act::Refused),
-                        std::cmp::Ordering::Greater => {}
-                    }
-                }
-            }
-            13 => {
-                let mut removed = [None; INDEXES.len()];
-                tree.remove_run(.., &guard, |index, value| {
-                    let at = INDEXES.iter().position(|&one| one == index).expect("ours");
-                    removed[at] = Some(value.get());
-                });
-                for (acts, removed) in all.iter_mut().zip(removed) {
-                    match removed {
-                        Some(old) => acts.extend([Act::UntagIfThere, Act::Take(old)]),
-                        None => acts.push(Act::See(None)),
-                    }
-                }
-            }
-            14 => {
                 tree.set_tags(.., tag, &guard);
                 all.iter_mut().for_each(|acts| acts.push(Act::TagIfThere));
             }

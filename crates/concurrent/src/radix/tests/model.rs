@@ -11,7 +11,7 @@ type Map = BTreeMap<u64, (NonZeroU64, [bool; TAGS])>;
 /// One step, before it is known what it means: kind, two positions, a choice.
 type Step = (u8, u16, u16, u8);
 
-const KINDS: u8 = 18;
+const KINDS: u8 = 15;
 
 /// Indexes that lie close, in several places of the range, so that the tree grows and shrinks.
 fn index(position: u16) -> u64 {
@@ -118,35 +118,11 @@ impl<L: Locking> Pair<L> {
             }
             11 => self.search(range(one, other), choice),
             12 => {
-                let end = index(other);
-                let gap = (at..end).find(|at| !self.map.contains_key(at));
-                // Where the map would take for ever, the gap comes early.
-                assert_eq!(self.tree.next_gap(at, end, &guard), gap.unwrap_or(end.max(at)));
-            }
-            13 => {
-                let length = u64::from(other % 200).min(u64::MAX - at);
-                let values: Vec<_> = (0..length).map(|_| self.fresh()).collect();
-                let free = (at..at + length).take_while(|at| !self.map.contains_key(at)).count();
-                assert_eq!(self.tree.insert_run(at, &values, &guard), free);
-                let new = values[..free].iter().map(|&value| (value, [false; TAGS]));
-                self.map.extend((at..).zip(new));
-            }
-            14 => {
-                let range = at..=at.saturating_add(u64::from(other % 200));
-                let mut removed = Vec::new();
-                let note = |index, value| removed.push((index, value));
-                let count = self.tree.remove_run(range.clone(), &guard, note);
-                let expected: Vec<_> =
-                    self.map.range(range.clone()).map(|(&at, entry)| (at, entry.0)).collect();
-                assert_eq!((count, &removed), (expected.len(), &expected));
-                self.map.retain(|at, _| !range.contains(at));
-            }
-            15 => {
                 let range = range(one, other);
                 let changed = self.tag_all(range.clone(), tag, true);
                 assert_eq!(self.tree.set_tags(range, tag, &guard), changed);
             }
-            16 => {
+            13 => {
                 let range = range(one, other);
                 let changed = self.tag_all(range.clone(), tag, false);
                 assert_eq!(self.tree.clear_tags(range, tag, &guard), changed);
