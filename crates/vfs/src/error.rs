@@ -1,13 +1,12 @@
-//! Why an operation failed, who is at fault, and whether to try again.
+//! Why an operation failed, and whether to try again.
 //!
 //! # Boundary
 //! The one error type of the seam and of the in-process API, and the one place where it becomes an
 //! errno ([`Error::errno`]). Knows no path: the layer that has the path adds it.
 //!
 //! # Why
-//! Errors travel from a store through caches to a kernel. Only three things decide what to do with
-//! one on the way: is the caller wrong, is the store in trouble, or are *our caches* out of date;
-//! hence [`Fault`] and [`Retry`] beside the errno.
+//! Errors travel from a store through caches to a kernel. What to do with one on the way depends on whether
+//! the same call may succeed later; hence [`Retry`] beside the errno.
 
 use std::fmt;
 
@@ -87,19 +86,6 @@ pub enum Error {
     Io(std::io::Error),
     /// The store's data, or our own state, contradicts itself. Says what.
     Corrupt(&'static str),
-}
-
-/// Who has to change something for the operation to succeed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// The caller: arguments, permissions, the state of the tree.
-    Caller,
-    /// The store behind the backend.
-    Store,
-    /// Our caches were out of date.
-    Cache,
-    /// This program.
-    Internal,
 }
 
 /// Whether the same call may succeed later.
@@ -190,21 +176,12 @@ impl Error {
         }
     }
 
-    /// Who is at fault.
-    pub fn fault(&self) -> Fault {
-        match self {
-            Error::Stale => Fault::Cache,
-            Error::Io(_) | Error::TimedOut | Error::NoSpace | Error::Quota => Fault::Store,
-            Error::Corrupt(_) => Fault::Internal,
-            _ => Fault::Caller,
-        }
-    }
-
     /// Whether trying again can help.
     pub fn retry(&self) -> Retry {
         match self {
             Error::Stale => Retry::AfterRefresh,
-            Error::TimedOut
+            Error::Io(_)
+            | Error::TimedOut
             | Error::WouldBlock
             | Error::Interrupted
             | Error::Busy
@@ -267,11 +244,10 @@ mod tests {
     }
 
     #[test]
-    fn faults_decide_retries() {
-        assert_eq!(Error::Stale.fault(), Fault::Cache);
+    fn errors_say_whether_to_try_again() {
         assert_eq!(Error::Stale.retry(), Retry::AfterRefresh);
         assert_eq!(Error::NotFound.retry(), Retry::Never);
-        assert_eq!(Error::TimedOut.fault(), Fault::Store);
+        assert_eq!(Error::TimedOut.retry(), Retry::Later);
         assert_eq!(Error::Io(std::io::Error::other("x")).errno(), libc::EIO);
     }
 }

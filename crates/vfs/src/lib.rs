@@ -59,7 +59,7 @@ pub use clean::{
     ResidentDirectory, Tally,
 };
 pub use config::{PagePolicy, READ_AHEAD_MAX, TIMEOUT_MAX, VfsConfig};
-pub use error::{Error, Fault, Result, Retry};
+pub use error::{Error, Result, Retry};
 pub use inode::Node;
 pub use mount::{MountId, MountInfo, Namespace, Unmount};
 pub use name::{NAME_MAX, Name, PATH_MAX};

@@ -32,7 +32,6 @@ mod barrier;
 mod domain;
 mod garbage;
 mod place;
-mod reclaim;
 mod turn;
 
 #[cfg(all(test, loom))]
@@ -42,9 +41,6 @@ mod tests;
 
 pub use barrier::Mode;
 pub use domain::EpochStatistics;
-#[cfg(feature = "crossbeam-reference")]
-pub use reclaim::CrossbeamEpoch;
-pub use reclaim::{Epoch, Reclaim};
 
 use domain::Slot;
 use garbage::Deferred;

@@ -332,27 +332,11 @@ fn a_bare_pointer_is_retired() {
     }
     let ptr = Box::into_raw(Box::new(77u64)).cast();
     // SAFETY: nobody else has the pointer.
-    unsafe { <Epoch as Reclaim>::retire(&<Epoch as Reclaim>::pin(), 8, ptr, free) };
+    unsafe { pin().retire(8, ptr, free) };
     collect_until(|| {
-        <Epoch as Reclaim>::collect();
+        collect();
         FREED.load(SeqCst) == 77
     });
-}
-
-#[cfg(feature = "crossbeam-reference")]
-#[test]
-fn the_reference_frees_too() {
-    static FREED: AtomicU64 = AtomicU64::new(0);
-    /// # Safety
-    /// Always safe; the pointer is not followed.
-    unsafe fn free(_: *mut ()) {
-        FREED.fetch_add(1, SeqCst);
-    }
-    // SAFETY: `free` does not follow the pointer.
-    unsafe { CrossbeamEpoch::retire(&CrossbeamEpoch::pin(), 8, std::ptr::null_mut(), free) };
-    while FREED.load(SeqCst) == 0 {
-        CrossbeamEpoch::collect();
-    }
 }
 
 #[test]

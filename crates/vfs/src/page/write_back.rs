@@ -32,7 +32,7 @@ use super::{Alone, Borrowed, Heard, PAGE, PageCache};
 use crate::attributes::{SetAttributes, SetTime};
 use crate::backend::{Authority, FileRef, OpenMode, Opens, SyncMode};
 use crate::caller::Caller;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Retry};
 use crate::ops::AttributeChange;
 use crate::vfs::Core;
 use std::ops::Range;
@@ -301,7 +301,7 @@ impl Core {
                         change.settle(given);
                         kept
                     }
-                    Err(error @ (Error::Io(_) | Error::TimedOut | Error::Interrupted)) => {
+                    Err(error) if error.retry() == Retry::Later => {
                         pages.failed(&error);
                         result = Err(error);
                         None
