@@ -423,7 +423,7 @@ fn who_shares_the_budget_is_counted_and_asked_to_shrink() {
     // More than there is: no name is enough.
     table.held.store(1 << 20, Relaxed);
     stat_all();
-    assert!(vfs.settle_budget() > 0);
+    assert!(vfs.evict_excess() > 0);
     let asked = table.asked.load(Relaxed);
     assert!(asked >= (1 << 20) - (256 << 10), "{asked}");
     assert!(vfs.statistics().names.held < 100, "{:?}", vfs.statistics());
@@ -431,7 +431,7 @@ fn who_shares_the_budget_is_counted_and_asked_to_shrink() {
     drop(table);
     stat_all();
     let after = vfs.statistics();
-    assert_eq!((vfs.settle_budget(), after.budget.tenant_bytes), (0, 0));
+    assert_eq!((vfs.evict_excess(), after.budget.tenant_bytes), (0, 0));
     assert!(after.names.held > shared.names.held, "{shared:?} {after:?}");
     drop(top);
     end(&vfs, &hostile);

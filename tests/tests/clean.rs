@@ -29,7 +29,7 @@ fn names_below_are_asked_for_again_and_no_others() {
                 assert_eq!(report.names.freed.entries, 6, "{report:?}");
                 assert_eq!(report.inodes.freed.entries, 6, "{report:?}");
                 assert_eq!(report.inodes.busy.entries, 0, "{report:?}");
-                assert!(report.names.freed.bytes > 0 && report.names.left().entries == 0);
+                assert!(report.names.freed.bytes > 0 && report.names.remaining().entries == 0);
             }
         }
         assert_eq!(scene.lookups(|| scene.stat_all(&OUTSIDE)), 0);

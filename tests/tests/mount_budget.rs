@@ -81,7 +81,7 @@ impl Mounted {
     fn assert_settles(&self) {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
-            let over = self.vfs.settle_budget();
+            let over = self.vfs.evict_excess();
             let (core, mount) = (self.vfs.statistics(), self.mount.statistics());
             if core.budget.held_bytes <= ROOM + SLACK && over == 0 {
                 return;

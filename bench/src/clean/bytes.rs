@@ -80,8 +80,8 @@ fn once(sizes: &Sizes, files: u64, room: u64, way: Way) -> io::Result<(f64, u64)
     if way == Way::Cleaned {
         let directory = top.open_directory(second).map_err(other)?;
         let report = vfs.clean(directory.node(), Clean::Pages, Dirty::Skip).map_err(other)?;
-        if report.pages.left().entries > 0 {
-            let why = format!("of {second}, {} pages stayed", report.pages.left().entries);
+        if report.pages.remaining().entries > 0 {
+            let why = format!("of {second}, {} pages stayed", report.pages.remaining().entries);
             return Err(io::Error::other(why));
         }
     }

@@ -147,8 +147,8 @@ fn first_passes(vfs: &Arc<Vfs>, files: u64, way: Way) -> io::Result<()> {
     if way == Way::Cleaned {
         let directory = top.open_directory(second).map_err(other)?;
         let report = vfs.clean(directory.node(), Clean::Names, Dirty::Skip).map_err(other)?;
-        if report.names.left().entries > 0 {
-            let why = format!("of {second}, {} names stayed", report.names.left().entries);
+        if report.names.remaining().entries > 0 {
+            let why = format!("of {second}, {} names stayed", report.names.remaining().entries);
             return Err(io::Error::other(why));
         }
     }

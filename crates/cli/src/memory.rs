@@ -155,7 +155,7 @@ pub(crate) fn keep_within(vfs: &Arc<Vfs>, least: u64) {
             let pressing = resident + limit / PRESSING_SHARE > limit;
             if pressing {
                 // Also what was in use when something was added last, and is not any more.
-                vfs.settle_budget();
+                vfs.evict_excess();
             }
             if giving.is_due(Instant::now(), vfs.held_bytes()) && pressing {
                 vfs.give_back();

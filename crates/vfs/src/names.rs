@@ -326,7 +326,7 @@ impl NameCache {
             ((weight, class), dentry)
         });
         // Not the class that it has by now: who changed it has counted that.
-        self.joined(class, inserted.entry);
+        self.joined_class(class, inserted.entry);
         self.removed(inserted.replaced?)
     }
 
@@ -429,7 +429,7 @@ impl NameCache {
     }
 
     /// A name is of this class now.
-    fn joined(&self, class: Class, name: &CachedName) {
+    fn joined_class(&self, class: Class, name: &CachedName) {
         match class {
             Class::Normal => {}
             // ORDERING: Relaxed, both; sizes, which wrap where a name leaves before it was counted.
@@ -442,10 +442,10 @@ impl NameCache {
     }
 
     /// A name is not of this class any more.
-    fn left(&self, class: Class, name: &CachedName) {
+    fn left_class(&self, class: Class, name: &CachedName) {
         match class {
             Class::Normal => {}
-            // ORDERING: Relaxed, both; as in `joined`.
+            // ORDERING: Relaxed, both; as in `joined_class`.
             Class::Keep => _ = self.kept_bytes.fetch_sub(charge(name), Relaxed),
             Class::Once => _ = self.once_count.fetch_sub(1, Relaxed),
         }
@@ -553,8 +553,8 @@ impl NameCache {
                 if class == Class::Once {
                     while entry.age() > 0 {}
                 }
-                self.joined(class, entry);
-                self.left(old, entry);
+                self.joined_class(class, entry);
+                self.left_class(old, entry);
             }
             Verdict::Keep
         });
@@ -596,7 +596,7 @@ impl NameCache {
 
     /// Accounts for a name that left the table.
     fn removed(&self, entry: &CachedName) -> Option<Ref<Inode>> {
-        self.left(entry.class(), entry);
+        self.left_class(entry.class(), entry);
         match entry.value().inode() {
             Some(inode) => inode.lost_name().then(|| inode.try_clone()).flatten(),
             None => {

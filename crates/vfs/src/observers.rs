@@ -84,7 +84,7 @@ impl Observers {
     }
 
     /// Tells `news` to all but the frontend it came from.
-    pub(crate) fn tell(&self, from: Origin, news: impl Fn(&dyn ChangeSink)) {
+    pub(crate) fn notify(&self, from: Origin, news: impl Fn(&dyn ChangeSink)) {
         // ORDERING: Relaxed; see `replace`.
         match self.listening.load(Relaxed) {
             NOBODY => return,
@@ -110,7 +110,7 @@ impl Vfs {
     }
 
     /// Tells that `name` in `directory` was changed by `caller`, if `done` leaves it possible.
-    pub(crate) fn tell_entry<T>(
+    pub(crate) fn notify_entry<T>(
         &self,
         caller: &Caller,
         (directory, name): (&Node, Name<'_>),
@@ -118,16 +118,22 @@ impl Vfs {
     ) -> Result<T> {
         if may_be_done(&done) {
             let observers = &self.core.observers;
-            observers.tell(caller.origin, |observer| observer.entry_changed(directory.id(), name));
+            observers
+                .notify(caller.origin, |observer| observer.entry_changed(directory.id(), name));
         }
         done
     }
 
-    /// As [`Vfs::tell_entry`], of attributes or data of `node`.
-    pub(crate) fn tell_inode<T>(&self, caller: &Caller, node: &Node, done: Result<T>) -> Result<T> {
+    /// As [`Vfs::notify_entry`], of attributes or data of `node`.
+    pub(crate) fn notify_inode<T>(
+        &self,
+        caller: &Caller,
+        node: &Node,
+        done: Result<T>,
+    ) -> Result<T> {
         if may_be_done(&done) {
             let observers = &self.core.observers;
-            observers.tell(caller.origin, |observer| observer.inode_changed(node.id()));
+            observers.notify(caller.origin, |observer| observer.inode_changed(node.id()));
         }
         done
     }

@@ -97,7 +97,7 @@ impl Vfs {
 
     /// Evicts what is beyond the budget, as far as it is not in use; how many bytes are beyond it still. For
     /// those who share the budget ([`crate::Tenant`]), while they let go.
-    pub fn settle_budget(&self) -> u64 {
+    pub fn evict_excess(&self) -> u64 {
         self.core.make_room();
         self.core.tenants.count();
         self.core.excess()

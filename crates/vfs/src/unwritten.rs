@@ -171,7 +171,7 @@ impl<'a> Places<'a> {
                 }
                 let parent = InodeId(entry.parent());
                 // Of several names the one where it was last found.
-                if !links.contains_key(&inode.id) || inode.home() == Some(parent) {
+                if !links.contains_key(&inode.id) || inode.parent_hint() == Some(parent) {
                     links.insert(inode.id, (parent, entry.name().into()));
                 }
             });
@@ -184,7 +184,7 @@ impl<'a> Places<'a> {
     fn path(&mut self, node: &Node) -> Option<Vec<u8>> {
         let (mut names, mut at) = (Vec::new(), node.clone());
         while at.id() != InodeId::ROOT {
-            if names.len() > DEPTH_MAX || at.inode.home() == Some(NOWHERE) {
+            if names.len() > DEPTH_MAX || at.inode.parent_hint() == Some(NOWHERE) {
                 return None;
             }
             let (parent, name) = match self.links.get(&at.id()) {
@@ -203,7 +203,7 @@ impl<'a> Places<'a> {
 
     /// The directory of `node` and what it is called there, by the store.
     fn ask(&mut self, node: &Node) -> Option<(InodeId, Box<[u8]>)> {
-        let parent = node.inode.home().filter(|_| self.names == Names::Stored)?;
+        let parent = node.inode.parent_hint().filter(|_| self.names == Names::Stored)?;
         let mut search = Search::new(node);
         let mut from = Cookie::default();
         loop {

@@ -148,8 +148,8 @@ impl Vfs {
     }
 
     /// Removed objects that are still held: their space comes back when they are not.
-    pub fn leaving(&self) -> usize {
-        self.core.inodes.leaving()
+    pub fn unlinked_in_use(&self) -> usize {
+        self.core.inodes.unlinked_in_use()
     }
 
     /// Whether the store has extended attributes.
@@ -376,8 +376,8 @@ impl Core {
         let pages = &node.inode.rest().pages;
         let shared = self.capabilities.authority == Authority::Shared;
         let pages = pages.get_or_init(|| self.pages.file(node.id(), self.clock.now(), shared));
-        if pages.home() != node.inode.home() {
-            self.settle_home(&node.inode, pages);
+        if pages.home() != node.inode.parent_hint() {
+            self.rehome_pages(&node.inode, pages);
         }
         pages
     }
@@ -388,8 +388,8 @@ impl Core {
     }
 
     /// Passes news of the store on to all frontends.
-    fn tell(&self, news: impl Fn(&dyn ChangeSink)) {
-        self.observers.tell(Origin::default(), news);
+    fn notify(&self, news: impl Fn(&dyn ChangeSink)) {
+        self.observers.notify(Origin::default(), news);
     }
 
     /// Re-reads attributes; keeps them if no change overtook the answer.
@@ -430,12 +430,12 @@ impl ChangeSink for News {
             directory.inode.expire_attributes(&core.clock);
         }
         if let Some(node) = core.names.target(parent, name) {
-            node.inode.leave(parent);
+            node.inode.lost_name_in(parent);
         }
         core.lose_name(parent, name);
         core.paths.shape_changed();
         core.paths.entries_change(parent);
-        core.tell(|observer| observer.entry_changed(parent, name));
+        core.notify(|observer| observer.entry_changed(parent, name));
     }
 
     fn inode_changed(&self, inode: InodeId) {
@@ -448,7 +448,7 @@ impl ChangeSink for News {
                 pages.content_changed();
             }
         }
-        core.tell(|observer| observer.inode_changed(inode));
+        core.notify(|observer| observer.inode_changed(inode));
     }
 
     fn everything_changed(&self) {
@@ -468,7 +468,7 @@ impl ChangeSink for News {
         });
         core.forget_names();
         core.paths.shape_changed();
-        core.tell(|observer| observer.everything_changed());
+        core.notify(|observer| observer.everything_changed());
     }
 }
 

@@ -36,11 +36,11 @@ impl Inodes for Host {
     fn attributes(&self, file: FileRef) -> Result<Attributes> {
         if file.file != FileId::NONE {
             let open = self.opened(file)?;
-            return Ok(self.told(&open.node, &stat_of(self.descriptor_of(&open)?)?));
+            return Ok(self.attributes_of(&open.node, &stat_of(self.descriptor_of(&open)?)?));
         }
         let node = self.node(file.inode)?;
         let stat = self.stat_node(&node)?;
-        Ok(self.told(&node, &stat))
+        Ok(self.attributes_of(&node, &stat))
     }
 
     fn set_attributes(
@@ -79,7 +79,7 @@ impl Inodes for Host {
             }
             (mode_set, _) => mode_set?,
         }
-        Ok(self.told(&target.node, &stat))
+        Ok(self.attributes_of(&target.node, &stat))
     }
 
     fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {

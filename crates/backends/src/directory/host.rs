@@ -126,12 +126,12 @@ impl Host {
         seen: Option<(&Arc<HostNode>, &[u8])>,
     ) -> (Entry, Arc<HostNode>) {
         let node = self.nodes.remember(stat, seen);
-        let attributes = self.told(&node, stat);
+        let attributes = self.attributes_of(&node, stat);
         (Entry { inode: node.id, attributes }, node)
     }
 
     /// `stat` as the core is told it, which is noted.
-    pub(super) fn told(&self, node: &HostNode, stat: &HostStat) -> uvfs_vfs::Attributes {
+    pub(super) fn attributes_of(&self, node: &HostNode, stat: &HostStat) -> uvfs_vfs::Attributes {
         node.note_seen(stat);
         let number = shown_number(stat.key, self.root_device);
         uvfs_vfs::Attributes { number, ..stat.attributes }

@@ -75,7 +75,7 @@ impl MountReport {
         let heads = if counts { &["cached"][..] } else { &["before", "freed", "after"] };
         row("", &heads.iter().map(|head| format!("{head:<AMOUNT_WIDTH$}")).collect::<String>());
         for (name, sort) in sorts.iter().filter(|(name, _)| meant(name)) {
-            let shown = [sort.found, sort.freed, sort.left()];
+            let shown = [sort.found, sort.freed, sort.remaining()];
             let shown = shown[..heads.len()].iter().map(|number| amount(*number));
             row(name, &shown.map(|text| format!("{text:<AMOUNT_WIDTH$}")).collect::<String>());
         }
@@ -139,7 +139,7 @@ impl MountReport {
         let in_pages = |number: Amount| json!({ "pages": number.entries, "bytes": number.bytes });
         let sort = |sort: &Tally| {
             json!({
-                "before": sort.found, "freed": sort.freed, "after": sort.left(),
+                "before": sort.found, "freed": sort.freed, "after": sort.remaining(),
                 "kept_dirty": sort.dirty, "kept_busy": sort.busy,
             })
         };
@@ -152,7 +152,7 @@ impl MountReport {
             "measured_by": "uvfs",
             "before": in_pages(pages.found),
             "dirty_before": if counts { dirty.clone() } else { Value::Null },
-            "after": in_pages(pages.left()),
+            "after": in_pages(pages.remaining()),
             "freed": in_pages(pages.freed),
             "kept_dirty": dirty,
             "kept_busy": in_pages(pages.busy),

@@ -163,7 +163,7 @@ impl Pressure {
         let (held, _) = nodes.totals();
         let (mut asked, mut gone, mut looks) = (0, 0, LOOKS);
         let mut last = nodes.held();
-        while bridge.vfs.settle_budget() > 0 && !self.state.lock().ended {
+        while bridge.vfs.evict_excess() > 0 && !self.state.lock().ended {
             let before = nodes.held();
             gone += last.saturating_sub(before);
             last = before;

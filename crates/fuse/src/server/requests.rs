@@ -361,7 +361,7 @@ impl Server {
     /// and a program that removes one to make room for another expects the room to be there.
     fn with_room<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         match work() {
-            Err(Error::NoSpace) if self.vfs.leaving() > 0 => self.vfs.with_space(work),
+            Err(Error::NoSpace) if self.vfs.unlinked_in_use() > 0 => self.vfs.with_space(work),
             other => other,
         }
     }
@@ -471,7 +471,8 @@ impl Server {
     pub(crate) fn statfs(&self) -> Result<Totals> {
         for pause_us in [100, 200, 400, 800, 1600, 3200] {
             // Those that are open stay.
-            if self.vfs.leaving() == 0 || self.vfs.leaving() <= self.files.removed() {
+            if self.vfs.unlinked_in_use() == 0 || self.vfs.unlinked_in_use() <= self.files.removed()
+            {
                 break;
             }
             std::thread::sleep(Duration::from_micros(pause_us));

@@ -57,7 +57,7 @@ impl<'a> Below<'a> {
 
     /// Whether `inode` lies below the directory, and is not the directory itself.
     pub(super) fn contains(&mut self, inode: &Inode) -> bool {
-        inode.id != self.top && inode.home().is_some_and(|home| self.holds(home))
+        inode.id != self.top && inode.parent_hint().is_some_and(|home| self.holds(home))
     }
 }
 

@@ -110,7 +110,7 @@ impl Tally {
     }
 
     /// What of it is cached after.
-    pub fn left(&self) -> Amount {
+    pub fn remaining(&self) -> Amount {
         Amount {
             entries: self.found.entries - self.freed.entries.min(self.found.entries),
             bytes: self.found.bytes - self.freed.bytes.min(self.found.bytes),

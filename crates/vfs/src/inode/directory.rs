@@ -29,7 +29,7 @@ impl Inode {
     /// Of a directory that is being taken in: what is known of it from before.
     pub(super) fn start_knowing(&self, known: Known) {
         // ORDERING: Relaxed; published by the shard's lock, or by the node returned.
-        self.by_kind.store(known.names_after, Relaxed);
+        self.names_after_or_parent.store(known.names_after, Relaxed);
         if known.cleaned != CleanTicks::default() {
             self.of_directory().cleaned.raise(known.cleaned);
         }
@@ -78,13 +78,13 @@ impl Inode {
             let known = self.of_directory();
             known.cleaned.raise(ticks);
             // ORDERING: Acquire, partner the store below: what is known already has been done.
-            if ticks.names > self.by_kind.load(Acquire) {
+            if ticks.names > self.names_after_or_parent.load(Acquire) {
                 let mut changes = known.entries.lock();
                 changes.note_at(clock, ticks.names);
                 known.complete.revoke();
                 drop(changes);
                 // ORDERING: Release, partner `believes`; as in `forget_names`.
-                self.by_kind.fetch_max(ticks.names, Release);
+                self.names_after_or_parent.fetch_max(ticks.names, Release);
             }
         });
     }
@@ -97,20 +97,20 @@ impl Inode {
             known.complete.revoke();
         }
         // ORDERING: Release, partner `believes`: who looks up later than this sees it.
-        self.by_kind.fetch_max(clock.tick().to_word(), Release);
+        self.names_after_or_parent.fetch_max(clock.tick().to_word(), Release);
     }
 
     /// Whether a name cached in this directory at `stamp` may be believed.
     #[inline]
     pub(crate) fn believes(&self, stamp: Ticket) -> bool {
         // ORDERING: Acquire, partner `forget_names`.
-        stamp.to_word() >= self.by_kind.load(Acquire)
+        stamp.to_word() >= self.names_after_or_parent.load(Acquire)
     }
 
     /// Of a directory: names that the store was asked for before this moment are not believed.
     pub(crate) fn names_after(&self) -> u64 {
         // ORDERING: Acquire, partner `forget_names`.
-        self.by_kind.load(Acquire)
+        self.names_after_or_parent.load(Acquire)
     }
 
     /// Of a directory: a claim that all its names are in the cache, to be checked after a look.

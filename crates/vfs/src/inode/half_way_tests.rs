@@ -240,7 +240,11 @@ fn a_file_that_is_moved_while_it_is_found_is_asked_for_again() {
             look < moved_at
         });
         let home = [Some(root.id()), None, Some(DIRECTORY)][moved_at];
-        assert_eq!((node.inode.home(), pages.home()), (home, home), "moved at look {moved_at}");
+        assert_eq!(
+            (node.inode.parent_hint(), pages.home()),
+            (home, home),
+            "moved at look {moved_at}"
+        );
         assert_eq!(node.inode.can_be_found(), home.is_some(), "moved at look {moved_at}");
     }
     drop(elsewhere);
@@ -264,7 +268,7 @@ fn an_answer_that_was_overtaken_places_and_names_nothing() {
         let answer = (name, &entry(FILE));
         let (again, valid) = core.admit(&elsewhere, ticket, answer, crate::names::Arrival::Asked);
         assert!(again == node && valid.is_zero() == overtaken);
-        assert_eq!(node.inode.home(), (!overtaken).then_some(DIRECTORY));
+        assert_eq!(node.inode.parent_hint(), (!overtaken).then_some(DIRECTORY));
         assert_eq!(core.names.target(DIRECTORY, name).is_some(), !overtaken);
         core.forget_name(DIRECTORY, name);
     }

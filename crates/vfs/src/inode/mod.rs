@@ -75,8 +75,8 @@ pub(crate) struct Inode {
     pub(crate) id: InodeId,
     /// Of a directory: names cached at an earlier moment of the clock are not believed. Of anything else:
     /// the id of the directory where it was last found; 0 if that is not known, or [`NOWHERE`].
-    by_kind: AtomicU64,
-    /// Of a directory: the generation of cleanings up to which `by_kind` tells all ([`crate::clean`]).
+    names_after_or_parent: AtomicU64,
+    /// Of a directory: the generation of cleanings up to which `names_after_or_parent` tells all ([`crate::clean`]).
     cleans: UpTo,
     /// The attributes; beside them [`flag`] bits and the kind.
     cached: CachedWords,
@@ -103,7 +103,7 @@ mod flag {
     /// No name leads here any more: forget it with the last hold.
     pub(super) const UNLINKED: u32 = 1 << 3;
     /// Nobody knows in which directory it lies: names that lead here are asked for again.
-    pub(super) const STRAY: u32 = 1 << 4;
+    pub(super) const PARENT_UNKNOWN: u32 = 1 << 4;
     /// Of those, some are open for writing: nobody hears of a write through a mapping.
     pub(super) const BYPASS_WRITES: u32 = 1 << 5;
     /// Another inode stands for its id: torn down with the last hold.
@@ -160,7 +160,7 @@ impl Inode {
         cached.beside.store((kind as u32) << flag::KIND_SHIFT, Relaxed);
         Hold::new(Self {
             id,
-            by_kind: AtomicU64::new(0),
+            names_after_or_parent: AtomicU64::new(0),
             cleans: UpTo::default(),
             cached,
             hold: HoldWord::new(),
@@ -226,7 +226,7 @@ impl Inode {
     /// Whether names that lead to it may be believed.
     #[inline]
     pub(crate) fn can_be_found(&self) -> bool {
-        self.flags() & (flag::DEAD | flag::STRAY) == 0
+        self.flags() & (flag::DEAD | flag::PARENT_UNKNOWN) == 0
     }
 
     /// Whether something may be mounted on it: a hint, the mount table of a namespace says.
@@ -297,7 +297,7 @@ impl Inode {
         if self.set_flag(flag::UNLINKED, unlinked)
             && let Some(core) = self.core.upgrade()
         {
-            core.inodes.count_leaving(unlinked);
+            core.inodes.count_unlinked(unlinked);
         }
     }
 

@@ -75,7 +75,7 @@ impl Inode {
 
     /// Of what is no directory: an answer that no change has overtaken said that it lies in `parent`. The caller
     /// has the lock over that directory's entries, and moves the pages when it has given it up
-    /// ([`Inode::settle_pages`]).
+    /// ([`Inode::rehome_pages`]).
     pub(crate) fn found_in(&self, parent: InodeId) {
         self.whereabouts().set(parent.0, || ());
     }
@@ -87,78 +87,82 @@ impl Inode {
         if !elsewhere || !stands() {
             return;
         }
-        self.set_home(parent);
+        self.set_parent_hint(parent);
         if !stands() {
             // A change that came in between may have put it elsewhere before that.
-            self.stray();
+            self.forget_parent_hint();
         }
     }
 
     /// Of a change that has made or moved it: it lies in `parent` now.
-    pub(crate) fn put_into(&self, parent: &Node, ticket: Ticket) {
+    pub(crate) fn note_parent(&self, parent: &Node, ticket: Ticket) {
         match self.is_directory() {
             true => self.set_parent(parent, ticket),
-            false => self.set_home(parent),
+            false => self.set_parent_hint(parent),
         }
     }
 
     /// Of what is no directory: where it lies.
     fn whereabouts(&self) -> Whereabouts<'_> {
-        Whereabouts { id: &self.by_kind, flags: &self.cached.beside, mark: flag::STRAY }
+        Whereabouts {
+            id: &self.names_after_or_parent,
+            flags: &self.cached.beside,
+            mark: flag::PARENT_UNKNOWN,
+        }
     }
 
     /// Of what is no directory: it lies in `parent`.
-    fn set_home(&self, parent: &Node) {
-        self.whereabouts().set(parent.id().0, || self.settle_pages());
+    fn set_parent_hint(&self, parent: &Node) {
+        self.whereabouts().set(parent.id().0, || self.rehome_pages());
     }
 
     /// Of what is no directory: its name in `parent` is gone. Where it lies is not known until one of
     /// its other names is asked for again.
-    pub(crate) fn leave(&self, parent: InodeId) {
+    pub(crate) fn lost_name_in(&self, parent: InodeId) {
         if !self.is_directory() && self.whereabouts().id() == parent.0 {
-            self.stray();
+            self.forget_parent_hint();
         }
     }
 
     /// Of what is no directory: it may lie in `parent`, or where it is known to lie.
-    pub(crate) fn doubt_home(&self, parent: InodeId) {
+    pub(crate) fn doubt_parent_hint(&self, parent: InodeId) {
         let known = self.whereabouts().id();
         if known != parent.0 && known != NOWHERE.0 {
-            self.stray();
+            self.forget_parent_hint();
         }
     }
 
     /// Of what is no directory: nobody knows where it lies.
-    pub(crate) fn stray(&self) {
+    pub(crate) fn forget_parent_hint(&self) {
         if self.is_directory() || self.whereabouts().id() == NOWHERE.0 {
             return;
         }
         self.whereabouts().doubt();
-        self.settle_pages();
+        self.rehome_pages();
     }
 
     /// Its pages lie where it does.
-    pub(crate) fn settle_pages(&self) {
+    pub(crate) fn rehome_pages(&self) {
         if let Some(pages) = self.known_pages()
-            && pages.home() != self.home()
+            && pages.home() != self.parent_hint()
             && let Some(core) = self.core.upgrade()
         {
-            core.settle_home(self, pages);
+            core.rehome_pages(self, pages);
         }
     }
 
     /// Of what is no directory: its last name is gone, or it never had one.
-    pub(crate) fn lies_nowhere(&self) {
+    pub(crate) fn set_nameless(&self) {
         if !self.is_directory() {
             // ORDERING: Relaxed; an id, whose inode is asked for under its shard's lock.
-            self.by_kind.store(NOWHERE.0, Relaxed);
-            self.settle_pages();
+            self.names_after_or_parent.store(NOWHERE.0, Relaxed);
+            self.rehome_pages();
         }
     }
 
     /// The id of the directory that it lies in, by what is cached; [`NOWHERE`] without a name, `None` if it
     /// is not known.
-    pub(crate) fn home(&self) -> Option<InodeId> {
+    pub(crate) fn parent_hint(&self) -> Option<InodeId> {
         if self.is_directory() {
             return self.parent().map(|parent| parent.id());
         }

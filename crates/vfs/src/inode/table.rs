@@ -334,13 +334,13 @@ impl InodeTable {
     }
 
     /// Inodes whose last name is gone and whose space will be free with their last hold.
-    pub(crate) fn leaving(&self) -> usize {
+    pub(crate) fn unlinked_in_use(&self) -> usize {
         // ORDERING: Relaxed; a hint that space is about to come back.
         self.leaving.load(Relaxed)
     }
 
     /// An inode lost its last name, or got one again.
-    pub(super) fn count_leaving(&self, unlinked: bool) {
+    pub(super) fn count_unlinked(&self, unlinked: bool) {
         // ORDERING: Relaxed; as in `leaving`.
         match unlinked {
             true => self.leaving.fetch_add(1, Relaxed),
@@ -444,7 +444,7 @@ impl InodeTable {
         if inode.is_unlinked() {
             // Before it is no more among those that may give some back.
             core.space_came();
-            self.count_leaving(false);
+            self.count_unlinked(false);
         }
         Retired { parent: inode.take_parent() }
     }
@@ -571,7 +571,7 @@ mod tests {
             let (given, forgotten) =
                 (store.given.load(Ordering::Relaxed), store.forgotten.load(Ordering::Relaxed));
             assert_eq!((given, forgotten), (9, 9), "held: {held}");
-            assert_eq!(vfs.leaving(), 0, "held: {held}");
+            assert_eq!(vfs.unlinked_in_use(), 0, "held: {held}");
         }
     }
 }

@@ -62,7 +62,7 @@ impl Core {
         (name, target): (Name<'_>, Target<'_>),
         arrival: Arrival,
     ) -> Duration {
-        self.tell_classes_late();
+        self.reclassify_if_due();
         self.learn_policy(&directory.inode);
         // An answer from before a cleaning is not kept.
         self.learn_cleans(&directory.inode);
@@ -91,9 +91,9 @@ impl Core {
         });
         drop(changes);
         match (file, expiry) {
-            (Some(file), Some(_)) => file.settle_pages(),
+            (Some(file), Some(_)) => file.rehome_pages(),
             // It says where the file was, or where it is by now.
-            (Some(file), None) => file.doubt_home(directory.id()),
+            (Some(file), None) => file.doubt_parent_hint(directory.id()),
             (None, _) => {}
         }
         if expiry.is_none() {

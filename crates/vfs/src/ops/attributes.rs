@@ -53,7 +53,7 @@ impl Vfs {
         set: &SetAttributes,
     ) -> Result<Attributes> {
         let changed = self.change_attributes(caller, node, file, set);
-        self.tell_inode(caller, node, changed)
+        self.notify_inode(caller, node, changed)
     }
 
     fn change_attributes(
@@ -84,7 +84,7 @@ impl Vfs {
         };
         match &result {
             Ok(value) => {
-                change.settle(*value);
+                change.commit(*value);
             }
             Err(_) => drop(change),
         }

@@ -2,11 +2,11 @@
 //!
 //! A change of a directory's entries runs in three steps: *begin* (the names concerned leave the
 //! cache, and answers asked for earlier are not cached from now on), the backend call with no lock
-//! held, *settle*. Between begin and settle everybody asks the store, so that nobody sees one name
+//! held, *commit*. Between begin and commit everybody asks the store, so that nobody sees one name
 //! as it was and another as it will be. If no other change of the same directory overlapped, the
 //! outcome goes into the name cache; if one did, nobody knows which came first in the store, so the
 //! names concerned stay out of it and are asked for again. So they do after a change that failed,
-//! or never settled.
+//! or was never committed.
 //!
 //! A change often has to know which object a name means before it begins. Another change may come
 //! in between: [`NameChange::knows`] tells whether what was found is still so.
@@ -35,7 +35,7 @@ pub(super) struct NameChange<'a> {
     knows: bool,
     /// All names of the directory were in the cache when it began.
     complete: bool,
-    settled: bool,
+    committed: bool,
 }
 
 impl<'a> NameChange<'a> {
@@ -67,7 +67,7 @@ impl<'a> NameChange<'a> {
     ) -> Self {
         core.learn_cleans(&directory.inode);
         // What comes in is of the class that holds there now.
-        core.tell_classes_late();
+        core.reclassify_if_due();
         core.learn_policy(&directory.inode);
         let (entries, knows, complete) = {
             let mut changes = directory.inode.of_directory().entries.lock();
@@ -90,7 +90,7 @@ impl<'a> NameChange<'a> {
             _attributes: attributes,
             knows,
             complete,
-            settled: false,
+            committed: false,
         }
     }
 
@@ -106,12 +106,12 @@ impl<'a> NameChange<'a> {
 
     /// The change succeeded: each name means now what `outcome` says, in the order given to
     /// `begin`; `None` for "ask again". Returns whether that is cached.
-    pub(super) fn settle(mut self, outcome: [Option<Target<'_>>; 2]) -> bool {
+    pub(super) fn commit(mut self, outcome: [Option<Target<'_>>; 2]) -> bool {
         self.finish(outcome)
     }
 
     fn finish(&mut self, outcome: [Option<Target<'_>>; 2]) -> bool {
-        self.settled = true;
+        self.committed = true;
         let core = self.core;
         let directory = &self.directory.inode;
         let mut changes = directory.of_directory().entries.lock();
@@ -142,7 +142,7 @@ impl<'a> NameChange<'a> {
 
 impl Drop for NameChange<'_> {
     fn drop(&mut self) {
-        if !self.settled {
+        if !self.committed {
             self.finish([None, None]);
         }
     }
@@ -165,7 +165,7 @@ impl<'a> AttributeChange<'a> {
 
     /// The change ended, and the store says that the attributes are now these: kept if no other
     /// change overlapped.
-    pub(crate) fn settle(mut self, value: Attributes) {
+    pub(crate) fn commit(mut self, value: Attributes) {
         self.value = Some((value, self.core.attribute_expiry()));
     }
 }

@@ -27,7 +27,7 @@ impl Vfs {
         new: &NewNode<'_>,
     ) -> Result<Found> {
         let made = self.make(caller, parent, name, new);
-        self.tell_entry(caller, (parent, name), made)
+        self.notify_entry(caller, (parent, name), made)
     }
 
     fn make(
@@ -46,15 +46,15 @@ impl Vfs {
         let place = (parent.id(), Some(name));
         let entry = core.as_made(entry, new.kind.kind(), place, FileId::NONE)?;
         let node = core.adopt(&entry, ticket);
-        node.inode.put_into(parent, ticket);
+        node.inode.note_parent(parent, ticket);
         if node.is_directory() {
-            self.is_new(&node, ticket);
+            self.declare_empty(&node, ticket);
         }
-        Ok(self.settled(change, node, entry.attributes))
+        Ok(self.finish_creation(change, node, entry.attributes))
     }
 
     /// A new directory has no names, which is all there is to know.
-    fn is_new(&self, directory: &Node, ticket: Ticket) {
+    fn declare_empty(&self, directory: &Node, ticket: Ticket) {
         let core = &self.core;
         let changes = directory.inode.of_directory().entries.lock();
         // Neither its entries nor itself may have changed, or have been forgotten and come back.
@@ -74,7 +74,7 @@ impl Vfs {
         mode: OpenMode,
     ) -> Result<(Found, OpenFile)> {
         let made = self.make_and_open(caller, parent, name, new, mode);
-        self.tell_entry(caller, (parent, name), made)
+        self.notify_entry(caller, (parent, name), made)
     }
 
     fn make_and_open(
@@ -100,9 +100,9 @@ impl Vfs {
         let (entry, file) = store.create_and_open(caller, parent.id(), name, new, stored)?;
         let entry = core.as_made(entry, FileKind::Regular, (parent.id(), Some(name)), file)?;
         let node = core.adopt(&entry, ticket);
-        node.inode.put_into(parent, ticket);
+        node.inode.note_parent(parent, ticket);
         let file = OpenFile::new(self, node.clone(), (file, stored), mode, caller);
-        Ok((self.settled(change, node, entry.attributes), file))
+        Ok((self.finish_creation(change, node, entry.attributes), file))
     }
 
     /// Creates a regular file that has no name yet, in the file system of `parent`: O_TMPFILE.
@@ -123,7 +123,7 @@ impl Vfs {
         let entry = core.as_made(entry, FileKind::Regular, (parent.id(), None), file)?;
         let node = core.adopt(&entry, ticket);
         node.inode.set_unlinked(true);
-        node.inode.lies_nowhere();
+        node.inode.set_nameless();
         Ok(OpenFile::new(self, node, (file, stored), mode, caller))
     }
 
@@ -139,7 +139,7 @@ impl Vfs {
         name: Name<'_>,
     ) -> Result<Found> {
         let linked = self.link_name(caller, node, parent, name);
-        self.tell_inode(caller, node, self.tell_entry(caller, (parent, name), linked))
+        self.notify_inode(caller, node, self.notify_entry(caller, (parent, name), linked))
     }
 
     fn link_name(
@@ -158,20 +158,20 @@ impl Vfs {
         let entry = core.store_creation()?.link(caller, node.id(), parent.id(), name)?;
         // The store may have answered for another object that took the name since.
         match entry.inode == node.id() {
-            true => links.settle(entry.attributes),
+            true => links.commit(entry.attributes),
             false => drop(links),
         }
         let linked = core.adopt(&entry, ticket);
         linked.inode.set_unlinked(false);
-        if matches!(linked.inode.home(), None | Some(NOWHERE)) {
-            linked.inode.put_into(parent, ticket);
+        if matches!(linked.inode.parent_hint(), None | Some(NOWHERE)) {
+            linked.inode.note_parent(parent, ticket);
         }
-        Ok(self.settled(change, linked, entry.attributes))
+        Ok(self.finish_creation(change, linked, entry.attributes))
     }
 
-    /// Settles the change that gave `node` its name.
-    fn settled(&self, change: NameChange<'_>, node: Node, attributes: Attributes) -> Found {
-        let kept = change.settle([Some(Target::Node(&node)), None]);
+    /// Commits the change that gave `node` its name.
+    fn finish_creation(&self, change: NameChange<'_>, node: Node, attributes: Attributes) -> Found {
+        let kept = change.commit([Some(Target::Node(&node)), None]);
         let entry_valid = if kept { self.core.entry_expiry().remains() } else { Duration::ZERO };
         Found::new(node, attributes, entry_valid)
     }

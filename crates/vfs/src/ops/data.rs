@@ -52,7 +52,7 @@ impl Vfs {
         data: &[u8],
     ) -> Result<usize> {
         let written = self.write_at(caller, (node, file), offset, data);
-        self.tell_inode(caller, node, written)
+        self.notify_inode(caller, node, written)
     }
 
     fn write_at(
@@ -89,7 +89,7 @@ impl Vfs {
         data: &[u8],
     ) -> Result<usize> {
         let written = self.write_at_end(caller, node, file, data);
-        self.tell_inode(caller, node, written)
+        self.notify_inode(caller, node, written)
     }
 
     fn write_at_end(
@@ -136,7 +136,7 @@ impl Vfs {
             self.core.backend().data().allocate(file, mode, offset, length)
         });
         let changed = changed.and_then(|()| self.drop_set_ids(caller, node, file));
-        self.tell_inode(caller, node, changed)
+        self.notify_inode(caller, node, changed)
     }
 
     /// lseek(2) with SEEK_DATA or SEEK_HOLE. May block.
@@ -193,7 +193,7 @@ impl Vfs {
                     self.drop_set_ids(caller, to.0, to.1)?;
                     Ok(copied)
                 });
-                self.tell_inode(caller, to.0, result)
+                self.notify_inode(caller, to.0, result)
             }
         }
     }
@@ -213,7 +213,9 @@ impl Vfs {
     /// As [`Vfs::sync`], of one open file, which is told of every error of writing back once.
     pub fn sync_open(&self, file: &OpenFile, mode: SyncMode) -> Result<()> {
         match file.node().inode.known_pages() {
-            Some(pages) => self.core.sync_pages(pages, file.reference(), mode, Some(file.heard())),
+            Some(pages) => {
+                self.core.sync_pages(pages, file.reference(), mode, Some(file.error_cursor()))
+            }
             None => self.core.backend().data().sync(file.reference(), mode),
         }
     }
@@ -222,7 +224,7 @@ impl Vfs {
     /// others see, what was written is brought there first. May block.
     pub fn flush(&self, file: &OpenFile) -> Result<()> {
         if let Some(pages) = file.node().inode.known_pages() {
-            self.core.flush_pages(pages, file.heard())?;
+            self.core.flush_pages(pages, file.error_cursor())?;
         }
         self.core.store_files().flush(file.reference())
     }

@@ -10,7 +10,7 @@ use crate::caller::{Caller, Checks};
 use crate::error::{Error, Result};
 use crate::inode::Node;
 use crate::observers::Origin;
-use crate::page::{FilePages, Heard};
+use crate::page::{ErrorCursor, FilePages};
 use crate::permission::Access;
 use crate::vfs::{Core, Vfs};
 use std::fmt;
@@ -27,16 +27,16 @@ pub struct OpenFile {
     /// The frontend that has it.
     origin: Origin,
     /// Up to where it was told of errors of writing back.
-    heard: Heard,
+    error_cursor: ErrorCursor,
     /// Dropped after the hold above.
-    left: Left,
+    after_close: AfterClose,
 }
 
 /// When an open file is closed whose name is gone: looks whether anybody can still read what was written.
 #[derive(Default)]
-struct Left(Option<(Arc<Core>, Arc<FilePages>)>);
+struct AfterClose(Option<(Arc<Core>, Arc<FilePages>)>);
 
-impl Drop for Left {
+impl Drop for AfterClose {
     fn drop(&mut self) {
         if let Some((core, pages)) = &self.0 {
             core.look_whether_gone(pages);
@@ -118,9 +118,9 @@ impl Vfs {
         }
         let wished = core.store_mode(node.kind(), mode);
         let file = pages.opens.share(wished, (caller.uid, caller.gid))?;
-        let (core, node, heard) = (core.clone(), node.clone(), pages.errors.now());
-        let (origin, left) = (caller.origin, Left::default());
-        Some(OpenFile { core, node, file, mode, bypass: false, origin, heard, left })
+        let (core, node, error_cursor) = (core.clone(), node.clone(), pages.errors.now());
+        let (origin, after_close) = (caller.origin, AfterClose::default());
+        Some(OpenFile { core, node, file, mode, bypass: false, origin, error_cursor, after_close })
     }
 
     /// As [`Vfs::flush`], where nothing was written through the open file and nothing waits to be.
@@ -130,7 +130,7 @@ impl Vfs {
         if file.mode.write || pages.holds_back() {
             return None;
         }
-        Some(pages.errors.tell(&file.heard).map_or(Ok(()), Err))
+        Some(pages.errors.check_and_advance(&file.error_cursor).map_or(Ok(()), Err))
     }
 }
 
@@ -163,21 +163,21 @@ impl OpenFile {
         opener: &Caller,
     ) -> Self {
         let core = vfs.core.clone();
-        let mut heard = Heard::default();
+        let mut error_cursor = ErrorCursor::default();
         if core.caches_pages() && node.kind() == FileKind::Regular {
             let pages = core.pages_of(&node);
-            heard = pages.errors.now();
+            error_cursor = pages.errors.now();
             if file != FileId::NONE {
                 pages.opens.opened(file, stored, (opener.uid, opener.gid));
             }
         }
-        let (origin, left) = (opener.origin, Left::default());
-        Self { core, node, file, mode, bypass: false, origin, heard, left }
+        let (origin, after_close) = (opener.origin, AfterClose::default());
+        Self { core, node, file, mode, bypass: false, origin, error_cursor, after_close }
     }
 
     /// Up to where it was told of errors of writing back.
-    pub(super) fn heard(&self) -> &Heard {
-        &self.heard
+    pub(super) fn error_cursor(&self) -> &ErrorCursor {
+        &self.error_cursor
     }
 
     /// The object.
@@ -199,7 +199,7 @@ impl OpenFile {
         let shared = match self.node.inode.known_pages() {
             Some(pages) => {
                 let plain = !self.mode.write && !self.bypass && self.file != FileId::NONE;
-                plain && !pages.holds_back() && pages.opens.leave_shared(self.file)
+                plain && !pages.holds_back() && pages.opens.release_shared(self.file)
             }
             None => false,
         };
@@ -223,7 +223,7 @@ impl OpenFile {
         let file = self.core.store_files().os_file(self.reference())?;
         if !std::mem::replace(&mut self.bypass, true) {
             self.node.inode.begin_bypass(self.mode.write);
-            self.tell_bypass();
+            self.notify_bypass();
         }
         Some(file)
     }
@@ -232,16 +232,16 @@ impl OpenFile {
     pub fn cancel_bypass(&mut self) {
         if std::mem::replace(&mut self.bypass, false) {
             self.node.inode.end_bypass(&self.core.clock, self.mode.write);
-            self.tell_bypass();
+            self.notify_bypass();
         }
     }
 
     /// Writes past us are seen by nobody. When they may begin, other frontends are told, and believe nothing of the
     /// file from then on; and when they have ended.
-    fn tell_bypass(&self) {
+    fn notify_bypass(&self) {
         if self.mode.write {
             let id = self.node.id();
-            self.core.observers.tell(self.origin, |observer| observer.inode_changed(id));
+            self.core.observers.notify(self.origin, |observer| observer.inode_changed(id));
         }
     }
 }
@@ -250,13 +250,13 @@ impl Drop for OpenFile {
     fn drop(&mut self) {
         self.cancel_bypass();
         if let Some(pages) = self.core.held_back_of_unlinked(&self.node) {
-            self.left.0 = Some((self.core.clone(), pages));
+            self.after_close.0 = Some((self.core.clone(), pages));
         }
         if self.file == FileId::NONE {
             return;
         }
         match self.node.inode.known_pages() {
-            Some(pages) => self.core.leave_pages(pages, self.reference(), self.mode),
+            Some(pages) => self.core.close_pages(pages, self.reference(), self.mode),
             None => self.core.store_files().close(self.reference()),
         }
     }

@@ -54,11 +54,11 @@ impl Vfs {
         let removed = self.core.backend().names().unlink(caller, parent.id(), name);
         let removed = self.unless_done(removed, [Some(&victim), None]);
         if removed.is_ok() {
-            change.settle([Some(Target::Missing), None]);
+            change.commit([Some(Target::Missing), None]);
             self.lost_a_name(parent, &victim, names);
         }
-        let removed = self.tell_entry(caller, (parent, name), removed);
-        self.tell_inode(caller, &victim, removed)?;
+        let removed = self.notify_entry(caller, (parent, name), removed);
+        self.notify_inode(caller, &victim, removed)?;
         Ok(victim)
     }
 
@@ -68,7 +68,7 @@ impl Vfs {
     /// [`crate::Error::NotDirectory`], [`crate::Error::NotEmpty`], and as [`Vfs::unlink`].
     pub fn remove_directory(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<()> {
         let removed = self.take_directory(caller, parent, name);
-        self.tell_entry(caller, (parent, name), removed)
+        self.notify_entry(caller, (parent, name), removed)
     }
 
     fn take_directory(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<()> {
@@ -76,7 +76,7 @@ impl Vfs {
         self.core.paths.shape_changed();
         let removed = self.core.backend().names().remove_directory(caller, parent.id(), name);
         self.unless_done(removed, [Some(&victim), None])?;
-        change.settle([Some(Target::Missing), None]);
+        change.commit([Some(Target::Missing), None]);
         victim.inode.forget_names(&self.core.clock);
         self.lost_a_name(parent, &victim, 1);
         Ok(())
@@ -140,10 +140,10 @@ impl Vfs {
                 Ok(now) => now.links == 0,
                 Err(error) => matches!(error, Error::Stale | Error::NotFound),
             };
-        victim.inode.leave(parent.id());
+        victim.inode.lost_name_in(parent.id());
         if unlinked {
             victim.inode.set_unlinked(true);
-            victim.inode.lies_nowhere();
+            victim.inode.set_nameless();
             self.core.forget_mark(victim);
         }
     }

@@ -56,9 +56,9 @@ impl Vfs {
         mode: RenameMode,
     ) -> Result<Step> {
         let moved = self.move_name(caller, from, to, mode);
-        let step = self.tell_entry(caller, to, self.tell_entry(caller, from, moved))?;
+        let step = self.notify_entry(caller, to, self.notify_entry(caller, from, moved))?;
         for object in [Some(&step.moved), step.target.as_ref()].into_iter().flatten() {
-            self.tell_inode(caller, object, Ok(()))?;
+            self.notify_inode(caller, object, Ok(()))?;
         }
         Ok(step)
     }
@@ -103,16 +103,16 @@ impl Vfs {
         let known = changes.iter().flatten().all(|change| change.knows() && change.alone());
         if !known {
             // Another change may have moved them on, or come before.
-            step.moved.inode.stray();
-            step.target.iter().for_each(|target| target.inode.stray());
+            step.moved.inode.forget_parent_hint();
+            step.target.iter().for_each(|target| target.inode.forget_parent_hint());
         }
         let (old, new) = if known { targets(&step, mode) } else { (None, None) };
         match changes {
             [Some(change), Some(other)] => {
-                change.settle([old, None]);
-                other.settle([new, None]);
+                change.commit([old, None]);
+                other.commit([new, None]);
             }
-            [change, _] => drop(change.map(|change| change.settle([old, new]))),
+            [change, _] => drop(change.map(|change| change.commit([old, new]))),
         }
         Ok(step)
     }
@@ -198,11 +198,11 @@ impl Vfs {
         // Later than every lookup that was answered before the move.
         let learned = core.clock.tick();
         step.moved.inode.expire_attributes(&core.clock);
-        step.moved.inode.put_into(to, learned);
+        step.moved.inode.note_parent(to, learned);
         match &step.target {
             Some(target) if mode == RenameMode::Exchange => {
                 target.inode.expire_attributes(&core.clock);
-                target.inode.put_into(from, learned);
+                target.inode.note_parent(from, learned);
             }
             // Two names of one object: nothing was replaced.
             Some(target) if step.moved != *target => self.lost_a_name(to, target, replaced),

@@ -149,7 +149,7 @@ impl Vfs {
         let attributes = AttributeChange::begin(&self.core, node);
         let changed = change(store);
         drop((attributes, rights));
-        self.tell_inode(caller, node, changed)
+        self.notify_inode(caller, node, changed)
     }
 
     /// The names of all extended attributes that `caller` may know of. May block.

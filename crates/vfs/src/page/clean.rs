@@ -100,12 +100,12 @@ impl FilePages {
             before != class
         };
         if changed {
-            self.tell_pages();
+            self.reclassify_pages();
         }
     }
 
     /// The pages that are here are of the file's class from now on.
-    fn tell_pages(&self) {
+    fn reclassify_pages(&self) {
         let mut at = 0;
         loop {
             let mut batch = Vec::with_capacity(BATCH);
@@ -233,15 +233,15 @@ impl Core {
 
     /// Writes what is dirty in a file, and tells the store what else it was not told.
     pub(crate) fn bring_to_store(&self, pages: &FilePages) -> Result<()> {
-        self.write_out_all(pages).and_then(|()| self.settle(pages))
+        self.write_out_all(pages).and_then(|()| self.write_times(pages))
     }
 
     /// The pages lie where `inode`, whose they are, does (P4).
     #[cold]
-    pub(crate) fn settle_home(&self, inode: &Inode, pages: &FilePages) {
+    pub(crate) fn rehome_pages(&self, inode: &Inode, pages: &FilePages) {
         // It may be moved on meanwhile.
-        while pages.home() != inode.home() {
-            let id = inode.home();
+        while pages.home() != inode.parent_hint() {
+            let id = inode.parent_hint();
             let directory = id.and_then(|id| self.inodes.peek(id));
             let moment = self.moment_between_cleans(|| self.learn_page_cleans(pages));
             let old = {

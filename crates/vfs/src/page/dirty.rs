@@ -150,7 +150,7 @@ impl DirtyFiles {
     }
 
     /// Takes a file that holds nothing back out. False if it does again.
-    pub(super) fn remove_settled(&self, file: &FilePages) -> bool {
+    pub(super) fn remove_written_back(&self, file: &FilePages) -> bool {
         let mut queue = self.0.lock();
         let mut local = file.local();
         if local.keeps.is_some() {

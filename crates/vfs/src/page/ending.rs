@@ -37,8 +37,8 @@ impl Core {
         for file in self.pages.all_files() {
             file.drop_range(ALL);
             self.unreserve_pages(&file, 0, u64::MAX);
-            let changed = file.untold_change();
-            drop(file.told_change(changed));
+            let changed = file.unwritten_change_time();
+            drop(file.change_time_written(changed));
             for open in file.opens.closable(false) {
                 let _ = catch_unwind(AssertUnwindSafe(|| self.store_files().close(open)));
             }

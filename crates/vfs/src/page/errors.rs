@@ -23,7 +23,7 @@ pub(crate) struct ErrorLog(LazyBox<Noted>);
 struct Noted {
     log: Mutex<Log>,
     /// Up to where those were told who have no open file.
-    others: Heard,
+    others: ErrorCursor,
 }
 
 #[derive(Debug, Default)]
@@ -38,13 +38,13 @@ struct Log {
 
 /// How far one open file has heard. Changed under the log's lock.
 #[derive(Debug, Default)]
-pub(crate) struct Heard(AtomicU64);
+pub(crate) struct ErrorCursor(AtomicU64);
 
 impl ErrorLog {
     fn made(&self) -> &Mutex<Log> {
         let make = || Noted {
             log: Mutex::new(&lock_order::WRITE_ERRORS, Log::default()),
-            others: Heard::default(),
+            others: ErrorCursor::default(),
         };
         &self.0.get_or_make(make).0.log
     }
@@ -74,27 +74,31 @@ impl ErrorLog {
     }
 
     /// From where on a file opened now has to be told.
-    pub(crate) fn now(&self) -> Heard {
-        let Some(log) = self.log() else { return Heard::default() };
-        Heard(AtomicU64::new(if log.count > 0 && !log.told { log.count - 1 } else { log.count }))
+    pub(crate) fn now(&self) -> ErrorCursor {
+        let Some(log) = self.log() else { return ErrorCursor::default() };
+        ErrorCursor(AtomicU64::new(if log.count > 0 && !log.told {
+            log.count - 1
+        } else {
+            log.count
+        }))
     }
 
-    /// What `heard` has not been told yet; it has from now on.
-    pub(crate) fn tell(&self, heard: &Heard) -> Option<Error> {
+    /// What `cursor` is behind; it is not from now on.
+    pub(crate) fn check_and_advance(&self, cursor: &ErrorCursor) -> Option<Error> {
         let mut log = self.log()?;
         // ORDERING: Relaxed; the lock orders.
-        if heard.0.load(Relaxed) == log.count {
+        if cursor.0.load(Relaxed) == log.count {
             return None;
         }
         // ORDERING: Relaxed; as above.
-        heard.0.store(log.count, Relaxed);
+        cursor.0.store(log.count, Relaxed);
         log.told = true;
         Some(Error::from_errno(log.errno))
     }
 
     /// What those have not been told yet who have no open file; they have from now on.
-    pub(crate) fn tell_others(&self) -> Option<Error> {
-        self.tell(&self.0.get()?.others)
+    pub(crate) fn check_and_advance_unopened(&self) -> Option<Error> {
+        self.check_and_advance(&self.0.get()?.others)
     }
 
     /// The last error, told or not.
@@ -112,13 +116,13 @@ mod tests {
     fn every_open_file_hears_once() {
         let log = ErrorLog::default();
         let (one, other) = (log.now(), log.now());
-        assert!(log.tell(&one).is_none() && log.last().is_none());
+        assert!(log.check_and_advance(&one).is_none() && log.last().is_none());
         log.record(&Error::NoSpace, false);
-        assert!(matches!(log.tell(&one), Some(Error::NoSpace)));
-        assert!(log.tell(&one).is_none());
+        assert!(matches!(log.check_and_advance(&one), Some(Error::NoSpace)));
+        assert!(log.check_and_advance(&one).is_none());
         let late = log.now();
-        assert!(log.tell(&late).is_none(), "somebody has heard");
-        assert!(matches!(log.tell(&other), Some(Error::NoSpace)));
+        assert!(log.check_and_advance(&late).is_none(), "somebody has heard");
+        assert!(matches!(log.check_and_advance(&other), Some(Error::NoSpace)));
         assert!(matches!(log.last(), Some(Error::NoSpace)));
     }
 
@@ -127,12 +131,12 @@ mod tests {
         let log = ErrorLog::default();
         let one = log.now();
         log.record(&Error::NoSpace, true);
-        assert!(log.tell(&log.now()).is_some(), "nobody had heard of the first one");
+        assert!(log.check_and_advance(&log.now()).is_some(), "nobody had heard of the first one");
         log.record(&Error::NoSpace, true);
-        assert!(log.tell(&log.now()).is_none());
-        assert!(log.tell(&one).is_some(), "its writer has it open still");
+        assert!(log.check_and_advance(&log.now()).is_none());
+        assert!(log.check_and_advance(&one).is_some(), "its writer has it open still");
         log.record(&Error::NoSpace, false);
-        assert!(log.tell(&log.now()).is_some(), "something else failed");
+        assert!(log.check_and_advance(&log.now()).is_some(), "something else failed");
     }
 
     #[test]
@@ -140,12 +144,12 @@ mod tests {
         let log = ErrorLog::default();
         log.record(&Error::TimedOut, false);
         let late = log.now();
-        assert!(matches!(log.tell(&late), Some(Error::TimedOut)));
+        assert!(matches!(log.check_and_advance(&late), Some(Error::TimedOut)));
         let later = log.now();
-        assert!(log.tell(&later).is_none());
+        assert!(log.check_and_advance(&later).is_none());
         log.record(&Error::NoSpace, false);
         log.record(&Error::Quota, false);
-        assert!(matches!(log.tell(&later), Some(Error::Quota)));
-        assert!(log.tell(&later).is_none(), "two between two calls are told as one");
+        assert!(matches!(log.check_and_advance(&later), Some(Error::Quota)));
+        assert!(log.check_and_advance(&later).is_none(), "two between two calls are told as one");
     }
 }

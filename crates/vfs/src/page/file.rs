@@ -215,7 +215,7 @@ impl Local {
         cursor: 0,
     };
 
-    fn is_settled(&self) -> bool {
+    fn is_written_back(&self) -> bool {
         self.unwritten <= 0 && self.writers == 0
     }
 }
@@ -285,7 +285,7 @@ impl FilePages {
 
     /// Whether pages wait to be written, or are being written.
     pub(super) fn is_unwritten(&self) -> bool {
-        !self.local().is_settled()
+        !self.local().is_written_back()
     }
 
     /// `given` by the store, with what is known better here (F4).
@@ -365,7 +365,7 @@ impl FilePages {
         local.stated &= changed.is_none();
         local.tried &= changed.is_none();
         local.changed = changed.or(local.changed);
-        let nothing = local.is_settled() && local.changed.is_none();
+        let nothing = local.is_written_back() && local.changed.is_none();
         // Dropped with no lock held: it may be the last hold.
         let node = if nothing { local.keeps.take() } else { None };
         let queue = local.keeps.is_some() && local.queued.is_none();
@@ -435,16 +435,16 @@ impl FilePages {
     }
 
     /// The time of the last change that the store was not told, if nothing else is held back.
-    pub(super) fn untold_change(&self) -> Option<Timestamp> {
+    pub(super) fn unwritten_change_time(&self) -> Option<Timestamp> {
         let local = self.local();
-        local.changed.filter(|_| local.is_settled())
+        local.changed.filter(|_| local.is_written_back())
     }
 
     /// The store was told of the change at `time`, or need not be: nothing is held back, unless
     /// something was written meanwhile. The hold on the inode, to be dropped with no lock held.
-    pub(super) fn told_change(&self, time: Option<Timestamp>) -> Option<Node> {
+    pub(super) fn change_time_written(&self, time: Option<Timestamp>) -> Option<Node> {
         let mut local = self.local();
-        if !local.is_settled() || local.changed != time {
+        if !local.is_written_back() || local.changed != time {
             return None;
         }
         local.changed = None;
@@ -457,7 +457,7 @@ impl FilePages {
     }
 
     /// The store has to be asked how long the file is: now, or when nothing is held back any more.
-    pub(super) fn doubt_size_when_settled(&self) {
+    pub(super) fn doubt_size_when_written_back(&self) {
         let mut local = self.local();
         match local.keeps {
             Some(_) => local.doubtful = true,

@@ -75,10 +75,10 @@ impl Core {
         pages.drop_range(ALL);
         self.unreserve_pages(pages, 0, u64::MAX);
         drop(alone);
-        let changed = pages.untold_change();
-        let node = pages.told_change(changed);
+        let changed = pages.unwritten_change_time();
+        let node = pages.change_time_written(changed);
         // Before the hold goes: with it the store may forget the object.
-        self.close_left(pages);
+        self.close_released(pages);
         drop(node);
         self.space_came();
         true
@@ -117,7 +117,7 @@ impl Core {
 
     /// Drops what is held back of all files that nobody can read any more.
     pub(super) fn discard_all_gone(&self) {
-        if self.inodes.leaving() == 0 {
+        if self.inodes.unlinked_in_use() == 0 {
             return;
         }
         for pages in self.pages.dirty_files.all() {

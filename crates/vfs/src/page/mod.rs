@@ -63,7 +63,7 @@ mod write_back;
 mod write_back_tests;
 
 use dirty::DirtyFiles;
-pub(crate) use errors::Heard;
+pub(crate) use errors::ErrorCursor;
 pub(crate) use file::FilePages;
 use gate::Alone;
 use opens::Borrowed;

@@ -80,7 +80,7 @@ struct Open {
 }
 
 impl Open {
-    fn left(&self) -> bool {
+    fn is_released(&self) -> bool {
         self.owners == 0
     }
 
@@ -116,8 +116,8 @@ impl Opens {
         Some(open.file)
     }
 
-    /// One owner of `file` is done. False if there is no other one: then [`Opens::leave`] is called for.
-    pub(crate) fn leave_shared(&self, file: FileId) -> bool {
+    /// One owner of `file` is done. False if there is no other one: then [`Opens::release`] is called for.
+    pub(crate) fn release_shared(&self, file: FileId) -> bool {
         let mut files = self.files.lock();
         let open = files.iter_mut().find(|open| open.file == file && open.owners > 1);
         open.map(|open| open.owners -= 1).is_some()
@@ -125,11 +125,11 @@ impl Opens {
 
     /// Whoever opened `file` is done. True if the store is to close it now; otherwise it is closed
     /// later, by whoever [`Opens::closable`] tells.
-    pub(crate) fn leave(&self, file: FileId, unwritten: bool) -> bool {
+    pub(crate) fn release(&self, file: FileId, unwritten: bool) -> bool {
         let mut files = self.files.lock();
         let Some(open) = files.of(file) else { return true };
         open.owners = open.owners.saturating_sub(1);
-        if !open.left() || open.uses > 0 || (unwritten && open.mode.write) {
+        if !open.is_released() || open.uses > 0 || (unwritten && open.mode.write) {
             return false;
         }
         files.retain(|open| open.file != file);
@@ -140,7 +140,7 @@ impl Opens {
     pub(crate) fn closable(&self, unwritten: bool) -> Vec<FileRef> {
         let mut gone = Vec::new();
         self.files.lock().retain(|open| {
-            let keep = !open.left() || open.uses > 0 || (unwritten && open.mode.write);
+            let keep = !open.is_released() || open.uses > 0 || (unwritten && open.mode.write);
             if !keep {
                 gone.push(FileRef { inode: self.inode, file: open.file });
             }
@@ -155,8 +155,8 @@ impl Opens {
     }
 
     /// Whether somebody has it open for writing.
-    pub(crate) fn is_written(&self) -> bool {
-        self.files.lock().iter().any(|open| open.mode.write && !open.left())
+    pub(crate) fn has_writer(&self) -> bool {
+        self.files.lock().iter().any(|open| open.mode.write && !open.is_released())
     }
 
     /// An open file to write by.
@@ -177,7 +177,7 @@ impl Opens {
         let mut files = self.files.lock();
         let open = files.of(borrowed.0.file)?;
         open.uses -= 1;
-        if !open.left() || open.uses > 0 || (unwritten && open.mode.write) {
+        if !open.is_released() || open.uses > 0 || (unwritten && open.mode.write) {
             return None;
         }
         files.retain(|open| open.file != borrowed.0.file);
@@ -186,7 +186,7 @@ impl Opens {
 
     /// Whether somebody has the file open.
     pub(crate) fn any_wanted(&self) -> bool {
-        self.files.lock().iter().any(|open| !open.left())
+        self.files.lock().iter().any(|open| !open.is_released())
     }
 }
 
@@ -207,7 +207,7 @@ mod tests {
     fn a_file_in_use_is_closed_by_its_last_user() {
         let opens = opens(&[(1, READ)]);
         let used = opens.reader(FileRef { inode: InodeId(7), file: FileId(1) }).unwrap();
-        assert!(!opens.leave(FileId(1), false));
+        assert!(!opens.release(FileId(1), false));
         assert!(opens.closable(false).is_empty() && !opens.any_wanted());
         assert_eq!(opens.give_back(used, false).unwrap().file, FileId(1));
         assert!(opens.closable(false).is_empty(), "told once");
@@ -216,8 +216,8 @@ mod tests {
     #[test]
     fn a_writer_stays_until_everything_is_written() {
         let opens = opens(&[(1, READ), (2, WRITE)]);
-        assert!(opens.leave(FileId(1), true), "nothing is written by it");
-        assert!(!opens.leave(FileId(2), true));
+        assert!(opens.release(FileId(1), true), "nothing is written by it");
+        assert!(!opens.release(FileId(2), true));
         let used = opens.writer().unwrap();
         assert_eq!(used.0.file, FileId(2));
         assert!(opens.give_back(used, true).is_none());
@@ -242,8 +242,8 @@ mod tests {
         assert_eq!(opens.share(WRITE, ours), Some(FileId(1)));
         assert_eq!(opens.share(READ, (1, 0)), None, "the store has not let that user in");
         assert_eq!(opens.share(OpenMode { sync: true, ..READ }, ours), None);
-        assert!(opens.leave_shared(FileId(1)) && !opens.leave(FileId(1), false));
-        assert!(!opens.leave_shared(FileId(1)), "the last owner closes");
-        assert!(opens.leave(FileId(1), false));
+        assert!(opens.release_shared(FileId(1)) && !opens.release(FileId(1), false));
+        assert!(!opens.release_shared(FileId(1)), "the last owner closes");
+        assert!(opens.release(FileId(1), false));
     }
 }

@@ -181,7 +181,7 @@ impl Core {
             let is_first = end.is_none();
             let end = *end.get_or_insert_with(|| Instant::now() + PATIENCE);
             self.discard_all_gone();
-            let has_come = watching.wait(end, || self.inodes.leaving() > 0);
+            let has_come = watching.wait(end, || self.inodes.unlinked_in_use() > 0);
             if !has_come || (!is_first && Instant::now() >= end) {
                 return Err(refused);
             }

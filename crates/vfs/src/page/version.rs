@@ -164,7 +164,7 @@ impl Core {
         };
         // Nothing, unless a change of attributes has overtaken the answer, which was not kept then.
         if let Some(replacing) = pages.comes_to(now.version) {
-            pages.doubt_size_when_settled();
+            pages.doubt_size_when_written_back();
             drop(replacing);
         }
         Ok(())

@@ -37,7 +37,7 @@ impl Core {
     /// Whether a file is not whole yet, as far as one can say: somebody has it open for writing, and the store takes
     /// whole files only.
     pub(super) fn is_being_written(&self, pages: &FilePages) -> bool {
-        self.takes_whole_files() && pages.opens.is_written()
+        self.takes_whole_files() && pages.opens.has_writer()
     }
 
     /// Fails if `bytes` more cannot wait for their file to be whole: they cannot be written before.

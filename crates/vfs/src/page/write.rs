@@ -153,7 +153,7 @@ impl Core {
     }
 
     /// Makes the size known.
-    fn settle_size(&self, pages: &FilePages, file: FileRef) -> Result<()> {
+    fn ensure_size(&self, pages: &FilePages, file: FileRef) -> Result<()> {
         if pages.size().is_some() {
             return Ok(());
         }
@@ -176,7 +176,7 @@ impl Core {
         data: &[u8],
     ) -> Result<(usize, bool)> {
         loop {
-            self.settle_size(pages, file)?;
+            self.ensure_size(pages, file)?;
             let count = (data.len() as u64).div_ceil(PAGE) + 1;
             // An append has to be whole.
             let least = if place == Place::End { count } else { 1 };
@@ -403,7 +403,7 @@ impl Drop for CutDoubt<'_> {
     /// long the file is, is asked when the store has it.
     fn drop(&mut self) {
         self.0.drop_clean_from(self.1 / PAGE);
-        self.0.doubt_size_when_settled();
+        self.0.doubt_size_when_written_back();
     }
 }
 

@@ -28,7 +28,7 @@
 
 use super::file::FilePages;
 use super::pieces::Pieces;
-use super::{Alone, Borrowed, Heard, PAGE, PageCache};
+use super::{Alone, Borrowed, ErrorCursor, PAGE, PageCache};
 use crate::attributes::{SetAttributes, SetTime};
 use crate::backend::{Authority, FileRef, OpenMode, Opens, SyncMode};
 use crate::caller::Caller;
@@ -85,7 +85,7 @@ impl Core {
             true => _ = self.replace_content(pages, alone)?,
             false => self.write_marked(pages, FAILURES_MAX)?,
         }
-        self.tell_change(pages)?;
+        self.write_change_time(pages)?;
         if pages.holds_back() { Err(pages.errors.last().unwrap_or(Error::Busy)) } else { Ok(()) }
     }
 
@@ -271,23 +271,23 @@ impl Core {
     ///
     /// # Errors
     /// Why the store was not told: it failed, and is told later.
-    pub(super) fn settle(&self, pages: &FilePages) -> Result<()> {
+    pub(super) fn write_times(&self, pages: &FilePages) -> Result<()> {
         let _inside = pages.gate.enter();
-        self.tell_change(pages)
+        self.write_change_time(pages)
     }
 
-    /// As [`Core::settle`], by who is inside the gate or alone: somebody who sets times is alone, so the
+    /// As [`Core::write_times`], by who is inside the gate or alone: somebody who sets times is alone, so the
     /// time told is the last one.
-    fn tell_change(&self, pages: &FilePages) -> Result<()> {
+    fn write_change_time(&self, pages: &FilePages) -> Result<()> {
         let mut result = Ok(());
-        let told = match pages.untold_change() {
+        let told = match pages.unwritten_change_time() {
             Some(time) => {
                 let Some(node) = pages.local().keeps.clone() else { return Ok(()) };
                 if self.takes_whole_files() && !pages.is_change_stated() {
                     // It has a time since it took the content.
                     node.inode.expire_attributes(&self.clock);
-                    drop(pages.told_change(Some(time)));
-                    self.close_left(pages);
+                    drop(pages.change_time_written(Some(time)));
+                    self.close_released(pages);
                     return Ok(());
                 }
                 let change = AttributeChange::begin(self, &node);
@@ -297,8 +297,8 @@ impl Core {
                 self.look_for_others(pages, file);
                 match self.backend().inodes().set_attributes(&Caller::root(), file, &set) {
                     Ok(given) => {
-                        let kept = pages.told_change(Some(time));
-                        change.settle(given);
+                        let kept = pages.change_time_written(Some(time));
+                        change.commit(given);
                         kept
                     }
                     Err(error) if error.retry() == Retry::Later => {
@@ -307,18 +307,18 @@ impl Core {
                         None
                     }
                     // It has no such time, or no such file any more: it keeps its own.
-                    Err(_) => pages.told_change(Some(time)),
+                    Err(_) => pages.change_time_written(Some(time)),
                 }
             }
-            None => pages.told_change(None),
+            None => pages.change_time_written(None),
         };
         drop(told);
-        self.close_left(pages);
+        self.close_released(pages);
         result
     }
 
     /// Closes what everybody has left and nothing waits for.
-    pub(super) fn close_left(&self, pages: &FilePages) {
+    pub(super) fn close_released(&self, pages: &FilePages) {
         for file in pages.opens.closable(pages.is_unwritten()) {
             self.store_files().close(file);
         }
@@ -330,9 +330,9 @@ impl Core {
         pages: &Arc<FilePages>,
         file: FileRef,
         mode: SyncMode,
-        heard: Option<&Heard>,
+        error_cursor: Option<&ErrorCursor>,
     ) -> Result<()> {
-        let written = self.write_out(pages).and_then(|()| match (self.settle(pages), mode) {
+        let written = self.write_out(pages).and_then(|()| match (self.write_times(pages), mode) {
             // fdatasync(2) is not about times.
             (_, SyncMode::Data) => Ok(()),
             (told, SyncMode::All) => told,
@@ -341,9 +341,9 @@ impl Core {
             Ok(()) => self.backend().data().sync(file, mode),
             Err(_) => Ok(()),
         };
-        let untold = match heard {
-            Some(heard) => pages.errors.tell(heard),
-            None => pages.errors.tell_others(),
+        let untold = match error_cursor {
+            Some(error_cursor) => pages.errors.check_and_advance(error_cursor),
+            None => pages.errors.check_and_advance_unopened(),
         };
         match untold {
             Some(error) => Err(error),
@@ -355,14 +355,14 @@ impl Core {
     pub(crate) fn flush_pages(
         self: &Arc<Self>,
         pages: &Arc<FilePages>,
-        heard: &Heard,
+        error_cursor: &ErrorCursor,
     ) -> Result<()> {
         let shared = self.capabilities.authority == Authority::Shared;
         let written = match shared || self.takes_whole_files() {
-            true => self.write_out(pages).and_then(|()| self.settle(pages)),
+            true => self.write_out(pages).and_then(|()| self.write_times(pages)),
             false => Ok(()),
         };
-        match pages.errors.tell(heard) {
+        match pages.errors.check_and_advance(error_cursor) {
             Some(error) => Err(error),
             None => written,
         }
@@ -377,15 +377,15 @@ impl Core {
     }
 
     /// Whoever opened `file` is done with it: closes it, now or when everything is written.
-    pub(crate) fn leave_pages(&self, pages: &FilePages, file: FileRef, mode: OpenMode) {
-        let _leaving = Leaving { core: self, pages, file };
+    pub(crate) fn close_pages(&self, pages: &FilePages, file: FileRef, mode: OpenMode) {
+        let _closing = Closing { core: self, pages, file };
         let at_once = self.capabilities.authority == Authority::Shared || self.takes_whole_files();
         // One without a name is written when it is due, if somebody still has it then.
         let named = !pages.local().keeps.as_ref().is_some_and(|node| node.inode.is_unlinked());
         if at_once && mode.write && named && pages.holds_back() {
             // What goes wrong is told to who has the file open still, or opens it next.
             if self.write_out(pages).is_ok() {
-                drop(self.settle(pages));
+                drop(self.write_times(pages));
             }
         }
     }
@@ -421,7 +421,7 @@ impl Core {
                 continue;
             }
             if self.discard_if_gone(&file) {
-                cache.dirty_files.remove_settled(&file);
+                cache.dirty_files.remove_written_back(&file);
                 continue;
             }
             if self.is_being_written(&file) {
@@ -439,8 +439,8 @@ impl Core {
                 Ok(0) if file.is_unwritten() => wait(now + BUSY),
                 Ok(0) => {
                     // What failed is tried again.
-                    let _ = self.settle(&file);
-                    match cache.dirty_files.remove_settled(&file) {
+                    let _ = self.write_times(&file);
+                    match cache.dirty_files.remove_written_back(&file) {
                         true => {}
                         false => wait(now + BUSY),
                     }
@@ -471,7 +471,7 @@ impl Core {
             if !file.holds_back() {
                 continue;
             }
-            if let Err(error) = self.write_every_run(&file).and_then(|()| self.settle(&file)) {
+            if let Err(error) = self.write_every_run(&file).and_then(|()| self.write_times(&file)) {
                 result = Err(error);
             }
         }
@@ -529,27 +529,27 @@ impl FilePages {
 }
 
 /// An open file that is being left, also if writing it out panics.
-struct Leaving<'a> {
+struct Closing<'a> {
     core: &'a Core,
     pages: &'a FilePages,
     file: FileRef,
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for Closing<'_> {
     fn drop(&mut self) {
         let Self { core, pages, file } = *self;
-        let leave = || {
-            if pages.opens.leave(file.file, pages.is_unwritten()) {
+        let close = || {
+            if pages.opens.release(file.file, pages.is_unwritten()) {
                 core.store_files().close(file);
             }
             // It may have been the last thing that was written while we looked.
-            core.close_left(pages);
+            core.close_released(pages);
         };
         if std::thread::panicking() {
             // One panic of the store is enough: a second one would end the process.
-            let _ = catch_unwind(AssertUnwindSafe(leave));
+            let _ = catch_unwind(AssertUnwindSafe(close));
         } else {
-            leave();
+            close();
         }
     }
 }

@@ -170,11 +170,11 @@ fn a_file_that_is_dirty_again_stays_in_the_queue() {
     let (pages, cache) = (vfs.core.pages_of(&node), &vfs.core.pages);
     let is_queued = || cache.dirty_files.all().iter().any(|queued| Arc::ptr_eq(queued, pages));
     assert_eq!(vfs.core.write_next_run(pages).unwrap(), 1);
-    vfs.core.settle(pages).unwrap();
+    vfs.core.write_times(pages).unwrap();
     assert!(!pages.holds_back() && is_queued());
     vfs.write_cached(&Caller::root(), &node, UNOPENED, Place::At(0), &[2; 10]).unwrap();
-    assert!(!cache.dirty_files.remove_settled(pages) && is_queued());
+    assert!(!cache.dirty_files.remove_written_back(pages) && is_queued());
     vfs.write_back_all().unwrap();
-    assert!(cache.dirty_files.remove_settled(pages) && !is_queued());
+    assert!(cache.dirty_files.remove_written_back(pages) && !is_queued());
     assert_eq!(store.end.load(Relaxed), 100);
 }

@@ -206,8 +206,8 @@ impl Vfs {
             }
             core.marks.changes.advance();
             match account {
-                Account::System => core.tell_classes(),
-                Account::User(_) => core.tell_classes_when_due(),
+                Account::System => core.reclassify(),
+                Account::User(_) => core.reclassify_when_due(),
             }
         }
         Ok(())
@@ -217,7 +217,7 @@ impl Vfs {
     /// was last found.
     pub fn policy(&self, node: &Node) -> (Option<CachePolicy>, CachePolicy) {
         if !node.is_directory() {
-            let home = node.inode.home().and_then(|home| self.core.inodes.peek(home));
+            let home = node.inode.parent_hint().and_then(|home| self.core.inodes.peek(home));
             return (None, home.map_or(CachePolicy::Normal, |home| self.policy(&home).1));
         }
         self.core.learn_policy(&node.inode);
@@ -304,33 +304,33 @@ impl Core {
         let before = directory.class();
         self.marks.changes.advance();
         if self.learn_policy(directory).is_some_and(|class| class != before) {
-            self.tell_classes_when_due();
+            self.reclassify_when_due();
         }
     }
 
     /// Makes up for a pass that was put off (Q5). Called by who brings something in, with no lock held.
     #[inline]
-    pub(crate) fn tell_classes_late(&self) {
+    pub(crate) fn reclassify_if_due(&self) {
         if self.marks.is_late() {
-            self.tell_classes_when_due();
+            self.reclassify_when_due();
         }
     }
 
     #[cold]
-    fn tell_classes_when_due(&self) {
+    fn reclassify_when_due(&self) {
         if self.marks.may_pass() {
-            self.tell_classes();
+            self.reclassify();
         }
     }
 
     /// Tells names and files whose class is another one now. Of several who do so at once, the one who ends
     /// last has begun after all of them.
-    fn tell_classes(&self) {
+    fn reclassify(&self) {
         let began = Instant::now();
         self.marks.passes.advance();
         loop {
             let before = self.marks.passes.now();
-            self.tell_classes_once();
+            self.reclassify_once();
             if self.marks.passes.now() == before {
                 break;
             }
@@ -339,7 +339,7 @@ impl Core {
     }
 
     /// Goes over all names and files, in steps with no lock held between them.
-    fn tell_classes_once(&self) {
+    fn reclassify_once(&self) {
         let (mut known, mut at) = (HashMap::new(), 0);
         // The table may grow meanwhile: what has been passed then lies in what has been passed.
         while at < self.names.buckets() {

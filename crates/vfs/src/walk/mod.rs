@@ -139,10 +139,10 @@ impl Vfs {
             let mounts = Mounts::of(start, &guard);
             match self.walk_fast(&guard, manner, (start, mounts), path)?.0 {
                 // Looking up the last name again tells the directory that a caller may want next.
-                Fast::Missing { at, rest } => self.leave(manner, start, path, (at, rest)),
+                Fast::Missing { at, rest } => self.resume_at(manner, start, path, (at, rest)),
                 Fast::Stopped { at, rest, reason } => {
                     self.core.counters.walks.slow(reason);
-                    self.leave(manner, start, path, (at, rest))
+                    self.resume_at(manner, start, path, (at, rest))
                 }
                 Fast::Found { at, .. } => match at.hold() {
                     Some(spot) => {
@@ -207,7 +207,7 @@ impl Vfs {
                 },
                 Fast::Stopped { at, rest, reason } => {
                     self.core.counters.walks.slow(reason);
-                    self.leave(manner, start, path, (at, rest))
+                    self.resume_at(manner, start, path, (at, rest))
                 }
             }
         };
@@ -220,7 +220,7 @@ impl Vfs {
 
     /// Where the slow walk goes on: where the fast one stopped, or from the start again if that place
     /// has gone meanwhile, or if the walk is confined and has to remember where it came through.
-    fn leave<'p>(
+    fn resume_at<'p>(
         &self,
         manner: Manner<'_>,
         start: Start<'_>,

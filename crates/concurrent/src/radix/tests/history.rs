@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 enum Act {
     See(Option<u64>),
     Insert(u64),
-    Refused,
     Replace { from: Option<u64>, to: u64 },
     Take(u64),
     NotTheValue(u64),
@@ -38,7 +37,6 @@ impl Act {
         match self {
             Act::See(seen) => (seen == value).then_some(state),
             Act::Insert(new) => value.is_none().then_some((Some(new), false)),
-            Act::Refused => value.is_some().then_some(state),
             Act::Replace { from, to } => (from == value).then_some((value.map(|_| to), tagged)),
             Act::Take(old) => (value == Some(old)).then_some((None, false)),
             Act::NotTheValue(wrong) => (value != Some(wrong)).then_some(state),
