@@ -4,7 +4,7 @@ use crate::walk::Reason;
 use serde::{Serialize, Serializer};
 use uvfs_concurrent::counter::Counter;
 
-/// Event counters of the core; striped, so counting fights over no line.
+/// Event counters of the core; each thread counts in its own cells.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) name_hits: Counter,

@@ -375,4 +375,25 @@ mod tests {
             std::fs::remove_file(path).unwrap();
         }
     }
+
+    /// A number that another object has by now, as a writer of the image would leave it, leads to nothing.
+    #[test]
+    fn an_id_of_another_generation_is_stale() {
+        use uvfs_vfs::{Backend, Caller, Error, FileRef, InodeId, Name};
+        let place = tempfile::tempdir().unwrap();
+        if made(place.path(), &["-b", "4096"]).is_none() {
+            return;
+        }
+        let device =
+            uvfs_ext::MemoryDevice::new(std::fs::read(place.path().join("disk.img")).unwrap());
+        let backend = ImageBackend::open(Arc::new(device), ImageConfig::default()).unwrap();
+        let name = Name::new(b"lost+found").unwrap();
+        let found = backend.names().lookup(&Caller::root(), InodeId::ROOT, name).unwrap();
+        let (number, generation) = found.inode.parts();
+        let ask = |id| backend.inodes().attributes(FileRef::unopened(id)).map(|told| told.number);
+        assert_eq!(ask(found.inode).unwrap(), u64::from(number));
+        let another = InodeId::of(number, generation.wrapping_add(1));
+        assert!(matches!(ask(another), Err(Error::Stale)));
+        assert!(ask(InodeId::ROOT).is_ok());
+    }
 }

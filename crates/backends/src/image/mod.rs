@@ -98,11 +98,13 @@ impl ImageBackend {
 
     /// The inode that the core knows as `id`.
     fn inode(&self, id: InodeId) -> Result<Inode> {
-        let number = match id {
-            InodeId::ROOT => uvfs_ext::ROOT,
-            InodeId(number) => u32::try_from(number).map_err(|_| Error::Stale)?,
-        };
-        self.told(self.image.inode(number))
+        if id == InodeId::ROOT {
+            return self.told(self.image.inode(uvfs_ext::ROOT));
+        }
+        let (number, generation) = id.parts();
+        let inode = self.told(self.image.inode(number))?;
+        // Its number is another object's by now.
+        if inode.generation() == generation { Ok(inode) } else { Err(Error::Stale) }
     }
 
     /// What the image gave; its faults are logged, because an errno has no room for them.
@@ -119,9 +121,9 @@ impl ImageBackend {
     }
 
     fn entry(&self, number: u32) -> Result<Entry> {
-        self.guarded(id_of(number), || {
+        self.guarded(number, || {
             let inode = self.told(self.image.inode(number))?;
-            Ok(Entry { inode: id_of(number), attributes: self.attributes_of(&inode)? })
+            Ok(Entry { inode: id_of(&inode), attributes: self.attributes_of(&inode)? })
         })
     }
 
@@ -233,11 +235,19 @@ impl Backend for ImageBackend {
     }
 }
 
-/// The id of an inode: its number, but for the root's.
-fn id_of(number: u32) -> InodeId {
-    match number {
+/// The number of the inode that the core knows as `id`, whichever its generation.
+fn number_of(id: InodeId) -> u32 {
+    match id {
+        InodeId::ROOT => uvfs_ext::ROOT,
+        id => id.parts().0,
+    }
+}
+
+/// The id of an inode.
+fn id_of(inode: &Inode) -> InodeId {
+    match inode.number {
         uvfs_ext::ROOT => InodeId::ROOT,
-        number => InodeId(number.into()),
+        number => InodeId::of(number, inode.generation()),
     }
 }
 

@@ -18,7 +18,7 @@ use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::{AtomicUsize, Ordering};
-use uvfs_vfs::{Error, InodeId, Result};
+use uvfs_vfs::{Error, Result};
 
 /// More are not remembered: they fail each time.
 const MOST: usize = 4096;
@@ -26,7 +26,7 @@ const MOST: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Poisoned {
     count: AtomicUsize,
-    inodes: Mutex<HashSet<InodeId>>,
+    inodes: Mutex<HashSet<u32>>,
 }
 
 impl Poisoned {
@@ -41,10 +41,10 @@ impl Poisoned {
         self.count.load(Ordering::Relaxed)
     }
 
-    fn add(&self, inode: InodeId) {
+    fn add(&self, number: u32) {
         let mut inodes = self.inodes.lock();
         if inodes.len() < MOST {
-            inodes.insert(inode);
+            inodes.insert(number);
         }
         // ORDERING: Relaxed; see `count`.
         self.count.store(inodes.len(), Ordering::Relaxed);
@@ -52,16 +52,15 @@ impl Poisoned {
 }
 
 impl ImageBackend {
-    /// What `work` gives, which reads `inode`; a panic in it is an error, now and from then on.
-    pub(super) fn guarded<T>(&self, inode: InodeId, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// What `work` gives, which reads the inode `number`; a panic in it is an error, now and from then on.
+    pub(super) fn guarded<T>(&self, number: u32, work: impl FnOnce() -> Result<T>) -> Result<T> {
         const WHY: Error = Error::Corrupt("reading this object of the image panicked");
-        if self.poisoned.count() > 0 && self.poisoned.inodes.lock().contains(&inode) {
+        if self.poisoned.count() > 0 && self.poisoned.inodes.lock().contains(&number) {
             return Err(WHY);
         }
         catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-            let number = if inode == InodeId::ROOT { uvfs_ext::ROOT.into() } else { inode.0 };
             log::error!("image: reading inode {number} panicked, which is a fault of uvfs; it fails from now on");
-            self.poisoned.add(inode);
+            self.poisoned.add(number);
             Err(WHY)
         })
     }
@@ -69,12 +68,12 @@ impl ImageBackend {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ImageConfig;
+    use super::super::{ImageConfig, id_of};
     use super::*;
     use std::sync::Arc;
     use uvfs_ext::device::testing::{Plan, Probe};
     use uvfs_ext::{Image, MemoryDevice, Place, ROOT};
-    use uvfs_vfs::{Backend, Caller, FileRef, Name};
+    use uvfs_vfs::{Backend, Caller, FileRef, InodeId, Name};
 
     /// A panic in what reads an image ended in the frontend, which logged it at every call.
     #[test]
@@ -106,7 +105,7 @@ mod tests {
             let device = Arc::new(device);
             let store = ImageBackend::open(device.clone(), ImageConfig::default()).unwrap();
             let caller = Caller::root();
-            let ids = ["good", bad].map(|name| InodeId(inode(name).number.into()));
+            let ids = ["good", bad].map(|name| id_of(&inode(name)));
             let use_it = |inode: InodeId| {
                 let below = Name::new(b"below").unwrap();
                 match bad {

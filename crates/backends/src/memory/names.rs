@@ -45,8 +45,7 @@
 //! * *A lookup beside an unlink*: what is found is referred to before the directory is let go (N3).
 //!
 //! # Why
-//! It was one reader-writer lock around all changes: nothing to prove, and every create on any core wrote its line.
-//! Weakness: names of one directory still wait for each other, and so does, with the parents locked, everything in
+//! One lock for each directory, so that creates in different ones meet nowhere. Weakness: names of one directory still wait for each other, and so does, with the parents locked, everything in
 //! them while a move walks up to the root.
 
 use super::MemoryBackend;

@@ -13,7 +13,8 @@
 //! # Identity
 //! An [`InodeId`] names one object for as long as the core knows it. Every [`Entry`] returned
 //! carries *one reference* to its inode; [`Inodes::forget`] gives references back. An id whose
-//! references are all gone may be forgotten by the backend, but is never given to another object.
+//! references are all gone may be forgotten by the backend, but is never given to another object: a store that
+//! uses its numbers again makes ids of number and generation ([`InodeId::of`]).
 //!
 //! # A whole backend
 //! A store answers by *families* of methods, each implemented where its code lies: [`Names`],

@@ -11,6 +11,17 @@ pub struct InodeId(pub u64);
 impl InodeId {
     /// The root directory, in every backend.
     pub const ROOT: Self = Self(1);
+
+    /// The id of an object of a store that uses its numbers again, and gives each life of one a generation
+    /// (`i_generation` of Linux's inodes). Not for the root.
+    pub const fn of(number: u32, generation: u32) -> Self {
+        Self((generation as u64) << 32 | number as u64)
+    }
+
+    /// The number and the generation that it was made of by [`InodeId::of`].
+    pub const fn parts(self) -> (u32, u32) {
+        (self.0 as u32, (self.0 >> 32) as u32)
+    }
 }
 
 /// An open file of a backend.

@@ -13,9 +13,9 @@
 //! P4. A file that goes from one directory to another first takes in what was cleaned where it was; what
 //!     was cleaned before where it comes to does not concern it.
 //!
-//! P5. A file learns the class of its directory ([`crate::policy`]) where it comes to lie there, with cleanings,
-//!     and when a mark is told, and tells the pages that it has. Changed under the lock over `directory`, so that what was learned of a place where the
-//!     file is no more, or at an earlier generation, does not replace what holds.
+//! P5. A file takes the class of its directory ([`crate::policy`]) when it moves there, with cleanings, and when a mark
+//!     changes, and gives it to its pages. The class changes under the lock over `directory`: one found for a directory that
+//!     the file has left, or at an earlier generation, does not replace a newer one.
 //!
 //! # Why
 //! A mark per page would make the first read after a cleaning as fast as all others; but it would have to

@@ -14,6 +14,20 @@
 //!     inode is held, and its size and times are those here, whatever the store says.
 //!
 //! The lock of [`Local`] is innermost but for the page's own.
+//!
+//! # States
+//! A page's state is in its frame's word. That of the file, what the store lacks of it, is in [`Local`]:
+//!
+//! | state | `keeps` | `writers` | `unwritten` | `changed` | `pause` | left by |
+//! |---|---|---|---|---|---|---|
+//! | clean | none | 0 | 0 | none | none | a writer: `begin_write` |
+//! | being written | the node | > 0 | any | any | any | its last writer: `end_write`, to *dirty*, or to *clean* if it wrote nothing |
+//! | dirty | the node | 0 | > 0 | a time | none | who writes back: `answered` with the last page, to *time unwritten*; `failed`, to *refused*; who finds nobody that can read it: `discard`, to *clean* |
+//! | refused | the node | 0 | > 0 | a time | until when | `answered` when the store takes something, `be_due`, or space that comes, to *dirty* |
+//! | time unwritten | the node | 0 | 0 | a time | any | who writes back or sets times: `change_time_written`, to *clean* |
+//!
+//! In all but *clean* the file is queued ([`super::dirty`]) from the end of its first write until it is clean and a
+//! writer-back has seen that. A cut goes from *dirty* to *time unwritten* if no page is left.
 
 use super::ahead::Streams;
 use super::clean::Home;

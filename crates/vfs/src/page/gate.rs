@@ -5,8 +5,8 @@
 //!
 //! # Concurrency
 //! Being inside is a state, not a lock: it is kept across calls to the store, and who waits for it
-//! sleeps. The lock of the state is held for a moment. Nobody enters twice: who is inside and waits to
-//! enter again would wait for the one alone who waits for him.
+//! sleeps. The lock of the state is held for a moment. A thread must not enter the gate twice: it would wait for the
+//! exclusive holder, which waits for it.
 //!
 //! # Why
 //! A truncate must not meet a fill that asked the store for the old end, nor a run that is being written

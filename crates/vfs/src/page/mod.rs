@@ -8,12 +8,13 @@
 //!
 //! # Concurrency
 //! A hit takes no lock and stores to nothing shared: it looks the page up, copies, and checks that the
-//! page was the same all the time ([`uvfs_concurrent::frame`]). Everything else meets at three places:
+//! page was the same all the time ([`uvfs_concurrent::frame`]). Operations on one file meet at three places:
 //! the *page lock* (one page's content and its state), the *gate* of the file ([`gate`]: many inside,
 //! or one alone), and the *extending turn* (who moves the end of the file). None of the three is a lock
 //! of [`crate::lock_order`]: they are states, may be kept while the store is asked, and who waits for
 //! one sleeps. They are taken in the order gate, turn, page; one thread waits for one page at a time,
-//! except that a run of pages is locked upwards by trying, never by waiting.
+//! except that a run of pages is locked upwards by trying, never by waiting. Operations on different files meet at the
+//! queues of the replacement, once for each page that comes or goes, at the promises of room, and at the list of dirty files.
 //!
 //! What separates two operations on one file:
 //!
