@@ -13,7 +13,7 @@
 //! (its name, where it was allocated, how many were before it, which of its lines), not by its address.
 //! Where several objects lie in one line, the dearest of them gives the line its identity. Rules and comparisons speak of
 //! `Super.lock`, whether the program holds it as a variable, in a row (`[Super]`) or behind an `Arc` (`ArcInner<Super>`,
-//! field `data.lock`): a [`Spot`]. Weakness: if threads race to allocate, the third object of a site in one run may be the
+//! field `data.lock`): a `Spot`. Weakness: if threads race to allocate, the third object of a site in one run may be the
 //! fourth in another; their tables are then mixed, their groups are not.
 
 use crate::analysis::Estimate;

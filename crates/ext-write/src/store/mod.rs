@@ -2,7 +2,7 @@
 //!
 //! # Boundary
 //! Blocks and transactions. What a block means, and which ones an operation changes, is the operations'; where the log lies
-//! and what it holds is [`log`].
+//! and what it holds is `log`.
 //!
 //! # Concurrency
 //! ```text

@@ -1,4 +1,4 @@
-//! The format written: values to bytes, one file for each structure that [`crate::format`] reads.
+//! The format written: values to bytes, one file for each structure that `crate::format` reads.
 //!
 //! # Boundary
 //! Pure functions on the bytes of one structure, its checksum included. Where a structure lies, in which order it

@@ -4,7 +4,7 @@
 //! One request of [`Store`] is one HTTP request, on the calling thread. Tries nothing again.
 //!
 //! # Trust
-//! Answers are checked against what was asked: a range by its place, its length and its tag, a listing by [`xml`].
+//! Answers are checked against what was asked: a range by its place, its length and its tag, a listing by `xml`.
 //!
 //! # Why
 //! Signing and the search for credentials are `reqsign`'s, HTTP is `ureq`'s, and a key goes through both as it is
