@@ -398,7 +398,9 @@ mod tests {
         is("readers", "5", "/home/c [mountpoint.\"/mnt/data\"]");
         is("attr-timeout", "9s", "environment UVFS_ATTR_TIMEOUT");
         is("watch", "false", "environment UVFS_WATCH");
-        is("entry-timeout", "1s", "default");
+        is("page-cache", "auto", "default");
+        // Another source, another default.
+        is("entry-timeout", "", "default");
         is("allow-other", "false", "default");
         let words = ["uvfs", "mount", "/srv", "/mnt/data", "--cache-size", "7G"];
         let given = Arguments::command().get_matches_from(words);

@@ -36,7 +36,8 @@ fn sources_that_cannot_be_are_refused() {
     check("/no/such/folder", &["source /no/such/folder", "does not exist", "create it"]);
     check("dir:/no/such/folder", &["source /no/such/folder", "does not exist"]);
     check(file, &[file, "not a directory", "name a directory"]);
-    check("s3:bucket", &["s3:bucket", "unknown scheme `s3:`", "memory:, dir:PATH"]);
+    check("s3:bucket", &["source s3:", "write s3://BUCKET or s3://BUCKET/PREFIX"]);
+    check("ftp:host", &["ftp:host", "unknown scheme `ftp:`", "memory:, dir:PATH"]);
     check("memory:x", &["memory:x", "takes nothing", "write `memory:`"]);
     check("", &["source", "empty", "dir:PATH"]);
 }

@@ -63,7 +63,7 @@ fn config_show_tells_each_value_and_where_it_is_from() {
     assert_eq!(show(&[]), format!("{watch}{size}"));
     let all = show(&["--effective"]);
     for expected in
-        [size, watch, line("attr-timeout = \"1s\"", "default"), line("# size =", "default")]
+        [size, watch, line("page-cache = \"auto\"", "default"), line("# size =", "default")]
     {
         assert!(all.contains(&expected), "{expected}: {all}");
     }
