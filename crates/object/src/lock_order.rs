@@ -6,11 +6,11 @@
 
 uvfs_concurrent::lock_classes! {
     /// Listings under way.
-    OBJECT_LISTINGS = 384, "object-listings", "pages of listings of an object store that are being read";
+    OBJECT_LISTINGS = 391, "object-listings", "pages of listings of an object store that are being read";
     /// Nodes.
-    OBJECT_NODES = 386, "object-nodes", "one shard of the objects of a store that the core knows";
+    OBJECT_NODES = 393, "object-nodes", "one shard of the objects of a store that the core knows";
     /// Runs.
-    OBJECT_RUNS = 388, "object-runs", "runs that wait for a thread of an object store";
+    OBJECT_RUNS = 395, "object-runs", "runs that wait for a thread of an object store";
 }
 
 #[cfg(test)]
