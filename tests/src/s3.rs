@@ -1,8 +1,8 @@
 //! A server that speaks S3's protocol on loopback, with faults by plan.
 //!
 //! # Boundary
-//! Listings (version 2), ranges and conditions of a bucket in memory, in the style with the bucket in the path. Does not check
-//! signatures, but notes whether a request had one.
+//! Listings (version 2), ranges, puts, uploads in parts, copies, removals and conditions of a bucket in memory, in the style with
+//! the bucket in the path. Does not check signatures, but notes whether a request had one; checks the sums of what is put.
 //!
 //! # Concurrency
 //! A thread for each connection, which ends with its client. One lock over the bucket.
@@ -11,9 +11,10 @@
 //! What a client must survive (answers that are cut, of a wrong length, of another version, half listings) no real server can be
 //! made to send. Weakness: it is ours, and misunderstands the protocol as the client may; the benches run against another one.
 
+use reqsign_core::hash::hex_sha256;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,6 +37,8 @@ pub enum Fault {
     OtherRange,
     /// The answer waits until another request is under way, too.
     UntilSecond,
+    /// The connection ends before the answer; what was asked for is done.
+    Lost,
 }
 
 /// How long an answer waits for a second request at most.
@@ -54,7 +57,11 @@ pub const BUCKET_NAME: &str = "bucket";
 #[derive(Debug, Default)]
 struct Bucket {
     objects: BTreeMap<String, (u64, Vec<u8>)>,
+    /// What puts have said of themselves.
+    marks: BTreeMap<String, String>,
+    uploads: BTreeMap<String, (String, BTreeMap<u32, Vec<u8>>)>,
     versions: u64,
+    puts: u64,
     faults: VecDeque<Fault>,
     lists: u64,
     gets: u64,
@@ -90,6 +97,27 @@ impl S3Server {
         bucket.versions += 1;
         let version = bucket.versions;
         bucket.objects.insert(key.to_owned(), (version, content.to_vec()));
+        bucket.marks.remove(key);
+    }
+
+    /// What it has of an object.
+    pub fn content(&self, key: &str) -> Option<Vec<u8>> {
+        self.bucket.lock().objects.get(key).map(|(_, content)| content.clone())
+    }
+
+    /// The keys, in their order.
+    pub fn keys(&self) -> Vec<String> {
+        self.bucket.lock().objects.keys().cloned().collect()
+    }
+
+    /// Uploads that were neither ended nor given up.
+    pub fn uploads(&self) -> usize {
+        self.bucket.lock().uploads.len()
+    }
+
+    /// Objects, parts and copies that were put so far.
+    pub fn puts(&self) -> u64 {
+        self.bucket.lock().puts
     }
 
     /// Removes an object.
@@ -100,6 +128,11 @@ impl S3Server {
     /// What the next answers meet, one each.
     pub fn plan(&self, faults: impl IntoIterator<Item = Fault>) {
         self.bucket.lock().faults.extend(faults);
+    }
+
+    /// Answers that are still to meet something.
+    pub fn planned(&self) -> usize {
+        self.bucket.lock().faults.len()
     }
 
     /// Listings and reads that were asked for so far.
@@ -122,6 +155,8 @@ impl S3Server {
 /// A request, as far as it matters.
 #[derive(Debug, Default)]
 struct Request {
+    method: String,
+    body: Vec<u8>,
     path: String,
     query: BTreeMap<String, String>,
     headers: BTreeMap<String, String>,
@@ -156,7 +191,7 @@ fn serve(stream: TcpStream, bucket: &Mutex<Bucket>) {
         let answer = answer(&mut bucket.lock(), &request, fault);
         let written = write(&mut writer, answer, fault);
         bucket.lock().under_way -= 1;
-        if written.is_err() || fault == Some(Fault::Cut) {
+        if written.is_err() || matches!(fault, Some(Fault::Cut | Fault::Lost)) {
             let _ = writer.shutdown(std::net::Shutdown::Both);
             return;
         }
@@ -168,9 +203,10 @@ fn read(reader: &mut BufReader<TcpStream>) -> io::Result<Option<Request>> {
     if reader.read_line(&mut line)? == 0 {
         return Ok(None);
     }
+    let method = line.split(' ').next().unwrap_or("").to_owned();
     let target = line.split(' ').nth(1).unwrap_or("/").to_owned();
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-    let mut request = Request { path: decoded(path), ..Request::default() };
+    let mut request = Request { method, path: decoded(path), ..Request::default() };
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         request.query.insert(decoded(key), decoded(value));
@@ -181,11 +217,20 @@ fn read(reader: &mut BufReader<TcpStream>) -> io::Result<Option<Request>> {
         let Some((name, value)) = line.trim_end().split_once(':') else { break };
         request.headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
     }
+    let length = request.headers.get("content-length").and_then(|length| length.parse().ok());
+    request.body.resize(length.unwrap_or(0), 0);
+    reader.read_exact(&mut request.body)?;
     Ok(Some(request))
 }
 
 fn write(writer: &mut TcpStream, mut answer: Answer, fault: Option<Fault>) -> io::Result<()> {
+    if fault == Some(Fault::Lost) {
+        return Ok(());
+    }
     let mut head = format!("HTTP/1.1 {} Status\r\n", answer.status);
+    if answer.status == 204 {
+        return write!(writer, "{head}\r\n");
+    }
     if fault == Some(Fault::Half) {
         answer.body.truncate(answer.body.len() / 2);
     }
@@ -217,11 +262,18 @@ fn answer(bucket: &mut Bucket, request: &Request, fault: Option<Fault>) -> Answe
         bucket.lists += 1;
         return list(bucket, &request.query);
     }
+    if !matches!(request.method.as_str(), "GET" | "HEAD") {
+        return change(bucket, key, request).unwrap_or_else(|(status, code)| refused(status, code));
+    }
     bucket.gets += 1;
     let Some((version, content)) = bucket.objects.get(key) else {
         return refused(404, "NoSuchKey");
     };
-    let tag = |version: u64| format!("\"{version:x}\"");
+    if request.method == "HEAD" {
+        let mark = bucket.marks.get(key).map(|mark| (MARK, mark.clone()));
+        let headers = mark.into_iter().chain([("etag", tag(*version))]).collect();
+        return Answer { status: 200, headers, body: Vec::new() };
+    }
     let other = u64::from(fault == Some(Fault::OtherVersion));
     let wanted = request.headers.get("if-match");
     if other == 0 && wanted.is_some_and(|wanted| *wanted != tag(*version)) {
@@ -245,6 +297,118 @@ fn answer(bucket: &mut Bucket, request: &Request, fault: Option<Fault>) -> Answe
         ],
         body: content[first..end].to_vec(),
     }
+}
+
+/// What a put says of itself, as metadata of the object.
+const MARK: &str = "x-amz-meta-uvfs-put";
+
+fn tag(version: u64) -> String {
+    format!("\"{version:x}\"")
+}
+
+type Refused = (u16, &'static str);
+
+/// Whether what is under `key` is as the conditions of the request want it.
+fn check_conditions(bucket: &Bucket, key: &str, request: &Request) -> Result<(), Refused> {
+    let known = bucket.objects.get(key).map(|(version, _)| tag(*version));
+    let (wanted, none) = (request.headers.get("if-match"), request.headers.get("if-none-match"));
+    match (wanted, known) {
+        (Some(_), None) => Err((404, "NoSuchKey")),
+        (Some(wanted), Some(known)) if *wanted != known => Err((412, "PreconditionFailed")),
+        (None, Some(_)) if none.is_some() => Err((412, "PreconditionFailed")),
+        _ => Ok(()),
+    }
+}
+
+fn done(status: u16, tag: String, document: &str) -> Answer {
+    let body = document.replace("{}", &tag.replace('"', "&quot;")).into_bytes();
+    Answer { status, headers: vec![("etag", tag)], body }
+}
+
+/// Makes `content` an object.
+fn store(bucket: &mut Bucket, key: &str, content: Vec<u8>, mark: Option<String>) -> String {
+    bucket.versions += 1;
+    let version = bucket.versions;
+    bucket.objects.insert(key.to_owned(), (version, content));
+    match mark {
+        Some(mark) => _ = bucket.marks.insert(key.to_owned(), mark),
+        None => _ = bucket.marks.remove(key),
+    }
+    tag(version)
+}
+
+/// PUT, POST and DELETE of an object.
+fn change(bucket: &mut Bucket, key: &str, request: &Request) -> Result<Answer, Refused> {
+    let (query, headers) = (&request.query, &request.headers);
+    let mark = headers.get(MARK).cloned();
+    if let Some(sum) = headers.get("x-amz-content-sha256")
+        && sum != "UNSIGNED-PAYLOAD"
+        && *sum != hex_sha256(&request.body)
+    {
+        return Err((400, "XAmzContentSHA256Mismatch"));
+    }
+    bucket.puts += u64::from(request.method == "PUT");
+    let upload = query.get("uploadId");
+    match (request.method.as_str(), upload) {
+        ("DELETE", Some(id)) => _ = bucket.uploads.remove(id).ok_or((404, "NoSuchUpload"))?,
+        ("DELETE", None) => _ = bucket.objects.remove(key),
+        ("POST", None) if query.contains_key("uploads") => {
+            bucket.versions += 1;
+            let id = format!("u+/{}", bucket.versions);
+            bucket.uploads.insert(id.clone(), (mark.unwrap_or_default(), BTreeMap::new()));
+            return Ok(done(
+                200,
+                id,
+                "<InitiateMultipartUploadResult><UploadId>{}</UploadId></InitiateMultipartUploadResult>",
+            ));
+        }
+        ("POST", Some(id)) => {
+            check_conditions(bucket, key, request)?;
+            let (mark, parts) = bucket.uploads.remove(id).ok_or((404, "NoSuchUpload"))?;
+            let named = String::from_utf8_lossy(&request.body).matches("<PartNumber>").count();
+            if named != parts.len() {
+                return Err((400, "InvalidPart"));
+            }
+            let content = parts.into_values().flatten().collect();
+            let tag = store(bucket, key, content, Some(mark));
+            return Ok(done(
+                200,
+                tag,
+                "<CompleteMultipartUploadResult><ETag>{}</ETag></CompleteMultipartUploadResult>",
+            ));
+        }
+        ("PUT", Some(id)) => {
+            let number = query.get("partNumber").and_then(|number| number.parse().ok());
+            let (_, parts) = bucket.uploads.get_mut(id).ok_or((404, "NoSuchUpload"))?;
+            let number = number.ok_or((400, "InvalidArgument"))?;
+            parts.insert(number, request.body.clone());
+            return Ok(done(200, format!("\"p{number}\""), ""));
+        }
+        ("PUT", None) => {
+            let Some(source) = headers.get("x-amz-copy-source") else {
+                check_conditions(bucket, key, request)?;
+                let tag = store(bucket, key, request.body.clone(), mark);
+                return Ok(done(200, tag, ""));
+            };
+            let source = decoded(source);
+            let source =
+                source.strip_prefix(&format!("/{BUCKET_NAME}/")).ok_or((404, "NoSuchKey"))?;
+            let (version, content) = bucket.objects.get(source).ok_or((404, "NoSuchKey"))?.clone();
+            if headers
+                .get("x-amz-copy-source-if-match")
+                .is_some_and(|wanted| *wanted != tag(version))
+            {
+                return Err((412, "PreconditionFailed"));
+            }
+            if source == key && !headers.contains_key("x-amz-metadata-directive") {
+                return Err((400, "InvalidRequest"));
+            }
+            let tag = store(bucket, key, content, None);
+            return Ok(done(200, tag, "<CopyObjectResult><ETag>{}</ETag></CopyObjectResult>"));
+        }
+        _ => return Err((405, "MethodNotAllowed")),
+    }
+    Ok(Answer { status: 204, headers: Vec::new(), body: Vec::new() })
 }
 
 fn list(bucket: &Bucket, query: &BTreeMap<String, String>) -> Answer {

@@ -7,7 +7,10 @@ use std::time::Duration;
 use uvfs_object::s3::{Address, S3Store};
 use uvfs_object::{ObjectBackend, ObjectConfig, Patience, StoreError};
 use uvfs_tests::s3::{BUCKET_NAME, Fault, S3Server};
-use uvfs_vfs::{Caller, Directory, Error, OpenOptions, Vfs, VfsConfig};
+use uvfs_vfs::{
+    Caller, Directory, Error, OpenOptions, RenameMode, SetAttributes, SetTime, SyncMode, Vfs,
+    VfsConfig,
+};
 
 fn address(server: &S3Server, more: &str) -> Address {
     let text = format!("//{BUCKET_NAME}{more}?endpoint={}&anonymous=true", server.endpoint());
@@ -167,4 +170,153 @@ fn each_reason_why_a_bucket_does_not_open_is_told_apart() {
     let refused = S3Store::connect(&nobody.unwrap()).unwrap_err();
     assert!(matches!(refused, StoreError::Unreachable(_)), "{refused}");
     assert_eq!(server.unsigned(), 10, "nothing is signed where the source says so");
+}
+
+/// Everything that changes a bucket, by the requests that a real store takes, for keys that a careless client would change.
+#[test]
+fn what_is_written_arrives_byte_for_byte() {
+    let server = S3Server::start().unwrap();
+    let vfs = mount(&server, Duration::from_secs(60));
+    let root = root(&vfs);
+    for name in [" ", "x ", "+", "%2F", "?a=b&c", "#", "a\nb", "ä\u{301}", "~&amp;"] {
+        root.write_file(name, name.as_bytes()).unwrap();
+        assert_eq!(server.content(name).unwrap(), name.as_bytes());
+        root.rename(name, format!("{name}!"), RenameMode::Replace).unwrap();
+        assert_eq!(server.keys(), [format!("{name}!")]);
+        assert_eq!(root.read_file(format!("{name}!")).unwrap(), name.as_bytes());
+        root.remove_file(format!("{name}!")).unwrap();
+        assert_eq!(server.keys(), Vec::<String>::new());
+    }
+    let big: Vec<u8> = (0..20_000_001_u32).map(|at| (at % 251) as u8).collect();
+    root.write_file("d+ d", b"").unwrap();
+    root.write_file("big &+%20", &big).unwrap();
+    assert!(server.content("big &+%20").unwrap() == big);
+    assert_eq!(server.uploads(), 0);
+    let file = root.open("big &+%20", OpenOptions::read_write()).unwrap();
+    file.write_all_at(10_000_000, b"changed").unwrap();
+    drop(file);
+    assert_eq!(&server.content("big &+%20").unwrap()[10_000_000..10_000_007], b"changed");
+    root.create_directory("e", 0o755).unwrap();
+    assert_eq!(server.content("e/").unwrap(), b"");
+    root.remove_directory("e").unwrap();
+    let now = SetAttributes { mtime: Some(SetTime::Now), ..SetAttributes::default() };
+    let before = server.puts();
+    root.set_attributes("d+ d", &now).unwrap();
+    assert_eq!(server.puts() - before, 1, "copied to itself");
+    assert_eq!(server.keys(), ["big &+%20", "d+ d"]);
+}
+
+/// Faults at every request of a put, an upload in parts and a rename: what is in the store is the old content or the new one,
+/// and who was told that it is written finds it.
+#[test]
+fn faults_while_writing_lose_nothing_and_show_no_part() {
+    let server = S3Server::start().unwrap();
+    let faults = [
+        Fault::Status(500, "InternalError"),
+        Fault::Status(503, "SlowDown"),
+        Fault::Status(409, "ConditionalRequestConflict"),
+        Fault::Lost,
+        Fault::Half,
+        Fault::Cut,
+    ];
+    let large: Vec<u8> = (0..9_000_000_u32).map(|at| (at % 241) as u8).collect();
+    for (round, fault) in faults.into_iter().enumerate() {
+        for content in [&b"small"[..], &large] {
+            let vfs = mount(&server, Duration::from_secs(60));
+            let root = root(&vfs);
+            let name = format!("{round}-{}", content.len());
+            let file = root.open(&name, OpenOptions::read_write().create(0o644)).unwrap();
+            file.write_all_at(0, content).unwrap();
+            server.plan([fault, fault]);
+            file.sync(SyncMode::All).unwrap();
+            assert!(server.content(&name).unwrap() == content, "{fault:?}");
+            // Three in a row are one more than are tried.
+            file.write_all_at(0, b"S").unwrap();
+            server.plan([fault; 12]);
+            let told = file.sync(SyncMode::All);
+            let there = server.content(&name).unwrap();
+            let new = [b"S", &content[1..]].concat();
+            assert!(there == content || there == new, "{fault:?}: a part");
+            assert!(told.is_err() || there == new, "{fault:?}: told, and not there");
+            while server.planned() > 0 {
+                let _ = root.stat("nothing");
+            }
+            file.sync(SyncMode::All).unwrap();
+            assert!(
+                server.content(&name).unwrap() == new,
+                "{fault:?}: kept until it could be written"
+            );
+        }
+    }
+    let vfs = mount(&server, Duration::ZERO);
+    server.plan([Fault::Status(403, "AccessDenied")]);
+    let denied = root(&vfs).write_file("denied", b"x");
+    assert!(matches!(denied, Err(Error::Access)), "{denied:?}");
+}
+
+/// Seeded operations by one program, against a map; others look at the bucket after each close.
+#[test]
+fn a_bucket_is_what_a_map_says() {
+    let server = S3Server::start().unwrap();
+    let vfs = mount(&server, Duration::from_secs(60));
+    let root = root(&vfs);
+    let mut model = std::collections::BTreeMap::<String, Vec<u8>>::new();
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut draw = |below: u64| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    for step in 0..600 {
+        let name = format!("f{}", draw(12));
+        let known = model.get(&name).cloned();
+        match draw(7) {
+            0 | 1 => {
+                let content = vec![step as u8; draw(70_000) as usize];
+                root.write_file(&name, &content).unwrap();
+                model.insert(name, content);
+            }
+            2 => {
+                let removed = root.remove_file(&name);
+                assert_eq!(removed.is_ok(), known.is_some(), "{step}: {removed:?}");
+                model.remove(&name);
+            }
+            3 => {
+                let to = format!("f{}", draw(12));
+                let moved = root.rename(&name, &to, RenameMode::Replace);
+                assert_eq!(moved.is_ok(), known.is_some(), "{step}: {moved:?}");
+                if let Some(content) = model.remove(&name) {
+                    model.insert(to, content);
+                }
+            }
+            4 => {
+                let size = draw(90_000);
+                let set = SetAttributes { size: Some(size), ..SetAttributes::default() };
+                assert_eq!(root.set_attributes(&name, &set).is_ok(), known.is_some());
+                if let Some(content) = model.get_mut(&name) {
+                    content.resize(size as usize, 0);
+                }
+            }
+            5 => {
+                let Ok(file) = root.open(&name, OpenOptions::read_write()) else {
+                    assert!(known.is_none());
+                    continue;
+                };
+                let at = draw(80_000) as usize;
+                file.write_all_at(at as u64, b"patch").unwrap();
+                drop(file);
+                let content = model.get_mut(&name).unwrap();
+                content.resize(content.len().max(at + 5), 0);
+                content[at..at + 5].copy_from_slice(b"patch");
+            }
+            _ => {
+                let read = root.read_file(&name).ok();
+                assert!(read == known, "{step}: {name}");
+            }
+        }
+        assert_eq!(server.keys(), model.keys().cloned().collect::<Vec<_>>(), "{step}");
+    }
+    for (name, content) in &model {
+        assert!(server.content(name).unwrap() == *content, "{name}");
+    }
 }

@@ -5,6 +5,7 @@
 //! is built. What mounts needs root and `/dev/fuse`, and is skipped where they lack.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -58,6 +59,7 @@ fn a_bucket_is_mounted_read_and_unmounted() {
     let mounted = uvfs(&["mount", &source(&server), mountpoint, "--daemon"]).output().unwrap();
     assert!(mounted.status.success(), "{}", said(&mounted));
     read(&server, folder.path(), &big);
+    write(&server, folder.path());
     let stat = uvfs(&["stat", mountpoint, "--json"]).output().unwrap();
     let stat = String::from_utf8(stat.stdout).unwrap();
     for word in ["s3://bucket/p", "get_requests", "list_requests"] {
@@ -85,13 +87,103 @@ fn read(server: &S3Server, at: &Path, big: &[u8]) {
     assert!(!at.join("d/absent").exists());
     assert!(server.requests().0 <= before + 3, "stat asks of what was listed");
     assert_eq!(fs::read(at.join("d/299")).unwrap(), b"299");
-    let refused = fs::write(at.join("new"), "x").unwrap_err();
-    assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
     // No secret where every user can look.
     for process in fs::read_dir("/proc").unwrap().flatten() {
         let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
         assert!(!String::from_utf8_lossy(&line).contains(SECRET), "{process:?}");
     }
+}
+
+/// What programs do to files, and what the bucket has then.
+fn write(server: &S3Server, at: &Path) {
+    let errno = |result: std::io::Result<()>| result.unwrap_err().raw_os_error();
+    fs::write(at.join("new"), "content").unwrap();
+    assert_eq!(server.content("p/new").unwrap(), b"content");
+    let number = fs::metadata(at.join("new")).unwrap().ino();
+    let mut log = fs::OpenOptions::new().append(true).open(at.join("new")).unwrap();
+    log.write_all(b", more").unwrap();
+    assert_eq!(server.content("p/new").unwrap(), b"content", "it is open");
+    log.sync_all().unwrap();
+    assert_eq!(server.content("p/new").unwrap(), b"content, more");
+    drop(log);
+    assert_eq!(fs::metadata(at.join("new")).unwrap().ino(), number);
+    fs::create_dir(at.join("made")).unwrap();
+    fs::rename(at.join("new"), at.join("made/moved")).unwrap();
+    assert_eq!(fs::read(at.join("made/moved")).unwrap(), b"content, more");
+    assert!(server.content("p/new").is_none());
+    assert_eq!(errno(fs::rename(at.join("made"), at.join("other"))), Some(libc::EXDEV));
+    assert_eq!(errno(fs::remove_dir(at.join("made"))), Some(libc::ENOTEMPTY));
+    let link = std::os::unix::fs::symlink("x", at.join("link"));
+    assert_eq!(errno(link), Some(libc::EPERM));
+    // `mv`, `touch` and `cp` are content with that.
+    let shell = |words: &str| {
+        let done = Command::new("sh").args(["-ec", words]).current_dir(at).output().unwrap();
+        assert!(done.status.success(), "{words}: {}", said(&done));
+    };
+    shell("mv made other; touch other/moved; touch empty; cp big copy; cmp big copy; rm copy");
+    assert_eq!(server.content("p/other/moved").unwrap(), b"content, more");
+    assert_eq!(server.content("p/empty").unwrap(), b"");
+    // Somebody else is faster.
+    let file = fs::OpenOptions::new().write(true).open(at.join("empty")).unwrap();
+    (&file).write_all(b"ours").unwrap();
+    server.put("p/empty", b"theirs");
+    assert_eq!(errno(file.sync_all()), Some(libc::EBUSY));
+    drop(file);
+    assert_eq!(server.content("p/empty").unwrap(), b"theirs");
+    shell("rm -f empty; rm -r other");
+    assert_eq!(server.keys().len(), 301, "{:?}", server.keys());
+    assert_eq!(server.uploads(), 0);
+}
+
+/// What is not closed when the mount ends is put then; and what cannot be put is told by path, with exit status 1.
+#[test]
+fn the_end_of_a_mount_puts_what_is_left_and_tells_what_it_cannot() {
+    if !uvfs_skip::can_mount() {
+        return;
+    }
+    for denied in [false, true] {
+        let server = S3Server::start().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_owned();
+        let _watchdog = Watchdog::with_rescue(Duration::from_secs(120), move || {
+            let _ = uvfs_fuse::unmount(&path, Unmount::Lazy);
+        });
+        let mountpoint = folder.path().to_str().unwrap();
+        let mounted = uvfs(&["mount", &source(&server), mountpoint, "--daemon"]).output().unwrap();
+        assert!(mounted.status.success(), "{}", said(&mounted));
+        let file = fs::File::create(folder.path().join("left")).unwrap();
+        (&file).write_all(b"left").unwrap();
+        if denied {
+            server.plan(vec![Fault::Status(403, "AccessDenied"); 200]);
+        }
+        drop(file);
+        let ended = uvfs(&["unmount", mountpoint]).output().unwrap();
+        assert_eq!(ended.status.code(), Some(i32::from(denied)), "{}", said(&ended));
+        assert_eq!(said(&ended).contains("left"), denied, "{}", said(&ended));
+        assert_eq!(server.content("p/left").is_some(), !denied);
+    }
+}
+
+#[test]
+fn a_bucket_that_is_only_read_stays_as_it_is() {
+    if !uvfs_skip::can_mount() {
+        return;
+    }
+    let server = S3Server::start().unwrap();
+    server.put("p/x", b"x");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    let _watchdog = Watchdog::with_rescue(Duration::from_secs(120), move || {
+        let _ = uvfs_fuse::unmount(&path, Unmount::Lazy);
+    });
+    let mountpoint = folder.path().to_str().unwrap();
+    let words = ["mount", &source(&server), mountpoint, "--daemon", "--read-only"];
+    assert!(uvfs(&words).output().unwrap().status.success());
+    let refused = fs::write(folder.path().join("new"), "x").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
+    assert_eq!(fs::read(folder.path().join("x")).unwrap(), b"x");
+    assert!(uvfs(&["unmount", mountpoint]).output().unwrap().status.success());
+    assert_eq!((server.keys(), server.puts()), (vec!["p/x".to_owned()], 0));
 }
 
 #[test]

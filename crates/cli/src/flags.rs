@@ -32,7 +32,7 @@ Examples:
   uvfs mount disk.img /mnt/disk            an ext2, 3 or 4 image, read-only
   uvfs mount disk.img?partition=1 /mnt/disk
                                            a partition of it; ?offset=1M
-  uvfs mount s3://bucket/data /mnt/data    an object store, read-only;
+  uvfs mount s3://bucket/data /mnt/data    an object store;
                                            ?endpoint=http://host:9000
   uvfs mount ./memory: /mnt/odd            a directory called `memory:`
   uvfs mounts                              what is mounted, and whether it lives
@@ -193,7 +193,7 @@ pub(crate) enum Command {
 pub(crate) struct MountArguments {
     /// What to mount: `memory:` (RAM, empty at first), `dir:PATH` (a host directory), `image:PATH` (a disk
     /// image with ext2, ext3 or ext4, read-only, perhaps PATH?partition=N or PATH?offset=SIZE),
-    /// `s3://BUCKET/PREFIX` (an object store, read-only, perhaps with ?endpoint=URL&region=NAME; credentials come from the
+    /// `s3://BUCKET/PREFIX` (an object store, perhaps with ?endpoint=URL&region=NAME; credentials come from the
     /// environment) or a plain path (a directory or an image). A directory whose name looks like a scheme is written `./name:`
     pub(crate) source: OsString,
     /// An existing empty directory

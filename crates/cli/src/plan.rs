@@ -104,7 +104,7 @@ impl Store {
 
     /// Nothing can be written to it.
     fn is_read_only(&self) -> bool {
-        matches!(self, Store::Image(_) | Store::Bucket(_))
+        matches!(self, Store::Image(_))
     }
 }
 
@@ -241,7 +241,7 @@ fn image(arguments: &MountArguments, spec: &Spec) -> Result<Store, Failure> {
 fn bucket(arguments: &MountArguments, address: Address) -> Result<Store, Failure> {
     let options = [
         ("--size", arguments.size.is_some(), "a bucket has no size"),
-        ("--atime", arguments.atime.is_some(), "a bucket is only read, and has no access times"),
+        ("--atime", arguments.atime.is_some(), "a bucket has no access times"),
         (
             "--watch",
             arguments.watch,
@@ -253,7 +253,13 @@ fn bucket(arguments: &MountArguments, address: Address) -> Result<Store, Failure
     }
     if caches_pages(arguments) {
         return Err(Failure::usage(
-            "--page-cache: a bucket is only read, and cached by itself; leave it out, or write off",
+            "--page-cache: a bucket is always cached, and takes whole files when they are closed; leave it out",
+        ));
+    }
+    if arguments.page_cache == PageCache::Off && !arguments.read_only {
+        return Err(Failure::usage(
+            "--page-cache off: what is written to a bucket is cached until its file is closed; leave it out, or add \
+             --read-only",
         ));
     }
     let store = S3Store::connect(&address).map_err(|error| {
@@ -324,7 +330,7 @@ fn config(
         None => overhead.default_bytes(Machine::here().memory_bytes()),
     };
     let defaults = VfsConfig::default();
-    let is_read_only = is_bucket || matches!(source, Source::Image(_));
+    let is_read_only = matches!(source, Source::Image(_));
     let is_cached =
         caches_pages(arguments) || (is_bucket && arguments.page_cache == PageCache::Auto);
     if !is_cached {

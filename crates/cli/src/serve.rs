@@ -310,7 +310,14 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
         Store::Bucket(bucket) => {
             let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
             let prefix = bucket.address.prefix;
-            let config = ObjectConfig { prefix, owner, ..ObjectConfig::default() };
+            let caches = plan.config.cache_bytes.saturating_sub(plan.config.overhead_bytes);
+            let config = ObjectConfig {
+                prefix,
+                owner,
+                read_only: plan.options.read_only,
+                upload_bytes_max: (caches / 8).min(ObjectConfig::default().upload_bytes_max),
+                ..ObjectConfig::default()
+            };
             Vfs::new(ObjectBackend::new(bucket.store, config), plan.config)
         }
     };

@@ -4,7 +4,10 @@
 //! For tests: a map of keys, each change of which is another version, and faults that the next requests meet.
 
 use crate::lock_order::OBJECT_RUNS;
-use crate::store::{Delimiter, Kind, ListRequest, Listed, Page, Result, Store, StoreError, Tag};
+use crate::store::{
+    Condition, Delimiter, Kind, ListRequest, Listed, PART_BYTES_MIN, Page, Put, Result, Store,
+    StoreError, Tag, Upload,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,6 +23,12 @@ pub(crate) enum Fault {
     Unreachable,
     Cut,
     Denied,
+    /// It is done, and the answer is lost.
+    Lost,
+    /// Conditions on puts are not known here.
+    NoConditions,
+    /// Somebody else puts an object under the key first.
+    Overtaken,
 }
 
 /// See the module. Clones are one bucket.
@@ -32,6 +41,12 @@ struct State {
     versions: u64,
     faults: VecDeque<Option<Fault>>,
     requests: u64,
+    /// What each object bears.
+    marks: BTreeMap<String, u64>,
+    /// The time that was said of it.
+    modified: BTreeMap<String, Timestamp>,
+    /// Keys and parts.
+    uploads: BTreeMap<String, BTreeMap<u32, Vec<u8>>>,
 }
 
 impl Bucket {
@@ -47,6 +62,26 @@ impl Bucket {
         state.versions += 1;
         let version = state.versions;
         state.objects.insert(key.to_owned(), (version, content.to_vec()));
+        state.marks.remove(key);
+    }
+
+    /// What it has of an object.
+    pub(crate) fn content(&self, key: &str) -> Option<Vec<u8>> {
+        self.0.lock().objects.get(key).map(|(_, content)| content.clone())
+    }
+
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.0.lock().objects.keys().cloned().collect()
+    }
+
+    /// The time that was said of an object.
+    pub(crate) fn modified(&self, key: &str) -> Option<Timestamp> {
+        self.0.lock().modified.get(key).copied()
+    }
+
+    /// Uploads that were neither ended nor given up.
+    pub(crate) fn uploads(&self) -> usize {
+        self.0.lock().uploads.len()
     }
 
     pub(crate) fn remove(&self, key: &str) {
@@ -73,6 +108,37 @@ impl State {
             Some(Fault::Unreachable) => Err(StoreError::Unreachable("planned".into())),
             Some(Fault::Cut) => Err(StoreError::Broken("planned")),
             Some(Fault::Denied) => Err(StoreError::Denied("planned".into())),
+            // For puts only.
+            Some(Fault::Lost | Fault::NoConditions | Fault::Overtaken) => Ok(()),
+        }
+    }
+
+    /// Puts an object under a condition, as the next fault has it.
+    fn put(&mut self, put: &Put<'_>, content: Vec<u8>) -> Result<Tag> {
+        let fault = self.faults.front().copied().flatten();
+        self.meet()?;
+        if fault == Some(Fault::NoConditions) && put.condition != Condition::Any {
+            return Err(StoreError::Unsupported("planned".into()));
+        }
+        if fault == Some(Fault::Overtaken) {
+            self.versions += 1;
+            self.objects.insert(put.key.to_owned(), (self.versions, b"theirs".to_vec()));
+            self.marks.remove(put.key);
+        }
+        let known = self.objects.get(put.key).map(|(version, _)| tag(*version));
+        match put.condition {
+            Condition::Absent if known.is_some() => return Err(StoreError::Changed),
+            Condition::Is(tag) if known.as_ref() != Some(tag) => return Err(StoreError::Changed),
+            _ => {}
+        }
+        self.versions += 1;
+        let version = self.versions;
+        self.objects.insert(put.key.to_owned(), (version, content));
+        self.marks.insert(put.key.to_owned(), put.mark);
+        self.modified.extend(put.modified.map(|modified| (put.key.to_owned(), modified)));
+        match fault {
+            Some(Fault::Lost) => Err(StoreError::Unreachable("planned".into())),
+            _ => Ok(tag(version)),
         }
     }
 }
@@ -122,6 +188,81 @@ impl Store for Bucket {
             return Err(StoreError::Changed);
         }
         into.copy_from_slice(&content[range.start as usize..range.end as usize]);
+        Ok(())
+    }
+
+    fn put(&self, put: &Put<'_>, body: &[u8]) -> Result<Tag> {
+        self.0.lock().put(put, body.to_vec())
+    }
+
+    fn begin_upload(&self, put: &Put<'_>) -> Result<Upload> {
+        let mut state = self.0.lock();
+        state.meet()?;
+        state.versions += 1;
+        let name = format!("{}?{}", put.key, state.versions);
+        state.uploads.insert(name.clone(), BTreeMap::new());
+        Ok(Upload(name))
+    }
+
+    fn put_part(&self, _: &Put<'_>, upload: &Upload, number: u32, body: &[u8]) -> Result<Tag> {
+        let mut state = self.0.lock();
+        state.meet()?;
+        let parts = state.uploads.get_mut(&upload.0).ok_or(StoreError::NotFound)?;
+        parts.insert(number, body.to_vec());
+        Ok(Tag(number.to_string().into()))
+    }
+
+    fn finish_upload(&self, put: &Put<'_>, upload: &Upload, tags: &[Tag]) -> Result<Tag> {
+        let mut state = self.0.lock();
+        let parts = state.uploads.get(&upload.0).cloned().ok_or(StoreError::NotFound)?;
+        let named: Vec<u32> = tags.iter().map(|tag| tag.0.parse().unwrap()).collect();
+        assert!(parts.keys().copied().eq(named.iter().copied()), "{named:?}");
+        let short = |(number, part): (&u32, &Vec<u8>)| {
+            (*number as usize) < tags.len() && (part.len() as u64) < PART_BYTES_MIN
+        };
+        if parts.iter().any(short) {
+            return Err(StoreError::Refused("EntityTooSmall".into()));
+        }
+        let done = state.put(put, parts.into_values().flatten().collect());
+        let keeps = matches!(done, Err(StoreError::Busy { .. } | StoreError::Broken(_)));
+        if !keeps {
+            state.uploads.remove(&upload.0);
+        }
+        done
+    }
+
+    fn abort_upload(&self, _: &Put<'_>, upload: &Upload) -> Result<()> {
+        let mut state = self.0.lock();
+        state.meet()?;
+        state.uploads.remove(&upload.0);
+        Ok(())
+    }
+
+    fn mark_of(&self, key: &str) -> Result<(Tag, Option<u64>)> {
+        let mut state = self.0.lock();
+        state.meet()?;
+        let (version, _) = state.objects.get(key).ok_or(StoreError::NotFound)?;
+        Ok((tag(*version), state.marks.get(key).copied()))
+    }
+
+    fn copy(&self, from: &str, wanted: &Tag, to: &str, modified: Option<Timestamp>) -> Result<Tag> {
+        let mut state = self.0.lock();
+        state.meet()?;
+        let (version, content) = state.objects.get(from).cloned().ok_or(StoreError::NotFound)?;
+        if tag(version) != *wanted {
+            return Err(StoreError::Changed);
+        }
+        state.versions += 1;
+        let copy = state.versions;
+        state.objects.insert(to.to_owned(), (copy, content));
+        state.modified.extend(modified.map(|modified| (to.to_owned(), modified)));
+        Ok(tag(copy))
+    }
+
+    fn delete(&self, key: &str) -> Result<()> {
+        let mut state = self.0.lock();
+        state.meet()?;
+        state.objects.remove(key);
         Ok(())
     }
 }

@@ -27,5 +27,6 @@ mod store;
 pub use backend::{ObjectBackend, ObjectConfig};
 pub use retry::{Patience, Patient};
 pub use store::{
-    Delimiter, Kind, ListRequest, Listed, Page, Result, Store, StoreError, Tag, Temporary,
+    Condition, Delimiter, Kind, ListRequest, Listed, PART_BYTES_MIN, PARTS_MAX, Page, Put,
+    REQUEST_BYTES_MAX, Result, Store, StoreError, Tag, Temporary, Upload,
 };

@@ -6,14 +6,18 @@
 //! # Why
 //! Pauses double, and each is drawn between nothing and its bound, so that a thousand readers that failed together do not
 //! come back together. What the store says about when to come back is a lower bound, cut at the longest pause: a
-//! store cannot stop a mount for an hour. Weakness: attempts are bounded per request, not per mount.
+//! store cannot stop a mount for an hour.
+//!
+//! A put whose answer was lost may have been done; tried again, its own object fails its condition. So each bears a mark, and
+//! where a later try fails, the object is asked whose it is. Weakness: attempts are bounded per request, not per mount.
 
-use crate::store::{ListRequest, Page, Result, Store, Tag, Temporary};
+use crate::store::{ListRequest, Page, Put, Result, Store, StoreError, Tag, Temporary, Upload};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::time::Duration;
 use uvfs_concurrent::counter::Counter;
+use uvfs_vfs::Timestamp;
 
 /// How long a request is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +66,13 @@ struct Counts {
     lists: Counter,
     reads: Counter,
     read_bytes: Counter,
+    /// Objects and parts.
+    puts: Counter,
+    put_bytes: Counter,
+    copies: Counter,
+    deletes: Counter,
+    /// Questions whose object it is.
+    heads: Counter,
     /// Of these, how many were no first try.
     retries: Counter,
     /// Answers that were an error, after the last try.
@@ -81,22 +92,36 @@ impl Patient {
     }
 
     /// Counters for reports: (name, value).
-    pub(crate) fn counters(&self) -> [(&'static str, u64); 5] {
+    pub(crate) fn counters(&self) -> [(&'static str, u64); 10] {
         let counts = &self.counts;
         [
             ("list_requests", counts.lists.total()),
             ("get_requests", counts.reads.total()),
             ("get_bytes", counts.read_bytes.total()),
+            ("put_requests", counts.puts.total()),
+            ("put_bytes", counts.put_bytes.total()),
+            ("copy_requests", counts.copies.total()),
+            ("delete_requests", counts.deletes.total()),
+            ("head_requests", counts.heads.total()),
             ("retries", counts.retries.total()),
             ("failed_requests", counts.failures.total()),
         ]
     }
 
     fn repeat<T>(&self, kind: &Counter, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+        self.repeat_numbered(kind, |_| ask())
+    }
+
+    /// As [`Patient::repeat`]; the question knows which try it is.
+    fn repeat_numbered<T>(
+        &self,
+        kind: &Counter,
+        mut ask: impl FnMut(u32) -> Result<T>,
+    ) -> Result<T> {
         let mut attempt = 1;
         loop {
             kind.hit();
-            let error = match ask() {
+            let error = match ask(attempt) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -117,6 +142,23 @@ impl Patient {
             attempt += 1;
         }
     }
+
+    /// Puts, or ends an upload: what fails its condition on a later try may be what an earlier one has put.
+    fn put_once(&self, put: &Put<'_>, mut ask: impl FnMut() -> Result<Tag>) -> Result<Tag> {
+        self.repeat_numbered(&self.counts.puts, |attempt| {
+            let error = match ask() {
+                Err(error @ (StoreError::Changed | StoreError::NotFound)) if attempt > 1 => error,
+                answer => return answer,
+            };
+            self.counts.heads.hit();
+            match self.store.mark_of(put.key) {
+                Ok((tag, Some(mark))) if mark == put.mark => Ok(tag),
+                // It may have been: asked again, and told as what it is.
+                Err(again) if again.temporary() != Temporary::No => Err(again),
+                _ => Err(error),
+            }
+        })
+    }
 }
 
 impl Store for Patient {
@@ -130,6 +172,43 @@ impl Store for Patient {
         self.repeat(&self.counts.reads, ask)?;
         self.counts.read_bytes.add(length);
         Ok(())
+    }
+
+    fn put(&self, put: &Put<'_>, body: &[u8]) -> Result<Tag> {
+        let tag = self.put_once(put, || self.store.put(put, body))?;
+        self.counts.put_bytes.add(body.len() as u64);
+        Ok(tag)
+    }
+
+    fn begin_upload(&self, put: &Put<'_>) -> Result<Upload> {
+        self.repeat(&self.counts.puts, || self.store.begin_upload(put))
+    }
+
+    fn put_part(&self, put: &Put<'_>, upload: &Upload, number: u32, body: &[u8]) -> Result<Tag> {
+        let ask = || self.store.put_part(put, upload, number, body);
+        let tag = self.repeat(&self.counts.puts, ask)?;
+        self.counts.put_bytes.add(body.len() as u64);
+        Ok(tag)
+    }
+
+    fn finish_upload(&self, put: &Put<'_>, upload: &Upload, parts: &[Tag]) -> Result<Tag> {
+        self.put_once(put, || self.store.finish_upload(put, upload, parts))
+    }
+
+    fn abort_upload(&self, put: &Put<'_>, upload: &Upload) -> Result<()> {
+        self.repeat(&self.counts.deletes, || self.store.abort_upload(put, upload))
+    }
+
+    fn mark_of(&self, key: &str) -> Result<(Tag, Option<u64>)> {
+        self.repeat(&self.counts.heads, || self.store.mark_of(key))
+    }
+
+    fn copy(&self, from: &str, tag: &Tag, to: &str, modified: Option<Timestamp>) -> Result<Tag> {
+        self.repeat(&self.counts.copies, || self.store.copy(from, tag, to, modified))
+    }
+
+    fn delete(&self, key: &str) -> Result<()> {
+        self.repeat(&self.counts.deletes, || self.store.delete(key))
     }
 }
 

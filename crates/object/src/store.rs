@@ -6,7 +6,7 @@
 //!
 //! # Why
 //! Narrow, so that a store for tests is a map, and so that a client library can be replaced. A call says everything that its
-//! answer depends on: a read names its version, a page where it begins. Weakness: what a store can do beyond this
+//! answer depends on: a read names its version, a page where it begins, a put what it replaces. Weakness: what a store can do beyond this
 //! (appending, composing on the server) needs a method here first.
 
 use std::fmt;
@@ -17,7 +17,7 @@ use uvfs_vfs::Timestamp;
 /// The result of a request.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
-/// A store of objects that can be read.
+/// A store of objects.
 pub trait Store: Send + Sync + 'static {
     /// One page of the keys, in the order of their bytes.
     fn list_page(&self, request: &ListRequest<'_>) -> Result<Page>;
@@ -25,7 +25,67 @@ pub trait Store: Send + Sync + 'static {
     /// Reads `range` of the object `key`, all of it, into `into`, which is as long. Bytes of another version than `tag` are
     /// never returned: that is [`StoreError::Changed`].
     fn read(&self, key: &str, tag: &Tag, range: Range<u64>, into: &mut [u8]) -> Result<()>;
+
+    /// Makes `body` the content of an object, if the condition holds: all of it, or nothing. Returns the new version.
+    fn put(&self, put: &Put<'_>, body: &[u8]) -> Result<Tag>;
+
+    /// Begins an object that comes in parts. Nobody sees anything of it before [`Store::finish_upload`].
+    fn begin_upload(&self, put: &Put<'_>) -> Result<Upload>;
+
+    /// Brings part `number`, from 1 on; all but the last are of [`PART_BYTES_MIN`] or more. The same number replaces.
+    fn put_part(&self, put: &Put<'_>, upload: &Upload, number: u32, body: &[u8]) -> Result<Tag>;
+
+    /// Makes the parts, in their order, the content of the object, if the condition holds.
+    fn finish_upload(&self, put: &Put<'_>, upload: &Upload, parts: &[Tag]) -> Result<Tag>;
+
+    /// Gives the parts of an upload up, which cost money as long as they are there.
+    fn abort_upload(&self, put: &Put<'_>, upload: &Upload) -> Result<()>;
+
+    /// Whose [`Put::mark`] the object bears, and its version: after an answer that was lost, who asks whether it is its own.
+    fn mark_of(&self, key: &str) -> Result<(Tag, Option<u64>)>;
+
+    /// Copies the version `tag` of the object `from` to the key `to`, whatever is there; within the store. Returns the
+    /// version there. With `modified`, that is kept with the copy, which may be under the same key.
+    fn copy(&self, from: &str, tag: &Tag, to: &str, modified: Option<Timestamp>) -> Result<Tag>;
+
+    /// Removes an object; one that is not there is removed.
+    fn delete(&self, key: &str) -> Result<()>;
 }
+
+/// A part of an upload that is not the last has at least so many bytes, by S3's rules.
+pub const PART_BYTES_MIN: u64 = 5 << 20;
+/// An upload has at most so many parts, by S3's rules.
+pub const PARTS_MAX: u64 = 10_000;
+/// One request brings or copies at most so many bytes, by S3's rules.
+pub const REQUEST_BYTES_MAX: u64 = 5 << 30;
+
+/// What is put where.
+#[derive(Debug, Clone, Copy)]
+pub struct Put<'a> {
+    /// The whole key.
+    pub key: &'a str,
+    /// What must be there.
+    pub condition: Condition<'a>,
+    /// Kept with the object: tells this put from all others, so that one which is tried again is known.
+    pub mark: u64,
+    /// Kept with the object: when its content was changed, if somebody said so.
+    pub modified: Option<Timestamp>,
+}
+
+/// What has to be under a key for it to be replaced. What is not is [`StoreError::Changed`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition<'a> {
+    /// No object.
+    Absent,
+    /// This version.
+    Is(&'a Tag),
+    /// Anything.
+    Any,
+}
+
+/// An object that comes in parts: what the store calls it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upload(pub String);
 
 /// Whether keys are cut at the next `/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,6 +182,8 @@ pub enum StoreError {
     },
     /// The answer is cut, or contradicts itself or what was asked.
     Broken(&'static str),
+    /// The store cannot do that at all, such as writing under a condition.
+    Unsupported(String),
     /// Anything else that it said.
     Refused(String),
 }
@@ -155,7 +217,8 @@ impl StoreError {
             StoreError::NotFound | StoreError::Changed => "list the directory again",
             StoreError::NoBucket => "check the name of the bucket, and the endpoint",
             StoreError::Denied(_) => {
-                "the credentials need s3:ListBucket on the bucket and s3:GetObject on its objects"
+                "the credentials need s3:ListBucket on the bucket, s3:GetObject on its objects, and s3:PutObject and \
+                 s3:DeleteObject for writing; --read-only asks for less"
             }
             StoreError::Credentials(_) => {
                 "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; a public bucket is read with \
@@ -167,7 +230,9 @@ impl StoreError {
             }
             StoreError::Unreachable(_) => "check `?endpoint=`, the network and the proxy",
             StoreError::Busy { .. } | StoreError::Broken(_) => "try again later",
-            StoreError::Refused(_) => "check the endpoint and the source",
+            StoreError::Refused(_) | StoreError::Unsupported(_) => {
+                "check the endpoint and the source"
+            }
         }
     }
 }
@@ -185,6 +250,7 @@ impl fmt::Display for StoreError {
             StoreError::Unreachable(why) => write!(out, "the store cannot be reached ({why})"),
             StoreError::Busy { said, .. } => write!(out, "the store is busy ({said})"),
             StoreError::Broken(what) => write!(out, "the answer of the store is unusable: {what}"),
+            StoreError::Unsupported(said) => write!(out, "the store cannot do that ({said})"),
             StoreError::Refused(said) => write!(out, "the store refuses it ({said})"),
         }
     }

@@ -1,12 +1,15 @@
 //! Objects and their bytes.
 //!
 //! # Boundary
-//! Attributes are the table's; each read is one request for a range of the version that the inode is.
+//! Attributes are the table's; each read is one request for a range of the version that the inode is, or comes from.
 
-use super::table::What;
+use super::table::{Local, What};
 use super::{ObjectBackend, Shared};
 use crate::store::Store;
-use uvfs_vfs::{Attributes, Content, Data, Error, FileRef, InodeId, Inodes, ReadRun, Result};
+use uvfs_vfs::{
+    Attributes, Caller, Content, Creation, Data, Entry, Error, FileId, FileRef, InodeId, Inodes,
+    Name, NewNode, OpenFiles, OpenMode, ReadRun, Result, SetAttributes, SyncMode, WholeContent,
+};
 
 impl Shared {
     pub(super) fn attributes_of(&self, id: InodeId) -> Result<Attributes> {
@@ -15,30 +18,62 @@ impl Shared {
         }
         let node = self.table.get(id).ok_or(Error::Stale)?;
         Ok(match &node.what {
-            What::Directory => self.directory(node.number()),
-            What::Object { size, modified, .. } => {
-                self.file(node.number(), *size, *modified, node.version())
+            What::Directory => self.directory(node.number),
+            What::Object { size, modified, .. } | What::Local(Local { size, modified, .. }) => {
+                self.file(&node, *size, *modified)
+            }
+            What::Orphan { size, .. } => {
+                Attributes { links: 0, ..self.file(&node, *size, self.since) }
             }
         })
     }
 
     pub(super) fn read(&self, id: InodeId, offset: u64, into: &mut [u8]) -> Result<Content> {
         let node = self.table.get(id).ok_or(Error::Stale)?;
-        let What::Object { tag, size, .. } = &node.what else { return Err(Error::IsDirectory) };
-        let end = size.min(&offset.saturating_add(into.len() as u64)).to_owned();
-        let range = offset.min(end)..end;
+        let (stored, size) = match &node.what {
+            What::Directory => return Err(Error::IsDirectory),
+            What::Object { tag, size, .. } => (Some((tag, *size)), *size),
+            What::Local(Local { base, size, .. }) => {
+                (base.as_ref().map(|(tag, keep)| (tag, *keep)), *size)
+            }
+            What::Orphan { content: Some(content), size } => {
+                let count = copy_from(content, offset, *size, into);
+                return Ok(Content { count, version: node.version });
+            }
+            // What of it was not read before its name was removed is gone with that.
+            What::Orphan { content: None, size } => {
+                return if offset < *size { Err(Error::Stale) } else { Ok(Content::default()) };
+            }
+        };
         // No longer than `into`.
-        let count = (range.end - range.start) as usize;
-        if count > 0 {
-            let key = node.key();
-            let read = self.store.read(&key, tag, range, &mut into[..count]);
+        let count = size.saturating_sub(offset).min(into.len() as u64) as usize;
+        let (keep, of) = stored.map_or((0, None), |(tag, keep)| (keep, Some(tag)));
+        let from_store = keep.saturating_sub(offset).min(count as u64);
+        if let Some(tag) = of.filter(|_| from_store > 0) {
+            let (key, range) = (node.key(), offset..offset + from_store);
+            let read = self.store.read(&key, tag, range, &mut into[..from_store as usize]);
             read.map_err(|error| self.told("reading", &key, error))?;
         }
-        Ok(Content { count, version: node.version() })
+        into[from_store as usize..count].fill(0);
+        Ok(Content { count, version: node.version })
     }
 }
 
+/// Copies what `content`, followed by zeros up to `size`, has from `offset` on; how many bytes.
+fn copy_from(content: &[u8], offset: u64, size: u64, into: &mut [u8]) -> usize {
+    let count = size.saturating_sub(offset).min(into.len() as u64) as usize;
+    let rest = usize::try_from(offset).ok().and_then(|offset| content.get(offset..)).unwrap_or(&[]);
+    let known = rest.len().min(count);
+    into[..known].copy_from_slice(&rest[..known]);
+    into[known..count].fill(0);
+    count
+}
+
 impl Inodes for Shared {
+    fn set_attributes(&self, _: &Caller, file: FileRef, set: &SetAttributes) -> Result<Attributes> {
+        self.set_attributes(file, set)
+    }
+
     fn attributes(&self, file: FileRef) -> Result<Attributes> {
         self.attributes_of(file.inode)
     }
@@ -49,6 +84,10 @@ impl Inodes for Shared {
 }
 
 impl Inodes for ObjectBackend {
+    fn set_attributes(&self, _: &Caller, file: FileRef, set: &SetAttributes) -> Result<Attributes> {
+        self.shared.set_attributes(file, set)
+    }
+
     fn attributes(&self, file: FileRef) -> Result<Attributes> {
         self.shared.attributes_of(file.inode)
     }
@@ -69,5 +108,54 @@ impl Data for ObjectBackend {
 
     fn read_run(&self, run: ReadRun) {
         self.runs.submit(run);
+    }
+
+    fn replace(&self, _: &Caller, file: FileRef, content: &dyn WholeContent) -> Result<Attributes> {
+        self.shared.replace(file.inode, content)
+    }
+
+    fn sync(&self, file: FileRef, _: SyncMode) -> Result<()> {
+        self.shared.upload_local(file.inode)
+    }
+}
+
+impl Creation for Shared {
+    fn create(
+        &self,
+        _: &Caller,
+        parent: InodeId,
+        name: Name<'_>,
+        new: &NewNode<'_>,
+    ) -> Result<Entry> {
+        self.create(parent, name, new)
+    }
+
+    fn create_and_open(
+        &self,
+        _: &Caller,
+        parent: InodeId,
+        name: Name<'_>,
+        new: &NewNode<'_>,
+        mode: OpenMode,
+    ) -> Result<(Entry, FileId)> {
+        self.create_and_open(parent, name, new, mode)
+    }
+
+    fn link(&self, _: &Caller, _: InodeId, _: InodeId, _: Name<'_>) -> Result<Entry> {
+        Err(Error::NotPermitted)
+    }
+}
+
+impl OpenFiles for Shared {
+    fn open(&self, _: &Caller, inode: InodeId, mode: OpenMode) -> Result<FileId> {
+        self.open(inode, mode)
+    }
+
+    fn close(&self, file: FileRef) {
+        self.close(file);
+    }
+
+    fn flush(&self, file: FileRef) -> Result<()> {
+        self.flush(file)
     }
 }

@@ -1,4 +1,4 @@
-//! A bucket as a [`Backend`], only read.
+//! A bucket as a [`Backend`].
 //!
 //! # Boundary
 //! From names, objects and runs of pages to requests of a [`Store`]. Caches of names, attributes and pages are the core's.
@@ -7,34 +7,42 @@
 //! An inode is one version of one object: its place and its tag. Its attributes never change, so they are known
 //! from the listing that named it, and asking for them is no request. Where an object is replaced, its name
 //! leads to another inode from the next lookup or listing on, as after a rename(2) over it; reads of the old one name its tag and
-//! fail with ESTALE, but for pages that are cached. A directory is its place.
+//! fail with ESTALE, but for pages that are cached. A directory is its place. A file that is written here stays one inode through
+//! all versions that come of it ([`writing`], [`table`]).
 //!
 //! # Concurrency
-//! `table` shards its locks, `names` has one over the listings under way; neither is held during a request.
+//! `table` shards its locks, `names` has one over the listings under way, `writing` one over the files in work; none of them is held
+//! during a request. One file at a time is uploaded that has no written pages, under a lock of its own.
 //!
 //! # Why
 //! Programs expect of an open file that it is one file, and of a new name that it is the new file. POSIX has words for that: a
 //! new inode. With the tag as an attribute of one inode, every cache between (pages, the kernel's) had to be told in time.
 //! Weakness: the inode number of a file changes when it is replaced, and programs that watch files by number see that.
 
+mod creation;
 mod data;
 mod names;
 mod runs;
 mod table;
 #[cfg(test)]
 mod tests;
+mod writing;
+#[cfg(test)]
+mod writing_tests;
 
 use crate::retry::{Patience, Patient};
 use crate::store::{Store, StoreError};
 use names::Listings;
 use runs::Runs;
 use std::sync::Arc;
-use table::Table;
+use table::{Node, Table};
 use uvfs_concurrent::counter::Counter;
+use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_vfs::{
-    Attributes, Authority, Backend, Capabilities, Data, Entry, Error, FileKind, InodeId, Inodes,
-    Names, PageCaching, Result, Tenant, Timestamp,
+    Attributes, Authority, Backend, Capabilities, Creation, Data, Entry, Error, FileKind, InodeId,
+    Inodes, Names, OpenFiles, Opens, PageCaching, Result, Tenant, Timestamp, Totals, Writes,
 };
+use writing::Uploads;
 
 /// How a bucket is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +55,11 @@ pub struct ObjectConfig {
     pub modes: (u32, u32),
     /// Requests for data under way at once, 1 at least. Default: 16. Watch `get_requests`.
     pub requests_max: usize,
+    /// Bytes of the buffers from which files are uploaded; at least 5 MiB, which is one part. Default: 32 MiB, four parts at
+    /// once. Watch `upload_buffer_bytes`.
+    pub upload_bytes_max: u64,
+    /// Nothing is changed in the store. Default: false.
+    pub read_only: bool,
     /// How long a request is tried.
     pub patience: Patience,
 }
@@ -58,6 +71,8 @@ impl Default for ObjectConfig {
             owner: (0, 0),
             modes: (0o644, 0o755),
             requests_max: 16,
+            upload_bytes_max: 32 << 20,
+            read_only: false,
             patience: Patience::default(),
         }
     }
@@ -81,6 +96,9 @@ struct Shared {
     since: Timestamp,
     /// Keys that could not be shown, each time that they were met.
     hidden: Counter,
+    uploads: Uploads,
+    /// Files that were opened.
+    files: AtomicU64,
 }
 
 /// Preferred size of reads: a request for less is a request all the same.
@@ -94,6 +112,8 @@ impl ObjectBackend {
             store: Patient::new(store, config.patience),
             table: Table::new(&config.prefix),
             listings: Listings::new(),
+            uploads: Uploads::new(config.upload_bytes_max),
+            files: AtomicU64::new(0),
             config,
             since: Timestamp::now(),
             hidden: Counter::new(),
@@ -110,6 +130,7 @@ impl Shared {
             StoreError::NotFound | StoreError::Changed => return Error::Stale,
             StoreError::Denied(_) | StoreError::Credentials(_) | StoreError::Clock => Error::Access,
             StoreError::Unreachable(_) | StoreError::Busy { .. } => Error::TimedOut,
+            StoreError::Unsupported(_) => Error::Unsupported("what the store has no request for"),
             _ => Error::Io(std::io::Error::other("the store of objects")),
         };
         let key = key.escape_debug();
@@ -133,24 +154,30 @@ impl Shared {
         }
     }
 
-    fn file(&self, number: u64, size: u64, modified: Timestamp, version: u64) -> Attributes {
+    /// A number that no open file has had.
+    fn next_file(&self) -> u64 {
+        // ORDERING: Relaxed; only the value must be unique.
+        1 + self.files.fetch_add(1, Relaxed)
+    }
+
+    fn file(&self, node: &Node, size: u64, modified: Timestamp) -> Attributes {
         Attributes {
             size,
             blocks: size.div_ceil(512),
             atime: modified,
             mtime: modified,
             ctime: modified,
-            version,
+            version: node.version,
             kind: FileKind::Regular,
             mode: self.config.modes.0,
-            ..self.directory(number)
+            ..self.directory(node.number)
         }
     }
 }
 
 impl Tenant for Shared {
     fn held_bytes(&self) -> u64 {
-        self.table.bytes() + self.listings.bytes()
+        self.table.bytes() + self.listings.bytes() + self.uploads.bytes()
     }
 
     /// Nothing: what is here is what the core holds, and goes with it.
@@ -159,11 +186,20 @@ impl Tenant for Shared {
 
 impl Backend for ObjectBackend {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
+        let read = Capabilities {
             authority: Authority::Shared,
             caching: PageCaching::Core,
             queue_depth: self.runs.threads_max(),
             ..Capabilities::read_only("object")
+        };
+        match self.shared.config.read_only {
+            true => read,
+            false => Capabilities {
+                read_only: false,
+                opens: Opens::Tracked,
+                writes: Writes::WholeFile,
+                ..read
+            },
         }
     }
 
@@ -183,6 +219,32 @@ impl Backend for ObjectBackend {
         self
     }
 
+    fn creation(&self) -> Option<&dyn Creation> {
+        Some(&*self.shared)
+    }
+
+    fn open_files(&self) -> &dyn OpenFiles {
+        &*self.shared
+    }
+
+    fn sync_fs(&self) -> Result<()> {
+        self.shared.upload_rest()
+    }
+
+    /// A bucket has no end that it tells: programs that look for room find a pebibyte.
+    fn totals(&self) -> Result<Totals> {
+        let blocks = (1 << 50) / 4096;
+        Ok(Totals {
+            block_size: 4096,
+            blocks,
+            blocks_free: blocks,
+            blocks_available: blocks,
+            files: 0,
+            files_free: 0,
+            name_max: 255,
+        })
+    }
+
     fn tenant(&self) -> Option<Arc<dyn Tenant>> {
         Some(self.shared.clone())
     }
@@ -193,6 +255,8 @@ impl Backend for ObjectBackend {
         counters.push(("hidden_keys", shared.hidden.total()));
         counters.push(("objects_known", shared.table.len() as u64));
         counters.push(("listings_begun_again", shared.listings.begun_again()));
+        counters.push(("write_conflicts", shared.uploads.conflicts.total()));
+        counters.push(("upload_buffer_bytes", shared.uploads.bytes()));
         counters
     }
 }

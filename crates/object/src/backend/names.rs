@@ -7,7 +7,9 @@
 //! R1. An object `a` and keys below `a/` want one name: the object has it, by lookup and by listing, and the keys are hidden. Listings meet
 //! the object first, however many pages lie between.
 //! R2. A cookie is a listing and a place in it. Entries are numbered as the store lists them, also those that are hidden.
-//! R3. A listing that was given up is begun again from its start where a cookie of it comes back, by counting. That
+//! R3. Files that are in work here ([`super::writing`]) when a listing begins come at its end, if they were not met before: in the store
+//! they are where they were, or nowhere yet.
+//! R4. A listing that was given up is begun again from its start where a cookie of it comes back, by counting. That
 //! is exact while the directory has not changed before that place.
 //!
 //! # Why
@@ -25,7 +27,9 @@ use std::sync::Arc;
 use uvfs_concurrent::counter::Counter;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
-use uvfs_vfs::{Caller, Cookie, Entry, Error, FileRef, InodeId, Listing, Name, Names, Result};
+use uvfs_vfs::{
+    Caller, Cookie, Entry, Error, FileRef, InodeId, Listing, Name, Names, RenameMode, Result,
+};
 
 /// Entries of a page that is read to list a directory: as many as S3 gives.
 const PAGE_MAX: u16 = 1000;
@@ -65,6 +69,8 @@ struct Walk {
     next: Option<String>,
     /// Objects whose keys the last key of the page begins with (R1).
     open: Vec<Box<str>>,
+    /// Files that were in work here when it began, and were not met yet (R3).
+    in_work: Vec<Box<str>>,
     /// No page was read.
     fresh: bool,
 }
@@ -137,6 +143,7 @@ impl Walk {
             page: Vec::new(),
             next: None,
             open: Vec::new(),
+            in_work: Vec::new(),
             fresh: true,
         }
     }
@@ -160,7 +167,7 @@ impl Walk {
         self.first = self.end();
         self.next = page.next;
         self.fresh = false;
-        let open = &mut self.open;
+        let (open, in_work) = (&mut self.open, &mut self.in_work);
         let mut hidden = 0;
         let mut named = |listed: Listed| {
             let Shown::As(name) = path::shown(prefix, &listed) else {
@@ -179,6 +186,7 @@ impl Walk {
                     What::Object { tag, size, modified }
                 }
             };
+            in_work.retain(|other| **other != *name);
             Some((name.into(), named))
         };
         self.page = page.entries.into_iter().map(&mut named).collect();
@@ -190,8 +198,11 @@ impl Names for Shared {
     fn lookup(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
         let directory = self.node_of_directory(parent)?;
         let key = path::key_of(&directory.key(), name).ok_or(Error::NotFound)?;
+        if let Some(node) = self.uploads.in_work.find(&key, |id| self.table.refer_to(id)) {
+            return self.entry(&node);
+        }
         let found = self.find(&key).map_err(|error| self.told("finding", &key, error))?;
-        let name = key.rsplit('/').next().unwrap_or(&key);
+        let name = node_name(&key);
         self.entry(&self.table.refer(&directory, name, found.ok_or(Error::NotFound)?))
     }
 
@@ -202,21 +213,44 @@ impl Names for Shared {
         self.listings.keep(walk);
         listed
     }
+
+    fn unlink(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
+        self.unlink(parent, name)
+    }
+
+    fn remove_directory(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
+        self.remove_directory(parent, name)
+    }
+
+    fn rename(
+        &self,
+        _: &Caller,
+        from: (InodeId, Name<'_>),
+        to: (InodeId, Name<'_>),
+        mode: RenameMode,
+    ) -> Result<()> {
+        self.rename(from, to, mode)
+    }
+}
+
+/// The last name in a key.
+pub(super) fn node_name(key: &str) -> &str {
+    key.rsplit('/').next().unwrap_or(key)
 }
 
 impl Shared {
-    fn node_of_directory(&self, id: InodeId) -> Result<Arc<Node>> {
+    pub(super) fn node_of_directory(&self, id: InodeId) -> Result<Arc<Node>> {
         let node = self.table.get(id).ok_or(Error::Stale)?;
         if node.what == What::Directory { Ok(node) } else { Err(Error::NotDirectory) }
     }
 
     /// An entry with the reference that `node` was found with.
-    fn entry(&self, node: &Node) -> Result<Entry> {
+    pub(super) fn entry(&self, node: &Node) -> Result<Entry> {
         Ok(Entry { inode: node.id, attributes: self.attributes_of(node.id)? })
     }
 
     /// What `key` is: an object, or what other keys lie below.
-    fn find(&self, key: &str) -> crate::store::Result<Option<What>> {
+    pub(super) fn find(&self, key: &str) -> crate::store::Result<Option<What>> {
         let delimiter = Delimiter::Slash;
         let first = ListRequest { prefix: key, delimiter, token: None, entries_max: LOOKUP_MAX };
         let page = self.store.list_page(&first)?;
@@ -254,7 +288,20 @@ impl Shared {
             while place < walk.end() {
                 let next = walk.cookie(place + 1);
                 if let Some((name, what)) = &walk.page[(place - walk.first) as usize] {
-                    let node = self.table.refer(directory, name, what.clone());
+                    let here = self
+                        .uploads
+                        .in_work
+                        .find(&format!("{prefix}{name}"), |id| self.table.refer_to(id));
+                    let refer = |what: &What| self.table.refer(directory, name, what.clone());
+                    let node = match (here, what) {
+                        (Some(node), _) => node,
+                        // It was removed since.
+                        (None, What::Local(_) | What::Orphan { .. }) => {
+                            place += 1;
+                            continue;
+                        }
+                        (None, what) => refer(what),
+                    };
                     if !listing.add_entry(Name::new(name.as_bytes())?, next, self.entry(&node)?) {
                         self.table.forget(node.id, 1);
                         return Ok(());
@@ -263,15 +310,40 @@ impl Shared {
                 place += 1;
             }
             if walk.next.is_none() && !walk.fresh {
-                // The kernel asks once more behind the end.
                 walk.first = walk.end();
                 walk.page = Vec::new();
-                return Ok(());
+                if walk.in_work.is_empty() {
+                    // The kernel asks once more behind the end.
+                    return Ok(());
+                }
+                for name in std::mem::take(&mut walk.in_work) {
+                    let key = Node::key_below(directory, &name);
+                    let here = self.uploads.in_work.find(&key, |id| self.table.get(id));
+                    let what = match here {
+                        Some(node) => Some(node.what.clone()),
+                        // It was closed since, or removed.
+                        None => {
+                            self.find(&key).map_err(|error| self.told("finding", &key, error))?
+                        }
+                    };
+                    walk.page.extend(what.map(|what| Some((name, what))));
+                }
+                continue;
+            }
+            if walk.fresh {
+                walk.in_work = self.uploads.in_work.names_in(&prefix);
             }
             let (delimiter, token) = (Delimiter::Slash, walk.next.as_deref());
             let request = ListRequest { prefix: &prefix, delimiter, token, entries_max: PAGE_MAX };
             let page = self.store.list_page(&request);
             let page = page.map_err(|error| self.told("listing", &prefix, error))?;
+            if page
+                .entries
+                .first()
+                .is_some_and(|entry| path::shown(&prefix, entry) == Shown::Marker)
+            {
+                self.table.mark(directory.id, true);
+            }
             let hidden = walk.turn(&prefix, page);
             if hidden > 0 {
                 self.hidden.add(hidden);

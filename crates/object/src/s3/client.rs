@@ -1,7 +1,7 @@
 //! Signed requests over kept connections.
 //!
 //! # Boundary
-//! GET by URL, with a signature if there is one to give; what the status means is the caller's to say.
+//! Requests by URL, with a signature if there is one to give; what the status means is the caller's to say.
 //!
 //! # Concurrency
 //! Shared by all threads. Connections are kept and taken up again by `ureq`; credentials that expire are renewed by one
@@ -14,7 +14,7 @@
 use super::address::Address;
 use crate::store::{Result, StoreError};
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Request, Response};
+use http::{HeaderName, HeaderValue, Method, Request, Response};
 use reqsign_aws_v4::{DefaultCredentialProvider, RequestSigner};
 use reqsign_core::{Context, FileRead, HttpSend, OsEnv, Signer};
 use std::io::Read;
@@ -34,6 +34,8 @@ const CERTIFICATES: &[&str] = &[
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Until an answer begins.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+/// Until what is sent has gone: the largest part over a slow line.
+const SENT_WITHIN: Duration = Duration::from_secs(120);
 /// Until its body has come.
 const BODY_WITHIN: Duration = Duration::from_secs(60);
 /// For a service that lends credentials: where there is none, nobody answers.
@@ -71,22 +73,52 @@ impl Client {
     }
 
     /// Asks for `url` with these headers, and waits until the answer begins.
-    pub(super) fn get(&self, url: &str, headers: &[(&'static str, &str)]) -> Result<Answer> {
+    pub(super) fn get(&self, url: &str, headers: Headers<'_>) -> Result<Answer> {
+        let request = self.signed(Method::GET, url, headers, ())?;
+        self.agent.run(request).map(Answer).map_err(unreachable)
+    }
+
+    /// As [`Client::get`], by another method that sends nothing.
+    pub(super) fn ask(&self, method: Method, url: &str, headers: Headers<'_>) -> Result<Answer> {
+        let request = self.signed(method, url, headers, ())?;
+        self.agent.run(request).map(Answer).map_err(unreachable)
+    }
+
+    /// Sends `body`, and waits until the answer begins.
+    pub(super) fn send(
+        &self,
+        method: Method,
+        url: &str,
+        headers: Headers<'_>,
+        body: &[u8],
+    ) -> Result<Answer> {
+        let request = self.signed(method, url, headers, body)?;
+        self.agent.run(request).map(Answer).map_err(unreachable)
+    }
+
+    fn signed<B>(
+        &self,
+        method: Method,
+        url: &str,
+        headers: Headers<'_>,
+        body: B,
+    ) -> Result<Request<B>> {
         let invalid = |error: http::Error| StoreError::Refused(error.to_string());
-        let mut request = Request::get(url).body(()).map_err(invalid)?;
+        let mut request = Request::builder().method(method).uri(url).body(body).map_err(invalid)?;
         for (name, value) in headers {
             let value = HeaderValue::from_str(value).map_err(|error| invalid(error.into()))?;
             request.headers_mut().insert(HeaderName::from_static(name), value);
         }
-        if let Some(signer) = &self.signer {
-            let (mut parts, body) = request.into_parts();
-            let signed = pollster::block_on(signer.sign(&mut parts, None));
-            signed.map_err(|error| StoreError::Credentials(error.to_string()))?;
-            request = Request::from_parts(parts, body);
-        }
-        self.agent.run(request).map(Answer).map_err(unreachable)
+        let Some(signer) = &self.signer else { return Ok(request) };
+        let (mut parts, body) = request.into_parts();
+        let signed = pollster::block_on(signer.sign(&mut parts, None));
+        signed.map_err(|error| StoreError::Credentials(error.to_string()))?;
+        Ok(Request::from_parts(parts, body))
     }
 }
+
+/// Names in small letters, and values.
+pub(super) type Headers<'a> = &'a [(&'static str, &'a str)];
 
 /// An answer whose body was not read yet.
 #[derive(Debug)]
@@ -148,6 +180,7 @@ fn agent(address: &Address) -> Result<Agent> {
         .max_redirects(0)
         .max_redirects_will_error(false)
         .timeout_connect(Some(CONNECT_WITHIN))
+        .timeout_send_body(Some(SENT_WITHIN))
         .timeout_recv_response(Some(ANSWER_WITHIN))
         .timeout_recv_body(Some(BODY_WITHIN))
         .max_idle_connections(IDLE_MAX)

@@ -4,7 +4,9 @@
 //! One request of [`Store`] is one HTTP request, on the calling thread. Tries nothing again.
 //!
 //! # Trust
-//! Answers are checked against what was asked: a range by its place, its length and its tag, a listing by `xml`.
+//! Answers are checked against what was asked: a range by its place, its length and its tag, a listing by `xml`. What is sent
+//! is signed with its sum (SHA-256), so that a store takes it whole or not at all. Who may be told that an object was written
+//! only after the store has said its tag: some answer 200 and then an error.
 //!
 //! # Why
 //! Signing and the search for credentials are `reqsign`'s, HTTP is `ureq`'s, and a key goes through both as it is
@@ -16,12 +18,17 @@ mod xml;
 
 pub use address::Address;
 
-use crate::store::{Delimiter, ListRequest, Page, Result, Store, StoreError, Tag};
+use crate::store::{
+    Condition, Delimiter, ListRequest, Page, Put, Result, Store, StoreError, Tag, Upload,
+};
 use client::{Answer, Client};
+use http::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqsign_core::hash::hex_sha256;
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::time::Duration;
+use uvfs_vfs::Timestamp;
 
 /// What is not encoded in a key, by the rules of signatures.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -29,6 +36,10 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_'
 const PATH: &AsciiSet = &PLAIN.remove(b'/');
 /// A page of a listing is at most this long: 1000 keys of 1024 bytes, each as `%XX`, and what belongs to them.
 const PAGE_BYTES_MAX: u64 = 8 << 20;
+/// The mark of a put, as an object's own metadata.
+const MARK: &str = "x-amz-meta-uvfs-put";
+/// When the content was changed, in seconds: as other clients of object stores keep it, so that they show it.
+const MODIFIED: &str = "x-amz-meta-mtime";
 /// More of an error is not read.
 const ERROR_BYTES_MAX: u64 = 64 << 10;
 
@@ -105,12 +116,95 @@ impl S3Store {
             )
             | (401, _) => StoreError::Credentials(text),
             (403, _) => StoreError::Denied(text),
+            (501, _) | (_, "NotImplemented") => StoreError::Unsupported(text),
+            // Two puts under a condition at once.
+            (_, "ConditionalRequestConflict" | "OperationAborted") => {
+                StoreError::Busy { said: text, after: Some(Duration::ZERO) }
+            }
             (408 | 429 | 500..=599, _) | (_, "SlowDown" | "RequestTimeout") => {
                 StoreError::Busy { said: text, after: after.map(Duration::from_secs) }
             }
             _ => StoreError::Refused(text),
         }
     }
+}
+
+impl S3Store {
+    fn url_of(&self, key: &str) -> String {
+        format!("{}/{}", self.url, utf8_percent_encode(key, PATH))
+    }
+
+    fn part_url(&self, key: &str, upload: &Upload, number: u32) -> String {
+        let upload = utf8_percent_encode(&upload.0, PLAIN);
+        format!("{}?partNumber={number}&uploadId={upload}", self.url_of(key))
+    }
+
+    /// Where a copy comes from, as a header says it.
+    fn source(&self, key: &str) -> String {
+        format!("/{}/{}", self.bucket, utf8_percent_encode(key, PATH))
+    }
+
+    /// The tag in the header of an answer that says that something was taken.
+    fn tag_of(&self, answer: Answer) -> Result<Tag> {
+        if answer.status() != 200 {
+            return Err(self.refusal(answer));
+        }
+        let tag = answer.header("etag").map(|tag| Tag(tag.into()));
+        // Read to its end: then the connection is used again.
+        answer.body_up_to(ERROR_BYTES_MAX)?;
+        tag.ok_or(StoreError::Broken("it was taken, and no tag told"))
+    }
+
+    /// The tag in the document of type `root` that is the answer.
+    fn tag_in(&self, answer: Answer, root: &str) -> Result<Tag> {
+        if answer.status() != 200 {
+            return Err(self.refusal(answer));
+        }
+        let document = answer.body_up_to(ERROR_BYTES_MAX)?;
+        xml::value(&document, root, "ETag")
+            .map(|tag| Tag(tag.into()))
+            .map_err(|error| self.late_refusal(&document).unwrap_or(error))
+    }
+
+    /// What an error says that came behind status 200.
+    fn late_refusal(&self, document: &[u8]) -> Option<StoreError> {
+        let said = xml::said(document);
+        Some(match said.code.as_str() {
+            "" => return None,
+            "PreconditionFailed" => StoreError::Changed,
+            "NoSuchKey" | "NoSuchUpload" => StoreError::NotFound,
+            code => StoreError::Busy { said: format!("{code}: {}", said.message), after: None },
+        })
+    }
+
+    fn send(
+        &self,
+        (method, url): (Method, &str),
+        headers: &[(&'static str, &str)],
+        body: &[u8],
+    ) -> Result<Answer> {
+        let sum = hex_sha256(body);
+        let headers: Vec<_> =
+            headers.iter().copied().chain([("x-amz-content-sha256", sum.as_str())]).collect();
+        self.client.send(method, url, &headers, body)
+    }
+}
+
+/// The header by which a condition is said, if there is one.
+fn conditional<'a>(condition: Condition<'a>) -> Option<(&'static str, &'a str)> {
+    match condition {
+        Condition::Absent => Some(("if-none-match", "*")),
+        Condition::Is(tag) => Some(("if-match", &tag.0)),
+        Condition::Any => None,
+    }
+}
+
+fn seconds(time: Timestamp) -> String {
+    format!("{}.{:09}", time.seconds, time.nanoseconds)
+}
+
+fn mark(put: &Put<'_>) -> String {
+    format!("{:016x}", put.mark)
 }
 
 impl Store for S3Store {
@@ -166,5 +260,82 @@ impl Store for S3Store {
             return Err(StoreError::Broken("another length than was asked for"));
         }
         answer.body_into(into)
+    }
+
+    fn put(&self, put: &Put<'_>, body: &[u8]) -> Result<Tag> {
+        let (mark, modified) = (mark(put), put.modified.map(seconds));
+        let mut headers = vec![(MARK, mark.as_str())];
+        headers.extend(modified.as_deref().map(|modified| (MODIFIED, modified)));
+        headers.extend(conditional(put.condition));
+        self.tag_of(self.send((Method::PUT, &self.url_of(put.key)), &headers, body)?)
+    }
+
+    fn begin_upload(&self, put: &Put<'_>) -> Result<Upload> {
+        let url = format!("{}?uploads=", self.url_of(put.key));
+        let (mark, modified) = (mark(put), put.modified.map(seconds));
+        let mut headers = vec![(MARK, mark.as_str())];
+        headers.extend(modified.as_deref().map(|modified| (MODIFIED, modified)));
+        let answer = self.send((Method::POST, &url), &headers, &[])?;
+        if answer.status() != 200 {
+            return Err(self.refusal(answer));
+        }
+        let document = answer.body_up_to(ERROR_BYTES_MAX)?;
+        xml::value(&document, "InitiateMultipartUploadResult", "UploadId").map(Upload)
+    }
+
+    fn put_part(&self, put: &Put<'_>, upload: &Upload, number: u32, body: &[u8]) -> Result<Tag> {
+        let url = self.part_url(put.key, upload, number);
+        self.tag_of(self.send((Method::PUT, &url), &[], body)?)
+    }
+
+    fn finish_upload(&self, put: &Put<'_>, upload: &Upload, parts: &[Tag]) -> Result<Tag> {
+        let id = utf8_percent_encode(&upload.0, PLAIN);
+        let url = format!("{}?uploadId={id}", self.url_of(put.key));
+        let headers: Vec<_> = conditional(put.condition).into_iter().collect();
+        let answer = self.send((Method::POST, &url), &headers, xml::parts(parts).as_bytes())?;
+        self.tag_in(answer, "CompleteMultipartUploadResult")
+    }
+
+    fn abort_upload(&self, put: &Put<'_>, upload: &Upload) -> Result<()> {
+        let id = utf8_percent_encode(&upload.0, PLAIN);
+        let url = format!("{}?uploadId={id}", self.url_of(put.key));
+        let answer = self.client.ask(Method::DELETE, &url, &[])?;
+        match answer.status() {
+            200 | 204 | 404 => answer.body_up_to(ERROR_BYTES_MAX).map(drop),
+            _ => Err(self.refusal(answer)),
+        }
+    }
+
+    fn mark_of(&self, key: &str) -> Result<(Tag, Option<u64>)> {
+        let answer = self.client.ask(Method::HEAD, &self.url_of(key), &[])?;
+        if answer.status() != 200 {
+            return Err(self.refusal(answer));
+        }
+        let mark = answer.header(MARK).and_then(|text| u64::from_str_radix(text, 16).ok());
+        let tag = answer.header("etag").ok_or(StoreError::Broken("an object without a tag"))?;
+        Ok((Tag(tag.into()), mark))
+    }
+
+    fn copy(&self, from: &str, tag: &Tag, to: &str, modified: Option<Timestamp>) -> Result<Tag> {
+        let source = self.source(from);
+        let mut headers =
+            vec![("x-amz-copy-source", source.as_str()), ("x-amz-copy-source-if-match", &tag.0)];
+        let modified = modified.map(seconds);
+        if let Some(modified) = &modified {
+            headers.extend([("x-amz-metadata-directive", "REPLACE"), (MODIFIED, modified)]);
+        }
+        self.tag_in(self.send((Method::PUT, &self.url_of(to)), &headers, &[])?, "CopyObjectResult")
+    }
+
+    fn delete(&self, key: &str) -> Result<()> {
+        let answer = self.client.ask(Method::DELETE, &self.url_of(key), &[])?;
+        match answer.status() {
+            200 | 204 => answer.body_up_to(ERROR_BYTES_MAX).map(drop),
+            404 => match self.refusal(answer) {
+                StoreError::NotFound => Ok(()),
+                other => Err(other),
+            },
+            _ => Err(self.refusal(answer)),
+        }
     }
 }

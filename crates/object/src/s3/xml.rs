@@ -1,4 +1,5 @@
-//! The two documents that are read of S3: a page of a listing, and an error.
+//! The documents that are read of S3: a page of a listing, an error, and what says that something was made; and the one that
+//! is sent, a list of parts.
 //!
 //! # Boundary
 //! From bytes that nobody vouches for to values. What is cut, or contradicts itself or the request, is refused as a whole.
@@ -150,6 +151,32 @@ fn decoded(key: &str) -> Result<String> {
     let decoded = percent_decode(key.as_bytes()).decode_utf8();
     let decoded = decoded.map_err(|_| StoreError::Broken("a key that is not UTF-8"))?;
     Ok(decoded.into_owned())
+}
+
+/// The text of the element `name` in a document `root` that has it once.
+pub(super) fn value(document: &[u8], root: &str, name: &str) -> Result<String> {
+    let mut value = None;
+    walk(document, root, &mut |path, text| {
+        if path == [name] {
+            value = Some(text);
+        }
+        Ok(())
+    })?;
+    value
+        .filter(|text| !text.is_empty())
+        .ok_or(StoreError::Broken("it was done, and not said what was made"))
+}
+
+/// The document that names the parts of an upload in their order.
+pub(super) fn parts(parts: &[Tag]) -> String {
+    let part = |(at, tag): (usize, &Tag)| {
+        let (number, tag) = (at + 1, quick_xml::escape::escape(&*tag.0));
+        format!("<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>")
+    };
+    let parts: String = parts.iter().enumerate().map(part).collect();
+    format!(
+        "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{parts}</CompleteMultipartUpload>"
+    )
 }
 
 /// What an error document says.

@@ -1,0 +1,344 @@
+//! New files and directories, and names that go or move.
+//!
+//! # Boundary
+//! What each change of names is in requests. A file that is made is here alone until it is closed ([`super::writing`]); a
+//! directory is an object whose key ends with `/`.
+//!
+//! # Rules
+//! C1. A directory that had a name keeps it when its last entry goes: an object is made that says so, unless one is known to be
+//! there.
+//! C2. A file is renamed by copying within the store and then removing: whoever looks meanwhile sees both, and whatever dies
+//! meanwhile, one is left.
+//! C3. Directories are not renamed (EXDEV): that would be two requests for each object below, and half of it done where one
+//! fails. `mv` copies then, and says how far it has come.
+//!
+//! # Why
+//! Links, modes and owners have no place in a listing, so they cannot be shown without one request more for each file; they are
+//! refused rather than forgotten. A time is kept with the object, since programs that copy insist on it and other clients show it,
+//! and is seen here until the next listing. Weakness: a removal costs a listing, where it is not known that the directory stays.
+
+use super::Shared;
+use super::names::node_name;
+use super::table::{Local, Node, What};
+use super::writing::cut;
+use crate::path;
+use crate::store::{Condition, Delimiter, ListRequest, Put, REQUEST_BYTES_MAX, Store, StoreError};
+use std::sync::Arc;
+use uvfs_vfs::{
+    Attributes, Entry, Error, FileId, FileRef, InodeId, Name, NewKind, NewNode, OpenMode,
+    RenameMode, Result, SetAttributes, SetTime, Timestamp,
+};
+
+/// Bit of a [`FileId`] that says that it is open for writing.
+const WRITES: u64 = 1;
+
+impl Shared {
+    fn key_in(&self, directory: &Node, name: Name<'_>) -> Result<String> {
+        if std::str::from_utf8(name.as_bytes()).is_err() {
+            return Err(Error::Invalid("a key of an object store is UTF-8"));
+        }
+        path::key_of(&directory.key(), name).ok_or(Error::NameTooLong)
+    }
+
+    pub(super) fn create(
+        &self,
+        parent: InodeId,
+        name: Name<'_>,
+        new: &NewNode<'_>,
+    ) -> Result<Entry> {
+        let directory = self.node_of_directory(parent)?;
+        match new.kind {
+            NewKind::Regular => {
+                let node = self.make(&directory, name)?;
+                // Nobody will close it.
+                self.upload_local(node.id).inspect_err(|_| self.unmake(&node))?;
+                self.entry(&node)
+            }
+            NewKind::Directory => {
+                let key = self.key_in(&directory, name)?;
+                self.put_marker(&format!("{key}/")).map_err(|error| match error {
+                    Error::Busy => Error::Exists,
+                    other => other,
+                })?;
+                let node = self.table.refer(&directory, node_name(&key), What::Directory);
+                self.table.mark(node.id, true);
+                self.entry(&node)
+            }
+            _ => Err(Error::NotPermitted),
+        }
+    }
+
+    pub(super) fn create_and_open(
+        &self,
+        parent: InodeId,
+        name: Name<'_>,
+        new: &NewNode<'_>,
+        mode: OpenMode,
+    ) -> Result<(Entry, FileId)> {
+        if new.kind != NewKind::Regular {
+            return Err(Error::NotPermitted);
+        }
+        let node = self.make(&self.node_of_directory(parent)?, name)?;
+        let file = self.open(node.id, mode)?;
+        Ok((self.entry(&node)?, file))
+    }
+
+    /// A file that is here alone.
+    fn make(&self, directory: &Arc<Node>, name: Name<'_>) -> Result<Arc<Node>> {
+        let key = self.key_in(directory, name)?;
+        let node = self.table.make(directory, node_name(&key), Timestamp::now());
+        if self.uploads.in_work.add_new(key, node.id) {
+            return Ok(node);
+        }
+        self.table.forget(node.id, 1);
+        Err(Error::Exists)
+    }
+
+    fn unmake(&self, node: &Node) {
+        self.uploads.in_work.remove(&node.key(), node.id);
+        self.table.forget(node.id, 1);
+    }
+
+    /// Says that the directory of this key exists.
+    fn put_marker(&self, key: &str) -> Result<()> {
+        let refused = |error| self.refused("making", key, error);
+        let condition = self.checked(key, Condition::Absent).map_err(refused)?;
+        let put = Put { key, condition, mark: self.uploads.mark(), modified: None };
+        let put = match self.store.put(&put, &[]) {
+            Err(StoreError::Unsupported(_)) => {
+                self.store.put(&Put { condition: Condition::Any, ..put }, &[])
+            }
+            put => put,
+        };
+        put.map(drop).map_err(refused)
+    }
+
+    pub(super) fn open(&self, id: InodeId, mode: OpenMode) -> Result<FileId> {
+        let writes = mode.write || mode.truncate;
+        let node = self.table.get(id).ok_or(Error::Stale)?;
+        if id != InodeId::ROOT {
+            self.table.opened(id, writes).ok_or(Error::Stale)?;
+        }
+        if writes && node.what != What::Directory {
+            self.uploads.in_work.add(node.key(), id);
+        }
+        Ok(FileId((self.next_file() << 1) | if writes { WRITES } else { 0 }))
+    }
+
+    pub(super) fn close(&self, file: FileRef) {
+        let wrote = file.file.0 & WRITES != 0;
+        let Some(opens) = self.table.closed(file.inode, wrote) else { return };
+        if wrote && opens.writers == 0 {
+            // Told in the log; it stays in work, and is tried again at the end.
+            let _ = self.upload_local(file.inode);
+            self.leave_work(file.inode);
+        }
+    }
+
+    pub(super) fn flush(&self, file: FileRef) -> Result<()> {
+        if file.file.0 & WRITES != 0 { self.upload_local(file.inode) } else { Ok(()) }
+    }
+
+    pub(super) fn set_attributes(&self, file: FileRef, set: &SetAttributes) -> Result<Attributes> {
+        let now = self.attributes_of(file.inode)?;
+        let other = |wanted: Option<u32>, is: u32| wanted.is_some_and(|wanted| wanted != is);
+        if other(set.mode, now.mode) || other(set.uid, now.uid) || other(set.gid, now.gid) {
+            return Err(Error::NotPermitted);
+        }
+        if let Some(size) = set.size.filter(|size| *size != now.size) {
+            self.set_size(file, size)?;
+            self.table.forget_time(file.inode);
+        }
+        if let Some(time) = set.mtime {
+            let modified = match time {
+                SetTime::Now => Timestamp::now(),
+                SetTime::At(time) => time,
+            };
+            self.set_time(file.inode, modified, &now)?;
+        }
+        self.attributes_of(file.inode)
+    }
+
+    fn set_size(&self, file: FileRef, size: u64) -> Result<()> {
+        let id = file.inode;
+        let before = self.table.get(id).ok_or(Error::Stale)?;
+        let changed = self.table.change(id, |node| Some(node.become_what(cut(&node.what, size)?)));
+        let node = changed.ok_or(Error::Stale)?;
+        if matches!(node.what, What::Orphan { .. }) {
+            return Ok(());
+        }
+        self.uploads.in_work.add(node.key(), id);
+        if self.table.opens(id).writers > 0 {
+            return Ok(());
+        }
+        // Nobody will close it.
+        self.upload_local(id).inspect_err(|_| {
+            self.table.change(id, |now| Some(now.become_what(before.what.clone())));
+            self.leave_work(id);
+        })
+    }
+
+    /// A time that is said while a file is written goes to the store with its content, and otherwise at once.
+    fn set_time(&self, id: InodeId, modified: Timestamp, now: &Attributes) -> Result<()> {
+        let node = self.table.get(id).ok_or(Error::Stale)?;
+        match node.what {
+            // A directory has no object that must be there, and so no time; programs that copy trees insist on setting one.
+            What::Directory | What::Orphan { .. } => Ok(()),
+            _ if now.mtime == modified => Ok(()),
+            What::Object { .. } if self.table.opens(id).writers == 0 => self.touch(&node, modified),
+            _ => {
+                self.table.state_time(id, modified);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn unlink(&self, parent: InodeId, name: Name<'_>) -> Result<()> {
+        let directory = self.node_of_directory(parent)?;
+        let key = self.key_in(&directory, name)?;
+        let in_work = self.uploads.in_work.find(&key, |id| self.table.get(id));
+        if let Some(node) = &in_work {
+            let size = self.attributes_of(node.id)?.size;
+            let stored = node.what.tag().is_some();
+            if stored {
+                self.store.delete(&key).map_err(|error| self.refused("removing", &key, error))?;
+            }
+            let what = What::Orphan { content: None, size };
+            self.table.change(node.id, |node| Some(node.become_what(what)));
+            self.uploads.in_work.remove(&key, node.id);
+            return if stored { self.keep_directory(&directory) } else { Ok(()) };
+        }
+        self.store.delete(&key).map_err(|error| self.refused("removing", &key, error))?;
+        self.keep_directory(&directory)
+    }
+
+    /// After a name has gone from it (C1). What goes wrong is told in the log: the name is gone.
+    fn keep_directory(&self, directory: &Node) -> Result<()> {
+        if self.table.is_marked(directory.id) {
+            return Ok(());
+        }
+        let prefix = directory.key();
+        let listed = self.list_below(&prefix, 1);
+        match listed {
+            Ok(0) if self.put_marker(&prefix).is_ok() => self.table.mark(directory.id, true),
+            Ok(_) => {}
+            Err(error) => drop(self.told("listing", &prefix, error)),
+        }
+        Ok(())
+    }
+
+    /// How many keys begin with `prefix`, up to a number.
+    fn list_below(&self, prefix: &str, entries_max: u16) -> crate::store::Result<usize> {
+        let request = ListRequest { prefix, delimiter: Delimiter::None, token: None, entries_max };
+        Ok(self.store.list_page(&request)?.entries.len())
+    }
+
+    pub(super) fn remove_directory(&self, parent: InodeId, name: Name<'_>) -> Result<()> {
+        let directory = self.node_of_directory(parent)?;
+        let key = self.key_in(&directory, name)?;
+        let prefix = format!("{key}/");
+        let request = ListRequest {
+            prefix: &prefix,
+            delimiter: Delimiter::None,
+            token: None,
+            entries_max: 2,
+        };
+        let page =
+            self.store.list_page(&request).map_err(|error| self.told("listing", &prefix, error))?;
+        if page.entries.iter().any(|entry| entry.key != prefix)
+            || self.uploads.in_work.any_below(&prefix)
+        {
+            return Err(Error::NotEmpty);
+        }
+        self.store.delete(&prefix).map_err(|error| self.refused("removing", &prefix, error))?;
+        self.keep_directory(&directory)
+    }
+
+    pub(super) fn rename(
+        &self,
+        from: (InodeId, Name<'_>),
+        to: (InodeId, Name<'_>),
+        mode: RenameMode,
+    ) -> Result<()> {
+        if mode == RenameMode::Exchange {
+            return Err(Error::Unsupported("exchanging two names"));
+        }
+        let (source, target) = (self.node_of_directory(from.0)?, self.node_of_directory(to.0)?);
+        let (from, to) = (self.key_in(&source, from.1)?, self.key_in(&target, to.1)?);
+        if from == to {
+            return Ok(());
+        }
+        let finding = |key: &str| self.find(key).map_err(|error| self.told("finding", key, error));
+        let replaced_here = self.uploads.in_work.find(&to, |id| self.table.get(id));
+        let replaced = finding(&to)?;
+        if replaced == Some(What::Directory) {
+            return Err(Error::IsDirectory);
+        }
+        if mode == RenameMode::NoReplace && (replaced.is_some() || replaced_here.is_some()) {
+            return Err(Error::Exists);
+        }
+        let mut node = self.uploads.in_work.find(&from, |id| self.table.get(id));
+        if let Some(Node { id, what: What::Local(Local { base: Some(_), .. }), .. }) =
+            node.as_deref()
+        {
+            // The version that is copied has to be what it is here.
+            self.upload_local(*id)?;
+            node = self.table.get(*id);
+        }
+        let moved = match node.as_ref().map(|node| &node.what) {
+            Some(What::Local(local)) => {
+                // In the store it is nowhere yet; it will replace what is there now.
+                let base = replaced.as_ref().and_then(|what| Some((what.tag()?.clone(), 0)));
+                What::Local(Local { base, ..local.clone() })
+            }
+            Some(what) => self.copy(&from, what.clone(), &to)?,
+            None => {
+                let what = finding(&from)?.ok_or(Error::NotFound)?;
+                node = self.table.known(&source, node_name(&from), &what);
+                self.copy(&from, what, &to)?
+            }
+        };
+        let in_store = matches!(moved, What::Object { .. });
+        if let Some(replaced) = replaced_here {
+            let size = self.attributes_of(replaced.id)?.size;
+            let what = What::Orphan { content: None, size };
+            self.table.change(replaced.id, |node| Some(node.become_what(what)));
+            self.uploads.in_work.remove(&to, replaced.id);
+        }
+        if let Some(node) = &node {
+            if !in_store || self.table.opens(node.id).writers > 0 {
+                self.uploads.in_work.add(to.clone(), node.id);
+            }
+            self.table.move_to(node.id, (&target, node_name(&to)), moved);
+            self.uploads.in_work.remove(&from, node.id);
+        }
+        if !in_store {
+            return Ok(());
+        }
+        self.store.delete(&from).map_err(|error| self.refused("removing", &from, error))?;
+        self.keep_directory(&source)
+    }
+
+    /// Copies an object; what it is there.
+    fn copy(&self, from: &str, what: What, to: &str) -> Result<What> {
+        let What::Object { tag, size, modified } = what else { return Err(Error::CrossDevice) };
+        if size > REQUEST_BYTES_MAX {
+            return Err(Error::CrossDevice);
+        }
+        let copied = self.store.copy(from, &tag, to, None);
+        let tag = copied.map_err(|error| self.refused("copying", from, error))?;
+        Ok(What::Object { tag, size, modified })
+    }
+
+    /// Brings everything to the store that nobody will close any more.
+    pub(super) fn upload_rest(&self) -> Result<()> {
+        let mut result = Ok(());
+        for id in self.uploads.in_work.all() {
+            if let Err(error) = self.upload_local(id) {
+                result = Err(error);
+            }
+            self.leave_work(id);
+        }
+        result
+    }
+}
