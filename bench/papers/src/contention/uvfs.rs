@@ -10,10 +10,10 @@ use super::known::{chart, samples};
 use super::programs::{Ran, Size, Workshop, curve, repository};
 use super::{Pages, tables};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use uvfs_bench_kit::report::Unit;
 use uvfs_contention::Ledger;
-use uvfs_contention::analysis::lines;
+use uvfs_contention::analysis::{Estimate, lines};
 use uvfs_contention::sweep::Work;
 
 /// What it is, the program, its mode, operations of a thread.
@@ -32,11 +32,27 @@ const CASES: [(&str, &str, &str, usize); 12] = [
     ("remove, one directory", "contention_names", "remove-shared", 60),
 ];
 
+/// What each core keeps of one core's rate: the mode of `contention_own`, operations of a thread, and the aim.
+const KEPT: [(&str, usize, f64); 8] = [
+    ("open-own", 300, 0.95),
+    ("create-own", 200, 0.90),
+    ("remove-own", 200, 0.90),
+    ("rename-own", 200, 0.90),
+    ("read", 300, 0.99),
+    ("write-own", 200, 0.90),
+    ("open-one", 100, 0.40),
+    ("mix", 20, 0.80),
+];
+
+/// Lines that a table names.
+const DEAREST: usize = 3;
+
 /// The part of one core's rate that the warm walk should keep on this many cores.
 const AIM: (usize, f64) = (64, 0.95);
 
 pub(super) fn run(workshop: &Workshop, pages: &mut Pages) -> io::Result<()> {
     let programs = build(workshop)?;
+    kept(workshop, pages, &programs.join("contention_own"))?;
     let mut sweeps = Vec::new();
     let mut steady =
         tables::head(&["case", "cores", "transfers an operation", "dearest field", "function"]);
@@ -70,6 +86,77 @@ pub(super) fn run(workshop: &Workshop, pages: &mut Pages) -> io::Result<()> {
     pages.text(&aim(&sweeps))?;
     chart(pages, "uvfs-walks", "uvfs, warm walks and page lookups", "M/s", &sweeps[..8], 1e-6)?;
     chart(pages, "uvfs-names", "uvfs, inserts and removals", "M/s", &sweeps[8..], 1e-6)
+}
+
+/// What each of many cores keeps of one core's rate while all of them open or change something of their own, and
+/// the lines that they hand to each other for it.
+fn kept(workshop: &Workshop, pages: &mut Pages, program: &Path) -> io::Result<()> {
+    let cores = workshop.at_most(AIM.0);
+    let mut table = tables::head(&[
+        "operation",
+        "kept by each",
+        "aim",
+        "us an operation, one core",
+        "all",
+        "transfers an operation",
+        "lines with most of the latency",
+    ]);
+    for (mode, full, aim) in KEPT {
+        eprintln!("uvfs-bench-papers: contention, kept-{mode}");
+        let operations = operations(workshop, full);
+        let args = |operations: usize, threads: usize| {
+            [operations.to_string(), threads.to_string(), mode.into()]
+        };
+        let run = |operations: usize, cores: usize| {
+            workshop.run(&workshop.plan(program, cores, &args(operations, cores)))
+        };
+        let (one, all, twice) =
+            (run(operations, 1)?, run(operations, cores)?, run(2 * operations, cores)?);
+        let alone = Estimate::of(&rates(&one)).mean;
+        let together = rates(&all);
+        let parts: Vec<f64> = together.iter().map(|rate| rate / (cores as f64 * alone)).collect();
+        for part in &parts {
+            pages.report.sample(&format!("kept-{mode}"), "uvfs", cores, Unit::Share, *part);
+        }
+        let transfers = |run: &uvfs_coherence::profile::Run| run.transfers as f64;
+        let more =
+            tables::of_runs(&twice.0, transfers).mean - tables::of_runs(&all.0, transfers).mean;
+        let each = more / (operations * cores) as f64;
+        pages.report.sample(&format!("transfers-{mode}"), "uvfs", cores, Unit::Entries, each);
+        let kept = Estimate::of(&parts);
+        let verdict = if kept.mean >= aim { "held" } else { "missed" };
+        let micros = |rate: f64| tables::digits(1e6 / rate);
+        table += &tables::row(&[
+            mode.into(),
+            format!(
+                "{} ± {}",
+                tables::percent(kept.mean),
+                tables::percent(kept.plus_minus.unwrap_or(0.0))
+            ),
+            format!("{}: {verdict}", tables::percent(aim)),
+            micros(alone),
+            micros(Estimate::of(&together).mean / cores as f64),
+            format!("{each:.3}"),
+            dearest(&twice.0),
+        ]);
+    }
+    pages.text(&tables::title(&format!(
+        "uvfs: what each of {cores} cores keeps of one core's rate"
+    )))?;
+    pages.text(&table)
+}
+
+/// The lines that cost most, with their shares of all latency.
+fn dearest(profile: &uvfs_coherence::Profile) -> String {
+    let lines = lines(&Ledger::new(profile));
+    let name = |table: &uvfs_contention::analysis::LineTable| {
+        let row = table.hottest();
+        let [field, function] = [row.map(|row| &row.data), row.map(|row| &row.function)]
+            .map(|text| text.map_or("none", |text| text.as_str()));
+        format!("`{field}` in `{function}` {}", tables::percent(table.share.mean))
+    };
+    let names: Vec<_> = lines.iter().take(DEAREST).map(name).collect();
+    if names.is_empty() { "none".into() } else { names.join("; ") }
 }
 
 /// The folder of the programs.
