@@ -89,16 +89,22 @@ const BATCH: (usize, usize) = (2, 64);
 pub(super) struct Slot {
     /// See the module. Only the slot's thread stores here: no core fights over this line.
     word: owned::AtomicU64,
-    /// Bytes retired through this slot, ever; stored to by its thread only.
-    retired_bytes: owned::AtomicU64,
-    /// Objects retired through this slot, ever; stored to by its thread only.
-    retired_objects: Tally,
     /// Its thread is freeing: what a deferred call retires waits for the next batch.
     freeing: Cell<bool>,
     domain: ptr::NonNull<Domain>,
+    /// Apart from `word`: who adds up garbage reads it, and must not cost the thread a miss at its next pin.
+    seen: Padded<Seen>,
+    shared: Padded<Shared>,
+}
+
+/// What others look at without asking whether the slot is pinned.
+struct Seen {
     /// The slot that was linked before this one; does not change once this one is linked.
     older: *mut Slot,
-    shared: Padded<Shared>,
+    /// Bytes retired through this slot, ever; stored to by its thread only.
+    retired_bytes: owned::AtomicU64,
+    /// Objects, likewise.
+    retired_objects: Tally,
 }
 
 /// What other threads store to.
@@ -122,7 +128,7 @@ pub(super) struct Domain {
     everywhere: fn() -> bool,
     advances: Tally,
     blocked_advances: Tally,
-    /// Not among the tallies, so that the checker sees it, as it does `retired_bytes` (O6).
+    /// Not among the tallies, so that the checker sees it, as it does `Seen::retired_bytes` (O6).
     freed_bytes: owned::AtomicU64,
     freed_objects: Tally,
     panics: Tally,
@@ -277,13 +283,13 @@ impl Slot {
         bag.add(bytes, free);
         // ORDERING: Relaxed; counted before the bag is handed on, which publishes it (O3, O6).
         let (had_bytes, had_objects) = (
-            self.retired_bytes.load(Ordering::Relaxed),
-            self.retired_objects.load(Ordering::Relaxed),
+            self.seen.retired_bytes.load(Ordering::Relaxed),
+            self.seen.retired_objects.load(Ordering::Relaxed),
         );
         // ORDERING: Relaxed; as above.
-        self.retired_bytes.store(had_bytes.wrapping_add(bytes as u64), Ordering::Relaxed);
+        self.seen.retired_bytes.store(had_bytes.wrapping_add(bytes as u64), Ordering::Relaxed);
         // ORDERING: Relaxed; as above.
-        self.retired_objects.store(had_objects + 1, Ordering::Relaxed);
+        self.seen.retired_objects.store(had_objects + 1, Ordering::Relaxed);
         if bag.is_full() {
             self.domain().incoming.push(bag);
             // SAFETY: the caller's promise.
@@ -367,11 +373,13 @@ impl Domain {
     fn link(&self) -> &Slot {
         let slot = Box::into_raw(Box::new(Slot {
             word: owned::AtomicU64::new(0),
-            retired_bytes: owned::AtomicU64::new(0),
-            retired_objects: Tally::new(0),
             freeing: Cell::new(false),
             domain: ptr::NonNull::from(self),
-            older: ptr::null_mut(),
+            seen: Padded(Seen {
+                older: ptr::null_mut(),
+                retired_bytes: owned::AtomicU64::new(0),
+                retired_objects: Tally::new(0),
+            }),
             shared: Padded(Shared {
                 bag: AtomicPtr::new(ptr::null_mut()),
                 claimed: AtomicBool::new(true),
@@ -384,7 +392,7 @@ impl Domain {
         let mut head = self.slots.load(Ordering::Relaxed);
         loop {
             // SAFETY: just allocated and not linked yet, so it is ours.
-            unsafe { (*slot).older = head };
+            unsafe { (*slot).seen.0.older = head };
             // ORDERING: Release, partner `slots` (O5).
             match self.slots.compare_exchange_weak(head, slot, Ordering::Release, Ordering::Relaxed)
             {
@@ -401,7 +409,7 @@ impl Domain {
         let newest = self.slots.load(Ordering::Acquire);
         // SAFETY: slots live until the domain is dropped, and `older` is set before they are
         // linked.
-        iter::successors(unsafe { newest.as_ref() }, |slot| unsafe { slot.older.as_ref() })
+        iter::successors(unsafe { newest.as_ref() }, |slot| unsafe { slot.seen.older.as_ref() })
     }
 
     /// The heavy barrier. Returns the epoch word, which nobody else changes now (E2).
@@ -558,9 +566,9 @@ impl Domain {
         let (mut bytes, mut objects) = (0u64, 0u64);
         for slot in self.slots() {
             // ORDERING: Relaxed; see above.
-            bytes = bytes.wrapping_add(slot.retired_bytes.load(Ordering::Relaxed));
+            bytes = bytes.wrapping_add(slot.seen.retired_bytes.load(Ordering::Relaxed));
             // ORDERING: Relaxed; see above.
-            objects = objects.wrapping_add(slot.retired_objects.load(Ordering::Relaxed));
+            objects = objects.wrapping_add(slot.seen.retired_objects.load(Ordering::Relaxed));
         }
         let (bytes, objects) =
             (bytes.wrapping_sub(freed_bytes), objects.saturating_sub(freed_objects));
@@ -571,7 +579,7 @@ impl Domain {
     #[cfg(all(test, loom))]
     pub(super) fn garbage_objects(&self) -> u64 {
         // ORDERING: Relaxed, both; the model runs its threads in turns.
-        let retired = self.slots().map(|slot| slot.retired_objects.load(Ordering::Relaxed));
+        let retired = self.slots().map(|slot| slot.seen.retired_objects.load(Ordering::Relaxed));
         // ORDERING: Relaxed; as above.
         retired.sum::<u64>() - self.freed_objects.load(Ordering::Relaxed)
     }
@@ -638,7 +646,7 @@ impl Drop for Domain {
         let mut slot = self.slots.load(Ordering::Relaxed);
         while !slot.is_null() {
             // SAFETY: `link` allocated it; nobody else has the domain, and so the slots, any more.
-            slot = unsafe { Box::from_raw(slot) }.older;
+            slot = unsafe { Box::from_raw(slot) }.seen.older;
         }
     }
 }
