@@ -15,7 +15,7 @@
 //! C2. Blocks and chunks are never moved or freed. A block whose thread ended is handed on, with what
 //!     is in it, to the next thread that starts ([`blocks`]); a sum over all blocks therefore covers
 //!     threads that are gone.
-//! C3. A cell only grows (modulo 2^64). A metric that takes over the index of one that was dropped
+//! C3. The cell of a sum only grows (modulo 2^64). A metric that takes over the index of one that was dropped
 //!     remembers the sum it found and subtracts it, so nobody ever stores to a foreign cell.
 //!
 //! O1. `grow` (Release) → `read` (Acquire): who sees a chunk sees its cells zeroed.
@@ -39,7 +39,7 @@ pub(crate) mod blocks;
 mod slot;
 
 #[cfg(not(loom))]
-pub(crate) use slot::Slot;
+pub(crate) use slot::{Slot, threads};
 
 /// Cells of one chunk.
 const CELLS: usize = if cfg!(loom) { 2 } else { 512 };
@@ -114,6 +114,23 @@ impl Block {
         let cell = unsafe { (*chunk).cell(index) };
         // ORDERING: Relaxed; a statistic, and nobody else stores here (C1), so nothing is lost between.
         cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+        true
+    }
+
+    /// Puts what `change` makes of it into a cell of the caller's own block. False as in [`Block::add`].
+    #[inline]
+    #[cfg(not(loom))]
+    fn replace(&self, index: usize, mut change: impl FnMut(u64) -> u64) -> bool {
+        let Some(chunk) = self.chunks.get(index / CELLS) else { return false };
+        // ORDERING: Relaxed; as in `add`.
+        let chunk = chunk.load(Ordering::Relaxed);
+        if chunk.is_null() {
+            return false;
+        }
+        // SAFETY: as in `add` (C2).
+        let cell = unsafe { (*chunk).cell(index) };
+        // ORDERING: Relaxed; as in `add`.
+        cell.store(change(cell.load(Ordering::Relaxed)), Ordering::Relaxed);
         true
     }
 

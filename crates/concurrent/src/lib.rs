@@ -27,12 +27,15 @@
 //! * [`class`]: what goes before the rest, and what after it.
 //! * [`shard`]: one structure split into lock-protected shards by key.
 //! * [`counter`]: statistics that threads do not fight over.
+//! * [`shared`]: ownership that is counted by thread while there is an owner.
+//! * [`allowance`]: what threads may add to a budget before they look at all of it.
 //! * [`gate`]: a bounded number of threads at once, without waiting.
 //! * [`residency`]: three system calls about the kernel's page cache that need `unsafe`; nothing else
 //!   here makes any but for memory.
 //! * [`allocator`]: three calls of the C library about the memory that the global allocator keeps.
 
 pub mod allocator;
+pub mod allowance;
 mod cells;
 pub mod class;
 pub mod complete;
@@ -60,4 +63,5 @@ pub mod residency;
 pub mod sequence;
 pub mod set_associative;
 pub mod shard;
+pub mod shared;
 pub mod whereabouts;

@@ -20,12 +20,15 @@
 #![allow(clippy::disallowed_types)]
 
 use crate::primitive::raw;
+use crate::primitive::unseen::{AtomicU64, Ordering::Relaxed};
 use std::cell::Cell;
 
 /// All blocks of one kind.
 pub(crate) struct Blocks<B: 'static> {
     make: fn() -> B,
     lists: raw::Mutex<Lists<B>>,
+    /// Blocks made: read by who divides something among all threads.
+    made: AtomicU64,
 }
 
 struct Lists<B: 'static> {
@@ -36,12 +39,23 @@ struct Lists<B: 'static> {
 impl<B: Sync> Blocks<B> {
     /// No blocks yet; `make` makes one.
     pub(crate) const fn new(make: fn() -> B) -> Self {
-        Self { make, lists: raw::Mutex::new(Lists { all: Vec::new(), free: Vec::new() }) }
+        Self {
+            make,
+            lists: raw::Mutex::new(Lists { all: Vec::new(), free: Vec::new() }),
+            made: AtomicU64::new(0),
+        }
     }
 
     /// Calls `visit` for every block, leased or free. No block changes hands meanwhile.
     pub(crate) fn each(&self, visit: impl FnMut(&'static B)) {
         self.lists.lock().all.iter().copied().for_each(visit);
+    }
+
+    /// How many there are.
+    #[inline]
+    pub(crate) fn made(&self) -> u64 {
+        // ORDERING: Relaxed; as in `take`.
+        self.made.load(Relaxed)
     }
 
     /// Runs `work` with a free block that is the caller's meanwhile (B2).
@@ -59,6 +73,8 @@ impl<B: Sync> Blocks<B> {
         }
         let block: &'static B = Box::leak(Box::new((self.make)()));
         lists.all.push(block);
+        // ORDERING: Relaxed; a number, which may lag.
+        self.made.store(lists.all.len() as u64, Relaxed);
         block
     }
 

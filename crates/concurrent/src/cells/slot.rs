@@ -67,6 +67,17 @@ impl Slot {
         }
     }
 
+    /// Puts what `change` makes of it into this thread's cell; for a word that is no sum. False if the thread has none.
+    #[inline]
+    pub(crate) fn replace(&self, mut change: impl FnMut(u64) -> u64) -> bool {
+        if MINE.get().replace(self.index, &mut change) {
+            return true;
+        }
+        // For the first time; a thread that is ending has no block.
+        self.add_slowly(0);
+        MINE.get().replace(self.index, change)
+    }
+
     /// The first add of a thread here, one of a thread that is ending, or one without a cell.
     #[cold]
     fn add_slowly(&self, amount: u64) {
@@ -102,6 +113,12 @@ impl Drop for Slot {
             INDICES.lock().free.push(self.index);
         }
     }
+}
+
+/// Blocks of all threads: as many as ever lived at once.
+#[inline]
+pub(crate) fn threads() -> u64 {
+    BLOCKS.made().max(1)
 }
 
 fn sum(index: usize) -> u64 {

@@ -162,6 +162,12 @@ pub fn synchronize() {
     place::with_slot(|slot| unsafe { place::domain().synchronize(slot) });
 }
 
+/// Whether this thread holds a guard: then it must not [`synchronize`].
+pub fn is_pinned() -> bool {
+    // SAFETY: slots live as long as the process, or under the model checker as its run.
+    place::slot().is_some_and(|slot| unsafe { slot.as_ref() }.is_pinned())
+}
+
 /// For how long the longest present pin has been known to hold garbage back. The clock of a pin
 /// starts when a collector is first blocked by it, not when it is made: pinning reads no clock.
 pub fn oldest_pin() -> Option<Duration> {
