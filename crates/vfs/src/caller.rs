@@ -6,6 +6,7 @@
 
 use crate::observers::Origin;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// Reads the supplementary groups of a task, by thread id.
@@ -15,7 +16,7 @@ pub type GroupReader = fn(u32) -> Vec<u32>;
 #[derive(Clone)]
 pub enum Groups {
     /// These.
-    Known(Arc<[u32]>),
+    Known(GroupList),
     /// Those of a task, read only if somebody needs them: most operations do not.
     OfTask {
         /// The task's thread id.
@@ -31,6 +32,63 @@ impl fmt::Debug for Groups {
             Groups::Known(groups) => write!(out, "{groups:?}"),
             Groups::OfTask { task, .. } => write!(out, "of task {task}"),
         }
+    }
+}
+
+/// Groups, in place where they are few: a copy of a caller, of which each open file has one, counts on no line that
+/// other threads use.
+#[derive(Clone)]
+pub struct GroupList(Held);
+
+/// In place up to so many, which is more than most users have.
+const IN_PLACE: usize = 14;
+
+#[derive(Clone)]
+enum Held {
+    Few { count: u8, groups: [u32; IN_PLACE] },
+    Many(Arc<[u32]>),
+}
+
+impl Deref for GroupList {
+    type Target = [u32];
+
+    #[inline]
+    fn deref(&self) -> &[u32] {
+        match &self.0 {
+            Held::Few { count, groups } => &groups[..usize::from(*count)],
+            Held::Many(groups) => groups,
+        }
+    }
+}
+
+impl From<&[u32]> for GroupList {
+    fn from(groups: &[u32]) -> Self {
+        let mut few = [0; IN_PLACE];
+        match few.get_mut(..groups.len()) {
+            Some(place) => {
+                place.copy_from_slice(groups);
+                Self(Held::Few { count: groups.len() as u8, groups: few })
+            }
+            None => Self(Held::Many(groups.into())),
+        }
+    }
+}
+
+impl From<Vec<u32>> for GroupList {
+    fn from(groups: Vec<u32>) -> Self {
+        groups.as_slice().into()
+    }
+}
+
+impl FromIterator<u32> for GroupList {
+    fn from_iter<I: IntoIterator<Item = u32>>(groups: I) -> Self {
+        groups.into_iter().collect::<Vec<_>>().into()
+    }
+}
+
+impl fmt::Debug for GroupList {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, out)
     }
 }
 
@@ -88,7 +146,7 @@ impl Caller {
     }
 
     /// The supplementary groups; may read them from the system.
-    pub fn supplementary(&self) -> Arc<[u32]> {
+    pub fn supplementary(&self) -> GroupList {
         match &self.groups {
             Groups::Known(groups) => groups.clone(),
             Groups::OfTask { task, read } => read(*task).into(),
@@ -122,6 +180,10 @@ mod tests {
         assert!(!caller.is_privileged() && Caller::root().is_privileged());
         let lazy = Caller { groups: Groups::OfTask { task: 7, read: |task| vec![task] }, ..caller };
         assert!(lazy.in_group(7) && lazy.known_in_group(7).is_none());
+        let many: GroupList = (0..100).collect();
+        let few: GroupList = (0..14).collect();
+        assert_eq!((many.len(), few.len(), few[13]), (100, 14, 13));
+        assert!(matches!((&many.0, &few.0), (Held::Many(_), Held::Few { .. })));
         assert_eq!((lazy.known_in_group(100), caller.known_in_group(44)), (Some(true), Some(true)));
     }
 }

@@ -53,7 +53,7 @@ pub use backend::{
     SyncMode, Untracked, Waits, Watch, WholeContent, WriteRun, Writes, XattrMode, Xattrs,
 };
 pub use budget::MINIMUM_BYTES;
-pub use caller::{Caller, Checks, GroupReader, Groups};
+pub use caller::{Caller, Checks, GroupList, GroupReader, Groups};
 pub use clean::{
     Amount, Clean, CleanProgress, CleanReport, CleanStage, Cleaning, Dirty, Resident,
     ResidentDirectory, Tally,

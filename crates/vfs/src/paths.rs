@@ -59,7 +59,7 @@ impl Who {
         match &caller.groups {
             _ if is_free(caller) => Some(Who::Anybody),
             Groups::Known(groups) => {
-                Some(Who::Checked { uid: caller.uid, gid: caller.gid, groups: groups.clone() })
+                Some(Who::Checked { uid: caller.uid, gid: caller.gid, groups: groups[..].into() })
             }
             // Who they are may have changed by the next walk.
             Groups::OfTask { .. } => None,
@@ -74,9 +74,7 @@ impl Who {
         }
         match (self, &caller.groups) {
             (Who::Checked { uid, gid, groups }, Groups::Known(known)) => {
-                caller.uid == *uid
-                    && caller.gid == *gid
-                    && (Arc::ptr_eq(groups, known) || groups == known)
+                caller.uid == *uid && caller.gid == *gid && **groups == **known
             }
             _ => false,
         }

@@ -6,7 +6,7 @@
 //! [`crate::inode`], and which pages go is the page cache's.
 //!
 //! # Concurrency
-//! Whoever adds something or stops using something does a few steps here, with no lock and no epoch
+//! Whoever adds something or stops using something does a few steps here now and then, with no lock and no epoch
 //! guard held: tearing an inode down calls the backend. Lookups never wait for it: they take no
 //! lock, and a step holds one bucket's lock for some entries. What is added may push the other side
 //! ([`Core::make_room`] looks at both). The more there is too much, the more steps, unless nothing goes
@@ -30,6 +30,7 @@ use crate::statistics::BudgetStatistics;
 use crate::vfs::{Core, Vfs};
 use std::time::Duration;
 use uvfs_concurrent::object::Ref;
+use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use uvfs_concurrent::{allocator, epoch, pool};
 
 /// Steps after something was added.
@@ -55,11 +56,17 @@ const GARBAGE_SHARE: u64 = 128;
 const LOOK_AT_TENANTS: Duration = Duration::from_millis(2);
 const LOOKS_AT_TENANTS: usize = 50;
 /// Steps after something went out of use.
-pub(crate) const STEPS_AFTER_RELEASE: usize = 2;
+const STEPS_AFTER_RELEASE: usize = 2;
 /// Buckets of the name table in one step.
 const BUCKETS: usize = 4;
 /// Steps over the negative names after one was added.
 const NEGATIVE_STEPS: usize = 16;
+/// Share of the room that threads together may add before they look whether there is too much, and least room in which
+/// they may: in a small one whoever adds looks.
+const UNLOOKED_SHARE: u64 = 64;
+const UNLOOKED_ROOM_MIN: u64 = 4 << 20;
+/// Bytes that a name adds, at most: its two lines at first, and its share of the table.
+pub(crate) const NAME_BYTES: usize = 160;
 /// Bytes of a negative name: one line, and its share of the table.
 const NEGATIVE_BYTES: usize = 80;
 
@@ -78,6 +85,7 @@ impl Vfs {
     pub fn set_cache_bytes(&self, bytes: u64) -> Result<()> {
         self.core.budget.set_limit(bytes)?;
         self.core.pages.expect(bytes);
+        self.core.set_room();
         self.core.shrink();
         self.core.shrink_tenants();
         self.core.give_back();
@@ -120,13 +128,68 @@ impl Vfs {
     pub fn set_overhead_bytes(&self, bytes: u64) {
         let before = self.core.budget.overhead();
         self.core.budget.set_overhead(bytes);
+        self.core.set_room();
         if bytes > before {
             self.core.shrink();
         }
     }
 }
 
+/// What a look at all sizes found last.
+#[derive(Debug, Default)]
+pub(crate) struct Looked {
+    /// There was too much: until it is gone whoever adds or releases something looks.
+    over: AtomicBool,
+    /// What pages may have.
+    pages_bytes: AtomicU64,
+}
+
 impl Core {
+    /// The limit or the overhead is another one, or memory was given back.
+    pub(crate) fn set_room(&self) {
+        let room = self.budget.room();
+        let share = if room < UNLOOKED_ROOM_MIN { 0 } else { room / UNLOOKED_SHARE };
+        self.unlooked.set_share(share);
+        self.look_at_pages();
+    }
+
+    /// Something of `bytes` was added: makes room, if that is this thread's to do by now. What all threads have added since
+    /// each of them looked is less than a share of the room ([`uvfs_concurrent::allowance`]), which is taken off what both
+    /// sides may have.
+    #[inline]
+    pub(crate) fn added(&self, bytes: usize) {
+        if self.is_due(bytes) {
+            self.make_room();
+        }
+    }
+
+    /// The last hold on `inode` is gone.
+    pub(crate) fn released(&self, inode: Ref<Inode>) {
+        // It may go from now on, which is as if it were added to what may.
+        let steps = if self.is_due(INODE_BYTES) { STEPS_AFTER_RELEASE } else { 0 };
+        self.reclaim(Some(inode), steps);
+    }
+
+    #[inline]
+    fn is_due(&self, bytes: usize) -> bool {
+        // ORDERING: Relaxed; who does not see it yet looks with the next thing that it adds.
+        self.looked.over.load(Relaxed) || self.unlooked.add(bytes as u64)
+    }
+
+    /// Notes what pages may have until the next look. What changes meanwhile is in what is taken off for that: names
+    /// and inodes become garbage, and more of them come by less than the share.
+    fn look_at_pages(&self) -> u64 {
+        // As in `Vfs::held_bytes`: not taken from pages twice.
+        let metadata = self.metadata_bytes() as u64 + self.pages.leaving_bytes();
+        let metadata = metadata + self.unlooked.share();
+        let allowed = self.budget.pages_allowed(metadata, epoch::garbage_bytes() as u64);
+        // ORDERING: Relaxed, both; a size that may lag.
+        if self.looked.pages_bytes.load(Relaxed) != allowed {
+            self.looked.pages_bytes.store(allowed, Relaxed);
+        }
+        allowed
+    }
+
     /// Bytes of names, inodes and whole paths, and of who shares the budget.
     pub(crate) fn metadata_bytes(&self) -> usize {
         self.own_bytes() + usize::try_from(self.tenants.held_bytes()).unwrap_or(usize::MAX)
@@ -151,19 +214,27 @@ impl Core {
 
     /// What pages may have now.
     pub(crate) fn pages_allowed(&self) -> u64 {
-        // As in `Vfs::held_bytes`: not taken from pages twice.
-        let metadata = self.metadata_bytes() as u64 + self.pages.leaving_bytes();
-        self.budget.pages_allowed(metadata, epoch::garbage_bytes() as u64)
+        match self.unlooked.share() {
+            0 => self.look_at_pages(),
+            // ORDERING: Relaxed; a size that may lag.
+            _ => self.looked.pages_bytes.load(Relaxed),
+        }
     }
 
     /// Bytes of names and inodes that are too much.
     fn excess(&self) -> u64 {
-        let held = self.metadata_bytes() as u64;
+        // With what may be added before anybody looks again.
+        let held = self.metadata_bytes() as u64 + self.unlooked.share();
         // Mostly there is nothing to add up.
-        if held <= self.budget.metadata_sure() {
-            return 0;
+        let excess = match held <= self.budget.metadata_sure() {
+            true => 0,
+            false => held.saturating_sub(self.metadata_allowed()),
+        };
+        // ORDERING: Relaxed, both; see `is_due`.
+        if self.looked.over.load(Relaxed) != (excess > 0) {
+            self.looked.over.store(excess > 0, Relaxed);
         }
-        held.saturating_sub(self.metadata_allowed())
+        excess
     }
 
     fn is_over(&self) -> bool {
@@ -188,8 +259,9 @@ impl Core {
             self.ask_tenants();
         }
         // Half is theirs, and mostly they have none.
-        if self.pages.held_bytes() > 0 {
-            self.trim_pages();
+        match self.pages.held_bytes() > 0 {
+            true => self.trim_pages(),
+            false => _ = self.look_at_pages(),
         }
     }
 
@@ -205,6 +277,7 @@ impl Core {
 
     /// Drops pages until they are within what they may have.
     fn trim_pages(&self) {
+        self.look_at_pages();
         self.pages.trim_to_budget(self);
     }
 
@@ -270,6 +343,7 @@ impl Core {
         let own =
             self.own_bytes().max(pool::shared().held_bytes()) as u64 + self.pages.leaving_bytes();
         self.budget.gave_back(own + tenants);
+        self.look_at_pages();
     }
 
     /// Steps of the hand once around.
@@ -279,6 +353,8 @@ impl Core {
 
     /// The budget and who has how much of it.
     pub(crate) fn budget_statistics(&self) -> BudgetStatistics {
+        self.tenants.count();
+        self.look_at_pages();
         let (metadata_bytes, page_bytes) = (self.metadata_bytes() as u64, self.pages.held_bytes());
         let garbage_bytes = self.garbage_bytes();
         BudgetStatistics {

@@ -5,9 +5,10 @@
 //! [`crate::reclaim`].
 //!
 //! # Concurrency
-//! A tenant joins under a lock, and is asked what it holds under the same lock, shared. What they held when
-//! somebody last asked is one word, which every operation reads; it is asked again whenever something is
-//! added to the caches. A tenant is asked to shrink with no lock held.
+//! A tenant joins under a lock, and is asked what it holds under the same lock, shared; where nobody has joined, one word
+//! says so and no lock is taken. What they held when somebody last asked is one word, which every operation reads; it
+//! is asked again whenever a thread looks whether there is too much ([`crate::budget`]). A tenant is asked to shrink with no
+//! lock held.
 //!
 //! # Why
 //! A table of a frontend or a store grows with what is cached, but is not the core's; while it was measured
@@ -18,7 +19,7 @@ use crate::lock_order;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use uvfs_concurrent::lock::RwLock;
-use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
+use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Something that holds memory by what is cached, and shares the budget ([`crate::VfsConfig::cache_bytes`]).
 pub trait Tenant: Send + Sync + 'static {
@@ -34,6 +35,8 @@ pub trait Tenant: Send + Sync + 'static {
 /// All that share one budget.
 pub(crate) struct Tenants {
     all: RwLock<Vec<Weak<dyn Tenant>>>,
+    /// Whether anybody ever joined; set under the lock.
+    any: AtomicBool,
     /// What they held when somebody last counted.
     held_bytes: AtomicU64,
 }
@@ -41,7 +44,7 @@ pub(crate) struct Tenants {
 impl Tenants {
     pub(crate) fn new() -> Self {
         let all = RwLock::new(&lock_order::TENANTS, Vec::new());
-        Self { all, held_bytes: AtomicU64::new(0) }
+        Self { all, any: AtomicBool::new(false), held_bytes: AtomicU64::new(0) }
     }
 
     /// `tenant` shares the budget until it is dropped.
@@ -49,10 +52,16 @@ impl Tenants {
         let mut all = self.all.write();
         all.retain(|one| one.strong_count() > 0);
         all.push(tenant);
+        // ORDERING: Relaxed; who does not see it yet counts as if it came a moment earlier.
+        self.any.store(true, Relaxed);
     }
 
     /// Asks all what they hold.
     pub(crate) fn count(&self) {
+        // ORDERING: Relaxed; see `join`.
+        if !self.any.load(Relaxed) {
+            return;
+        }
         let all = self.all.read();
         let held = all.iter().filter_map(Weak::upgrade).map(|tenant| tenant.held_bytes()).sum();
         drop(all);

@@ -21,7 +21,7 @@ use crate::caller::{Caller, Checks};
 use crate::config::{PagePolicy, VfsConfig};
 use crate::error::{Error, Result};
 use crate::flight::Flights;
-use crate::inode::{Clock, Expiry, InodeTable, Node, Ticket};
+use crate::inode::{Clock, Expiry, INODE_BYTES, InodeTable, Node, Ticket};
 use crate::lock_order;
 use crate::name::Name;
 use crate::names::NameCache;
@@ -31,17 +31,23 @@ use crate::page::{FilePages, PageCache};
 use crate::paths::PathCache;
 use crate::permission::{self, Access};
 use crate::policy::Marks;
-use crate::reclaim;
+use crate::reclaim::{self, Looked};
 use crate::statistics::{CacheStatistics, Counters, Statistics};
 use crate::tenants::{Tenant, Tenants};
 use std::fmt;
+use std::ops::Deref;
 use std::sync::{Arc, Weak};
+use uvfs_concurrent::allowance::Allowance;
 use uvfs_concurrent::epoch;
 use uvfs_concurrent::generations::Generation;
 use uvfs_concurrent::lock::{Mutex, order};
+use uvfs_concurrent::padded::Padded;
+use uvfs_concurrent::shared::{self, Owner, Shared};
 
 /// The parts that operations share.
 pub(crate) struct Core {
+    /// The way here, for what lies in the core and outlives it.
+    pub(crate) way: shared::Weak<Core>,
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) capabilities: Capabilities,
     pub(crate) config: VfsConfig,
@@ -61,6 +67,10 @@ pub(crate) struct Core {
     pub(crate) pages: Arc<PageCache>,
     /// What bounds names, inodes and pages together.
     pub(crate) budget: Budget,
+    /// What threads may add before they look whether there is too much.
+    pub(crate) unlooked: Allowance,
+    /// What a look found last; read with every operation, stored when it is another one.
+    pub(crate) looked: Padded<Looked>,
     /// Who shares it.
     pub(crate) tenants: Tenants,
     pub(crate) counters: Counters,
@@ -69,9 +79,38 @@ pub(crate) struct Core {
 }
 
 /// A file system over one [`Backend`].
+///
+/// It ends with the last [`Vfs`], directory and file of it, and brings what was written to the store then. The `Vfs` that
+/// [`Vfs::new`] made *owns* it: while that one lives, threads clone, open and close without meeting; once it is gone,
+/// those that are left are counted in one word, as by an `Arc`.
 pub struct Vfs {
-    pub(crate) core: Arc<Core>,
+    lifetime: Shared<Lifetime>,
+    /// None: a further handle.
+    _owner: Option<Owner<Lifetime>>,
+}
+
+/// What ends with the last handle on a file system. Nobody else can name it.
+pub struct Lifetime {
+    pub(crate) core: Shared<Core>,
+    // Dropped in this order: inodes outlive what they lie in.
+    _owner: Owner<Core>,
     root: Node,
+}
+
+impl Deref for Vfs {
+    type Target = Lifetime;
+
+    #[inline]
+    fn deref(&self) -> &Lifetime {
+        &self.lifetime
+    }
+}
+
+impl Clone for Vfs {
+    /// A further handle on the same file system.
+    fn clone(&self) -> Self {
+        Self { lifetime: self.lifetime.clone(), _owner: None }
+    }
 }
 
 impl Vfs {
@@ -86,12 +125,14 @@ impl Vfs {
         if capabilities.writes == Writes::WholeFile && capabilities.opens == Opens::Stateless {
             return Err(Error::Invalid("a store that takes whole files is told of opens"));
         }
-        let pages = match capabilities.caching {
+        let caching = match capabilities.caching {
             PageCaching::Core => budget::Pages::Here,
             PageCaching::Store => budget::Pages::Elsewhere,
         };
-        let budget = Budget::new(config.cache_bytes, config.overhead_bytes, pages);
-        let core = Arc::new(Core {
+        let budget = Budget::new(config.cache_bytes, config.overhead_bytes, caching);
+        let pages = Arc::new(PageCache::new(config.cache_bytes)?);
+        let (owner, core) = Owner::new_with(|way| Core {
+            way,
             capabilities,
             backend: Box::new(backend),
             clock: Clock::default(),
@@ -103,7 +144,9 @@ impl Vfs {
             paths: PathCache::new(),
             flights: Flights::new(),
             moves: Turns::new(),
-            pages: Arc::new(PageCache::new(config.cache_bytes)?),
+            pages,
+            unlooked: Allowance::new(0),
+            looked: Padded::default(),
             budget,
             tenants: Tenants::new(),
             counters: Counters::default(),
@@ -113,6 +156,7 @@ impl Vfs {
         if let Some(tenant) = core.backend.tenant() {
             core.tenants.join(Arc::downgrade(&tenant));
         }
+        core.set_room();
         let ticket = core.clock.now();
         let entry = core.backend().root()?;
         if entry.inode != InodeId::ROOT {
@@ -122,9 +166,10 @@ impl Vfs {
         if core.config.watch {
             let watch =
                 core.backend().watching().ok_or(Error::Unsupported("watching for changes"))?;
-            watch.watch(Arc::new(News(Arc::downgrade(&core))))?;
+            watch.watch(Arc::new(News(core.way)))?;
         }
-        Ok(Arc::new(Self { core, root }))
+        let (owner, lifetime) = Owner::new(Lifetime { core, _owner: owner, root });
+        Ok(Arc::new(Self { lifetime, _owner: Some(owner) }))
     }
 
     /// The root directory.
@@ -133,7 +178,7 @@ impl Vfs {
     }
 
     /// The root directory as the in-process API sees it, for `caller`.
-    pub fn root_directory(self: &Arc<Self>, caller: Caller) -> Directory {
+    pub fn root_directory(&self, caller: Caller) -> Directory {
         Directory::new(self.clone(), self.root.clone(), caller)
     }
 
@@ -283,7 +328,14 @@ impl Vfs {
     }
 }
 
-impl Drop for Vfs {
+impl Vfs {
+    /// Whether both are of one file system.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        self.lifetime.same(&other.lifetime)
+    }
+}
+
+impl Drop for Lifetime {
     /// Nothing that was written is left behind, as far as the store takes it.
     fn drop(&mut self) {
         for lost in self.core.end_pages() {
@@ -293,6 +345,11 @@ impl Drop for Vfs {
 }
 
 impl Core {
+    /// A handle on itself, for work that goes on when the caller is done.
+    pub(crate) fn handle(&self) -> Shared<Core> {
+        self.way.upgrade().expect("whoever calls has a handle")
+    }
+
     /// The backend, about to be called: asserts in debug builds that no lock is held.
     pub(crate) fn backend(&self) -> &dyn Backend {
         order::assert_none_held("a backend call");
@@ -320,9 +377,9 @@ impl Core {
     }
 
     /// The inode of `entry`, kept in the table.
-    pub(crate) fn adopt(self: &Arc<Self>, entry: &Entry, ticket: Ticket) -> Node {
+    pub(crate) fn adopt(&self, entry: &Entry, ticket: Ticket) -> Node {
         let node = self.inodes.adopt(self, entry, ticket, self.attribute_expiry());
-        self.make_room();
+        self.added(INODE_BYTES);
         node
     }
 
@@ -414,7 +471,7 @@ impl Core {
 }
 
 /// Takes the backend's news: drops what the caches believe, then tells the frontends.
-struct News(Weak<Core>);
+struct News(shared::Weak<Core>);
 
 impl ChangeSink for News {
     fn entry_changed(&self, parent: InodeId, name: Name<'_>) {
@@ -475,6 +532,12 @@ impl ChangeSink for News {
 impl fmt::Debug for Core {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Core({})", self.capabilities.store)
+    }
+}
+
+impl fmt::Debug for Lifetime {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Lifetime({})", self.core.capabilities.store)
     }
 }
 

@@ -12,7 +12,6 @@ use crate::ops::{Entries, Lookup, OpenFile};
 use crate::permission::Access;
 use crate::vfs::Vfs;
 use crate::walk::{LastName, Manner, NoName, Spot, Start, Symlinks, Walked};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// A directory, and who uses it. All paths are relative to it.
@@ -23,7 +22,7 @@ use std::time::Duration;
 /// Paths are anything that is bytes: `"a/b"`, `b"a/b"`.
 #[derive(Debug, Clone)]
 pub struct Directory {
-    vfs: Arc<Vfs>,
+    vfs: Vfs,
     node: Node,
     /// `None`: in no namespace.
     inside: Option<Inside>,
@@ -46,7 +45,7 @@ pub struct DirectoryEntry {
 }
 
 impl Directory {
-    pub(crate) fn new(vfs: Arc<Vfs>, node: Node, caller: Caller) -> Self {
+    pub(crate) fn new(vfs: Vfs, node: Node, caller: Caller) -> Self {
         Self { vfs, node, inside: None, caller, mode: ResolveMode::default(), umask: 0o022 }
     }
 
@@ -59,7 +58,7 @@ impl Directory {
         self.inside.as_ref()
     }
 
-    pub(crate) fn vfs(&self) -> &Arc<Vfs> {
+    pub(crate) fn vfs(&self) -> &Vfs {
         &self.vfs
     }
 
@@ -198,7 +197,7 @@ impl Directory {
             (None, None) => true,
             _ => false,
         };
-        if !same_mount || !Arc::ptr_eq(file.vfs(), last.directory.vfs(&self.vfs)) {
+        if !same_mount || !file.vfs().same(last.directory.vfs(&self.vfs)) {
             return Err(Error::CrossDevice);
         }
         self.link_node(file.node(), &last)
@@ -359,7 +358,8 @@ impl Directory {
 
     /// A handle for `open`, which is where `spot` is.
     fn file(&self, spot: &Spot, open: OpenFile) -> File {
-        let mount = self.inside_at(spot).map(|inside| inside.mount);
+        let here = self.inside.as_ref();
+        let mount = here.map(|inside| spot.mount.as_ref().unwrap_or(&inside.mount).clone());
         File::new(spot.vfs(&self.vfs).clone(), mount, open, self.caller.clone())
     }
 

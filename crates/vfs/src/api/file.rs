@@ -9,7 +9,7 @@ use crate::inode::Node;
 use crate::mount::Mount;
 use crate::ops::OpenFile;
 use crate::vfs::Vfs;
-use std::sync::Arc;
+use std::sync::OnceLock;
 use uvfs_concurrent::object::Hold;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -88,28 +88,26 @@ impl OpenOptions {
 /// An open file. Closes when dropped, and releases its `flock` then.
 #[derive(Debug)]
 pub struct File {
-    vfs: Arc<Vfs>,
+    vfs: Vfs,
     /// The mount it was opened in, kept in use. `None`: in no namespace.
     mount: Option<Hold<Mount>>,
     open: OpenFile,
     caller: Caller,
-    owner: LockOwner,
+    /// Of its locks, from the first one on: most files are never locked.
+    owner: OnceLock<LockOwner>,
 }
 
 impl File {
     pub(super) fn new(
-        vfs: Arc<Vfs>,
+        vfs: Vfs,
         mount: Option<Hold<Mount>>,
         open: OpenFile,
         caller: Caller,
     ) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
-        // ORDERING: Relaxed; only distinct numbers are wanted.
-        let owner = LockOwner(NEXT.fetch_add(1, Relaxed));
-        Self { vfs, mount, open, caller, owner }
+        Self { vfs, mount, open, caller, owner: OnceLock::new() }
     }
 
-    pub(super) fn vfs(&self) -> &Arc<Vfs> {
+    pub(super) fn vfs(&self) -> &Vfs {
         &self.vfs
     }
 
@@ -210,7 +208,7 @@ impl File {
     pub fn copy_range(&self, offset: u64, to: &File, to_offset: u64, length: u64) -> Result<u64> {
         self.open.readable()?;
         to.open.writable()?;
-        if !Arc::ptr_eq(&self.vfs, &to.vfs) {
+        if !self.vfs.same(&to.vfs) {
             return Err(Error::CrossDevice);
         }
         let source = (self.node(), self.open.reference(), offset);
@@ -256,17 +254,19 @@ impl File {
 
     /// Locks the whole file for this handle. flock(2).
     pub fn lock_whole(&self, kind: LockKind, wait: LockWait) -> Result<()> {
-        self.locks().lock_whole(self.owner, kind, wait)
+        self.locks().lock_whole(self.lock_owner(), kind, wait)
     }
 
     /// Releases the handle's whole-file lock. flock(2), LOCK_UN.
     pub fn unlock_whole(&self) {
-        self.locks().unlock_whole(self.owner);
+        self.locks().unlock_whole(self.lock_owner());
     }
 
     /// This handle as an owner of record locks.
     pub fn lock_owner(&self) -> LockOwner {
-        self.owner
+        static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
+        // ORDERING: Relaxed; only distinct numbers are wanted.
+        *self.owner.get_or_init(|| LockOwner(NEXT.fetch_add(1, Relaxed)))
     }
 
     fn locks(&self) -> &AdvisoryLocks {
@@ -276,9 +276,11 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
+        // Without a number it has no lock.
+        let Some(&owner) = self.owner.get() else { return };
         if let Some(locks) = self.node().inode.known_rest().and_then(|used| used.locks.get()) {
-            locks.unlock(self.owner, LockRange::ALL);
-            locks.unlock_whole(self.owner);
+            locks.unlock(owner, LockRange::ALL);
+            locks.unlock_whole(owner);
         }
     }
 }

@@ -74,7 +74,6 @@ use crate::error::{Error, Result};
 use crate::inode::Node;
 use crate::vfs::Vfs;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A cleaning that has taken effect: what was cached below the directory is not used any more, and most of
@@ -82,7 +81,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 #[must_use = "what was cleaned stays in memory until it is reaped, or evicted for want of room"]
 pub struct Cleaning {
-    vfs: Arc<Vfs>,
+    vfs: Vfs,
     directory: Node,
     clean: Clean,
     /// When, on the clock that stamps names.
@@ -112,12 +111,7 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error::NotDirectory`].
-    pub fn clean(
-        self: &Arc<Self>,
-        directory: &Node,
-        clean: Clean,
-        dirty: Dirty,
-    ) -> Result<CleanReport> {
+    pub fn clean(&self, directory: &Node, clean: Clean, dirty: Dirty) -> Result<CleanReport> {
         let cleaning = self.begin_clean(directory, clean)?;
         Ok(cleaning.reap(dirty, &mut |_| ControlFlow::Continue(())))
     }
@@ -128,7 +122,7 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error::NotDirectory`].
-    pub fn begin_clean(self: &Arc<Self>, directory: &Node, clean: Clean) -> Result<Cleaning> {
+    pub fn begin_clean(&self, directory: &Node, clean: Clean) -> Result<Cleaning> {
         let began = Instant::now();
         if !directory.is_directory() {
             return Err(Error::NotDirectory);

@@ -77,7 +77,7 @@ impl Cleaning {
 }
 
 struct Reaper<'a> {
-    core: &'a Arc<Core>,
+    core: &'a Core,
     tick: u64,
     below: Below<'a>,
     report: CleanReport,

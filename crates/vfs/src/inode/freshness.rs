@@ -2,11 +2,12 @@
 
 use std::sync::OnceLock;
 use std::time::Duration;
+use uvfs_concurrent::padded::Padded;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering};
 
-/// The clock of changes: one tick when a change begins, one when it ends.
+/// The clock of changes: one tick when a change begins, one when it ends. Alone in its line, beside what all read.
 #[derive(Debug, Default)]
-pub(crate) struct Clock(AtomicU64);
+pub(crate) struct Clock(Padded<AtomicU64>);
 
 /// A moment on the [`Clock`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]

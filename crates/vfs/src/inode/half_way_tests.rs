@@ -85,7 +85,7 @@ impl World {
         Self { store, vfs }
     }
 
-    fn core(&self) -> &Arc<Core> {
+    fn core(&self) -> &Core {
         &self.vfs.core
     }
 

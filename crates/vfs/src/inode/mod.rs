@@ -41,7 +41,6 @@ mod place;
 mod reading;
 mod rest;
 mod table;
-mod way;
 
 pub(crate) use absent::Absent;
 pub(crate) use cached::Guarding;
@@ -51,13 +50,11 @@ pub(crate) use rest::{CleanTicks, OfDirectory, Progress, Rest};
 pub(crate) use table::{INODE_BYTES, InodeTable, REST_BYTES, Retired};
 
 use self::cached::CachedWords;
-use self::way::Way;
 use crate::attributes::{Attributes, FileKind};
 use crate::backend::InodeId;
 use crate::lock_order;
-use crate::reclaim;
+use crate::vfs::Core;
 use std::fmt;
-use std::sync::Arc;
 use uvfs_concurrent::generations::UpTo;
 use uvfs_concurrent::hold::HoldWord;
 use uvfs_concurrent::lazy::LazyBox;
@@ -68,6 +65,7 @@ use uvfs_concurrent::primitive::atomic::{
     AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
+use uvfs_concurrent::shared::Weak;
 
 /// The cached state of one object.
 #[repr(C, align(64))]
@@ -89,7 +87,7 @@ pub(crate) struct Inode {
     /// Serialises writers of `cached`, and says which answers may become its value.
     changes: Mutex<Freshness>,
     rest: LazyBox<Rest>,
-    core: Arc<Way>,
+    core: Weak<Core>,
 }
 
 /// Bits beside the attributes: read by every walk, stored only when they change.
@@ -142,14 +140,14 @@ impl Object for Inode {
 
     fn inactive(last: Ref<Self>) {
         if let Some(core) = last.core.upgrade() {
-            core.reclaim(Some(last), reclaim::STEPS_AFTER_RELEASE);
+            core.released(last);
         }
     }
 }
 
 impl Inode {
     fn new(
-        core: &Arc<Way>,
+        core: Weak<Core>,
         (id, attributes): (InodeId, &Attributes),
         expiry: Expiry,
         changed: Ticket,
@@ -168,7 +166,7 @@ impl Inode {
             orphan: OrphanMark::default(),
             changes: Mutex::new(&lock_order::INODE_ATTRIBUTES, Freshness::since(changed)),
             rest: LazyBox::new(),
-            core: core.clone(),
+            core,
         })
     }
 

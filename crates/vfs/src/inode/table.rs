@@ -17,18 +17,17 @@
 //! inactive queues it, and whoever takes its last name away does; the queue itself drops those that
 //! have a name.
 
-use super::{CleanTicks, Clock, Expiry, Inode, Node, OfDirectory, Rest, Ticket, Way, flag};
+use super::{CleanTicks, Clock, Expiry, Inode, Node, OfDirectory, Rest, Ticket, flag};
 use crate::backend::{Entry, InodeId};
 use crate::lock_order;
 use crate::vfs::Core;
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use uvfs_concurrent::counter::Counter;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::object::{Hold, Ref};
-use uvfs_concurrent::padded::Padded;
-use uvfs_concurrent::primitive::atomic::{AtomicUsize, Ordering::Relaxed};
+use uvfs_concurrent::primitive::atomic::Ordering::Relaxed;
 use uvfs_concurrent::shard::Shards;
 
 const SHARDS: usize = 64;
@@ -72,8 +71,6 @@ impl Eq for ById {}
 #[derive(Debug, Default)]
 struct Shard {
     inodes: HashSet<ById>,
-    /// Theirs; from the first one on.
-    way: Option<Arc<Way>>,
     /// The latest change of an inode that has left this shard: an answer about it that was asked for
     /// earlier may still be on its way.
     changed: Ticket,
@@ -135,38 +132,57 @@ impl Shard {
 #[derive(Debug)]
 pub(crate) struct InodeTable {
     shards: Shards<Shard>,
-    orphans: Mutex<VecDeque<Ref<Inode>>>,
-    /// Alone in its line: written with every inode that comes or goes, beside what all operations read.
-    count: Padded<AtomicUsize>,
+    orphans: Mutex<Orphans>,
+    /// Sizes, counted by thread: what comes and goes on many cores meets nobody for it. Who adds them up does so
+    /// rarely.
+    count: Counter,
     /// Inodes that have a [`Rest`].
-    rests: AtomicUsize,
+    rests: Counter,
     /// Those that have an [`OfDirectory`].
-    directories: AtomicUsize,
+    directories: Counter,
     /// Inodes without a name in the store that somebody still holds.
-    leaving: AtomicUsize,
+    leaving: Counter,
+}
+
+/// Inodes that nobody holds and no name leads to.
+#[derive(Debug, Default)]
+struct Orphans {
+    queue: VecDeque<Ref<Inode>>,
+    /// From so many on, it is looked whether most of them have been used or torn down since.
+    look_at: usize,
+}
+
+impl Orphans {
+    /// The oldest one.
+    fn pop(&mut self) -> Option<Ref<Inode>> {
+        self.look_at = self.look_at.min(self.queue.len());
+        self.queue.pop_front()
+    }
+}
+
+/// One less, in a [`Counter`].
+const ONE_LESS: u64 = u64::MAX;
+
+/// What a [`Counter`] of things that come and go stands at: a snapshot, so never below 0.
+fn size(counter: &Counter) -> usize {
+    usize::try_from(counter.total().cast_signed()).unwrap_or(0)
 }
 
 impl InodeTable {
     pub(crate) fn new() -> Self {
         Self {
             shards: Shards::new(&lock_order::INODES, SHARDS),
-            orphans: Mutex::new(&lock_order::INACTIVE, VecDeque::new()),
-            count: Padded(AtomicUsize::new(0)),
-            rests: AtomicUsize::new(0),
-            directories: AtomicUsize::new(0),
-            leaving: AtomicUsize::new(0),
+            orphans: Mutex::new(&lock_order::INACTIVE, Orphans::default()),
+            count: Counter::new(),
+            rests: Counter::new(),
+            directories: Counter::new(),
+            leaving: Counter::new(),
         }
     }
 
     /// The inode of `entry`, which carries one backend reference, with a hold for the caller.
     /// `ticket` was taken before the backend was asked.
-    pub(crate) fn adopt(
-        &self,
-        core: &Arc<Core>,
-        entry: &Entry,
-        ticket: Ticket,
-        expiry: Expiry,
-    ) -> Node {
+    pub(crate) fn adopt(&self, core: &Core, entry: &Entry, ticket: Ticket, expiry: Expiry) -> Node {
         let mut shard = self.shards.of(&entry.inode).lock();
         let (mut retired, mut known) = (Ticket::default(), Known::default());
         if let Some(ById(inode)) = shard.inodes.get(&entry.inode) {
@@ -194,8 +210,7 @@ impl InodeTable {
         // had been noted here.
         let changed = shard.changed.max(retired).max(ticket);
         let about = (entry.inode, &entry.attributes);
-        let way = shard.way.get_or_insert_with(|| Way::new(core));
-        let inode = Inode::new(way, about, expiry, changed);
+        let inode = Inode::new(core.way, about, expiry, changed);
         if inode.is_directory() {
             inode.start_knowing(shard.known_of(entry.inode).max(known));
         }
@@ -207,8 +222,7 @@ impl InodeTable {
                 Some(old)
             }
             None => {
-                // ORDERING: Relaxed; a size.
-                self.count.fetch_add(1, Relaxed);
+                self.count.hit();
                 None
             }
         };
@@ -257,7 +271,7 @@ impl InodeTable {
     /// Takes the inode that has waited longest without a name out of the queue, used or not. It stays marked
     /// as queued: who does not tear it down queues it again. `None` where it was none any more.
     pub(crate) fn oldest_orphan(&self) -> Option<Ref<Inode>> {
-        let oldest = self.orphans.lock().pop_front()?;
+        let oldest = self.orphans.lock().pop()?;
         dequeued(&oldest).then_some(oldest)
     }
 
@@ -282,15 +296,23 @@ impl InodeTable {
     pub(crate) fn enqueue(&self, inode: Ref<Inode>) {
         let stale = {
             let mut orphans = self.orphans.lock();
-            orphans.push_back(inode);
+            orphans.queue.push_back(inode);
             // Those that were used or torn down since they were queued are taken out when there are as
             // many of them as there can be orphans: a constant share of the work per inode queued.
-            let crowded = orphans.len() > 2 * self.count() + 64;
-            if crowded { std::mem::take(&mut *orphans) } else { VecDeque::new() }
+            let length = orphans.queue.len();
+            let due = length > orphans.look_at;
+            let crowded = due && length > 2 * self.count() + 64;
+            if due {
+                orphans.look_at = length + length / 8;
+            }
+            match crowded {
+                true => std::mem::take(&mut *orphans).queue,
+                false => VecDeque::new(),
+            }
         };
         if !stale.is_empty() {
             let orphans: Vec<_> = stale.into_iter().filter(|inode| dequeued(inode)).collect();
-            self.orphans.lock().extend(orphans);
+            self.orphans.lock().queue.extend(orphans);
         }
     }
 
@@ -298,12 +320,12 @@ impl InodeTable {
     /// who does not tear it down queues it again. Gives up after some that are none.
     pub(crate) fn next_orphan(&self) -> Option<Ref<Inode>> {
         for _ in 0..ORPHANS_AT_ONCE {
-            let inode = self.orphans.lock().pop_front()?;
+            let inode = self.orphans.lock().pop()?;
             if !dequeued(&inode) {
                 continue;
             }
             if inode.untouch() {
-                self.orphans.lock().push_back(inode);
+                self.orphans.lock().queue.push_back(inode);
                 continue;
             }
             return Some(inode);
@@ -330,47 +352,38 @@ impl InodeTable {
 
     /// Inodes in the orphan queue, those included that have been used again or torn down since.
     pub(crate) fn orphans(&self) -> u64 {
-        self.orphans.lock().len() as u64
+        self.orphans.lock().queue.len() as u64
     }
 
     /// Inodes whose last name is gone and whose space will be free with their last hold.
     pub(crate) fn unlinked_in_use(&self) -> usize {
-        // ORDERING: Relaxed; a hint that space is about to come back.
-        self.leaving.load(Relaxed)
+        size(&self.leaving)
     }
 
     /// An inode lost its last name, or got one again.
     pub(super) fn count_unlinked(&self, unlinked: bool) {
-        // ORDERING: Relaxed; as in `leaving`.
-        match unlinked {
-            true => self.leaving.fetch_add(1, Relaxed),
-            false => self.leaving.fetch_sub(1, Relaxed),
-        };
+        self.leaving.add(if unlinked { 1 } else { ONE_LESS });
     }
 
     /// Inodes held or kept.
     pub(crate) fn count(&self) -> usize {
-        // ORDERING: Relaxed; a statistic.
-        self.count.load(Relaxed)
+        size(&self.count)
     }
 
     /// Bytes of all of them, with what some have besides; without their pages.
     pub(crate) fn bytes(&self) -> usize {
-        // ORDERING: Relaxed, both; sizes that may lag.
-        let (rests, directories) = (self.rests.load(Relaxed), self.directories.load(Relaxed));
+        let (rests, directories) = (size(&self.rests), size(&self.directories));
         self.count() * INODE_BYTES + rests * REST_BYTES + directories * DIRECTORY_BYTES
     }
 
     /// An inode got its [`Rest`].
     pub(super) fn made_rest(&self) {
-        // ORDERING: Relaxed; a size.
-        self.rests.fetch_add(1, Relaxed);
+        self.rests.hit();
     }
 
     /// A directory got its [`OfDirectory`].
     pub(super) fn made_directory(&self) {
-        // ORDERING: Relaxed; a size.
-        self.directories.fetch_add(1, Relaxed);
+        self.directories.hit();
     }
 
     /// Inodes that somebody holds now.
@@ -412,8 +425,7 @@ impl InodeTable {
             }
             match shard.inodes.get(&inode.id) {
                 Some(current) if current.0.same(inode) => {
-                    // ORDERING: Relaxed; a size.
-                    self.count.fetch_sub(1, Relaxed);
+                    self.count.add(ONE_LESS);
                     shard.inodes.take(&inode.id).map(|left| left.0)
                 }
                 _ => {
@@ -425,12 +437,10 @@ impl InodeTable {
         drop(left);
         core.counters.inodes_evicted.hit();
         if inode.known_rest().is_some() {
-            // ORDERING: Relaxed; a size.
-            self.rests.fetch_sub(1, Relaxed);
+            self.rests.add(ONE_LESS);
         }
         if inode.known_directory().is_some() {
-            // ORDERING: Relaxed; a size.
-            self.directories.fetch_sub(1, Relaxed);
+            self.directories.add(ONE_LESS);
         }
         if let Some(pages) = inode.known_pages() {
             pages.leave();

@@ -134,7 +134,7 @@ impl Namespace {
 
     /// The root directory, for `caller`. What is opened from it crosses mounts.
     pub fn root_directory(self: &Arc<Self>, caller: Caller) -> Directory {
-        let (vfs, node) = (self.root.vfs.clone(), self.root.root.clone());
+        let (vfs, node) = (Vfs::clone(&self.root.vfs), self.root.root.clone());
         let inside = Inside { namespace: self.clone(), mount: self.root_mount() };
         Directory::new(vfs, node, caller).within(inside)
     }
@@ -157,7 +157,7 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::mount`].
     pub fn bind(&self, mountpoint: &Directory, source: &Directory) -> Result<()> {
-        self.attach(mountpoint, source.vfs().clone(), source.node().clone())
+        self.attach(mountpoint, Arc::new(source.vfs().clone()), source.node().clone())
     }
 
     /// Unmounts the mount that `root` is the root directory of. Takes the handle, which would keep the

@@ -21,15 +21,15 @@ use crate::backend::Entry;
 use crate::inode::{Node, Ticket};
 use crate::name::Name;
 use crate::names::{Arrival, Target};
+use crate::reclaim::NAME_BYTES;
 use crate::vfs::Core;
-use std::sync::Arc;
 use std::time::Duration;
 
 impl Core {
     /// Takes in that `name` of `directory` is `entry`, as the store was asked at `ticket`. The object, and for
     /// how long the name is believed. Calls the backend.
     pub(crate) fn admit(
-        self: &Arc<Self>,
+        &self,
         directory: &Node,
         ticket: Ticket,
         (name, entry): (Name<'_>, &Entry),
@@ -99,7 +99,7 @@ impl Core {
         if expiry.is_none() {
             self.counters.discarded.hit();
         }
-        self.make_room();
+        self.added(NAME_BYTES);
         expiry.map_or(Duration::ZERO, |expiry| expiry.remains())
     }
 

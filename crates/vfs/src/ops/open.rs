@@ -16,10 +16,11 @@ use crate::vfs::{Core, Vfs};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use uvfs_concurrent::shared::Shared;
 
 /// An open file or directory. Closes when dropped, which may block on the store.
 pub struct OpenFile {
-    core: Arc<Core>,
+    core: Shared<Core>,
     node: Node,
     file: FileId,
     mode: OpenMode,
@@ -34,7 +35,7 @@ pub struct OpenFile {
 
 /// When an open file is closed whose name is gone: looks whether anybody can still read what was written.
 #[derive(Default)]
-struct AfterClose(Option<(Arc<Core>, Arc<FilePages>)>);
+struct AfterClose(Option<(Shared<Core>, Arc<FilePages>)>);
 
 impl Drop for AfterClose {
     fn drop(&mut self) {

@@ -410,7 +410,7 @@ mod tests {
     }
 
     /// Looks of one step of a thread that writes back, and when it wants the next.
-    fn step(core: &Arc<Core>) -> (u64, Option<Instant>) {
+    fn step(core: &Core) -> (u64, Option<Instant>) {
         let looks = || core.pages.dirty_files.0.lock().looks;
         let before = looks();
         let next = core.write_back_step();

@@ -515,6 +515,13 @@ impl FilePages {
         true
     }
 
+    /// Whether the pages of so many bytes at `offset` were all here at some moment during the call, each at its own.
+    pub(super) fn has_all(&self, offset: u64, bytes: usize) -> bool {
+        let guard = epoch::pin();
+        let end = offset.saturating_add(bytes as u64).div_ceil(PAGE);
+        (offset / PAGE..end).all(|index| self.tree.get(index, &guard).is_some())
+    }
+
     /// A reference to page `index`.
     pub(super) fn find(&self, index: u64) -> Option<PageRef<'_>> {
         let guard = epoch::pin();

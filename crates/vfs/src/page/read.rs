@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uvfs_concurrent::epoch;
 use uvfs_concurrent::frame::Locked;
+use uvfs_concurrent::shared::Shared;
 
 /// Fills for one page before it is read around the cache: others take it out as fast as it comes in.
 const FILLS_MAX: usize = 3;
@@ -210,7 +211,7 @@ impl Core {
     /// Brings in the first page of `wanted`, and what else of it and behind it is expected to be of
     /// use; or waits for who does.
     fn fill(
-        self: &Arc<Self>,
+        &self,
         pages: &Arc<FilePages>,
         node: &Node,
         file: FileRef,
@@ -374,13 +375,7 @@ impl Core {
     }
 
     /// A reader came to a mark in `range`: fetches what is expected next, in the background.
-    fn go_ahead(
-        self: &Arc<Self>,
-        pages: &Arc<FilePages>,
-        node: &Node,
-        file: FileRef,
-        range: Range<u64>,
-    ) {
+    fn go_ahead(&self, pages: &Arc<FilePages>, node: &Node, file: FileRef, range: Range<u64>) {
         let Some(size) = pages.size() else { return };
         let run = pages.streams.came_to_mark(range, self.window_pages(), size.div_ceil(PAGE));
         if run.is_empty() {
@@ -393,7 +388,7 @@ impl Core {
     }
 
     /// Does what [`Core::go_ahead`] asked for. Nobody waits for it, so nobody hears of errors.
-    pub(super) fn fetch_ahead(self: &Arc<Self>, job: Ahead) {
+    pub(super) fn fetch_ahead(&self, job: Ahead) {
         let (pages, mut run) = (&job.pages, job.run.clone());
         if !pages.streams.is_waiting(&run) {
             // Its reader was here before us.
@@ -433,7 +428,7 @@ pub(super) struct Ahead {
 /// What a file is read by, for as long as a job lasts.
 #[derive(Debug)]
 struct Kept {
-    core: Arc<Core>,
+    core: Shared<Core>,
     pages: Arc<FilePages>,
     file: FileRef,
     /// An open file of the store, which stays open until this is dropped.
@@ -442,13 +437,13 @@ struct Kept {
 
 impl Kept {
     /// `None` if the store tracks opens and none can be read by.
-    fn new(core: &Arc<Core>, pages: &Arc<FilePages>, wished: FileRef) -> Option<Self> {
+    fn new(core: &Core, pages: &Arc<FilePages>, wished: FileRef) -> Option<Self> {
         let borrowed = pages.opens.reader(wished);
         if borrowed.is_none() && core.capabilities.opens == Opens::Tracked {
             return None;
         }
         let file = borrowed.as_ref().map_or(wished, |borrowed| borrowed.0);
-        Some(Self { core: core.clone(), pages: pages.clone(), file, borrowed })
+        Some(Self { core: core.handle(), pages: pages.clone(), file, borrowed })
     }
 }
 

@@ -62,6 +62,13 @@ impl<'a> Room<'a> {
     }
 }
 
+impl PageCache {
+    /// No promise, for who needs none as it seems.
+    pub(super) fn no_room(&self) -> Room<'_> {
+        Room { cache: self, frames: 0 }
+    }
+}
+
 impl Room<'_> {
     /// Takes the promise back that was not kept; in silence if who asked is announced.
     fn withdraw(mut self, waiter: Option<&RoomWaiter<'_>>) {
@@ -80,7 +87,9 @@ impl Room<'_> {
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        self.cache.arena.withdraw(self.frames);
+        if self.frames > 0 {
+            self.cache.arena.withdraw(self.frames);
+        }
     }
 }
 

@@ -18,11 +18,12 @@ use crate::lock_order;
 use crate::vfs::Core;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
+use uvfs_concurrent::shared::Weak;
 
 /// Threads at most.
 const THREADS_MAX: usize = 4;
@@ -67,7 +68,7 @@ impl Workers {
     }
 
     /// Reads ahead soon; the job back, if too many are waiting.
-    pub(super) fn submit_ahead(&self, core: &Arc<Core>, job: Ahead) -> Result<(), Ahead> {
+    pub(super) fn submit_ahead(&self, core: &Core, job: Ahead) -> Result<(), Ahead> {
         let mut state = self.state.lock();
         if state.stopping || state.ahead.len() >= AHEAD_MAX {
             return Err(job);
@@ -80,7 +81,7 @@ impl Workers {
     }
 
     /// Something is to be written back at `when`.
-    pub(super) fn write_back_at(&self, core: &Arc<Core>, when: Instant) {
+    pub(super) fn write_back_at(&self, core: &Core, when: Instant) {
         let mut state = self.state.lock();
         if state.stopping || (state.alive > 0 && state.due.is_some_and(|due| due <= when)) {
             return;
@@ -102,7 +103,7 @@ impl Workers {
     }
 
     /// Too much is dirty: writes back at once, until [`Workers::end_hurry`].
-    pub(super) fn hurry(&self, core: &Arc<Core>) {
+    pub(super) fn hurry(&self, core: &Core) {
         // ORDERING: Relaxed, both; who is not heard now is heard with the next write.
         if !self.hurried.load(Relaxed) && !self.hurried.swap(true, Relaxed) {
             self.write_back_at(core, Instant::now());
@@ -117,13 +118,13 @@ impl Workers {
         }
     }
 
-    fn start_if_needed(&self, state: &mut State, core: &Arc<Core>) {
+    fn start_if_needed(&self, state: &mut State, core: &Core) {
         let waiting = state.ahead.len() + usize::from(state.due.is_some());
         if state.idle >= waiting || state.alive >= THREADS_MAX {
             return;
         }
-        let (shared, work, core) = (self.state.clone(), self.work.clone(), Arc::downgrade(core));
-        let body = move || run(&shared, &work, &core);
+        let (shared, work, core) = (self.state.clone(), self.work.clone(), core.way);
+        let body = move || run(&shared, &work, core);
         match std::thread::Builder::new().name("uvfs-pages".to_owned()).spawn(body) {
             Ok(thread) => {
                 state.alive += 1;
@@ -153,7 +154,7 @@ impl Workers {
     }
 }
 
-fn run(shared: &Mutex<State>, work: &Condvar, core: &Weak<Core>) {
+fn run(shared: &Mutex<State>, work: &Condvar, core: Weak<Core>) {
     while let Some(task) = next(shared, work) {
         let writes = matches!(task, Task::WriteBack);
         let done = catch_unwind(AssertUnwindSafe(|| perform(task, core)));
@@ -175,7 +176,7 @@ fn run(shared: &Mutex<State>, work: &Condvar, core: &Weak<Core>) {
 }
 
 /// Does `task`; when there is something to be written back next, if it was that.
-fn perform(task: Task, core: &Weak<Core>) -> Option<Instant> {
+fn perform(task: Task, core: Weak<Core>) -> Option<Instant> {
     let core = core.upgrade()?;
     match task {
         Task::Ahead(job) => {

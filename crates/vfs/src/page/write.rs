@@ -111,7 +111,7 @@ impl Core {
     }
 
     /// Makes a writer of `bytes` pay for the pages that are dirty already.
-    fn slow_down(self: &Arc<Self>, pages: &Arc<FilePages>, bytes: usize) -> Result<()> {
+    fn slow_down(&self, pages: &Arc<FilePages>, bytes: usize) -> Result<()> {
         if self.takes_whole_files() {
             return self.check_room_for_whole(bytes);
         }
@@ -169,18 +169,27 @@ impl Core {
     /// Writes a part of what [`Vfs::write_cached`] was given into pages: how many bytes, and whether pages
     /// came in for it.
     fn write_chunk(
-        self: &Arc<Self>,
+        &self,
         pages: &Arc<FilePages>,
         node: &Node,
         (file, place): (FileRef, Place),
         data: &[u8],
     ) -> Result<(usize, bool)> {
+        // Over pages that are all here no frame is promised: that would be counted where all threads count.
+        let mut here = match place {
+            Place::At(offset) => pages.has_all(offset, data.len()),
+            Place::End => false,
+        };
         loop {
             self.ensure_size(pages, file)?;
             let count = (data.len() as u64).div_ceil(PAGE) + 1;
             // An append has to be whole.
             let least = if place == Place::End { count } else { 1 };
-            let room = pages.cache.room(self, (least, count), PATIENCE);
+            // A page that was seen may be gone by now; then there is a promise in the next round.
+            let room = match std::mem::take(&mut here) {
+                true => Ok(pages.cache.no_room()),
+                false => pages.cache.room(self, (least, count), PATIENCE),
+            };
             let mut room = room.map_err(|error| pages.why_not_written().unwrap_or(error))?;
             let inside = pages.gate.enter();
             let mut writing = Writing::begin(self, pages, node);
@@ -321,7 +330,7 @@ impl Core {
 
     /// Writes to the store, then to the pages that are here.
     fn write_through(
-        self: &Arc<Self>,
+        &self,
         caller: &Caller,
         pages: &Arc<FilePages>,
         node: &Node,
@@ -360,11 +369,11 @@ struct Writing<'a> {
     dirtied: u64,
     wrote: bool,
     node: &'a Node,
-    core: &'a Arc<Core>,
+    core: &'a Core,
 }
 
 impl<'a> Writing<'a> {
-    fn begin(core: &'a Arc<Core>, pages: &'a Arc<FilePages>, node: &'a Node) -> Self {
+    fn begin(core: &'a Core, pages: &'a Arc<FilePages>, node: &'a Node) -> Self {
         pages.begin_write(node);
         Self { pages, dirtied: 0, wrote: false, node, core }
     }
@@ -426,7 +435,7 @@ impl Core {
     /// Does `work`, by which the store changes the bytes from `start` to `end` of a file, with nothing
     /// held back and nobody else inside; what is cached of them goes.
     pub(crate) fn change_by_store<T>(
-        self: &Arc<Self>,
+        &self,
         node: &Node,
         (start, end): (u64, u64),
         work: impl FnOnce() -> Result<T>,
@@ -452,7 +461,7 @@ impl Core {
 
     /// Does `work`, which sets a file's size to `size`.
     pub(crate) fn change_size(
-        self: &Arc<Self>,
+        &self,
         node: &Node,
         size: u64,
         work: impl FnOnce() -> Result<crate::Attributes>,

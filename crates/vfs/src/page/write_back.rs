@@ -326,7 +326,7 @@ impl Core {
 
     /// fsync(2) of one open file, or of the file if nobody tracks opens.
     pub(crate) fn sync_pages(
-        self: &Arc<Self>,
+        &self,
         pages: &Arc<FilePages>,
         file: FileRef,
         mode: SyncMode,
@@ -353,7 +353,7 @@ impl Core {
 
     /// close(2) of one descriptor: tells what went wrong.
     pub(crate) fn flush_pages(
-        self: &Arc<Self>,
+        &self,
         pages: &Arc<FilePages>,
         error_cursor: &ErrorCursor,
     ) -> Result<()> {
@@ -404,7 +404,7 @@ impl Core {
     }
 
     /// One step of a thread that writes back; when there is something for the next, if at all.
-    pub(super) fn write_back_step(self: &Arc<Self>) -> Option<Instant> {
+    pub(super) fn write_back_step(&self) -> Option<Instant> {
         let cache = &self.pages;
         let now = Instant::now();
         let hurry = cache.dirty() > self.dirty_thresholds().0;

@@ -26,7 +26,6 @@ use crate::inode::Node;
 use crate::mount::{Inside, Mount};
 use crate::name::{Name, PATH_MAX};
 use crate::vfs::Vfs;
-use std::sync::Arc;
 use uvfs_concurrent::epoch;
 use uvfs_concurrent::object::Hold;
 
@@ -76,8 +75,8 @@ pub(crate) struct Spot {
 
 impl Spot {
     /// The file system it is in; `start` is the one where the walk began.
-    pub(crate) fn vfs<'s>(&'s self, start: &'s Arc<Vfs>) -> &'s Arc<Vfs> {
-        self.mount.as_ref().map_or(start, |mount| &mount.vfs)
+    pub(crate) fn vfs<'s>(&'s self, start: &'s Vfs) -> &'s Vfs {
+        self.mount.as_ref().map_or(start, |mount| &*mount.vfs)
     }
 }
 
@@ -127,12 +126,7 @@ impl Vfs {
     /// # Errors
     /// [`Error::NotFound`] for an empty path or a missing component, [`Error::NotDirectory`],
     /// [`Error::Access`], [`Error::SymlinkLoop`], [`Error::NameTooLong`], [`Error::CrossDevice`].
-    pub(crate) fn walk(
-        self: &Arc<Self>,
-        manner: Manner<'_>,
-        start: Start<'_>,
-        path: &[u8],
-    ) -> Result<Walked> {
+    pub(crate) fn walk(&self, manner: Manner<'_>, start: Start<'_>, path: &[u8]) -> Result<Walked> {
         check_path(path)?;
         let (from, rest) = {
             let guard = epoch::pin();
@@ -165,7 +159,7 @@ impl Vfs {
     /// # Errors
     /// As [`Vfs::walk`], and [`Error::NotFound`] for a missing last name.
     pub(crate) fn stat(
-        self: &Arc<Self>,
+        &self,
         manner: Manner<'_>,
         start: Start<'_>,
         path: &[u8],
@@ -241,7 +235,7 @@ impl Vfs {
     /// # Errors
     /// As [`Vfs::walk`]; what `refused` says where the path does not end in a name.
     pub(crate) fn walk_to_name(
-        self: &Arc<Self>,
+        &self,
         manner: Manner<'_>,
         start: Start<'_>,
         path: &[u8],

@@ -20,12 +20,11 @@ use crate::mount::Mount;
 use crate::name::{NAME_MAX, Name};
 use crate::vfs::Vfs;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use uvfs_concurrent::object::Hold;
 
 /// One walk in progress.
 pub(super) struct Walk<'a> {
-    vfs: &'a Arc<Vfs>,
+    vfs: &'a Vfs,
     manner: Manner<'a>,
     start: Start<'a>,
     links: usize,
@@ -34,7 +33,7 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(vfs: &'a Arc<Vfs>, manner: Manner<'a>, start: Start<'a>) -> Self {
+    pub(super) fn new(vfs: &'a Vfs, manner: Manner<'a>, start: Start<'a>) -> Self {
         Self { vfs, manner, start, links: 0, behind: Vec::new() }
     }
 
