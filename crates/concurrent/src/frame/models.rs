@@ -531,3 +531,79 @@ fn model_waits_for_a_promise() {
         user.join().unwrap();
     });
 }
+
+/// O9: the same for a promise of a frame that was not to be had. Fails when `redeem` does not tell of it.
+#[test]
+fn model_waits_for_a_promise_of_what_was_not_there() {
+    bounded(20, &["found at once", "told"], || {
+        let world = world();
+        world.arena.promise(1);
+        let other = world.clone();
+        let user = thread::spawn(move || {
+            // The one frame has its page.
+            let fresh = other.arena.allocate();
+            other.arena.redeem(fresh.is_some());
+        });
+        waits(&world, |waiter| is_room_beside(&world, waiter, 1));
+        user.join().unwrap();
+    });
+}
+
+/// O9: the same for a promise that was kept: the frame counts twice from its allocation on until it is redeemed, of
+/// which nobody is told before the rest of the promise is taken back, be that none. Fails when `withdraw` of none does
+/// not tell.
+#[test]
+fn model_waits_for_a_frame_that_counts_twice() {
+    bounded(20, &["found at once", "told"], || {
+        let world = world();
+        assert!(world.evict());
+        world.arena.promise(1);
+        let other = world.clone();
+        let user = thread::spawn(move || {
+            let fresh = other.arena.allocate();
+            other.arena.redeem(fresh.is_some());
+            other.arena.withdraw(0);
+            std::mem::forget(fresh);
+        });
+        waits(&world, |waiter| is_room_beside(&world, waiter, 1));
+        user.join().unwrap();
+    });
+}
+
+/// Whether no more than `frames` are promised to others or in use, looked at as by users: by a promise.
+fn is_room_beside(world: &World, waiter: &RoomWaiter<'_>, frames: u64) -> bool {
+    world.arena.promise(1);
+    let is_room = world.arena.promised() + world.arena.allocated() as u64 <= frames + 1;
+    waiter.withdraw(1);
+    is_room
+}
+
+/// O9: the same for a free frame that is in use for the moment in which its memory goes back to the system. Fails when
+/// `give_without_memory` does not tell.
+#[test]
+fn model_waits_for_a_frame_without_memory() {
+    bounded(20, &["found at once", "told"], || {
+        let world = world();
+        assert!(world.evict());
+        let other = world.clone();
+        let user = thread::spawn(move || assert_eq!(other.arena.trim(1), 1));
+        waits(&world, |_| world.arena.allocated() == 0);
+        user.join().unwrap();
+    });
+}
+
+/// V3: the same where more is allowed, which no word says: the lock orders it. Fails when `room_grew` does not wake, and
+/// when a look does not take the lock.
+#[test]
+fn model_waits_until_more_is_allowed() {
+    bounded(5, &["found at once", "told"], || {
+        let world = world();
+        let other = world.clone();
+        let user = thread::spawn(move || {
+            other.flag.store(true, Ordering::Relaxed);
+            other.arena.room_grew();
+        });
+        waits(&world, |_| world.flag.load(Ordering::Relaxed));
+        user.join().unwrap();
+    });
+}
