@@ -607,3 +607,26 @@ fn model_waits_until_more_is_allowed() {
         user.join().unwrap();
     });
 }
+
+/// O10: a frame that was promised is allocated before its promise is redeemed: who promises finds it in one of the two
+/// counts. Fails with a `redeem` that is no Release, and with a Relaxed `promised`.
+#[test]
+fn model_a_frame_is_promised_or_allocated() {
+    bounded(20, &["promised", "allocated"], || {
+        let world = world();
+        assert!(world.evict());
+        world.arena.promise(1);
+        let other = world.clone();
+        let user = thread::spawn(move || {
+            let fresh = other.arena.allocate();
+            other.arena.redeem(fresh.is_some());
+            std::mem::forget(fresh);
+        });
+        world.arena.promise(1);
+        let promised = world.arena.promised();
+        let used = promised + world.arena.allocated() as u64;
+        reached(if promised == 2 { "promised" } else { "allocated" });
+        assert!(used >= 2, "promised twice");
+        user.join().unwrap();
+    });
+}

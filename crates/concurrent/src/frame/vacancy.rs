@@ -32,10 +32,11 @@
 //! # Orderings
 //! O9. `RoomWaiter::look`, `RoomWaiter::try_evict`, `promise` (Release) → `put` of a page's word, `push` of free
 //!     frames, `withdraw` (Acquire): who makes room after a look sees the announcement.
+//! O10. `redeem` (Release) → `promised` (Acquire): who finds a promise redeemed finds its frame among the allocated ones,
+//!     so that nothing is promised twice. Promises in between are read-modify-writes and pass it on.
 //!
 //! Progress: telling is one load while nobody waits; waiting depends on who uses pages.
-//! Checked by `model_waits_for_the_last_reference`, `model_waits_for_a_free_frame` and
-//! `model_waits_for_a_promise`.
+//! Checked by the models `model_waits_…`, one for each place that tells, and `model_a_frame_is_promised_or_allocated`.
 //!
 //! # Why
 //! Whoever found no room looked again every millisecond. The pattern is store buffering (each side writes and then
@@ -115,10 +116,10 @@ impl Vacancy {
 
 /// What is promised of frames; whether there are as many is for who promises to compare afterwards.
 impl Arena {
-    /// Promises `frames`: of two promises the later one sees the earlier.
+    /// Promises `frames`: of two promises the later one counts the earlier, when both are asked for by [`Arena::promised`].
     pub fn promise(&self, frames: u64) {
-        // ORDERING: AcqRel; partner itself, and Release, partner `withdraw` (O9).
-        self.vacancy().promised.0.fetch_add(frames, Ordering::AcqRel);
+        // ORDERING: Release, partner `withdraw` (O9). What others did before it is seen by `promised`.
+        self.vacancy().promised.0.fetch_add(frames, Ordering::Release);
     }
 
     /// One of the promised frames was asked for; `was_had` if it is allocated by now. If it is not, that is room
@@ -139,13 +140,13 @@ impl Arena {
 
     /// The same, by one who is announced and could not use it (V4).
     fn withdraw_in_silence(&self, frames: u64) {
-        // ORDERING: AcqRel; Release, partner `promise`, and Acquire, partner `promise` of a waiter (O9).
+        // ORDERING: AcqRel; Release, partner `promised` (O10), and Acquire, partner `promise` of a waiter (O9).
         self.vacancy().promised.0.fetch_sub(frames, Ordering::AcqRel);
     }
 
-    /// Frames promised and not taken.
+    /// Frames promised and not taken. To be asked for before [`Arena::allocated`], where both count.
     pub fn promised(&self) -> u64 {
-        // ORDERING: Acquire, partners `promise` and `withdraw`.
+        // ORDERING: Acquire, partner `redeem` (O10).
         self.vacancy().promised.0.load(Ordering::Acquire)
     }
 
