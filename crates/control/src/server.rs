@@ -25,12 +25,13 @@ use super::policies::{Mark, PolicyRequest};
 use super::protocol::{self, CleanLine, CleanRequest, Reply, Request};
 use super::resident::{Cached, CachedRequest};
 use crate::locks;
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
 use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -57,6 +58,8 @@ const VERDICT_TIME: Duration = Duration::from_millis(20);
 const WAITS_TIME: Duration = Duration::from_secs(1);
 /// Time in which a whole request has to arrive, and a reply has to be taken.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
+/// Time in which another daemon has put its socket in place, or removed it.
+const ALONE_TIME: Duration = Duration::from_secs(1);
 /// Time in which replies under way are finished when the daemon ends.
 const REPLIES_TIME: Duration = Duration::from_secs(5);
 
@@ -150,6 +153,28 @@ fn identity(path: &Path) -> Option<Identity> {
     Some((seen.ino(), seen.ctime(), seen.ctime_nsec()))
 }
 
+/// The right to change what is at a path, among all daemons of a user: one that ends looks whether the socket is its own
+/// and then removes it, and in between another one may have put its own there, for its mount has the number by now. It is
+/// the lock of the folder; who does not get it in [`ALONE_TIME`] (a process that was stopped has it) goes on without.
+struct Alone {
+    _folder: Option<File>,
+}
+
+impl Alone {
+    fn at(path: &Path) -> Self {
+        let folder = path.parent().and_then(|folder| File::open(folder).ok());
+        let deadline = Instant::now() + ALONE_TIME;
+        let is_held = |folder: &File| {
+            let locked = rustix::fs::flock(folder, FlockOperation::NonBlockingLockExclusive);
+            matches!(locked, Err(Errno::WOULDBLOCK | Errno::INTR))
+        };
+        while folder.as_ref().is_some_and(is_held) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Self { _folder: folder }
+    }
+}
+
 /// Who is being served.
 #[derive(Debug, Default)]
 struct Crowd {
@@ -173,6 +198,7 @@ impl Server {
     /// # Errors
     /// If the socket cannot be made or no thread started.
     pub fn start(path: &Path, served: Arc<dyn Served>, ends: Ends) -> io::Result<Self> {
+        let _alone = Alone::at(path);
         // The path names our live mount, so whoever bound it before is gone.
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -228,6 +254,7 @@ impl Drop for Server {
         while self.crowd.requests.load(Acquire) > 0 && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
+        let _alone = Alone::at(&self.path);
         if self.identity.is_none() || identity(&self.path) != self.identity {
             log::info!("control socket {}: another mount's by now", self.path.display());
         } else if let Err(error) = fs::remove_file(&self.path) {
@@ -811,5 +838,40 @@ mod tests {
         assert!(UnixStream::connect(&path).is_ok());
         drop(begins);
         assert!(!path.exists());
+    }
+
+    /// Between the look whether the socket is its own and the removal, the daemon that ended could be overtaken by one
+    /// that put its own there: the mount that had begun then had no socket for as long as it lived.
+    #[test]
+    fn who_ends_beside_one_that_begins_leaves_its_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("0:1");
+        let start = || Server::start(&path, Arc::new(Fake::default()), Ends::Process).unwrap();
+        let mut ends = start();
+        for turn in 0..3000 {
+            let barrier = std::sync::Barrier::new(2);
+            let begins = thread::scope(|scope| {
+                scope.spawn(|| {
+                    barrier.wait();
+                    drop(ends);
+                });
+                barrier.wait();
+                start()
+            });
+            assert!(UnixStream::connect(&path).is_ok(), "turn {turn}");
+            ends = begins;
+        }
+    }
+
+    /// A process that was stopped while it had the folder would keep every mount of its user from starting.
+    #[test]
+    fn a_folder_that_somebody_keeps_is_waited_for_a_moment_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("0:1");
+        let kept = File::open(folder.path()).unwrap();
+        rustix::fs::flock(&kept, FlockOperation::LockExclusive).unwrap();
+        let server = Server::start(&path, Arc::new(Fake::default()), Ends::Process).unwrap();
+        assert!(UnixStream::connect(&path).is_ok());
+        drop(server);
     }
 }

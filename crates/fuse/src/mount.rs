@@ -8,7 +8,7 @@
 use crate::clean::{Bridge, Cleaner, Pressure, Relief, Turns};
 use crate::control_socket::{self, Shown};
 use crate::lock_order;
-use crate::mount_error::{DEVICE, MountError};
+use crate::mount_error::{DEVICE, MountError, in_a_line};
 use crate::notify::Notifier;
 use crate::server::{Server, Settings};
 use crate::statistics::MountStatistics;
@@ -364,7 +364,7 @@ fn unmount_by_helper(mountpoint: &Path, how: Unmount) -> io::Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let said = in_a_line(&String::from_utf8_lossy(&output.stderr));
     match said.contains("busy") {
         true => Err(io::Error::from_raw_os_error(libc::EBUSY)),
         false => Err(io::Error::other(said)),

@@ -59,12 +59,11 @@ impl MountError {
         Self::Session { path: path.to_owned(), source }
     }
 
-    /// `error` of the FUSE crate, which mounted by the helper. What the helper wrote ends with a line
-    /// break that nobody wants to read.
+    /// `error` of the FUSE crate, which mounted by the helper, in whose words it is then.
     pub(crate) fn helper(path: &Path, error: &io::Error) -> Self {
         let source = match error.raw_os_error() {
             Some(errno) => io::Error::from_raw_os_error(errno),
-            None => io::Error::new(error.kind(), error.to_string().trim().to_owned()),
+            None => io::Error::new(error.kind(), in_a_line(&error.to_string())),
         };
         Self::Helper { path: path.to_owned(), source }
     }
@@ -79,6 +78,12 @@ impl MountError {
             | MountError::Session { source, .. } => source,
         }
     }
+}
+
+/// What the helper wrote, which are lines, each with its end, as the cause within one of ours.
+pub(crate) fn in_a_line(written: &str) -> String {
+    let lines = written.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join("; ")
 }
 
 impl fmt::Display for MountError {
@@ -111,5 +116,28 @@ impl std::error::Error for MountError {
 impl From<MountError> for io::Error {
     fn from(error: MountError) -> Self {
         io::Error::new(error.cause().kind(), error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A user read "user has no write access to mountpoint /m\n; see --log-level debug", with the two characters of the
+    /// line break: it was the end of what `fusermount3` had written, and causes are shown in one line.
+    #[test]
+    fn the_words_of_the_helper_have_no_line_breaks() {
+        let said = "fusermount3: user has no write access to mountpoint /m\n";
+        let error = MountError::helper(Path::new("/m"), &io::Error::other(said));
+        assert_eq!(
+            error.to_string(),
+            "mountpoint /m: by fusermount3: fusermount3: user has no write access to mountpoint /m"
+        );
+        let warned = io::Error::other("fusermount3: first\n\n  fusermount3: second\r\n");
+        let error = MountError::helper(Path::new("/m"), &warned);
+        assert_eq!(error.cause().to_string(), "fusermount3: first; fusermount3: second");
+        let refused = io::Error::from_raw_os_error(libc::EPERM);
+        let error = MountError::helper(Path::new("/m"), &refused);
+        assert_eq!(error.cause().raw_os_error(), Some(libc::EPERM), "as the system said it");
     }
 }

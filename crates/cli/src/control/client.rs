@@ -12,6 +12,7 @@ use super::policies::{Mark, PolicyRequest};
 use super::protocol::{self, CleanLine, CleanRequest, REPLY_BYTES_MAX, Reply, Request};
 use super::resident::{Cached, CachedRequest};
 use super::timed::{self, Timed};
+use super::young;
 use crate::Failure;
 use crate::liveness::{self, Life};
 use crate::mountinfo::MountEntry;
@@ -21,6 +22,7 @@ use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
+use std::thread;
 use std::time::{Duration, Instant};
 use uvfs_vfs::CleanProgress;
 
@@ -29,6 +31,9 @@ pub(crate) const REPLY_TIME: Duration = Duration::from_secs(20);
 
 /// Time in which it accepts.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
+
+/// Time between two looks at whether a mount that is starting has its socket.
+const LOOK_FOR_SOCKET: Duration = Duration::from_millis(5);
 
 /// Longest time between two looks at whether the user wants an end.
 const LOOK: Duration = Duration::from_millis(50);
@@ -68,11 +73,22 @@ pub(crate) fn connect(mount: &MountEntry) -> Result<Connection, Unreachable> {
     connect_within(mount, CONNECT_TIME)
 }
 
-/// As [`connect`], for a daemon that is too busy to accept no longer than `limit`.
+/// As [`connect`], for a daemon that is too busy to accept no longer than `limit`. A mount that may just be starting is
+/// waited for, in any case.
 pub(crate) fn connect_within(
     mount: &MountEntry,
     limit: Duration,
 ) -> Result<Connection, Unreachable> {
+    loop {
+        let may_start = young::may_be_starting(mount);
+        match connect_now(mount, limit) {
+            Err(Unreachable::Nobody) if may_start => thread::sleep(LOOK_FOR_SOCKET),
+            outcome => return outcome,
+        }
+    }
+}
+
+fn connect_now(mount: &MountEntry, limit: Duration) -> Result<Connection, Unreachable> {
     let mut worst = Unreachable::Nobody;
     for path in place::candidates(mount) {
         if !place::is_socket_of(&path, mount.owner_uid) {
