@@ -15,18 +15,19 @@
 //! were used least here, since which names the kernel's programs use it does not tell: requests reach us when
 //! its own caches have run out. Weakness: where nothing of what is held can go, 10,000 open files for
 //! instance, the caches are beyond their budget by it; the thread then looks again ever more seldom, and soon
-//! after files were closed. That another use has ended, a mapping's for instance, nobody tells it.
+//! after files were closed or a sixteenth more ids came. That another use has ended, a mapping's for instance, nobody tells it.
 
 use super::Bridge;
 use super::kernel::gone_is_fine;
 use crate::lock_order;
 use crate::server::Server;
+use crate::server::nodes::NodeTable;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{Condvar, Mutex};
-use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
+use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use uvfs_vfs::{FileKind, Tenant};
 
 /// Nodes asked for together.
@@ -34,6 +35,12 @@ const BATCH: usize = 256;
 /// Forgets of one batch are awaited for so long, in so many looks; in half as many after a batch in vain.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 20;
+/// After so many looks that found nothing more of a batch that some of went, the rest of it is in use.
+const QUIET_LOOKS: u32 = 3;
+/// Asking went around in vain if fewer than one of so many went.
+const VAIN_SHARE: u64 = 16;
+/// A rest ends when the kernel holds by one part of so many more than when it began, and by a batch at least.
+const GROWN_SHARE: u64 = 16;
 /// Nothing went of what was asked for: how long to wait before all are asked again, at first and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -47,6 +54,8 @@ pub(crate) struct Pressure {
     server: Arc<Server>,
     /// Somebody has asked since the thread last began; read without the lock.
     asked: AtomicBool,
+    /// A rest ends when the kernel holds so many ids; read without the lock.
+    rests_below: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -56,6 +65,8 @@ struct State {
     asked: bool,
     /// Files were closed since the thread began to look.
     closed: bool,
+    /// Too many ids came since it began to rest.
+    grown: bool,
     ended: bool,
 }
 
@@ -66,6 +77,8 @@ enum Rested {
     Enough,
     /// Files were closed.
     Closed,
+    /// The kernel holds more, which may go though nothing of the others could.
+    Grown,
     /// There is nothing to wait for any more.
     Ended,
 }
@@ -77,6 +90,13 @@ impl Tenant for Pressure {
     }
 
     fn shrink(&self, _bytes: u64) {
+        // ORDERING: Relaxed, all; a hint. Who misses that a rest began sees it with the next thing it adds.
+        if self.server.nodes.held() >= self.rests_below.load(Relaxed)
+            && self.rests_below.swap(u64::MAX, Relaxed) != u64::MAX
+        {
+            self.state.lock().grown = true;
+            self.changed.notify_one();
+        }
         // ORDERING: Relaxed; a hint. Who misses that it was taken back asks again with the next thing it adds.
         if self.asked.load(Relaxed) || self.asked.swap(true, Relaxed) {
             return;
@@ -89,7 +109,8 @@ impl Tenant for Pressure {
 impl Pressure {
     pub(crate) fn new(server: Arc<Server>) -> Arc<Self> {
         let state = Mutex::new(&lock_order::FUSE_PRESSURE, State::default());
-        Arc::new(Self { server, asked: AtomicBool::new(false), state, changed: Condvar::default() })
+        let (asked, rests_below) = (AtomicBool::new(false), AtomicU64::new(u64::MAX));
+        Arc::new(Self { server, asked, rests_below, state, changed: Condvar::default() })
     }
 
     /// Starts the thread; it joins the budget of the caches.
@@ -121,9 +142,9 @@ impl Pressure {
         let mut pause = PAUSE_MIN;
         while self.wait_until_asked() {
             self.watch_closes();
-            let held = self.server.nodes.held();
+            let forgotten = self.server.nodes.forgotten();
             let helped = self.relieve(bridge);
-            self.give_back(bridge, held);
+            self.give_back(bridge, forgotten);
             if helped {
                 self.server.files.ignore_closes();
                 pause = PAUSE_MIN;
@@ -132,15 +153,15 @@ impl Pressure {
             pause = (pause * 2).min(PAUSE_MAX);
             match self.rest(pause) {
                 Rested::Enough => {}
-                Rested::Closed => pause = PAUSE_MIN,
+                Rested::Closed | Rested::Grown => pause = PAUSE_MIN,
                 Rested::Ended => return,
             }
         }
     }
 
-    /// Gives memory back to the system if of the `before` ids held so many went that pages want their room.
+    /// Gives memory back to the system if since `before` were forgotten so many ids went that pages want their room.
     fn give_back(&self, bridge: &Bridge, before: u64) {
-        let went = before.saturating_sub(self.server.nodes.held());
+        let went = self.server.nodes.forgotten() - before;
         if went * NODE_BYTES > bridge.vfs.room_bytes() / GIVE_BACK_SHARE {
             bridge.vfs.give_back();
         }
@@ -161,18 +182,15 @@ impl Pressure {
         let nodes = &self.server.nodes;
         nodes.trim_past();
         let (held, _) = nodes.totals();
-        let (mut asked, mut gone, mut looks) = (0, 0, LOOKS);
-        let mut last = nodes.held();
+        let (mut asked, mut began, mut looks) = (0, nodes.forgotten(), LOOKS);
         while bridge.vfs.evict_excess() > 0 && !self.state.lock().ended {
-            let before = nodes.held();
-            gone += last.saturating_sub(before);
-            last = before;
+            let before = nodes.forgotten();
             if asked > held {
-                // Once around, and nothing of it went: all is in use.
-                if gone == 0 {
+                // Once around, and next to nothing of it went: all is in use.
+                if (before - began) * VAIN_SHARE <= asked {
                     return false;
                 }
-                (asked, gone) = (0, 0);
+                (asked, began) = (0, before);
             }
             let ids = nodes.idle(BATCH);
             if ids.is_empty() {
@@ -187,14 +205,9 @@ impl Pressure {
             }
             asked += ids.len() as u64;
             bridge.counters.let_go_asked.add(ids.len() as u64);
-            for _ in 0..looks {
-                if nodes.held() + ids.len() as u64 / 2 <= before {
-                    break;
-                }
-                std::thread::sleep(LOOK_EVERY);
-            }
+            await_forgets(nodes, before, ids.len() as u64 / 2, looks);
             // While all that is asked for is in use, going around takes no longer than the asking.
-            looks = if nodes.held() < before { LOOKS } else { (looks / 2).max(1) };
+            looks = if nodes.forgotten() > before { LOOKS } else { (looks / 2).max(1) };
         }
         true
     }
@@ -226,20 +239,43 @@ impl Pressure {
         !state.ended
     }
 
-    /// Waits for `pause`, or for the least one if files were closed since [`Pressure::watch_closes`], or for
-    /// the end.
+    /// Waits for `pause`, or for the least one if files were closed since [`Pressure::watch_closes`] or many more ids
+    /// came since now, or for the end.
     fn rest(&self, pause: Duration) -> Rested {
-        let began = Instant::now();
+        let (began, held) = (Instant::now(), self.server.nodes.held());
         let mut state = self.state.lock();
-        while !state.ended {
-            let pause = if state.closed { PAUSE_MIN } else { pause };
+        state.grown = false;
+        // ORDERING: Relaxed; as in `shrink`.
+        self.rests_below.store(held + (held / GROWN_SHARE).max(BATCH as u64), Relaxed);
+        let rested = loop {
+            let pause = if state.closed || state.grown { PAUSE_MIN } else { pause };
             let left = pause.saturating_sub(began.elapsed());
-            if left.is_zero() {
-                return if state.closed { Rested::Closed } else { Rested::Enough };
+            match &*state {
+                State { ended: true, .. } => break Rested::Ended,
+                _ if !left.is_zero() => _ = self.changed.wait_for(&mut state, left),
+                State { closed: true, .. } => break Rested::Closed,
+                State { grown: true, .. } => break Rested::Grown,
+                _ => break Rested::Enough,
             }
-            self.changed.wait_for(&mut state, left);
+        };
+        // ORDERING: Relaxed; as in `shrink`.
+        self.rests_below.store(u64::MAX, Relaxed);
+        rested
+    }
+}
+
+/// Waits until `wanted` ids went since `before` were forgotten, or it seems that no more of them will: for `looks` at
+/// most. The kernel has sent the forgets by now, but they come behind other requests.
+fn await_forgets(nodes: &NodeTable, before: u64, wanted: u64, looks: u32) {
+    let (mut seen, mut quiet) = (before, 0);
+    for _ in 0..looks {
+        let forgotten = nodes.forgotten();
+        quiet = if forgotten == seen { quiet + 1 } else { 0 };
+        seen = forgotten;
+        if forgotten - before >= wanted || (forgotten > before && quiet >= QUIET_LOOKS) {
+            return;
         }
-        Rested::Ended
+        std::thread::sleep(LOOK_EVERY);
     }
 }
 
@@ -283,7 +319,7 @@ mod tests {
     use super::*;
     use crate::server::Settings;
     use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
-    use uvfs_vfs::{Caller, OpenFile, OpenMode, Vfs, VfsConfig};
+    use uvfs_vfs::{Caller, Name, NewKind, NewNode, OpenFile, OpenMode, Vfs, VfsConfig};
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -332,5 +368,61 @@ mod tests {
         pressure.server.files.ignore_closes();
         assert!(handles[5..].iter().all(|handle| pressure.server.release(*handle).is_some()));
         assert_eq!(pressure.rest(PAUSE_MIN), Rested::Enough, "there is nothing too much");
+    }
+
+    /// Makes `count` files, which the kernel then holds.
+    fn publish(server: &Server, count: usize) -> Vec<u64> {
+        let (vfs, caller) = (&server.vfs, Caller::root());
+        let new = NewNode { kind: NewKind::Regular, mode: 0o644, umask: 0 };
+        let made = |at| {
+            let name = format!("file-{at}");
+            let name = Name::new(name.as_bytes()).unwrap();
+            let found = vfs.create(&caller, vfs.root(), name, &new).unwrap();
+            server.nodes.publish(&found.node, found.attributes.number, None)
+        };
+        let first = server.nodes.held() + server.nodes.forgotten();
+        (0..count as u64).map(|at| made(first + at)).collect()
+    }
+
+    /// While 5,000 files were open, the rounds in vain made the rests long, and a listing of 300,000 files brought
+    /// 8,000 ids in one of them: the process was at 166 % of 16 MiB on a busy machine.
+    #[test]
+    fn a_rest_ends_when_many_more_are_held() {
+        let (pressure, _) = with_open(1);
+        let add = |count| {
+            publish(&pressure.server, count);
+            pressure.shrink(1);
+        };
+        add(BATCH);
+        std::thread::scope(|scope| {
+            let rest = scope.spawn(|| pressure.rest(HOUR));
+            // ORDERING: Relaxed; what is awaited says no more.
+            while pressure.rests_below.load(Relaxed) == u64::MAX {
+                std::thread::yield_now();
+            }
+            add(BATCH / 2);
+            std::thread::sleep(PAUSE_MIN * 2);
+            assert!(!rest.is_finished(), "a few are no reason");
+            add(BATCH);
+            assert_eq!(rest.join().unwrap(), Rested::Grown);
+        });
+        assert_eq!(pressure.rest(PAUSE_MIN), Rested::Enough, "of those that came before");
+    }
+
+    /// What went of a batch was seen in how many ids there are: where as many came, it had gone in vain, each batch was
+    /// awaited to the end, and after a round of them the thread rested.
+    #[test]
+    fn what_went_counts_also_where_as_many_come() {
+        let (pressure, _) = with_open(1);
+        let nodes = &pressure.server.nodes;
+        let ids = publish(&pressure.server, 8);
+        let (held, forgotten) = (nodes.held(), nodes.forgotten());
+        assert!(ids.iter().all(|&id| nodes.forget(id, 1)));
+        publish(&pressure.server, 8);
+        assert_eq!((nodes.held(), nodes.forgotten()), (held, forgotten + 8));
+        let began = Instant::now();
+        await_forgets(nodes, forgotten, 8, 100_000);
+        await_forgets(nodes, forgotten, 9, 100_000);
+        assert!(began.elapsed() < HOUR / 60, "no more will go");
     }
 }

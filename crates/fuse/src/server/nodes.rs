@@ -83,6 +83,8 @@ pub(crate) struct NodeTable {
     shards: Shards<Shard>,
     /// Ids held.
     count: AtomicU64,
+    /// Ids that were held and are not any more.
+    forgotten: AtomicU64,
     /// The shard that the hand comes to next.
     hand: AtomicU64,
     /// Bytes of all places, and of what is known of the past.
@@ -240,6 +242,7 @@ impl NodeTable {
             vfs,
             shards: Shards::new(&lock_order::FUSE_NODES, SHARDS),
             count: AtomicU64::new(0),
+            forgotten: AtomicU64::new(0),
             hand: AtomicU64::new(0),
             names_bytes: AtomicU64::new(0),
             aliases: Mutex::new(&lock_order::FUSE_ALIASES, HashMap::new()),
@@ -289,6 +292,13 @@ impl NodeTable {
     pub(crate) fn held(&self) -> u64 {
         // ORDERING: Relaxed; a size.
         self.count.load(Relaxed)
+    }
+
+    /// Ids ever forgotten. How many went of what the kernel was asked for does not show in [`NodeTable::held`], to
+    /// which others add meanwhile.
+    pub(crate) fn forgotten(&self) -> u64 {
+        // ORDERING: Relaxed; a count, nothing is reached through it.
+        self.forgotten.load(Relaxed)
     }
 
     /// Bytes of the table.
@@ -500,8 +510,9 @@ impl NodeTable {
             held.lookups = held.lookups.saturating_sub(lookups);
             let gone = if held.lookups == 0 { shard.remove(id, room) } else { None };
             if gone.is_some() {
-                // ORDERING: Relaxed; a size.
+                // ORDERING: Relaxed, both; a size and a count.
                 self.count.fetch_sub(1, Relaxed);
+                self.forgotten.fetch_add(1, Relaxed);
             }
             if gone.as_ref().is_some_and(|held| held.node.is_directory()) {
                 // Under this lock: what the kernel is told of names there after looking it up again stays.
