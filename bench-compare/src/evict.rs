@@ -5,7 +5,7 @@
 //! as many accesses as it says, each a little-endian word of eight bytes; one line out:
 //!
 //! ```text
-//! bench-compare evict 1 moka quick_cache tinyufo foyer     (at the start)
+//! bench-compare evict 1 moka quick_cache tinyufo foyer scc (at the start)
 //! replay moka 65536 6000000              hits 3885021 counted 5000000
 //!                                        failed WHY
 //! ```
@@ -26,7 +26,7 @@ type Folded = foldhash::fast::FixedState;
 
 /// The version of the lines above.
 const PROTOCOL: u32 = 1;
-const NAMES: [&str; 4] = ["moka", "quick_cache", "tinyufo", "foyer"];
+const NAMES: [&str; 5] = ["moka", "quick_cache", "tinyufo", "foyer", "scc"];
 
 /// The bit of an access that is not counted.
 const UNCOUNTED: u64 = 1 << 63;
@@ -89,6 +89,7 @@ fn answer(request: &Request, requests: &mut impl Read) -> io::Result<String> {
         "quick_cache" => Ok(replay(Quick::new(capacity), accesses, requests)?),
         "tinyufo" => Ok(replay(Ufo::new(capacity), accesses, requests)?),
         "foyer" => Ok(replay(Foyer::new(capacity), accesses, requests)?),
+        "scc" => Ok(replay(Scc::new(capacity), accesses, requests)?),
         other => Err(format!("no rival {other}; there are: {}", NAMES.join(", "))),
     };
     match tally {
@@ -220,6 +221,25 @@ impl Policy for Foyer {
         let hit = self.0.get(&key).is_some();
         if !hit {
             self.0.insert(key, ());
+        }
+        hit
+    }
+}
+
+/// `scc::HashCache`: 32-way buckets with a lock each, least recently used within one; the capacity is rounded up to a power
+/// of two of buckets.
+struct Scc(scc::HashCache<u64, (), Folded>);
+
+impl Policy for Scc {
+    fn new(capacity: usize) -> Self {
+        Self(scc::HashCache::with_capacity_and_hasher(0, capacity, Folded::default()))
+    }
+
+    fn access(&mut self, key: u64) -> bool {
+        let hit = self.0.get_sync(&key).is_some();
+        if !hit {
+            // Somebody else's evicted pair; nobody else is here.
+            drop(self.0.put_sync(key, ()));
         }
         hit
     }

@@ -2,27 +2,25 @@
 //! MP") under one lock, under locks of queues and of the free list, and in rows, with ours as the rows.
 //!
 //! # Boundary
-//! Which runs there are, and the tables. The caches are in [`caches`], what threads do with them in [`load`].
+//! Which runs there are, and the tables. The caches and what threads do with them are `uvfs_bench_rows`'.
 //!
 //! # Why
 //! The paper's figure is the share of acquisitions that found the lock held: 10 to 15 % before, less than 0.1 %
 //! after, on five processors. It is a count, which the lock meter takes. What rows lose for it is hits, which are
-//! counted on the traces of `evict`, beside a list of everything. Weakness: only on the cores that there are; and the
-//! work between two accesses is ours to choose.
-
-mod caches;
-mod load;
+//! counted on the traces of `evict`, beside a list of everything. On more cores than there are it is
+//! `uvfs-bench-papers contention --case rows`, on simulated ones. Weakness: the work between two accesses is ours to choose.
 
 use crate::aims::{self, Aim, Wish};
 use crate::evict::{self, Sizes};
 use crate::report::{Column, Layout, Report, Unit};
 use crate::{cleanup, machine};
-use caches::{Kind, Locking, Ways};
 use clap::Args;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
+use uvfs_bench_rows::caches::{self, Kind, Locking, Ways};
+use uvfs_bench_rows::load;
 use uvfs_concurrent::lock::meter;
 
 /// What can be asked for, in this order.
@@ -143,7 +141,7 @@ fn hits(arguments: &SetAssociativeArguments, report: &mut Report) -> io::Result<
     let others = [ours[0], ours[1], stamped];
     let rivals = arguments.rivals.clone();
     let mut failures = Vec::new();
-    evict::compare(sizes, &others, &["quick_cache"], rivals, |case, system, replayed| {
+    evict::compare(sizes, &others, &["quick_cache", "scc"], rivals, |case, system, replayed| {
         let percent = match replayed {
             Ok(percent) => percent,
             Err(why) => return failures.push(format!("{system} in {case}: {why}")),

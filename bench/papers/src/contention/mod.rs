@@ -16,6 +16,7 @@ mod figures;
 mod known;
 mod paper;
 mod programs;
+mod rows;
 mod speed;
 mod tables;
 mod uvfs;
@@ -28,7 +29,7 @@ use uvfs_bench_kit::report::Report;
 use uvfs_bench_kit::{cleanup, machine};
 
 /// What can be asked for, in this order.
-const CASES: [&str; 6] = ["known", "bugs", "oltp", "paper", "uvfs", "speed"];
+const CASES: [&str; 7] = ["known", "bugs", "oltp", "paper", "uvfs", "rows", "speed"];
 
 const EXAMPLES: &str = "Cases:
   known   textbook programs from 1 to 128 cores: class of the curve, rate, what bends it
@@ -36,6 +37,7 @@ const EXAMPLES: &str = "Cases:
   oltp    a small database server: its curve, locks and dearest structures
   paper   histogram, structures, line tables, one node against two, of the server and of uvfs
   uvfs    curves of the warm walk, of page lookups, of inserts and removals
+  rows    the caches of Peacock (1992) in three ways of locking, and metadata of a disk image
   speed   what a run costs the host: against one native thread, a second, a sweep
 Examples:
   uvfs-bench-papers contention --quick
@@ -123,6 +125,7 @@ pub(crate) fn run(arguments: &ContentionArguments) -> io::Result<()> {
             "oltp" => paper::server(&workshop, &mut pages),
             "paper" => paper::run(&workshop, &mut pages),
             "uvfs" => uvfs::run(&workshop, &mut pages),
+            "rows" => rows::run(&workshop, &mut pages),
             _ => speed::run(&workshop, &mut pages),
         };
         if let Err(why) = done {

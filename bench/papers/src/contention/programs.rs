@@ -49,6 +49,11 @@ impl Workshop {
         Ok(Self { folder, seeds, size })
     }
 
+    /// Where programs are built, and what they read is made.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Core counts of a curve.
     pub(super) fn cores(&self) -> &'static [usize] {
         match self.size {

@@ -83,7 +83,7 @@ pub(super) fn run(workshop: &Workshop, pages: &mut Pages) -> io::Result<()> {
     pages.text(&tables::curves("case", "M/s", &sweeps, 1e-6))?;
     pages.text(&tables::bends(&sweeps))?;
     pages.text(&steady)?;
-    pages.text(&aim(&sweeps))?;
+    pages.text(&kept(&sweeps, AIM, |name| name.starts_with("warm walk")))?;
     chart(pages, "uvfs-walks", "uvfs, warm walks and page lookups", "M/s", &sweeps[..8], 1e-6)?;
     chart(pages, "uvfs-names", "uvfs, inserts and removals", "M/s", &sweeps[8..], 1e-6)
 }
@@ -172,7 +172,7 @@ pub(super) fn operations(workshop: &Workshop, full: usize) -> usize {
 
 /// Operations a second of each run, as the program says itself: the mean of its threads' rates times their
 /// number.
-fn rates((profile, printed): &Ran) -> Vec<f64> {
+pub(super) fn rates((profile, printed): &Ran) -> Vec<f64> {
     let rate = |text: &String| {
         let mut words = text.split_whitespace();
         let mut number = |name: &str| -> Option<f64> {
@@ -188,17 +188,21 @@ fn rates((profile, printed): &Ran) -> Vec<f64> {
     rates
 }
 
-fn aim(sweeps: &[(String, uvfs_contention::sweep::Sweep)]) -> String {
+/// Whether the curves that are `wanted` keep a part of one core's rate on so many cores.
+pub(super) fn kept(
+    sweeps: &[(String, uvfs_contention::sweep::Sweep)],
+    (cores, aim): (usize, f64),
+    wanted: impl Fn(&str) -> bool,
+) -> String {
     let mut text = String::from("\n");
-    for (name, sweep) in sweeps.iter().filter(|(name, _)| name.starts_with("warm walk")) {
-        let Some(point) = sweep.points.iter().find(|point| point.cores == AIM.0) else { continue };
+    for (name, sweep) in sweeps.iter().filter(|(name, _)| wanted(name)) {
+        let Some(point) = sweep.points.iter().find(|point| point.cores == cores) else { continue };
         let kept = point.efficiency.mean;
-        let held = if kept >= AIM.1 { "held" } else { "missed" };
+        let held = if kept >= aim { "held" } else { "missed" };
         text += &format!(
-            "- {name}: efficiency {} on {} cores; aim {}: {held}\n",
+            "- {name}: efficiency {} on {cores} cores; aim {}: {held}\n",
             tables::percent(kept),
-            AIM.0,
-            tables::percent(AIM.1)
+            tables::percent(aim)
         );
     }
     text

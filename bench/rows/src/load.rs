@@ -7,12 +7,12 @@
 //! The paper's runs were bound by the caches, nearly everything was there, and a processor also did other things than
 //! look up. How much of that there is decides how often locks collide; so it is a parameter, and the same for all.
 
-use super::caches::{CLASSES, Cache};
+use crate::caches::{CLASSES, Cache};
 use std::hint::black_box;
 use uvfs_concurrent::lock::meter::{self, ClassReport};
 
 /// Elements of a cache.
-pub(crate) const CAPACITY: usize = 16_384;
+pub const CAPACITY: usize = 16_384;
 /// Keys that are asked for, all of which fit.
 const KEYS: u64 = CAPACITY as u64 * 3 / 4;
 /// Of so many accesses one is of a key that was never asked for.
@@ -23,14 +23,14 @@ const FRESH: usize = 128;
 struct Own([u64; 64]);
 
 /// Puts in what will be asked for.
-pub(crate) fn fill(cache: &dyn Cache) {
+pub fn fill(cache: &dyn Cache) {
     for key in 0..KEYS {
         cache.access(key);
     }
 }
 
 /// Works through `work` words, then looks one key up.
-pub(crate) fn turn(cache: &dyn Cache, me: usize, turn: usize, work: usize) -> u64 {
+pub fn turn(cache: &dyn Cache, me: usize, turn: usize, work: usize) -> u64 {
     let mut own = Own([me as u64; 64]);
     for step in 0..work {
         own.0[step % 64] = black_box(own.0[step * 7 % 64]).wrapping_add(step as u64);
@@ -44,7 +44,7 @@ pub(crate) fn turn(cache: &dyn Cache, me: usize, turn: usize, work: usize) -> u6
 }
 
 /// Acquisitions of the caches' locks since `before`, and how many of them found the lock held.
-pub(crate) fn contended(before: &[ClassReport]) -> (u64, u64) {
+pub fn contended(before: &[ClassReport]) -> (u64, u64) {
     let classes = meter::difference(&meter::snapshot(), before);
     let of_caches = classes.iter().filter(|class| class.class.starts_with(CLASSES));
     of_caches.fold((0, 0), |(acquisitions, contended), class| {

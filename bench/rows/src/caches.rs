@@ -21,7 +21,7 @@ use uvfs_concurrent::set_associative::hash::RowHash;
 use uvfs_concurrent::set_associative::translations::{Run, TranslationCache};
 
 /// The classes of all locks here begin with this.
-pub(crate) const CLASSES: &str = "seed-";
+pub const CLASSES: &str = "seed-";
 
 static QUEUE: LockClass = LockClass::new(10, "seed-queue", "one hash queue, or all with the list");
 static LIST: LockClass = LockClass::new(20, "seed-list", "the free list");
@@ -33,7 +33,7 @@ const BLOCK_BYTES: usize = 4096;
 
 /// What is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Disk buffers: held while in use.
     Buffers,
     /// The segmap: held while in use; ours copies the run out.
@@ -44,7 +44,7 @@ pub(crate) enum Kind {
 
 /// How it is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Locking {
+pub enum Locking {
     /// One lock for queues and free list.
     OneLock,
     /// A lock for each queue, one for the free list.
@@ -54,9 +54,11 @@ pub(crate) enum Locking {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 3] = [Kind::Buffers, Kind::Translations, Kind::Names];
+    /// All, in the order of the tables.
+    pub const ALL: [Kind; 3] = [Kind::Buffers, Kind::Translations, Kind::Names];
 
-    pub(crate) const fn name(self) -> &'static str {
+    /// What tables call it.
+    pub const fn name(self) -> &'static str {
         match self {
             Kind::Buffers => "buffers",
             Kind::Translations => "translations",
@@ -66,9 +68,11 @@ impl Kind {
 }
 
 impl Locking {
-    pub(crate) const ALL: [Locking; 3] = [Locking::OneLock, Locking::QueueLocks, Locking::Rows];
+    /// All, in the order of the tables.
+    pub const ALL: [Locking; 3] = [Locking::OneLock, Locking::QueueLocks, Locking::Rows];
 
-    pub(crate) const fn name(self) -> &'static str {
+    /// What tables call it.
+    pub const fn name(self) -> &'static str {
         match self {
             Locking::OneLock => "one-lock",
             Locking::QueueLocks => "queue-locks",
@@ -78,13 +82,13 @@ impl Locking {
 }
 
 /// A cache of numbered things.
-pub(crate) trait Cache: Send + Sync {
+pub trait Cache: Send + Sync {
     /// Looks `key` up, uses it and gives it back. Whether it was there; it is afterwards.
     fn access(&self, key: u64) -> bool;
 }
 
 /// An empty cache with room for `capacity` elements.
-pub(crate) fn new(kind: Kind, locking: Locking, capacity: usize) -> Box<dyn Cache> {
+pub fn new(kind: Kind, locking: Locking, capacity: usize) -> Box<dyn Cache> {
     let is_held = kind != Kind::Names;
     match (locking, kind) {
         (Locking::OneLock, _) => Box::new(OneLock::new(capacity, is_held)),
@@ -418,12 +422,13 @@ impl Cache for Stamped {
 }
 
 /// Our container alone, as a policy: rows of `WAYS` ways.
-pub(crate) struct Ways<const WAYS: usize>(SetAssociative<u64, u64, WAYS>);
+#[derive(Debug)]
+pub struct Ways<const WAYS: usize>(SetAssociative<u64, u64, WAYS>);
 
 impl<const WAYS: usize> Ways<WAYS> {
     /// With room for about `capacity` keys; whether a row is full before others are is the hash's doing, which is
     /// the same in every run.
-    pub(crate) fn new(capacity: usize) -> Self {
+    pub fn new(capacity: usize) -> Self {
         let hash = RowHash::with_seeds(0x5eed, 0x9e37_79b9_7f4a_7c15);
         Self(SetAssociative::new(&QUEUE, capacity.div_ceil(WAYS), hash))
     }

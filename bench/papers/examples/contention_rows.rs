@@ -1,0 +1,30 @@
+//! The caches of Peacock (1992): `contention_rows [operations [threads [mode]]]`, where a mode is a cache and a way of
+//! locking it: `buffers:one-lock`, `names:set-associative`.
+//!
+//! # Why
+//! What is asked is the share of acquisitions that found the lock held, which the lock meter counts in the program itself:
+//! under the analyser the locks collide in virtual time. Weakness: building the cache is not parallel, and takes most
+//! of the run.
+
+#![forbid(unsafe_code)]
+
+use uvfs_bench_papers::contended::{self, Arguments};
+use uvfs_bench_rows::caches::{self, Kind, Locking};
+use uvfs_bench_rows::load;
+use uvfs_concurrent::lock::meter;
+
+/// Words of work between two accesses, as in `uvfs-bench set-associative`.
+const WORK: usize = 1000;
+
+fn main() {
+    let arguments = Arguments::read(200, "buffers:set-associative");
+    let (kind, locking) = arguments.mode.split_once(':').expect("CACHE:LOCKING");
+    let kind = Kind::ALL.into_iter().find(|one| one.name() == kind).expect("a cache");
+    let locking = Locking::ALL.into_iter().find(|one| one.name() == locking).expect("a way");
+    let cache = caches::new(kind, locking, load::CAPACITY);
+    load::fill(&*cache);
+    let before = meter::snapshot();
+    contended::run(&arguments, 4, |me, turn| load::turn(&*cache, me, turn, WORK));
+    let (acquisitions, contended) = load::contended(&before);
+    println!("acquisitions {acquisitions} contended {contended}");
+}
