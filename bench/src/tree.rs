@@ -47,6 +47,17 @@ pub(crate) fn archive(folder: &Path, files: usize) -> io::Result<Tree> {
     Ok(Tree { archive, files, not_empty })
 }
 
+/// The paths of its files, in the order of the archive.
+pub(crate) fn paths(files: usize) -> impl Iterator<Item = String> {
+    (0..files).map(|at| format!("{}file-{at:06}.txt", folder(at)))
+}
+
+/// The folder of a file.
+fn folder(at: usize) -> String {
+    let directory = at / FILES_PER_DIRECTORY;
+    format!("g{:03}/d{directory:05}/", directory / DIRECTORIES_PER_GROUP)
+}
+
 fn sizes(files: usize) -> impl Iterator<Item = u64> {
     let mut random = Random(1);
     (0..files).map(move |_| match random.next() {
@@ -63,7 +74,7 @@ fn write_archive(out: &mut impl Write, files: usize) -> io::Result<()> {
         if at % (FILES_PER_DIRECTORY * DIRECTORIES_PER_GROUP) == 0 {
             out.write_all(&header(&format!("g{group:03}/"), 0, b'5'))?;
         }
-        let folder = format!("g{group:03}/d{directory:05}/");
+        let folder = folder(at);
         if at % FILES_PER_DIRECTORY == 0 {
             out.write_all(&header(&folder, 0, b'5'))?;
         }

@@ -46,6 +46,10 @@ impl Mounted {
     }
 
     fn with(hostile: Hostile, config: VfsConfig, options: MountOptions) -> Option<Self> {
+        Self::exactly(hostile, config, MountOptions { readers: Some(2), ..options })
+    }
+
+    fn exactly(hostile: Hostile, config: VfsConfig, options: MountOptions) -> Option<Self> {
         if !uvfs_skip::can_mount() {
             return None;
         }
@@ -55,7 +59,6 @@ impl Mounted {
         let watchdog = Watchdog::with_rescue(limit, move || abort_and_unmount(&path));
         let vfs = vfs_over(&hostile, config);
         let root = root(&vfs);
-        let options = MountOptions { readers: Some(2), ..options };
         let mount = Mount::start(vfs.clone(), directory.path(), options).unwrap();
         Some(Self { hostile, vfs, root, mount: Some(mount), directory, _watchdog: watchdog })
     }
@@ -360,6 +363,33 @@ fn a_slow_store_never_delays_a_hit() {
     });
     let statistics = mounted.mount().statistics();
     assert!(statistics.hits >= 100 && statistics.pooled > 0, "{statistics:?}");
+    mounted.end();
+}
+
+/// There were as many readers as cores, and one stays free. Of two clients on two cores that read small files of an image
+/// each handed one request in eight to a worker, for two thread switches: 23,000 files a second instead of 37,000.
+#[test]
+fn as_many_clients_as_cores_wait_for_the_store_without_a_worker() {
+    let hostile = hostile().claiming(|can| can.waits = Waits::Sometimes);
+    let options = MountOptions::default();
+    let Some(mounted) = Mounted::exactly(hostile, VfsConfig::default(), options) else { return };
+    let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)).min(63);
+    mounted.root.write_file("cached", "x").unwrap();
+    mounted.settle_notices();
+    let gate = Gate::new();
+    let hold = Fault::Hold(Moment::Before, gate.clone());
+    mounted.hostile.follow(Plan::new().when(On::call(Call::Lookup), hold));
+    std::thread::scope(|scope| {
+        for at in 0..cores {
+            let path = mounted.path(format!("slow-{at}"));
+            scope.spawn(move || assert_eq!(errno(fs::metadata(path)), libc::ENOENT));
+        }
+        gate.wait_for(cores);
+        assert!(fs::metadata(mounted.path("cached")).is_ok(), "one reader is free for hits");
+        gate.open();
+    });
+    let statistics = mounted.mount().statistics();
+    assert_eq!((statistics.readers, statistics.pooled), (cores + 1, 0), "{statistics:?}");
     mounted.end();
 }
 

@@ -19,7 +19,8 @@ fn main() {
     let config = ImageConfig { cache_bytes: 4 << 20 };
     let device = Arc::new(MemoryDevice::new(bytes));
     let backend = ImageBackend::open(device, config).expect("an image that is whole");
-    let names = |number: usize| (format!("d{:02}", number / 64 % 16), format!("f{:02}", number % 64));
+    let names =
+        |number: usize| (format!("d{:02}", number / 64 % 16), format!("f{:02}", number % 64));
     match mode {
         "warm" => {
             let vfs = Vfs::new(backend, VfsConfig::default()).expect("a healthy store");

@@ -73,12 +73,22 @@ pub(super) struct Mounted {
 impl Mounted {
     /// Mounts `image`, for nobody to have used it.
     pub(super) fn start(system: System, places: &Places, image: &Path) -> io::Result<Self> {
+        Self::with(system, places, image, &[])
+    }
+
+    /// The same with more `options` of our mount tool.
+    pub(super) fn with(
+        system: System,
+        places: &Places,
+        image: &Path,
+        options: &[&str],
+    ) -> io::Result<Self> {
         let root = places.work.join(format!("image-{}", system.name()));
         let mut command = match system {
             System::Uvfs => {
                 let uvfs = places.uvfs.as_ref().ok_or_else(|| io::Error::other("no mount tool"))?;
                 let mut command = Command::new(uvfs);
-                command.arg("mount").arg(image).arg(&root);
+                command.arg("mount").arg(image).arg(&root).args(options);
                 command
             }
             System::Kernel => {
@@ -97,6 +107,11 @@ impl Mounted {
         let log = places.work.join(format!("image-{}.log", system.name()));
         let server = Server::start(&mut command, root.clone(), &log)?;
         Ok(Self { root, server: Some(server) })
+    }
+
+    /// The process that serves it, if the kernel does not.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.server.as_ref().map(Server::pid)
     }
 
     /// Where clients work.
@@ -128,6 +143,11 @@ impl Drop for Mounted {
         cleanup::unmounted(&self.root);
         let _ = fs::remove_dir(&self.root);
     }
+}
+
+/// The small files of an image with so many, by their paths in it, sorted.
+pub(super) fn paths(files: usize) -> Vec<String> {
+    tree::paths(files).map(|path| format!("{TREE}/{path}")).collect()
 }
 
 /// The image with `files` small files and one of `large_bytes`, made if it is not there.

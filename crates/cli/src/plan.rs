@@ -108,6 +108,9 @@ impl Store {
     }
 }
 
+/// Read ahead by the kernel in files of an image: the largest request. The default of FUSE, 128, takes eight requests for it.
+const IMAGE_READ_AHEAD_KIB: u32 = 1024;
+
 /// A mount to be made.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -121,6 +124,8 @@ pub(crate) struct Plan {
     pub(crate) overhead: Overhead,
     /// Threads that read requests, if not as many as the frontend thinks right.
     pub(crate) readers: Option<usize>,
+    /// What the kernel reads ahead, if not as it does by itself.
+    pub(crate) kernel_read_ahead_kib: Option<u32>,
     /// What is marked from the start.
     pub(crate) policies: PolicyFile,
     /// Name in the mount table.
@@ -193,7 +198,19 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
     };
     let name = name.unwrap_or_else(|| store.name());
     let policies = policies.unwrap_or_default();
-    Ok(Plan { store, mountpoint, config, overhead, readers, policies, name, options })
+    // An image is at hand: larger requests cost it nothing, and each request costs the kernel and us.
+    let kernel_read_ahead_kib = matches!(store, Store::Image(_)).then_some(IMAGE_READ_AHEAD_KIB);
+    Ok(Plan {
+        store,
+        mountpoint,
+        config,
+        overhead,
+        readers,
+        kernel_read_ahead_kib,
+        policies,
+        name,
+        options,
+    })
 }
 
 /// What is to be mounted; a plain path is a directory or an image, as what is there.
@@ -207,7 +224,7 @@ fn source_of(arguments: &MountArguments) -> Result<Source, Failure> {
         }
     }
     Ok(match Spec::can_be(&path) {
-        true => Source::Image(Spec { path, part: Part::Whole }),
+        true => Source::Image(Spec { path, part: Part::Whole, direct: false }),
         false => Source::Directory(path),
     })
 }

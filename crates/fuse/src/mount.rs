@@ -14,6 +14,7 @@ use crate::server::{Server, Settings};
 use crate::statistics::MountStatistics;
 use crate::transport::{Connection, Session, Wanted};
 use crate::work::Work;
+use rustix::fs::{AtFlags, StatxFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::CString;
 use std::fmt;
@@ -29,7 +30,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_control::cleaned::Cleaned;
-use uvfs_vfs::{Clean, CleanProgress, Dirty, Node, Vfs};
+use uvfs_vfs::{Clean, CleanProgress, Dirty, Node, Vfs, Waits};
 
 /// Whether the kernel may read and write host files directly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,8 +62,12 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Refuse changes, already in the kernel.
     pub read_only: bool,
-    /// Threads that read requests; default as many as there are cores, at least 2.
+    /// Threads that read requests. Default: as many as there are cores, at least 2, and one more if the store may
+    /// make them wait ([`uvfs_vfs::Waits`]).
     pub readers: Option<usize>,
+    /// What the kernel reads ahead of a sequential reader, in KiB; `None`: as it does by itself (128). Only root may set it: for
+    /// others it stays, and so where there is no `/sys`.
+    pub kernel_read_ahead_kib: Option<u32>,
     /// Direct reads and writes of host files.
     pub passthrough: Passthrough,
     /// Have a directory `.uvfs` in the root, found by name and not listed, with a file `drop_caches`: a
@@ -85,6 +90,7 @@ impl Default for MountOptions {
             allow_other: false,
             read_only: false,
             readers: None,
+            kernel_read_ahead_kib: None,
             passthrough: Passthrough::default(),
             control_directory: true,
             control_socket: true,
@@ -106,6 +112,7 @@ impl fmt::Debug for MountOptions {
             .field("allow_other", &self.allow_other)
             .field("read_only", &self.read_only)
             .field("readers", &self.readers)
+            .field("kernel_read_ahead_kib", &self.kernel_read_ahead_kib)
             .field("passthrough", &self.passthrough)
             .field("control_directory", &self.control_directory)
             .field("control_socket", &self.control_socket)
@@ -163,7 +170,7 @@ impl Mount {
         mountpoint: PathBuf,
         options: MountOptions,
     ) -> Result<Self, MountError> {
-        let readers = options.readers.unwrap_or_else(default_readers).clamp(1, 64);
+        let readers = options.readers.unwrap_or_else(|| default_readers(&vfs)).clamp(1, 64);
         let passthrough = options.passthrough == Passthrough::Auto && !options.read_only;
         let settings = Settings { passthrough, control_directory: options.control_directory };
         let shown = options.control_socket.then(|| Shown::new(&options));
@@ -371,8 +378,13 @@ fn unmount_by_helper(mountpoint: &Path, how: Unmount) -> io::Result<()> {
     }
 }
 
-fn default_readers() -> usize {
-    std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2))
+/// One stays free for hits while others wait for the store: so that every core has one that may, it is one more.
+fn default_readers(vfs: &Vfs) -> usize {
+    let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
+    match vfs.capabilities().waits {
+        Waits::Never => cores,
+        Waits::Sometimes => cores + 1,
+    }
 }
 
 fn open_session(
@@ -390,12 +402,26 @@ fn open_session(
         let session = Session::over(device, server.clone(), work.clone(), &wanted)
             .map_err(|error| MountError::session(mountpoint, error))?;
         std::mem::forget(undo);
+        // Behind the greeting, which sets it too.
+        if let Some(kib) = options.kernel_read_ahead_kib
+            && let Err(error) = set_read_ahead(mountpoint, kib)
+        {
+            log::info!("{}: the kernel reads ahead as it does: {error}", mountpoint.display());
+        }
         return Ok(session);
     }
     // The FUSE crate would tell a device that is not for this user as a refusal to mount.
     open_device()?;
     Session::mounted_by_helper(mountpoint, server.clone(), work.clone(), &wanted)
         .map_err(|error| MountError::helper(mountpoint, &error))
+}
+
+/// Nobody serves yet: what is asked is answered without a request.
+fn set_read_ahead(mountpoint: &Path, kib: u32) -> io::Result<()> {
+    let flags = AtFlags::STATX_DONT_SYNC;
+    let about = rustix::fs::statx(rustix::fs::CWD, mountpoint, flags, StatxFlags::TYPE)?;
+    let (major, minor) = (about.stx_dev_major, about.stx_dev_minor);
+    std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), kib.to_string())
 }
 
 fn open_device() -> Result<File, MountError> {

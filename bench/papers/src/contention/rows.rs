@@ -30,12 +30,12 @@ const KEPT: (usize, f64) = (64, 0.9);
 
 pub(super) fn run(workshop: &Workshop, pages: &mut Pages) -> io::Result<()> {
     let programs = uvfs::build(workshop)?;
-    let cores: Vec<usize> =
-        if workshop.size == Size::Tiny { vec![1, 4] } else { CORES.to_vec() };
+    let cores: Vec<usize> = if workshop.size == Size::Tiny { vec![1, 4] } else { CORES.to_vec() };
     let operations = uvfs::operations(workshop, OPERATIONS).to_string();
     let mut columns = vec!["cache".to_owned(), "locking".to_owned()];
     columns.extend(cores.iter().map(|cores| format!("{cores}")));
-    let mut text = tables::title("Peacock 1992: contended acquisitions in percent, by virtual cores");
+    let mut text =
+        tables::title("Peacock 1992: contended acquisitions in percent, by virtual cores");
     text += &tables::head(&columns.iter().map(String::as_str).collect::<Vec<_>>());
     let mut worst = (0.0, String::from("none"));
     for kind in Kind::ALL {
@@ -53,7 +53,13 @@ pub(super) fn run(workshop: &Workshop, pages: &mut Pages) -> io::Result<()> {
                 }
                 let case = format!("rows-{}", kind.name());
                 for &share in &shares {
-                    pages.report.sample(&case, locking.name(), cores, Unit::PercentContended, share);
+                    pages.report.sample(
+                        &case,
+                        locking.name(),
+                        cores,
+                        Unit::PercentContended,
+                        share,
+                    );
                 }
                 let mean = shares.iter().sum::<f64>() / shares.len() as f64;
                 cells.push(format!("{mean:.3}"));
@@ -65,7 +71,8 @@ pub(super) fn run(workshop: &Workshop, pages: &mut Pages) -> io::Result<()> {
         }
     }
     let held = if worst.0 < AIM { "held" } else { "missed" };
-    text += &format!("\n- rows: at most {:.3} % ({}); aim below {AIM} %: {held}\n", worst.0, worst.1);
+    text +=
+        &format!("\n- rows: at most {:.3} % ({}); aim below {AIM} %: {held}\n", worst.0, worst.1);
     pages.text(&text)?;
     image(workshop, pages, &programs)
 }
@@ -120,7 +127,9 @@ fn make(path: &Path) -> io::Result<()> {
     std::fs::remove_dir_all(&source)?;
     match made.status.success() {
         true => Ok(()),
-        false => Err(io::Error::other(format!("mke2fs: {}", String::from_utf8_lossy(&made.stderr)))),
+        false => {
+            Err(io::Error::other(format!("mke2fs: {}", String::from_utf8_lossy(&made.stderr))))
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Finding the file system in a file: the file itself, a partition of it, or what lies behind an offset.
+//! Finding the file system in a file: the file itself, a partition of it, or what lies behind an offset; and how the file
+//! is read.
 //!
 //! # Boundary
 //! Syntax and opening. Each refusal names what is there instead, and how to ask for it.
@@ -11,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use uvfs_ext::device::direct::DirectDevice;
 use uvfs_ext::device::partition::{Partition, partitions};
 use uvfs_ext::{Device, Error, FileDevice, Image, Window};
 
@@ -32,38 +34,50 @@ pub(crate) struct Spec {
     pub(crate) path: PathBuf,
     /// The part.
     pub(crate) part: Part,
+    /// Past the host's page cache.
+    pub(crate) direct: bool,
 }
 
 impl Spec {
-    /// Reads `PATH`, `PATH?partition=N` or `PATH?offset=SIZE`; a file with that very name comes first.
+    /// Reads `PATH`, `PATH?partition=N` or `PATH?offset=SIZE`, each with `direct=true` behind `?` or `&`; a file with that
+    /// very name comes first.
     ///
     /// # Errors
     /// What stands behind the question mark and cannot be.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, Failure> {
         let path = |bytes: &[u8]| PathBuf::from(OsString::from(OsStr::from_bytes(bytes)));
-        let whole = Self { path: path(text), part: Part::Whole };
+        let whole = Self { path: path(text), part: Part::Whole, direct: false };
         let Some(mark) = text.iter().rposition(|byte| *byte == b'?') else { return Ok(whole) };
         if whole.path.symlink_metadata().is_ok() {
             return Ok(whole);
         }
-        let part = String::from_utf8_lossy(&text[mark + 1..]).into_owned();
+        let asked = String::from_utf8_lossy(&text[mark + 1..]).into_owned();
         let refused = |why: &str| {
             let shown = String::from_utf8_lossy(text);
-            Failure::usage(format!("image {shown}: {why}; write ?partition=2 or ?offset=1M"))
+            let ways = "write ?partition=2 or ?offset=1M, and &direct=true behind it or ?direct=true alone";
+            Failure::usage(format!("image {shown}: {why}; {ways}"))
         };
-        let part = match part.split_once('=') {
-            Some(("partition", number)) => match number.parse() {
-                Ok(number @ 1..) => Part::Partition(number),
-                _ => return Err(refused("not a number of a partition")),
-            },
-            Some(("offset", "0")) => Part::Offset(0),
-            Some(("offset", offset)) => match (offset.parse(), units::parse_size(offset)) {
-                (Ok(bytes), _) | (_, Ok(Size::Bytes(bytes))) => Part::Offset(bytes),
-                _ => return Err(refused("not an offset in bytes")),
-            },
-            _ => return Err(refused("what follows the question mark is not known")),
-        };
-        Ok(Self { path: path(&text[..mark]), part })
+        let (mut part, mut direct) = (Part::Whole, false);
+        for one in asked.split('&') {
+            match one.split_once('=') {
+                Some(("partition" | "offset", _)) if part != Part::Whole => {
+                    return Err(refused("two parts"));
+                }
+                Some(("partition", number)) => match number.parse() {
+                    Ok(number @ 1..) => part = Part::Partition(number),
+                    _ => return Err(refused("not a number of a partition")),
+                },
+                Some(("offset", "0")) => part = Part::Offset(0),
+                Some(("offset", offset)) => match (offset.parse(), units::parse_size(offset)) {
+                    (Ok(bytes), _) | (_, Ok(Size::Bytes(bytes))) => part = Part::Offset(bytes),
+                    _ => return Err(refused("not an offset in bytes")),
+                },
+                Some(("direct", "true")) => direct = true,
+                Some(("direct", "false")) => direct = false,
+                _ => return Err(refused("what follows the question mark is not known")),
+            }
+        }
+        Ok(Self { path: path(&text[..mark]), part, direct })
     }
 
     /// Whether `path` is what an image can be in: a regular file or a block device.
@@ -93,14 +107,22 @@ impl Spec {
         if self.path.exists() && !Self::can_be(&self.path) {
             return Err(self.refused("is neither a file nor a block device; name one"));
         }
-        let whole = FileDevice::open(&self.path).map_err(|error| match error.kind() {
+        let opened = match self.direct {
+            true => {
+                DirectDevice::open(&self.path).map(|device| Arc::new(device) as Arc<dyn Device>)
+            }
+            false => FileDevice::open(&self.path).map(|device| Arc::new(device) as Arc<dyn Device>),
+        };
+        let whole = opened.map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => {
                 self.refused("another program has it locked to write; end that first")
             }
             io::ErrorKind::NotFound => self.refused("does not exist"),
+            io::ErrorKind::InvalidInput if self.direct => {
+                self.refused("its file system has no direct reads; leave direct=true out")
+            }
             _ => self.refused(crate::cause(&error)),
         })?;
-        let whole: Arc<dyn Device> = Arc::new(whole);
         let behind = |start, length| Arc::new(Window::new(whole.clone(), start, length));
         match self.part {
             Part::Whole => Ok(whole),
@@ -164,7 +186,21 @@ mod tests {
         assert_eq!(part("/no/disk.img?offset=1M").unwrap(), Part::Offset(1 << 20));
         assert_eq!(part("/no/disk.img?offset=512").unwrap(), Part::Offset(512));
         assert_eq!(part("/no/disk.img?offset=0").unwrap(), Part::Offset(0));
-        for bad in ["?partition=0", "?partition=x", "?offset=-1", "?offset=lots", "?part=1", "?"] {
+        let direct = |text: &str| Spec::parse(text.as_bytes()).map(|spec| (spec.part, spec.direct));
+        assert_eq!(direct("/no/disk.img?direct=true").unwrap(), (Part::Whole, true));
+        let both = direct("/no/disk.img?partition=3&direct=true").unwrap();
+        assert_eq!(both, (Part::Partition(3), true));
+        assert!(!direct("/no/disk.img?direct=false&offset=1M").unwrap().1);
+        for bad in [
+            "?partition=0",
+            "?partition=x",
+            "?offset=-1",
+            "?offset=lots",
+            "?part=1",
+            "?",
+            "?direct=yes",
+            "?partition=1&offset=1M",
+        ] {
             let refusal = part(&format!("/no/disk.img{bad}")).unwrap_err().to_string();
             assert!(refusal.contains("write ?partition=2 or ?offset=1M"), "{refusal}");
         }
@@ -176,6 +212,6 @@ mod tests {
         let path = folder.path().join("disk?partition=1");
         std::fs::write(&path, "").unwrap();
         let spec = Spec::parse(path.as_os_str().as_bytes()).unwrap();
-        assert_eq!(spec, Spec { path, part: Part::Whole });
+        assert_eq!(spec, Spec { path, part: Part::Whole, direct: false });
     }
 }

@@ -10,6 +10,7 @@
 //! Read, never mapped: an image that is cut while it is used is an error and no SIGBUS, and bytes do not change
 //! after they were checked.
 
+pub mod direct;
 pub mod partition;
 pub mod testing;
 
@@ -68,15 +69,19 @@ impl FileDevice {
     /// # Errors
     /// As [`FileDevice::open`].
     pub fn new(mut file: File) -> io::Result<Self> {
-        match file.try_lock_shared() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::WouldBlock.into()),
-            // Some file systems have no locks; there nobody else can hold one.
-            Err(TryLockError::Error(_)) => {}
-        }
+        lock_to_read(&file)?;
         // The size of a block device is where its end is; its metadata says 0.
         let length = io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
         Ok(Self { file, length })
+    }
+}
+
+/// Takes the shared lock that keeps out who writes under an exclusive one.
+fn lock_to_read(file: &File) -> io::Result<()> {
+    match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+        // Some file systems have no locks; there nobody else can hold one.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
     }
 }
 
