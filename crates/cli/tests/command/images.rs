@@ -306,6 +306,74 @@ fn a_partition_or_an_offset_is_mounted() {
     }
 }
 
+/// Past the host's page cache, in whole pages: files begin and end anywhere.
+#[test]
+fn an_image_is_read_directly_where_that_is_wished() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let Some(image) = image(&place, &["-b", "1024"]) else { return };
+    let direct = format!("{}?direct=true", text(&image));
+    let outcome = run(&["image", "check", &direct]);
+    if outcome.stderr.contains("has no direct reads; leave direct=true out") {
+        return uvfs_skip::lacking("the file system of temporary files has no direct reads");
+    }
+    assert!(outcome.stdout.starts_with("0 faults; "), "{outcome:?}");
+    place.mount_daemon(&direct, &[]);
+    assert_same(&tree(&place.mountpoint), &tree(&place.source));
+    done(&["unmount", place.mnt()]);
+}
+
+/// A block device has no length in its metadata, and is read to its end all the same.
+#[test]
+fn a_block_device_is_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let Some(image) = image(&place, &[]) else { return };
+    let Some(device) = Loop::over(&image) else { return };
+    for source in [device.0.clone(), format!("image:{}?direct=true", device.0)] {
+        place.mount_daemon(&source, &[]);
+        assert_same(&tree(&place.mountpoint), &tree(&place.source));
+        done(&["unmount", place.mnt()]);
+    }
+    let info = done(&["image", "info", &device.0]).stdout;
+    assert!(info.contains("ext4, 16"), "{info}");
+}
+
+/// A loop device, read-only, which goes with the value.
+struct Loop(String);
+
+impl Loop {
+    /// `None`, said aloud, where there are none.
+    fn over(image: &Path) -> Option<Self> {
+        let mut losetup = Command::new("losetup");
+        let made = losetup.args(["--find", "--show", "--read-only"]).arg(image).output();
+        match made {
+            Ok(made) if made.status.success() => {
+                Some(Self(String::from_utf8_lossy(&made.stdout).trim().to_owned()))
+            }
+            Ok(made) => {
+                let said = String::from_utf8_lossy(&made.stderr).into_owned();
+                uvfs_skip::lacking(format_args!("losetup: {}", said.trim()));
+                None
+            }
+            Err(error) => {
+                uvfs_skip::lacking(format_args!("losetup: {error}"));
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
 #[test]
 fn what_cannot_be_mounted_says_why_and_mounts_nothing() {
     if !can_mount() {

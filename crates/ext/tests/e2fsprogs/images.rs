@@ -77,7 +77,9 @@ impl Workshop {
         if let Some(tree) = tree {
             make.arg("-d").arg(tree);
         }
-        run(make.arg(&image).arg("12M"));
+        // The tree has 400 small files, each of a block.
+        let size = if options.contains(&"65536") { "64M" } else { "12M" };
+        run(make.arg(&image).arg(size));
         let mut fsck = Command::new("e2fsck");
         let status =
             fsck.args(["-fyD"]).arg(&image).stdout(Stdio::null()).stderr(Stdio::null()).status();
