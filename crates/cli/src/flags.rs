@@ -255,7 +255,7 @@ pub(crate) struct MountArguments {
     /// `once /backup` and `normal /photos/tmp`, with paths from the mount's root on; # begins a comment
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
-    /// Threads that read requests from the kernel, 1 to 64 [default: as many as cores, and one more where the source may make them wait]
+    /// Threads that read requests from the kernel, 1 to 64 [default: by the number of cores]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) readers: Option<String>,
     /// Pass file data through the daemon instead of letting the kernel read and write host files
