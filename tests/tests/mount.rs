@@ -367,7 +367,7 @@ fn a_slow_store_never_delays_a_hit() {
 }
 
 /// There were as many readers as cores, and one stays free. Of two clients on two cores that read small files of an image
-/// each handed one request in eight to a worker, for two thread switches: 23,000 files a second instead of 37,000.
+/// each handed one request in eight to a worker, for two thread switches: 22,500 files a second instead of 37,000.
 #[test]
 fn as_many_clients_as_cores_wait_for_the_store_without_a_worker() {
     let hostile = hostile().claiming(|can| can.waits = Waits::Sometimes);
