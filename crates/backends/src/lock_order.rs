@@ -31,6 +31,8 @@ uvfs_concurrent::lock_classes! {
     HOST_FILES = 380, "host-files", "open host files";
     /// Directory backend: watches.
     HOST_WATCHES = 390, "host-watches", "inotify watches by descriptor and by node";
+    /// Image backend: the thread that commits.
+    IMAGE_COMMITS = 391, "image-commits", "whether the thread that commits an image is to end";
     /// Image backend: rows of blocks.
     IMAGE_ROWS = 392, "image-rows", "one row of an image's cached blocks";
     /// Image backend: free frames.

@@ -29,7 +29,10 @@ Examples:
                                            disk in large runs
   uvfs mount /srv/data /mnt/data --daemon --update-fstab
                                            and at every boot
-  uvfs mount disk.img /mnt/disk            an ext2, 3 or 4 image, read-only
+  uvfs mount disk.img /mnt/disk            an ext4 image; its journal keeps it
+                                           whole in a crash
+  uvfs mount disk.img /mnt/disk --read-only
+                                           an ext2, 3 or 4 image, never written
   uvfs mount disk.img?partition=1 /mnt/disk
                                            a partition of it; ?offset=1M
   uvfs mount s3://bucket/data /mnt/data    an object store;
@@ -100,7 +103,9 @@ Examples:
   uvfs stat /mnt/data --json | jq .core.pages
                                            some of the counters, for programs
   uvfs stat /mnt/data --locks --interval 5
-                                           who waits for which lock, during 5 s";
+                                           who waits for which lock, during 5 s
+  uvfs stat /mnt/disk --journal --interval 5
+                                           what an image's journal does";
 
 const UNMOUNT_HELP: &str = "\
 Examples:
@@ -159,7 +164,7 @@ pub(crate) enum Command {
     Cached(CachedArguments),
     /// Mark directories of a mount: their entries are evicted last, or first
     Policy(PolicyArguments),
-    /// Look at ext2, ext3 and ext4 images without mounting them
+    /// Make disk images, look at them without mounting them, commit a mounted one
     Image(ImageArguments),
     /// End a mount, with everything written
     Unmount(UnmountArguments),
@@ -192,7 +197,7 @@ pub(crate) enum Command {
 #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_STATUS}"))]
 pub(crate) struct MountArguments {
     /// What to mount: `memory:` (RAM, empty at first), `dir:PATH` (a host directory), `image:PATH` (a disk
-    /// image with ext2, ext3 or ext4, read-only, perhaps PATH?partition=N or PATH?offset=SIZE),
+    /// image with ext4, or with --read-only also ext2 and ext3, perhaps PATH?partition=N or PATH?offset=SIZE),
     /// `s3://BUCKET/PREFIX` (an object store, perhaps with ?endpoint=URL&region=NAME; credentials come from the
     /// environment) or a plain path (a directory or an image). A directory whose name looks like a scheme is written `./name:`
     pub(crate) source: OsString,
@@ -251,6 +256,14 @@ pub(crate) struct MountArguments {
     /// earlier; `sync` does not. With `--page-cache write-back` only [default: 5s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) write_back_delay: Option<String>,
+    /// Commit what was changed in a disk image at least so often, 100ms to 5m, if nobody asks for it earlier: what a crash may
+    /// lose of what no program made stable [default: 5s]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) commit: Option<String>,
+    /// Do not have the disk below an image flush its cache, not for fsync either. The end of the daemon loses nothing, but a
+    /// crash of the machine may leave anything of the image: for images that nobody needs after one
+    #[arg(long)]
+    pub(crate) unsafe_no_barriers: bool,
     /// Marks directories from the start, as `uvfs policy` does: a file of lines such as `keep /photos`,
     /// `once /backup` and `normal /photos/tmp`, with paths from the mount's root on; # begins a comment
     #[arg(long, value_name = "FILE")]
@@ -321,7 +334,10 @@ pub(crate) struct StatArguments {
     /// The same with the places that take them, in the layout of lockmeter
     #[arg(long, group = "meter", requires = "mountpoint")]
     pub(crate) lockmeter: bool,
-    /// Watch the locks for so long, and show that time only, instead of all since the mount
+    /// Show the journal of a disk image that is written: transactions, commits, waits, checkpoints
+    #[arg(long, group = "meter", requires = "mountpoint")]
+    pub(crate) journal: bool,
+    /// Watch the locks or the journal for so long, and show that time only, instead of all since the mount
     #[arg(long, value_name = "SECONDS", requires = "meter", allow_hyphen_values = true)]
     pub(crate) interval: Option<String>,
 }

@@ -22,11 +22,15 @@ use crate::source::{self, Source};
 use crate::units::{self, Size};
 use clap::ValueEnum;
 use serde::Serialize;
+use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+use uvfs_backends::image::WritingConfig;
 use uvfs_backends::memory::{AccessTimes, SIZE_BYTES_MIN};
 use uvfs_ext::Image;
+use uvfs_ext_write::{WithoutBarriers, WriteDevice};
 use uvfs_object::s3::{Address, S3Store};
 use uvfs_vfs::{READ_AHEAD_MAX, VfsConfig};
 
@@ -34,6 +38,9 @@ use uvfs_vfs::{READ_AHEAD_MAX, VfsConfig};
 /// request.
 const HOST_TIMEOUT: Duration = Duration::from_secs(1);
 const BUCKET_TIMEOUT: Duration = Duration::from_secs(60);
+/// What `--commit` may be.
+const COMMIT_TIMES: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(300);
 /// Most threads that may read requests.
 const READERS_MAX: usize = 64;
 
@@ -70,7 +77,21 @@ pub(crate) struct OpenImage {
     /// As users write it.
     pub(crate) name: String,
     /// What is in it.
-    pub(crate) image: Image,
+    pub(crate) opened: Opened,
+}
+
+/// An image that was opened, and locked, as it is to be used.
+#[derive(Debug)]
+pub(crate) enum Opened {
+    /// Only to be read.
+    Read(Box<Image>),
+    /// To be written; nothing has been yet.
+    Write {
+        /// What it lies on.
+        device: Arc<dyn WriteDevice>,
+        /// Time between two commits that nobody asks for.
+        commit_interval: Duration,
+    },
 }
 
 impl Store {
@@ -104,7 +125,11 @@ impl Store {
 
     /// Nothing can be written to it.
     fn is_read_only(&self) -> bool {
-        matches!(self, Store::Image(_))
+        let reads = |open: &OpenImage| matches!(open.opened, Opened::Read(_));
+        match self {
+            Store::Image(image) => reads(image),
+            Store::Bucket(_) | Store::Memory { .. } | Store::Directory(_) => false,
+        }
     }
 }
 
@@ -161,6 +186,7 @@ pub(crate) fn plan(arguments: &MountArguments) -> Result<Plan, Failure> {
     let readers = arguments.readers.as_deref().map(readers).transpose()?;
     let overhead = Overhead::here(readers);
     let source = source_of(arguments)?;
+    check_writing(arguments, &source)?;
     let config = config(arguments, overhead, &source)?;
     let name = arguments.name.as_deref().map(name).transpose()?;
     let policies = arguments.policy.as_deref().map(PolicyFile::read).transpose()?;
@@ -233,7 +259,7 @@ fn source_of(arguments: &MountArguments) -> Result<Source, Failure> {
 fn image(arguments: &MountArguments, spec: &Spec) -> Result<Store, Failure> {
     let options = [
         ("--size", arguments.size.is_some(), "an image has the size that it has"),
-        ("--atime", arguments.atime.is_some(), "an image is only read, also its access times"),
+        ("--atime", arguments.atime.is_some(), "reading an image moves no access times"),
         ("--watch", arguments.watch, "nobody else may change an image"),
         ("--read-ahead", arguments.read_ahead.is_some(), "the host reads ahead in an image"),
     ];
@@ -242,16 +268,49 @@ fn image(arguments: &MountArguments, spec: &Spec) -> Result<Store, Failure> {
     }
     if caches_pages(arguments) {
         return Err(Failure::usage(
-            "--page-cache: an image is only read, and cached by the kernel already; leave it out",
+            "--page-cache: an image is cached by the host and by the kernel already; leave it out",
         ));
     }
     let name = String::from_utf8_lossy(arguments.source.as_bytes()).into_owned();
     let otherwise = ", and it is not a directory; name a directory or a disk image";
-    let image = spec.open(otherwise)?;
-    for (feature, service) in reductions(&image) {
-        log::warn!("image {name}: {feature}: {service}");
+    let opened = if arguments.read_only {
+        let image = spec.open(otherwise)?;
+        for (feature, service) in reductions(&image) {
+            log::warn!("image {name}: {feature}: {service}");
+        }
+        Opened::Read(Box::new(image))
+    } else {
+        let device = spec.open_to_write(otherwise)?;
+        let device: Arc<dyn WriteDevice> = match arguments.unsafe_no_barriers {
+            false => device,
+            true => {
+                log::warn!("image {name}: --unsafe-no-barriers: a crash of this machine may leave anything of it");
+                Arc::new(WithoutBarriers(device))
+            }
+        };
+        let interval = option("--commit", arguments.commit.as_deref(), units::parse_duration)?;
+        let commit_interval = interval.unwrap_or(WritingConfig::default().commit_interval);
+        if !COMMIT_TIMES.contains(&commit_interval) {
+            return Err(Failure::usage("--commit: write 100ms to 5m, as in 5s"));
+        }
+        Opened::Write { device, commit_interval }
+    };
+    Ok(Store::Image(OpenImage { name, opened }))
+}
+
+/// Refuses what is said of writing an image where none is written.
+fn check_writing(arguments: &MountArguments, source: &Source) -> Result<(), Failure> {
+    let why = match source {
+        Source::Image(_) if arguments.read_only => "with --read-only nothing is written",
+        Source::Image(_) => return Ok(()),
+        _ => "only a disk image has a journal",
+    };
+    let options =
+        [("--commit", arguments.commit.is_some()), ("--unsafe-no-barriers", arguments.unsafe_no_barriers)];
+    match options.iter().find(|(_, given)| *given) {
+        Some((option, _)) => Err(Failure::usage(format!("{option}: {why}; leave it out"))),
+        None => Ok(()),
     }
-    Ok(Store::Image(OpenImage { name, image }))
 }
 
 /// Asks for a bucket, after the options that mean nothing for it were refused.
@@ -347,7 +406,6 @@ fn config(
         None => overhead.default_bytes(Machine::here().memory_bytes()),
     };
     let defaults = VfsConfig::default();
-    let is_read_only = matches!(source, Source::Image(_));
     let is_cached =
         caches_pages(arguments) || (is_bucket && arguments.page_cache == PageCache::Auto);
     if !is_cached {
@@ -381,7 +439,7 @@ fn config(
         entry_timeout: timeout("--entry-timeout", &arguments.entry_timeout)?,
         negative_timeout: timeout("--negative-timeout", &arguments.negative_timeout)?,
         watch: arguments.watch,
-        read_only: arguments.read_only || is_read_only,
+        read_only: arguments.read_only || is_bucket,
         cache_bytes,
         overhead_bytes: overhead.bytes(),
         ..defaults

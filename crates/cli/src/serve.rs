@@ -30,7 +30,7 @@ use crate::memory::{self, Machine, Overhead};
 use crate::metrics;
 use crate::mountinfo;
 use crate::notify;
-use crate::plan::{self, Options, Plan, Store};
+use crate::plan::{self, Opened, Options, Plan, Store};
 use crate::policies::PolicyFile;
 use crate::sandbox::{self, Reach, Sandbox};
 use crate::shown::shown;
@@ -50,7 +50,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 use uvfs_backends::directory::{DirectoryBackend, DirectoryConfig};
-use uvfs_backends::image::{ImageBackend, ImageConfig};
+use uvfs_backends::image::{ImageBackend, ImageConfig, WritingConfig, WritingImage};
 use uvfs_backends::memory::{AccessTimes, MemoryBackend, MemoryConfig};
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 use uvfs_control::serve::{self, Look, Marks};
@@ -246,6 +246,10 @@ impl Served for Live {
         self.policies.list(&self.vfs, Look::Allowed)
     }
 
+    fn commit(&self) -> Result<(), String> {
+        self.vfs.sync_fs().map_err(|error| error.to_string())
+    }
+
     fn unmount(&self, lazy: bool) -> Result<(), Stays> {
         self.end(lazy)
     }
@@ -305,7 +309,24 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
             .and_then(|backend| Vfs::new(backend, plan.config)),
         Store::Image(open) => {
             let caches = plan.config.cache_bytes.saturating_sub(plan.config.overhead_bytes);
-            Vfs::new(ImageBackend::new(open.image, ImageConfig::within(caches)), plan.config)
+            match open.opened {
+                Opened::Read(image) => {
+                    Vfs::new(ImageBackend::new(*image, ImageConfig::within(caches)), plan.config)
+                }
+                Opened::Write { device, commit_interval } => {
+                    let config = WritingConfig { commit_interval, ..WritingConfig::within(caches) };
+                    let image = WritingImage::open(device, &config).map_err(|error| {
+                        Failure::refused(format!(
+                            "image {source}: {error}; add --read-only to read it"
+                        ))
+                    })?;
+                    if let Some(recovery) = image.volume().recovery() {
+                        let (transactions, blocks) = (recovery.transactions, recovery.blocks);
+                        log::info!("image {source}: {transactions} transactions with {blocks} blocks replayed");
+                    }
+                    Vfs::new(image, plan.config)
+                }
+            }
         }
         Store::Bucket(bucket) => {
             let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());

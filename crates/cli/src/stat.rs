@@ -11,6 +11,7 @@
 //! ([`all`]). Weakness: which lines these are is a choice that cannot suit everybody.
 
 mod all;
+mod journal;
 mod layout;
 mod summary;
 
@@ -40,14 +41,18 @@ pub(crate) fn run(arguments: &StatArguments) -> Result<ExitCode, Failure> {
             let interval = arguments.interval.as_deref().map(parse_interval).transpose()?;
             let mount = mountinfo::find(path)?;
             let text = match arguments {
-                StatArguments { locks: false, lockmeter: false, json: true, .. } => {
+                StatArguments { locks: false, lockmeter: false, journal: false, json: true, .. } => {
                     ask(&mount, Request::Stat)?.to_string()
                 }
-                StatArguments { locks: false, lockmeter: false, all: true, .. } => {
+                StatArguments { locks: false, lockmeter: false, journal: false, all: true, .. } => {
                     all::render(&ask(&mount, Request::Stat)?)
                 }
-                StatArguments { locks: false, lockmeter: false, .. } => {
+                StatArguments { locks: false, lockmeter: false, journal: false, .. } => {
                     summary::render(&ask(&mount, Request::Stat)?)
+                }
+                StatArguments { journal: true, json, .. } => {
+                    let seen = journal::watch(interval, || ask(&mount, Request::Stat))?;
+                    if *json { seen.to_json().to_string() } else { seen.table() }
                 }
                 StatArguments { json: true, .. } => {
                     let locks = watch(&mount, interval)?;

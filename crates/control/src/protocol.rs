@@ -59,6 +59,8 @@ pub enum Request {
     Policy(PolicyRequest),
     /// Which directories are marked.
     Policies,
+    /// To make everything stable that was written.
+    Commit,
     /// To end.
     Unmount {
         /// Also while in use.
@@ -193,6 +195,7 @@ mod tests {
         let text = r#"{"op":"policy","directory":"/a","policy":"keep"}"#;
         assert_eq!(parse(text), Some(Request::Policy(keep)));
         assert_eq!(parse(r#"{"op":"policies"}"#), Some(Request::Policies));
+        assert_eq!(parse(r#"{"op":"commit"}"#), Some(Request::Commit));
         assert_eq!(parse(r#"{"op":"policy","directory":"/a"}"#), None);
         for bad in [r#"{"op":"clean"}"#, r#"{"op":"clean","request":3}"#] {
             assert_eq!(parse(bad), None, "{bad}");

@@ -108,6 +108,12 @@ pub trait Served: Send + Sync + 'static {
     /// The marked directories.
     fn policies(&self) -> Vec<Mark>;
 
+    /// Returns when everything that was written is stable in the store.
+    ///
+    /// # Errors
+    /// Why it is not.
+    fn commit(&self) -> Result<(), String>;
+
     /// Ends the mount; blocks while the kernel writes back.
     ///
     /// # Errors
@@ -528,6 +534,7 @@ fn answer(request: Request, served: &dyn Served, crowd: &Crowd) -> (Reply, bool)
         Request::Policy(request) => (done(served.set_policy(&request)), false),
         Request::Policies => (reported(Ok(served.policies())), false),
         Request::Cached(request) => (reported(served.cached(&request)), false),
+        Request::Commit => (done(served.commit()), false),
         // Taken out by `converse`, which has the stream that it needs.
         Request::Clean(_) => (Reply::refused("a cleaning has no short answer"), false),
         Request::Unmount { lazy } => match end(lazy, served, crowd) {
@@ -615,6 +622,9 @@ mod tests {
         }
         fn policies(&self) -> Vec<Mark> {
             vec![Mark { inode: 5, ..Mark::default() }]
+        }
+        fn commit(&self) -> Result<(), String> {
+            if self.busy.load(Relaxed) { Err("the disk is gone".into()) } else { Ok(()) }
         }
         fn unmount(&self, lazy: bool) -> Result<(), Stays> {
             match self.busy.load(Relaxed) && !lazy {

@@ -11,7 +11,7 @@
 //! use uvfs_ext::{Kind, ROOT};
 //! use uvfs_ext_write::{New, Volume, WritableFile};
 //! let volume = Volume::open(std::sync::Arc::new(WritableFile::open("disk.img")?))?;
-//! let new = New { kind: Kind::Regular, permissions: 0o644, uid: 0, gid: 0, device: (0, 0), target: b"" };
+//! let new = New { kind: Kind::Regular, permissions: 0o644, uid: 0, gid: 0, device: (0, 0), target: b"", xattrs: &[] };
 //! let file = volume.create(ROOT, b"hello", &new)?;
 //! volume.write(file, 0, b"world")?;
 //! volume.fsync(file)?;
@@ -29,7 +29,11 @@ mod recovery;
 pub mod store;
 mod volume;
 
-pub use device::{WritableFile, WritableMemory, WritableWindow, WriteDevice};
+pub use device::{WithoutBarriers, WritableFile, WritableMemory, WritableWindow, WriteDevice};
 pub use error::{Error, Result};
 pub use recovery::{log_place, recover};
-pub use volume::{Grow, New, Room, SetAttributes, Volume};
+pub use volume::{
+    Change, Grow, Held, Listed, Look, New, Privileges, Rename, Room, SetAttributes, Volume, WriteAt,
+    writable,
+};
+pub use store::{Counts, Now};

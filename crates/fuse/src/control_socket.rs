@@ -131,6 +131,10 @@ impl Served for Program {
         Ok(())
     }
 
+    fn commit(&self) -> Result<(), String> {
+        self.live.vfs.sync_fs().map_err(|error| error.to_string())
+    }
+
     fn clean(
         &self,
         request: &CleanRequest,

@@ -17,6 +17,9 @@
 mod cache;
 mod poison;
 mod reading;
+mod writing;
+
+pub use writing::{WritingConfig, WritingImage};
 
 use cache::{Cache, CachedBlocks};
 use poison::Poisoned;
@@ -128,41 +131,51 @@ impl ImageBackend {
     }
 
     fn attributes_of(&self, inode: &Inode) -> Result<Attributes> {
-        let Some(kind) = inode.kind().map(kind_of).filter(|_| inode.links() > 0) else {
-            log::error!("image: inode {} is named and not in use", inode.number);
-            return Err(Error::Corrupt("the image contradicts itself"));
-        };
-        let (major, minor) = inode.device();
-        let time = |time: uvfs_ext::Timestamp| Timestamp {
-            seconds: time.seconds,
-            nanoseconds: time.nanoseconds,
-        };
-        Ok(Attributes {
-            number: inode.number.into(),
-            kind,
-            mode: u32::from(inode.mode()) & 0o7777,
-            links: inode.links().into(),
-            uid: inode.uid(),
-            gid: inode.gid(),
-            device: match kind {
-                FileKind::CharDevice | FileKind::BlockDevice => packed(major, minor),
-                _ => 0,
-            },
-            size: if kind.is_special() { 0 } else { inode.size() },
-            // What lies in the inode takes no block, and programs that copy holes would copy nothing.
-            blocks: match kind {
-                FileKind::Regular if inode.is_inline() => {
-                    inode.sectors() + inode.size().div_ceil(512)
-                }
-                _ => inode.sectors(),
-            },
-            block_size: self.image.superblock().block_size,
-            atime: time(inode.accessed()),
-            mtime: time(inode.modified()),
-            ctime: time(inode.changed()),
-            btime: inode.born().map(time),
-            version: 0,
-        })
+        attributes_of(inode, self.image.superblock().block_size)
+    }
+}
+
+/// The attributes of an inode in use.
+fn attributes_of(inode: &Inode, block_size: u32) -> Result<Attributes> {
+    let Some(kind) = inode.kind().map(kind_of).filter(|_| inode.links() > 0) else {
+        log::error!("image: inode {} is named and not in use", inode.number);
+        return Err(Error::Corrupt("the image contradicts itself"));
+    };
+    Ok(attributes(inode, kind, block_size))
+}
+
+/// The attributes of an inode that is a `kind`, with names or without.
+fn attributes(inode: &Inode, kind: FileKind, block_size: u32) -> Attributes {
+    let (major, minor) = inode.device();
+    let time = |time: uvfs_ext::Timestamp| Timestamp {
+        seconds: time.seconds,
+        nanoseconds: time.nanoseconds,
+    };
+    Attributes {
+        number: inode.number.into(),
+        kind,
+        mode: u32::from(inode.mode()) & 0o7777,
+        links: inode.links().into(),
+        uid: inode.uid(),
+        gid: inode.gid(),
+        device: match kind {
+            FileKind::CharDevice | FileKind::BlockDevice => packed(major, minor),
+            _ => 0,
+        },
+        size: if kind.is_special() { 0 } else { inode.size() },
+        // What lies in the inode takes no block, and programs that copy holes would copy nothing.
+        blocks: match kind {
+            FileKind::Regular if inode.is_inline() => {
+                inode.sectors() + inode.size().div_ceil(512)
+            }
+            _ => inode.sectors(),
+        },
+        block_size,
+        atime: time(inode.accessed()),
+        mtime: time(inode.modified()),
+        ctime: time(inode.changed()),
+        btime: inode.born().map(time),
+        version: 0,
     }
 }
 

@@ -1,4 +1,4 @@
-//! `uvfs image`: disk images without mounting them: what one is, whether it is sound, what is in it.
+//! `uvfs image`: disk images: made, looked at without mounting them, committed while they are mounted.
 //!
 //! # Boundary
 //! The command lines, finding the file system in a file ([`source`]), and walking to a path. The format is
@@ -9,13 +9,15 @@
 //! PATH are not followed; the path is that of the object itself.
 
 mod check;
+mod commit;
+mod create;
 mod extract;
 pub(crate) mod info;
 pub(crate) mod source;
 mod tree;
 
 use crate::Failure;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -24,7 +26,8 @@ use uvfs_ext::{Image, Inode, Kind, ROOT};
 
 const HELP: &str = "\
 IMAGE is a file or a block device with ext2, ext3 or ext4; a part of it is written IMAGE?partition=2 (as \
-`fdisk -l` numbers them) or IMAGE?offset=1M. It is only read, also to recover its journal, which happens in memory.
+`fdisk -l` numbers them) or IMAGE?offset=1M. It is only read, also to recover its journal, which happens in memory; `create` \
+makes one, and `commit` has a mounted one written.
 
 Examples:
   uvfs image info disk.img                 what it is, and what its flags mean
@@ -34,6 +37,8 @@ Examples:
   uvfs image cat disk.img?partition=1 /etc/fstab
   uvfs image extract disk.img /home ./home with owners, modes, times,
                                            attributes, holes and hard links
+  uvfs image create disk.img --size 10G    a new one, to be mounted
+  uvfs image commit /mnt/disk              everything written is stable now
 
 Exit status:
   0  done; for `check`: nothing is wrong
@@ -51,6 +56,15 @@ pub(crate) struct ImageArguments {
 
 #[derive(Debug, Subcommand)]
 enum ImageCommand {
+    /// Make an image with an empty file system; the file must not be there. mke2fs does it (package e2fsprogs)
+    #[command(after_help = HELP)]
+    Create(CreateArguments),
+    /// Make everything stable that was written to a mounted image, as `sync -f` does, and wait for it
+    #[command(after_help = HELP)]
+    Commit {
+        /// Where it is mounted
+        mountpoint: PathBuf,
+    },
     /// What an image is: sizes, flags and what they mean for reading it, its journal
     #[command(after_help = HELP)]
     Info(OfImage),
@@ -75,6 +89,32 @@ struct OfImage {
     /// JSON, one object per line
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, Args)]
+struct CreateArguments {
+    /// The file to be made; it takes room as it is filled
+    file: PathBuf,
+    /// How large: 512M, 10G
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    size: String,
+    /// What it is called, up to 16 bytes
+    #[arg(long)]
+    label: Option<String>,
+    /// Which file system; uvfs writes to ext4 and reads the others
+    #[arg(long = "type", value_name = "TYPE", value_enum, default_value_t = Type::Ext4)]
+    kind: Type,
+}
+
+/// A file system that mke2fs makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Type {
+    /// With a journal and extents
+    Ext4,
+    /// With a journal, files mapped by tables
+    Ext3,
+    /// Without a journal
+    Ext2,
 }
 
 #[derive(Debug, Args)]
@@ -116,6 +156,8 @@ struct ExtractArguments {
 /// What was refused, what failed, and what a check found.
 pub(crate) fn run(arguments: &ImageArguments) -> Result<ExitCode, Failure> {
     match &arguments.command {
+        ImageCommand::Create(create) => create::run(create),
+        ImageCommand::Commit { mountpoint } => commit::run(mountpoint),
         ImageCommand::Info(of) => info::run(&of.image, of.json),
         ImageCommand::Check(of) => check::run(&of.image, of.json),
         ImageCommand::Ls(ls) => {

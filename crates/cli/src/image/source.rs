@@ -15,6 +15,7 @@ use std::sync::Arc;
 use uvfs_ext::device::direct::DirectDevice;
 use uvfs_ext::device::partition::{Partition, partitions};
 use uvfs_ext::{Device, Error, FileDevice, Image, Window};
+use uvfs_ext_write::{WritableFile, WritableWindow, WriteDevice};
 
 /// Which part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,19 +95,56 @@ impl Spec {
         Image::open(device.clone()).map_err(|error| self.refusal(&*device, &error, otherwise))
     }
 
+    /// Opens what the file system lies on to write to it, locked for all others, and finds out whether it can be written. Nothing
+    /// is written yet.
+    ///
+    /// # Errors
+    /// As [`Spec::open`]; what forbids writing, and that reading may do.
+    pub(crate) fn open_to_write(&self, otherwise: &str) -> Result<Arc<dyn WriteDevice>, Failure> {
+        self.check_kind()?;
+        let reading = "add --read-only to read it";
+        if self.direct {
+            return Err(self.refused(format!("direct=true is for reading; leave it out, or {reading}")));
+        }
+        let whole = WritableFile::open(&self.path).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => {
+                self.refused("another program has it locked; end that first (readers may share it, with --read-only)")
+            }
+            io::ErrorKind::NotFound => self.refused("does not exist"),
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => self.refused(
+                format!("cannot be written ({}); {reading}", crate::cause(&error)),
+            ),
+            _ => self.refused(crate::cause(&error)),
+        })?;
+        if let Some(device) = loop_device_of(&self.path) {
+            return Err(self.refused(format!(
+                "{device} has it as its file; detach that first (losetup -d {device})"
+            )));
+        }
+        let whole: Arc<dyn WriteDevice> = Arc::new(whole);
+        let device: Arc<dyn WriteDevice> = match self.range(&*whole)? {
+            None => whole,
+            Some((start, length)) => Arc::new(WritableWindow::new(whole, start, length)),
+        };
+        let image = Image::open(device.clone())
+            .map_err(|error| self.refusal(&*device, &error, otherwise))?;
+        let fast = image.recovery().is_some_and(|recovery| recovery.fast_commits);
+        if fast {
+            let why = "its journal has fast commits, which only e2fsck replays";
+            return Err(self.refused(format!("{why}; run e2fsck, or {reading}")));
+        }
+        uvfs_ext_write::writable(image.superblock())
+            .map_err(|error| self.refused(format!("{error}; {reading}")))?;
+        Ok(device)
+    }
+
     fn refused(&self, why: impl std::fmt::Display) -> Failure {
         Failure::refused(format!("image {}: {why}", self.path.display()))
     }
 
     /// The part of the file that is meant.
     fn device(&self) -> Result<Arc<dyn Device>, Failure> {
-        if self.path.is_dir() {
-            return Err(self.refused("is a directory; name a file or a block device"));
-        }
-        // Opening a pipe would wait for one who writes to it.
-        if self.path.exists() && !Self::can_be(&self.path) {
-            return Err(self.refused("is neither a file nor a block device; name one"));
-        }
+        self.check_kind()?;
         let opened = match self.direct {
             true => {
                 DirectDevice::open(&self.path).map(|device| Arc::new(device) as Arc<dyn Device>)
@@ -123,17 +161,36 @@ impl Spec {
             }
             _ => self.refused(crate::cause(&error)),
         })?;
-        let behind = |start, length| Arc::new(Window::new(whole.clone(), start, length));
+        Ok(match self.range(&*whole)? {
+            None => whole,
+            Some((start, length)) => Arc::new(Window::new(whole, start, length)),
+        })
+    }
+
+    /// Refuses what cannot be an image.
+    fn check_kind(&self) -> Result<(), Failure> {
+        if self.path.is_dir() {
+            return Err(self.refused("is a directory; name a file or a block device"));
+        }
+        // Opening a pipe would wait for one who writes to it.
+        if self.path.exists() && !Self::can_be(&self.path) {
+            return Err(self.refused("is neither a file nor a block device; name one"));
+        }
+        Ok(())
+    }
+
+    /// Where the part that is meant begins, and how long it is; `None` for all of it.
+    fn range(&self, whole: &dyn Device) -> Result<Option<(u64, u64)>, Failure> {
         match self.part {
-            Part::Whole => Ok(whole),
+            Part::Whole => Ok(None),
             Part::Offset(offset) if offset >= whole.length() => {
                 Err(self.refused(format!("has {} bytes, and none at {offset}", whole.length())))
             }
-            Part::Offset(offset) => Ok(behind(offset, u64::MAX)),
+            Part::Offset(offset) => Ok(Some((offset, u64::MAX))),
             Part::Partition(number) => {
-                let found = partitions(&*whole).map_err(|error| self.refused(error))?;
+                let found = partitions(whole).map_err(|error| self.refused(error))?;
                 match found.iter().find(|part| part.number == number) {
-                    Some(part) => Ok(behind(part.start_bytes, part.length_bytes)),
+                    Some(part) => Ok(Some((part.start_bytes, part.length_bytes))),
                     None if found.is_empty() => Err(self.refused("has no partition table")),
                     None => {
                         Err(self
@@ -166,6 +223,22 @@ impl Spec {
             _ => self.refused(error),
         }
     }
+}
+
+/// The loop device that has `path` as its file, if one has: it locks nothing, and the kernel may have it mounted.
+fn loop_device_of(path: &Path) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let ours = path.metadata().ok().filter(|about| about.is_file())?;
+    for entry in std::fs::read_dir("/sys/block").ok()?.filter_map(Result::ok) {
+        let Ok(file) = std::fs::read_to_string(entry.path().join("loop/backing_file")) else {
+            continue;
+        };
+        let theirs = Path::new(file.trim_end()).metadata();
+        if theirs.is_ok_and(|theirs| (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino())) {
+            return Some(format!("/dev/{}", entry.file_name().to_string_lossy()));
+        }
+    }
+    None
 }
 
 fn numbers(parts: &[Partition]) -> String {

@@ -93,6 +93,42 @@ impl WriteDevice for WritableWindow {
     }
 }
 
+/// A device whose flushes do nothing, but for the last one. What a process wrote outlives it, but a crash of the machine leaves
+/// anything: for images that nobody needs after one.
+#[derive(Debug)]
+pub struct WithoutBarriers(pub Arc<dyn WriteDevice>);
+
+impl Device for WithoutBarriers {
+    fn length(&self) -> u64 {
+        self.0.length()
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, into)
+    }
+}
+
+impl WriteDevice for WithoutBarriers {
+    fn write_at(&self, offset: u64, from: &[IoSlice<'_>]) -> io::Result<()> {
+        self.0.write_at(offset, from)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> io::Result<bool> {
+        self.0.discard(offset, length)
+    }
+}
+
+impl Drop for WithoutBarriers {
+    fn drop(&mut self) {
+        // Nobody is there any more to be told.
+        let _ = self.0.flush();
+    }
+}
+
 /// How many bytes there are in all slices.
 fn total(from: &[IoSlice<'_>]) -> u64 {
     from.iter().map(|slice| slice.len() as u64).sum()

@@ -12,6 +12,7 @@ use crate::lock_order::{EXT_BUFFER, EXT_BUFFERS};
 use std::collections::HashMap;
 use std::sync::Arc;
 use uvfs_concurrent::lock::Mutex;
+use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 
 const SHARDS: usize = 64;
 
@@ -37,6 +38,8 @@ type Shard = HashMap<u64, Arc<Buffer>>;
 pub(super) struct Buffers {
     shards: Vec<Mutex<Shard>>,
     per_shard: usize,
+    /// How many there are.
+    held: AtomicU64,
 }
 
 impl Buffers {
@@ -46,6 +49,7 @@ impl Buffers {
         Self {
             shards: std::iter::repeat_with(shard).take(SHARDS).collect(),
             per_shard: buffers.div_ceil(SHARDS).max(4),
+            held: AtomicU64::new(0),
         }
     }
 
@@ -58,17 +62,46 @@ impl Buffers {
             return found.clone();
         }
         if shard.len() >= self.per_shard {
-            let mut spare = shard.len() / 4 + 1;
-            shard.retain(|_, buffer| {
-                let keep = spare == 0 || Arc::strong_count(buffer) > 1;
-                spare -= usize::from(!keep);
-                keep
-            });
+            let most = shard.len() / 4 + 1;
+            self.evict(&mut shard, most);
         }
         let contents = Mutex::new(&EXT_BUFFER, Contents::default());
         let buffer = Arc::new(Buffer { block, contents });
         shard.insert(block, buffer.clone());
+        // ORDERING: Relaxed; a size for reports and budgets.
+        self.held.fetch_add(1, Relaxed);
         buffer
+    }
+
+    /// Drops at most `most` of a shard that nobody uses; gives how many those were.
+    fn evict(&self, shard: &mut Shard, most: usize) -> usize {
+        let mut spare = most;
+        shard.retain(|_, buffer| {
+            let keep = spare == 0 || Arc::strong_count(buffer) > 1;
+            spare -= usize::from(!keep);
+            keep
+        });
+        // ORDERING: Relaxed; as where it grows.
+        self.held.fetch_sub((most - spare) as u64, Relaxed);
+        most - spare
+    }
+
+    /// How many there are.
+    pub(super) fn held(&self) -> u64 {
+        // ORDERING: Relaxed; a size that may lag.
+        self.held.load(Relaxed)
+    }
+
+    /// Drops about `wanted` of them.
+    pub(super) fn shrink(&self, wanted: u64) {
+        let mut left = wanted.min(self.held()) as usize;
+        let each = left.div_ceil(SHARDS);
+        for shard in &self.shards {
+            if left == 0 {
+                return;
+            }
+            left -= self.evict(&mut shard.lock(), each.min(left));
+        }
     }
 }
 

@@ -129,6 +129,10 @@ impl<'s> Handle<'s> {
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
+        if self.changed && std::thread::panicking() {
+            // Half an operation: S1.
+            self.store.end_writing("an operation panicked halfway, which is a fault of uvfs");
+        }
         if !self.is_closing {
             OPEN.set(false);
             self.store.end(self.credits, self.added);

@@ -31,6 +31,12 @@ pub struct LogPlace {
 }
 
 impl LogPlace {
+    /// Blocks of the ring.
+    pub(super) fn blocks(&self) -> usize {
+        let (first, end) = self.head.ring();
+        end.saturating_sub(first) as usize
+    }
+
     /// Blocks that one transaction may bring.
     pub(super) fn capacity(&self) -> Result<usize> {
         let (first, end) = self.head.ring();
@@ -66,6 +72,11 @@ impl Log {
     /// Blocks that can be written before the log's beginning has to move.
     pub(super) fn free(&self) -> usize {
         (self.end - self.first - self.used) as usize
+    }
+
+    /// Blocks that are in use.
+    pub(super) fn used(&self) -> usize {
+        self.used as usize
     }
 
     /// Blocks of the log that a transaction takes.

@@ -47,6 +47,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_ext::{Block, Blocks};
 
@@ -88,6 +89,33 @@ pub struct Counts {
     pub checkpoints: u64,
     /// Blocks that checkpoints brought to their places.
     pub checkpointed_blocks: u64,
+    /// Handles that waited for a commit to freeze its blocks.
+    pub handle_waits: u64,
+    /// How long they waited in all.
+    pub handle_wait_ns: u64,
+    /// How long commits took in all, from the last handle's end until they were stable.
+    pub commit_ns: u64,
+    /// The longest one.
+    pub commit_ns_max: u64,
+    /// Commits that waited for a checkpoint, because the log was full.
+    pub log_waits: u64,
+}
+
+/// How the journal is now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Now {
+    /// The running transaction.
+    pub transaction: u32,
+    /// Blocks that it has so far.
+    pub running_blocks: u64,
+    /// Blocks that it may have.
+    pub capacity: u64,
+    /// Blocks that are committed and not in their places.
+    pub waiting_blocks: u64,
+    /// Blocks of the log that are in use, as of the last commit or checkpoint.
+    pub log_used: u64,
+    /// Blocks of the log.
+    pub log_blocks: u64,
 }
 
 /// The running transaction's list.
@@ -117,6 +145,10 @@ struct State {
     /// A thread commits or brings blocks to their places.
     busy: bool,
     failed: Option<Arc<str>>,
+    /// Handles are not begun any more; what was begun is committed.
+    shut: Option<Arc<str>>,
+    /// Blocks of the log in use.
+    log_used: usize,
     counts: Counts,
 }
 
@@ -139,6 +171,7 @@ pub struct Store {
     state: Mutex<State>,
     changed: Condvar,
     log: Option<Mutex<Log>>,
+    log_blocks: usize,
     /// Blocks that a transaction may have.
     capacity: usize,
 }
@@ -172,9 +205,12 @@ impl Store {
             closed: false,
             busy: false,
             failed: None,
+            shut: None,
+            log_used: 0,
             counts: Counts::default(),
         };
         Ok(Self {
+            log_blocks: log.as_ref().map_or(0, LogPlace::blocks),
             log: log.map(|place| Mutex::new(&EXT_LOG, Log::new(place))),
             device,
             block_size: block_size as usize,
@@ -200,6 +236,42 @@ impl Store {
     /// What happened so far.
     pub fn counts(&self) -> Counts {
         self.state.lock().counts
+    }
+
+    /// How the journal is now.
+    pub fn now(&self) -> Now {
+        let running_blocks = self.running.lock().blocks.len() as u64;
+        let waiting_blocks = self.newer.lock().len() as u64;
+        let state = self.state.lock();
+        Now {
+            transaction: state.running,
+            running_blocks,
+            capacity: self.capacity as u64,
+            waiting_blocks,
+            log_used: state.log_used as u64,
+            log_blocks: self.log_blocks as u64,
+        }
+    }
+
+    /// Whether the running transaction has changed anything.
+    pub fn has_changes(&self) -> bool {
+        let running = self.running.lock();
+        !running.blocks.is_empty() || !running.revoked.is_empty()
+    }
+
+    /// Bytes of buffers, and of what waits to come to its place.
+    pub fn held_bytes(&self) -> u64 {
+        self.buffers.held() * self.block_size as u64
+    }
+
+    /// Drops about so many bytes of buffers that nobody uses.
+    pub fn shrink(&self, bytes: u64) {
+        self.buffers.shrink(bytes.div_ceil(self.block_size as u64));
+    }
+
+    /// No handle is begun any more; those that are open end as usual.
+    pub fn shut(&self, why: &str) {
+        self.state.lock().shut.get_or_insert_with(|| why.into());
     }
 
     /// Why writing has ended, if it has.
@@ -256,15 +328,24 @@ impl Store {
     /// [`Error::Ended`].
     pub fn begin(&self, credits: usize) -> Result<Option<Handle<'_>>> {
         debug_assert!(credits <= self.credits_max(), "{credits} credits");
+        let mut waited: Option<Instant> = None;
         let mut state = self.state.lock();
         loop {
             if let Some(why) = &state.failed {
                 return Err(Error::Ended(why.clone()));
             }
+            if let Some(why) = &state.shut {
+                return Err(Error::Ended(why.clone()));
+            }
             if !state.closed {
                 break;
             }
+            waited.get_or_insert_with(Instant::now);
             self.changed.wait(&mut state);
+        }
+        if let Some(since) = waited {
+            state.counts.handle_waits += 1;
+            state.counts.handle_wait_ns += since.elapsed().as_nanos() as u64;
         }
         if state.added + state.reserved + credits > self.capacity {
             return Ok(None);
@@ -323,6 +404,7 @@ impl Store {
         }
         let transaction = state.running;
         drop(state);
+        let since = Instant::now();
         let mut closing = Handle::closing(self, transaction);
         let closed = owner.closing(&mut closing);
         drop(closing);
@@ -345,11 +427,23 @@ impl Store {
             Ok(()) => {
                 state.stable = transaction;
                 state.counts.commits += 1;
+                let took = since.elapsed().as_nanos() as u64;
+                state.counts.commit_ns += took;
+                state.counts.commit_ns_max = state.counts.commit_ns_max.max(took);
             }
             Err(error) => state.failed = Some(error.to_string().into()),
         }
         self.changed.notify_all();
         written.map_err(|error| Error::Ended(error.to_string().into()))
+    }
+
+    /// Brings everything to its place if more than half of the log is in use.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub fn checkpoint_if_long(&self) -> Result<()> {
+        let long = self.state.lock().log_used > self.log_blocks / 2;
+        if long { self.checkpoint() } else { Ok(()) }
     }
 
     /// Brings everything that is committed to its place; the log is empty afterwards.
@@ -404,9 +498,11 @@ impl Store {
         sorted.sort_unstable_by_key(|one| one.0);
         let needed = log.blocks_for(sorted.len(), revoked.len());
         if needed > log.free() {
+            self.state.lock().counts.log_waits += 1;
             self.bring_home(&mut log, number)?;
         }
         log.write(number, &sorted, revoked, &*self.device)?;
+        let used = log.used();
         let mut newer = self.newer.lock();
         for block in revoked {
             newer.remove(block);
@@ -414,6 +510,8 @@ impl Store {
         for one in frozen {
             newer.insert(one.buffer.block, one.bytes);
         }
+        drop(newer);
+        self.state.lock().log_used = used;
         Ok(())
     }
 
@@ -428,6 +526,7 @@ impl Store {
         self.device.flush()?;
         self.newer.lock().clear();
         let mut state = self.state.lock();
+        state.log_used = 0;
         state.counts.checkpoints += 1;
         state.counts.checkpointed_blocks += newer.len() as u64;
         Ok(())

@@ -5,18 +5,22 @@
 //! cuts leaves a file that is shorter than asked for, never one with what others left in its blocks. What lies behind the
 //! end of a file in its last block is zeroed when the file grows over it. Weakness: the handle is held while the device writes.
 
+use super::change::Privileges;
+use super::groups::From;
 use super::{CREDITS, Op, State, Volume, time};
 use crate::error::{Error, Result};
 use std::io::IoSlice;
 use std::ops::Range;
 use uvfs_ext::encode::extent::Extent;
 use uvfs_ext::encode::inode::Time;
-use uvfs_ext::{Inode, Kind, Place, Run};
+use uvfs_ext::{Inode, Kind, Passed, Place, Run, windows};
 
 /// Blocks that are written in one handle.
 const BLOCKS_AT_ONCE: u64 = 1024;
 /// Blocks that a tree may grow by when one extent comes in.
 const TREE: u64 = 8;
+/// Zeros that are written in one call.
+const ZEROS_AT_ONCE: u64 = 1 << 20;
 /// One more than the last block that a file can have.
 const END: u64 = (1 << 32) - 1;
 
@@ -27,15 +31,37 @@ impl Volume {
     /// [`Error::NoSpace`] and those of the device: then a part of them, from the beginning, may have been written, as the size
     /// tells.
     pub fn write(&self, number: u32, offset: u64, bytes: &[u8]) -> Result<()> {
+        match self.write_at(number, WriteAt::Offset(offset), bytes, Privileges::Stay)? {
+            written if written < bytes.len() => Err(Error::NoSpace),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes `bytes`, and takes from the file what `privileges` says. Gives how many were written, from the beginning.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] and those of the device, if nothing was written.
+    pub fn write_at(
+        &self,
+        number: u32,
+        at: WriteAt,
+        bytes: &[u8],
+        privileges: Privileges<'_>,
+    ) -> Result<usize> {
         let size = u64::from(self.image.superblock().block_size);
         let node = self.node(number);
         let mut state = node.state.write();
         let mut inode = self.file(number)?;
+        let offset = match at {
+            WriteAt::Offset(offset) => offset,
+            WriteAt::End => inode.size(),
+        };
         let end = offset.checked_add(bytes.len() as u64).filter(|end| end.div_ceil(size) <= END);
         let end = end.ok_or(Error::TooLarge)?;
         if bytes.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
+        self.drop_privileges(&mut inode, &mut state, privileges)?;
         if offset > inode.size() {
             self.clear_behind_end(&inode)?;
         }
@@ -46,9 +72,13 @@ impl Volume {
             let run = self.image.map(&inode, block..last)?[0];
             let piece = at..end.min((run.logical + run.length) * size);
             let part = &bytes[(at - offset) as usize..(piece.end - offset) as usize];
-            at = self.write_run(&mut inode, &mut state, run, piece, part)?;
+            match self.write_run(&mut inode, &mut state, run, piece, part) {
+                Ok(to) => at = to,
+                Err(error) if at == offset => return Err(error),
+                Err(_) => break,
+            }
         }
-        Ok(())
+        Ok((at - offset) as usize)
     }
 
     /// Writes the beginning of `piece`, which lies in one run of a file; gives how far it came.
@@ -109,13 +139,17 @@ impl Volume {
                         end
                     }
                 };
-                if end > inode.size() {
+                let grows = end > inode.size();
+                if grows {
                     inode.set_size(end);
                 }
                 let now = time::now();
                 inode.set_time(Time::Modified, now);
                 inode.set_time(Time::Changed, now);
-                op.put_inode(inode, state)?;
+                match run.place {
+                    Place::At(_) if !grows => op.put_times(inode, state)?,
+                    _ => op.put_inode(inode, state)?,
+                }
                 Ok(end)
             };
             match self.operate(CREDITS, promise(wanted), work) {
@@ -131,9 +165,23 @@ impl Volume {
     /// # Errors
     /// As [`Volume::write`].
     pub fn truncate(&self, number: u32, length: u64) -> Result<()> {
+        self.truncate_as(number, length, Privileges::Stay)
+    }
+
+    /// Sets the size of a file, and takes from it what `privileges` says.
+    ///
+    /// # Errors
+    /// As [`Volume::write`].
+    pub fn truncate_as(
+        &self,
+        number: u32,
+        length: u64,
+        privileges: Privileges<'_>,
+    ) -> Result<()> {
         let node = self.node(number);
         let mut state = node.state.write();
-        let inode = self.file(number)?;
+        let mut inode = self.file(number)?;
+        self.drop_privileges(&mut inode, &mut state, privileges)?;
         self.set_length(inode, &mut state, length)
     }
 
@@ -147,7 +195,8 @@ impl Volume {
         if length.div_ceil(size) > END {
             return Err(Error::TooLarge);
         }
-        let shorter = length < inode.size();
+        // Also at the same size: blocks that were set aside behind the end go.
+        let shorter = length <= inode.size() && has_extents(&inode);
         if length > inode.size() {
             self.clear_behind_end(&inode)?;
         }
@@ -175,37 +224,94 @@ impl Volume {
     /// # Errors
     /// [`Error::NoSpace`]: then a part of them, from the beginning, may be set aside.
     pub fn allocate(&self, number: u32, range: Range<u64>, grow: Grow) -> Result<()> {
-        let size = u64::from(self.image.superblock().block_size);
+        self.allocate_as(number, range, grow, Privileges::Stay)
+    }
+
+    /// The same, and takes from the file what `privileges` says.
+    ///
+    /// # Errors
+    /// As [`Volume::allocate`].
+    pub fn allocate_as(
+        &self,
+        number: u32,
+        range: Range<u64>,
+        grow: Grow,
+        privileges: Privileges<'_>,
+    ) -> Result<()> {
         let node = self.node(number);
         let mut state = node.state.write();
         let mut inode = self.file(number)?;
+        self.drop_privileges(&mut inode, &mut state, privileges)?;
+        self.set_aside(&mut inode, &mut state, range.clone())?;
+        self.end_allocation(inode, &mut state, range.end, grow)
+    }
+
+    /// Makes zeros of `range` of a file, with blocks of its own; the size grows to the end of the range if `grow` says so.
+    ///
+    /// # Errors
+    /// As [`Volume::allocate`].
+    pub fn zero(
+        &self,
+        number: u32,
+        range: Range<u64>,
+        grow: Grow,
+        privileges: Privileges<'_>,
+    ) -> Result<()> {
+        let node = self.node(number);
+        let mut state = node.state.write();
+        let mut inode = self.file(number)?;
+        self.drop_privileges(&mut inode, &mut state, privileges)?;
+        self.set_aside(&mut inode, &mut state, range.clone())?;
+        self.clear(&inode, range.clone())?;
+        self.end_allocation(inode, &mut state, range.end, grow)
+    }
+
+    /// What was set aside is a change of the file, also where nothing was.
+    fn end_allocation(
+        &self,
+        mut inode: Inode,
+        state: &mut State,
+        end: u64,
+        grow: Grow,
+    ) -> Result<()> {
+        if grow == Grow::Size && end > inode.size() {
+            return self.set_length(inode, state, end);
+        }
+        self.operate(CREDITS, 0, |op| {
+            let now = time::now();
+            inode.set_time(Time::Modified, now);
+            inode.set_time(Time::Changed, now);
+            op.put_times(&inode, state)
+        })
+    }
+
+    /// Gives the holes in `range` of a file blocks that were not written.
+    fn set_aside(&self, inode: &mut Inode, state: &mut State, range: Range<u64>) -> Result<()> {
+        let size = u64::from(self.image.superblock().block_size);
         let (mut at, end) = (range.start / size, range.end.div_ceil(size));
         if end > END {
             return Err(Error::TooLarge);
         }
         while at < end {
-            let run = self.image.map(&inode, at..end)?[0];
+            let run = self.image.map(inode, at..end)?[0];
             if run.place == Place::Hole {
                 let most = u64::from(Extent::length_max(true)).min(run.length).min(BLOCKS_AT_ONCE);
                 let length = self.operate(CREDITS, most + TREE, |op| {
-                    let goal = op.goal(&inode, run.logical)?;
+                    let goal = op.goal(inode, run.logical)?;
                     let blocks = op.allocate(goal, most as u32)?;
                     let length = (blocks.end - blocks.start) as u32;
                     let logical = run.logical as u32;
                     let extent = Extent { logical, start: blocks.start, length, unwritten: true };
-                    op.insert_extent(&mut inode, extent)?;
-                    op.add_blocks(&mut inode, i64::from(length))?;
+                    op.insert_extent(inode, extent)?;
+                    op.add_blocks(inode, i64::from(length))?;
                     inode.set_time(Time::Changed, time::now());
-                    op.put_inode(&inode, &mut state)?;
+                    op.put_inode(inode, state)?;
                     Ok(length)
                 })?;
                 at += u64::from(length);
             } else {
                 at += run.length;
             }
-        }
-        if grow == Grow::Size && range.end > inode.size() {
-            return self.set_length(inode, &mut state, range.end);
         }
         Ok(())
     }
@@ -215,14 +321,33 @@ impl Volume {
     /// # Errors
     /// Those of the device.
     pub fn punch(&self, number: u32, range: Range<u64>) -> Result<()> {
+        self.punch_as(number, range, Privileges::Stay)
+    }
+
+    /// The same, and takes from the file what `privileges` says.
+    ///
+    /// # Errors
+    /// As [`Volume::punch`].
+    pub fn punch_as(
+        &self,
+        number: u32,
+        range: Range<u64>,
+        privileges: Privileges<'_>,
+    ) -> Result<()> {
         let size = u64::from(self.image.superblock().block_size);
         let node = self.node(number);
         let mut state = node.state.write();
         let mut inode = self.file(number)?;
-        let range = range.start..range.end.min(inode.size());
-        if range.is_empty() {
+        self.drop_privileges(&mut inode, &mut state, privileges)?;
+        if range.start >= inode.size() {
             return Ok(());
         }
+        // Behind the end nothing is kept either.
+        let range = if range.end >= inode.size() {
+            range.start..inode.size().next_multiple_of(size)
+        } else {
+            range
+        };
         let whole = range.start.div_ceil(size)..range.end / size;
         let ends = if whole.start >= whole.end {
             vec![range.clone()]
@@ -235,7 +360,7 @@ impl Volume {
         // A hole that reaches the end in the last block frees that too, where nothing is behind it.
         loop {
             let most = 6;
-            let freed = self.operate(CREDITS, TREE, |op| {
+            let freed = self.operate_from(From::Kept, CREDITS, TREE, |op| {
                 let extents = op.remove_extents(&mut inode, whole.clone(), most)?;
                 for extent in &extents {
                     op.free_blocks(extent.start..extent.start + u64::from(extent.length))?;
@@ -251,6 +376,30 @@ impl Volume {
                 return Ok(());
             }
         }
+    }
+
+    /// The next data of a file at or behind `offset`, or the next hole; there is one at the end. `None` if there is no data any
+    /// more, or no file. Blocks that were set aside are a hole until they are written.
+    ///
+    /// # Errors
+    /// As [`Volume::inode`].
+    pub fn seek(&self, number: u32, offset: u64, data: bool) -> Result<Option<u64>> {
+        let node = self.node(number);
+        let _state = node.state.read();
+        let inode = self.load(number)?;
+        let (size, block) = (inode.size(), u64::from(self.image.superblock().block_size));
+        if offset >= size {
+            return Ok(None);
+        }
+        let mut passed = Passed::default();
+        for window in windows(offset / block..size.div_ceil(block)) {
+            for run in self.image.map_on(&inode, window, &mut passed)? {
+                if matches!(run.place, Place::At(_)) == data {
+                    return Ok(Some((run.logical * block).max(offset).min(size)));
+                }
+            }
+        }
+        Ok((!data).then_some(size))
     }
 
     /// Zeros behind the end of a file up to the end of its last block: a part of it when it grows.
@@ -271,9 +420,15 @@ impl Volume {
             if let Place::At(block) = run.place {
                 let from = range.start.max(run.logical * size);
                 let to = range.end.min((run.logical + run.length) * size);
-                let zeros = vec![0; (to - from) as usize];
-                let at = block * size + (from - run.logical * size);
-                self.store.device().write_at(at, &[IoSlice::new(&zeros)])?;
+                let mut at = block * size + (from - run.logical * size);
+                let zeros = vec![0; (to - from).min(ZEROS_AT_ONCE) as usize];
+                let mut left = (to - from) as usize;
+                while left > 0 {
+                    let some = &zeros[..left.min(zeros.len())];
+                    self.store.device().write_at(at, &[IoSlice::new(some)])?;
+                    at += some.len() as u64;
+                    left -= some.len();
+                }
             }
         }
         Ok(())
@@ -292,6 +447,21 @@ impl Volume {
         }
         Ok(inode)
     }
+}
+
+/// Whether a file has any blocks.
+fn has_extents(inode: &Inode) -> bool {
+    // How many entries the root of its tree has.
+    inode.block_bytes()[2..4] != [0, 0]
+}
+
+/// Where a write goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteAt {
+    /// There.
+    Offset(u64),
+    /// Wherever the file ends when it happens.
+    End,
 }
 
 /// Whether a file grows when blocks are set aside behind its end.

@@ -36,6 +36,8 @@ struct Space {
     waiting: u64,
     /// Blocks that operations under way may still take.
     promised: u64,
+    /// Blocks that only what frees others may take.
+    kept: u64,
     inodes: u32,
     directories: u64,
 }
@@ -55,6 +57,18 @@ pub struct Room {
     pub free_inodes: u32,
 }
 
+/// Which blocks an operation may be promised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum From {
+    /// Those that nobody else will need.
+    Free,
+    /// Also the last ones: it frees others, and may have to split a tree for that.
+    Kept,
+}
+
+/// Blocks that are kept for what frees others.
+const KEPT: u64 = 64;
+
 /// Whether it waits for a group that is busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Busy {
@@ -73,6 +87,7 @@ impl Groups {
             space.inodes += group.free_inodes;
             space.directories += u64::from(group.directories);
         }
+        space.kept = KEPT.min(image.superblock().blocks / 64);
         let states = (0..groups).map(|_| Mutex::new(&EXT_GROUP, None)).collect();
         Ok(Self { states, space: Mutex::new(&EXT_SPACE, space) })
     }
@@ -83,13 +98,20 @@ impl Groups {
     }
 
     /// Promises `blocks` to an operation; false if there are not so many.
-    pub(super) fn promise(&self, blocks: u64) -> bool {
+    pub(super) fn promise(&self, blocks: u64, from: From) -> bool {
         let mut space = self.space.lock();
-        let fits = space.promised + blocks + space.waiting <= space.free;
+        let spoken_for = space.promised + space.waiting;
+        let others = if from == From::Free { space.kept } else { 0 };
+        let fits = blocks == 0 || spoken_for + others + blocks <= space.free;
         if fits {
             space.promised += blocks;
         }
         fits
+    }
+
+    /// Blocks that an operation which frees nothing cannot have.
+    pub(super) fn kept(&self) -> u64 {
+        self.space.lock().kept
     }
 
     /// Gives back what an operation did not take of a promise.
@@ -466,6 +488,11 @@ impl Volume {
     /// What there is.
     pub fn room(&self) -> Room {
         self.groups.room()
+    }
+
+    /// Free blocks that are kept for what frees others.
+    pub fn kept_blocks(&self) -> u64 {
+        self.groups.kept()
     }
 }
 

@@ -17,24 +17,28 @@
 //! Inodes are read from their table and written back for each change: what is in the buffer is the only truth. Weakness: each
 //! change verifies and makes a checksum of a few hundred bytes.
 
+mod change;
 mod data;
 mod groups;
+mod held;
 mod names;
 mod operations;
 mod orphans;
 mod tree;
 mod xattrs;
 
-pub use data::Grow;
+pub use change::{Change, Look, Privileges};
+pub use data::{Grow, WriteAt};
 pub use groups::Room;
-pub use operations::{New, SetAttributes};
+pub use held::{Held, Listed};
+pub use operations::{New, Rename, SetAttributes};
 
 use crate::device::WriteDevice;
 use crate::error::{Error, Result};
 use crate::lock_order::{EXT_INODE, EXT_INODES, EXT_RENAMES};
 use crate::recovery::{log_place, recover};
-use crate::store::{Counts, Handle, Newest, Owner, Role, Store};
-use groups::Groups;
+use crate::store::{Counts, Handle, Newest, Now, Owner, Role, Store};
+use groups::{From, Groups};
 use orphans::Orphans;
 use std::collections::HashMap;
 use std::io::IoSlice;
@@ -43,8 +47,8 @@ use std::sync::Arc;
 use uvfs_concurrent::lock::{Mutex, RwLock};
 use uvfs_ext::{Class, DirectoryEntry, Image, Inode, Recovery, Superblock};
 
-/// Buffers of metadata that are kept.
-const BUFFERS: usize = 16 * 1024;
+/// Bytes of metadata that are kept where nobody says how many.
+const BUFFERS_BYTES: u64 = 32 << 20;
 /// Groups that are kept in memory.
 const GROUPS_MAX: u32 = 1 << 20;
 /// Shards of the table of inodes in use.
@@ -81,6 +85,8 @@ mod time {
 pub(super) struct State {
     /// The last transaction that changed it, or a later one.
     changed: Option<u32>,
+    /// The last one that changed what is needed to read its data back, or a later one.
+    reached: Option<u32>,
 }
 
 /// An inode in the table.
@@ -88,7 +94,9 @@ pub(super) struct State {
 struct Known {
     node: Arc<Node>,
     /// References that users have: while there are any, it lives without names.
-    holds: u32,
+    holds: u64,
+    /// It never had a name, and may get one.
+    unnamed: bool,
 }
 
 /// Inodes in use, some of them.
@@ -140,6 +148,14 @@ impl Volume {
     /// # Errors
     /// [`Error::NotWritable`] for what can be read and is not written, by name; those of reading; those of the device.
     pub fn open(device: Arc<dyn WriteDevice>) -> Result<Self> {
+        Self::with_buffers(device, BUFFERS_BYTES)
+    }
+
+    /// The same, with about so many bytes of metadata in memory that nobody uses.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn with_buffers(device: Arc<dyn WriteDevice>, bytes: u64) -> Result<Self> {
         writable(Image::open(device.clone())?.superblock())?;
         let recovery = recover(&device)?;
         let mut source = None;
@@ -150,7 +166,8 @@ impl Volume {
         let source = source.expect("opening has a source");
         let log = log_place(&image, &source)?;
         let block_size = image.superblock().block_size;
-        let store = Arc::new(Store::new(device.clone(), block_size, BUFFERS, log)?);
+        let buffers = (bytes / u64::from(block_size)).min(1 << 24) as usize;
+        let store = Arc::new(Store::new(device.clone(), block_size, buffers, log)?);
         let newest = store.clone();
         let image = image.through(|_| Box::new(Newest(newest)));
         let mut superblock = image.superblock().clone();
@@ -176,16 +193,20 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Commits everything, brings it to its place and says that nothing needs recovery.
+    /// Frees what has no names, held or not, commits everything, brings it to its place and says that nothing needs recovery.
+    /// Nothing is changed afterwards: who tries that is told [`Error::Ended`].
     ///
     /// # Errors
     /// [`Error::Ended`]: then the next writer recovers.
-    pub fn close(self) -> Result<()> {
+    pub fn close(&self) -> Result<()> {
+        self.drop_orphans()?;
+        self.store.shut("the image is closed");
         self.sync()?;
         self.store.checkpoint()?;
         self.store.close_log()?;
         let mut superblock = self.orphans.superblock();
-        superblock.set_needs_recovery(false);
+        // One that came meanwhile is for the next writer.
+        superblock.set_needs_recovery(superblock.last_orphan() != 0);
         superblock.note_write(time::seconds());
         let room = self.groups.room();
         superblock.set_free_blocks(room.free_blocks);
@@ -211,12 +232,54 @@ impl Volume {
         self.store.counts()
     }
 
+    /// How its journal is now.
+    pub fn journal(&self) -> Now {
+        self.store.now()
+    }
+
+    /// Why writing has ended, if it has.
+    pub fn failure(&self) -> Option<Arc<str>> {
+        self.store.failure()
+    }
+
+    /// Bytes of metadata in memory.
+    pub fn held_bytes(&self) -> u64 {
+        self.store.held_bytes()
+    }
+
+    /// Gives about so many of them back that nobody uses.
+    pub fn shrink(&self, bytes: u64) {
+        self.store.shrink(bytes);
+    }
+
+    /// Whether an inode number is in use by what the format keeps for itself.
+    pub fn is_own(&self, number: u32) -> bool {
+        number < self.image.superblock().first_inode() && number != uvfs_ext::ROOT
+    }
+
     /// Makes everything stable that operations did which returned.
     ///
     /// # Errors
     /// [`Error::Ended`].
     pub fn sync(&self) -> Result<()> {
-        self.store.commit(self.store.running(), self)
+        let running = self.store.running();
+        if self.store.has_changes() {
+            return self.store.commit(running, self);
+        }
+        // One that is being committed is waited for; overwritten data is in no transaction.
+        self.store.commit(running.wrapping_sub(1), self)?;
+        Ok(self.store.device().flush()?)
+    }
+
+    /// Commits what was changed, and empties a log that has become long: what somebody does every few seconds.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub fn commit_now_and_then(&self) -> Result<()> {
+        if self.store.has_changes() {
+            self.store.commit(self.store.running(), self)?;
+        }
+        self.store.checkpoint_if_long()
     }
 
     /// Makes stable what was done to one inode, its data with it.
@@ -225,7 +288,20 @@ impl Volume {
     /// [`Error::Ended`].
     pub fn fsync(&self, number: u32) -> Result<()> {
         let changed = self.node(number).state.read().changed;
-        match changed {
+        self.stabilise(changed)
+    }
+
+    /// The same for its data alone, with what it takes to read that back: not its times.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub fn fdatasync(&self, number: u32) -> Result<()> {
+        let reached = self.node(number).state.read().reached;
+        self.stabilise(reached)
+    }
+
+    fn stabilise(&self, transaction: Option<u32>) -> Result<()> {
+        match transaction {
             Some(transaction) if !self.store.is_stable(transaction) => {
                 self.store.commit(transaction, self)
             }
@@ -296,24 +372,33 @@ impl Volume {
             shard.known.retain(|_, known| known.holds > 0 || Arc::strong_count(&known.node) > 1);
             shard.dropped = Some(self.store.running());
         }
-        let state = State { changed: shard.dropped };
+        let state = State { changed: shard.dropped, reached: shard.dropped };
         let node = Arc::new(Node { state: RwLock::new(&EXT_INODE, state) });
-        shard.known.insert(number, Known { node: node.clone(), holds: 0 });
+        shard.known.insert(number, Known { node: node.clone(), holds: 0, unnamed: false });
         node
     }
 
     /// How many references users have; the inode is locked.
-    fn holds(&self, number: u32) -> u32 {
+    fn holds(&self, number: u32) -> u64 {
         let shard = self.inodes[number as usize % SHARDS].lock();
         shard.known.get(&number).map_or(0, |known| known.holds)
     }
 
     /// Changes how many; gives how many there are then.
-    fn change_holds(&self, number: u32, by: i32) -> u32 {
+    fn change_holds(&self, number: u32, by: i64) -> u64 {
         let mut shard = self.inodes[number as usize % SHARDS].lock();
         let Some(known) = shard.known.get_mut(&number) else { return 0 };
         known.holds = known.holds.saturating_add_signed(by);
         known.holds
+    }
+
+    /// Whether it never had a name; it is so or not from now on, if that is said.
+    fn unnamed(&self, number: u32, set: Option<bool>) -> bool {
+        let mut shard = self.inodes[number as usize % SHARDS].lock();
+        let Some(known) = shard.known.get_mut(&number) else { return false };
+        let was = known.unnamed;
+        known.unnamed = set.unwrap_or(was);
+        was
     }
 
     /// Where an inode lies: its block, and its bytes in it.
@@ -359,13 +444,23 @@ impl Volume {
         blocks: u64,
         work: impl FnOnce(&mut Op<'_>) -> Result<R>,
     ) -> Result<R> {
-        if !self.groups.promise(blocks) {
+        self.operate_from(From::Free, credits, blocks, work)
+    }
+
+    fn operate_from<R>(
+        &self,
+        from: From,
+        credits: usize,
+        blocks: u64,
+        work: impl FnOnce(&mut Op<'_>) -> Result<R>,
+    ) -> Result<R> {
+        if !self.groups.promise(blocks, from) {
             // What was freed may come back with a commit.
             if !self.groups.has_waiting() {
                 return Err(Error::NoSpace);
             }
             self.sync()?;
-            if !self.groups.promise(blocks) {
+            if !self.groups.promise(blocks, from) {
                 return Err(Error::NoSpace);
             }
         }
@@ -400,8 +495,11 @@ impl Volume {
     }
 }
 
-/// Why a volume cannot be written, if it cannot.
-fn writable(superblock: &Superblock) -> Result<()> {
+/// Whether a volume can be written, by what its superblock says.
+///
+/// # Errors
+/// [`Error::NotWritable`], with the reason.
+pub fn writable(superblock: &Superblock) -> Result<()> {
     let features = &superblock.features;
     let refuse = |what: String| Err(Error::NotWritable(what));
     let named = |class: Class, written: u32| -> Vec<String> {
@@ -461,6 +559,12 @@ impl Op<'_> {
 
     /// Writes an inode back, which this thread has locked.
     fn put_inode(&mut self, inode: &Inode, state: &mut State) -> Result<()> {
+        state.reached = Some(self.handle.transaction());
+        self.put_times(inode, state)
+    }
+
+    /// The same of one of which only times have changed.
+    fn put_times(&mut self, inode: &Inode, state: &mut State) -> Result<()> {
         state.changed = Some(self.handle.transaction());
         let superblock = self.volume.image.superblock();
         self.change_inode_bytes(inode.number, |bytes| inode.encode(bytes, superblock))

@@ -5,7 +5,7 @@
 //! many blocks as the index has levels, whatever its size. A full leaf is split in half by hash, a full node too, and a full
 //! root puts a level below itself. Names that have one hash may run on into the next leaf, which the lowest bit of its key tells.
 
-use super::Op;
+use super::{Op, Volume};
 use super::groups::corrupt;
 use crate::error::{Error, Result};
 use crate::store::Role;
@@ -19,48 +19,32 @@ use uvfs_ext::{HashVersion, Inode, Place, directory_hash};
 pub(super) const GROWTH: u64 = 14;
 
 /// The way from the root of an index to a leaf: blocks of the directory, their nodes, the entry that was taken.
-type Path = Vec<(u32, Node, usize)>;
+pub(super) type Path = Vec<(u32, Node, usize)>;
 
-impl Op<'_> {
-    fn block_size(&self) -> u64 {
-        u64::from(self.volume.image.superblock().block_size)
+impl Volume {
+    pub(super) fn block_size(&self) -> u64 {
+        u64::from(self.image.superblock().block_size)
     }
 
     /// Where block `logical` of a directory lies.
-    fn directory_place(&self, directory: &Inode, logical: u32) -> Result<u64> {
+    pub(super) fn directory_place(&self, directory: &Inode, logical: u32) -> Result<u64> {
         let logical = u64::from(logical);
-        match self.volume.image.map(directory, logical..logical + 1)?.first().map(|run| run.place) {
+        match self.image.map(directory, logical..logical + 1)?.first().map(|run| run.place) {
             Some(Place::At(place)) => Ok(place),
             _ => Err(corrupt("a directory has a hole", 0)),
         }
     }
 
-    fn directory_bytes(&self, directory: &Inode, logical: u32) -> Result<Arc<[u8]>> {
-        self.handle.read(self.directory_place(directory, logical)?)
+    pub(super) fn directory_bytes(&self, directory: &Inode, logical: u32) -> Result<Arc<[u8]>> {
+        self.store.read(self.directory_place(directory, logical)?)
     }
 
-    fn change_entries<R>(
-        &mut self,
-        directory: &Inode,
-        logical: u32,
-        change: impl FnOnce(&mut Entries<'_>) -> R,
-    ) -> Result<R> {
-        let place = self.directory_place(directory, logical)?;
-        let superblock = self.volume.image.superblock();
-        self.handle.modify(place, Role::Names, |bytes| {
-            let mut entries = Entries::of(bytes, superblock);
-            let changed = change(&mut entries);
-            entries.seal(directory);
-            changed
-        })
+    pub(super) fn is_indexed(&self, directory: &Inode) -> bool {
+        directory.is_indexed() && self.image.superblock().features.dir_index()
     }
 
-    fn is_indexed(&self, directory: &Inode) -> bool {
-        directory.is_indexed() && self.volume.image.superblock().features.dir_index()
-    }
-
-    fn hash(&self, version: u8, name: &[u8]) -> Result<u32> {
-        let (_, unsigned, seed) = self.volume.image.superblock().directory_hash();
+    pub(super) fn hash(&self, version: u8, name: &[u8]) -> Result<u32> {
+        let (_, unsigned, seed) = self.image.superblock().directory_hash();
         let version = HashVersion::from_number(version, unsigned);
         let (version, unsigned) = version
             .ok_or_else(|| Error::NotWritable("the hash of its directories is not known".into()))?;
@@ -69,17 +53,11 @@ impl Op<'_> {
 
     fn index_node(&self, directory: &Inode, logical: u32) -> Result<Node> {
         let bytes = self.directory_bytes(directory, logical)?;
-        Ok(Node::decode(&bytes, logical == 0, self.volume.image.superblock())?)
-    }
-
-    fn put_index_node(&mut self, directory: &Inode, logical: u32, node: &Node) -> Result<()> {
-        let place = self.directory_place(directory, logical)?;
-        let superblock = self.volume.image.superblock();
-        self.handle.modify(place, Role::Names, |bytes| node.encode(bytes, directory, superblock))
+        Ok(Node::decode(&bytes, logical == 0, self.image.superblock())?)
     }
 
     /// The way to the first leaf that may have names of `hash`.
-    fn path(&self, directory: &Inode, hash: u32) -> Result<(Path, u32)> {
+    pub(super) fn path(&self, directory: &Inode, hash: u32) -> Result<(Path, u32)> {
         let root = self.index_node(directory, 0)?;
         let levels = root.root_levels.unwrap_or(0);
         let at = root.find(hash);
@@ -100,6 +78,22 @@ impl Op<'_> {
 
     /// Moves to the next leaf if names of `hash` run on into it.
     fn next_leaf(&self, directory: &Inode, path: &mut Path, hash: u32) -> Result<Option<u32>> {
+        let Some(level) = path.iter().rposition(|(_, node, at)| at + 1 < node.entries.len()) else {
+            return Ok(None);
+        };
+        let (_, node, at) = &path[level];
+        if node.entries[at + 1].0 != hash | 1 {
+            return Ok(None);
+        }
+        Ok(self.leaf_behind(directory, path)?.map(|(leaf, _)| leaf))
+    }
+
+    /// Moves to the next leaf, if there is one; gives whether names run on into it.
+    pub(super) fn leaf_behind(
+        &self,
+        directory: &Inode,
+        path: &mut Path,
+    ) -> Result<Option<(u32, bool)>> {
         let levels = path.len();
         let Some(level) = path.iter().rposition(|(_, node, at)| at + 1 < node.entries.len()) else {
             return Ok(None);
@@ -107,9 +101,6 @@ impl Op<'_> {
         path[level].2 += 1;
         let (_, node, at) = &path[level];
         let (key, mut below) = node.entries[*at];
-        if key != hash | 1 {
-            return Ok(None);
-        }
         path.truncate(level + 1);
         while path.len() < levels {
             let node = self.index_node(directory, below)?;
@@ -117,32 +108,62 @@ impl Op<'_> {
             path.push((below, node, 0));
             below = next;
         }
-        Ok(Some(below))
+        Ok(Some((below, key & 1 == 1)))
+    }
+
+    pub(super) fn names_in(&self, directory: &Inode, logical: u32) -> Result<Vec<Name>> {
+        let bytes = self.directory_bytes(directory, logical)?;
+        let listed = entries(&bytes, self.image.superblock().entries_end())?;
+        Ok(listed.iter().map(|entry| (entry.name.to_vec(), entry.inode, entry.kind)).collect())
+    }
+}
+
+impl Op<'_> {
+    fn change_entries<R>(
+        &mut self,
+        directory: &Inode,
+        logical: u32,
+        change: impl FnOnce(&mut Entries<'_>) -> R,
+    ) -> Result<R> {
+        let place = self.volume.directory_place(directory, logical)?;
+        let superblock = self.volume.image.superblock();
+        self.handle.modify(place, Role::Names, |bytes| {
+            let mut entries = Entries::of(bytes, superblock);
+            let changed = change(&mut entries);
+            entries.seal(directory);
+            changed
+        })
+    }
+
+    fn put_index_node(&mut self, directory: &Inode, logical: u32, node: &Node) -> Result<()> {
+        let place = self.volume.directory_place(directory, logical)?;
+        let superblock = self.volume.image.superblock();
+        self.handle.modify(place, Role::Names, |bytes| node.encode(bytes, directory, superblock))
     }
 
     /// The block of a directory that has `name`.
     fn locate(&self, directory: &Inode, name: &[u8]) -> Result<Option<u32>> {
         let end = self.volume.image.superblock().entries_end();
         let has = |logical: u32| -> Result<bool> {
-            let bytes = self.directory_bytes(directory, logical)?;
+            let bytes = self.volume.directory_bytes(directory, logical)?;
             Ok(entries(&bytes, end)?.iter().any(|entry| entry.name == name))
         };
-        if !self.is_indexed(directory) {
-            for logical in 0..(directory.size() / self.block_size()) as u32 {
+        if !self.volume.is_indexed(directory) {
+            for logical in 0..(directory.size() / self.volume.block_size()) as u32 {
                 if has(logical)? {
                     return Ok(Some(logical));
                 }
             }
             return Ok(None);
         }
-        let version = Node::hash_version(&self.directory_bytes(directory, 0)?);
-        let hash = self.hash(version, name)?;
-        let (mut path, mut leaf) = self.path(directory, hash)?;
+        let version = Node::hash_version(&self.volume.directory_bytes(directory, 0)?);
+        let hash = self.volume.hash(version, name)?;
+        let (mut path, mut leaf) = self.volume.path(directory, hash)?;
         loop {
             if has(leaf)? {
                 return Ok(Some(leaf));
             }
-            match self.next_leaf(directory, &mut path, hash)? {
+            match self.volume.next_leaf(directory, &mut path, hash)? {
                 Some(next) => leaf = next,
                 None => return Ok(None),
             }
@@ -171,15 +192,15 @@ impl Op<'_> {
 
     /// Says which directory is the parent of another.
     pub(super) fn set_parent(&mut self, directory: &Inode, parent: u32) -> Result<()> {
-        if !self.is_indexed(directory) {
+        if !self.volume.is_indexed(directory) {
             let kind = uvfs_ext::Kind::Directory.entry();
             let done = self.change_entries(directory, 0, |all| all.replace(b"..", parent, kind))?;
             return done?.map(drop).ok_or_else(|| corrupt("a directory has no `..`", 0));
         }
         // The root of an index has `..` where a first block has it, and another checksum.
         const PARENT_AT: usize = 12;
-        let root = self.index_node(directory, 0)?;
-        let place = self.directory_place(directory, 0)?;
+        let root = self.volume.index_node(directory, 0)?;
+        let place = self.volume.directory_place(directory, 0)?;
         let superblock = self.volume.image.superblock();
         self.handle.modify(place, Role::Names, |bytes| {
             bytes[PARENT_AT..PARENT_AT + 4].copy_from_slice(&parent.to_le_bytes());
@@ -195,13 +216,13 @@ impl Op<'_> {
         inode: u32,
         kind: u8,
     ) -> Result<()> {
-        if self.is_indexed(directory) {
+        if self.volume.is_indexed(directory) {
             return self.add_indexed(directory, name, inode, kind);
         }
-        let blocks = (directory.size() / self.block_size()) as u32;
+        let blocks = (directory.size() / self.volume.block_size()) as u32;
         for logical in 0..blocks {
             let room = {
-                let bytes = self.directory_bytes(directory, logical)?;
+                let bytes = self.volume.directory_bytes(directory, logical)?;
                 let mut copy = bytes.to_vec();
                 Entries::of(&mut copy, self.volume.image.superblock()).insert(name, inode, kind)?
             };
@@ -220,13 +241,13 @@ impl Op<'_> {
 
     /// Adds a block to a directory, whose contents follow.
     fn append_block(&mut self, directory: &mut Inode) -> Result<u32> {
-        let logical = (directory.size() / self.block_size()) as u32;
+        let logical = (directory.size() / self.volume.block_size()) as u32;
         let goal = self.goal(directory, logical.into())?;
         let start = self.allocate(goal, 1)?.start;
         self.insert_extent(directory, Extent { logical, start, length: 1, unwritten: false })?;
         self.add_blocks(directory, 1)?;
-        directory.set_size((u64::from(logical) + 1) * self.block_size());
-        let bytes = vec![0; self.block_size() as usize];
+        directory.set_size((u64::from(logical) + 1) * self.volume.block_size());
+        let bytes = vec![0; self.volume.block_size() as usize];
         self.handle.replace(start, Role::Names, bytes);
         Ok(logical)
     }
@@ -248,22 +269,16 @@ impl Op<'_> {
         })?
     }
 
-    fn names_in(&self, directory: &Inode, logical: u32) -> Result<Vec<Name>> {
-        let bytes = self.directory_bytes(directory, logical)?;
-        let listed = entries(&bytes, self.volume.image.superblock().entries_end())?;
-        Ok(listed.iter().map(|entry| (entry.name.to_vec(), entry.inode, entry.kind)).collect())
-    }
-
     /// Gives a directory of one block an index with one leaf.
     fn make_index(&mut self, directory: &mut Inode) -> Result<()> {
-        let mut names = self.names_in(directory, 0)?;
+        let mut names = self.volume.names_in(directory, 0)?;
         names.retain(|(name, ..)| name != b"." && name != b"..");
         let leaf = self.append_block(directory)?;
         self.put_leaf(directory, leaf, &names)?;
         directory.set_indexed(true);
         let superblock = self.volume.image.superblock();
         let version = superblock.directory_hash().0;
-        let place = self.directory_place(directory, 0)?;
+        let place = self.volume.directory_place(directory, 0)?;
         self.handle.modify(place, Role::Names, |bytes| {
             Node::make_root(bytes, version, leaf).encode(bytes, directory, superblock);
         })
@@ -276,10 +291,10 @@ impl Op<'_> {
         inode: u32,
         kind: u8,
     ) -> Result<()> {
-        let version = Node::hash_version(&self.directory_bytes(directory, 0)?);
-        let hash = self.hash(version, name)?;
-        let (mut path, leaf) = self.path(directory, hash)?;
-        let mut names = self.names_in(directory, leaf)?;
+        let version = Node::hash_version(&self.volume.directory_bytes(directory, 0)?);
+        let hash = self.volume.hash(version, name)?;
+        let (mut path, leaf) = self.volume.path(directory, hash)?;
+        let mut names = self.volume.names_in(directory, leaf)?;
         let used: usize = names.iter().map(|(name, ..)| entry_bytes(name.len())).sum();
         if used + entry_bytes(name.len()) <= self.volume.image.superblock().entries_end() {
             let fits =
@@ -294,7 +309,7 @@ impl Op<'_> {
         names.push((name.to_vec(), inode, kind));
         let mut hashed = Vec::new();
         for name in names {
-            hashed.push((self.hash(version, &name.0)?, name));
+            hashed.push((self.volume.hash(version, &name.0)?, name));
         }
         hashed.sort_by_key(|one| one.0);
         let half: usize =
@@ -372,4 +387,4 @@ impl Op<'_> {
 }
 
 /// Name, inode, kind.
-type Name = (Vec<u8>, u32, u8);
+pub(super) type Name = (Vec<u8>, u32, u8);

@@ -3,9 +3,11 @@
 //! # Why
 //! Everything that can be refused is refused before a handle begins: see V3.
 
+use super::change::Places;
+use super::held::Held;
 use super::names::GROWTH;
 use super::tree::empty_root;
-use super::{CREDITS, CREDITS_NAMES, Op, State, Volume, time};
+use super::{CREDITS_NAMES, Op, State, Volume, time};
 use crate::error::{Error, Result};
 use crate::lock_order::{EXT_INODE_2, EXT_INODE_3, EXT_INODE_4};
 use std::ops::ControlFlow;
@@ -35,6 +37,19 @@ pub struct New<'a> {
     pub device: (u32, u32),
     /// The text of a symbolic link.
     pub target: &'a [u8],
+    /// Extended attributes that it has from the beginning.
+    pub xattrs: &'a [(&'a [u8], &'a [u8])],
+}
+
+/// What a rename does with what has the new name already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rename {
+    /// It loses the name.
+    Replace,
+    /// It keeps it, and the rename is refused.
+    NoReplace,
+    /// It gets the other one's name.
+    Exchange,
 }
 
 /// Attributes to be set.
@@ -86,7 +101,31 @@ impl Volume {
     /// # Errors
     /// [`Error::Exists`], [`Error::NoSpace`], [`Error::TooManyLinks`], names and targets that cannot be.
     pub fn create(&self, parent: u32, name: &[u8], new: &New<'_>) -> Result<u32> {
-        check_name(name)?;
+        Ok(self.make(parent, Some(name), new, 0)?.number)
+    }
+
+    /// The same, held.
+    ///
+    /// # Errors
+    /// As [`Volume::create`].
+    pub fn create_held(&self, parent: u32, name: &[u8], new: &New<'_>) -> Result<Held> {
+        self.make(parent, Some(name), new, 1).map(Held)
+    }
+
+    /// Makes a regular file without a name near `parent`, held. It may get one by [`Volume::link`]; otherwise it ends with its
+    /// last hold, or at the next crash.
+    ///
+    /// # Errors
+    /// As [`Volume::create`].
+    pub fn create_unnamed(&self, parent: u32, new: &New<'_>) -> Result<Held> {
+        self.make(parent, None, new, 1).map(Held)
+    }
+
+    fn make(&self, parent: u32, name: Option<&[u8]>, new: &New<'_>, holds: i64) -> Result<Inode> {
+        name.map_or(Ok(()), check_name)?;
+        if name.is_none() && new.kind != Kind::Regular {
+            return Err(Error::Invalid("only a regular file can be without a name"));
+        }
         let superblock = self.image.superblock();
         let target_fits = new.target.len() < superblock.block_size as usize;
         if new.kind == Kind::Symlink
@@ -97,21 +136,25 @@ impl Volume {
         let node = self.node(parent);
         let mut state = node.state.write();
         let mut directory = self.directory(parent)?;
-        if self.image.lookup(&directory, name)?.is_some() {
+        if let Some(name) = name
+            && self.image.lookup(&directory, name)?.is_some()
+        {
             return Err(Error::Exists);
         }
+        let mode = new.kind.mode() | new.permissions & 0xFFF;
+        let places =
+            self.first_places(&Inode::fresh(parent, mode, 0, superblock)?, new.xattrs)?;
         let is_directory = new.kind == Kind::Directory;
         if is_directory {
             add_link(&mut directory, superblock.features.ro_compat & 0x20 != 0)?;
         }
-        let (number, transaction) = self.operate(CREDITS_NAMES, GROWTH + 4, |op| {
-            let number = op.allocate_inode(parent, is_directory, name)?;
+        let (inode, transaction) = self.operate(CREDITS_NAMES, GROWTH + 5, |op| {
+            let number = op.allocate_inode(parent, is_directory, name.unwrap_or_default())?;
             let now = time::now();
-            let mode = new.kind.mode() | new.permissions & 0xFFF;
             let generation = now.nanoseconds ^ (now.seconds as u32).rotate_left(12);
             let mut inode = Inode::fresh(number, mode, generation, superblock)?;
             inode.set_owner(new.uid, new.gid);
-            inode.set_links(if is_directory { 2 } else { 1 });
+            inode.set_links(if is_directory { 2 } else { u16::from(name.is_some()) });
             for which in [Time::Accessed, Time::Modified, Time::Changed, Time::Born] {
                 inode.set_time(which, now);
             }
@@ -131,13 +174,31 @@ impl Volume {
             }
             // What was there before had a time of deletion.
             op.change_inode_bytes(number, |bytes| bytes.fill(0))?;
-            op.put_inode(&inode, &mut State::default())?;
-            op.add_name(&mut directory, name, number, new.kind.entry())?;
-            op.touch(&mut directory, &mut state)?;
-            Ok((number, op.handle.transaction()))
+            op.put_places(&mut inode, &Places::default(), &places)?;
+            // Held before anybody else can find it.
+            let node = self.node(number);
+            self.change_holds(number, holds);
+            self.unnamed(number, Some(name.is_none()));
+            match name {
+                Some(name) => {
+                    op.put_inode(&inode, &mut State::default())?;
+                    op.add_name(&mut directory, name, number, new.kind.entry())?;
+                    op.touch(&mut directory, &mut state)?;
+                }
+                None => {
+                    // Its time of deletion, by which it is in the list, comes behind what is written here.
+                    op.put_inode(&inode, &mut State::default())?;
+                    op.add_orphan(number)?;
+                }
+            }
+            drop(node);
+            Ok((inode, op.handle.transaction()))
         })?;
-        self.node(number).state.write_as(&EXT_INODE_2).changed = Some(transaction);
-        Ok(number)
+        let node = self.node(inode.number);
+        let mut state = node.state.write_as(&EXT_INODE_2);
+        (state.changed, state.reached) = (Some(transaction), Some(transaction));
+        drop(state);
+        Ok(inode)
     }
 
     /// Gives something that is no directory another name.
@@ -145,6 +206,14 @@ impl Volume {
     /// # Errors
     /// As [`Volume::create`].
     pub fn link(&self, number: u32, parent: u32, name: &[u8]) -> Result<()> {
+        self.link_held(number, parent, name).map(|inode| drop(self.forget(inode.0.number)))
+    }
+
+    /// The same; it is held once more then.
+    ///
+    /// # Errors
+    /// As [`Volume::create`].
+    pub fn link_held(&self, number: u32, parent: u32, name: &[u8]) -> Result<Held> {
         check_name(name)?;
         if number == parent {
             return Err(Error::IsDirectory);
@@ -156,7 +225,9 @@ impl Volume {
         let mut inode = self.load(number)?;
         match inode.kind() {
             Some(Kind::Directory) | None => return Err(Error::IsDirectory),
-            Some(_) if inode.links() == 0 => return Err(Error::NotFound),
+            Some(_) if inode.links() == 0 && !self.unnamed(number, None) => {
+                return Err(Error::NotFound);
+            }
             Some(_) if inode.links() >= LINKS_MAX => return Err(Error::TooManyLinks),
             Some(_) => {}
         }
@@ -167,10 +238,16 @@ impl Volume {
             let kind = inode.kind().map_or(0, Kind::entry);
             op.add_name(&mut directory, name, number, kind)?;
             op.touch(&mut directory, &mut state)?;
+            if inode.links() == 0 {
+                op.remove_orphan(number)?;
+            }
             inode.set_links(inode.links() + 1);
             inode.set_time(Time::Changed, time::now());
             op.put_inode(&inode, &mut child_state)
-        })
+        })?;
+        self.unnamed(number, Some(false));
+        self.change_holds(number, 1);
+        Ok(Held(inode))
     }
 
     /// Removes the name of something that is no directory.
@@ -254,61 +331,113 @@ impl Volume {
     /// Gives something another name, in another directory perhaps; what has that name already loses it.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::NotEmpty`], [`Error::IsDirectory`], [`Error::NotDirectory`]; [`Error::Invalid`] for a directory
-    /// that would come below itself.
+    /// As [`Volume::rename_as`].
     pub fn rename(&self, from: u32, name: &[u8], to: u32, new_name: &[u8]) -> Result<()> {
+        self.rename_as(from, name, to, new_name, Rename::Replace)
+    }
+
+    /// Gives something another name, in another directory perhaps; `how` says what becomes of what has that name already.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Exists`], [`Error::NotEmpty`], [`Error::IsDirectory`], [`Error::NotDirectory`];
+    /// [`Error::Invalid`] for a directory that would come below itself.
+    pub fn rename_as(
+        &self,
+        from: u32,
+        name: &[u8],
+        to: u32,
+        new_name: &[u8],
+        how: Rename,
+    ) -> Result<()> {
         check_name(name)?;
         check_name(new_name)?;
         if from == to {
             let node = self.node(from);
             let mut state = node.state.write();
-            return self.rename_locked(from, name, &mut state, None, new_name);
+            let moved = self.found(from, name)?;
+            let victim = self.found(from, new_name)?;
+            return self.rename_locked((from, name), &mut state, None, new_name, how, (moved, victim));
         }
         // Nobody else moves anything between directories: who is above whom stays.
         let _moving = self.renames.lock();
-        let above = |one: u32, other: u32| -> Result<bool> {
-            let mut at = other;
-            for _ in 0..self.image.superblock().inodes {
-                if at == one || at == ROOT {
-                    return Ok(at == one);
-                }
-                at = self.lookup(at, b"..")?.ok_or(Error::NotFound)?;
+        let from_first = self.is_above(from, to)? || !self.is_above(to, from)? && from < to;
+        loop {
+            let moved = self.lookup(from, name)?;
+            let victim = self.lookup(to, new_name)?;
+            // Neither may come below itself, and nobody's lock is taken whose children are locked already.
+            if let Some(moved) = moved
+                && self.is_directory(moved)?
+                && self.is_above(moved, to)?
+            {
+                return Err(Error::Invalid("a directory does not come below itself"));
             }
-            Err(Error::Invalid("directories are above each other"))
-        };
-        let from_first = above(from, to)? || !above(to, from)? && from < to;
-        // The directory that is moved may not be above the one that it comes into.
-        if let Some(moved) = self.lookup(from, name)?
-            && self.inode(moved)?.kind() == Some(Kind::Directory)
-            && above(moved, to)?
-        {
-            return Err(Error::Invalid("a directory does not come below itself"));
+            if let Some(victim) = victim
+                && self.is_directory(victim)?
+                && self.is_above(victim, from)?
+            {
+                return Err(match how {
+                    Rename::Replace => Error::NotEmpty,
+                    Rename::NoReplace => Error::Exists,
+                    Rename::Exchange => Error::Invalid("a directory does not come below itself"),
+                });
+            }
+            let (first, second) = if from_first { (from, to) } else { (to, from) };
+            let (first, second) = (self.node(first), self.node(second));
+            let mut first = first.state.write();
+            let mut second = second.state.write_as(&EXT_INODE_2);
+            // Renames within a directory do not wait for ours.
+            if (moved, victim) != (self.found(from, name)?, self.found(to, new_name)?) {
+                continue;
+            }
+            let (state, to_state) =
+                if from_first { (&mut *first, &mut *second) } else { (&mut *second, &mut *first) };
+            let to = Some((to, to_state));
+            return self.rename_locked((from, name), state, to, new_name, how, (moved, victim));
         }
-        let (first, second) = if from_first { (from, to) } else { (to, from) };
-        let (first, second) = (self.node(first), self.node(second));
-        let mut first = first.state.write();
-        let mut second = second.state.write_as(&EXT_INODE_2);
-        let (state, to_state) =
-            if from_first { (&mut *first, &mut *second) } else { (&mut *second, &mut *first) };
-        self.rename_locked(from, name, state, Some((to, to_state)), new_name)
+    }
+
+    /// What `name` means in a directory that this thread has locked.
+    fn found(&self, directory: u32, name: &[u8]) -> Result<Option<u32>> {
+        Ok(self.image.lookup(&self.directory(directory)?, name)?)
+    }
+
+    fn is_directory(&self, number: u32) -> Result<bool> {
+        Ok(self.inode(number)?.kind() == Some(Kind::Directory))
+    }
+
+    /// Whether directory `one` is `other` or above it, while nobody moves any.
+    fn is_above(&self, one: u32, other: u32) -> Result<bool> {
+        let mut at = other;
+        for _ in 0..self.image.superblock().inodes {
+            if at == one || at == ROOT {
+                return Ok(at == one);
+            }
+            at = self.lookup(at, b"..")?.ok_or(Error::NotFound)?;
+        }
+        Err(Error::Invalid("directories are above each other"))
     }
 
     fn rename_locked(
         &self,
-        from: u32,
-        name: &[u8],
+        (from, name): (u32, &[u8]),
         from_state: &mut State,
         to: Option<(u32, &mut State)>,
         new_name: &[u8],
+        how: Rename,
+        (moved, victim): (Option<u32>, Option<u32>),
     ) -> Result<()> {
         let superblock = self.image.superblock();
         let mut source = self.directory(from)?;
-        let moved = self.image.lookup(&source, name)?.ok_or(Error::NotFound)?;
+        let moved = moved.ok_or(Error::NotFound)?;
         let mut target = match &to {
             Some((number, _)) => Some(self.directory(*number)?),
             None => None,
         };
-        let victim = self.image.lookup(target.as_ref().unwrap_or(&source), new_name)?;
+        match (how, victim) {
+            (Rename::NoReplace, Some(_)) => return Err(Error::Exists),
+            (Rename::Exchange, None) => return Err(Error::NotFound),
+            _ => {}
+        }
         if victim == Some(moved) {
             return Ok(());
         }
@@ -318,15 +447,6 @@ impl Volume {
         }
         if moved == to_number || moved == from || victim == Some(to_number) {
             return Err(Error::Invalid("a directory does not come below itself"));
-        }
-        let is_directory = self.load(moved)?.kind() == Some(Kind::Directory);
-        if let Some(victim) = victim {
-            let victim = self.load(victim)?;
-            match (is_directory, victim.kind() == Some(Kind::Directory)) {
-                (true, false) => return Err(Error::NotDirectory),
-                (false, true) => return Err(Error::IsDirectory),
-                _ => {}
-            }
         }
         let (moved_node, victim_node) = (self.node(moved), victim.map(|victim| self.node(victim)));
         let mut moved_state = None;
@@ -341,77 +461,87 @@ impl Volume {
         let mut moved_state =
             moved_state.unwrap_or_else(|| moved_node.state.write_as(&EXT_INODE_4));
         let mut inode = self.load(moved)?;
-        let mut gone = match victim {
-            Some(victim) => {
-                let gone = self.load(victim)?;
-                self.check_victim(&gone, is_directory)?;
-                Some(gone)
-            }
-            None => None,
-        };
-        let moves_directory = is_directory && target.is_some();
-        if let Some(target) = &mut target
-            && moves_directory
-            && gone.is_none()
+        let mut other = victim.map(|victim| self.load(victim)).transpose()?;
+        let is_directory = inode.kind() == Some(Kind::Directory);
+        let other_is_directory =
+            other.as_ref().is_some_and(|other| other.kind() == Some(Kind::Directory));
+        if let Some(other) = &other
+            && how == Rename::Replace
         {
-            add_link(target, superblock.features.ro_compat & 0x20 != 0)?;
+            match (is_directory, other_is_directory) {
+                (true, false) => return Err(Error::NotDirectory),
+                (false, true) => return Err(Error::IsDirectory),
+                _ => self.check_victim(other, is_directory)?,
+            }
+        }
+        let uncounted = superblock.features.ro_compat & 0x20 != 0;
+        // A directory counts those in it: one comes and one goes, or both, or none.
+        let comes = is_directory && target.is_some();
+        let goes = other_is_directory && (target.is_some() || how == Rename::Replace);
+        match (how, &mut target) {
+            (Rename::Exchange, Some(target)) => {
+                if comes && !goes {
+                    add_link(target, uncounted)?;
+                    drop_link(&mut source);
+                } else if goes && !comes {
+                    add_link(&mut source, uncounted)?;
+                    drop_link(target);
+                }
+            }
+            (Rename::Exchange, None) => {}
+            (_, Some(target)) => {
+                if comes && !goes {
+                    add_link(target, uncounted)?;
+                }
+                if comes {
+                    drop_link(&mut source);
+                }
+            }
+            (_, None) if goes => drop_link(&mut source),
+            (_, None) => {}
         }
         let mut to_state = to.map(|(_, state)| state);
         self.operate(CREDITS_NAMES, GROWTH, |op| {
             let kind = inode.kind().map_or(0, Kind::entry);
             {
                 let into = target.as_mut().unwrap_or(&mut source);
-                match gone {
+                match other {
                     Some(_) => op.replace_name(into, new_name, moved, kind)?,
                     None => op.add_name(into, new_name, moved, kind)?,
                 }
             }
-            op.remove_name(&source, name)?;
-            if moves_directory {
+            match (&mut other, &mut victim_state) {
+                (Some(other), Some(state)) if how == Rename::Exchange => {
+                    let kind = other.kind().map_or(0, Kind::entry);
+                    op.replace_name(&source, name, other.number, kind)?;
+                    if other_is_directory && target.is_some() {
+                        op.set_parent(other, from)?;
+                    }
+                    other.set_time(Time::Changed, time::now());
+                    op.put_inode(other, state)?;
+                }
+                (Some(other), Some(state)) => {
+                    op.remove_name(&source, name)?;
+                    op.lose_name(other, state)?;
+                }
+                _ => op.remove_name(&source, name)?,
+            }
+            if comes {
                 op.set_parent(&inode, to_number)?;
-                drop_link(&mut source);
-            } else if is_directory && gone.is_some() {
-                drop_link(&mut source);
             }
             op.touch(&mut source, from_state)?;
             if let (Some(target), Some(state)) = (&mut target, &mut to_state) {
                 op.touch(target, state)?;
             }
             inode.set_time(Time::Changed, time::now());
-            op.put_inode(&inode, &mut moved_state)?;
-            if let (Some(gone), Some(state)) = (&mut gone, &mut victim_state) {
-                op.lose_name(gone, state)?;
-            }
-            Ok(())
+            op.put_inode(&inode, &mut moved_state)
         })?;
-        if let (Some(gone), Some(mut state)) = (gone, victim_state) {
+        if let (Some(gone), Some(mut state)) = (other, victim_state)
+            && how == Rename::Replace
+        {
             self.delete_unheld(gone, &mut state)?;
         }
         Ok(())
-    }
-
-    /// Sets attributes; the time of the change is now.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
-    pub fn set_attributes(&self, number: u32, set: &SetAttributes) -> Result<()> {
-        let node = self.node(number);
-        let mut state = node.state.write();
-        let mut inode = self.load(number)?;
-        self.operate(CREDITS, 0, |op| {
-            if let Some(permissions) = set.permissions {
-                inode.set_permissions(permissions);
-            }
-            let (uid, gid) = (set.uid.unwrap_or(inode.uid()), set.gid.unwrap_or(inode.gid()));
-            inode.set_owner(uid, gid);
-            for (which, time) in [(Time::Accessed, set.accessed), (Time::Modified, set.modified)] {
-                if let Some(time) = time {
-                    inode.set_time(which, time);
-                }
-            }
-            inode.set_time(Time::Changed, time::now());
-            op.put_inode(&inode, &mut state)
-        })
     }
 }
 

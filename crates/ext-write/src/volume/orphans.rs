@@ -5,6 +5,7 @@
 //! says to whoever opens the image after a crash what was not finished. A file that is cut is in it too, with names: then its
 //! end is freed again.
 
+use super::groups::From;
 use super::{CREDITS, Op, State, Volume, put_superblock};
 use crate::error::{Error, Result};
 use crate::lock_order::EXT_ORPHANS;
@@ -80,32 +81,6 @@ impl Op<'_> {
 }
 
 impl Volume {
-    /// Keeps an inode alive, whatever happens to its names, until as many [`Volume::forget`].
-    ///
-    /// # Errors
-    /// [`Error::NotFound`] if it is in use no more.
-    pub fn hold(&self, number: u32) -> Result<()> {
-        let node = self.node(number);
-        let _state = node.state.write();
-        self.load(number)?;
-        self.change_holds(number, 1);
-        Ok(())
-    }
-
-    /// Gives a hold back; the last one of an inode without names frees it.
-    ///
-    /// # Errors
-    /// Those of freeing it.
-    pub fn forget(&self, number: u32) -> Result<()> {
-        let node = self.node(number);
-        let mut state = node.state.write();
-        if self.change_holds(number, -1) > 0 || !self.orphans.has(number) {
-            return Ok(());
-        }
-        let inode = self.load(number)?;
-        if inode.links() == 0 { self.delete(inode, &mut state) } else { Ok(()) }
-    }
-
     /// Frees an orphan without names, which this thread has locked.
     pub(super) fn delete(&self, mut inode: Inode, state: &mut State) -> Result<()> {
         let directory = inode.kind() == Some(uvfs_ext::Kind::Directory);
@@ -134,7 +109,7 @@ impl Volume {
         let directory = inode.kind() == Some(uvfs_ext::Kind::Directory);
         loop {
             // A tree that is taken apart may be split once before it shrinks.
-            let freed = self.operate(CREDITS, 6, |op| {
+            let freed = self.operate_from(From::Kept, CREDITS, 6, |op| {
                 let extents = op.remove_extents(inode, from..1 << 32, EXTENTS_AT_ONCE)?;
                 for extent in &extents {
                     let blocks = extent.start..extent.start + u64::from(extent.length);
@@ -153,6 +128,22 @@ impl Volume {
                 return Ok(());
             }
         }
+    }
+
+    /// Frees all orphans without names, whoever holds them.
+    pub(super) fn drop_orphans(&self) -> Result<()> {
+        let orphans = self.orphans.0.lock().inodes.clone();
+        for number in orphans {
+            let node = self.node(number);
+            let mut state = node.state.write();
+            if self.orphans.has(number) {
+                let inode = self.load(number)?;
+                if inode.links() == 0 {
+                    self.delete(inode, &mut state)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Brings to an end what a crash interrupted.

@@ -44,8 +44,8 @@ impl Kind {
         })
     }
 
-    /// By the number in a directory entry, where there is one.
-    pub(crate) fn of_entry(number: u8) -> Option<Self> {
+    /// The kind that an entry of a directory says; `None` where it says none.
+    pub fn of_entry(number: u8) -> Option<Self> {
         Some(match number {
             1 => Kind::Regular,
             2 => Kind::Directory,

@@ -1,0 +1,59 @@
+//! The thread that commits what was changed, every few seconds.
+//!
+//! # Concurrency
+//! One lock says whether it is to end, and a condition wakes it for that. It is joined by nobody: it ends within one commit.
+//!
+//! # Why
+//! What a program wrote and did not make stable is lost in a crash for the time of one interval at most; and who changes the
+//! journal's last free blocks does not wait for a checkpoint that could have been made before.
+
+use crate::lock_order::IMAGE_COMMITS;
+use std::sync::Arc;
+use std::time::Duration;
+use uvfs_concurrent::lock::{Condvar, Mutex};
+use uvfs_ext_write::Volume;
+
+#[derive(Debug)]
+struct State {
+    ended: Mutex<bool>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+pub(super) struct Commits(Arc<State>);
+
+impl Commits {
+    /// Commits `volume` every `interval`.
+    pub(super) fn start(volume: Arc<Volume>, interval: Duration) -> std::io::Result<Self> {
+        let ended = Mutex::new(&IMAGE_COMMITS, false);
+        let state = Arc::new(State { ended, changed: Condvar::default() });
+        let ours = state.clone();
+        let run = move || {
+            let mut told = false;
+            loop {
+                let mut ended = ours.ended.lock();
+                if !*ended {
+                    ours.changed.wait_for(&mut ended, interval);
+                }
+                if *ended {
+                    return;
+                }
+                drop(ended);
+                if let Err(error) = volume.commit_now_and_then()
+                    && !std::mem::replace(&mut told, true)
+                {
+                    log::error!("image: {error}");
+                }
+            }
+        };
+        std::thread::Builder::new().name("uvfs-commit".into()).spawn(run)?;
+        Ok(Self(state))
+    }
+
+    /// Ends it; false if that was done before.
+    pub(super) fn end(&self) -> bool {
+        let was = std::mem::replace(&mut *self.0.ended.lock(), true);
+        self.0.changed.notify_all();
+        !was
+    }
+}

@@ -1,0 +1,174 @@
+//! Contents and attributes of an image that is written.
+
+use super::{WritingImage, number_of, told, unstable};
+use crate::image::{attributes, kind_of};
+use uvfs_ext::Inode;
+use uvfs_ext_write::{Change, Grow, Privileges, SetAttributes as Set, WriteAt};
+use uvfs_vfs::acl::{ACCESS_XATTR, Acl};
+use uvfs_vfs::{
+    AllocateMode, Attributes, Caller, Data, Error, FileRef, InodeId, Inodes, Result, SeekTarget,
+    SetAttributes, SetTime, SyncMode, Timestamp, permission,
+};
+
+const SET_IDS: u16 = 0o6000;
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// A refusal of the seam, on its way through a step of the volume.
+pub(super) struct Refused(pub(super) Error);
+
+impl From<uvfs_ext_write::Error> for Refused {
+    fn from(error: uvfs_ext_write::Error) -> Self {
+        Self(super::refusal(error))
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+/// The permission bits that a change of contents by `caller` leaves.
+fn after_write(caller: &Caller, inode: &Inode) -> u16 {
+    let permissions = inode.mode() & 0o7777;
+    match inode.kind() {
+        Some(kind) if permissions & SET_IDS != 0 => {
+            // The size of a block is in no rule about modes.
+            let about = attributes(inode, kind_of(kind), 0);
+            (permission::set_ids_after_write(caller, &about) & 0o7777) as u16
+        }
+        _ => permissions,
+    }
+}
+
+fn at(time: SetTime) -> uvfs_ext::Timestamp {
+    let time = match time {
+        SetTime::Now => Timestamp::now(),
+        SetTime::At(time) => time,
+    };
+    uvfs_ext::Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
+}
+
+impl Inodes for WritingImage {
+    fn attributes(&self, file: FileRef) -> Result<Attributes> {
+        self.attributes_of(&told(self.volume.inode(number_of(file.inode)))?)
+    }
+
+    fn forget(&self, inode: InodeId, references: u64) {
+        self.give_back(number_of(inode), references);
+    }
+
+    fn set_attributes(
+        &self,
+        caller: &Caller,
+        file: FileRef,
+        set: &SetAttributes,
+    ) -> Result<Attributes> {
+        let number = number_of(file.inode);
+        if let Some(size) = set.size {
+            let after = |inode: &Inode| after_write(caller, inode);
+            told(self.volume.truncate_as(number, size, Privileges::Become(&after)))?;
+        }
+        let rest = SetAttributes { size: None, ..*set };
+        if rest == SetAttributes::default() {
+            return self.attributes(file);
+        }
+        let changed = self.volume.change(number, |look| {
+            let about = self.attributes_of(look.inode)?;
+            let asked = Attributes { mode: set.mode.unwrap_or(about.mode), ..about };
+            let mut change = Change::default();
+            let mut mode = asked.mode & 0o7777;
+            if set.uid.or(set.gid).is_some() {
+                mode = permission::set_ids_after_chown(caller, &asked) & 0o7777;
+                if look.xattr(CAPABILITY)?.is_some() {
+                    change.xattrs.push((CAPABILITY.to_vec(), None));
+                }
+            }
+            if set.mode.is_some()
+                && let Some(list) = look.xattr(ACCESS_XATTR)?
+                && let Some(list) = Acl::parse(&list)?
+            {
+                let list = list.with_mode(mode).to_bytes();
+                change.xattrs.push((ACCESS_XATTR.to_vec(), Some(list)));
+            }
+            change.attributes = Set {
+                permissions: Some(mode as u16),
+                uid: set.uid,
+                gid: set.gid,
+                accessed: set.atime.map(at),
+                modified: set.mtime.map(at),
+            };
+            Ok::<_, Refused>(change)
+        });
+        self.attributes_of(&changed.map_err(|refused| refused.0)?)
+    }
+
+    fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
+        told(self.volume.read_link(number_of(inode)))
+    }
+}
+
+impl Data for WritingImage {
+    fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        told(self.volume.read(number_of(file.inode), offset, into))
+    }
+
+    fn write(&self, caller: &Caller, file: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
+        self.write_data(caller, file, WriteAt::Offset(offset), data)
+    }
+
+    fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
+        self.write_data(caller, file, WriteAt::End, data)
+    }
+
+    fn allocate(&self, file: FileRef, mode: AllocateMode, offset: u64, length: u64) -> Result<()> {
+        let number = number_of(file.inode);
+        if length == 0 {
+            return Err(Error::Invalid("nothing to allocate"));
+        }
+        let range = offset..offset.checked_add(length).ok_or(Error::TooBig)?;
+        // Whoever may write has the set-id bits taken away by the kernel or the core; capabilities go here.
+        let stay = |inode: &Inode| inode.mode() & 0o7777;
+        let privileges = Privileges::Become(&stay);
+        told(match mode {
+            AllocateMode::Extend => {
+                self.volume.allocate_as(number, range, Grow::Size, privileges)
+            }
+            AllocateMode::KeepSize => {
+                self.volume.allocate_as(number, range, Grow::Nothing, privileges)
+            }
+            AllocateMode::PunchHole => self.volume.punch_as(number, range, privileges),
+            AllocateMode::Zero => self.volume.zero(number, range, Grow::Size, privileges),
+            AllocateMode::ZeroKeepSize => {
+                self.volume.zero(number, range, Grow::Nothing, privileges)
+            }
+        })
+    }
+
+    fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {
+        let data = target == SeekTarget::Data;
+        told(self.volume.seek(number_of(file.inode), offset, data))?.ok_or(Error::NoData)
+    }
+
+    fn sync(&self, file: FileRef, mode: SyncMode) -> Result<()> {
+        let number = number_of(file.inode);
+        match mode {
+            SyncMode::Data => self.volume.fdatasync(number),
+            SyncMode::All => self.volume.fsync(number),
+        }
+        .map_err(unstable)
+    }
+}
+
+impl WritingImage {
+    fn write_data(
+        &self,
+        caller: &Caller,
+        file: FileRef,
+        to: WriteAt,
+        data: &[u8],
+    ) -> Result<usize> {
+        let after = |inode: &Inode| after_write(caller, inode);
+        told(self.volume.write_at(number_of(file.inode), to, data, Privileges::Become(&after)))
+    }
+}

@@ -1,0 +1,297 @@
+//! Store: an ext4 image that is written.
+//!
+//! # Boundary
+//! Turns the operations of [`uvfs_ext_write::Volume`] into those of the seam. Allocation, the journal and what a crash leaves
+//! are that crate's; caches of names, attributes and pages are the core's; who may do what is decided by the core or the kernel.
+//! What a change does by itself is done here: owners and lists of new objects, set-id bits that a write takes away.
+//!
+//! # Concurrency
+//! No lock but that of the thread which commits ([`commits`]). Each operation is one step of the volume; what an answer says
+//! of an object is read in the step that found it.
+//!
+//! # Why
+//! A type beside [`ImageBackend`](super::ImageBackend) and not a mode of it: what only reads cannot reach a way to write. Every
+//! entry that is answered counts as a hold of its inode, so that nothing is freed that the core may ask for. Weaknesses: reading
+//! moves no access times; a listing hashes the names of a block again for each 64 entries.
+
+mod commits;
+mod data;
+mod names;
+mod xattrs;
+
+use super::{attributes, kind_of};
+use commits::Commits;
+use std::sync::Arc;
+use std::time::Duration;
+use uvfs_ext::{Inode, Kind};
+use uvfs_ext_write::{Error as VolumeError, Held, Volume, WriteDevice};
+use uvfs_vfs::{
+    Attributes, Backend, Capabilities, Creation, Data, Entry, Error, Export, FileKind, InodeId,
+    Inodes, Names, PageCaching, Result, Tenant, Totals, VfsConfig, Xattrs,
+};
+
+/// How an image is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WritingConfig {
+    /// Bytes of metadata that are kept in memory, about, beside what the running transaction needs. They are of the one
+    /// budget, and given back when it is short. Default: as [`super::ImageConfig::cache_bytes`]. Watch `buffer_bytes`.
+    pub cache_bytes: u64,
+    /// What was changed is committed at least so often. Default 5 s. Watch `journal_commits`.
+    pub commit_interval: Duration,
+}
+
+/// Time between two commits that nobody asks for.
+pub(super) const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
+
+impl WritingConfig {
+    /// For a mount whose caches have `budget_bytes`.
+    pub fn within(budget_bytes: u64) -> Self {
+        let cache_bytes = super::ImageConfig::within(budget_bytes).cache_bytes as u64;
+        Self { cache_bytes, commit_interval: COMMIT_INTERVAL }
+    }
+}
+
+impl Default for WritingConfig {
+    fn default() -> Self {
+        Self::within(VfsConfig::default().cache_bytes)
+    }
+}
+
+/// An image that is written, as a store.
+#[derive(Debug)]
+pub struct WritingImage {
+    volume: Arc<Volume>,
+    tenant: Arc<Metadata>,
+    commits: Commits,
+}
+
+/// What of an image is in memory.
+#[derive(Debug)]
+struct Metadata(Arc<Volume>);
+
+impl Tenant for Metadata {
+    fn held_bytes(&self) -> u64 {
+        self.0.held_bytes()
+    }
+
+    fn shrink(&self, bytes: u64) {
+        self.0.shrink(bytes);
+    }
+}
+
+impl WritingImage {
+    /// Opens the file system on `device` for writing, and brings its journal to it if that is needed.
+    ///
+    /// # Errors
+    /// As [`Volume::open`]: [`VolumeError::NotWritable`] for what can only be read, by name.
+    pub fn open(
+        device: Arc<dyn WriteDevice>,
+        config: &WritingConfig,
+    ) -> uvfs_ext_write::Result<Self> {
+        let volume = Arc::new(Volume::with_buffers(device, config.cache_bytes)?);
+        let commits = Commits::start(volume.clone(), config.commit_interval)?;
+        Ok(Self { tenant: Arc::new(Metadata(volume.clone())), volume, commits })
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    fn attributes_of(&self, inode: &Inode) -> Result<Attributes> {
+        let kind = inode.kind().ok_or(Error::Stale)?;
+        Ok(attributes(inode, kind_of(kind), self.volume.superblock().block_size))
+    }
+
+    /// The answer for an inode that is held, which it counts for.
+    fn entry(&self, held: &Held) -> Result<Entry> {
+        let entry = self
+            .attributes_of(&held.0)
+            .map(|attributes| Entry { inode: super::id_of(&held.0), attributes });
+        if entry.is_err() {
+            self.give_back(held.0.number, 1);
+        }
+        entry
+    }
+
+    /// Gives holds back; what nobody holds and nothing names is freed then.
+    fn give_back(&self, number: u32, holds: u64) {
+        match self.volume.forget_all(number, holds) {
+            // Nothing is freed any more; whoever opens the image next does it.
+            Ok(()) | Err(VolumeError::Ended(_)) => {}
+            Err(error) => log::error!("image: inode {number} cannot be freed: {error}"),
+        }
+    }
+}
+
+/// What became of an operation, in the words of the seam. Faults are logged, because an errno has no room for them.
+fn told<T>(result: uvfs_ext_write::Result<T>) -> Result<T> {
+    result.map_err(refusal)
+}
+
+fn refusal(error: VolumeError) -> Error {
+    match error {
+        VolumeError::NoSpace => Error::NoSpace,
+        VolumeError::Exists => Error::Exists,
+        VolumeError::NotFound => Error::NotFound,
+        VolumeError::NotEmpty => Error::NotEmpty,
+        VolumeError::IsDirectory => Error::IsDirectory,
+        VolumeError::NotDirectory => Error::NotDirectory,
+        VolumeError::TooManyLinks => Error::TooManyLinks,
+        VolumeError::NameTooLong => Error::NameTooLong,
+        VolumeError::TooLarge => Error::TooBig,
+        VolumeError::Invalid(why) => Error::Invalid(why),
+        VolumeError::Io(error) => Error::from(error),
+        // As of a file system that the kernel remounted after an error. `commits` has logged why.
+        VolumeError::Ended(_) => Error::ReadOnly,
+        VolumeError::NotWritable(why) => {
+            log::error!("image: {why}");
+            Error::Unsupported("writing what an older format mapped")
+        }
+        VolumeError::Format(uvfs_ext::Error::NotDirectory) => Error::NotDirectory,
+        VolumeError::Format(uvfs_ext::Error::NoKey) => Error::from_errno(libc::ENOKEY),
+        other => {
+            log::error!("image: {other}");
+            Error::Corrupt("the image contradicts itself")
+        }
+    }
+}
+
+/// The same of what was to be made stable: that it is not, is an error of the device, whenever it happened.
+fn unstable(error: VolumeError) -> Error {
+    match error {
+        VolumeError::Ended(_) => Error::from_errno(libc::EIO),
+        other => refusal(other),
+    }
+}
+
+fn number_of(id: InodeId) -> u32 {
+    super::number_of(id)
+}
+
+fn kind_to(kind: FileKind) -> Kind {
+    match kind {
+        FileKind::Regular => Kind::Regular,
+        FileKind::Directory => Kind::Directory,
+        FileKind::Symlink => Kind::Symlink,
+        FileKind::Fifo => Kind::Fifo,
+        FileKind::Socket => Kind::Socket,
+        FileKind::CharDevice => Kind::CharDevice,
+        FileKind::BlockDevice => Kind::BlockDevice,
+    }
+}
+
+/// Major and minor number of a device, as the kernel and FUSE pack them.
+fn unpacked(device: u32) -> (u32, u32) {
+    (device >> 8 & 0xFFF, device & 0xFF | device >> 12 & 0xF_FF00)
+}
+
+impl Backend for WritingImage {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            acls: true,
+            births: true,
+            // The host keeps the pages of the image, and a mount's kernel those of its files.
+            caching: PageCaching::Store,
+            ..Capabilities::read_write("image")
+        }
+    }
+
+    fn root(&self) -> Result<Entry> {
+        let root = self.entry(&told(self.volume.hold(uvfs_ext::ROOT))?)?;
+        match root.attributes.kind {
+            FileKind::Directory => Ok(root),
+            _ => Err(Error::Corrupt("the root of the image is no directory")),
+        }
+    }
+
+    fn names(&self) -> &dyn Names {
+        self
+    }
+
+    fn creation(&self) -> Option<&dyn Creation> {
+        Some(self)
+    }
+
+    fn inodes(&self) -> &dyn Inodes {
+        self
+    }
+
+    fn data(&self) -> &dyn Data {
+        self
+    }
+
+    fn xattrs(&self) -> Option<&dyn Xattrs> {
+        Some(self)
+    }
+
+    fn export(&self) -> Option<&dyn Export> {
+        Some(self)
+    }
+
+    fn sync_fs(&self) -> Result<()> {
+        self.volume.sync().map_err(unstable)
+    }
+
+    /// The image is as it was unmounted: nothing to recover. What comes afterwards is refused.
+    fn end(&self) -> Result<()> {
+        if self.commits.end() { self.volume.close().map_err(unstable) } else { Ok(()) }
+    }
+
+    fn totals(&self) -> Result<Totals> {
+        let (superblock, room) = (self.volume.superblock(), self.volume.room());
+        let free = room.free_blocks.min(superblock.blocks);
+        let others = superblock.reserved_blocks().max(self.volume.kept_blocks());
+        Ok(Totals {
+            block_size: superblock.block_size,
+            blocks: superblock.blocks - superblock.overhead_blocks().min(superblock.blocks),
+            blocks_free: free,
+            blocks_available: free.saturating_sub(others),
+            files: superblock.inodes.into(),
+            files_free: room.free_inodes.into(),
+            name_max: 255,
+        })
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let (counts, now) = (self.volume.counts(), self.volume.journal());
+        let replayed = self.volume.recovery().map_or(0, |recovery| recovery.blocks as u64);
+        vec![
+            ("replayed_blocks", replayed),
+            ("buffer_bytes", self.volume.held_bytes()),
+            ("journal_transaction", now.transaction.into()),
+            ("journal_running_blocks", now.running_blocks),
+            ("journal_capacity_blocks", now.capacity),
+            ("journal_log_blocks", now.log_blocks),
+            ("journal_log_used_blocks", now.log_used),
+            ("journal_waiting_blocks", now.waiting_blocks),
+            ("journal_handles", counts.handles),
+            ("journal_handle_waits", counts.handle_waits),
+            ("journal_handle_wait_ns", counts.handle_wait_ns),
+            ("journal_commits", counts.commits),
+            ("journal_shared_commits", counts.shared_commits),
+            ("journal_commit_ns", counts.commit_ns),
+            ("journal_commit_ns_max", counts.commit_ns_max),
+            ("journal_committed_blocks", counts.committed_blocks),
+            ("journal_checkpoints", counts.checkpoints),
+            ("journal_checkpointed_blocks", counts.checkpointed_blocks),
+            ("journal_log_waits", counts.log_waits),
+            ("journal_ended", u64::from(self.volume.failure().is_some())),
+        ]
+    }
+
+    fn tenant(&self) -> Option<Arc<dyn Tenant>> {
+        Some(self.tenant.clone())
+    }
+}
+
+impl Drop for WritingImage {
+    /// Of a store that nobody ended: as a crash, but that what was changed is committed.
+    fn drop(&mut self) {
+        if self.commits.end()
+            && let Err(error) = self.volume.sync()
+        {
+            log::error!("image: {error}");
+        }
+    }
+}

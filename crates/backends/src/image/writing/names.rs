@@ -1,0 +1,188 @@
+//! Names and new objects of an image that is written; objects by number.
+
+use super::{WritingImage, kind_to, number_of, told, unpacked};
+use crate::image::{id_of, kind_of};
+use uvfs_ext_write::{Listed, New, Rename};
+use uvfs_vfs::acl::{ACCESS_XATTR, Acl, DEFAULT_XATTR};
+use uvfs_vfs::{
+    Caller, Cookie, Creation, Entry, Error, Export, FileId, FileRef, InodeId, Listing, Name, Names,
+    NewKind, NewNode, OpenMode, RenameMode, Result, creation,
+};
+
+/// Entries taken from a directory in one step.
+const BATCH: usize = 64;
+
+impl Names for WritingImage {
+    fn lookup(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
+        let held = told(self.volume.lookup_held(number_of(parent), name.as_bytes()))?;
+        self.entry(&held.ok_or(Error::NotFound)?)
+    }
+
+    fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
+        let (number, hold) = (number_of(directory.inode), listing.wants_attributes());
+        let mut position = from.0;
+        loop {
+            let (listed, ended) = told(self.volume.list_held(number, position, BATCH, hold))?;
+            let mut listed = listed.into_iter();
+            while let Some(one) = listed.next() {
+                position = one.next;
+                let wanted = self.offer(&one, listing);
+                if !matches!(wanted, Ok(true)) {
+                    for rest in listed.filter_map(|one| one.held) {
+                        self.give_back(rest.0.number, 1);
+                    }
+                    return wanted.map(drop);
+                }
+            }
+            if ended {
+                return Ok(());
+            }
+        }
+    }
+
+    fn unlink(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
+        told(self.volume.unlink(number_of(parent), name.as_bytes()))
+    }
+
+    fn remove_directory(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
+        told(self.volume.rmdir(number_of(parent), name.as_bytes()))
+    }
+
+    fn rename(
+        &self,
+        _: &Caller,
+        from: (InodeId, Name<'_>),
+        to: (InodeId, Name<'_>),
+        mode: RenameMode,
+    ) -> Result<()> {
+        let how = match mode {
+            RenameMode::Replace => Rename::Replace,
+            RenameMode::NoReplace => Rename::NoReplace,
+            RenameMode::Exchange => Rename::Exchange,
+        };
+        let (name, new_name) = (from.1.as_bytes(), to.1.as_bytes());
+        told(self.volume.rename_as(number_of(from.0), name, number_of(to.0), new_name, how))
+    }
+}
+
+impl WritingImage {
+    /// Hands an entry to `listing`; false when that wants no more.
+    fn offer(&self, one: &Listed, listing: &mut dyn Listing) -> Result<bool> {
+        let (name, next) = (Name::new(&one.name)?, Cookie(one.next));
+        if let Some(held) = &one.held {
+            let entry = self.entry(held)?;
+            let taken = listing.add_entry(name, next, entry);
+            if !taken {
+                self.give_back(one.number, 1);
+            }
+            return Ok(taken);
+        }
+        // Without attributes, or with an inode that is not in order: its name is shown, and using it tells.
+        let kind = match one.kind {
+            Some(kind) => kind,
+            None => told(self.volume.inode(one.number))?.kind().ok_or(Error::Stale)?,
+        };
+        Ok(listing.add_name(name, next, one.number.into(), kind_of(kind)))
+    }
+
+    /// Makes what `make` makes, of what `new` starts with below `parent`.
+    fn make(
+        &self,
+        caller: &Caller,
+        parent: InodeId,
+        new: &NewNode<'_>,
+        make: impl FnOnce(&New<'_>) -> uvfs_ext_write::Result<uvfs_ext_write::Held>,
+    ) -> Result<Entry> {
+        let parent = number_of(parent);
+        let directory = told(self.volume.inode(parent))?;
+        let default = told(self.volume.xattr(parent, DEFAULT_XATTR))?;
+        let default = default.map(|list| Acl::parse(&list)).transpose()?.flatten();
+        let about = self.attributes_of(&directory)?;
+        let resolved = creation::resolve(caller, &about, default.as_ref(), new);
+        let lists = [(ACCESS_XATTR, &resolved.access), (DEFAULT_XATTR, &resolved.default)];
+        let lists: Vec<_> =
+            lists.iter().filter_map(|(name, list)| Some((*name, list.as_ref()?.to_bytes()))).collect();
+        let xattrs: Vec<(&[u8], &[u8])> =
+            lists.iter().map(|(name, list)| (*name, &**list)).collect();
+        let (target, device) = match new.kind {
+            NewKind::Symlink([]) => return Err(Error::NotFound),
+            NewKind::Symlink(text) if text.len() >= about.block_size as usize => {
+                return Err(Error::NameTooLong);
+            }
+            NewKind::Symlink(text) => (text, 0),
+            NewKind::CharDevice(device) | NewKind::BlockDevice(device) => (&b""[..], device),
+            _ => (&b""[..], 0),
+        };
+        let held = told(make(&New {
+            kind: kind_to(new.kind.kind()),
+            permissions: (resolved.mode & 0o7777) as u16,
+            uid: resolved.uid,
+            gid: resolved.gid,
+            device: unpacked(device),
+            target,
+            xattrs: &xattrs,
+        }))?;
+        self.entry(&held)
+    }
+}
+
+impl Creation for WritingImage {
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: InodeId,
+        name: Name<'_>,
+        new: &NewNode<'_>,
+    ) -> Result<Entry> {
+        self.make(caller, parent, new, |new| {
+            self.volume.create_held(number_of(parent), name.as_bytes(), new)
+        })
+    }
+
+    fn create_unnamed(
+        &self,
+        caller: &Caller,
+        parent: InodeId,
+        new: &NewNode<'_>,
+        _: OpenMode,
+    ) -> Result<(Entry, FileId)> {
+        let entry = self.make(caller, parent, new, |new| {
+            self.volume.create_unnamed(number_of(parent), new)
+        })?;
+        Ok((entry, FileId::NONE))
+    }
+
+    fn link(&self, _: &Caller, inode: InodeId, parent: InodeId, name: Name<'_>) -> Result<Entry> {
+        let linked =
+            self.volume.link_held(number_of(inode), number_of(parent), name.as_bytes());
+        match told(linked) {
+            Ok(held) => self.entry(&held),
+            Err(Error::IsDirectory) => Err(Error::NotPermitted),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Export for WritingImage {
+    fn by_number(&self, number: u64) -> Result<Entry> {
+        let number = u32::try_from(number).map_err(|_| Error::Stale)?;
+        if number > self.volume.superblock().inodes || self.volume.is_own(number) {
+            return Err(Error::Stale);
+        }
+        // A number from before, perhaps: what is not in use is gone, not faulty.
+        let held = self.volume.hold(number).map_err(|_| Error::Stale)?;
+        if held.0.links() == 0 {
+            self.give_back(number, 1);
+            return Err(Error::Stale);
+        }
+        let entry = self.entry(&held)?;
+        debug_assert_eq!(entry.inode, id_of(&held.0));
+        Ok(entry)
+    }
+
+    fn parent_of(&self, directory: InodeId) -> Result<Entry> {
+        let parent = told(self.volume.lookup(number_of(directory), b".."))?;
+        let parent = parent.ok_or(Error::Corrupt("a directory of the image has no parent"))?;
+        self.entry(&told(self.volume.hold(parent))?)
+    }
+}

@@ -1,0 +1,28 @@
+//! `uvfs image commit`: has a mounted image made stable now.
+
+use crate::Failure;
+use crate::control::client;
+use crate::control::protocol::Request;
+use crate::mountinfo;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// A disk that has a gigabyte to write may take so long.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Asks the daemon, and waits.
+///
+/// # Errors
+/// What was not mounted, and what could not be made stable.
+pub(super) fn run(mountpoint: &Path) -> Result<ExitCode, Failure> {
+    let mount = mountinfo::find(mountpoint)?;
+    let reply = client::reach(&mount)?.ask(Request::Commit, LIMIT)?;
+    if reply.ok {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (place, cause) = (mount.mountpoint.display(), reply.error.unwrap_or_default());
+    Err(Failure::refused(format!(
+        "{place}: {cause}; what the daemon logged says more, and what was committed before is safe"
+    )))
+}

@@ -1,0 +1,149 @@
+//! `uvfs stat MOUNTPOINT --journal`: what the journal of an image does.
+//!
+//! # Boundary
+//! From the counters of the store in a mount's report to a table; two reports make what happened between them.
+
+use super::layout::row;
+use crate::Failure;
+use crate::units::show_count;
+use serde_json::{Value, json};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Counters that say how it is, and not what happened.
+const LEVELS: [&str; 7] = [
+    "transaction",
+    "running_blocks",
+    "capacity_blocks",
+    "log_blocks",
+    "log_used_blocks",
+    "waiting_blocks",
+    "ended",
+];
+
+/// The journal's counters, as they are or as they grew.
+pub(super) struct Seen {
+    counters: Vec<(String, u64)>,
+    during: Option<Duration>,
+}
+
+/// What `report` says: since the mount, or during `interval` from now.
+pub(super) fn watch(
+    interval: Option<Duration>,
+    report: impl Fn() -> Result<Value, Failure>,
+) -> Result<Seen, Failure> {
+    let (first, since) = (counters(&report()?)?, Instant::now());
+    let Some(interval) = interval else { return Ok(Seen { counters: first, during: None }) };
+    thread::sleep(interval);
+    let last = counters(&report()?)?;
+    let during = Some(since.elapsed());
+    let grown = last.into_iter().zip(first).map(|((name, now), (_, before))| {
+        let is_level = LEVELS.contains(&&*name) || name.ends_with("_max");
+        let value = if is_level { now } else { now.saturating_sub(before) };
+        (name, value)
+    });
+    Ok(Seen { counters: grown.collect(), during })
+}
+
+fn counters(report: &Value) -> Result<Vec<(String, u64)>, Failure> {
+    let all = report.pointer("/core/backend").and_then(Value::as_object);
+    let ours = all.into_iter().flatten().filter_map(|(name, value)| {
+        Some((name.strip_prefix("journal_")?.to_owned(), value.as_u64()?))
+    });
+    let ours: Vec<_> = ours.collect();
+    if ours.is_empty() {
+        return Err(Failure::refused(
+            "--journal: this mount has none; it is no disk image, or one that is only read",
+        ));
+    }
+    Ok(ours)
+}
+
+impl Seen {
+    fn of(&self, name: &str) -> u64 {
+        self.counters.iter().find(|(one, _)| one == name).map_or(0, |(_, value)| *value)
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        let counters: serde_json::Map<_, _> =
+            self.counters.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+        let seconds = self.during.map(|during| during.as_secs_f64());
+        json!({ "journal": counters, "interval_s": seconds })
+    }
+
+    pub(super) fn table(&self) -> String {
+        let count = |name: &str| show_count(self.of(name));
+        let mean = |total: &str, of: &str| match self.of(of) {
+            0 => "none".to_owned(),
+            number => show_time(self.of(total) / number),
+        };
+        let mut text = String::new();
+        if let Some(during) = self.during {
+            row(&mut text, "during", &format!("{:.1} s", during.as_secs_f64()));
+        }
+        let rows = [
+            (
+                "running",
+                format!(
+                    "transaction {}: {} of {} blocks",
+                    self.of("transaction"),
+                    count("running_blocks"),
+                    count("capacity_blocks")
+                ),
+            ),
+            ("operations", format!("{}, of which {} waited, {} each", count("handles"), count("handle_waits"), mean("handle_wait_ns", "handle_waits"))),
+            ("commits", format!("{} with {} blocks, {} each, at most {}", count("commits"), count("committed_blocks"), mean("commit_ns", "commits"), show_time(self.of("commit_ns_max")))),
+            ("waited with others", format!("{} times for one commit", count("shared_commits"))),
+            ("log", format!("{} of {} blocks; full {} times", count("log_used_blocks"), count("log_blocks"), count("log_waits"))),
+            ("checkpoints", format!("{} with {} blocks; {} blocks wait for one", count("checkpoints"), count("checkpointed_blocks"), count("waiting_blocks"))),
+        ];
+        for (label, value) in rows {
+            row(&mut text, label, &value);
+        }
+        if self.of("ended") > 0 {
+            row(&mut text, "ended", "the device failed: nothing is written any more; the log says more");
+        }
+        text
+    }
+}
+
+fn show_time(nanoseconds: u64) -> String {
+    match nanoseconds {
+        0..1_000_000 => format!("{} us", nanoseconds / 1000),
+        1_000_000..10_000_000_000 => format!("{:.1} ms", nanoseconds as f64 / 1e6),
+        _ => format!("{:.1} s", nanoseconds as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(commits: u64) -> Value {
+        json!({ "core": { "backend": {
+            "journal_commits": commits, "journal_commit_ns": commits * 3_000_000, "journal_transaction": 70 + commits,
+            "journal_handles": 1000 * commits, "buffer_bytes": 5,
+        } } })
+    }
+
+    #[test]
+    fn an_interval_shows_what_happened_in_it() {
+        let commits = std::cell::Cell::new(1);
+        let ask = || {
+            commits.set(commits.get() + 2);
+            Ok(report(commits.get()))
+        };
+        let seen = watch(Some(Duration::from_millis(1)), ask).unwrap();
+        let told = seen.to_json();
+        assert_eq!(told["journal"], json!({ "commits": 2, "commit_ns": 6_000_000, "transaction": 75, "handles": 2000 }));
+        assert!(seen.table().contains("3.0 ms each"), "{}", seen.table());
+        let whole = watch(None, || Ok(report(9))).unwrap();
+        assert_eq!((whole.of("commits"), whole.during), (9, None));
+    }
+
+    #[test]
+    fn a_mount_without_a_journal_is_told_so() {
+        let none = watch(None, || Ok(json!({ "core": { "backend": { "hits": 1 } } }))).err().unwrap();
+        assert!(none.to_string().contains("no disk image"), "{none}");
+    }
+}

@@ -1,0 +1,211 @@
+//! Inodes that users refer to: found by name or by number, listed, given back.
+//!
+//! # Why
+//! Who is told of an inode may ask for it later, when its name is gone. Between the two steps it could be another's; so each
+//! reference is counted under the lock under which the inode was found.
+//!
+//! # Concurrency
+//! H1. What has a name in a directory that is locked is not freed: a name is taken away under that lock, and freed afterwards.
+//! H2. What has no name is freed under its own lock, when nobody holds it.
+
+use super::Volume;
+use super::names::Name;
+use crate::error::{Error, Result};
+use std::ops::ControlFlow;
+use uvfs_ext::encode::index::Node;
+use uvfs_ext::{Inode, Kind};
+
+/// An inode that is held: [`Volume::forget`] gives it back.
+#[derive(Debug, Clone)]
+pub struct Held(pub Inode);
+
+/// An entry of a directory.
+#[derive(Debug)]
+pub struct Listed {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its inode.
+    pub number: u32,
+    /// What its entry says it is.
+    pub kind: Option<Kind>,
+    /// Where the next one is.
+    pub next: u64,
+    /// Its inode, held, if that was wanted and the inode is in order.
+    pub held: Option<Held>,
+}
+
+impl Volume {
+    /// What `name` means in `directory`, held.
+    ///
+    /// # Errors
+    /// As [`Volume::inode`].
+    pub fn lookup_held(&self, directory: u32, name: &[u8]) -> Result<Option<Held>> {
+        let node = self.node(directory);
+        let _state = node.state.read();
+        let directory = self.load(directory)?;
+        if directory.kind() != Some(Kind::Directory) {
+            return Err(Error::NotDirectory);
+        }
+        match self.image.lookup(&directory, name)? {
+            Some(number) => self.hold_named(number).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// At most `most` entries of a directory from position `from` on, without `.` and `..`, and whether the end was reached; their
+    /// inodes, held, if `hold` says so. A position stays right whatever else is added or removed meanwhile.
+    ///
+    /// # Errors
+    /// As [`Volume::inode`].
+    pub fn list_held(
+        &self,
+        directory: u32,
+        from: u64,
+        most: usize,
+        hold: bool,
+    ) -> Result<(Vec<Listed>, bool)> {
+        let node = self.node(directory);
+        let _state = node.state.read();
+        let directory = self.load(directory)?;
+        if directory.kind() != Some(Kind::Directory) {
+            return Err(Error::NotDirectory);
+        }
+        let hashed = self.image.superblock().features.dir_index()
+            && (self.is_indexed(&directory) || directory.size() <= self.block_size());
+        let (mut listed, ended) = match hashed {
+            true => self.list_by_hash(&directory, from, most)?,
+            false => self.list_by_place(&directory, from, most)?,
+        };
+        if hold {
+            for one in &mut listed {
+                one.held = self.hold_named(one.number).ok();
+            }
+        }
+        Ok((listed, ended))
+    }
+
+    /// Where names do not move: their places are positions.
+    fn list_by_place(
+        &self,
+        directory: &Inode,
+        from: u64,
+        most: usize,
+    ) -> Result<(Vec<Listed>, bool)> {
+        let mut listed = Vec::new();
+        self.image.list(directory, from, &mut |entry| {
+            if matches!(&*entry.name, b"." | b"..") {
+                return ControlFlow::Continue(());
+            }
+            let (name, number) = (entry.name.to_vec(), entry.inode);
+            listed.push(Listed { name, number, kind: entry.kind, next: entry.next, held: None });
+            if listed.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        let ended = listed.len() < most;
+        Ok((listed, ended))
+    }
+
+    /// Where leaves are split: names move, but their hashes do not. A position is the hash of the index, and behind it another
+    /// one of the name, which tells those apart that the index does not.
+    fn list_by_hash(
+        &self,
+        directory: &Inode,
+        from: u64,
+        most: usize,
+    ) -> Result<(Vec<Listed>, bool)> {
+        let indexed = self.is_indexed(directory);
+        let version = match indexed {
+            true => Node::hash_version(&self.directory_bytes(directory, 0)?),
+            false => self.image.superblock().directory_hash().0,
+        };
+        let mut found: Vec<(u64, Name)> = Vec::new();
+        let add = |found: &mut Vec<(u64, Name)>, leaf: u32| -> Result<()> {
+            for name in self.names_in(directory, leaf)? {
+                if matches!(&*name.0, b"." | b"..") {
+                    continue;
+                }
+                let key = key_of(self.hash(version, &name.0)?, &name.0);
+                if key >= from {
+                    found.push((key, name));
+                }
+            }
+            Ok(())
+        };
+        let mut ended = true;
+        if indexed {
+            let (mut path, first) = self.path(directory, ((from >> 32) as u32) << 1)?;
+            add(&mut found, first)?;
+            // Names of one hash are told together, whatever leaf they are in.
+            while let Some((next, runs_on)) = self.leaf_behind(directory, &mut path)? {
+                if found.len() >= most && !runs_on {
+                    ended = false;
+                    break;
+                }
+                add(&mut found, next)?;
+            }
+        } else if directory.size() > 0 {
+            add(&mut found, 0)?;
+        }
+        found.sort_unstable();
+        ended &= found.len() <= most;
+        found.truncate(most);
+        let listed = found.into_iter().map(|(key, (name, number, kind))| {
+            let kind = Kind::of_entry(kind);
+            Listed { name, number, kind, next: key + 1, held: None }
+        });
+        Ok((listed.collect(), ended))
+    }
+
+    /// An inode that has a name in a directory which this thread has locked (H1).
+    fn hold_named(&self, number: u32) -> Result<Held> {
+        let _stays = self.node(number);
+        let inode = self.load(number)?;
+        self.change_holds(number, 1);
+        Ok(Held(inode))
+    }
+
+    /// Keeps an inode alive, whatever happens to its names, until as many [`Volume::forget`].
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if it is in use no more.
+    pub fn hold(&self, number: u32) -> Result<Held> {
+        let node = self.node(number);
+        // Whoever frees it has the lock alone.
+        let _state = node.state.read();
+        let inode = self.load(number)?;
+        self.change_holds(number, 1);
+        Ok(Held(inode))
+    }
+
+    /// Gives a hold back; the last one of an inode without names frees it.
+    ///
+    /// # Errors
+    /// Those of freeing it.
+    pub fn forget(&self, number: u32) -> Result<()> {
+        self.forget_all(number, 1)
+    }
+
+    /// Gives so many holds back.
+    ///
+    /// # Errors
+    /// Those of freeing what nobody holds any more.
+    pub fn forget_all(&self, number: u32, holds: u64) -> Result<()> {
+        let holds = i64::try_from(holds).unwrap_or(i64::MAX);
+        // Most have names, and others hold them: no lock of theirs is needed to count.
+        if self.change_holds(number, -holds) > 0 || !self.orphans.has(number) {
+            return Ok(());
+        }
+        let node = self.node(number);
+        let mut state = node.state.write();
+        if self.holds(number) > 0 || !self.orphans.has(number) {
+            return Ok(());
+        }
+        let inode = self.load(number)?;
+        if inode.links() == 0 { self.delete(inode, &mut state) } else { Ok(()) }
+    }
+}
+
+/// Where a name stands among the others of its directory: 63 bits, of which the lowest of the index's hash is none.
+fn key_of(hash: u32, name: &[u8]) -> u64 {
+    let fold = |mixed: u32, byte: &u8| (mixed ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    u64::from(hash >> 1) << 32 | u64::from(name.iter().fold(0x811C_9DC5, fold))
+}
