@@ -23,6 +23,7 @@ use clap::{Args, ValueEnum};
 use mount::{Mount, Watch};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Every suite, quickest first, with the seconds it may take: quick, full.
@@ -36,6 +37,9 @@ const SUITES: &[(&str, u64, u64)] = &[
     ("metadata", 240, 600),
     ("dbench", 180, 420),
 ];
+
+/// The size of a disk image that a suite runs on; it takes as much as is written to it.
+const IMAGE_SIZE: &str = "2G";
 
 /// What to run, and on what.
 #[derive(Debug, Args)]
@@ -73,6 +77,7 @@ pub(crate) struct Options {
 enum Backend {
     Memory,
     Dir,
+    Image,
     All,
 }
 
@@ -227,7 +232,9 @@ fn one(
         Ok((directory, mount)) => {
             let logs = &place.logs;
             let job = suite::Job { name, directory: &directory, logs, title: &title, limit };
-            judged(&job, mount, options.quick, watch)
+            let image = source(place, target, name).join("disk.img");
+            let image = image.exists().then_some(&*image);
+            judged(&job, mount, image, options.quick, watch)
         }
         Err(message) => Score::default().and_failed(&title, &message),
     };
@@ -239,12 +246,47 @@ fn one(
 }
 
 /// Runs the suite and unmounts; a mount that died or does not go is a failure of its own.
-fn judged(job: &suite::Job<'_>, mount: Option<Mount>, quick: bool, watch: &Watch) -> Score {
+fn judged(
+    job: &suite::Job<'_>,
+    mount: Option<Mount>,
+    image: Option<&Path>,
+    quick: bool,
+    watch: &Watch,
+) -> Score {
     let outcome = suite::run(job, quick, mount.as_ref(), watch);
     // A mount that was cut off has failed already; dropping it takes down what is left.
-    match mount.filter(|_| !outcome.cut).map_or(Ok(()), Mount::end) {
+    let ended = match mount.filter(|_| !outcome.cut) {
+        Some(mount) => mount.end().and_then(|()| match image {
+            Some(image) => sound(image),
+            None => Ok(()),
+        }),
+        None => Ok(()),
+    };
+    match ended {
         Ok(()) => outcome.score,
         Err(message) => outcome.score.and_failed(job.title, &message),
+    }
+}
+
+/// A new disk image of ext4 in `folder`.
+fn image(binary: &Path, folder: &Path) -> Result<PathBuf, String> {
+    let path = folder.join("disk.img");
+    let mut make = Command::new(binary);
+    make.args(["image", "create", "--size", IMAGE_SIZE]).arg(&path).stdin(Stdio::null());
+    let made = make.output().map_err(|error| shown(binary, &error))?;
+    match made.status.success() {
+        true => Ok(path),
+        false => Err(String::from_utf8_lossy(&made.stderr).trim().to_owned()),
+    }
+}
+
+/// What e2fsck finds in an image that was unmounted.
+fn sound(image: &Path) -> Result<(), String> {
+    let done = Command::new("e2fsck").arg("-fn").arg(image).stdin(Stdio::null()).output();
+    let done = done.map_err(|error| format!("e2fsck: {error}"))?;
+    match done.status.success() {
+        true => Ok(()),
+        false => Err(format!("e2fsck: {}", String::from_utf8_lossy(&done.stdout).trim())),
     }
 }
 
@@ -264,6 +306,7 @@ fn prepared(
     fs::create_dir_all(&point).map_err(|error| shown(&point, &error))?;
     let source = match *backend {
         "memory" => "memory:".to_owned(),
+        "image" => format!("image:{}", image(binary, &source)?.display()),
         _ => format!("dir:{}", source.display()),
     };
     let log = place.logs.join(format!("{backend}-{name}.mount.log"));
@@ -287,7 +330,8 @@ fn targets(options: &Options) -> Result<Vec<Target>, String> {
     let backends: &[&'static str] = match options.backend {
         Backend::Memory => &["memory"],
         Backend::Dir => &["dir"],
-        Backend::All => &["memory", "dir"],
+        Backend::Image => &["image"],
+        Backend::All => &["memory", "dir", "image"],
     };
     let mounted = |backend: &&'static str| Target::Mounted { backend, binary: binary.clone() };
     Ok(backends.iter().map(mounted).collect())

@@ -213,7 +213,10 @@ impl Volume {
         })?;
         if shorter {
             self.free_extents(&mut inode, kept, state)?;
-            self.operate(CREDITS, 0, |op| op.remove_orphan(inode.number))?;
+            // One without names stays in the list.
+            if inode.links() > 0 {
+                self.operate(CREDITS, 0, |op| op.remove_orphan(inode.number))?;
+            }
         }
         Ok(())
     }

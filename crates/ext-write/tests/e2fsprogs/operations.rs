@@ -214,6 +214,74 @@ fn judge_replayed(workshop: &Workshop, bytes: &[u8]) {
     judge(workshop, &replayed, &"replayed");
 }
 
+/// A file without names that was cut while it was held left the list of orphans: it was gone for who had it open, and after a
+/// crash nobody would have freed it.
+#[test]
+fn a_file_without_names_is_cut_and_stays() {
+    if !tools() {
+        return;
+    }
+    let workshop = Workshop::new();
+    let (device, volume) = volume(&workshop.image(OPTIONS[0], "4M", None));
+    let file = volume.create(ROOT, b"file", &new(Kind::Regular)).unwrap();
+    volume.write(file, 0, &[7; 5000]).unwrap();
+    volume.hold(file).unwrap();
+    volume.unlink(ROOT, b"file").unwrap();
+    for length in [3000, 0] {
+        volume.truncate(file, length).unwrap();
+        assert_eq!(volume.inode(file).unwrap().size(), length);
+    }
+    let room = volume.room();
+    volume.forget(file).unwrap();
+    assert_eq!(volume.room().free_inodes, room.free_inodes + 1);
+    volume.close().unwrap();
+    judge(&workshop, &device.bytes(), &"cut");
+}
+
+/// Names told twice, or never, by who listed a directory while others were added: positions were places, and names move when
+/// leaves are split.
+#[test]
+fn a_listing_tells_each_name_once_while_others_come_and_go() {
+    if !tools() {
+        return;
+    }
+    let workshop = Workshop::new();
+    for options in [OPTIONS[0], OPTIONS[4]] {
+        let (device, volume) = volume(&workshop.image(options, "8M", None));
+        let file = volume.create(ROOT, b"file", &new(Kind::Regular)).unwrap();
+        let directory = volume.create(ROOT, b"many", &new(Kind::Directory)).unwrap();
+        let name = |kind: &str, number: u32| format!("{kind} with a name of some length {number}");
+        for number in 0..300 {
+            volume.link(file, directory, name("stays", number).as_bytes()).unwrap();
+        }
+        let (mut told, mut position, mut step) = (BTreeMap::<Vec<u8>, u32>::new(), 0, 0);
+        loop {
+            let (listed, ended) = volume.list_held(directory, position, 7, false).unwrap();
+            for one in listed {
+                position = one.next;
+                *told.entry(one.name).or_default() += 1;
+            }
+            if ended {
+                break;
+            }
+            for _ in 0..9 {
+                volume.link(file, directory, name("comes", step).as_bytes()).unwrap();
+                if step % 3 == 2 {
+                    volume.unlink(directory, name("comes", step - 1).as_bytes()).unwrap();
+                }
+                step += 1;
+            }
+        }
+        for number in 0..300 {
+            let times = told.get(name("stays", number).as_bytes());
+            assert_eq!(times, Some(&1), "{options:?}: {number}");
+        }
+        assert!(told.values().all(|times| *times == 1), "{options:?}");
+        volume.close().unwrap();
+        judge(&workshop, &device.bytes(), &options);
+    }
+}
+
 /// At every operation the disk was full once; what was refused left no trace.
 #[test]
 fn a_full_image_refuses_and_stays_right() {
