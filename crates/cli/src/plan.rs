@@ -284,7 +284,9 @@ fn image(arguments: &MountArguments, spec: &Spec) -> Result<Store, Failure> {
         let device: Arc<dyn WriteDevice> = match arguments.unsafe_no_barriers {
             false => device,
             true => {
-                log::warn!("image {name}: --unsafe-no-barriers: a crash of this machine may leave anything of it");
+                log::warn!(
+                    "image {name}: --unsafe-no-barriers: a crash of this machine may leave anything of it"
+                );
                 Arc::new(WithoutBarriers(device))
             }
         };
@@ -305,8 +307,10 @@ fn check_writing(arguments: &MountArguments, source: &Source) -> Result<(), Fail
         Source::Image(_) => return Ok(()),
         _ => "only a disk image has a journal",
     };
-    let options =
-        [("--commit", arguments.commit.is_some()), ("--unsafe-no-barriers", arguments.unsafe_no_barriers)];
+    let options = [
+        ("--commit", arguments.commit.is_some()),
+        ("--unsafe-no-barriers", arguments.unsafe_no_barriers),
+    ];
     match options.iter().find(|(_, given)| *given) {
         Some((option, _)) => Err(Failure::usage(format!("{option}: {why}; leave it out"))),
         None => Ok(()),

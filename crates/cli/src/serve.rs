@@ -57,7 +57,7 @@ use uvfs_control::serve::{self, Look, Marks};
 use uvfs_control::setting::Setting;
 use uvfs_fuse::{Mount, MountError, MountOptions, MountStatistics, Passthrough, Unmount};
 use uvfs_object::{ObjectBackend, ObjectConfig};
-use uvfs_vfs::{CleanProgress, PageCaching, Statistics, Vfs};
+use uvfs_vfs::{CleanProgress, Error, PageCaching, Statistics, Vfs};
 use whereabouts::Place;
 
 /// Permission bits of the root of a file system in RAM, as of a fresh directory.
@@ -247,7 +247,10 @@ impl Served for Live {
     }
 
     fn commit(&self) -> Result<(), String> {
-        self.vfs.sync_fs().map_err(|error| error.to_string())
+        self.vfs.sync_fs().map_err(|error| match error {
+            Error::Io(error) => crate::cause(&error),
+            error => error.to_string(),
+        })
     }
 
     fn unmount(&self, lazy: bool) -> Result<(), Stays> {
@@ -322,7 +325,9 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
                     })?;
                     if let Some(recovery) = image.volume().recovery() {
                         let (transactions, blocks) = (recovery.transactions, recovery.blocks);
-                        log::info!("image {source}: {transactions} transactions with {blocks} blocks replayed");
+                        log::info!(
+                            "image {source}: {transactions} transactions with {blocks} blocks replayed"
+                        );
                     }
                     Vfs::new(image, plan.config)
                 }

@@ -41,12 +41,16 @@ pub(crate) fn run(arguments: &StatArguments) -> Result<ExitCode, Failure> {
             let interval = arguments.interval.as_deref().map(parse_interval).transpose()?;
             let mount = mountinfo::find(path)?;
             let text = match arguments {
-                StatArguments { locks: false, lockmeter: false, journal: false, json: true, .. } => {
-                    ask(&mount, Request::Stat)?.to_string()
-                }
-                StatArguments { locks: false, lockmeter: false, journal: false, all: true, .. } => {
-                    all::render(&ask(&mount, Request::Stat)?)
-                }
+                StatArguments {
+                    locks: false,
+                    lockmeter: false,
+                    journal: false,
+                    json: true,
+                    ..
+                } => ask(&mount, Request::Stat)?.to_string(),
+                StatArguments {
+                    locks: false, lockmeter: false, journal: false, all: true, ..
+                } => all::render(&ask(&mount, Request::Stat)?),
                 StatArguments { locks: false, lockmeter: false, journal: false, .. } => {
                     summary::render(&ask(&mount, Request::Stat)?)
                 }

@@ -32,8 +32,8 @@ mod volume;
 pub use device::{WithoutBarriers, WritableFile, WritableMemory, WritableWindow, WriteDevice};
 pub use error::{Error, Result};
 pub use recovery::{log_place, recover};
-pub use volume::{
-    Change, Grow, Held, Listed, Look, New, Privileges, Rename, Room, SetAttributes, Volume, WriteAt,
-    writable,
-};
 pub use store::{Counts, Now};
+pub use volume::{
+    Change, Grow, Held, Listed, Look, New, Privileges, Rename, Room, SetAttributes, Volume,
+    WriteAt, writable,
+};

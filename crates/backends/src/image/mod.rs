@@ -165,9 +165,7 @@ fn attributes(inode: &Inode, kind: FileKind, block_size: u32) -> Attributes {
         size: if kind.is_special() { 0 } else { inode.size() },
         // What lies in the inode takes no block, and programs that copy holes would copy nothing.
         blocks: match kind {
-            FileKind::Regular if inode.is_inline() => {
-                inode.sectors() + inode.size().div_ceil(512)
-            }
+            FileKind::Regular if inode.is_inline() => inode.sectors() + inode.size().div_ceil(512),
             _ => inode.sectors(),
         },
         block_size,

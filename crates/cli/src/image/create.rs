@@ -37,7 +37,9 @@ pub(super) fn run(arguments: &CreateArguments) -> Result<ExitCode, Failure> {
     let refused = |why: String| Failure::refused(format!("image {path}: {why}"));
     let file = OpenOptions::new().write(true).create_new(true).open(&arguments.file);
     let file = file.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => refused("is there already; name another, or remove it".into()),
+        io::ErrorKind::AlreadyExists => {
+            refused("is there already; name another, or remove it".into())
+        }
         _ => refused(crate::cause(&error)),
     })?;
     let made = file

@@ -91,17 +91,54 @@ impl Seen {
                     count("capacity_blocks")
                 ),
             ),
-            ("operations", format!("{}, of which {} waited, {} each", count("handles"), count("handle_waits"), mean("handle_wait_ns", "handle_waits"))),
-            ("commits", format!("{} with {} blocks, {} each, at most {}", count("commits"), count("committed_blocks"), mean("commit_ns", "commits"), show_time(self.of("commit_ns_max")))),
+            (
+                "operations",
+                format!(
+                    "{}, of which {} waited, {} each",
+                    count("handles"),
+                    count("handle_waits"),
+                    mean("handle_wait_ns", "handle_waits")
+                ),
+            ),
+            (
+                "commits",
+                format!(
+                    "{} with {} blocks, {} each, at most {}",
+                    count("commits"),
+                    count("committed_blocks"),
+                    mean("commit_ns", "commits"),
+                    show_time(self.of("commit_ns_max"))
+                ),
+            ),
             ("waited with others", format!("{} times for one commit", count("shared_commits"))),
-            ("log", format!("{} of {} blocks; full {} times", count("log_used_blocks"), count("log_blocks"), count("log_waits"))),
-            ("checkpoints", format!("{} with {} blocks; {} blocks wait for one", count("checkpoints"), count("checkpointed_blocks"), count("waiting_blocks"))),
+            (
+                "log",
+                format!(
+                    "{} of {} blocks; full {} times",
+                    count("log_used_blocks"),
+                    count("log_blocks"),
+                    count("log_waits")
+                ),
+            ),
+            (
+                "checkpoints",
+                format!(
+                    "{} with {} blocks; {} blocks wait for one",
+                    count("checkpoints"),
+                    count("checkpointed_blocks"),
+                    count("waiting_blocks")
+                ),
+            ),
         ];
         for (label, value) in rows {
             row(&mut text, label, &value);
         }
         if self.of("ended") > 0 {
-            row(&mut text, "ended", "the device failed: nothing is written any more; the log says more");
+            row(
+                &mut text,
+                "ended",
+                "the device failed: nothing is written any more; the log says more",
+            );
         }
         text
     }
@@ -135,7 +172,10 @@ mod tests {
         };
         let seen = watch(Some(Duration::from_millis(1)), ask).unwrap();
         let told = seen.to_json();
-        assert_eq!(told["journal"], json!({ "commits": 2, "commit_ns": 6_000_000, "transaction": 75, "handles": 2000 }));
+        assert_eq!(
+            told["journal"],
+            json!({ "commits": 2, "commit_ns": 6_000_000, "transaction": 75, "handles": 2000 })
+        );
         assert!(seen.table().contains("3.0 ms each"), "{}", seen.table());
         let whole = watch(None, || Ok(report(9))).unwrap();
         assert_eq!((whole.of("commits"), whole.during), (9, None));
@@ -143,7 +183,8 @@ mod tests {
 
     #[test]
     fn a_mount_without_a_journal_is_told_so() {
-        let none = watch(None, || Ok(json!({ "core": { "backend": { "hits": 1 } } }))).err().unwrap();
+        let none =
+            watch(None, || Ok(json!({ "core": { "backend": { "hits": 1 } } }))).err().unwrap();
         assert!(none.to_string().contains("no disk image"), "{none}");
     }
 }

@@ -53,19 +53,19 @@ fn image(place: &Place, options: &[&str]) -> Option<PathBuf> {
     Some(path)
 }
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("a plain path")
 }
 
 /// Runs the program, which succeeds.
-fn done(arguments: &[&str]) -> Outcome {
+pub(crate) fn done(arguments: &[&str]) -> Outcome {
     let outcome = run(arguments);
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{arguments:?}");
     outcome
 }
 
 /// Runs the program, which refuses and says `told`.
-fn refused(arguments: &[&str], told: &str) {
+pub(crate) fn refused(arguments: &[&str], told: &str) {
     let outcome = run(arguments);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     let lines = outcome.stderr.lines().count();
@@ -73,9 +73,9 @@ fn refused(arguments: &[&str], told: &str) {
 }
 
 /// What is at each path below `root`: mode, links, owner, size, time of change, contents or text.
-type Tree = BTreeMap<PathBuf, (u32, u64, u32, u64, i64, Vec<u8>)>;
+pub(crate) type Tree = BTreeMap<PathBuf, (u32, u64, u32, u64, i64, Vec<u8>)>;
 
-fn tree(root: &Path) -> Tree {
+pub(crate) fn tree(root: &Path) -> Tree {
     let mut found = Tree::new();
     let mut waiting = vec![root.to_path_buf()];
     while let Some(directory) = waiting.pop() {
@@ -101,7 +101,7 @@ fn tree(root: &Path) -> Tree {
     found
 }
 
-fn assert_same(found: &Tree, expected: &Tree) {
+pub(crate) fn assert_same(found: &Tree, expected: &Tree) {
     assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
     for (name, about) in expected {
         assert!(found[name] == *about, "{}", name.display());
@@ -196,14 +196,14 @@ fn names_of_a_device_that_cannot_be_made_are_counted_and_the_rest_is_extracted()
 }
 
 #[test]
-fn an_image_is_mounted_as_it_is_and_never_written() {
+fn an_image_that_is_only_read_is_mounted_as_it_is_and_never_written() {
     if !can_mount() {
         return;
     }
     let place = Place::new();
     let Some(image) = image(&place, &[]) else { return };
     let before = fs::read(&image).unwrap();
-    place.mount_daemon(text(&image), &[]);
+    place.mount_daemon(text(&image), &["--read-only"]);
     let mounted = &place.mountpoint;
     assert_same(&tree(mounted), &tree(&place.source));
     let refusal = fs::write(mounted.join("new"), "text").unwrap_err();
@@ -231,7 +231,7 @@ fn the_blocks_that_are_kept_are_told_and_counted() {
     }
     let place = Place::new();
     let Some(image) = image(&place, &[]) else { return };
-    place.mount_daemon(text(&image), &["--cache-size=64M"]);
+    place.mount_daemon(text(&image), &["--cache-size=64M", "--read-only"]);
     let counters = || {
         let stat = done(&["stat", "--json", place.mnt()]).stdout;
         let stat: serde_json::Value = serde_json::from_str(&stat).unwrap();
@@ -399,7 +399,8 @@ fn what_cannot_be_mounted_says_why_and_mounts_nothing() {
     fs::write(&image, &good).unwrap();
     let locked = File::open(&image).unwrap();
     locked.lock().unwrap();
-    refused(&["mount", text(&image), place.mnt()], "locked to write");
+    refused(&["mount", text(&image), place.mnt(), "--read-only"], "locked to write");
+    refused(&["mount", text(&image), place.mnt()], "another program has it locked");
     drop(locked);
     for option in ["--size=1G", "--watch", "--page-cache=write-back"] {
         let outcome = run(&["mount", text(&image), place.mnt(), option]);
@@ -429,7 +430,7 @@ fn a_journal_is_replayed_in_memory() {
     let before = fs::read(&image).unwrap();
     let info = done(&["image", "info", text(&image)]).stdout;
     assert!(info.contains("not unmounted: 1 transactions with 1 blocks"), "{info}");
-    place.mount_daemon(text(&image), &[]);
+    place.mount_daemon(text(&image), &["--read-only"]);
     let sparse = fs::read(place.mountpoint.join("sparse")).unwrap();
     assert!(sparse[1_500_000..1_500_006] == *b"jjjjjj");
     done(&["unmount", place.mnt()]);

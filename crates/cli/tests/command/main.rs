@@ -10,6 +10,7 @@ mod completions;
 mod config;
 mod fstab;
 mod images;
+mod images_written;
 mod library_mounts;
 mod limits;
 mod locks;

@@ -108,11 +108,7 @@ impl Places {
 
 impl Volume {
     /// Where the extended attributes of a new inode will lie, of which `inode` has the size.
-    pub(super) fn first_places(
-        &self,
-        inode: &Inode,
-        xattrs: &[(&[u8], &[u8])],
-    ) -> Result<Places> {
+    pub(super) fn first_places(&self, inode: &Inode, xattrs: &[(&[u8], &[u8])]) -> Result<Places> {
         let block_size = self.image.superblock().block_size as usize;
         let mut places = Places::default();
         for (name, value) in xattrs {
@@ -200,7 +196,8 @@ impl Volume {
         if permissions == inode.mode() & 0xFFF && !capable {
             return Ok(());
         }
-        let attributes = SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
+        let attributes =
+            SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
         let xattrs = if capable { vec![(CAPABILITY.to_vec(), None)] } else { Vec::new() };
         self.apply(inode, state, &Change { attributes, xattrs })
     }
@@ -212,7 +209,8 @@ impl Volume {
     pub fn set_xattr(&self, number: u32, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.change(number, |look| {
             if value.is_none() {
-                Stored::split_name(name).ok_or(Error::Invalid("no attribute can have this name"))?;
+                Stored::split_name(name)
+                    .ok_or(Error::Invalid("no attribute can have this name"))?;
                 look.xattr(name)?.ok_or(Error::NotFound)?;
             }
             let xattrs = vec![(name.to_vec(), value.map(<[u8]>::to_vec))];
@@ -248,5 +246,4 @@ impl Op<'_> {
         }
         Ok(())
     }
-
 }

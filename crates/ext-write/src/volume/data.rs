@@ -172,12 +172,7 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::write`].
-    pub fn truncate_as(
-        &self,
-        number: u32,
-        length: u64,
-        privileges: Privileges<'_>,
-    ) -> Result<()> {
+    pub fn truncate_as(&self, number: u32, length: u64, privileges: Privileges<'_>) -> Result<()> {
         let node = self.node(number);
         let mut state = node.state.write();
         let mut inode = self.file(number)?;

@@ -5,8 +5,8 @@
 //! many blocks as the index has levels, whatever its size. A full leaf is split in half by hash, a full node too, and a full
 //! root puts a level below itself. Names that have one hash may run on into the next leaf, which the lowest bit of its key tells.
 
-use super::{Op, Volume};
 use super::groups::corrupt;
+use super::{Op, Volume};
 use crate::error::{Error, Result};
 use crate::store::Role;
 use std::sync::Arc;

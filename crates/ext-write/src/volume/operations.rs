@@ -142,8 +142,7 @@ impl Volume {
             return Err(Error::Exists);
         }
         let mode = new.kind.mode() | new.permissions & 0xFFF;
-        let places =
-            self.first_places(&Inode::fresh(parent, mode, 0, superblock)?, new.xattrs)?;
+        let places = self.first_places(&Inode::fresh(parent, mode, 0, superblock)?, new.xattrs)?;
         let is_directory = new.kind == Kind::Directory;
         if is_directory {
             add_link(&mut directory, superblock.features.ro_compat & 0x20 != 0)?;
@@ -356,7 +355,14 @@ impl Volume {
             let mut state = node.state.write();
             let moved = self.found(from, name)?;
             let victim = self.found(from, new_name)?;
-            return self.rename_locked((from, name), &mut state, None, new_name, how, (moved, victim));
+            return self.rename_locked(
+                (from, name),
+                &mut state,
+                None,
+                new_name,
+                how,
+                (moved, victim),
+            );
         }
         // Nobody else moves anything between directories: who is above whom stays.
         let _moving = self.renames.lock();

@@ -29,7 +29,15 @@ const OPTIONS: [&[&str]; 5] = [
 ];
 
 pub(crate) fn new(kind: Kind) -> New<'static> {
-    New { kind, permissions: 0o644, uid: 1000, gid: 70_000, device: (0, 0), target: b"", xattrs: &[] }
+    New {
+        kind,
+        permissions: 0o644,
+        uid: 1000,
+        gid: 70_000,
+        device: (0, 0),
+        target: b"",
+        xattrs: &[],
+    }
 }
 
 pub(crate) fn volume(image: &[u8]) -> (Arc<WritableMemory>, Volume) {

@@ -131,9 +131,7 @@ impl Data for WritingImage {
         let stay = |inode: &Inode| inode.mode() & 0o7777;
         let privileges = Privileges::Become(&stay);
         told(match mode {
-            AllocateMode::Extend => {
-                self.volume.allocate_as(number, range, Grow::Size, privileges)
-            }
+            AllocateMode::Extend => self.volume.allocate_as(number, range, Grow::Size, privileges),
             AllocateMode::KeepSize => {
                 self.volume.allocate_as(number, range, Grow::Nothing, privileges)
             }

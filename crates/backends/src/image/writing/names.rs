@@ -100,8 +100,10 @@ impl WritingImage {
         let about = self.attributes_of(&directory)?;
         let resolved = creation::resolve(caller, &about, default.as_ref(), new);
         let lists = [(ACCESS_XATTR, &resolved.access), (DEFAULT_XATTR, &resolved.default)];
-        let lists: Vec<_> =
-            lists.iter().filter_map(|(name, list)| Some((*name, list.as_ref()?.to_bytes()))).collect();
+        let lists: Vec<_> = lists
+            .iter()
+            .filter_map(|(name, list)| Some((*name, list.as_ref()?.to_bytes())))
+            .collect();
         let xattrs: Vec<(&[u8], &[u8])> =
             lists.iter().map(|(name, list)| (*name, &**list)).collect();
         let (target, device) = match new.kind {
@@ -146,15 +148,13 @@ impl Creation for WritingImage {
         new: &NewNode<'_>,
         _: OpenMode,
     ) -> Result<(Entry, FileId)> {
-        let entry = self.make(caller, parent, new, |new| {
-            self.volume.create_unnamed(number_of(parent), new)
-        })?;
+        let entry = self
+            .make(caller, parent, new, |new| self.volume.create_unnamed(number_of(parent), new))?;
         Ok((entry, FileId::NONE))
     }
 
     fn link(&self, _: &Caller, inode: InodeId, parent: InodeId, name: Name<'_>) -> Result<Entry> {
-        let linked =
-            self.volume.link_held(number_of(inode), number_of(parent), name.as_bytes());
+        let linked = self.volume.link_held(number_of(inode), number_of(parent), name.as_bytes());
         match told(linked) {
             Ok(held) => self.entry(&held),
             Err(Error::IsDirectory) => Err(Error::NotPermitted),
