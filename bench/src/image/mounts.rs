@@ -88,7 +88,7 @@ impl Mounted {
             System::Uvfs => {
                 let uvfs = places.uvfs.as_ref().ok_or_else(|| io::Error::other("no mount tool"))?;
                 let mut command = Command::new(uvfs);
-                command.arg("mount").arg(image).arg(&root).args(options);
+                command.args(["mount", "--read-only"]).arg(image).arg(&root).args(options);
                 command
             }
             System::Kernel => {
