@@ -17,6 +17,7 @@
 mod large;
 mod mounts;
 mod process;
+mod writing;
 
 use crate::aims::{self, Aim, Wish};
 use crate::client::{Random, read_through, together};
@@ -24,7 +25,7 @@ use crate::places::Places;
 use crate::report::{Column, Layout, Report, Unit};
 use crate::{cleanup, context, machine};
 use clap::Args;
-use mounts::{Mounted, SYSTEMS, System};
+use mounts::{Mounted, SYSTEMS, System, Wanted};
 use rustix::fs::{Mode, OFlags};
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -56,6 +57,9 @@ const IN_PROCESS: &str = "uvfs-in-process";
 /// Arguments of the bench.
 #[derive(Debug, Args)]
 pub(crate) struct ImageArguments {
+    /// Write: many small files made and removed, appends that are made stable, one large file, dbench where it is installed
+    #[arg(long)]
+    write: bool,
     /// Smaller inputs and fewer runs
     #[arg(long)]
     quick: bool,
@@ -95,7 +99,10 @@ pub(crate) fn run(arguments: &ImageArguments) -> io::Result<()> {
     if arguments.large {
         return run_large(arguments, &places);
     }
-    let image = mounts::make(&places, sizes.files, sizes.large_bytes)?;
+    let image = match arguments.write {
+        true => places.work.join("written.img"),
+        false => mounts::make(&places, sizes.files, sizes.large_bytes)?,
+    };
     systems.retain(|system| match system.absent(&places) {
         None => true,
         Some(why) => {
@@ -108,11 +115,16 @@ pub(crate) fn run(arguments: &ImageArguments) -> io::Result<()> {
     // The first round only warms up: it brings the image into the host's page cache.
     for round in 0..=arguments.runs.unwrap_or(runs) {
         if arguments.systems.is_empty()
+            && !arguments.write
             && let Err(error) = bench.in_process(round > 0)
         {
             failures.push(format!("{IN_PROCESS}: {error}"));
         }
-        systems.retain(|&system| match bench.measure(system, round > 0) {
+        let mut sample = |system: System| match arguments.write {
+            true => bench.measure_writing(system, round > 0),
+            false => bench.measure(system, round > 0),
+        };
+        systems.retain(|&system| match sample(system) {
             Ok(()) => true,
             Err(error) => {
                 let line = format!("{}: {error}", system.name());
@@ -281,7 +293,7 @@ impl Bench {
     }
 
     fn mount(&self, system: System) -> io::Result<Mounted> {
-        Mounted::start(system, &self.places, &self.image)
+        Mounted::start(system, &self.places, &self.image, Wanted::Reading)
     }
 }
 

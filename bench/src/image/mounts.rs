@@ -62,6 +62,15 @@ impl System {
     }
 }
 
+/// What a mount is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Only to be read.
+    Reading,
+    /// To be written, too.
+    Writing,
+}
+
 /// A mount of the image.
 #[derive(Debug)]
 pub(super) struct Mounted {
@@ -72,8 +81,13 @@ pub(super) struct Mounted {
 
 impl Mounted {
     /// Mounts `image`, for nobody to have used it.
-    pub(super) fn start(system: System, places: &Places, image: &Path) -> io::Result<Self> {
-        Self::with(system, places, image, &[])
+    pub(super) fn start(
+        system: System,
+        places: &Places,
+        image: &Path,
+        wanted: Wanted,
+    ) -> io::Result<Self> {
+        Self::with(system, places, image, wanted, &[])
     }
 
     /// The same with more `options` of our mount tool.
@@ -81,26 +95,32 @@ impl Mounted {
         system: System,
         places: &Places,
         image: &Path,
+        wanted: Wanted,
         options: &[&str],
     ) -> io::Result<Self> {
+        let reads = wanted == Wanted::Reading;
         let root = places.work.join(format!("image-{}", system.name()));
         let mut command = match system {
             System::Uvfs => {
                 let uvfs = places.uvfs.as_ref().ok_or_else(|| io::Error::other("no mount tool"))?;
                 let mut command = Command::new(uvfs);
-                command.args(["mount", "--read-only"]).arg(image).arg(&root).args(options);
+                command.arg("mount").arg(image).arg(&root).args(options);
+                if reads {
+                    command.arg("--read-only");
+                }
                 command
             }
             System::Kernel => {
                 fs::create_dir_all(&root).map_err(context(root.display()))?;
                 cleanup::mounting(&root);
                 let mut mount = Command::new("mount");
-                done(mount.args(["-t", "ext4", "-o", "ro,loop"]).args([image, &root]))?;
+                let options = if reads { "ro,loop" } else { "rw,loop" };
+                done(mount.args(["-t", "ext4", "-o", options]).args([image, &root]))?;
                 return Ok(Self { root, server: None });
             }
             System::Fuse2fs => {
                 let mut command = Command::new("fuse2fs");
-                command.args(["-f", "-o", "ro"]).args([image, &root]);
+                command.args(["-f", "-o", if reads { "ro" } else { "rw" }]).args([image, &root]);
                 command
             }
         };
@@ -177,6 +197,14 @@ pub(super) fn make(places: &Places, files: usize, large_bytes: u64) -> io::Resul
     fs::remove_dir_all(&source)?;
     fs::rename(&draft, &image)?;
     Ok(image)
+}
+
+/// A new image of `bytes` with an empty file system.
+pub(super) fn make_empty(path: &Path, bytes: u64) -> io::Result<()> {
+    let _ = fs::remove_file(path);
+    let mut make = Command::new("mke2fs");
+    make.args(["-q", "-F", "-t", "ext4", "-b", "4096"]).arg(path);
+    done(make.arg(format!("{}M", bytes >> 20)))
 }
 
 /// Runs `command`, which succeeds.
