@@ -6,4 +6,5 @@ mod crash;
 mod faults;
 mod images;
 mod operations;
+mod order;
 mod transactions;
