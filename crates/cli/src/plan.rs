@@ -59,7 +59,7 @@ pub(crate) enum Store {
     /// A disk image, open and locked.
     Image(OpenImage),
     /// A bucket, which has answered.
-    Bucket(OpenBucket),
+    Bucket(Box<OpenBucket>),
 }
 
 /// A bucket that was found to be one that can be listed.
@@ -346,7 +346,7 @@ fn bucket(arguments: &MountArguments, address: Address) -> Result<Store, Failure
         let (name, remedy) = (address.name(), error.remedy());
         Failure::refused(format!("source {name}: {error}; {remedy}"))
     })?;
-    Ok(Store::Bucket(OpenBucket { address, store }))
+    Ok(Store::Bucket(Box::new(OpenBucket { address, store })))
 }
 
 fn store(arguments: &MountArguments, source: Source) -> Result<Store, Failure> {
