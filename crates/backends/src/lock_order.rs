@@ -31,14 +31,14 @@ uvfs_concurrent::lock_classes! {
     HOST_FILES = 380, "host-files", "open host files";
     /// Directory backend: watches.
     HOST_WATCHES = 390, "host-watches", "inotify watches by descriptor and by node";
-    /// Image backend: the thread that commits.
-    IMAGE_COMMITS = 391, "image-commits", "whether the thread that commits an image is to end";
     /// Image backend: rows of blocks.
     IMAGE_ROWS = 392, "image-rows", "one row of an image's cached blocks";
     /// Image backend: free frames.
     IMAGE_FRAMES = 394, "image-frames", "frames that a group of rows of blocks shares";
     /// Image backend: sleepers for blocks.
     IMAGE_WAITS = 396, "image-waits", "those who sleep until a block of an image is read";
+    /// Image backend: the thread that commits.
+    IMAGE_COMMITS = 397, "image-commits", "whether the thread that commits an image is to end";
     /// Image backend: rows of runs.
     IMAGE_RUNS = 398, "image-runs", "one row of the runs that files of an image lie in";
     /// Image backend: poisoned inodes.

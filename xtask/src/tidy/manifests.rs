@@ -29,7 +29,7 @@ const ARROWS: &[Arrows] = &[
     Arrows { folder: "vfs", may_use: &["uvfs-concurrent"], tests: &["uvfs-backends"] },
     Arrows {
         folder: "backends",
-        may_use: &["uvfs-concurrent", "uvfs-vfs", "uvfs-ext"],
+        may_use: &["uvfs-concurrent", "uvfs-vfs", "uvfs-ext", "uvfs-ext-write"],
         tests: &[],
     },
     // Apart from the other stores: it brings a client of HTTP.
@@ -51,6 +51,7 @@ const ARROWS: &[Arrows] = &[
             "uvfs-vfs",
             "uvfs-backends",
             "uvfs-ext",
+            "uvfs-ext-write",
             "uvfs-object",
             "uvfs-control",
             "uvfs-fuse",
