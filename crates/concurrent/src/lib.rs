@@ -26,7 +26,7 @@
 //!   blocks, are kept in it.
 //! * [`class`]: what goes before the rest, and what after it.
 //! * [`shard`]: one structure split into lock-protected shards by key.
-//! * [`counter`]: statistics that threads do not fight over.
+//! * [`counter`]: statistics that threads do not fight over; [`histogram`]: the same by duration.
 //! * [`shared`]: ownership that is counted by thread while there is an owner.
 //! * [`allowance`]: what threads may add to a budget before they look at all of it.
 //! * [`gate`]: a bounded number of threads at once, without waiting.
@@ -45,6 +45,7 @@ pub mod epoch;
 pub mod frame;
 pub mod gate;
 pub mod generations;
+pub mod histogram;
 pub mod hold;
 mod huge;
 pub mod lazy;

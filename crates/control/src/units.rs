@@ -154,6 +154,17 @@ pub fn show_duration(duration: Duration) -> String {
     }
 }
 
+/// A time that was measured, for people: two or three digits and the unit.
+pub fn show_ns(ns: u64) -> String {
+    match ns {
+        ..1_000 => format!("{ns} ns"),
+        // Rounded as it is shown: no 1000.0 µs.
+        ..999_950 => format!("{:.1} µs", ns as f64 / 1e3),
+        ..999_950_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
+    }
+}
+
 /// `seconds` since 1970 as `YYYY-MM-DD hh:mm:ss UTC`.
 pub fn show_time(seconds: u64) -> String {
     let (day, second) = (seconds / 86_400, seconds % 86_400);
@@ -252,6 +263,14 @@ mod tests {
         assert_eq!(show_count(0), "0");
         assert_eq!(show_count(999), "999");
         assert_eq!(show_count(1_234_567), "1,234,567");
+    }
+
+    #[test]
+    fn measured_times_are_shown_short() {
+        let shown = [0, 999, 1_000, 999_949, 999_950, 12_345_678, 999_950_000, 68_700_000_000];
+        let expected =
+            ["0 ns", "999 ns", "1.0 µs", "999.9 µs", "1.0 ms", "12.3 ms", "1.00 s", "68.70 s"];
+        assert_eq!(shown.map(show_ns), expected);
     }
 
     #[test]

@@ -31,6 +31,7 @@
 use crate::lock_order;
 use crate::notify::Notices;
 use crate::server::nodes::NodeTable;
+use crate::statistics::Counters;
 use crate::transport::KernelCache;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -57,7 +58,7 @@ const SHARDS: usize = 16;
 const FILES_MAX: usize = 256;
 
 /// Tells the writer.
-pub(crate) type Reply = Box<dyn FnOnce() + Send>;
+pub(crate) type Reply = Box<dyn FnOnce(&Counters) + Send>;
 
 /// What is known of a file that was written directly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,10 +113,15 @@ pub(crate) struct DirectWrites {
     kernel: OnceLock<Box<dyn KernelCache>>,
     nodes: Arc<NodeTable>,
     notices: Arc<Notices>,
+    counters: Arc<Counters>,
 }
 
 impl DirectWrites {
-    pub(crate) fn new(nodes: Arc<NodeTable>, notices: Arc<Notices>) -> Arc<Self> {
+    pub(crate) fn new(
+        nodes: Arc<NodeTable>,
+        notices: Arc<Notices>,
+        counters: Arc<Counters>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             files: Shards::new(&lock_order::FUSE_SEEN, SHARDS),
             writers: Presence::default(),
@@ -124,6 +130,7 @@ impl DirectWrites {
             kernel: OnceLock::new(),
             nodes,
             notices,
+            counters,
         })
     }
 
@@ -147,7 +154,7 @@ impl DirectWrites {
     /// before now. Never waits.
     pub(crate) fn answer(self: &Arc<Self>, node: u64, offset: u64, length: u64, reply: Reply) {
         match self.needs(node) {
-            Needs::Nothing => reply(),
+            Needs::Nothing => reply(&self.counters),
             needs => {
                 let job = Job { node, needs, range: (offset, length), reply: Some(reply) };
                 self.push(job);
@@ -202,7 +209,7 @@ impl DirectWrites {
         } else {
             self.work.notify_one();
         }
-        at_once.into_iter().for_each(|reply| reply());
+        at_once.into_iter().for_each(|reply| reply(&self.counters));
     }
 
     fn start(self: &Arc<Self>) {
@@ -221,7 +228,7 @@ impl DirectWrites {
         drop(queue);
         for job in left {
             self.tell(job.node);
-            job.reply.into_iter().for_each(|reply| reply());
+            job.reply.into_iter().for_each(|reply| reply(&self.counters));
         }
     }
 
@@ -264,7 +271,7 @@ impl DirectWrites {
                 Ok(()) => self.cleared(job.node, job.needs),
             }
         }
-        job.reply.into_iter().for_each(|reply| reply());
+        job.reply.into_iter().for_each(|reply| reply(&self.counters));
     }
 
     fn cleared(&self, node: u64, needs: Needs) {
@@ -328,7 +335,8 @@ mod tests {
     fn world() -> World {
         let memory = MemoryBackend::new(MemoryConfig::default()).unwrap();
         let vfs = Vfs::new(memory, VfsConfig::default()).unwrap();
-        let direct = DirectWrites::new(Arc::new(NodeTable::new(vfs)), Notices::new());
+        let direct =
+            DirectWrites::new(Arc::new(NodeTable::new(vfs)), Notices::new(), Arc::default());
         let ((told, notices), (leave, let_go)) = (channel(), channel());
         direct.connect(Box::new(Fake(told, Mutex::new(&LET, let_go))));
         World { direct, notices, leave, answers: channel() }
@@ -337,7 +345,7 @@ mod tests {
     impl World {
         fn write(&self, number: u64) {
             let answers = self.answers.0.clone();
-            self.direct.answer(7, number, 1, Box::new(move || answers.send(number).unwrap()));
+            self.direct.answer(7, number, 1, Box::new(move |_| answers.send(number).unwrap()));
         }
 
         /// Writes that need a notice, each with the next number; none is in the way of the next.

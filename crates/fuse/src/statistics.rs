@@ -1,25 +1,22 @@
 //! What a mount did.
 
+use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use uvfs_concurrent::counter::Counter;
+use uvfs_concurrent::histogram::Histogram;
+use uvfs_vfs::Latency;
 
 macro_rules! requests {
-    ($($field:ident),* $(,)?) => {
-        /// Requests by kind.
-        #[derive(Debug, Default)]
-        pub(crate) struct Requests {
-            $(pub(crate) $field: Counter,)*
+    ($($kind:ident),* $(,)?) => {
+        /// A kind of request, by the protocol's name.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[allow(non_camel_case_types)]
+        pub(crate) enum Kind {
+            $($kind,)*
         }
 
-        impl Requests {
-            fn counts(&self) -> Vec<RequestCount> {
-                let all = vec![$(RequestCount {
-                    request: stringify!($field),
-                    count: self.$field.total(),
-                }),*];
-                all.into_iter().filter(|one| one.count > 0).collect()
-            }
-        }
+        /// The names of all kinds, in their order.
+        const NAMES: &[&str] = &[$(stringify!($kind)),*];
     };
 }
 
@@ -60,13 +57,50 @@ requests!(
     other,
 );
 
-/// How often one kind of request came.
-#[derive(Debug, Clone, Copy)]
+/// Requests by kind.
+#[derive(Debug)]
+pub(crate) struct Requests([Tally; NAMES.len()]);
+
+/// What is counted of one kind.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Those that came.
+    pub(crate) came: Counter,
+    /// How long those took that were answered.
+    pub(crate) took: Histogram,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Tally::default()))
+    }
+}
+
+impl Requests {
+    pub(crate) fn of(&self, kind: Kind) -> &Tally {
+        &self.0[kind as usize]
+    }
+
+    /// The kinds of which any came.
+    fn snapshot(&self) -> Vec<RequestCount> {
+        let all = NAMES.iter().zip(&self.0).map(|(request, tally)| RequestCount {
+            request,
+            count: tally.came.total(),
+            latency: Latency::from(&tally.took),
+        });
+        all.filter(|one| one.count > 0).collect()
+    }
+}
+
+/// How often one kind of request came, and how long it took.
+#[derive(Debug, Clone)]
 pub struct RequestCount {
     /// The request, as the protocol names it.
     pub request: &'static str,
     /// How often.
     pub count: u64,
+    /// From when a reader had it until its answer had gone to the kernel. What panicked is not in it, and what is under way is not yet.
+    pub latency: Latency,
 }
 
 /// Counters of one mount.
@@ -106,8 +140,8 @@ pub struct MountStatistics {
     pub files: u64,
     /// Whether the kernel may read and write host files directly.
     pub passthrough: bool,
-    /// Requests by kind, those that never came left out.
-    #[serde(serialize_with = "by_request")]
+    /// Requests by kind, those that never came left out: `requests` has their numbers, `latency` how long they took.
+    #[serde(flatten, serialize_with = "by_request")]
     pub requests: Vec<RequestCount>,
     /// Requests answered at once from the caches.
     pub hits: u64,
@@ -141,9 +175,22 @@ pub struct MountStatistics {
     pub let_go_asked: u64,
 }
 
-/// Counts as an object: whoever reads them asks for one by its request.
+/// Two objects: whoever reads them asks for one kind by its name.
 fn by_request<S: Serializer>(counts: &[RequestCount], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(counts.iter().map(|one| (one.request, one.count)))
+    let mut both = serializer.serialize_map(Some(2))?;
+    both.serialize_entry("requests", &Fields(counts.iter().map(|one| (one.request, one.count))))?;
+    let timed = counts.iter().filter(|one| one.latency.count > 0);
+    both.serialize_entry("latency", &Fields(timed.map(|one| (one.request, &one.latency))))?;
+    both.end()
+}
+
+/// Pairs as an object.
+struct Fields<I>(I);
+
+impl<V: Serialize, I: Iterator<Item = (&'static str, V)> + Clone> Serialize for Fields<I> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.clone())
+    }
 }
 
 impl Counters {
@@ -156,7 +203,7 @@ impl Counters {
             missing: 0,
             files: 0,
             passthrough: false,
-            requests: self.requests.counts(),
+            requests: self.requests.snapshot(),
             hits: self.hits.total(),
             inline: self.inline.total(),
             pooled: self.pooled.total(),

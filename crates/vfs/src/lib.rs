@@ -26,6 +26,7 @@ pub mod creation;
 pub mod error;
 mod flight;
 mod inode;
+mod latency;
 pub mod lock_order;
 mod mount;
 pub mod name;
@@ -61,6 +62,7 @@ pub use clean::{
 pub use config::{PagePolicy, READ_AHEAD_MAX, TIMEOUT_MAX, VfsConfig};
 pub use error::{Error, Result, Retry};
 pub use inode::Node;
+pub use latency::{Latency, LatencyBucket};
 pub use mount::{MountId, MountInfo, Namespace, Unmount};
 pub use name::{NAME_MAX, Name, PATH_MAX};
 pub use observers::Origin;

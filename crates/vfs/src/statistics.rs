@@ -1,5 +1,6 @@
 //! What the caches hold and did.
 
+use crate::latency::Latency;
 use crate::walk::Reason;
 use serde::{Serialize, Serializer};
 use uvfs_concurrent::counter::Counter;
@@ -183,12 +184,17 @@ pub struct Statistics {
     /// Counters of the backend.
     #[serde(serialize_with = "as_object")]
     pub backend: Vec<(&'static str, u64)>,
+    /// How long the store took, by kind of call; of one that never waits nothing is timed.
+    #[serde(serialize_with = "as_object")]
+    pub store_latency: Vec<(&'static str, Latency)>,
+    /// Calls of the store that are under way, now.
+    pub store_under_way: u64,
 }
 
-/// Named counts as an object: whoever reads them asks for one by its name.
-fn as_object<S: Serializer>(
-    counts: &[(&'static str, u64)],
+/// Named values as an object: whoever reads them asks for one by its name.
+fn as_object<T: Serialize, S: Serializer>(
+    values: &[(&'static str, T)],
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(counts.iter().copied())
+    serializer.collect_map(values.iter().map(|(name, value)| (name, value)))
 }

@@ -14,7 +14,7 @@ use crate::api::Directory;
 use crate::attributes::{Attributes, FileKind};
 use crate::backend::{
     Authority, Backend, Capabilities, ChangeSink, Creation, Enforcer, Entry, Export, FileRef,
-    InodeId, OpenFiles, Opens, PageCaching, Writes, Xattrs,
+    InodeId, OpenFiles, Opens, PageCaching, StoreTimes, Timed, Writes, Xattrs,
 };
 use crate::budget::{self, Budget};
 use crate::caller::{Caller, Checks};
@@ -49,6 +49,7 @@ pub(crate) struct Core {
     /// The way here, for what lies in the core and outlives it.
     pub(crate) way: shared::Weak<Core>,
     pub(crate) backend: Box<dyn Backend>,
+    pub(crate) store_times: Arc<StoreTimes>,
     pub(crate) capabilities: Capabilities,
     pub(crate) config: VfsConfig,
     pub(crate) clock: Clock,
@@ -131,10 +132,12 @@ impl Vfs {
         };
         let budget = Budget::new(config.cache_bytes, config.overhead_bytes, caching);
         let pages = Arc::new(PageCache::new(config.cache_bytes)?);
+        let store_times = Arc::default();
         let (owner, core) = Owner::new_with(|way| Core {
             way,
             capabilities,
-            backend: Box::new(backend),
+            backend: Timed::over(backend, &store_times),
+            store_times,
             clock: Clock::default(),
             cleans: Generation::default(),
             cleanings: Mutex::new(&lock_order::CLEANINGS, ()),
@@ -246,6 +249,8 @@ impl Vfs {
             stale: counters.stale.total(),
             news: counters.news.total(),
             backend: core.backend.counters(),
+            store_latency: core.store_times.latencies(),
+            store_under_way: core.store_times.under_way(),
         }
     }
 

@@ -71,6 +71,31 @@ pub(super) const INFO: (&str, &str) = ("uvfs_mount", "What is mounted, and by wh
 pub(super) const LOCK_WAIT: (&str, &str) =
     ("uvfs_lock_wait_seconds", "How long threads waited for locks, by class of lock");
 
+/// Times by kind: a metric, what it is, the label of the kind, and where in a report they are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    pub(super) name: &'static str,
+    pub(super) help: &'static str,
+    pub(super) label: &'static str,
+    pub(super) place: &'static str,
+}
+
+/// All times of a report that are metrics.
+pub(super) const TIMES: [Times; 2] = [
+    Times {
+        name: "uvfs_request_seconds",
+        help: "How long requests of the kernel took, from the daemon's reading one to its answer",
+        label: "kind",
+        place: "/frontend/latency",
+    },
+    Times {
+        name: "uvfs_source_seconds",
+        help: "How long the source took for what it was asked; one that never waits is not timed",
+        label: "call",
+        place: "/core/store_latency",
+    },
+];
+
 /// All numbers of a report that are metrics.
 pub(super) const FAMILIES: &[Family] = &[
     gauge("uvfs_start_time_seconds", "When the mount began, in seconds since 1970", "/since"),
@@ -176,6 +201,7 @@ pub(super) const FAMILIES: &[Family] = &[
         ],
     ),
     gauge("uvfs_requests_waiting", "Requests that wait for a worker", "/frontend/waiting"),
+    gauge("uvfs_source_calls", "Calls of the source that are under way", "/core/store_under_way"),
     counter(
         "uvfs_requests_refused",
         "Requests refused, too many of one user waited",

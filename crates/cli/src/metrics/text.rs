@@ -6,15 +6,17 @@
 //!
 //! # Why
 //! A daemon may be another user's, and the names in its report its own: they are label values here, escaped, and never names of
-//! metrics. Weakness: the classes of locks that nobody waited for have no histogram.
+//! metrics. Weakness: kinds of requests that never came, and classes of locks that nobody waited for, have no
+//! histogram.
 
 use super::Sampled;
-use super::families::{FAMILIES, Family, INFO, Kind, LOCK_WAIT, Places, UP};
+use super::families::{FAMILIES, Family, INFO, Kind, LOCK_WAIT, Places, TIMES, Times, UP};
 use crate::shown::shown;
 use serde_json::Value;
 use std::fmt::Write;
+use uvfs_vfs::Latency;
 
-/// Ends of the histogram's buckets, as powers of two of nanoseconds: 1 µs to 17 s.
+/// Ends of the histograms' buckets, as powers of two of nanoseconds: 1 µs to 17 s.
 const BUCKET_ENDS: [u32; 9] = [10, 13, 16, 19, 22, 25, 28, 31, 34];
 
 /// The metrics of `mounts`.
@@ -40,6 +42,10 @@ pub(super) fn render(mounts: &[Sampled]) -> String {
     for family in FAMILIES {
         heading(&mut text, family.name, family.kind.word(), family.help);
         mounts.iter().for_each(|mount| samples(&mut text, family, mount));
+    }
+    for times in &TIMES {
+        heading(&mut text, times.name, "histogram", times.help);
+        mounts.iter().for_each(|mount| latencies(&mut text, times, mount));
     }
     heading(&mut text, LOCK_WAIT.0, "histogram", LOCK_WAIT.1);
     mounts.iter().for_each(|mount| waits(&mut text, mount));
@@ -94,18 +100,40 @@ fn waits(text: &mut String, mount: &Sampled) {
         }
         let labels =
             [("mountpoint", &*mount.mountpoint), ("lock", word("lock")), ("mode", word("mode"))];
-        let bucket = format!("{}_bucket", LOCK_WAIT.0);
-        for end in BUCKET_ENDS {
-            // Bucket n has what took less than 2^(n+1) nanoseconds.
-            let below = counts.iter().take(end as usize).sum::<u64>();
-            let end = seconds(1 << end);
-            sample(text, &bucket, &[&labels[..], &[("le", &end)]].concat(), &below.to_string());
-        }
-        sample(text, &bucket, &[&labels[..], &[("le", "+Inf")]].concat(), &count.to_string());
-        sample(text, &format!("{}_count", LOCK_WAIT.0), &labels, &count.to_string());
-        let sum = class.get("wait_ns").and_then(Value::as_u64).unwrap_or(0);
-        sample(text, &format!("{}_sum", LOCK_WAIT.0), &labels, &seconds(sum));
+        // Bucket n has what took less than 2^(n+1) nanoseconds.
+        let below = |end: u32| counts.iter().take(end as usize).sum::<u64>();
+        let sum_ns = class.get("wait_ns").and_then(Value::as_u64).unwrap_or(0);
+        histogram(text, LOCK_WAIT.0, &labels, &below, (count, sum_ns));
     }
+}
+
+/// How long each kind took of which there were any.
+fn latencies(text: &mut String, times: &Times, mount: &Sampled) {
+    let kinds = mount.report.pointer(times.place).and_then(Value::as_object);
+    for (kind, value) in kinds.into_iter().flatten() {
+        let Ok(latency) = serde_json::from_value::<Latency>(value.clone()) else { continue };
+        let labels = [("mountpoint", &*mount.mountpoint), (times.label, kind)];
+        let below = |end: u32| latency.below(1 << end);
+        histogram(text, times.name, &labels, &below, (latency.count, latency.sum_ns));
+    }
+}
+
+/// The samples of one histogram; `below` counts what took less than two to the power of so many nanoseconds.
+fn histogram(
+    text: &mut String,
+    name: &str,
+    labels: &[(&str, &str)],
+    below: &dyn Fn(u32) -> u64,
+    (count, sum_ns): (u64, u64),
+) {
+    let bucket = format!("{name}_bucket");
+    for end in BUCKET_ENDS {
+        let le = seconds(1 << end);
+        sample(text, &bucket, &[labels, &[("le", &le)]].concat(), &below(end).to_string());
+    }
+    sample(text, &bucket, &[labels, &[("le", "+Inf")]].concat(), &count.to_string());
+    sample(text, &format!("{name}_count"), labels, &count.to_string());
+    sample(text, &format!("{name}_sum"), labels, &seconds(sum_ns));
 }
 
 /// Nanoseconds as seconds, exactly.
@@ -138,7 +166,9 @@ mod tests {
         json!({
             "version": "0.1.0", "since": 1_000,
             "core": {"store": "memory", "budget": {"limit_bytes": 64}, "names": {"hits": 5}},
-            "frontend": {"requests": {"lookup": 3, "x\"\\\n\u{1b}": 4}},
+            "frontend": {"latency": {"lookup": {"count": 3, "sum_ns": 70_000_000_300u64, "p50_ns": 0, "p99_ns": 0,
+                "buckets": [{"below_ns": 1024, "count": 1}, {"below_ns": 8192, "count": 1},
+                    {"below_ns": null, "count": 1}]}, "odd": 5}, "requests": {"lookup": 3, "x\"\\\n\u{1b}": 4}},
         })
     }
 
@@ -156,6 +186,11 @@ mod tests {
             "uvfs_requests_total{mountpoint=\"/mnt/a\",kind=\"x\\\"\\\\\\\\n\\\\x1b\"} 4\n",
             "uvfs_lock_wait_seconds_bucket{mountpoint=\"/mnt/a\",lock=\"dir\",mode=\"mutex\",le=\"0.000001024\"} 1\n",
             "le=\"0.000008192\"} 3\n",
+            "# TYPE uvfs_request_seconds histogram\n# UNIT uvfs_request_seconds seconds\n",
+            "uvfs_request_seconds_bucket{mountpoint=\"/mnt/a\",kind=\"lookup\",le=\"0.000001024\"} 1\n",
+            "uvfs_request_seconds_bucket{mountpoint=\"/mnt/a\",kind=\"lookup\",le=\"17.179869184\"} 2\n",
+            "uvfs_request_seconds_bucket{mountpoint=\"/mnt/a\",kind=\"lookup\",le=\"+Inf\"} 3\n",
+            "uvfs_request_seconds_sum{mountpoint=\"/mnt/a\",kind=\"lookup\"} 70.000000300\n",
             "le=\"+Inf\"} 3\n",
             "uvfs_lock_wait_seconds_sum{mountpoint=\"/mnt/a\",lock=\"dir\",mode=\"mutex\"} 1.500000000\n",
         ] {
@@ -172,7 +207,9 @@ mod tests {
             Kind::Counter => format!("{}_total", family.name),
             Kind::Gauge => family.name.to_owned(),
         });
-        let waits = ["bucket", "count", "sum"].map(|end| format!("{}_{end}", LOCK_WAIT.0));
+        let histograms = TIMES.iter().map(|times| times.name).chain([LOCK_WAIT.0]);
+        let waits = histograms
+            .flat_map(|name| ["bucket", "count", "sum"].map(|end| format!("{name}_{end}")));
         let info = [UP.0.to_owned(), format!("{}_info", INFO.0)];
         families.chain(waits).chain(info).collect()
     }
@@ -187,6 +224,12 @@ mod tests {
         let mut ours: HashSet<&str> = ours.iter().map(String::as_str).collect();
         ours.retain(|name| !["_bucket", "_count", "_sum"].iter().any(|end| name.ends_with(end)));
         ours.insert(LOCK_WAIT.0);
+        for times in &TIMES {
+            ours.insert(times.name);
+            let row = rows.iter().find(|row| row.contains(times.name)).expect(times.name);
+            let has = |word: &str| row.contains(word);
+            assert!(has("histogram") && has(times.help) && has(&format!("`{}`", times.label)));
+        }
         assert_eq!(names, ours);
         for family in FAMILIES {
             let row = rows.iter().find(|row| row.contains(&format!("`{}", family.name))).unwrap();

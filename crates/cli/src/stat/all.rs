@@ -8,7 +8,9 @@
 //! here: a counter that a layer adds shows without a change. Weakness: its order is the alphabet's.
 
 use super::layout::{LABEL_WIDTH, Unit, amount, head, line, marks_of, row, unit_of, words};
+use crate::units::{show_count, show_ns};
 use serde_json::Value;
+use uvfs_vfs::Latency;
 
 /// Columns of the table of caches, as the report names them.
 const CACHE_COLUMNS: [&str; 5] = ["held", "limit", "hits", "misses", "evicted"];
@@ -24,7 +26,9 @@ pub(super) fn render(report: &Value) -> String {
     render_policies(&mut text, &report["policies"], &core["policies"]);
     render_section(&mut text, "path walks in process", &core["walks"]);
     render_section(&mut text, "kernel", &report["frontend"]);
+    render_times(&mut text, "kernel: times of requests", &report["frontend"]["latency"]);
     render_section(&mut text, "store", &core["backend"]);
+    render_times(&mut text, "store: times of calls", &core["store_latency"]);
     text
 }
 
@@ -75,8 +79,28 @@ fn render_section(text: &mut String, title: &str, section: &Value) {
     for (name, value) in fields.iter().filter(|(_, value)| !value.is_object()) {
         row(text, &words(name), &amount(value, unit_of(name)));
     }
-    for (name, value) in fields {
+    // Times have a table of their own.
+    for (name, value) in fields.iter().filter(|(name, _)| *name != "latency") {
         render_section(text, &format!("{title}: {}", words(name)), value);
+    }
+}
+
+/// The table of how long things took, by kind.
+fn render_times(text: &mut String, title: &str, times: &Value) {
+    let Some(kinds) = times.as_object().filter(|kinds| !kinds.is_empty()) else { return };
+    let heads = ["count", "mean", "p50", "p99"].map(|head| format!("{head:>13}")).concat();
+    line(text, "", "");
+    line(text, title, "");
+    line(text, &format!("{:<LABEL_WIDTH$}{heads}", ""), "");
+    for (name, value) in kinds {
+        let Ok(latency) = serde_json::from_value::<Latency>(value.clone()) else { continue };
+        let mean_ns = latency.sum_ns / latency.count.max(1);
+        let times = [mean_ns, latency.p50_ns, latency.p99_ns].map(show_ns);
+        let cells = [show_count(latency.count)]
+            .iter()
+            .chain(&times)
+            .fold(String::new(), |cells, cell| cells + &format!("{cell:>13}"));
+        line(text, &format!("  {:<1$}", words(name), LABEL_WIDTH - 2), &cells);
     }
 }
 
@@ -107,10 +131,14 @@ mod tests {
                 "stale": 3,
                 "walks": {"whole": 8, "fast": 9, "slow": {"miss": 1, "dotdot": 2}},
                 "backend": {"open_descriptors": 12, "read_bytes": 2048},
+                "store_latency": {"set_attributes": {"count": 2, "sum_ns": 5_000_000_000u64,
+                    "p50_ns": 1_000_000, "p99_ns": 4_000_000_000u64, "buckets": []}},
             },
             "frontend": {
                 "readers": 4, "passthrough": false,
                 "requests": {"lookup": 1000, "getattr": 2},
+                "latency": {"lookup": {"count": 1000, "sum_ns": 2_400_000, "p50_ns": 1999, "p99_ns": 12_345,
+                    "buckets": [{"below_ns": 2048, "count": 1000}]}},
             },
         })
     }
@@ -166,9 +194,17 @@ kernel: requests
   getattr              2
   lookup               1,000
 
+kernel: times of requests
+                              count         mean          p50          p99
+  lookup                      1,000       2.4 µs       2.0 µs      12.3 µs
+
 store
   open descriptors     12
   read bytes           2.0 KiB
+
+store: times of calls
+                              count         mean          p50          p99
+  set attributes                  2       2.50 s       1.0 ms       4.00 s
 ";
         assert_eq!(render(&report()), expected, "\n{}", render(&report()));
     }

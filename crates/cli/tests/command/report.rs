@@ -56,11 +56,12 @@ fn a_person_reads_some_fifteen_lines_and_all_of_it_with_all() {
 /// Each counter has its line, or its column in the table of caches.
 fn check_shown(text: &str, counters: &Value) {
     for (name, value) in counters.as_object().expect("an object") {
-        if value.is_object() {
+        let words = name.replace('_', " ");
+        // Times have a row for all of their numbers.
+        if value.is_object() && value.get("buckets").is_none() {
             check_shown(text, value);
             continue;
         }
-        let words = name.replace('_', " ");
         let is_row = |line: &str| {
             line.strip_prefix("  ").is_some_and(|row| row.starts_with(&format!("{words} ")))
         };
@@ -97,8 +98,10 @@ fn check_lists(name: &str, value: &Value) {
         }
         Value::Array(values) => {
             for value in values {
+                // What a bucket holds is found by its bound, which is no name.
+                let is_bucket = name.ends_with(".buckets") && value.get("below_ns").is_some();
                 let named = value.as_object().is_some_and(|fields| fields.len() > 2);
-                assert!(named, "{name} holds {value}");
+                assert!(named || is_bucket, "{name} holds {value}");
                 check_lists(name, value);
             }
         }
@@ -145,9 +148,24 @@ fn check_field(report: &Value, name: &str, kind: &str) {
         "object of numbers" => value
             .as_object()
             .is_some_and(|fields| !fields.is_empty() && fields.values().all(Value::is_u64)),
+        "object of [times](#times)" => value
+            .as_object()
+            .is_some_and(|kinds| kinds.values().all(|one| check_times(one) == Some(()))),
         other => panic!("{name}: no kind is called {other:?}"),
     };
     assert!(holds, "{name} is no {kind}: {value}");
+}
+
+/// Whether `times` have the fields that are written down, and the numbers fit each other.
+fn check_times(times: &Value) -> Option<()> {
+    let number = |field: &str| times.get(field)?.as_u64();
+    let (count, sum_ns) = (number("count")?, number("sum_ns")?);
+    let (p50_ns, p99_ns) = (number("p50_ns")?, number("p99_ns")?);
+    let buckets = times.get("buckets")?.as_array()?;
+    let counted: u64 = buckets.iter().map(|one| one["count"].as_u64()).sum::<Option<u64>>()?;
+    let bounds: Vec<_> = buckets.iter().map(|one| one["below_ns"].as_u64()).collect();
+    let in_order = bounds.is_sorted_by_key(|bound| bound.unwrap_or(u64::MAX));
+    (count > 0 && counted == count && p50_ns <= p99_ns && sum_ns > 0 && in_order).then_some(())
 }
 
 /// The heading of the list of mounts is no heading: one object a line, with these fields.

@@ -10,6 +10,7 @@
 //! Apart from [`super::perform`], because a hit pays for neither a pass nor a copy. Weakness: a hit that
 //! finds pages to read ahead starts that on this reader, if it has leave.
 
+use super::due::Due;
 use super::{Shared, close, with_buffer};
 use crate::server::control::is_control;
 use crate::server::{Answer, Opened, Reply, Request, Sender, Through, WriteFrom};
@@ -21,39 +22,39 @@ pub(super) fn answer<R: Reply>(
     shared: &Arc<Shared<R>>,
     sender: Sender,
     request: &Request<'_>,
-    reply: R,
-) -> Option<R> {
+    due: Due<R>,
+) -> Option<Due<R>> {
     let server = &*shared.server;
     match *request {
         Request::Read { node, file, offset, size, into_pages } => {
             if into_pages {
                 server.direct.pages_come(node);
             }
-            return read(shared, sender, (node, file, offset, size), reply);
+            return read(shared, sender, (node, file, offset, size), due);
         }
         Request::Write { node, from: WriteFrom::Paged | WriteFrom::Mapped, .. }
             if !is_control(node) =>
         {
             server.direct.pages_come(node);
-            return Some(reply);
+            return Some(due);
         }
         Request::GetXattr { size, .. } | Request::ListXattr { size, .. } => {
-            let Some(found) = value(shared, sender, request) else { return Some(reply) };
+            let Some(found) = value(shared, sender, request) else { return Some(due) };
             match found {
-                Ok(value) => send_value(size, value, |answer| reply.send(answer)),
-                Err(error) => reply.send(Err(error)),
+                Ok(value) => send_value(size, value, |answer| due.send(&server.counters, answer)),
+                Err(error) => due.send(&server.counters, Err(error)),
             }
             return None;
         }
         Request::Release { file } | Request::ReleaseDir { file } => {
-            release(shared, file, reply);
+            release(shared, file, due);
             return None;
         }
         _ => {}
     }
     match plain(shared, sender, request) {
-        Some(answer) => reply.send(answer),
-        None => return Some(reply),
+        Some(answer) => due.send(&server.counters, answer),
+        None => return Some(due),
     }
     None
 }
@@ -149,15 +150,16 @@ fn read<R: Reply>(
     shared: &Arc<Shared<R>>,
     sender: Sender,
     (node, file, offset, size): (u64, u64, u64, u32),
-    reply: R,
-) -> Option<R> {
+    due: Due<R>,
+) -> Option<Due<R>> {
     let server = &*shared.server;
-    let mut reply = Some(reply);
+    let mut due = Some(due);
     let hit = with_buffer(size as usize, |buffer| {
         let hit = server.try_read(node, file, offset, buffer)?;
         server.counters.hits.hit();
         let data = &buffer[..hit.count];
-        reply.take().into_iter().for_each(|reply| reply.send(Ok(Answer::Bytes(data))));
+        let answer = |due: Due<R>| due.send(&server.counters, Ok(Answer::Bytes(data)));
+        due.take().into_iter().for_each(answer);
         Some(hit)
     });
     if let Some(Hit { count, ahead: true }) = hit {
@@ -172,19 +174,22 @@ fn read<R: Reply>(
             }),
         }
     }
-    reply
+    due
 }
 
 /// Closes an open file and replies. Never refused: nobody would close it otherwise.
-fn release<R: Reply>(shared: &Arc<Shared<R>>, handle: u64, reply: R) {
-    let Some(file) = shared.server.release(handle) else { return reply.send(Ok(Answer::Done)) };
+fn release<R: Reply>(shared: &Arc<Shared<R>>, handle: u64, due: Due<R>) {
+    let counters = &shared.server.counters;
+    let Some(file) = shared.server.release(handle) else {
+        return due.send(counters, Ok(Answer::Done));
+    };
     match Arc::try_unwrap(file).map(OpenFile::try_close) {
         Ok(Ok(())) => {
-            shared.server.counters.hits.hit();
-            reply.send(Ok(Answer::Done));
+            counters.hits.hit();
+            due.send(counters, Ok(Answer::Done));
         }
-        Ok(Err(file)) => close(shared, Arc::new(file), reply),
+        Ok(Err(file)) => close(shared, Arc::new(file), due),
         // A request of the same file is under way; it closes, if it is the last.
-        Err(file) => close(shared, file, reply),
+        Err(file) => close(shared, file, due),
     }
 }

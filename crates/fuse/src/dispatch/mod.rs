@@ -18,6 +18,7 @@
 
 mod at_once;
 mod backing;
+mod due;
 mod listing;
 mod pending;
 mod perform;
@@ -25,6 +26,7 @@ mod perform;
 mod tests;
 
 use self::backing::Backings;
+use self::due::Due;
 use self::pending::Pending;
 use crate::server::{Reply, Request, Sender, Server};
 use crate::work::{Job, Work};
@@ -82,38 +84,38 @@ impl<R: Reply> Dispatcher<R> {
     /// Does what `request` asks for, now or soon, and answers it.
     pub(crate) fn dispatch(&self, sender: Sender, request: Request<'_>, reply: R) {
         let shared = &self.shared;
-        request.counter(&shared.server.counters.requests).hit();
+        let due = Due::new(reply, request.kind(), &shared.server.counters);
         shared.guarded(|_| {
-            let Some(reply) = at_once::answer(shared, sender, &request, reply) else { return };
+            let Some(due) = at_once::answer(shared, sender, &request, due) else { return };
             let pass = match perform::needs_worker(&request) {
                 true => None,
                 false => shared.may_wait_here(),
             };
             match pass {
                 // Here the kernel's buffer can be used as it is.
-                Some(pass) => perform::perform(shared, sender, request, Pending::new(pass, reply)),
-                None => hand_over(shared, sender, request, reply),
+                Some(pass) => perform::perform(shared, sender, request, shared.pending(pass, due)),
+                None => hand_over(shared, sender, request, due),
             }
         });
     }
 }
 
 /// Has a worker do `request`.
-fn hand_over<R: Reply>(shared: &Arc<Shared<R>>, sender: Sender, request: Request<'_>, reply: R) {
+fn hand_over<R: Reply>(shared: &Arc<Shared<R>>, sender: Sender, request: Request<'_>, due: Due<R>) {
     let lane = perform::lane(&request, sender);
     let (bytes, request) = (request.kept_bytes(), request.into_owned());
     shared.submit(lane, bytes, move |shared, may_run| match may_run {
-        Ok(()) => perform::perform(shared, sender, request, Pending::new(None, reply)),
-        Err(refused) => reply.send(Err(refused)),
+        Ok(()) => perform::perform(shared, sender, request, shared.pending(None, due)),
+        Err(refused) => due.send(&shared.server.counters, Err(refused)),
     });
 }
 
 /// Closes `file`, which nobody knows by a handle any more, and replies.
-fn close<R: Reply>(shared: &Arc<Shared<R>>, file: Arc<OpenFile>, reply: R) {
+fn close<R: Reply>(shared: &Arc<Shared<R>>, file: Arc<OpenFile>, due: Due<R>) {
     match shared.may_wait_here() {
-        Some(pass) => perform::close(shared, file, Pending::new(pass, reply)),
+        Some(pass) => perform::close(shared, file, shared.pending(pass, due)),
         None => shared.submit(Lane::Closing, 0, move |shared, _| {
-            perform::close(shared, file, Pending::new(None, reply));
+            perform::close(shared, file, shared.pending(None, due));
         }),
     }
 }
@@ -125,6 +127,11 @@ impl<R: Reply> Shared<R> {
             self.server.counters.panics.hit();
             log::error!("a request handler panicked; the request failed with EIO");
         }
+    }
+
+    /// The answer that `due` is, of a request that may be waited for with `pass`.
+    fn pending<'p>(&'p self, pass: Option<Pass<'p>>, due: Due<R>) -> Pending<'p, R> {
+        Pending::new(pass, due, &self.server.counters)
     }
 
     /// Leave to run on this reader what may wait: with a pass, or without one if the store never waits.

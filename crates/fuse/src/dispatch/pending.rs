@@ -10,7 +10,9 @@
 //! As one value with one way out: no handler can reply and keep its pass. Weakness: a reply that waits for the
 //! kernel to drop pages goes out on another thread, after its pass too, but by a call of its own.
 
+use super::due::Due;
 use crate::server::{Answer, Listed, Reply, Server};
+use crate::statistics::Counters;
 use std::io;
 use std::os::fd::OwnedFd;
 use uvfs_concurrent::gate::Pass;
@@ -19,29 +21,30 @@ use uvfs_vfs::Result;
 /// See the module.
 pub(super) struct Pending<'p, R> {
     pass: Option<Pass<'p>>,
-    reply: R,
+    due: Due<R>,
+    counters: &'p Counters,
 }
 
 impl<'p, R: Reply> Pending<'p, R> {
     /// `pass`: none on a worker, and where no store waits.
-    pub(super) fn new(pass: Option<Pass<'p>>, reply: R) -> Self {
-        Self { pass, reply }
+    pub(super) fn new(pass: Option<Pass<'p>>, due: Due<R>, counters: &'p Counters) -> Self {
+        Self { pass, due, counters }
     }
 
     /// As [`Reply::register`].
     pub(super) fn register(&self, host: &OwnedFd) -> io::Result<R::Backing> {
-        self.reply.register(host)
+        self.due.reply().register(host)
     }
 
     /// As [`Reply::add`].
     pub(super) fn add(&mut self, listed: &Listed<'_>) -> bool {
-        self.reply.add(listed)
+        self.due.reply_mut().add(listed)
     }
 
     /// Answers: first the pass, then the reply.
     pub(super) fn finish(self, answer: Result<Answer<'_, R::Backing>>) {
         drop(self.pass);
-        self.reply.send(answer);
+        self.due.send(self.counters, answer);
     }
 
     /// As [`Pending::finish`], of a write past the kernel's pages of `(node, offset, length)`, which go first. Also
@@ -53,8 +56,8 @@ impl<'p, R: Reply> Pending<'p, R> {
         written: Result<usize>,
     ) {
         drop(self.pass);
-        let reply = self.reply;
-        let send = move || reply.send(written.map(Answer::Written));
+        let due = self.due;
+        let send = move |counters: &Counters| due.send(counters, written.map(Answer::Written));
         server.direct.answer(node, offset, length, Box::new(send));
     }
 }

@@ -284,3 +284,66 @@ fn a_request_that_is_kept_is_the_same_request() {
     assert_eq!((format!("{kept:?}"), kept.kept_bytes()), (shown, bytes));
     assert!(matches!(kept, Request::Write { data: Bytes::Owned(_), .. }));
 }
+
+/// Waits for what a thread counts after its answer went out.
+fn soon(mut is_so: impl FnMut() -> bool) -> bool {
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        if std::time::Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+#[test]
+fn every_answer_is_timed_wherever_it_is_made() {
+    for readers in [1, 2] {
+        let front = Front::new(readers);
+        every_kind(&front, |_, sent| sent);
+        front.ask(Request::IoCtl {});
+        front.ask(Request::Lookup { parent: ROOT, name: name("d") });
+        let requests = || front.dispatcher.server().counters.snapshot().requests;
+        let timed = soon(|| {
+            requests().iter().all(|one| one.count == one.latency.count && one.latency.sum_ns > 0)
+        });
+        assert!(timed, "{readers} readers: {:?}", requests());
+        assert!(requests().len() > 25, "{}", requests().len());
+    }
+}
+
+#[test]
+fn a_slow_store_is_seen_in_its_times_and_in_the_requests() {
+    let front = Front::new(1);
+    let (gate, delay) = (uvfs_backends::hostile::Gate::new(), Duration::from_millis(30));
+    let on = On::call(Call::Lookup);
+    front.store.follow(Plan::new().when(on.clone(), Fault::Hold(Moment::Before, gate.clone())));
+    let vfs = front.dispatcher.server().vfs.clone();
+    std::thread::scope(|scope| {
+        scope.spawn(|| front.ask(Request::Lookup { parent: ROOT, name: name("x") }));
+        gate.wait_for(1);
+        assert_eq!(vfs.statistics().store_under_way, 1);
+        gate.open();
+    });
+    assert!(soon(|| vfs.statistics().store_under_way == 0));
+    front.store.follow(Plan::new().when(on, Fault::Delay(Moment::Before, delay)));
+    front.ask(Request::Lookup { parent: ROOT, name: name("y") });
+    let store = vfs.statistics().store_latency;
+    let (_, lookups) = store.iter().find(|(call, _)| *call == "lookup").expect("lookups");
+    assert_eq!(lookups.count, 2);
+    assert!(lookups.p99_ns >= 25_000_000, "{lookups:?}");
+    let requests = || front.dispatcher.server().counters.snapshot().requests;
+    let is_slow =
+        |one: &crate::RequestCount| one.request == "lookup" && one.latency.p99_ns > 25_000_000;
+    assert!(soon(|| requests().iter().any(is_slow)), "{:?}", requests());
+}
+
+/// What never waits takes no time of a store.
+#[test]
+fn a_store_that_never_waits_is_not_timed() {
+    let memory = MemoryBackend::new(MemoryConfig::default()).unwrap();
+    let vfs = Vfs::new(memory, VfsConfig::default()).unwrap();
+    vfs.root_directory(uvfs_vfs::Caller::root()).write_file("a", b"x").unwrap();
+    assert!(vfs.statistics().store_latency.is_empty());
+}

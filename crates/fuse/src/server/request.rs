@@ -13,13 +13,12 @@
 //! counters. Weakness: a file opened directly is registered through the reply, which has the connection.
 
 use super::{Attrs, EntryOut};
-use crate::statistics::Requests;
+use crate::statistics::Kind;
 use std::borrow::Cow;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-use uvfs_concurrent::counter::Counter;
 use uvfs_vfs::{Attributes, Result, SetAttributes, Totals};
 
 /// A name, a text or data of a request.
@@ -89,10 +88,10 @@ macro_rules! requests {
                 }
             }
 
-            /// Where requests of this kind are counted.
-            pub(crate) fn counter<'c>(&self, requests: &'c Requests) -> &'c Counter {
+            /// As what it is counted.
+            pub(crate) fn kind(&self) -> Kind {
                 match self {
-                    $(Self::$request { .. } => &requests.$counter,)*
+                    $(Self::$request { .. } => Kind::$counter,)*
                 }
             }
         }

@@ -70,13 +70,14 @@ const MISSING_SHARE: u64 = 16;
 impl Server {
     pub(crate) fn new(vfs: Arc<Vfs>, settings: Settings) -> Self {
         let (nodes, notices) = (Arc::new(NodeTable::new(vfs.clone())), Notices::new());
+        let counters: Arc<Counters> = Arc::default();
         Self {
             origin: vfs.observe(notices.clone()),
-            direct: DirectWrites::new(nodes.clone(), notices.clone()),
+            direct: DirectWrites::new(nodes.clone(), notices.clone(), counters.clone()),
             nodes,
             files: FileTable::new(),
             control: Control::new(settings.control_directory),
-            counters: Arc::default(),
+            counters,
             notices,
             vfs,
             settings,

@@ -101,12 +101,14 @@
 
 mod families;
 mod runs;
+mod timed;
 mod types;
 
 pub use families::{
     Creation, Data, Export, Inodes, Names, OpenFiles, Reservation, Untracked, Watch, Xattrs,
 };
 pub use runs::{ReadRun, WriteRun};
+pub(crate) use timed::{StoreTimes, Timed};
 pub use types::*;
 
 use crate::attributes::Totals;

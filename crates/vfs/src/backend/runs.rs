@@ -40,6 +40,16 @@ impl Run {
             done(std::mem::take(&mut self.bytes), result);
         }
     }
+
+    /// Calls `first` when it is completed, before its asker hears of it.
+    fn before_done(&mut self, first: impl FnOnce() + Send + 'static) {
+        if let Some(done) = self.done.take() {
+            self.done = Some(Box::new(move |bytes, result| {
+                first();
+                done(bytes, result);
+            }));
+        }
+    }
 }
 
 impl Drop for Run {
@@ -88,6 +98,11 @@ impl ReadRun {
         self.0.offset
     }
 
+    /// As [`Run::before_done`].
+    pub(super) fn before_done(&mut self, first: impl FnOnce() + Send + 'static) {
+        self.0.before_done(first);
+    }
+
     /// Where the bytes go.
     pub fn buffer(&mut self) -> &mut [u8] {
         let part = self.0.part.clone();
@@ -120,6 +135,11 @@ impl WriteRun {
     /// Where to.
     pub fn offset(&self) -> u64 {
         self.0.offset
+    }
+
+    /// As [`Run::before_done`].
+    pub(super) fn before_done(&mut self, first: impl FnOnce() + Send + 'static) {
+        self.0.before_done(first);
     }
 
     /// The bytes.
