@@ -21,6 +21,7 @@ use crate::liveness::{self, Life};
 use crate::mountinfo::{self, MountEntry};
 use crate::shown::{shown, shown_name};
 use crate::units::show_bytes;
+use indicatif::{ProgressBar, ProgressStyle};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -30,6 +31,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use uvfs_control::serve;
 use uvfs_fuse::Unmount;
+use uvfs_terminal::interrupt::Interrupt;
 
 /// Time for the kernel to write everything; and for the daemon, beyond the last time that it got further.
 const END_TIME: Duration = Duration::from_secs(60);
@@ -48,6 +50,49 @@ pub(crate) fn run(arguments: &UnmountArguments) -> Result<ExitCode, Failure> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is left to be written, while it is waited for: a bar on a terminal, else a line now and then.
+struct Progress {
+    bar: ProgressBar,
+    place: String,
+    most: u64,
+    left: u64,
+    told: Instant,
+}
+
+impl Progress {
+    fn new(mountpoint: &Path) -> Self {
+        let bar = ProgressBar::new(0);
+        let style = ProgressStyle::with_template("{msg} [{wide_bar}] {percent} % of {total_bytes}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+        let place = shown_name(mountpoint);
+        Self { bar, place, most: 0, left: 0, told: Instant::now() }
+    }
+
+    fn show(&mut self, dirty_bytes: u64) {
+        self.most = self.most.max(dirty_bytes);
+        self.left = dirty_bytes;
+        if self.most == 0 {
+            return;
+        }
+        if !self.bar.is_hidden() {
+            self.bar.set_message(format!("{}: unmounted, writing", self.place));
+            self.bar.set_length(self.most);
+            self.bar.set_position(self.most - dirty_bytes);
+            self.bar.tick();
+        } else if dirty_bytes > 0 && self.told.elapsed() >= TOLD_EVERY {
+            self.told = Instant::now();
+            let (place, left) = (&self.place, show_bytes(dirty_bytes));
+            eprintln!("uvfs: {place}: unmounted; waiting for its daemon to write {left}");
+        }
+    }
+
+    /// Takes the bar away; how much was brought meanwhile.
+    fn end(self) -> u64 {
+        self.bar.finish_and_clear();
+        self.most - self.left
+    }
 }
 
 /// The refusal for a mount of another user.
@@ -82,15 +127,19 @@ fn ask(mount: &MountEntry, mut daemon: Connection, lazy: bool) -> Result<ExitCod
     wait_until_gone(mount)?;
     // A lazily detached mount may be in use for hours; it is out of sight, which was asked for.
     let patience = if lazy { Duration::from_millis(200) } else { END_TIME };
-    let mut last = Instant::now();
-    let ended = daemon.see_end(patience, &mut |waits| {
-        if waits.dirty_bytes > 0 && last.elapsed() >= TOLD_EVERY {
-            last = Instant::now();
-            let (place, left) = (mount.mountpoint.display(), show_bytes(waits.dirty_bytes));
-            eprintln!("uvfs: {place}: unmounted; waiting for its daemon to write {left}");
-        }
-    });
+    let interrupt = Interrupt::by_signals().map_err(Failure::refused)?;
+    let mut progress = Progress::new(&mount.mountpoint);
+    let is_enough = || interrupt.is_set();
+    let ended = daemon.see_end(patience, &mut |waits| progress.show(waits.dirty_bytes), &is_enough);
+    let brought = progress.end();
     match ended {
+        End::StillWorking(waits) if interrupt.is_set() => Err(Failure::refused(format!(
+            "{}: interrupted; unmounted, {} brought to the source while it was waited for, {} left: its daemon goes on with \
+             them by itself, wait for it before using the source elsewhere",
+            mount.mountpoint.display(),
+            show_bytes(brought),
+            show_bytes(waits.dirty_bytes),
+        ))),
         End::StillWorking(_) if lazy => Ok(ExitCode::SUCCESS),
         End::StillWorking(waits) => Err(still_working(mount, &waits)),
         End::Silent => Err(refused(

@@ -248,12 +248,18 @@ impl Connection {
 
     /// After a granted [`Request::Unmount`]: waits for the daemon's verdict, for `patience` beyond the last
     /// moment at which fewer bytes were left to be written. `show` is told what it waits for.
-    pub(crate) fn see_end(&mut self, patience: Duration, show: &mut dyn FnMut(&Waits)) -> End {
+    /// Ends early when `is_enough` says so.
+    pub(crate) fn see_end(
+        &mut self,
+        patience: Duration,
+        show: &mut dyn FnMut(&Waits),
+        is_enough: &dyn Fn() -> bool,
+    ) -> End {
         let mut deadline = Instant::now() + patience;
         let (mut line, mut last) = (Vec::new(), Waits::default());
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || is_enough() {
                 return End::StillWorking(last);
             }
             let room = REPLY_BYTES_MAX.saturating_sub(line.len() as u64);
@@ -431,7 +437,7 @@ mod tests {
         let mut connection = Connection { stream: BufReader::new(timed), process: None };
         let refused = connection.ask(Request::Stat, Duration::from_secs(1)).unwrap_err();
         assert!(refused.to_string().contains("no answer within 1 s"), "{refused}");
-        let ended = connection.see_end(Duration::from_millis(200), &mut |_| {});
+        let ended = connection.see_end(Duration::from_millis(200), &mut |_| {}, &|| false);
         assert!(matches!(ended, End::StillWorking(_)), "{ended:?}");
         drop(connection);
         peer.join().unwrap();
@@ -452,10 +458,25 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let refused = connection.ask(Request::Unmount { lazy: false }, hour).unwrap_err();
         assert!(refused.to_string().contains("began an answer and did not end it"), "{refused}");
-        let ended = connection.see_end(hour, &mut |_| {});
+        let ended = connection.see_end(hour, &mut |_| {}, &|| false);
         assert!(matches!(ended, End::Silent), "{ended:?}");
         drop(connection);
         peer.join().unwrap();
+    }
+
+    /// Ctrl-C killed `uvfs unmount` while it waited, without a word about what was left.
+    #[test]
+    fn who_has_waited_enough_is_told_what_is_left() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(b"{\"waits\":{\"dirty_bytes\":7}}\n").unwrap();
+        let mut connection = Connection { stream: BufReader::new(Timed::new(ours)), process: None };
+        let seen = std::cell::Cell::new(0);
+        let ended = connection.see_end(
+            Duration::from_secs(3600),
+            &mut |waits| seen.set(waits.dirty_bytes),
+            &|| seen.get() > 0,
+        );
+        assert!(matches!(&ended, End::StillWorking(waits) if waits.dirty_bytes == 7), "{ended:?}");
     }
 
     /// It also wrote what that daemon said to the terminal as it was.
