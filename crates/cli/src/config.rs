@@ -39,7 +39,9 @@ const MOUNTPOINT: &str = "mountpoint";
 /// Largest file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Options that only a command line has.
-const NOT_HERE: [&str; 3] = ["help", "update-fstab", "in-background"];
+const NOT_HERE: [&str; 4] = ["help", "update-fstab", "in-background", COLOR];
+/// What may stand before the command.
+const COLOR: &str = "color";
 
 /// Where a value is from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +76,16 @@ struct Setting {
 }
 
 impl Setting {
+    /// What a file may have, word for word, with where it is from; a default that depends on more is a comment.
+    fn line(&self) -> String {
+        let line = match &self.value {
+            Some(value) if self.is_flag => format!("{} = {value}", self.option),
+            Some(value) => format!("{} = {}", self.option, Value::String(value.clone())),
+            None => format!("# {} =", self.option),
+        };
+        format!("{line:<40} # {}", self.origin)
+    }
+
     /// As a word of the command line; none for a flag that is not set.
     fn word(&self) -> Option<OsString> {
         match (self.is_flag, self.value.as_deref()?) {
@@ -104,7 +116,8 @@ struct ConfigFile {
 /// # Errors
 /// What is wrong with a file or a variable.
 pub(crate) fn completed(words: Vec<OsString>) -> Result<(Vec<OsString>, Vec<String>), Failure> {
-    let is_mount = words.get(1).is_some_and(|word| word == MOUNT);
+    let command = place_of_command(&words);
+    let is_mount = words.get(command).is_some_and(|word| word == MOUNT);
     // What makes no sense is said by the reader of the command line; a question for help is no mount.
     let given = is_mount.then(|| Arguments::command().try_get_matches_from(&words).ok()).flatten();
     let Some(given) = given.as_ref().and_then(|given| given.subcommand_matches(MOUNT)) else {
@@ -116,10 +129,34 @@ pub(crate) fn completed(words: Vec<OsString>) -> Result<(Vec<OsString>, Vec<Stri
         .filter(|one| matches!(one.origin, Origin::Environment(_) | Origin::File(..)))
         .collect();
     let told = added.iter().map(|one| format!("--{} is from {}", one.option, one.origin)).collect();
-    let mut all: Vec<OsString> = words[..2].to_vec();
+    let (before, behind) = words.split_at(command + 1);
+    let mut all: Vec<OsString> = before.to_vec();
     all.extend(added.iter().filter_map(Setting::word));
-    all.extend_from_slice(&words[2..]);
+    all.extend_from_slice(behind);
     Ok((all, told))
+}
+
+/// Where in `words` the command stands: behind what holds for every command.
+fn place_of_command(words: &[OsString]) -> usize {
+    let long = format!("--{COLOR}");
+    let mut at = 1;
+    while let Some(word) = words.get(at).and_then(|word| word.to_str()) {
+        match word {
+            word if word == long => at += 2,
+            word if word.starts_with(&format!("{long}=")) => at += 1,
+            _ => break,
+        }
+    }
+    at
+}
+
+/// What holds for `mountpoint`, a line for each option, as a file may have it.
+///
+/// # Errors
+/// What is wrong with a file or a variable.
+pub(crate) fn lines(mountpoint: Option<&Path>) -> Result<Vec<String>, Failure> {
+    let settings = effective(&Sources::here()?, mountpoint.map(Path::as_os_str), None)?;
+    Ok(settings.iter().map(Setting::line).collect())
 }
 
 /// Runs `uvfs config`.
@@ -138,13 +175,7 @@ pub(crate) fn run(arguments: &ConfigArguments) -> Result<ExitCode, Failure> {
             crate::print_line(&line.to_string());
             continue;
         }
-        // What a file may have, word for word; a default that depends on more is a comment.
-        let line = match &one.value {
-            Some(value) if one.is_flag => format!("{} = {value}", one.option),
-            Some(value) => format!("{} = {}", one.option, Value::String(value.clone())),
-            None => format!("# {} =", one.option),
-        };
-        crate::print_line(&crate::shown::shown(&format!("{line:<40} # {origin}")));
+        crate::print_line(&crate::shown::shown(&one.line()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -362,6 +393,20 @@ impl ConfigFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A word before the command hid it, and no file and no variable was read.
+    #[test]
+    fn the_command_is_found_behind_what_holds_for_all() {
+        let check = |line: &str, place| {
+            let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+            assert_eq!(place_of_command(&words), place, "{line}");
+        };
+        check("uvfs mount a b", 1);
+        check("uvfs --color never mount a b", 3);
+        check("uvfs --color=never mount a b", 2);
+        check("uvfs --color", 3);
+        check("uvfs", 1);
+    }
 
     fn file(path: &str, text: &str) -> ConfigFile {
         ConfigFile { path: path.into(), table: text.parse().expect("TOML") }

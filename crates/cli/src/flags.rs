@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use uvfs_backends::memory::AccessTimes;
+use uvfs_terminal::color::When;
 use uvfs_vfs::PagePolicy;
 
 const EXIT_STATUS: &str = "\
@@ -43,6 +44,7 @@ Examples:
   uvfs stat /mnt/data --json               every counter, for programs
   uvfs stat /mnt/data --locks --interval 5
                                            who waits for which lock, during 5 s
+  uvfs top                                 what the mounts are doing, live
   uvfs set /mnt/data cache-size=1G         gives it more memory, or less
   uvfs cached /srv/data                    what of its files is in memory
   uvfs drop 1:/srv/data                    takes their pages out of memory
@@ -63,6 +65,37 @@ Examples:
                                            for the textfile collector
   uvfs mount /srv/data /mnt/data --metrics 9567
                                            http://127.0.0.1:9567/metrics";
+
+const TOP_HELP: &str = "\
+Keys:
+  q, Ctrl-C     end
+  p, blank      pause, and go on
+  s             sort directories by bytes, requests, growth, names, dirty
+                bytes or path
+  up, down      select a directory; j and k do so too
+  left, right   the mount before, the next one; h and l do so too
+  d             drop what is cached of the directory; asks first
+  K, O, N       mark it keep, or once; take the mark away
+
+Without a terminal each mount is a line per interval. A directory shows what is cached in it; the third level shows what is \
+below it, too. Rates and percentiles are of one interval; a share of hits in parentheses is of all the time.
+
+Examples:
+  uvfs top                                 all mounts
+  uvfs top /mnt/data --interval 250ms      one of them, four times a second
+  uvfs top --once                          a picture of one second, as text
+  uvfs top --json | jq '.mounts[].requests[0]'
+                                           the most frequent request";
+
+const DOCTOR_HELP: &str = "\
+In it are versions, the mounts and their states, settings with where each is from, two samples of every daemon's statistics, and \
+the end of the log; it says what it put in. Values of secrets are taken out: of variables, headers and parameters whose names say so, \
+users and passwords in URLs, keys of AWS. Names of directories stay: look through it before you give it away.
+
+Examples:
+  uvfs doctor                              of all mounts
+  uvfs doctor /mnt/data -o report.tar      of one
+  tar xOf report.tar uvfs-doctor/about.txt looks into it";
 
 const CONFIG_HELP: &str = "\
 The nearest word holds: the command line, a variable such as UVFS_CACHE_SIZE, the user's file ~/.config/uvfs/config.toml, \
@@ -143,6 +176,10 @@ pub(crate) struct Arguments {
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
+
+    /// When text is coloured
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = When::Auto, help_heading = "Everywhere")]
+    pub(crate) color: When,
 }
 
 /// The subcommands.
@@ -154,6 +191,8 @@ pub(crate) enum Command {
     Mounts(MountsArguments),
     /// Show what is mounted, what the caches hold and what they did
     Stat(StatArguments),
+    /// Watch what the mounts are doing: requests, hits, memory, the largest directories
+    Top(TopArguments),
     /// Print what the caches hold and did for a monitoring system, as OpenMetrics
     Metrics(MetricsArguments),
     /// Change settings of a mount while it is in use
@@ -166,6 +205,8 @@ pub(crate) enum Command {
     Policy(PolicyArguments),
     /// Make disk images, look at them without mounting them, commit a mounted one
     Image(ImageArguments),
+    /// Collect what helps to find out what is wrong, in one archive without secrets
+    Doctor(DoctorArguments),
     /// End a mount, with everything written
     Unmount(UnmountArguments),
     /// Find the locks and fields that a program's threads fight over, on a simulated machine
@@ -342,6 +383,24 @@ pub(crate) struct StatArguments {
     pub(crate) interval: Option<String>,
 }
 
+/// `uvfs top`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{TOP_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct TopArguments {
+    /// The mounts; without one, all that there are
+    #[arg(value_name = "MOUNTPOINT")]
+    pub(crate) mountpoints: Vec<PathBuf>,
+    /// Show once what happened during one interval, as text, and end
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// One JSON object per interval and line; docs/top.md has its fields
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Time between two looks: seconds, or 250ms, 1m; at least 100ms [default: 1s]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) interval: Option<String>,
+}
+
 /// `uvfs metrics`.
 #[derive(Debug, Args)]
 #[command(after_help = format!("{METRICS_HELP}\n\n{EXIT_STATUS}"))]
@@ -349,6 +408,18 @@ pub(crate) struct MetricsArguments {
     /// The mounts; without one, all that there are, also those that do not answer
     #[arg(value_name = "MOUNTPOINT")]
     pub(crate) mountpoints: Vec<PathBuf>,
+}
+
+/// `uvfs doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{DOCTOR_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct DoctorArguments {
+    /// The mounts; without one, all that there are
+    #[arg(value_name = "MOUNTPOINT")]
+    pub(crate) mountpoints: Vec<PathBuf>,
+    /// The archive, a tar file that is not there yet [default: uvfs-doctor-TIME.tar here]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 /// `uvfs config`.
@@ -555,6 +626,15 @@ mod tests {
             &["--all"],
         ] {
             assert!(read(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn every_command_has_its_exit_statuses_written_down() {
+        let document = include_str!("../../../docs/exit-status.md");
+        for command in commands().iter().skip(1) {
+            let row = format!("| `{}` | 0, ", command.get_name());
+            assert!(document.contains(&row), "{row}");
         }
     }
 

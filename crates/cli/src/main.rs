@@ -23,6 +23,7 @@ mod completion;
 mod config;
 mod control;
 mod daemon;
+mod doctor;
 mod flags;
 mod fstab;
 mod holders;
@@ -42,6 +43,7 @@ mod serve;
 mod set;
 mod source;
 mod stat;
+mod top;
 mod unmount;
 
 use flags::{Arguments, Command};
@@ -49,7 +51,7 @@ use std::fmt;
 use std::process::ExitCode;
 use uvfs_control::{locks as locks_report, units};
 use uvfs_terminal::output::{print_line, print_text, with_output};
-use uvfs_terminal::{cause, command_line, shown};
+use uvfs_terminal::{cause, color, command_line, shown};
 
 /// Why a command ends without having done what was asked: one line, and the exit status.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,11 +95,15 @@ fn main() -> ExitCode {
         Ok(completed) => completed,
         Err(failure) => return failed(&failure, &[]),
     };
-    let done = match command_line::read::<Arguments>(words).command {
+    let arguments = command_line::read::<Arguments>(words);
+    color::choose(arguments.color);
+    let done = match arguments.command {
         Command::Mount(arguments) => serve::mount(&arguments),
         Command::Mounts(arguments) => mounts::run(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),
         Command::Metrics(arguments) => metrics::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Set(arguments) => set::run(&arguments),
         Command::Drop(arguments) => cleaning::drop::run(&arguments),
         Command::Cached(arguments) => cleaning::cached::run(&arguments),

@@ -27,6 +27,7 @@ use std::io;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use uvfs_terminal::color::{self, painted};
 
 /// Time in which a daemon has to say how it is.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
@@ -195,9 +196,19 @@ pub(crate) fn run(arguments: &MountsArguments) -> Result<ExitCode, Failure> {
     } else if listed.is_empty() {
         eprintln!("uvfs: nothing is mounted");
     } else {
-        crate::print_text(&table(&listed));
+        crate::print_text(&table(&listed, color::is_wanted(&io::stdout())));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Each of `mounts` as an object of `--json`.
+pub(crate) fn objects(mounts: &[MountEntry], now: u64) -> Vec<String> {
+    let mounts: Vec<_> = mounts.iter().collect();
+    let all = look_at(&mounts).into_iter().zip(&mounts);
+    let object = |((state, report), mount): ((State, Value), &&MountEntry)| {
+        serde_json::to_string(&Listed::new(mount, state, &report, now)).unwrap_or_default()
+    };
+    all.map(object).collect()
 }
 
 /// The state of each of `mounts`, and what its daemon reports, or null.
@@ -231,8 +242,11 @@ fn ask(mount: &MountEntry) -> (Option<State>, Value) {
     }
 }
 
+/// States that are coloured: well and not.
+const STATE_COLORS: [(&str, u8); 3] = [("served", 32), ("dead", 31), ("not answering", 31)];
+
 /// The list for people: columns as wide as what is in them, then what helps.
-fn table(listed: &[Listed]) -> String {
+fn table(listed: &[Listed], colored: bool) -> String {
     let heads = ["MOUNTPOINT", "SOURCE", "STATE", "AGE", "MEMORY"].map(str::to_owned);
     let rows: Vec<_> = std::iter::once(heads).chain(listed.iter().map(Listed::cells)).collect();
     let mut widths = [0; 5];
@@ -243,7 +257,13 @@ fn table(listed: &[Listed]) -> String {
     }
     let mut text = String::new();
     for row in &rows {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let cells = row.iter().zip(widths).enumerate().map(|(at, (cell, width))| {
+            let filled = format!("{cell:<width$}");
+            match STATE_COLORS.iter().find(|(word, _)| at == 2 && *word == cell) {
+                Some((_, code)) => painted(&filled, *code, colored),
+                None => filled,
+            }
+        });
         text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
         text.push('\n');
     }
@@ -301,7 +321,17 @@ MOUNTPOINT  SOURCE   STATE   AGE        MEMORY
 /mnt/a b    memory:  dead    -          -
 /mnt/a b: its daemon is gone; `uvfs unmount '/mnt/a b'` clears it
 ";
-        assert_eq!(table(&[good, dead]), expected);
+        let listed = [good, dead];
+        assert_eq!(table(&listed, false), expected);
+        let colored = table(&listed, true);
+        assert!(
+            colored.contains("\u{1b}[31mdead") && colored.contains("\u{1b}[32mserved"),
+            "{colored}"
+        );
+        let plain = ["[31m", "[32m", "[0m"]
+            .iter()
+            .fold(colored, |text, code| text.replace(&format!("\u{1b}{code}"), ""));
+        assert_eq!(plain, expected, "columns stand as they do without colours");
     }
 
     /// The fields are a promise (docs/stat.md): a change here breaks programs.
@@ -350,7 +380,7 @@ MOUNTPOINT  SOURCE   STATE   AGE        MEMORY
             (None, Some(0), None)
         );
         assert_eq!(listed.memory_bytes, Some(u64::MAX));
-        assert!(!table(&[listed]).contains('\u{1b}'));
+        assert!(!table(&[listed], false).contains('\u{1b}'));
     }
 
     #[test]

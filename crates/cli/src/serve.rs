@@ -235,7 +235,8 @@ impl Served for Live {
     }
 
     fn cached(&self, request: &CachedRequest) -> Result<Cached, String> {
-        serve::cached(&self.vfs, self.host_source(), request)
+        let requests = self.mount.requests_by_directory();
+        serve::cached(&self.vfs, self.host_source(), &requests, request)
     }
 
     fn set_policy(&self, request: &PolicyRequest) -> Result<(), String> {

@@ -6,6 +6,7 @@
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use uvfs_terminal::color::When;
 
 const EXIT_STATUS: &str = "\
 Exit status:
@@ -240,6 +241,10 @@ pub(crate) struct ContentionArguments {
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: ContentionCommand,
+
+    /// When text is coloured
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = When::Auto, help_heading = "Everywhere")]
+    pub(crate) color: When,
 }
 
 /// Its subcommands.

@@ -26,7 +26,7 @@ use flags::{ContentionArguments, ContentionCommand};
 use std::fmt;
 use std::process::ExitCode;
 use uvfs_terminal::output::{print_line, with_output};
-use uvfs_terminal::{cause, command_line, shown};
+use uvfs_terminal::{cause, color, command_line, shown};
 
 /// Why a command ends without having done what was asked: one line, and the exit status.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +65,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &ContentionArguments) -> Result<ExitCode, Failure> {
+    color::choose(arguments.color);
     match &arguments.command {
         ContentionCommand::Cargo(arguments) => build::cargo(arguments),
         ContentionCommand::Cc(arguments) => build::cc(arguments),

@@ -33,7 +33,7 @@ pub(super) fn plain_options() -> Options {
     let terminal = stdout().is_terminal();
     let width =
         tcgetwinsize(stdout()).ok().map(|size| usize::from(size.ws_col)).filter(|width| *width > 0);
-    let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let colour = uvfs_terminal::color::is_wanted(&stdout());
     Options { width: width.filter(|_| terminal), colour, ..Options::default() }
 }
 

@@ -49,6 +49,9 @@ pub struct Row {
     /// What is cached in it, without directories below that have a row of their own.
     #[serde(flatten)]
     pub held: Held,
+    /// About how many requests of the kernel were about it, at least, of a directory that it asks about often.
+    #[serde(skip_serializing_if = "is_default")]
+    pub requests: u64,
     /// Directories below it that have no row because the reply has a bound.
     #[serde(skip_serializing_if = "is_default")]
     pub folded: u64,

@@ -144,7 +144,7 @@ impl Served for Program {
     }
 
     fn cached(&self, request: &CachedRequest) -> Result<Cached, String> {
-        serve::cached(&self.live.vfs, None, request)
+        serve::cached(&self.live.vfs, None, &self.live.requests_by_directory(), request)
     }
 
     fn set_policy(&self, request: &PolicyRequest) -> Result<(), String> {

@@ -21,6 +21,8 @@ uvfs_concurrent::lock_classes! {
     FUSE_FORGETS = 11, "fuse-forgets", "count of node ids forgotten while somebody waits for it";
     /// Names that the kernel believes to be missing.
     FUSE_MISSING = 12, "fuse-missing", "one shard of the names that the kernel believes to be missing";
+    /// Which directories are asked about most.
+    FUSE_HEAT = 15, "fuse-heat", "about which directories the kernel asked most";
     /// The FUSE frontend's open files.
     FUSE_FILES = 20, "fuse-files", "open files of the kernel, by file handle";
     /// Files written directly.

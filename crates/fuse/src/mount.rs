@@ -16,6 +16,7 @@ use crate::transport::{Connection, Session, Wanted};
 use crate::work::Work;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -30,7 +31,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_control::cleaned::Cleaned;
-use uvfs_vfs::{Clean, CleanProgress, Dirty, Node, Vfs, Waits};
+use uvfs_vfs::{Clean, CleanProgress, Dirty, InodeId, Node, Vfs, Waits};
 
 /// Whether the kernel may read and write host files directly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -210,6 +211,11 @@ impl Mount {
         &self.live.mountpoint
     }
 
+    /// About how many requests of the kernel there were, by directory: of those that it asks about most, at least so many.
+    pub fn requests_by_directory(&self) -> HashMap<InodeId, u64> {
+        self.live.requests_by_directory()
+    }
+
     /// What the mount did so far.
     pub fn statistics(&self) -> MountStatistics {
         self.live.statistics()
@@ -294,6 +300,10 @@ impl Live {
             passthrough: self.connection.passthrough(),
             ..self.server.counters.snapshot()
         }
+    }
+
+    pub(crate) fn requests_by_directory(&self) -> HashMap<InodeId, u64> {
+        self.server.heat.requests()
     }
 
     pub(crate) fn cleaner(&self) -> Cleaner {

@@ -6,13 +6,17 @@
 //! # Why
 //! A tip that leads nowhere is worse than none: it is tried first. Weakness: tips are known by their first words.
 
+use crate::color;
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
 use std::ffi::OsString;
 
 /// Reads the command line; ends the program with help, or with what is wrong.
 pub fn read<P: Parser>(words: Vec<OsString>) -> P {
-    P::try_parse_from(words).unwrap_or_else(|error| without_wrong_tips(error).exit())
+    // What is wrong with a command line is coloured as it says.
+    let command = P::command().color(color::in_words(&words).into());
+    let read = command.try_get_matches_from(words).and_then(|read| P::from_arg_matches(&read));
+    read.unwrap_or_else(|error| without_wrong_tips(error).exit())
 }
 
 /// `error` without the advice to write what is unknown behind `--`: no argument of ours is meant by that.

@@ -3,6 +3,7 @@
 //! * [`output`]: standard output that is complete, or said not to be
 //! * [`shown`]: text of strangers, without what a terminal obeys
 //! * [`interrupt`]: Ctrl-C, once for an end in good order and twice for one at once
+//! * [`color`]: whether text is coloured
 //! * [`command_line`]: a command line read, or what is wrong with it
 //! * [`mod@reference`]: the helps of all commands as a document; `manual`, for tests, as manual pages
 //!
@@ -15,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod color;
 pub mod command_line;
 pub mod interrupt;
 #[cfg(any(test, feature = "manual"))]

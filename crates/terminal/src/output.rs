@@ -32,6 +32,20 @@ pub fn print_text(text: &str) {
     }
 }
 
+/// As [`print_text`]; false if nobody reads any more, as behind `| head`: a program that goes on for ever ends then.
+pub fn is_read(text: &str) -> bool {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => true,
+        Err(error) => {
+            if error.kind() != io::ErrorKind::BrokenPipe {
+                OUTPUT_FAILED.get_or_init(|| cause(&error));
+            }
+            false
+        }
+    }
+}
+
 /// The exit status of a program that did what it was to do: a failure if nobody can read of it.
 pub fn with_output(status: ExitCode) -> ExitCode {
     let Some(cause) = OUTPUT_FAILED.get() else { return status };

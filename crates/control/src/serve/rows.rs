@@ -17,27 +17,28 @@ use crate::resident::{Cached, CachedRequest, Held, Row};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
-use uvfs_vfs::{CachePolicy, Resident, ResidentDirectory, Vfs};
+use uvfs_vfs::{CachePolicy, InodeId, Resident, ResidentDirectory, Vfs};
 
 /// Most that the rows of a reply take; the rest of a reply is far smaller than what is left.
 const ROWS_BYTES_MAX: usize = REPLY_BYTES_MAX as usize - (128 << 10);
 /// Most levels that are told apart.
 const DEPTH_MAX: u32 = 1000;
 
-/// What is cached below the directory that `request` names.
+/// What is cached below the directory that `request` names, with how many `requests` each directory had.
 ///
 /// # Errors
 /// Why there is no such directory.
 pub fn cached(
     vfs: &Arc<Vfs>,
     source: Option<HostSource>,
+    requests: &HashMap<InodeId, u64>,
     request: &CachedRequest,
 ) -> Result<Cached, String> {
     let directory = resolve(vfs, &policies::directory(&request.directory.0)?)?;
     let depth_max = request.depth.unwrap_or(DEPTH_MAX).min(DEPTH_MAX);
     let mut tree = Tree::new(depth_max);
     for found in vfs.resident_by_directory(&directory) {
-        tree.add(&found);
+        tree.add(&found, requests.get(&found.inode).copied().unwrap_or(0));
     }
     Ok(Cached { source, ..tree.into_rows(ROWS_BYTES_MAX) })
 }
@@ -68,7 +69,7 @@ impl Tree {
         Self { rows, policies, places: HashMap::new(), depth_max, unplaced: Held::default() }
     }
 
-    fn add(&mut self, found: &ResidentDirectory) {
+    fn add(&mut self, found: &ResidentDirectory, requests: u64) {
         let held = held(&found.resident);
         let Some(path) = &found.path else {
             self.unplaced.add(&held);
@@ -84,6 +85,7 @@ impl Tree {
             };
         }
         self.rows[at].held.add(&held);
+        self.rows[at].requests = self.rows[at].requests.saturating_add(requests);
         // Not if it counts to one above it.
         if names.next().is_none() {
             self.policies[at] = found.policy;
@@ -115,6 +117,8 @@ impl Tree {
             } else {
                 places.push(above);
                 directories[above].held.add(&row.held);
+                let requests = &mut directories[above].requests;
+                *requests = requests.saturating_add(row.requests);
                 directories[above].folded += 1;
                 folded += 1;
             }
@@ -146,6 +150,8 @@ impl Tree {
             counts[parent] += counts[at] + 1;
             children[parent].push(at);
         }
+        let all_requests =
+            self.rows.iter().fold(0, |sum: u64, row| sum.saturating_add(row.requests));
         let mut shown = vec![false; sums.len()];
         let mut left = bytes_max;
         let mut next = BinaryHeap::from([(sums[0].bytes(), Reverse(0))]);
@@ -153,7 +159,8 @@ impl Tree {
             // With all that may count to it: no number in the reply is longer than these.
             let name = self.rows[at].name.clone();
             let policy = self.rows[at].policy.clone();
-            let longest = Row { name, parent: at, held: sums[at], folded: counts[at], policy };
+            let (held, folded) = (sums[at], counts[at]);
+            let longest = Row { name, parent: at, held, requests: all_requests, folded, policy };
             let bytes = serde_json::to_string(&longest).map_or(usize::MAX, |text| text.len() + 1);
             if at > 0 && bytes > left {
                 break;
@@ -176,13 +183,13 @@ mod tests {
         let pages = Amount { entries: pages, bytes: pages * 4096 };
         let resident = Resident { pages, ..Resident::default() };
         let path = path.map(|path| path.as_bytes().to_vec());
-        ResidentDirectory { path, resident, policy: None }
+        ResidentDirectory { inode: InodeId::ROOT, path, resident, policy: None }
     }
 
     fn tree(depth_max: u32, directories: &[(&str, u64)]) -> Tree {
         let mut tree = Tree::new(depth_max);
         for (path, pages) in directories {
-            tree.add(&found(Some(path), *pages));
+            tree.add(&found(Some(path), *pages), *pages * 100);
         }
         tree
     }
@@ -205,6 +212,8 @@ mod tests {
         let two = tree(2, &directories).into_rows(1 << 20);
         assert_eq!(lines(&two), ["0/ 2", "0/a 4", "1/b 17", "0/z 8"]);
         assert_eq!(two.folded, 0, "as it was asked for");
+        let requests: Vec<_> = two.directories.iter().map(|row| row.requests).collect();
+        assert_eq!(requests, [200, 400, 1700, 800]);
     }
 
     #[test]
@@ -213,7 +222,7 @@ mod tests {
         let of = |depth_max, directories: &[(&str, Option<CachePolicy>)]| {
             let mut tree = Tree::new(depth_max);
             for (path, policy) in directories {
-                tree.add(&ResidentDirectory { policy: *policy, ..found(Some(path), 1) });
+                tree.add(&ResidentDirectory { policy: *policy, ..found(Some(path), 1) }, 0);
             }
             let cached = tree.into_rows(1 << 20);
             let mut named: Vec<_> = cached.directories.into_iter().collect();
@@ -236,7 +245,7 @@ mod tests {
     #[test]
     fn what_has_no_place_counts_to_the_first() {
         let mut tree = tree(9, &[("a", 1)]);
-        tree.add(&found(None, 5));
+        tree.add(&found(None, 5), 7);
         let cached = tree.into_rows(1 << 20);
         assert_eq!(lines(&cached)[0], "0/ 5");
         assert_eq!(cached.unplaced.pages.entries, 5);
@@ -277,7 +286,7 @@ mod tests {
         }
         let ask = |path: &str, depth| {
             let request = CachedRequest { directory: Raw(path.into()), depth };
-            cached(&vfs, None, &request)
+            cached(&vfs, None, &HashMap::new(), &request)
         };
         let all = ask("/a", None).unwrap();
         let names: Vec<_> = all.directories.iter().map(|row| row.name.0.clone()).collect();

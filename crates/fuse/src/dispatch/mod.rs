@@ -85,6 +85,9 @@ impl<R: Reply> Dispatcher<R> {
     pub(crate) fn dispatch(&self, sender: Sender, request: Request<'_>, reply: R) {
         let shared = &self.shared;
         let due = Due::new(reply, request.kind(), &shared.server.counters);
+        if shared.server.heat.is_turn() {
+            shared.note_heat(&request);
+        }
         shared.guarded(|_| {
             let Some(due) = at_once::answer(shared, sender, &request, due) else { return };
             let pass = match perform::needs_worker(&request) {
@@ -126,6 +129,15 @@ impl<R: Reply> Shared<R> {
         if catch_unwind(AssertUnwindSafe(|| job(self))).is_err() {
             self.server.counters.panics.hit();
             log::error!("a request handler panicked; the request failed with EIO");
+        }
+    }
+
+    /// Notes which directory `request` is about.
+    #[cold]
+    fn note_heat(&self, request: &Request<'_>) {
+        let directory = request.about().and_then(|id| self.server.nodes.directory_of(id));
+        if let Some(directory) = directory {
+            self.server.heat.note(directory);
         }
     }
 

@@ -347,3 +347,25 @@ fn a_store_that_never_waits_is_not_timed() {
     vfs.root_directory(uvfs_vfs::Caller::root()).write_file("a", b"x").unwrap();
     assert!(vfs.statistics().store_latency.is_empty());
 }
+
+/// Which directory a mount is busy with, nothing told.
+#[test]
+fn the_directory_that_is_asked_about_most_is_known() {
+    use crate::server::heat::EVERY;
+    let front = Front::new(2);
+    let (mode, umask) = (0o755, 0);
+    let made = front.ask(Request::MkDir { parent: ROOT, name: name("d"), mode, umask });
+    let flags = libc::O_RDWR;
+    let new = Request::Create { parent: made.node, name: name("f"), mode, umask, flags };
+    let file = front.ask(new);
+    for _ in 0..20 * EVERY {
+        front.ask(Request::Lookup { parent: made.node, name: name("f") });
+        front.ask(Request::GetAttr { node: file.node, file: file.handle });
+    }
+    let server = front.dispatcher.server();
+    let directory = server.nodes.get(made.node).unwrap().id();
+    let requests = server.heat.requests();
+    let told = requests.get(&directory).copied().unwrap_or(0);
+    // Of the file's own requests the directory is known by where it was seen.
+    assert!((38 * u64::from(EVERY)..=41 * u64::from(EVERY)).contains(&told), "{requests:?}");
+}

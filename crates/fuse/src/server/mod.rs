@@ -11,6 +11,7 @@
 mod again;
 pub(crate) mod control;
 pub(crate) mod files;
+pub(crate) mod heat;
 pub(crate) mod missing;
 pub(crate) mod nodes;
 pub(crate) mod places;

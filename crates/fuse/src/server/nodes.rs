@@ -288,6 +288,23 @@ impl NodeTable {
         self.shards.of(&id).lock().held.get(&id).map(|held| held.node.clone())
     }
 
+    /// The directory in which the object `id` was seen last, or that it is itself.
+    pub(crate) fn directory_of(&self, id: u64) -> Option<InodeId> {
+        if id == ROOT {
+            return Some(self.vfs.root().id());
+        }
+        let parent = {
+            let shard = self.shards.of(&id).lock();
+            let held = shard.held.get(&id)?;
+            if held.node.is_directory() {
+                return Some(held.node.id());
+            }
+            held.places.newest_first().first()?.0
+        };
+        // Another shard, perhaps: one lock after the other.
+        self.peek(parent).map(|parent| parent.id())
+    }
+
     /// How many ids are held.
     pub(crate) fn held(&self) -> u64 {
         // ORDERING: Relaxed; a size.

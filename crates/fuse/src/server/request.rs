@@ -138,6 +138,47 @@ requests! { 'a,
 }
 
 impl Request<'_> {
+    /// The node that it is about, by its id: the directory of what is named, or the object itself.
+    pub(crate) fn about(&self) -> Option<u64> {
+        match self {
+            Self::Lookup { parent, .. }
+            | Self::MkNod { parent, .. }
+            | Self::MkDir { parent, .. }
+            | Self::SymLink { parent, .. }
+            | Self::Unlink { parent, .. }
+            | Self::RmDir { parent, .. }
+            | Self::Rename { parent, .. }
+            | Self::Link { parent, .. }
+            | Self::Create { parent, .. } => Some(*parent),
+            Self::GetAttr { node, .. }
+            | Self::SetAttr { node, .. }
+            | Self::ReadLink { node }
+            | Self::Open { node, .. }
+            | Self::Read { node, .. }
+            | Self::Write { node, .. }
+            | Self::Fsync { node, .. }
+            | Self::OpenDir { node, .. }
+            | Self::ReadDir { node, .. }
+            | Self::ReadDirPlus { node, .. }
+            | Self::FsyncDir { node, .. }
+            | Self::SetXattr { node, .. }
+            | Self::GetXattr { node, .. }
+            | Self::ListXattr { node, .. }
+            | Self::RemoveXattr { node, .. }
+            | Self::Access { node, .. }
+            | Self::Fallocate { node, .. }
+            | Self::Lseek { node, .. }
+            | Self::CopyFileRange { node, .. } => Some(*node),
+            // Nobody asks for anything by these.
+            Self::Forget { .. }
+            | Self::Flush { .. }
+            | Self::Release { .. }
+            | Self::ReleaseDir { .. }
+            | Self::StatFs {}
+            | Self::IoCtl {} => None,
+        }
+    }
+
     /// Bytes that a copy of it keeps, beyond names.
     pub(crate) fn kept_bytes(&self) -> usize {
         match self {

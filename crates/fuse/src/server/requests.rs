@@ -2,6 +2,7 @@
 
 use super::control::{Control, Hiding, is_control};
 use super::files::FileTable;
+use super::heat::Heat;
 use super::nodes::NodeTable;
 use super::request::Sender;
 use crate::direct::DirectWrites;
@@ -54,6 +55,7 @@ pub(crate) struct Server {
     pub(crate) files: FileTable,
     pub(crate) control: Control,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) heat: Heat,
     pub(crate) notices: Arc<Notices>,
     pub(crate) direct: Arc<DirectWrites>,
     pub(crate) settings: Settings,
@@ -78,6 +80,7 @@ impl Server {
             files: FileTable::new(),
             control: Control::new(settings.control_directory),
             counters,
+            heat: Heat::new(),
             notices,
             vfs,
             settings,

@@ -38,6 +38,8 @@ pub struct Resident {
 /// What is cached directly in one directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResidentDirectory {
+    /// Its number here.
+    pub inode: InodeId,
     /// Its path from the directory that was asked about: empty for that one itself. `None` where a name on
     /// the way is not cached.
     pub path: Option<Vec<u8>>,
@@ -131,6 +133,7 @@ impl<'a> Count<'a> {
         let below = found.into_iter().filter(|(directory, _)| self.below.holds(*directory));
         let below: Vec<_> = below.collect();
         let path = |(id, resident)| ResidentDirectory {
+            inode: id,
             path: self.path(id),
             resident,
             policy: self.core.policy_in(id),

@@ -1,0 +1,228 @@
+//! What the daemons of some mounts say at one moment.
+//!
+//! # Boundary
+//! Asks; works nothing out. What two samples mean together is [`super::figures`]'.
+//!
+//! # Why
+//! Counting what is cached by directory visits every cached inode, so it is done more seldom than the rest: at most a
+//! fiftieth of the time goes by for it ([`Rest`]). Weakness: the directories shown may be older than the rest.
+
+use crate::Failure;
+use crate::control::cleaned::Raw;
+use crate::control::client::{self, Connection};
+use crate::control::protocol::Request;
+use crate::control::resident::{Cached, CachedRequest, Held};
+use crate::mountinfo::{self, MountEntry};
+use crate::mounts::{self, State};
+use serde_json::Value;
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Time in which a daemon has to answer.
+const ANSWER_TIME: Duration = Duration::from_secs(2);
+/// Levels of directories that are told apart.
+const LEVELS: u32 = 3;
+/// A count of directories that took some time is followed by so many times that time without one.
+const RESTS: u32 = 50;
+
+/// What is known of one mount.
+#[derive(Debug, Clone)]
+pub(crate) struct Sampled {
+    pub(crate) mountpoint: String,
+    pub(crate) source: String,
+    pub(crate) state: State,
+    /// As `uvfs stat --json` has it; null if it did not answer.
+    pub(crate) report: Value,
+    /// What the lock meter counted, or null.
+    pub(crate) locks: Value,
+    /// What is cached by directory, the largest part first; as old as `counted`.
+    pub(crate) directories: Vec<Directory>,
+    /// When the directories were counted.
+    pub(crate) counted: Instant,
+}
+
+/// A directory, and what is cached in it, and below it where that is deeper than [`LEVELS`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Directory {
+    /// From the mount's root on.
+    pub(crate) path: Raw,
+    pub(crate) held: Held,
+    /// About how many requests were about it.
+    pub(crate) requests: u64,
+    /// The policy that holds there.
+    pub(crate) policy: Option<String>,
+}
+
+/// All mounts at one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Sample {
+    pub(crate) at: Instant,
+    pub(crate) mounts: Vec<Sampled>,
+}
+
+/// Takes samples.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    wanted: Vec<PathBuf>,
+    last: HashMap<String, Rest>,
+}
+
+/// The last count of a mount's directories, and until when there is none.
+#[derive(Debug)]
+struct Rest {
+    directories: Vec<Directory>,
+    counted: Instant,
+    until: Instant,
+}
+
+impl Sampler {
+    /// Of the mounts at `wanted`; without any, of all that there are.
+    ///
+    /// # Errors
+    /// If one of them is no mount.
+    pub(crate) fn new(wanted: &[PathBuf]) -> Result<Self, Failure> {
+        for path in wanted {
+            mountinfo::find(path)?;
+        }
+        Ok(Self { wanted: wanted.to_vec(), last: HashMap::new() })
+    }
+
+    /// What the mounts say now.
+    ///
+    /// # Errors
+    /// If the mount table cannot be read.
+    pub(crate) fn take(&mut self) -> Result<Sample, Failure> {
+        let mounts = self.mounts()?;
+        let at = Instant::now();
+        let mounts = mounts.iter().map(|mount| self.ask(mount)).collect();
+        Ok(Sample { at, mounts })
+    }
+
+    fn mounts(&self) -> Result<Vec<MountEntry>, Failure> {
+        if self.wanted.is_empty() {
+            let (mut devices, mut places) = (HashSet::new(), HashSet::new());
+            // The last one on a mountpoint is the one that is seen, and a bind mount shows what is counted already.
+            let all = mountinfo::read()?;
+            let seen =
+                all.into_iter().rev().filter(|mount| places.insert(mount.mountpoint.clone()));
+            let ours = seen.filter(|mount| mount.is_uvfs() && devices.insert(mount.device));
+            let mut ours: Vec<_> = ours.collect();
+            ours.reverse();
+            return Ok(ours);
+        }
+        // One that was unmounted meanwhile is no failure: it is not shown any more.
+        Ok(self.wanted.iter().filter_map(|path| mountinfo::find(path).ok()).collect())
+    }
+
+    fn ask(&mut self, mount: &MountEntry) -> Sampled {
+        let mut sampled = Sampled {
+            mountpoint: mount.mountpoint.to_string_lossy().into_owned(),
+            source: mount.source.to_string_lossy().into_owned(),
+            state: State::Dead,
+            report: Value::Null,
+            locks: Value::Null,
+            directories: Vec::new(),
+            counted: Instant::now(),
+        };
+        let connected = client::connect_within(mount, Duration::ZERO);
+        // Whom the kernel would have to be asked about is not waited for, again and again.
+        sampled.state = mounts::of_connection(&connected).unwrap_or(State::Unknown);
+        let Ok(mut daemon) = connected else { return sampled };
+        let mut of = |request| daemon.ask(request, ANSWER_TIME).ok()?.report;
+        match of(Request::Stat) {
+            Some(report) => sampled.report = report,
+            None => {
+                sampled.state = State::NotAnswering;
+                return sampled;
+            }
+        }
+        sampled.locks = of(Request::Locks).unwrap_or_default();
+        let key = sampled.mountpoint.clone();
+        let rest = match self.last.remove(&key) {
+            Some(rest) if rest.until > sampled.counted => rest,
+            _ => Rest::count(&mut daemon),
+        };
+        (sampled.directories, sampled.counted) = (rest.directories.clone(), rest.counted);
+        self.last.insert(key, rest);
+        sampled
+    }
+
+    /// The directories are counted anew next time, if that is so.
+    pub(crate) fn forget_if(&mut self, anew: bool) {
+        if anew {
+            self.last.clear();
+        }
+    }
+}
+
+impl Rest {
+    fn count(daemon: &mut Connection) -> Self {
+        let counted = Instant::now();
+        let request = CachedRequest { directory: Raw(b"/".to_vec()), depth: Some(LEVELS) };
+        let directories = daemon.cached(request).map(directories).unwrap_or_default();
+        let until = Instant::now() + counted.elapsed() * RESTS;
+        Self { directories, counted, until }
+    }
+}
+
+/// The rows of `cached` with their paths.
+fn directories(cached: Cached) -> Vec<Directory> {
+    let mut all: Vec<Directory> = Vec::with_capacity(cached.directories.len());
+    for row in cached.directories {
+        // From a daemon that nobody vouches for: a parent that comes later is none.
+        let above = all.get(row.parent);
+        let path = match above {
+            None => b"/".to_vec(),
+            Some(above) if above.path.0 == b"/" => [b"/", &*row.name.0].concat(),
+            Some(above) => [&*above.path.0, b"/", &*row.name.0].concat(),
+        };
+        let policy = row.policy.or_else(|| above.and_then(|above| above.policy.clone()));
+        let (held, requests) = (row.held, row.requests);
+        all.push(Directory { path: Raw(path), held, requests, policy });
+    }
+    if let Some(root) = all.first_mut() {
+        root.held.add(&cached.unplaced);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::resident::Row;
+    use uvfs_vfs::Amount;
+
+    #[test]
+    fn rows_become_paths_and_policies_hold_below() {
+        let row = |name: &str, parent, policy: Option<&str>| Row {
+            name: Raw(name.into()),
+            parent,
+            policy: policy.map(str::to_owned),
+            ..Row::default()
+        };
+        let pages = Amount { entries: 1, bytes: 4096 };
+        let cached = Cached {
+            directories: vec![
+                row("", 0, None),
+                row("a", 0, Some("keep")),
+                row("b", 1, None),
+                row("c", 99, None),
+            ],
+            unplaced: Held { pages, ..Held::default() },
+            ..Cached::default()
+        };
+        let all = directories(cached);
+        let paths: Vec<_> = all.iter().map(|one| String::from_utf8_lossy(&one.path.0)).collect();
+        assert_eq!(paths, ["/", "/a", "/a/b", "/"], "a parent that is not there is none");
+        let policies: Vec<_> = all.iter().map(|one| one.policy.as_deref()).collect();
+        assert_eq!(policies, [None, Some("keep"), Some("keep"), None]);
+        assert_eq!(all[0].held.pages, pages);
+    }
+
+    #[test]
+    fn what_is_no_mount_is_refused() {
+        let refused = Sampler::new(&["/proc".into()]).unwrap_err().to_string();
+        assert!(refused.contains("/proc"), "{refused}");
+    }
+}

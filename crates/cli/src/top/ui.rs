@@ -1,0 +1,248 @@
+//! What the user of the live view has chosen, and what a key does to it.
+//!
+//! # Boundary
+//! A pure function of what was chosen, of a key, and of what is shown. What a key wants done is told as an
+//! [`Action`]; doing it is [`super`]'s.
+//!
+//! # Why
+//! What is selected is known by its path, not by its line: lists are sorted anew each second, and a drop of the line below would be
+//! a drop of something else. Weakness: a directory that is gone takes the selection back to the first line.
+
+use super::figures::{DirectoryFigures, Figures, MountFigures};
+use super::keys::Key;
+use crate::control::cleaned::Raw;
+
+/// By what directories are sorted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Sort {
+    /// What they hold.
+    #[default]
+    Bytes,
+    /// How often it is asked about.
+    Requests,
+    /// By how much that changes.
+    Growth,
+    Names,
+    Dirty,
+    Path,
+}
+
+impl Sort {
+    const ALL: [Sort; 6] =
+        [Sort::Bytes, Sort::Requests, Sort::Growth, Sort::Names, Sort::Dirty, Sort::Path];
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Sort::Bytes => "bytes",
+            Sort::Requests => "requests",
+            Sort::Growth => "growth",
+            Sort::Names => "names",
+            Sort::Dirty => "dirty",
+            Sort::Path => "path",
+        }
+    }
+
+    fn next(self) -> Self {
+        let at = Self::ALL.iter().position(|one| *one == self).unwrap_or(0);
+        Self::ALL[(at + 1) % Self::ALL.len()]
+    }
+}
+
+/// A directory of a mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) mountpoint: String,
+    pub(crate) path: Raw,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Action {
+    Nothing,
+    Quit,
+    /// To empty uvfs's caches of a directory, and the kernel's.
+    Drop(Place),
+    /// To mark one, with a word that `uvfs policy` takes.
+    Mark(Place, &'static str),
+}
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ui {
+    mountpoint: Option<String>,
+    path: Option<Raw>,
+    pub(crate) sort: Sort,
+    pub(crate) paused: bool,
+    /// What is dropped if the answer is yes.
+    pub(crate) asked: Option<Place>,
+    /// What became of the last action.
+    pub(crate) said: Option<String>,
+}
+
+impl Ui {
+    /// The mount that is shown, and its number.
+    pub(crate) fn mount<'f>(&self, figures: &'f Figures) -> Option<(usize, &'f MountFigures)> {
+        let is_chosen = |mount: &MountFigures| Some(&mount.mountpoint) == self.mountpoint.as_ref();
+        let at = figures.mounts.iter().position(is_chosen).unwrap_or(0);
+        figures.mounts.get(at).map(|mount| (at, mount))
+    }
+
+    /// Its directories as they are listed.
+    pub(crate) fn directories<'f>(&self, mount: &'f MountFigures) -> Vec<&'f DirectoryFigures> {
+        let mut all: Vec<_> = mount.directories.iter().collect();
+        all.sort_by(|one, other| {
+            let first = match self.sort {
+                Sort::Bytes => other.bytes.cmp(&one.bytes),
+                Sort::Requests => other.requests_per_second.total_cmp(&one.requests_per_second),
+                Sort::Growth => other.bytes_per_second.abs().total_cmp(&one.bytes_per_second.abs()),
+                Sort::Names => other.names.cmp(&one.names),
+                Sort::Dirty => other.dirty_bytes.cmp(&one.dirty_bytes),
+                Sort::Path => one.path.0.cmp(&other.path.0),
+            };
+            first.then(other.bytes.cmp(&one.bytes)).then_with(|| one.path.0.cmp(&other.path.0))
+        });
+        all
+    }
+
+    /// The line of `directories` that is selected.
+    pub(crate) fn line(&self, directories: &[&DirectoryFigures]) -> usize {
+        let is_chosen = |one: &&DirectoryFigures| Some(&one.path) == self.path.as_ref();
+        directories.iter().position(is_chosen).unwrap_or(0)
+    }
+
+    /// What `key` does.
+    pub(crate) fn press(&mut self, key: Key, figures: &Figures) -> Action {
+        if let Some(place) = self.asked.take() {
+            return match key {
+                Key::Letter('y' | 'Y') => Action::Drop(place),
+                Key::Interrupt => Action::Quit,
+                _ => {
+                    self.said = Some("not dropped".into());
+                    Action::Nothing
+                }
+            };
+        }
+        match key {
+            Key::Letter('q' | 'Q') | Key::Interrupt => return Action::Quit,
+            Key::Letter('p' | 'P' | ' ') => self.paused = !self.paused,
+            Key::Letter('s' | 'S') => self.sort = self.sort.next(),
+            Key::Up | Key::Letter('k') => self.select(figures, -1),
+            Key::Down | Key::Letter('j') => self.select(figures, 1),
+            Key::Left | Key::Letter('h') => self.turn(figures, -1),
+            Key::Right | Key::Letter('l') => self.turn(figures, 1),
+            Key::Letter('d' | 'D') => self.asked = self.place(figures),
+            Key::Letter('K') => return self.mark(figures, "keep"),
+            Key::Letter('O') => return self.mark(figures, "once"),
+            Key::Letter('N') => return self.mark(figures, "none"),
+            Key::Escape => self.said = None,
+            Key::Enter | Key::Letter(_) => {}
+        }
+        Action::Nothing
+    }
+
+    fn mark(&self, figures: &Figures, policy: &'static str) -> Action {
+        self.place(figures).map_or(Action::Nothing, |place| Action::Mark(place, policy))
+    }
+
+    /// The directory that is selected.
+    fn place(&self, figures: &Figures) -> Option<Place> {
+        let (_, mount) = self.mount(figures)?;
+        let directories = self.directories(mount);
+        let one = directories.get(self.line(&directories))?;
+        Some(Place { mountpoint: mount.mountpoint.clone(), path: one.path.clone() })
+    }
+
+    fn select(&mut self, figures: &Figures, step: isize) {
+        let Some((_, mount)) = self.mount(figures) else { return };
+        let directories = self.directories(mount);
+        let at = self.line(&directories).saturating_add_signed(step);
+        let at = at.min(directories.len().saturating_sub(1));
+        self.path = directories.get(at).map(|one| one.path.clone());
+    }
+
+    fn turn(&mut self, figures: &Figures, step: isize) {
+        let Some((at, _)) = self.mount(figures) else { return };
+        let count = figures.mounts.len() as isize;
+        let at = (at as isize + step).rem_euclid(count) as usize;
+        self.mountpoint = figures.mounts.get(at).map(|mount| mount.mountpoint.clone());
+        self.path = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::{between, tests::samples};
+    use super::*;
+
+    fn figures() -> Figures {
+        let (earlier, later) = samples();
+        between(&earlier, &later)
+    }
+
+    fn paths(ui: &Ui, figures: &Figures) -> Vec<String> {
+        let (_, mount) = ui.mount(figures).unwrap();
+        let path = |one: &&DirectoryFigures| String::from_utf8_lossy(&one.path.0).into_owned();
+        ui.directories(mount).iter().map(path).collect()
+    }
+
+    #[test]
+    fn what_is_selected_stays_selected_when_it_is_sorted_anew() {
+        let (figures, mut ui) = (figures(), Ui::default());
+        assert_eq!(paths(&ui, &figures), ["/b\u{1b}[2Jad", "/photos", "/"]);
+        ui.press(Key::Down, &figures);
+        assert_eq!(ui.press(Key::Letter('d'), &figures), Action::Nothing);
+        assert_eq!(ui.asked.as_ref().unwrap().path, Raw(b"/photos".to_vec()));
+        ui.asked = None;
+        ui.press(Key::Letter('s'), &figures);
+        assert_eq!((ui.sort, &*paths(&ui, &figures)[0]), (Sort::Requests, "/photos"));
+        let (_, mount) = ui.mount(&figures).unwrap();
+        assert_eq!(ui.line(&ui.directories(mount)), 0, "followed to its new line");
+        for _ in 0..9 {
+            ui.press(Key::Down, &figures);
+        }
+        assert_eq!(ui.line(&ui.directories(mount)), 2, "the last one is the end");
+        (0..5).for_each(|_| drop(ui.press(Key::Letter('s'), &figures)));
+        assert_eq!(ui.sort, Sort::Bytes, "round and round");
+    }
+
+    #[test]
+    fn nothing_is_dropped_without_a_yes() {
+        let (figures, mut ui) = (figures(), Ui::default());
+        for no in [Key::Letter('n'), Key::Enter, Key::Escape, Key::Letter('d')] {
+            ui.press(Key::Letter('d'), &figures);
+            assert_eq!(ui.press(no, &figures), Action::Nothing);
+            assert_eq!((ui.said.as_deref(), &ui.asked), (Some("not dropped"), &None));
+        }
+        ui.press(Key::Letter('d'), &figures);
+        // Another directory is the first one by now; what was asked about is what is dropped.
+        ui.sort = Sort::Path;
+        let Action::Drop(place) = ui.press(Key::Letter('y'), &figures) else { panic!("no drop") };
+        assert_eq!(place.path, Raw(b"/b\x1b[2Jad".to_vec()));
+        assert_eq!(place.mountpoint, "/mnt/data");
+        ui.press(Key::Letter('d'), &figures);
+        assert_eq!(ui.press(Key::Interrupt, &figures), Action::Quit);
+    }
+
+    #[test]
+    fn marks_mounts_and_ends() {
+        let (figures, mut ui) = (figures(), Ui::default());
+        let marked = ui.press(Key::Letter('K'), &figures);
+        assert!(matches!(marked, Action::Mark(place, "keep") if place.mountpoint == "/mnt/data"));
+        assert!(matches!(ui.press(Key::Letter('O'), &figures), Action::Mark(_, "once")));
+        assert!(matches!(ui.press(Key::Letter('N'), &figures), Action::Mark(_, "none")));
+        ui.press(Key::Right, &figures);
+        assert_eq!(ui.mount(&figures).unwrap().0, 1);
+        assert_eq!(ui.press(Key::Letter('K'), &figures), Action::Nothing, "it has no directories");
+        ui.press(Key::Letter('d'), &figures);
+        assert_eq!(ui.asked, None);
+        ui.press(Key::Right, &figures);
+        assert_eq!(ui.mount(&figures).unwrap().0, 0);
+        ui.press(Key::Letter(' '), &figures);
+        assert!(ui.paused);
+        assert_eq!(ui.press(Key::Letter('q'), &figures), Action::Quit);
+        let none = Figures { seconds: 1.0, mounts: Vec::new() };
+        for key in [Key::Down, Key::Right, Key::Letter('d'), Key::Letter('K')] {
+            assert_eq!(ui.press(key, &none), Action::Nothing);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Exit statuses are a promise: `docs/exit-status.md` has them, and here they are tried.
+
+use crate::common::{finish, run, uvfs};
+use std::collections::HashMap;
+use std::os::unix::process::CommandExt;
+
+/// The statuses that the document has, by command.
+fn told() -> HashMap<String, Vec<i32>> {
+    let document = include_str!("../../../../docs/exit-status.md");
+    let rows = document.lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.map(|row| {
+        let (command, rest) = row.split_once("` |").expect("a command");
+        let statuses = rest.split('|').next().expect("statuses").split(',');
+        (command.to_owned(), statuses.map(|one| one.trim().parse().expect("a number")).collect())
+    })
+    .collect()
+}
+
+#[test]
+fn commands_end_as_the_document_says() {
+    let told = told();
+    let gone = "/no/such/place";
+    let cases: &[(&[&str], i32)] = &[
+        (&["mount", "memory:", gone], 1),
+        (&["mount", "memory:"], 2),
+        (&["mounts"], 0),
+        (&["mounts", gone], 2),
+        (&["stat"], 0),
+        (&["stat", gone], 1),
+        (&["stat", "--all"], 2),
+        (&["top", gone], 1),
+        (&["top", "--once", "--interval", "100ms"], 0),
+        (&["top", "--interval", "0"], 2),
+        (&["metrics"], 0),
+        (&["metrics", gone], 1),
+        (&["metrics", "--bogus"], 2),
+        (&["set", gone, "cache-size=1G"], 1),
+        (&["set", gone], 2),
+        (&["drop", "1:/no/such/place"], 1),
+        (&["drop", "9:/"], 2),
+        (&["cached", gone], 1),
+        (&["cached", "/", "--interval", "0"], 2),
+        (&["policy", "keep", gone], 1),
+        (&["policy", "keep"], 2),
+        (&["image", "info", gone], 1),
+        (&["image", "frobnicate"], 2),
+        (&["doctor", gone], 1),
+        (&["doctor", "--bogus"], 2),
+        (&["unmount", gone], 1),
+        (&["unmount"], 2),
+        (&["config", "show"], 0),
+        (&["config", "hide"], 2),
+        (&["completions", "bash"], 0),
+        (&["completions", "tcsh"], 2),
+        (&["contention", "--bogus-for-the-analyser"], -1),
+        (&["--help"], 0),
+        (&["--version"], 0),
+        (&["stat", "--color", "never"], 0),
+        (&["stat", "--color", "pink"], 2),
+        (&["bogus"], 2),
+    ];
+    for (line, expected) in cases {
+        let outcome = run(line);
+        let code = outcome.code.expect("a status");
+        // The analyser is there or not.
+        assert!(*expected == -1 || code == *expected, "{line:?}: {outcome:?}");
+        if let Some(statuses) = told.get(line[0]) {
+            assert!(statuses.contains(&code), "{line:?}: {code} is not in the document");
+        }
+        if code == 1 {
+            assert!(outcome.stderr.starts_with("uvfs: "), "{line:?}: {outcome:?}");
+        }
+    }
+    let tried = |command: &String| cases.iter().any(|(line, _)| line[0] == *command);
+    let left: Vec<_> = told.keys().filter(|one| !tried(one)).collect();
+    assert_eq!(left, ["mount.fuse.uvfs"], "a command that is not tried");
+}
+
+#[test]
+fn settings_that_cannot_be_read_are_a_failure() {
+    let outcome = finish(uvfs().args(["config", "show"]).env("UVFS_CONFIG", "/no/such/file"));
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+}
+
+#[test]
+fn the_helper_of_mount_has_the_statuses_of_mount() {
+    let told = &told()["mount.fuse.uvfs"];
+    let helper = |arguments: &[&str]| {
+        let outcome = finish(uvfs().arg0("mount.fuse.uvfs").args(arguments));
+        outcome.code.expect("a status")
+    };
+    let (usage, failed) = (helper(&[]), helper(&["memory:", "/no/such/place"]));
+    assert_eq!((usage, failed), (1, 32));
+    assert!(told.contains(&usage) && told.contains(&failed) && told.contains(&2));
+}
