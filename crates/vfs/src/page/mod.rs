@@ -342,8 +342,11 @@ impl PageCache {
 
     /// `pages` more are dirty.
     fn dirty_more(&self, pages: u64) {
-        // ORDERING: Relaxed; a count that may lag.
-        self.dirty.fetch_add(pages as i64, Relaxed);
+        // A write over dirty pages leaves the line, which all writers read, alone.
+        if pages > 0 {
+            // ORDERING: Relaxed; a count that may lag.
+            self.dirty.fetch_add(pages as i64, Relaxed);
+        }
     }
 
     /// `pages` fewer are dirty or being written.
