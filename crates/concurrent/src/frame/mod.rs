@@ -70,7 +70,7 @@
 //! `model_read_and_detach`, `model_lock_hand_over`, `model_write_back_and_new_dirt`,
 //! `model_evict_or_get`, `model_last_reference_frees`, `model_frame_passes_between_threads`,
 //! `model_waiters_are_woken`, `model_who_waits_for_a_fill_sees_it`,
-//! `model_news_during_a_fill`, `model_waits_for_the_last_reference`, `model_waits_for_a_free_frame`,
+//! `model_news_during_a_fill`, `model_read_of_what_is_filled`, `model_waits_for_the_last_reference`, `model_waits_for_a_free_frame`,
 //! `model_waits_for_a_promise`.
 //!
 //! # Why

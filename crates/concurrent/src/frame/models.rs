@@ -455,6 +455,30 @@ fn model_news_during_a_fill() {
     });
 }
 
+/// F8, O4: who reads a page by version as soon as it is filled sees what it was filled with. Fails with a `set_filled` that is no
+/// Release.
+#[test]
+fn model_read_of_what_is_filled() {
+    bounded_by_two(20, &["read", "not there yet"], || {
+        let world = world();
+        assert!(world.evict());
+        let other = world.clone();
+        let fill = thread::spawn(move || {
+            let mut page = other.arena.allocate().unwrap().assign(2, 2);
+            page.write(0, &[2; 2]);
+            assert!(page.set_filled());
+        });
+        match world.read(2) {
+            Some(bytes) => {
+                reached("read");
+                assert_eq!(bytes, [2; 2], "not what it was filled with");
+            }
+            None => reached("not there yet"),
+        }
+        fill.join().unwrap();
+    });
+}
+
 /// Waits for room as its users do: `is_there` looks, and is true if room was found.
 fn waits(world: &World, mut is_there: impl FnMut(&RoomWaiter<'_>) -> bool) {
     let waiter = world.arena.wait_for_room();
