@@ -159,8 +159,8 @@ pub fn show_ns(ns: u64) -> String {
     match ns {
         ..1_000 => format!("{ns} ns"),
         // Rounded as it is shown: no 1000.0 µs.
-        ..999_950 => format!("{:.1} µs", ns as f64 / 1e3),
-        ..999_950_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        1_000..999_950 => format!("{:.1} µs", ns as f64 / 1e3),
+        999_950..999_950_000 => format!("{:.1} ms", ns as f64 / 1e6),
         _ => format!("{:.2} s", ns as f64 / 1e9),
     }
 }
