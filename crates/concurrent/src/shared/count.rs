@@ -295,7 +295,7 @@ mod models {
     }
 
     /// S1, S2, O1, O2, O3: a handle is dropped while the owner goes. Fails if the word is looked at outside of the
-    /// pin, if the fold comes before the wait, if `lose` or `fold` is Relaxed, and without the bias.
+    /// pin, if the fold comes before the wait, if `fold` is Relaxed, and without the bias.
     #[test]
     fn model_drop_while_killed() {
         Model::new(20, &["freed by a drop", "freed by the owner"]).check(|| {
@@ -308,7 +308,7 @@ mod models {
         });
     }
 
-    /// S3, O3: two handles are dropped while the owner goes. Fails without the bias: the first one finds nothing
+    /// S3, O3: two handles are dropped while the owner goes. Fails with a Relaxed `lose`, and without the bias: the first one finds nothing
     /// counted on the word.
     #[test]
     fn model_two_drops_while_killed() {
