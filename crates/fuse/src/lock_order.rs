@@ -5,6 +5,7 @@
 //! calls the core.
 
 uvfs_concurrent::lock_classes! {
+    in FRONTENDS;
     /// End of a FUSE session.
     FUSE_END = 4, "fuse-end", "whether a session has ended";
     /// Who cleans a mount.
@@ -35,15 +36,4 @@ uvfs_concurrent::lock_classes! {
     FUSE_DIRECT = 45, "fuse-direct", "direct writes whose pages the kernel has to drop, and the count of threads for it";
     /// The notifier's queue.
     FUSE_NOTICES = 50, "fuse-notices", "cache notices waiting to be sent to the kernel";
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranks_rise_within_the_band() {
-        assert!(ORDER.windows(2).all(|pair| pair[0].rank() < pair[1].rank()));
-        assert!(ORDER.iter().all(|class| (1..60).contains(&class.rank())));
-    }
 }

@@ -5,6 +5,7 @@
 //! [`OBJECT_UPLOADING`] is held while a request is under way.
 
 uvfs_concurrent::lock_classes! {
+    in STORES;
     /// Uploads of files without written pages, one at a time. Held during requests.
     OBJECT_UPLOADING = 387, "object-uploading", "a file that goes to an object store though none of its pages was written";
     /// Files in work.
@@ -17,15 +18,4 @@ uvfs_concurrent::lock_classes! {
     OBJECT_ALLOWANCE = 394, "object-allowance", "bytes that buffers of uploads to an object store may have";
     /// Runs.
     OBJECT_RUNS = 395, "object-runs", "runs that wait for a thread of an object store";
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranks_rise_within_the_band() {
-        assert!(ORDER.windows(2).all(|pair| pair[0].rank() < pair[1].rank()));
-        assert!(ORDER.iter().all(|class| (290..400).contains(&class.rank())));
-    }
 }

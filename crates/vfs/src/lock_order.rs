@@ -8,6 +8,7 @@
 //! backend; [`crate::Vfs`] asserts that too.
 
 uvfs_concurrent::lock_classes! {
+    in CORE;
     /// The mounts of one namespace.
     MOUNTS = 60, "mounts", "who changes the mounts of one namespace";
     /// Who moves a directory to another parent.
@@ -86,15 +87,4 @@ uvfs_concurrent::lock_classes! {
     OBSERVER = 200, "observer", "the frontends that are told of changes";
     /// Sleepers for room.
     ROOM_WAITS = 201, "room-waits", "how often room for pages was made while threads waited for some";
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranks_rise_within_the_band() {
-        assert!(ORDER.windows(2).all(|pair| pair[0].rank() < pair[1].rank()));
-        assert!(ORDER.iter().all(|class| (60..290).contains(&class.rank())));
-    }
 }

@@ -177,18 +177,55 @@ pub fn edges() -> Vec<Edge> {
     edges.iter().map(|(&(outer, inner), &file)| Edge { outer, inner, file }).collect()
 }
 
-/// Declares the lock classes of a crate, outermost first, as statics, and `ORDER`, the list of them. Ranks come in bands,
-/// so that no crate's list names another's:
+/// Ranks of the classes that one layer may declare. They come in bands, so that no crate's list names another's.
+pub mod band {
+    use std::ops::Range;
+
+    /// Frontends and what serves them.
+    pub const FRONTENDS: Range<u16> = 1..60;
+    /// The core.
+    pub const CORE: Range<u16> = 60..290;
+    /// Stores, which are called with no lock of the core held.
+    pub const STORES: Range<u16> = 290..400;
+    /// Tests.
+    pub const TESTS: Range<u16> = 400..u16::MAX;
+}
+
+/// Whether `ranks` rise and all lie in `band`: what [`lock_classes!`](crate::lock_classes) asserts when it is compiled.
+pub const fn rises_within(ranks: &[u16], band: &std::ops::Range<u16>) -> bool {
+    let mut last = band.start - 1;
+    let mut place = 0;
+    while place < ranks.len() {
+        if ranks[place] <= last || ranks[place] >= band.end {
+            return false;
+        }
+        last = ranks[place];
+        place += 1;
+    }
+    true
+}
+
+/// Declares the lock classes of a crate, outermost first, as statics, and `ORDER`, the list of them.
 ///
-/// | ranks | whose |
-/// |---|---|
-/// | 1 to 59 | frontends and what serves them |
-/// | 60 to 289 | the core |
-/// | 290 to 399 | stores, which are called with no lock of the core held |
-/// | from 400 | tests |
+/// The list says in which [`band`] its ranks are. It is not compiled if a rank is outside of that, or not above the
+/// one before it:
+///
+/// ```compile_fail,E0080
+/// uvfs_concurrent::lock_classes! {
+///     in TESTS;
+///     /// The second.
+///     INNER = 402, "inner", "what is within";
+///     /// The first.
+///     OUTER = 401, "outer", "what is around";
+/// }
+/// ```
 #[macro_export]
 macro_rules! lock_classes {
-    ($($(#[$doc:meta])* $constant:ident = $rank:literal, $name:literal, $protects:literal;)*) => {
+    (in $band:ident; $($(#[$doc:meta])* $constant:ident = $rank:literal, $name:literal, $protects:literal;)*) => {
+        const _: () = assert!(
+            $crate::lock::order::rises_within(&[$($rank),*], &$crate::lock::order::band::$band),
+            "ranks rise from class to class, within the band of this list"
+        );
         $($(#[$doc])* pub static $constant: $crate::lock::LockClass =
             $crate::lock::LockClass::new($rank, $name, $protects);)*
         /// All classes of this crate, outermost first.
