@@ -24,7 +24,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use uvfs_concurrent::residency::{cachestat, mincore, page_bytes};
+use uvfs_residency::{cachestat, mincore, page_bytes};
 
 /// A mount of a directory of the host.
 pub(super) const MOUNT: &str = "uvfs-mount";

@@ -35,7 +35,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
-use uvfs_concurrent::residency::page_bytes;
+use uvfs_residency::page_bytes;
 use uvfs_vfs::{Caller, Clean, Dirty, PageCaching, Vfs};
 
 const RCLONE: &str = "rclone";

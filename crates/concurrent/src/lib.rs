@@ -30,8 +30,6 @@
 //! * [`shared`]: ownership that is counted by thread while there is an owner.
 //! * [`allowance`]: what threads may add to a budget before they look at all of it.
 //! * [`gate`]: a bounded number of threads at once, without waiting.
-//! * [`residency`]: three system calls about the kernel's page cache that need `unsafe`; nothing else
-//!   here makes any but for memory.
 //! * [`allocator`]: three calls of the C library about the memory that the global allocator keeps.
 
 pub mod allocator;
@@ -60,7 +58,6 @@ pub mod primitive;
 pub mod published;
 pub mod radix;
 pub mod replacement;
-pub mod residency;
 pub mod sequence;
 pub mod set_associative;
 pub mod shard;

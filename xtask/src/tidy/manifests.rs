@@ -23,6 +23,7 @@ const SKIP: &str = "uvfs-skip";
 
 const ARROWS: &[Arrows] = &[
     Arrows { folder: "concurrent", may_use: &[], tests: &[] },
+    Arrows { folder: "residency", may_use: &[], tests: &[] },
     // The format alone: tools use it without the layer.
     Arrows { folder: "ext", may_use: &[], tests: &[] },
     Arrows { folder: "ext-write", may_use: &["uvfs-concurrent", "uvfs-ext"], tests: &[] },
@@ -55,6 +56,7 @@ const ARROWS: &[Arrows] = &[
             "uvfs-object",
             "uvfs-control",
             "uvfs-fuse",
+            "uvfs-residency",
             "uvfs-terminal",
         ],
         tests: &[],

@@ -31,7 +31,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use uvfs_concurrent::lock::Mutex;
-use uvfs_concurrent::residency::{Residency, cachestat, page_bytes, write_out};
+use uvfs_residency::{Residency, cachestat, page_bytes, write_out};
 
 /// Most questions about ranges of one file.
 const PROBES_MAX: usize = 1 << 16;

@@ -2,7 +2,7 @@
 //!
 //! # Boundary
 //! Chooses between cachestat(2) and mincore(2) by what the kernel and the file system can do, and says
-//! when neither may be believed. The calls are `uvfs_concurrent::residency`'s.
+//! when neither may be believed. The calls are `uvfs_residency`'s.
 //!
 //! # Why
 //! cachestat knows dirty pages and maps nothing; it is the way wherever it works. On overlayfs it does
@@ -15,7 +15,7 @@ use rustix::fs;
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use uvfs_concurrent::residency::{Residency, cachestat, mincore};
+use uvfs_residency::{Residency, cachestat, mincore};
 
 /// File systems that are memory: their pages are the files.
 const MEMORY: [(u64, &str); 3] =
@@ -104,8 +104,7 @@ mod tests {
     fn both_ways_count_the_same_pages() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
-        std::fs::write(&path, vec![1; 3 * uvfs_concurrent::residency::page_bytes() as usize + 1])
-            .unwrap();
+        std::fs::write(&path, vec![1; 3 * uvfs_residency::page_bytes() as usize + 1]).unwrap();
         let file = OwnedFd::from(File::open(&path).unwrap());
         let by_mincore = Meter::Mincore.measure(&file).unwrap().unwrap();
         assert_eq!((by_mincore.cached, by_mincore.dirty), (4, 0));

@@ -17,7 +17,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
-use uvfs_concurrent::residency::page_bytes;
+use uvfs_residency::page_bytes;
 use uvfs_vfs::clean::request::Request;
 use uvfs_vfs::{CleanProgress, CleanStage};
 

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use uvfs_concurrent::lock::{LockClass, Mutex};
-use uvfs_concurrent::residency::{Residency, cachestat, page_bytes};
+use uvfs_residency::{Residency, cachestat, page_bytes};
 use uvfs_terminal::interrupt::Interrupt;
 
 static SIZES: LockClass = LockClass::new(9, "test-sizes", "what a test has seen");

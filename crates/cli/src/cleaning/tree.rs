@@ -26,7 +26,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use uvfs_concurrent::lock::Mutex;
-use uvfs_concurrent::residency::page_bytes;
+use uvfs_residency::page_bytes;
 
 /// Characters of a full bar.
 pub(super) const BAR_WIDTH: usize = 20;

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use uvfs_concurrent::residency::{cachestat, page_bytes};
+use uvfs_residency::{cachestat, page_bytes};
 
 /// Checks that `arguments` are refused with one line that has `parts` in it, in this order.
 pub(crate) fn check_refused(arguments: &[&str], status: i32, parts: &[&str]) -> Outcome {

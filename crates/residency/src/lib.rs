@@ -5,8 +5,8 @@
 //! and returns numbers. Who asks, for which files and what follows from it is the caller's.
 //!
 //! # Why
-//! `rustix` has none of them, and the tool that needs them forbids `unsafe`; so they are here, where all
-//! unsafe code of uvfs is, although no threads share anything by them. cachestat(2) (Linux 6.5) counts
+//! `rustix` has none of them, and the tools that need them forbid `unsafe`. No threads share anything by them, so they
+//! are not in `uvfs-concurrent`, and a library of file systems does not carry them. cachestat(2) (Linux 6.5) counts
 //! without mapping anything and knows dirty pages; mincore(2) is the way before it: it maps the file, a
 //! window at a time, and knows only whether a page is there. Weakness: both answer only to those who may
 //! write the file or own it. The kernel refuses cachestat(2) to others; to mincore(2) it says that all is
@@ -136,7 +136,7 @@ pub fn write_out(file: impl AsFd) -> io::Result<()> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::fs::{self, File};
