@@ -16,6 +16,10 @@ tidy:
 test *arguments:
     cargo test --workspace {{arguments}}
 
+# The same, several test programs at a time.
+test-all:
+    cargo xtask test
+
 # The loom models of uvfs-concurrent.
 model:
     cargo xtask model

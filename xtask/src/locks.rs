@@ -9,12 +9,18 @@
 //! tests run so. `cargo xtask locks` adds what is found there to the table. An edge of the table that a run did not see
 //! stays: many need a schedule that is rare. It goes when its class or the file that took it is gone.
 //!
+//! The gate fails on an edge that the table does not *imply* ([`unknown`]). `a` then `c` is implied by `a` then `b` and
+//! `b` then `c`: who knows the two already keeps `a` before `c`, so a schedule in which `b` is released early or not
+//! needed tells nothing new, and is no reason to fail. What fails is an order between two classes that no row and no
+//! chain of rows says, although the ranks allow it.
+//!
 //! # Why
 //! A lock order that is written twice is wrong once: seven edges were missing when the table was prose. Weakness: of
-//! an edge one file is shown, also where several take it.
+//! an edge one file is shown, also where several take it. An edge that is new and rare fails the first run that sees it,
+//! which may be a later one than that of the change: who adds a lock adds the rows of its rare edges by hand.
 
 use crate::{steps, tree};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -68,12 +74,42 @@ pub(crate) fn rewrite() -> Result<(), String> {
     fs::write(tree::root().join(DOCUMENT), text).map_err(|error| format!("{DOCUMENT}: {error}"))
 }
 
-/// The edges in `directory` that the document lacks, a line for each.
-pub(crate) fn unknown(directory: &Path) -> Result<Vec<String>, String> {
-    let known = known(&read()?)?;
+/// Fails when runs left an edge in `directory` that the document does not imply.
+pub(crate) fn judge(directory: &Path) -> Result<(), String> {
     let seen = seen(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-    let new = seen.into_iter().filter(|(edge, _)| !known.contains_key(edge));
-    Ok(new.map(|((outer, inner), file)| format!("`{outer}` then `{inner}`, in {file}")).collect())
+    judged(&known(&read()?)?, &seen)
+}
+
+fn judged(known: &Edges, seen: &Edges) -> Result<(), String> {
+    let unknown = unknown(known, seen);
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let lines: String = unknown.iter().map(|edge| format!("\n  {edge}")).collect();
+    Err(format!(
+        "{DOCUMENT} does not imply what runs did while they held a lock:{lines}\n\
+         If that order is meant, `cargo xtask locks` adds it to the table; commit the document with the change"
+    ))
+}
+
+/// Those of `seen` that `known` does not imply, a line for each.
+fn unknown(known: &Edges, seen: &Edges) -> Vec<String> {
+    let new = seen.iter().filter(|((outer, inner), _)| !implies(known, outer, inner));
+    new.map(|((outer, inner), file)| format!("`{outer}` then `{inner}`, in {file}")).collect()
+}
+
+/// Whether rows of `known` lead from `outer` to `inner`.
+fn implies(known: &Edges, outer: &str, inner: &str) -> bool {
+    let mut reached = BTreeSet::from([outer]);
+    let mut next = vec![outer];
+    while let Some(held) = next.pop() {
+        for (_, taken) in known.keys().filter(|edge| edge.0 == held) {
+            if reached.insert(taken) {
+                next.push(taken);
+            }
+        }
+    }
+    reached.contains(inner)
 }
 
 /// What runs left in `directory`, of our own classes; tests have theirs.
@@ -217,6 +253,32 @@ mod tests {
         assert!(second.starts_with("| `names` | `inodes` |"), "{table}");
         let text = format!("{}\n{table}{}", EDGES.0, EDGES.1);
         assert_eq!(super::known(&text).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn an_edge_that_no_chain_of_rows_says_is_a_failure() {
+        let known = Edges::from([edge("moves", "names", "a.rs"), edge("names", "inodes", "b.rs")]);
+        let said =
+            Edges::from([edge("moves", "names", "other.rs"), edge("moves", "inodes", "c.rs")]);
+        assert_eq!(judged(&known, &said), Ok(()), "a row, and two rows one after the other");
+        let new = Edges::from([edge("moves", "inodes", "c.rs"), edge("moves", "paths", "d.rs")]);
+        let told = judged(&known, &new).unwrap_err();
+        assert!(told.contains("`moves` then `paths`, in d.rs"), "{told}");
+        assert!(told.contains("`cargo xtask locks`") && !told.contains("c.rs"), "{told}");
+        let back = Edges::from([edge("inodes", "names", "b.rs")]);
+        assert!(judged(&known, &back).is_err(), "rows lead one way");
+    }
+
+    #[test]
+    fn the_document_does_not_imply_everything() {
+        let table = super::known(&read().unwrap()).unwrap();
+        let new = edge("names", "memory-space", "crates/vfs/src/names.rs");
+        assert!(
+            judged(&table, &Edges::from([new])).is_err(),
+            "a store's lock below one of the core"
+        );
+        let own = edge("memory-node", "memory-space", "crates/backends/src/memory/budget.rs");
+        assert_eq!(judged(&table, &Edges::from([own])), Ok(()));
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod dist;
 mod lines;
 mod locks;
 mod nightly;
+mod programs;
 mod steps;
 mod stress;
 mod supply;
@@ -41,7 +42,9 @@ enum Verb {
     Tidy,
     /// The loom models of `uvfs-concurrent`, with at most three preemptions.
     Model,
-    /// Prints the lock classes into docs/locking.md.
+    /// `cargo test --workspace` with several programs at a time, and the lock edges that it sees judged by docs/locking.md.
+    Test,
+    /// Prints the lock classes, and the edges that tests saw, into docs/locking.md.
     Locks {
         /// Change nothing; fail when the document is out of date.
         #[arg(long)]
@@ -69,7 +72,7 @@ enum Verb {
     Weaken(weaken::Options),
     /// A Debian package, an archive, checksums and the list of what is inside, in target/dist; tried in a clean Debian.
     Dist(dist::Options),
-    /// Everything the gate asks: check, model, `cargo test --workspace`, conformance --quick.
+    /// Everything the gate asks: check beside model, then test beside conformance --quick.
     Ci,
 }
 
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Verb::Check => steps::check(),
         Verb::Tidy => steps::tidy(),
         Verb::Model => steps::model(),
+        Verb::Test => steps::test(),
         Verb::Locks { check: true } => locks::compare(),
         Verb::Locks { check: false } => locks::rewrite(),
         Verb::Conformance(options) => conformance::run(&options),

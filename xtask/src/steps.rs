@@ -1,24 +1,22 @@
-//! The verbs that are lists of commands: check, tidy, model, outside, ci.
+//! The verbs that are lists of commands: check, tidy, model, test, outside, ci.
 //!
 //! # Boundary
 //! Runs cargo and reports the first step that failed. What the steps demand is written elsewhere:
 //! lints in Cargo.toml and clippy.toml, our own rules in [`crate::tidy`].
 //!
 //! # Why
-//! One list in one place, so that the gate and a developer run the same words. Weakness: the steps
+//! One list in one place, so that the gate and a developer run the same words. Weakness: the checks
 //! run one after another and stop at the first failure, so a run shows one kind of fault at a time.
 
-use crate::timing::{self, Running, TestTimes};
+use crate::programs::heard;
+use crate::timing::{self, Running};
 use crate::tree::{self, Tree};
-use crate::{conformance, locks, supply, tidy};
+use crate::{conformance, locks, programs, supply, tidy};
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::sync::OnceLock;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{io, thread};
 
 /// The packages that the workspace leaves out: one needs nightly, the other many crates of rivals.
 const OUTSIDE: [&str; 2] = ["bench-compare/Cargo.toml", "fuzz/Cargo.toml"];
@@ -118,11 +116,15 @@ pub(crate) fn tidy() -> Result<(), String> {
 
 /// The loom models, in a target directory of their own: `--cfg loom` would rebuild everything else.
 pub(crate) fn model() -> Result<(), String> {
+    step(&mut models())
+}
+
+fn models() -> Command {
     let mut models = cargo();
     models.args(["test", "-p", "uvfs-concurrent", "--lib", "--profile", "model", "models"]);
     models.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
     models.env("LOOM_MAX_PREEMPTIONS", "3");
-    step(&mut models)
+    models
 }
 
 /// What the gate asks. The tests and the suites come last, so that their counts close the log.
@@ -133,35 +135,59 @@ pub(crate) fn ci() -> Result<(), String> {
         // Here every test can run, so one that does not is a failure.
         None => MUST_RUN.set(()).unwrap_or_default(),
     }
-    let done = check().and_then(|()| model()).and_then(|()| {
-        // The tools of the suites are built while the tests are.
-        let runs = MUST_RUN.get().is_some();
-        let tools = thread::spawn(move || {
-            if runs { conformance::install(false) } else { conformance::Score::default() }
-        });
-        let tests = tests();
-        let tools = tools.join().map_err(|_| "the installation of tools ended in a panic")?;
-        tests?;
-        let running = Running::start("conformance --quick");
-        // What the tests have built; a build of its own would resolve to other features and begin anew.
-        let binary = target().join("debug/uvfs");
-        let done = conformance::run_with(&conformance::Options::quick(binary), tools);
-        running.end();
-        done
-    });
+    let done = checks_and_models().and_then(|()| tests_and_suites(MUST_RUN.get().is_some()));
     gate.end();
     timing::summary();
     done
+}
+
+/// Lints and models side by side: a processor that one of them leaves idle is the other's. They share no target folder.
+fn checks_and_models() -> Result<(), String> {
+    let running = Running::start("models, beside the checks");
+    thread::scope(|scope| {
+        let models = scope.spawn(|| {
+            let mut lines = Vec::new();
+            let status = heard(&mut models(), |line, _| lines.push(line.to_owned()));
+            (lines, status)
+        });
+        let checked = check();
+        let (lines, status) = models.join().map_err(|_| "the models' thread panicked")?;
+        lines.iter().for_each(|line| println!("{}", String::from_utf8_lossy(line)));
+        running.end();
+        checked.and(judged("cargo xtask model", status))
+    })
+}
+
+/// The tests of the workspace, with several programs at a time.
+pub(crate) fn test() -> Result<(), String> {
+    tests_and_suites(false)
+}
+
+/// The tools of the suites are installed while the tests are built, and the suites run beside the tests.
+fn tests_and_suites(suites: bool) -> Result<(), String> {
+    let tools = thread::spawn(move || suites.then(|| conformance::install(false)));
+    let programs = programs::built();
+    tools.join().map_err(|_| "the installation of tools ended in a panic")?;
+    let mut jobs = programs?;
+    if suites {
+        jobs.insert(0, programs::suites()?);
+    }
+    programs::run(jobs)
 }
 
 /// The cargo that runs us, started at the repository's root.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or(OsString::from("cargo")));
     command.current_dir(tree::root());
+    must_run(&mut command);
+    command
+}
+
+/// Tells `command` that what cannot run is a failure, if everything can.
+pub(crate) fn must_run(command: &mut Command) {
     if MUST_RUN.get().is_some() {
         command.env("UVFS_MUST_RUN", "1");
     }
-    command
 }
 
 /// Where cargo puts what it builds.
@@ -181,120 +207,17 @@ pub(crate) fn step(command: &mut Command) -> Result<(), String> {
     judged(&words, status)
 }
 
-/// Every test of the workspace, with what each took.
-fn tests() -> Result<(), String> {
-    let mut tests = cargo();
-    tests.args(["test", "--workspace"]);
-    let edges = locks::directory();
-    // What runs before left there was of other code.
-    let _ = std::fs::remove_dir_all(&edges);
-    std::fs::create_dir_all(&edges).map_err(|error| format!("{}: {error}", edges.display()))?;
-    tests.env(locks::VARIABLE, &edges);
-    let words = words(&tests);
-    let running = Running::start(&words);
-    let mut times = TestTimes::new(threads());
-    let mut skips = Vec::new();
-    let status = forwarded(&mut tests, |line, at| {
-        times.line(line, at);
-        // Behind the name of its test, where one test runs at a time.
-        skips.extend(line.find("skipped: ").map(|at| line[at..].trim().to_owned()));
-    });
-    running.end();
-    times.slowest(10).iter().for_each(|line| println!("{line}"));
-    println!("skips: {}", skips.len());
-    skips.iter().for_each(|line| println!("{line}"));
-    // Told and no failure: which edges a run sees depends on its schedule.
-    for edge in locks::unknown(&edges)? {
-        println!("note: docs/locking.md lacks an edge, {edge}; `cargo xtask locks` adds it");
-    }
-    judged(&words, status)
-}
-
-/// How long what was said last may take to come when the command has ended.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-
-/// Runs `command` and passes on what it says; `look` sees each line and when it came.
-fn forwarded(
-    command: &mut Command,
-    mut look: impl FnMut(&str, Duration),
-) -> io::Result<ExitStatus> {
-    // One pipe for both, or the names of the test programs would come out of turn.
-    let (said, output) = io::pipe()?;
-    command.stdout(output.try_clone()?).stderr(output);
-    let start = Instant::now();
-    let mut child = command.spawn()?;
-    // Our own ends of the pipe, or it would never be at its end.
-    command.stdout(Stdio::inherit()).stderr(Stdio::inherit());
-    // A thread of its own reads: a process that a test left behind holds the pipe open for ever.
-    let (sender, lines) = mpsc::channel();
-    thread::spawn(move || {
-        for line in BufReader::new(said).split(b'\n').map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    let mut status = None;
-    loop {
-        let wait = if status.is_some() { LAST_WORDS } else { Duration::from_millis(100) };
-        match lines.recv_timeout(wait) {
-            Ok(mut line) => {
-                look(&String::from_utf8_lossy(&line), start.elapsed());
-                line.push(b'\n');
-                let mut out = io::stdout().lock();
-                out.write_all(&line).and_then(|()| out.flush())?;
-            }
-            Err(RecvTimeoutError::Timeout) if status.is_none() => status = child.try_wait()?,
-            Err(_) => return status.map_or_else(|| child.wait(), Ok),
-        }
-    }
-}
-
-/// How many tests of one program run at a time.
-fn threads() -> usize {
-    let said = std::env::var("RUST_TEST_THREADS").ok().and_then(|text| text.parse().ok());
-    said.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
-}
-
-fn words(command: &Command) -> String {
+/// The command as somebody would type it.
+pub(crate) fn words(command: &Command) -> String {
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
     format!("cargo {}", words.join(" "))
 }
 
-fn judged(words: &str, status: io::Result<ExitStatus>) -> Result<(), String> {
+/// A message, if the command failed.
+pub(crate) fn judged(words: &str, status: io::Result<ExitStatus>) -> Result<(), String> {
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("`{words}` failed ({status})")),
         Err(error) => Err(format!("`{words}` did not start: {error}")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn both_outputs_come_in_turn_and_the_pipe_ends_with_the_command() {
-        let mut command = Command::new("sh");
-        command.args(["-c", "echo one; echo two >&2; echo three; exit 3"]);
-        let mut lines = Vec::new();
-        let status = forwarded(&mut command, |line, _| lines.push(line.trim().to_owned())).unwrap();
-        assert_eq!(
-            (status.code(), lines),
-            (Some(3), vec!["one".into(), "two".into(), "three".into()])
-        );
-    }
-
-    #[test]
-    fn a_process_that_is_left_behind_does_not_hold_the_gate() {
-        let start = Instant::now();
-        let mut command = Command::new("sh");
-        command.args(["-c", "echo one; sleep 60 & echo $!"]);
-        let mut lines = Vec::new();
-        let status = forwarded(&mut command, |line, _| lines.push(line.trim().to_owned())).unwrap();
-        assert!(status.success() && lines.len() == 2 && lines[0] == "one", "{lines:?}");
-        assert!(start.elapsed() < Duration::from_secs(50), "it was waited for");
-        let left = lines[1].parse().ok().and_then(rustix::process::Pid::from_raw);
-        rustix::process::kill_process(left.unwrap(), rustix::process::Signal::KILL).unwrap();
     }
 }

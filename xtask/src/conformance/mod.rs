@@ -81,40 +81,18 @@ enum Backend {
     All,
 }
 
-impl Options {
-    /// What the gate runs on `binary`.
-    pub(crate) fn quick(binary: PathBuf) -> Self {
-        Self {
-            backend: Backend::All,
-            suite: Vec::new(),
-            quick: true,
-            full: false,
-            host: false,
-            keep: false,
-            dir_parent: None,
-            binary: Some(binary),
-            mount_option: Vec::new(),
-        }
-    }
-}
-
 pub(crate) use install::missing as install;
 pub(crate) use mount::impossible;
 pub(crate) use suite::Score;
 
 /// Runs the suites and fails when a case failed.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
-    let runs = options.host || impossible().is_none();
-    run_with(options, if runs { install(options.host) } else { Score::default() })
-}
-
-/// The same, where the tools were installed before; `total` says which could not be.
-pub(crate) fn run_with(options: &Options, mut total: Score) -> Result<(), String> {
     let suites = chosen(&options.suite)?;
     if let Some(why) = (!options.host).then(impossible).flatten() {
         println!("skipped: conformance: {why}");
         return Ok(());
     }
+    let mut total = install(options.host);
     let watch = Watch::install()?;
     let place = Place::new(options)?;
     let targets = targets(options)?;

@@ -1,0 +1,369 @@
+//! The workspace's tests, with several of their programs side by side.
+//!
+//! # Boundary
+//! Has cargo build the test programs, runs each as `cargo test` would (same directory, same variables), and says what it
+//! printed when it has ended, so that the log reads as `cargo test`'s does. Tests of the documentation are one program
+//! more, run by cargo. What a program tests is its own business.
+//!
+//! # Concurrency
+//! One thread for each place takes programs from a list; the thread that called prints. A program's output is its own until
+//! it has ended.
+//!
+//! # Why
+//! `cargo test` runs one program at a time, and a program that waits (for a mount, for a timeout that is tested) leaves
+//! processors idle: two programs took a third less time than one after the other. A program that fails no longer hides those
+//! behind it. Weakness: tests that ask for the machine's speed see each other's load, so none should.
+
+use crate::steps::{self, cargo};
+use crate::timing::{Running, TestTimes};
+use crate::{locks, tree};
+use serde_json::Value;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+/// Test programs that take longest, which begin first: one that began last would run on alone.
+const LONGEST: &[&str] = &[];
+/// After how long it is said what still runs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A test program that cargo has built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Program {
+    /// As cargo names targets: `walk`, `uvfs_vfs`.
+    target: String,
+    /// As cargo says it: `tests/walk.rs`, `unittests src/lib.rs`.
+    source: String,
+    file: PathBuf,
+    package: PathBuf,
+}
+
+impl Program {
+    /// The program that one of cargo's messages tells of.
+    fn of_message(message: &Value) -> Option<Self> {
+        let built = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
+        let file = message["executable"].as_str().filter(|_| built)?;
+        let package = Path::new(message["manifest_path"].as_str()?).parent()?;
+        let source = Path::new(message["target"]["src_path"].as_str()?);
+        let source = source.strip_prefix(package).unwrap_or(source).display();
+        let unit = message["target"]["kind"].as_array()?.iter().all(|kind| kind != "test");
+        Some(Self {
+            target: message["target"]["name"].as_str()?.to_owned(),
+            source: if unit { format!("unittests {source}") } else { source.to_string() },
+            file: file.into(),
+            package: package.to_owned(),
+        })
+    }
+
+    /// As `cargo test` runs it.
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.file);
+        command.current_dir(&self.package).env("CARGO_MANIFEST_DIR", &self.package);
+        command
+    }
+
+    /// As `cargo test` announces it.
+    fn title(&self) -> String {
+        let file = self.file.strip_prefix(crate::tree::root()).unwrap_or(&self.file);
+        format!("     Running {} ({})", self.source, file.display())
+    }
+}
+
+/// Has cargo build every test program of the workspace; a job for each, and one for the tests of the documentation.
+pub(crate) fn built() -> Result<Vec<Job>, String> {
+    let mut build = cargo();
+    build.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    let mut programs = Vec::new();
+    let running = Running::start(steps::words(&build));
+    let status = heard(&mut build, |line, _| match serde_json::from_slice::<Value>(line) {
+        Ok(message) => programs.extend(Program::of_message(&message)),
+        Err(_) => println!("{}", String::from_utf8_lossy(line)),
+    });
+    running.end();
+    steps::judged("cargo test --no-run", status)?;
+    Ok(in_order(programs))
+}
+
+/// Those that take longest first, and the rest by package.
+fn in_order(mut programs: Vec<Program>) -> Vec<Job> {
+    let place = |program: &Program| LONGEST.iter().position(|name| *name == program.target);
+    programs.sort_by(|one, other| {
+        let key =
+            |program: &Program| (place(program).unwrap_or(LONGEST.len()), program.source.clone());
+        (key(one), &one.package).cmp(&(key(other), &other.package))
+    });
+    let mut jobs: Vec<_> =
+        programs.iter().map(|program| Job::new(program.title(), program.command())).collect();
+    let mut documentation = cargo();
+    documentation.args(["test", "--workspace", "--doc"]);
+    let long = programs.iter().filter(|program| place(program).is_some()).count();
+    jobs.insert(long, Job::new("     Running cargo test --doc", documentation));
+    jobs
+}
+
+/// The suites on what the tests have built; a build of their own would resolve to other features and begin anew.
+pub(crate) fn suites() -> Result<Job, String> {
+    let this = std::env::current_exe().map_err(|error| format!("xtask's own path: {error}"))?;
+    let mut suites = Command::new(this);
+    suites.current_dir(tree::root()).args(["conformance", "--quick", "--binary"]);
+    suites.arg(steps::target().join("debug/uvfs"));
+    Ok(Job { last: true, ..Job::new("== conformance --quick", suites) })
+}
+
+/// Something to run beside others.
+#[derive(Debug)]
+pub(crate) struct Job {
+    title: String,
+    command: Command,
+    /// Whether what it says closes the log.
+    last: bool,
+}
+
+impl Job {
+    /// `command`, announced by `title`.
+    fn new(title: impl Into<String>, command: Command) -> Self {
+        Self { title: title.into(), command, last: false }
+    }
+}
+
+/// What a job said, line by line with the time since its start, and how it ended.
+#[derive(Debug)]
+struct Ended {
+    title: String,
+    last: bool,
+    lines: Vec<(Vec<u8>, Duration)>,
+    took: Duration,
+    status: io::Result<ExitStatus>,
+}
+
+impl Ended {
+    /// Runs `job` to its end.
+    fn of(mut job: Job) -> Self {
+        let start = Instant::now();
+        let mut lines = Vec::new();
+        let status = heard(&mut job.command, |line, at| lines.push((line.to_owned(), at)));
+        Self { title: job.title, last: job.last, lines, took: start.elapsed(), status }
+    }
+
+    fn print(&self) {
+        println!("{}", self.title);
+        self.lines.iter().for_each(|(line, _)| println!("{}", String::from_utf8_lossy(line)));
+    }
+}
+
+/// Runs every job, several at a time, and fails when one of them failed or a lock was taken in an order that no
+/// document has.
+pub(crate) fn run(jobs: Vec<Job>) -> Result<(), String> {
+    let edges = locks::directory();
+    // What runs before left there was of other code.
+    let _ = fs::remove_dir_all(&edges);
+    fs::create_dir_all(&edges).map_err(|error| format!("{}: {error}", edges.display()))?;
+    let at_once = cores();
+    let running = Running::start(format!("tests and suites, {at_once} programs at a time"));
+    let mut times = TestTimes::new(threads());
+    let (mut skips, mut failed, mut closing) = (Vec::new(), Vec::new(), Vec::new());
+    let jobs = jobs.into_iter().map(|mut job| {
+        job.command.env(locks::VARIABLE, &edges);
+        steps::must_run(&mut job.command);
+        job
+    });
+    side_by_side(jobs.collect(), at_once, |ended| {
+        times.line(&ended.title, Duration::ZERO);
+        for (line, at) in &ended.lines {
+            let line = String::from_utf8_lossy(line);
+            times.line(&line, *at);
+            // Behind the name of its test, where one test runs at a time.
+            skips.extend(line.find("skipped: ").map(|at| line[at..].trim().to_owned()));
+        }
+        let name = ended.title.trim().trim_start_matches("Running ").to_owned();
+        if !matches!(&ended.status, Ok(status) if status.success()) {
+            failed.push(name);
+        }
+        if ended.last {
+            closing.push(ended);
+        } else {
+            ended.print();
+        }
+    });
+    running.end();
+    times.slowest(10).iter().for_each(|line| println!("{line}"));
+    println!("skips: {}", skips.len());
+    skips.iter().for_each(|line| println!("{line}"));
+    closing.iter().for_each(Ended::print);
+    closing.iter().for_each(|ended| println!("-- {:>7.1} s", ended.took.as_secs_f64()));
+    if !failed.is_empty() {
+        return Err(format!("these failed:\n  {}", failed.join("\n  ")));
+    }
+    locks::judge(&edges)
+}
+
+/// Runs `jobs`, `at_once` at a time and in their order; `end` is given each when it has ended.
+fn side_by_side(jobs: Vec<Job>, at_once: usize, mut end: impl FnMut(Ended)) {
+    let (sender, ends) = mpsc::channel();
+    let mut waiting = jobs.into_iter();
+    let mut running: Vec<String> = Vec::new();
+    loop {
+        while running.len() < at_once.max(1)
+            && let Some(job) = waiting.next()
+        {
+            running.push(job.title.clone());
+            let sender = sender.clone();
+            thread::spawn(move || sender.send(Ended::of(job)));
+        }
+        if running.is_empty() {
+            return;
+        }
+        match ends.recv_timeout(PATIENCE) {
+            Ok(ended) => {
+                running.retain(|title| *title != ended.title);
+                end(ended);
+            }
+            Err(_) => running.iter().for_each(|title| println!("note: still {}", title.trim())),
+        }
+    }
+}
+
+/// How long what was said last may take to come when the command has ended.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Runs `command`; `look` is given each line of what it says and when it came.
+pub(crate) fn heard(
+    command: &mut Command,
+    mut look: impl FnMut(&[u8], Duration),
+) -> io::Result<ExitStatus> {
+    // One pipe for both, or the names of tests would come out of turn.
+    let (said, output) = io::pipe()?;
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    let start = Instant::now();
+    let mut child = command.spawn()?;
+    // Our own ends of the pipe, or it would never be at its end.
+    command.stdout(Stdio::inherit()).stderr(Stdio::inherit());
+    // A thread of its own reads: a process that a test left behind holds the pipe open for ever.
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(said).split(b'\n').map_while(Result::ok) {
+            if sender.send((line, start.elapsed())).is_err() {
+                return;
+            }
+        }
+    });
+    let mut status = None;
+    loop {
+        let wait = if status.is_some() { LAST_WORDS } else { Duration::from_millis(100) };
+        match lines.recv_timeout(wait) {
+            Ok((line, at)) => look(&line, at),
+            Err(RecvTimeoutError::Timeout) if status.is_none() => status = child.try_wait()?,
+            Err(_) => return status.map_or_else(|| child.wait(), Ok),
+        }
+    }
+}
+
+/// How many programs run at a time.
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// How many tests of one program run at a time.
+fn threads() -> usize {
+    let said = std::env::var("RUST_TEST_THREADS").ok().and_then(|text| text.parse().ok());
+    said.unwrap_or_else(cores)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(title: &str, script: &str) -> Job {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Job::new(title, command)
+    }
+
+    #[test]
+    fn both_outputs_come_in_turn_and_the_pipe_ends_with_the_command() {
+        let ended = Ended::of(shell("sh", "echo one; echo two >&2; echo three; exit 3"));
+        let lines: Vec<_> = ended.lines.iter().map(|(line, _)| line.as_slice()).collect();
+        assert_eq!(lines, [b"one".as_slice(), b"two", b"three"]);
+        assert_eq!(ended.status.unwrap().code(), Some(3));
+    }
+
+    #[test]
+    fn a_process_that_is_left_behind_does_not_hold_the_gate() {
+        let start = Instant::now();
+        let ended = Ended::of(shell("sh", "echo one; sleep 60 & echo $!"));
+        let [(one, _), (left, _)] = &ended.lines[..] else { panic!("{ended:?}") };
+        assert!(ended.status.as_ref().unwrap().success() && one == b"one", "{ended:?}");
+        assert!(start.elapsed() < Duration::from_secs(50), "it was waited for");
+        let left =
+            String::from_utf8_lossy(left).parse().ok().and_then(rustix::process::Pid::from_raw);
+        rustix::process::kill_process(left.unwrap(), rustix::process::Signal::KILL).unwrap();
+    }
+
+    /// Each of two waits for the other's file; a third can only end after one of them.
+    #[test]
+    fn jobs_run_beside_each_other_and_no_more_than_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let meet = |mine: &str, other: &str| {
+            let path = folder.path().display();
+            let script =
+                format!("touch {path}/{mine}; until [ -e {path}/{other} ]; do sleep 0.01; done");
+            shell(mine, &script)
+        };
+        let third = shell("c", &format!("ls {}", folder.path().display()));
+        let mut ends = Vec::new();
+        side_by_side(vec![meet("a", "b"), meet("b", "a"), third], 2, |ended| {
+            ends.push(ended.title)
+        });
+        ends.sort();
+        assert_eq!(ends, ["a", "b", "c"]);
+        let count = folder.path().display();
+        let alone = |name| {
+            let script = format!("mkdir {count}/busy && sleep 0.05 && rmdir {count}/busy");
+            shell(name, &script)
+        };
+        side_by_side(vec![alone("d"), alone("e"), alone("f")], 1, |ended| {
+            assert!(ended.status.unwrap().success(), "two at a time");
+        });
+    }
+
+    #[test]
+    fn a_message_of_cargo_tells_of_a_program() {
+        let message = |test: bool, kind: &str| {
+            serde_json::json!({
+                "reason": "compiler-artifact", "manifest_path": "/r/tests/Cargo.toml",
+                "target": { "name": "walk", "kind": [kind], "src_path": "/r/tests/tests/walk.rs" },
+                "profile": { "test": test }, "executable": "/r/target/debug/deps/walk-0a1b",
+            })
+        };
+        assert_eq!(Program::of_message(&message(false, "bin")), None, "a program of the product");
+        let found = Program::of_message(&message(true, "test")).unwrap();
+        assert_eq!(
+            (found.source.as_str(), found.package.as_path()),
+            ("tests/walk.rs", Path::new("/r/tests"))
+        );
+        assert_eq!(
+            Program::of_message(&message(true, "lib")).unwrap().source,
+            "unittests tests/walk.rs"
+        );
+    }
+
+    #[test]
+    fn programs_that_begin_first_exist() {
+        let files = crate::tree::Tree::of_repository().unwrap();
+        for name in LONGEST {
+            let is_it = |path: &str| {
+                path.ends_with(&format!("tests/{name}.rs"))
+                    || path.ends_with(&format!("tests/{name}/main.rs"))
+                    || path
+                        == format!(
+                            "crates/{}/src/lib.rs",
+                            name.trim_start_matches("uvfs_").replace('_', "-")
+                        )
+            };
+            assert!(files.files().any(|(path, _)| is_it(path)), "{name}");
+        }
+    }
+}
