@@ -7,7 +7,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use uvfs_backends::hostile::{Call, Fault, Gate, Made, Moment, On, Plan};
 use uvfs_tests::{
     Hostile, Numbers, Watchdog, assert_references_exact, errno, hostile, inner_snapshot, root,
@@ -276,11 +276,15 @@ fn a_store_that_lies_about_lengths_breaks_nothing_else() {
 
 /// What others did to a shared store is seen when the timeouts have passed, and not believed longer
 /// because the store once gave an old answer.
+///
+/// On a clock that the test sets: it once slept for 200 ms at a time, and what was to be believed "for a while" was not
+/// asserted where a machine was slow.
 #[test]
+#[cfg(debug_assertions)]
 fn staleness_is_bounded_by_the_timeouts() {
     let _watchdog = Watchdog::new(Duration::from_secs(60));
     let hostile = hostile().claiming(|can| can.authority = Authority::Shared);
-    let timeout = Duration::from_millis(200);
+    let timeout = Duration::from_secs(3600);
     let config = VfsConfig {
         attr_timeout: timeout,
         entry_timeout: timeout,
@@ -293,24 +297,22 @@ fn staleness_is_bounded_by_the_timeouts() {
     let honest = uvfs_backends::hostile::HostileBackend::over(hostile.inner().clone());
     let others = root(&vfs_over(&honest, VfsConfig::default()));
     others.write_file("a", "1").unwrap();
-    let asked = Instant::now();
     assert_eq!(top.stat("a").unwrap().size, 1);
     assert!(top.stat("b").is_err());
     others.write_file("a", "four").unwrap();
     others.write_file("b", "new").unwrap();
-    if asked.elapsed() < timeout / 2 {
-        assert_eq!(top.stat("a").unwrap().size, 1, "believed for a while");
-        assert!(top.stat("b").is_err(), "believed to be missing for a while");
-    }
-    std::thread::sleep(timeout + Duration::from_millis(20));
+    uvfs_vfs::pass_time(timeout / 2);
+    assert_eq!(top.stat("a").unwrap().size, 1, "believed for a while");
+    assert!(top.stat("b").is_err(), "believed to be missing for a while");
+    uvfs_vfs::pass_time(timeout / 2);
     hostile.follow(Plan::new().when(On::any(), Fault::Stale));
     let _ = (top.stat("a"), top.stat("b"));
     hostile.behave();
-    std::thread::sleep(timeout + Duration::from_millis(20));
+    uvfs_vfs::pass_time(timeout);
     assert_eq!(top.stat("a").unwrap().size, 4);
     assert!(top.stat("b").is_ok());
     others.remove_file("a").unwrap();
-    std::thread::sleep(timeout + Duration::from_millis(20));
+    uvfs_vfs::pass_time(timeout);
     assert!(matches!(top.stat("a"), Err(Error::NotFound)));
     drop(top);
     assert_references_exact(&vfs, &hostile);
@@ -419,13 +421,11 @@ fn a_stuck_store_delays_no_hit() {
         scope.spawn(move || writer.create_directory("new", 0o755));
         gate.wait_for(9);
         let asked = hostile.journal().len();
-        let before = Instant::now();
         for _ in 0..1000 {
             top.stat("cached").unwrap();
             assert_eq!(hostile.journal()[asked..], []);
         }
-        // The gate would hold them for twenty seconds.
-        assert!(before.elapsed() < Duration::from_secs(5), "{:?}", before.elapsed());
+        assert_eq!(gate.held(), 9, "a hit waited for the store");
         gate.open();
     });
 }

@@ -5,9 +5,11 @@
 
 use std::sync::mpsc;
 use std::time::Duration;
+use uvfs_tests::paged::until;
 use uvfs_tests::{Watchdog, hostile, root, vfs_over};
 use uvfs_vfs::{
     Directory, Error, File, LockKind, LockOwner, LockRange, LockWait, OpenOptions, VfsConfig,
+    waits_for_lock,
 };
 
 const ONE: LockOwner = LockOwner(1001);
@@ -144,7 +146,7 @@ fn every_waiter_is_served() {
                 file.unlock(owner, LockRange::ALL);
             });
         }
-        std::thread::sleep(Duration::from_millis(30));
+        until(|| (0..8).all(|at| waits_for_lock(LockOwner(2000 + at))));
         holder.unlock(ONE, LockRange::ALL);
     });
 }
@@ -161,8 +163,7 @@ fn a_deadlock_over_two_files_is_refused() {
         let waiter =
             scope.spawn(|| a.lock(other, LockKind::Exclusive, LockRange::ALL, LockWait::Yes));
         // Until the other one waits, the lock is only taken; then the circle closes.
-        std::thread::sleep(Duration::from_millis(100));
-        assert!(!waiter.is_finished());
+        until(|| waits_for_lock(other));
         assert!(blocked(b.lock(one, LockKind::Exclusive, LockRange::ALL, LockWait::No)));
         let refused = b.lock(one, LockKind::Exclusive, LockRange::ALL, LockWait::Yes);
         assert!(matches!(refused, Err(Error::Deadlock)), "{refused:?}");
@@ -183,8 +184,7 @@ fn two_upgrades_are_a_deadlock() {
     std::thread::scope(|scope| {
         let waiter =
             scope.spawn(|| file.lock(one, LockKind::Exclusive, LockRange::ALL, LockWait::Yes));
-        std::thread::sleep(Duration::from_millis(100));
-        assert!(!waiter.is_finished());
+        until(|| waits_for_lock(one));
         let refused = file.lock(other, LockKind::Exclusive, LockRange::ALL, LockWait::Yes);
         assert!(matches!(refused, Err(Error::Deadlock)), "{refused:?}");
         file.unlock(other, LockRange::ALL);
@@ -206,8 +206,7 @@ fn a_deadlock_with_the_second_holder_is_found() {
         // Waits for the first and the second holder of `a`.
         let waiter =
             scope.spawn(|| a.lock(owners[2], LockKind::Exclusive, LockRange::ALL, LockWait::Yes));
-        std::thread::sleep(Duration::from_millis(100));
-        assert!(!waiter.is_finished());
+        until(|| waits_for_lock(owners[2]));
         // The second waits for `b`, whose holder waits for it.
         let (send, receive) = mpsc::channel();
         let b = &b;
@@ -215,7 +214,7 @@ fn a_deadlock_with_the_second_holder_is_found() {
             let asked = b.lock(owners[1], LockKind::Exclusive, LockRange::ALL, LockWait::Yes);
             send.send(asked).unwrap();
         });
-        let found = receive.recv_timeout(Duration::from_secs(3));
+        let found = receive.recv_timeout(Duration::from_secs(20));
         // Whatever came of it, let everybody go.
         a.unlock(owners[1], LockRange::ALL);
         a.unlock(owners[0], LockRange::ALL);

@@ -349,17 +349,12 @@ fn a_slow_store_never_delays_a_hit() {
             scope.spawn(move || assert_eq!(errno(fs::metadata(path)), libc::ENOENT));
         }
         gate.wait_for(64);
-        let mut slowest = Duration::ZERO;
         for at in 0..100 {
-            let before = Instant::now();
             let found = fs::metadata(mounted.path(format!("cached-{at}")));
-            slowest = slowest.max(before.elapsed());
             assert!(found.is_ok_and(|found| found.len() == 1));
         }
+        assert!(gate.held() >= 64, "a hit waited for the store");
         gate.open();
-        // The gate holds for twenty seconds; the machine may be busy with other tests.
-        assert!(slowest < Duration::from_secs(2), "a hit took {slowest:?}");
-        println!("the slowest hit took {slowest:?}");
     });
     let statistics = mounted.mount().statistics();
     assert!(statistics.hits >= 100 && statistics.pooled > 0, "{statistics:?}");

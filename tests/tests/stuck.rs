@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
 use uvfs_fuse::{Mount, MountOptions, Unmount};
 use uvfs_tests::{Hostile, Ledger, Watchdog, hostile, root, unmount_idle};
@@ -23,8 +23,6 @@ use uvfs_vfs::{
 const NOBODY: u32 = 65534;
 /// More than one user has workers, readers included.
 const STUCK: usize = 100;
-/// The gate lets its calls go after twenty seconds; the machine may be busy with other tests.
-const AT_ONCE: Duration = Duration::from_secs(8);
 
 /// A mounted store with a directory `slow`; lookups in it wait at `gate`.
 struct Mounted {
@@ -85,8 +83,9 @@ impl Mounted {
     }
 
     /// Does `work` while requests of the calling user are stuck in the store, more than there are
-    /// threads for; how long it took.
-    fn beside_stuck(&self, work: impl FnOnce()) -> Duration {
+    /// threads for. That they are still stuck when it is done says that it did not wait for them, however busy the
+    /// machine is with other tests.
+    fn beside_stuck(&self, work: impl FnOnce()) {
         let mount = self.mount.as_ref().unwrap();
         std::thread::scope(|scope| {
             for at in 0..STUCK {
@@ -95,18 +94,14 @@ impl Mounted {
             }
             self.gate.wait_for(64);
             // All have come, and some of them wait.
-            let begin = Instant::now();
             while mount.statistics().waiting < STUCK as u64 - 65 {
-                assert!(begin.elapsed() < AT_ONCE, "{:?}", mount.statistics());
+                assert!(self.gate.held() >= 64, "{:?}", mount.statistics());
                 std::thread::yield_now();
             }
-            let begin = Instant::now();
             work();
-            let taken = begin.elapsed();
-            assert!(self.gate.held() >= 64, "the stuck requests were stuck all the time");
+            assert!(self.gate.held() >= 64, "it ended after the stuck requests");
             self.gate.open();
-            taken
-        })
+        });
     }
 }
 
@@ -136,7 +131,7 @@ fn what_is_cached_is_read_beside_a_stuck_store() {
     let reads = || mounted.mount.as_ref().unwrap().statistics();
     let count = |name| reads().requests.iter().find(|one| one.request == name).unwrap().count;
     let before = count("read");
-    let taken = mounted.beside_stuck(|| {
+    mounted.beside_stuck(|| {
         for _ in 0..20 {
             forget_pages(&file);
             into.fill(0);
@@ -145,7 +140,6 @@ fn what_is_cached_is_read_beside_a_stuck_store() {
         }
     });
     assert!(count("read") >= before + 20, "the kernel's own pages had answered");
-    assert!(taken < AT_ONCE, "twenty reads took {taken:?}");
 }
 
 #[test]
@@ -157,13 +151,12 @@ fn what_is_open_is_opened_read_and_closed_beside_a_stuck_store() {
     held.metadata().unwrap();
     let opens = |mounted: &Mounted| mounted.hostile.made(Call::Open);
     let before = opens(&mounted);
-    let taken = mounted.beside_stuck(|| {
+    mounted.beside_stuck(|| {
         for _ in 0..20 {
             let file = File::open(mounted.path("hot")).unwrap();
             file.read_exact_at(&mut [0; 100], 0).unwrap();
         }
     });
-    assert!(taken < AT_ONCE, "twenty opens took {taken:?}");
     assert_eq!(opens(&mounted), before, "the store's open file served");
     drop(held);
 }
@@ -173,11 +166,10 @@ fn the_first_write_asks_nothing_of_a_stuck_store() {
     let Some(mounted) = Mounted::new(PagePolicy::WriteBack) else { return };
     // Nobody has asked for capabilities of it yet; from the open on it is known that there are none.
     let file = File::options().write(true).open(mounted.path("hot")).unwrap();
-    let taken = mounted.beside_stuck(|| {
+    mounted.beside_stuck(|| {
         let missing = rustix::fs::fgetxattr(&file, "security.capability", &mut [0; 64]);
         assert_eq!(missing, Err(rustix::io::Errno::NODATA));
     });
-    assert!(taken < AT_ONCE, "it took {taken:?}");
 }
 
 #[test]
@@ -186,7 +178,7 @@ fn another_users_misses_go_on_beside_stuck_ones() {
     let mounted = Arc::new(mounted);
     let path = mounted.path("free");
     let mut read = None;
-    let taken = mounted.beside_stuck(|| {
+    mounted.beside_stuck(|| {
         let other = std::thread::spawn(move || {
             rustix::thread::set_thread_res_uid(None, rustix::fs::Uid::from_raw(NOBODY), None)
                 .unwrap();
@@ -196,5 +188,4 @@ fn another_users_misses_go_on_beside_stuck_ones() {
         read = Some(other.join().unwrap());
     });
     assert_eq!(read.unwrap().unwrap(), 100_000);
-    assert!(taken < AT_ONCE, "it took {taken:?}");
 }

@@ -210,6 +210,11 @@ fn waits() -> &'static Mutex<Waits> {
     WAITS.get_or_init(|| Mutex::new(&lock_order::LOCK_WAITS, HashMap::new()))
 }
 
+/// Whether `owner` waits for an advisory lock now, of any file system in this process.
+pub fn waits_for_lock(owner: LockOwner) -> bool {
+    waits().lock().contains_key(&owner)
+}
+
 fn begin_wait(owner: LockOwner, holders: Vec<LockOwner>) -> Result<()> {
     let mut waits = waits().lock();
     let (mut pending, mut seen) = (holders.clone(), HashSet::new());
@@ -284,7 +289,7 @@ mod tests {
         let waiter = std::thread::spawn(move || {
             other.lock(b, LockKind::Exclusive, range(0, 1), LockWait::Yes)
         });
-        while !waits().lock().contains_key(&b) {
+        while !waits_for_lock(b) {
             std::thread::yield_now();
         }
         let refused = locks.lock(a, LockKind::Exclusive, range(1, 2), LockWait::Yes);

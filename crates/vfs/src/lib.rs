@@ -44,7 +44,7 @@ mod unwritten;
 mod vfs;
 pub mod walk;
 
-pub use advisory::{Held, LockKind, LockOwner, LockRange, LockWait};
+pub use advisory::{Held, LockKind, LockOwner, LockRange, LockWait, waits_for_lock};
 pub use api::{Directory, DirectoryEntry, File, OpenOptions, ResolveMode};
 pub use attributes::{Attributes, FileKind, SetAttributes, SetTime, Timestamp, Totals};
 pub use backend::{
@@ -62,6 +62,8 @@ pub use clean::{
 pub use config::{PagePolicy, READ_AHEAD_MAX, TIMEOUT_MAX, VfsConfig};
 pub use error::{Error, Result, Retry};
 pub use inode::Node;
+#[cfg(debug_assertions)]
+pub use inode::pass_time;
 pub use latency::{Latency, LatencyBucket};
 pub use mount::{MountId, MountInfo, Namespace, Unmount};
 pub use name::{NAME_MAX, Name, PATH_MAX};

@@ -276,7 +276,6 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{FileTypeExt, PermissionsExt};
     use std::os::unix::net::UnixListener;
-    use std::time::{Duration, Instant};
     use uvfs_vfs::{Backend, NewKind};
 
     #[test]
@@ -290,7 +289,6 @@ mod tests {
             Ok(_) => names.push("device"),
             Err(error) => uvfs_skip::lacking(format_args!("device nodes ({error})")),
         }
-        let start = Instant::now();
         for name in names {
             let inode = scratch.lookup(InodeId::ROOT, name).unwrap();
             for mode in [OpenMode::READ, OpenMode::READ_WRITE] {
@@ -304,7 +302,6 @@ mod tests {
                 "{name}"
             );
         }
-        assert!(start.elapsed() < Duration::from_secs(2), "nothing blocked");
         assert!(fs::metadata(scratch.path("pipe")).unwrap().file_type().is_fifo());
     }
 

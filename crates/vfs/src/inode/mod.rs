@@ -44,6 +44,8 @@ mod table;
 
 pub(crate) use absent::Absent;
 pub(crate) use cached::Guarding;
+#[cfg(debug_assertions)]
+pub use freshness::pass_time;
 pub(crate) use freshness::{Clock, Expiry, Freshness, Moment, Ticket};
 pub use node::Node;
 pub(crate) use rest::{CleanTicks, OfDirectory, Progress, Rest};
