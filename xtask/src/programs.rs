@@ -77,15 +77,28 @@ impl Program {
 pub(crate) fn built() -> Result<Vec<Job>, String> {
     let mut build = cargo();
     build.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
-    let mut programs = Vec::new();
     let running = Running::start(steps::words(&build));
-    let status = heard(&mut build, |line, _| match serde_json::from_slice::<Value>(line) {
-        Ok(message) => programs.extend(Program::of_message(&message)),
-        Err(_) => println!("{}", String::from_utf8_lossy(line)),
-    });
+    // Messages alone: what else cargo says goes where it always goes, and tears none of them.
+    let output = build.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     running.end();
-    steps::judged("cargo test --no-run", status)?;
+    let said = output.as_ref().map(|output| output.stdout.clone()).unwrap_or_default();
+    steps::judged("cargo test --no-run", output.map(|output| output.status))?;
+    let programs = programs_of(&String::from_utf8_lossy(&said))?;
     Ok(in_order(programs))
+}
+
+/// The test programs that cargo's messages tell of.
+fn programs_of(messages: &str) -> Result<Vec<Program>, String> {
+    let mut programs = Vec::new();
+    for line in messages.lines() {
+        let message = serde_json::from_str(line)
+            .map_err(|error| format!("a message of cargo is no JSON ({error}): {line}"))?;
+        programs.extend(Program::of_message(&message));
+    }
+    if programs.is_empty() {
+        return Err("cargo told of no test program".into());
+    }
+    Ok(programs)
 }
 
 /// Those that take longest first, and the rest by package.
@@ -343,6 +356,9 @@ mod tests {
             })
         };
         assert_eq!(Program::of_message(&message(false, "bin")), None, "a program of the product");
+        let lines = format!("{}\n{}\n", message(false, "bin"), message(true, "test"));
+        assert_eq!(programs_of(&lines).unwrap().len(), 1);
+        assert!(programs_of("").is_err() && programs_of("{\"reason\"").is_err(), "torn");
         let found = Program::of_message(&message(true, "test")).unwrap();
         assert_eq!(
             (found.source.as_str(), found.package.as_path()),
