@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn an_unknown_target_is_refused_by_name_or_for_want_of_the_tool() {
-        let options = FuzzOptions { seconds: 1, target: Some("nothing".into()) };
+        let options = FuzzOptions { seconds: 1, blind: false, target: Some("nothing".into()) };
         let message = fuzz(&options).unwrap_err();
         assert!(
             message.contains("no fuzz target `nothing`") || message.contains("cargo install"),

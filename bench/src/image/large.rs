@@ -8,7 +8,7 @@
 //! Beside the other cases and not among them: it takes minutes. Weakness: the files are small and one large one; nothing is
 //! asked at the same time.
 
-use super::mounts::{self, Mounted, Wanted, System};
+use super::mounts::{self, Mounted, System, Wanted};
 use super::{tar, timed, walk};
 use crate::client::read_through;
 use crate::places::Places;
@@ -30,7 +30,13 @@ pub(super) fn measure(
     report: &mut Report,
 ) -> io::Result<()> {
     let image = mounts::make(places, files, bytes)?;
-    let mounted = Mounted::with(System::Uvfs, places, &image, Wanted::Reading, &["--cache-size", CACHE_SIZE])?;
+    let mounted = Mounted::with(
+        System::Uvfs,
+        places,
+        &image,
+        Wanted::Reading,
+        &["--cache-size", CACHE_SIZE],
+    )?;
     let pid = mounted.pid().ok_or_else(|| io::Error::other("no daemon"))?;
     let name = System::Uvfs.name();
     let mut add = |case: &str, seconds: f64| -> io::Result<()> {

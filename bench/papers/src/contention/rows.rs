@@ -106,7 +106,7 @@ fn image(workshop: &Workshop, pages: &mut Pages, programs: &Path) -> io::Result<
     pages.text(&tables::title("Metadata of a disk image: rate by virtual cores"))?;
     pages.text(&tables::curves("case", "M/s", &sweeps, 1e-6))?;
     pages.text(&tables::bends(&sweeps))?;
-    pages.text(&uvfs::kept(&sweeps, KEPT, |_| true))
+    pages.text(&uvfs::kept_table(&sweeps, KEPT, |_| true))
 }
 
 /// An image of 1,024 files in 16 directories.

@@ -83,7 +83,7 @@ pub(super) fn run(workshop: &Workshop, pages: &mut Pages) -> io::Result<()> {
     pages.text(&tables::curves("case", "M/s", &sweeps, 1e-6))?;
     pages.text(&tables::bends(&sweeps))?;
     pages.text(&steady)?;
-    pages.text(&kept(&sweeps, AIM, |name| name.starts_with("warm walk")))?;
+    pages.text(&kept_table(&sweeps, AIM, |name| name.starts_with("warm walk")))?;
     chart(pages, "uvfs-walks", "uvfs, warm walks and page lookups", "M/s", &sweeps[..8], 1e-6)?;
     chart(pages, "uvfs-names", "uvfs, inserts and removals", "M/s", &sweeps[8..], 1e-6)
 }
@@ -189,7 +189,7 @@ pub(super) fn rates((profile, printed): &Ran) -> Vec<f64> {
 }
 
 /// Whether the curves that are `wanted` keep a part of one core's rate on so many cores.
-pub(super) fn kept(
+pub(super) fn kept_table(
     sweeps: &[(String, uvfs_contention::sweep::Sweep)],
     (cores, aim): (usize, f64),
     wanted: impl Fn(&str) -> bool,

@@ -104,7 +104,9 @@ impl Spec {
         self.check_kind()?;
         let reading = "add --read-only to read it";
         if self.direct {
-            return Err(self.refused(format!("direct=true is for reading; leave it out, or {reading}")));
+            return Err(
+                self.refused(format!("direct=true is for reading; leave it out, or {reading}"))
+            );
         }
         let whole = WritableFile::open(&self.path).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => {
