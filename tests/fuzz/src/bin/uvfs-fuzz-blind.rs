@@ -15,9 +15,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uvfs_concurrent::lock::{LockClass, Mutex};
 use uvfs_fuzz_targets::TARGETS;
+
+static UNDER_WAY: LockClass =
+    LockClass::new(1, "fuzz-input", "the input that a fuzz target has now");
 
 /// One input ends within this, on a busy machine too.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -37,13 +41,13 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let (begin, mut numbers) = (Instant::now(), Numbers(seed));
-    let under_way = Arc::new(Mutex::new((Instant::now(), Vec::new())));
+    let under_way = Arc::new(Mutex::new(&UNDER_WAY, (Instant::now(), Vec::new())));
     watch(name, under_way.clone());
     let (mut inputs, mut slowest, mut told) = (0_u64, Duration::ZERO, begin);
     while begin.elapsed() < Duration::from_secs(seconds) {
         let input = made(&mut numbers);
         let start = Instant::now();
-        *under_way.lock().expect("the watch does not panic") = (start, input.clone());
+        *under_way.lock() = (start, input.clone());
         if catch_unwind(AssertUnwindSafe(|| run(&input))).is_err() {
             return failed(name, "panicked", &input);
         }
@@ -79,7 +83,7 @@ fn watch(name: &'static str, under_way: Arc<Mutex<(Instant, Vec<u8>)>>) {
     std::thread::spawn(move || {
         loop {
             std::thread::sleep(Duration::from_secs(1));
-            let Ok(now) = under_way.lock() else { return };
+            let now = under_way.lock();
             if now.0.elapsed() > LIMIT {
                 failed(name, "took longer than 20 s", &now.1);
                 std::process::exit(1);
