@@ -9,7 +9,7 @@
 //!
 //! # Why
 //! libFuzzer needs nightly and a tool that not every machine has. Weakness: blind. Without coverage it finds what some
-//! changes at random places bring to light; in return it makes thousands of them a second.
+//! changes at random places bring to light.
 
 #![forbid(unsafe_code)]
 
