@@ -31,6 +31,32 @@ fn uvfs(words: &[&str]) -> Command {
     command
 }
 
+/// A folder to mount on, which is free again when a test ends, also when it fails.
+struct Place {
+    folder: tempfile::TempDir,
+    _watchdog: Watchdog,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_owned();
+        let rescue = move || drop(uvfs_fuse::unmount(&path, Unmount::Lazy));
+        Self { folder, _watchdog: Watchdog::with_rescue(Duration::from_secs(120), rescue) }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // As a rule nothing is mounted any more.
+        let _ = uvfs_fuse::unmount(self.path(), Unmount::Lazy);
+    }
+}
+
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -50,11 +76,7 @@ fn a_bucket_is_mounted_read_and_unmounted() {
     for at in 0..300 {
         server.put(&format!("p/d/{at:03}"), at.to_string().as_bytes());
     }
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().to_owned();
-    let _watchdog = Watchdog::with_rescue(Duration::from_secs(120), move || {
-        let _ = uvfs_fuse::unmount(&path, Unmount::Lazy);
-    });
+    let folder = Place::new();
     let mountpoint = folder.path().to_str().unwrap();
     let mounted = uvfs(&["mount", &source(&server), mountpoint, "--daemon"]).output().unwrap();
     assert!(mounted.status.success(), "{}", said(&mounted));
@@ -143,11 +165,7 @@ fn the_end_of_a_mount_puts_what_is_left_and_tells_what_it_cannot() {
     }
     for denied in [false, true] {
         let server = S3Server::start().unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().to_owned();
-        let _watchdog = Watchdog::with_rescue(Duration::from_secs(120), move || {
-            let _ = uvfs_fuse::unmount(&path, Unmount::Lazy);
-        });
+        let folder = Place::new();
         let mountpoint = folder.path().to_str().unwrap();
         let mounted = uvfs(&["mount", &source(&server), mountpoint, "--daemon"]).output().unwrap();
         assert!(mounted.status.success(), "{}", said(&mounted));
@@ -171,11 +189,7 @@ fn a_bucket_that_is_only_read_stays_as_it_is() {
     }
     let server = S3Server::start().unwrap();
     server.put("p/x", b"x");
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().to_owned();
-    let _watchdog = Watchdog::with_rescue(Duration::from_secs(120), move || {
-        let _ = uvfs_fuse::unmount(&path, Unmount::Lazy);
-    });
+    let folder = Place::new();
     let mountpoint = folder.path().to_str().unwrap();
     let words = ["mount", &source(&server), mountpoint, "--daemon", "--read-only"];
     assert!(uvfs(&words).output().unwrap().status.success());
