@@ -36,5 +36,5 @@ fn the_analyser_answers_as_a_part_of_the_mount_tool() {
     let text = String::from_utf8_lossy(&machine.stdout);
     assert!(machine.status.success() && text.contains("cores = 64"), "{machine:?}");
     let usage = String::from_utf8_lossy(&run(&tool, &["contention", "--help"]).stdout).into_owned();
-    assert!(usage.contains("Usage: uvfs contention <COMMAND>"), "{usage}");
+    assert!(usage.contains("Usage: uvfs contention [OPTIONS] <COMMAND>"), "{usage}");
 }

@@ -320,7 +320,9 @@ fn an_image_is_read_directly_where_that_is_wished() {
         return uvfs_skip::lacking("the file system of temporary files has no direct reads");
     }
     assert!(outcome.stdout.starts_with("0 faults; "), "{outcome:?}");
-    place.mount_daemon(&direct, &[]);
+    let refused = run(&["mount", &direct, place.mnt()]);
+    assert!(refused.stderr.contains("direct=true is for reading; leave it out"), "{refused:?}");
+    place.mount_daemon(&direct, &["--read-only"]);
     assert_same(&tree(&place.mountpoint), &tree(&place.source));
     done(&["unmount", place.mnt()]);
 }
@@ -335,7 +337,7 @@ fn a_block_device_is_mounted() {
     let Some(image) = image(&place, &[]) else { return };
     let Some(device) = Loop::over(&image) else { return };
     for source in [device.0.clone(), format!("image:{}?direct=true", device.0)] {
-        place.mount_daemon(&source, &[]);
+        place.mount_daemon(&source, &["--read-only"]);
         assert_same(&tree(&place.mountpoint), &tree(&place.source));
         done(&["unmount", place.mnt()]);
     }
