@@ -113,6 +113,9 @@ pub fn assert_references_come_back(vfs: &Vfs, store: &Hostile) {
     while !all_back() && Instant::now() < end {
         std::thread::yield_now();
     }
+    if !all_back() {
+        eprintln!("references are out: {:?}", vfs.statistics());
+    }
     crate::assert_references_exact(vfs, store);
 }
 

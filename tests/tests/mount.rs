@@ -370,6 +370,7 @@ fn as_many_clients_as_cores_wait_for_the_store_without_a_worker() {
     let Some(mounted) = Mounted::exactly(hostile, VfsConfig::default(), options) else { return };
     let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)).min(63);
     mounted.root.write_file("cached", "x").unwrap();
+    mounted.root.stat("cached").unwrap();
     mounted.settle_notices();
     let gate = Gate::new();
     let hold = Fault::Hold(Moment::Before, gate.clone());

@@ -443,7 +443,7 @@ fn config(
         entry_timeout: timeout("--entry-timeout", &arguments.entry_timeout)?,
         negative_timeout: timeout("--negative-timeout", &arguments.negative_timeout)?,
         watch: arguments.watch,
-        read_only: arguments.read_only || is_bucket,
+        read_only: arguments.read_only,
         cache_bytes,
         overhead_bytes: overhead.bytes(),
         ..defaults

@@ -7,15 +7,15 @@
 uvfs_concurrent::lock_classes! {
     in STORES;
     /// Uploads of files without written pages, one at a time. Held during requests.
-    OBJECT_UPLOADING = 387, "object-uploading", "a file that goes to an object store though none of its pages was written";
+    OBJECT_UPLOADING = 361, "object-uploading", "a file that goes to an object store though none of its pages was written";
     /// Files in work.
-    OBJECT_IN_WORK = 389, "object-in-work", "which files of an object store are made here or open for writing";
+    OBJECT_IN_WORK = 362, "object-in-work", "which files of an object store are made here or open for writing";
+    /// Buffers.
+    OBJECT_ALLOWANCE = 363, "object-allowance", "bytes that buffers of uploads to an object store may have";
     /// Listings under way.
     OBJECT_LISTINGS = 391, "object-listings", "pages of listings of an object store that are being read";
     /// Nodes.
     OBJECT_NODES = 393, "object-nodes", "one shard of the objects of a store that the core knows";
-    /// Buffers.
-    OBJECT_ALLOWANCE = 394, "object-allowance", "bytes that buffers of uploads to an object store may have";
     /// Runs.
     OBJECT_RUNS = 395, "object-runs", "runs that wait for a thread of an object store";
 }
