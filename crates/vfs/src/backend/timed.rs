@@ -9,7 +9,7 @@
 //!
 //! # Why
 //! Around the whole seam, and not at each place that asks: nothing that a store does is left out. Weakness: two looks at the
-//! clock and one more indirect jump for each call, 50 ns, where a system call takes a microsecond or more.
+//! clock and one more indirect jump for each call, which was not measured; a system call takes a microsecond or more.
 
 use super::{
     AllocateMode, Backend, Capabilities, ChangeSink, Content, Cookie, Creation, Data, Entry,
