@@ -198,18 +198,24 @@ impl Shared {
         let key = self.key_in(&directory, name)?;
         let in_work = self.uploads.in_work.find(&key, |id| self.table.get(id));
         if let Some(node) = &in_work {
-            let size = self.attributes_of(node.id)?.size;
             let stored = node.what.tag().is_some();
             if stored {
                 self.store.delete(&key).map_err(|error| self.refused("removing", &key, error))?;
             }
-            let what = What::Orphan { content: None, size };
-            self.table.change(node.id, |node| Some(node.become_what(what)));
-            self.uploads.in_work.remove(&key, node.id);
+            self.orphan(node, &key)?;
             return if stored { self.keep_directory(&directory) } else { Ok(()) };
         }
         self.store.delete(&key).map_err(|error| self.refused("removing", &key, error))?;
         self.keep_directory(&directory)
+    }
+
+    /// A file in work has lost its name `key`: whoever has it open goes on with it.
+    fn orphan(&self, node: &Node, key: &str) -> Result<()> {
+        let size = self.attributes_of(node.id)?.size;
+        let what = What::Orphan { content: None, size };
+        self.table.change(node.id, |node| Some(node.become_what(what)));
+        self.uploads.in_work.remove(key, node.id);
+        Ok(())
     }
 
     /// After a name has gone from it (C1). What goes wrong is told in the log: the name is gone.
@@ -300,10 +306,7 @@ impl Shared {
         };
         let in_store = matches!(moved, What::Object { .. });
         if let Some(replaced) = replaced_here {
-            let size = self.attributes_of(replaced.id)?.size;
-            let what = What::Orphan { content: None, size };
-            self.table.change(replaced.id, |node| Some(node.become_what(what)));
-            self.uploads.in_work.remove(&to, replaced.id);
+            self.orphan(&replaced, &to)?;
         }
         if let Some(node) = &node {
             if !in_store || self.table.opens(node.id).writers > 0 {

@@ -74,8 +74,7 @@ impl Client {
 
     /// Asks for `url` with these headers, and waits until the answer begins.
     pub(super) fn get(&self, url: &str, headers: Headers<'_>) -> Result<Answer> {
-        let request = self.signed(Method::GET, url, headers, ())?;
-        self.agent.run(request).map(Answer).map_err(unreachable)
+        self.ask(Method::GET, url, headers)
     }
 
     /// As [`Client::get`], by another method that sends nothing.
