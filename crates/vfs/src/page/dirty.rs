@@ -15,6 +15,8 @@
 //! Q2. Its place is no later than it is due. One that is too early is put right when a step looks at the file; whoever
 //!     makes a file due sooner moves it ([`DirtyFiles::hasten`]).
 //! Q3. A file that was refused for want of space is in `full` until some comes, wherever it waits: then it is due.
+//! Q4. A step ends with a moment to look again for each file that is in the map by then, also for one that came to be
+//!     due behind its back: an `fsync` that succeeds ends a pause, and tells no thread.
 //!
 //! So a step costs a search in the tree for each file that is due, and one for each file whose place had become too
 //! early since. Files that are not due cost nothing, however many they are. Steps go round among those that are due: a
@@ -37,6 +39,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::Mutex;
 
+/// How soon to look again when what is due is being written by others, or came while a step was looking elsewhere.
+const BUSY: Duration = Duration::from_millis(10);
 /// Files that one thread looks at which needs any page written.
 const SOME: usize = 8;
 
@@ -222,9 +226,16 @@ impl DirtyFiles {
         Some(file)
     }
 
-    /// When the first file will be due that was not yet in `round`.
+    /// When to look again after `round`: when the next file is due; [`BUSY`] from now, if one is that the step was at
+    /// or did not meet (Q4).
     pub(super) fn next_due(&self, round: &Round, delay: Duration) -> Option<Instant> {
         let queue = self.0.lock();
+        let now = Instant::now();
+        // What a hurry puts off is at a moment to come.
+        let due = round.limit.min((RIPENING, Some(now), u64::MAX));
+        if queue.files.range(..due).next().is_some() {
+            return Some(now + BUSY);
+        }
         let moment = |(place, _): (&Place, _)| place.1;
         let paused = (PAUSED, None, 0);
         let ripe = match round.limit < paused {
@@ -306,6 +317,7 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use super::BUSY;
     use crate::vfs::Core;
     use crate::{
         Attributes, Backend, Caller, Capabilities, Cookie, Creation, Data, Directory, Entry, Error,
@@ -314,6 +326,7 @@ mod tests {
     };
     use std::sync::Arc;
     use std::time::{Duration, Instant};
+    use uvfs_concurrent::frame::Outcome;
     use uvfs_concurrent::primitive::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
     /// Files by number, which hold nothing; writes of a file of an odd number fail with `refusal`, if it is one.
@@ -511,6 +524,52 @@ mod tests {
                 .iter()
                 .all(|inode| all[..FILES as usize - 50].iter().all(|file| file.inode != *inode))
         );
-        assert_eq!(files.next_due(&round, delay), None, "all were in the round");
+        let next = files.next_due(&round, delay);
+        assert!(next.is_some_and(|next| next <= Instant::now() + BUSY), "none is written yet");
+    }
+
+    /// One page of a store that had failed and was back stayed dirty until the next `fsync`, once in some twenty runs:
+    /// between a thread's failure and its note of it an `fsync` succeeded, which ended the pause. The file was due,
+    /// in the map, behind the step, and nobody was to look.
+    #[test]
+    fn a_file_whose_pause_another_one_ends_is_looked_at() {
+        let (_store, vfs, _root) = dirty_files();
+        let files = &vfs.core.pages.dirty_files;
+        let delay = Duration::from_secs(3600);
+        let all = files.all();
+        let file = all.iter().find(|file| file.inode.0 == 101).unwrap();
+        file.be_due();
+        let now = Instant::now();
+        let mut round = files.begin((now, delay), false, 0);
+        assert_eq!(files.next(&mut round).map(|file| file.inode), Some(file.inode));
+        // The store refuses the thread, and takes what an fsync brings before the thread notes it.
+        file.failed(&Error::from(std::io::Error::from_raw_os_error(5)));
+        file.answered(0, Outcome::Written);
+        files.postpone(file, now);
+        assert_eq!(files.next(&mut round).map(|file| file.inode), None);
+        let next = files.next_due(&round, delay);
+        assert!(next.is_some_and(|next| next <= Instant::now() + BUSY), "{next:?}");
+    }
+
+    /// As above, where the step has passed the place that the file comes to.
+    #[test]
+    fn a_file_that_comes_to_be_due_behind_a_step_is_looked_at() {
+        let (_store, vfs, _root) = dirty_files();
+        let files = &vfs.core.pages.dirty_files;
+        let delay = Duration::from_secs(3600);
+        make_due(&vfs.core, 2);
+        let now = Instant::now();
+        let mut round = files.begin((now, delay), false, 0);
+        let first = files.next(&mut round).unwrap();
+        first.failed(&Error::from(std::io::Error::from_raw_os_error(5)));
+        files.postpone(&first, now);
+        assert!(files.next(&mut round).is_some());
+        first.answered(0, Outcome::Written);
+        // Whether the round meets it again or not, somebody looks.
+        while let Some(file) = files.next(&mut round) {
+            assert!(file.due(now, delay, false) <= now);
+        }
+        let next = files.next_due(&round, delay);
+        assert!(next.is_some_and(|next| next <= Instant::now() + BUSY), "{next:?}");
     }
 }

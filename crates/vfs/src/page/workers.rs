@@ -7,9 +7,7 @@
 //! # Concurrency
 //! One lock over the queue, held for a moment. Jobs to read ahead are bounded: what is too much is
 //! refused, and the reader fetches for itself. At most [`WRITERS_MAX`] threads write back at once, which
-//! bounds what the store has to do for us. A thread holds the core only while it works. Before one ends it looks once
-//! whether something waits that nobody was told of: what is dirty is written after [`IDLE`] at the latest, whoever forgot to
-//! say so, and not with the next `fsync`.
+//! bounds what the store has to do for us. A thread holds the core only while it works.
 //!
 //! # Why
 //! No thread until the first mark or the first dirty page: a mount that is only looked at has none.
@@ -157,8 +155,7 @@ impl Workers {
 }
 
 fn run(shared: &Mutex<State>, work: &Condvar, core: Weak<Core>) {
-    let mut looked = false;
-    while let Some(task) = next(shared, work, &mut looked) {
+    while let Some(task) = next(shared, work) {
         let writes = matches!(task, Task::WriteBack);
         let done = catch_unwind(AssertUnwindSafe(|| perform(task, core)));
         let again = done.unwrap_or_else(|_| {
@@ -190,9 +187,8 @@ fn perform(task: Task, core: Weak<Core>) -> Option<Instant> {
     }
 }
 
-/// The next task, when there is one. `None` ends the thread, which is not counted any more then, and which had `looked`
-/// for what waits before.
-fn next(shared: &Mutex<State>, work: &Condvar, looked: &mut bool) -> Option<Task> {
+/// The next task, when there is one. `None` ends the thread, which is not counted any more then.
+fn next(shared: &Mutex<State>, work: &Condvar) -> Option<Task> {
     let mut state = shared.lock();
     let mut idle_since = None;
     loop {
@@ -201,13 +197,11 @@ fn next(shared: &Mutex<State>, work: &Condvar, looked: &mut bool) -> Option<Task
             return None;
         }
         if let Some(job) = state.ahead.pop_front() {
-            *looked = false;
             return Some(Task::Ahead(job));
         }
         let now = Instant::now();
         let due = state.due.filter(|_| state.writing < WRITERS_MAX);
         if due.is_some_and(|due| due <= now) {
-            *looked = false;
             state.due = None;
             state.writing += 1;
             return Some(Task::WriteBack);
@@ -215,10 +209,6 @@ fn next(shared: &Mutex<State>, work: &Condvar, looked: &mut bool) -> Option<Task
         let since = *idle_since.get_or_insert(now);
         // Who waits for what is due stays.
         if due.is_none() && now.duration_since(since) >= IDLE {
-            if !std::mem::replace(looked, true) && state.writing < WRITERS_MAX {
-                state.writing += 1;
-                return Some(Task::WriteBack);
-            }
             state.alive -= 1;
             return None;
         }

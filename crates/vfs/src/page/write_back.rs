@@ -43,8 +43,6 @@ use uvfs_concurrent::epoch;
 use uvfs_concurrent::frame::{Locked, Outcome, PageRef};
 use uvfs_concurrent::radix::Tag;
 
-/// How soon to look again when all that is dirty is being written.
-const BUSY: Duration = Duration::from_millis(10);
 /// How soon to look again at a file that is not whole yet, which the store takes as a whole only.
 const UNFINISHED: Duration = Duration::from_secs(1);
 /// All pages of a file.
@@ -411,8 +409,7 @@ impl Core {
         if !hurry {
             cache.workers.end_hurry();
         }
-        let mut next: Option<Instant> = None;
-        let mut wait = |when: Instant| next = Some(next.map_or(when, |next| next.min(when)));
+        let mut unfinished = None;
         let delay = self.config.write_back_delay;
         let mut round = cache.dirty_files.begin((now, delay), hurry, cache.space.freed());
         while let Some(file) = cache.dirty_files.next(&mut round) {
@@ -426,24 +423,19 @@ impl Core {
             }
             if self.is_being_written(&file) {
                 file.postpone_until(now + UNFINISHED);
-                wait(now + UNFINISHED);
+                unfinished = Some(now + UNFINISHED);
                 continue;
             }
-            let Some(helping) = Helping::begin(&file) else {
-                wait(now + BUSY);
-                continue;
-            };
+            let Some(helping) = Helping::begin(&file) else { continue };
             let wrote = self.write_next_run(&file);
             drop(helping);
             match wrote {
-                Ok(0) if file.is_unwritten() => wait(now + BUSY),
+                // Others write it, and it stays due.
+                Ok(0) if file.is_unwritten() => {}
                 Ok(0) => {
                     // What failed is tried again.
                     let _ = self.write_times(&file);
-                    match cache.dirty_files.remove_written_back(&file) {
-                        true => {}
-                        false => wait(now + BUSY),
-                    }
+                    cache.dirty_files.remove_written_back(&file);
                 }
                 Ok(_) => return Some(now),
                 Err(error) => {
@@ -452,7 +444,7 @@ impl Core {
                 }
             }
         }
-        let next = next.into_iter().chain(cache.dirty_files.next_due(&round, delay)).min();
+        let next = unfinished.into_iter().chain(cache.dirty_files.next_due(&round, delay)).min();
         if next.is_none() {
             // Whoever makes something dirty from now on has to say so.
             cache.workers.end_hurry();
