@@ -14,7 +14,7 @@ use std::sync::Arc;
 use uvfs_concurrent::object::Ref;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A file `f` and a directory `d`.
+/// A file `f`, a directory `d`, and another one under any other name.
 #[derive(Default)]
 struct Store {
     /// References given and not given back yet.
@@ -23,6 +23,7 @@ struct Store {
 
 const FILE: InodeId = InodeId(7);
 const DIRECTORY: InodeId = InodeId(8);
+const OTHER_DIRECTORY: InodeId = InodeId(9);
 
 fn entry(inode: InodeId) -> Entry {
     let kind = if inode == FILE { FileKind::Regular } else { FileKind::Directory };
@@ -51,7 +52,11 @@ impl Names for Arc<Store> {
     fn lookup(&self, _: &Caller, _: InodeId, name: Name<'_>) -> Result<Entry> {
         // ORDERING: Relaxed, here and below; one thread.
         self.owed.fetch_add(1, Relaxed);
-        Ok(entry(if name.as_bytes() == b"f" { FILE } else { DIRECTORY }))
+        Ok(entry(match name.as_bytes() {
+            b"f" => FILE,
+            b"d" => DIRECTORY,
+            _ => OTHER_DIRECTORY,
+        }))
     }
     fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
         Ok(())
@@ -208,6 +213,49 @@ fn a_directory_learns_what_was_cleaned_before_it_goes() {
     world.end_all(new);
 }
 
+/// The later of the last name and the last hold makes an orphan, and who makes room finds it: not told by the last hold,
+/// it stayed for as long as nobody looked at all inodes.
+#[test]
+fn what_has_neither_name_nor_hold_is_found_by_who_makes_room() {
+    let world = World::new();
+    let (core, name) = (world.core(), Name::new(b"f").unwrap());
+    for held_last in [true, false] {
+        let node = world.find("f");
+        let old = match held_last {
+            true => {
+                core.forget_name(InodeId::ROOT, name);
+                world.left(node)
+            }
+            false => {
+                let old = world.left(node);
+                core.forget_name(InodeId::ROOT, name);
+                old
+            }
+        };
+        let found = core.inodes.oldest_orphan().expect("it was queued");
+        assert!(found.same(&old));
+        assert!(core.inodes.retire(core, &found).is_some());
+    }
+    assert_eq!(world.store.owed.load(Relaxed), 0);
+}
+
+/// It leaves a directory below which was cleaned, and has not heard of it: where it goes to nobody would tell it.
+#[test]
+fn a_directory_that_moves_takes_along_what_was_cleaned_where_it_was() {
+    let world = World::new();
+    let (node, cleaned) = (world.find("e"), world.find("d"));
+    let core = world.core();
+    node.inode.set_parent(&cleaned, core.clock.now());
+    drop(world.vfs.begin_clean(&cleaned, Clean::Names).unwrap());
+    let tick = cleaned.inode.cleaned().names;
+    assert!(tick > 0 && node.inode.names_after() < tick, "it has not heard of it");
+    node.inode.set_parent(world.vfs.root(), core.clock.tick());
+    core.learn_cleans(&node.inode);
+    assert!(node.inode.names_after() >= tick, "names from before are not believed");
+    drop(cleaned);
+    world.end_all(node);
+}
+
 /// Of two answers the one that was asked for later stays, whichever comes first.
 #[test]
 fn an_answer_asked_for_earlier_does_not_replace_a_later_one() {
@@ -221,6 +269,16 @@ fn an_answer_asked_for_earlier_does_not_replace_a_later_one() {
     assert!(!node.inode.keep_attributes(early, &entry(FILE).attributes, Expiry::NEVER));
     assert_eq!(node.inode.last_attributes().size, 2);
     world.end_all(node);
+}
+
+/// Also where the later one was the first that was heard of the object at all.
+#[test]
+fn an_answer_asked_for_before_the_one_that_brought_the_inode_is_not_believed() {
+    let world = World::new();
+    let early = world.core().clock.now();
+    let new = world.adopt(FILE, world.core().clock.tick());
+    assert!(!new.inode.keep_attributes(early, &entry(FILE).attributes, Expiry::NEVER));
+    world.end_all(new);
 }
 
 /// The answer stood at the first look; a change came before the second and put the file elsewhere, while its
@@ -276,7 +334,8 @@ fn an_answer_that_was_overtaken_places_and_names_nothing() {
     world.end_all(node);
 }
 
-/// Names that are not believed prove nothing about those that are missing, either.
+/// Names that are not believed prove nothing about those that are missing, either, and what the store was asked
+/// before is not kept when it answers.
 #[test]
 fn a_directory_that_forgets_its_names_is_not_complete() {
     let world = World::new();
@@ -288,6 +347,9 @@ fn a_directory_that_forgets_its_names_is_not_complete() {
         inode.be_cleaned(&world.core().clock, ticks, 1);
     };
     for forgets in [&forget as &dyn Fn(&Inode), &clean] {
+        let early = world.core().clock.now();
+        let admits = |ticket| directory.inode.of_directory().entries.lock().admits(ticket);
+        assert!(admits(early));
         directory.inode.declare_complete(0, Expiry::NEVER);
         let claimed = directory.inode.claim_complete(&mut None);
         let (complete, claim, until) = claimed.expect("just declared");
@@ -295,6 +357,7 @@ fn a_directory_that_forgets_its_names_is_not_complete() {
         forgets(&directory.inode);
         assert!(directory.inode.claim_complete(&mut None).is_none());
         assert!(!complete.stands(claim, world.core().names.losses(), DIRECTORY.0));
+        assert!(!admits(early) && admits(world.core().clock.now()));
     }
     world.end_all(directory);
 }

@@ -1,8 +1,10 @@
 //! What writing back does between two steps that no store can be held at: the other thread's step is taken by
 //! hand, with the page or the log locked.
 
+use super::PAGE;
 use super::file::FilePages;
 use super::write::Place;
+use super::write_back::WritingRun;
 use crate::inode::Node;
 use crate::vfs::Core;
 use crate::{
@@ -13,6 +15,7 @@ use crate::{
 use std::sync::Arc;
 use std::time::Duration;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use uvfs_concurrent::radix::Tag;
 
 /// One file, of which only the end is kept.
 #[derive(Default)]
@@ -177,4 +180,51 @@ fn a_file_that_is_dirty_again_stays_in_the_queue() {
     vfs.write_back_all().unwrap();
     assert!(cache.dirty_files.remove_written_back(pages) && !is_queued());
     assert_eq!(store.end.load(Relaxed), 100);
+}
+
+/// Page `index`, on its way to the store.
+fn begin_run<'a>(core: &Core, pages: &'a FilePages, index: u64) -> WritingRun<'a> {
+    let locks = core.lock_run(pages, index, Tag::Dirty).expect("it is dirty");
+    assert_eq!(locks.len(), 1);
+    WritingRun::begin(pages, index..index + 1, locks, &mut [0; PAGE as usize])
+}
+
+/// W2: a page that is dirty again while it is being written waits, also as the neighbour of a run. Taken along, it was
+/// written twice at once, and the older bytes could arrive last.
+#[test]
+fn a_run_leaves_a_neighbour_alone_that_is_being_written() {
+    let (_store, vfs, node) = dirty();
+    let (core, pages) = (&vfs.core, vfs.core.pages_of(&node));
+    let write = |page: u64| {
+        let place = Place::At(page * PAGE);
+        vfs.write_cached(&Caller::root(), &node, UNOPENED, place, &[3; 10]).unwrap();
+    };
+    assert_eq!(core.write_next_run(pages).unwrap(), 1);
+    write(1);
+    let run = begin_run(core, pages, 1);
+    write(0);
+    write(1);
+    assert!(pages.find(1).is_some_and(|page| page.is_dirty() && page.is_writing()));
+    assert_eq!(core.lock_run(pages, 0, Tag::Dirty).map(|locks| locks.len()), Some(1));
+    assert_eq!(core.end_run(run, Ok(())).unwrap(), 1);
+    assert_eq!(core.lock_run(pages, 0, Tag::Dirty).map(|locks| locks.len()), Some(2));
+    vfs.write_back_all().unwrap();
+}
+
+/// An `fsync` waits for a run of another thread, which fails: its pages are dirty then, and were not when they were
+/// marked. They are tried once more; without that they waited for the next `fsync`, whose error had been told.
+#[test]
+fn what_another_thread_fails_to_write_is_tried_by_the_fsync_that_waits_for_it() {
+    let (store, vfs, node) = dirty();
+    let (core, pages) = (&vfs.core, vfs.core.pages_of(&node));
+    let run = begin_run(core, pages, 0);
+    let synced = std::thread::scope(|scope| {
+        let fsync = scope.spawn(|| core.write_out(pages));
+        wait_a_little(|| false);
+        assert!(core.end_run(run, Err(Error::NoSpace)).is_err());
+        fsync.join().unwrap()
+    });
+    assert!(synced.is_err(), "it may be another fsync's error, too");
+    assert_eq!(store.end.load(Relaxed), 100);
+    assert!(!pages.is_unwritten());
 }
