@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bucket;
 mod checks;
 mod cleaning;
 mod companion;

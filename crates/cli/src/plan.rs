@@ -9,6 +9,7 @@
 //! that means nothing for this source is refused.
 
 use crate::Failure;
+use crate::bucket::{Address, OpenBucket};
 use crate::checks::{self, Contents, Mounter};
 use crate::control::client;
 use crate::flags::{MountArguments, PageCache};
@@ -31,7 +32,6 @@ use uvfs_backends::image::WritingConfig;
 use uvfs_backends::memory::{AccessTimes, SIZE_BYTES_MIN};
 use uvfs_ext::Image;
 use uvfs_ext_write::{WithoutBarriers, WriteDevice};
-use uvfs_object::s3::{Address, S3Store};
 use uvfs_vfs::{READ_AHEAD_MAX, VfsConfig};
 
 /// How long what is cached is valid where nothing else was asked for: a host is asked for little, and a bucket by the
@@ -60,15 +60,6 @@ pub(crate) enum Store {
     Image(OpenImage),
     /// A bucket, which has answered.
     Bucket(Box<OpenBucket>),
-}
-
-/// A bucket that was found to be one that can be listed.
-#[derive(Debug)]
-pub(crate) struct OpenBucket {
-    /// Where it is.
-    pub(crate) address: Address,
-    /// What answers there.
-    pub(crate) store: S3Store,
 }
 
 /// A disk image that was found to be one.
@@ -342,11 +333,7 @@ fn bucket(arguments: &MountArguments, address: Address) -> Result<Store, Failure
              --read-only",
         ));
     }
-    let store = S3Store::connect(&address).map_err(|error| {
-        let (name, remedy) = (address.name(), error.remedy());
-        Failure::refused(format!("source {name}: {error}; {remedy}"))
-    })?;
-    Ok(Store::Bucket(Box::new(OpenBucket { address, store })))
+    Ok(Store::Bucket(Box::new(OpenBucket::connect(address)?)))
 }
 
 fn store(arguments: &MountArguments, source: Source) -> Result<Store, Failure> {

@@ -56,7 +56,6 @@ use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 use uvfs_control::serve::{self, Look, Marks};
 use uvfs_control::setting::Setting;
 use uvfs_fuse::{Mount, MountError, MountOptions, MountStatistics, Passthrough, Unmount};
-use uvfs_object::{ObjectBackend, ObjectConfig};
 use uvfs_vfs::{CleanProgress, Error, PageCaching, Statistics, Vfs};
 use whereabouts::Place;
 
@@ -334,19 +333,7 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
                 }
             }
         }
-        Store::Bucket(bucket) => {
-            let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-            let prefix = bucket.address.prefix;
-            let caches = plan.config.cache_bytes.saturating_sub(plan.config.overhead_bytes);
-            let config = ObjectConfig {
-                prefix,
-                owner,
-                read_only: plan.options.read_only,
-                upload_bytes_max: (caches / 8).min(ObjectConfig::default().upload_bytes_max),
-                ..ObjectConfig::default()
-            };
-            Vfs::new(ObjectBackend::new(bucket.store, config), plan.config)
-        }
+        Store::Bucket(bucket) => bucket.mount(plan.options.read_only, plan.config),
     };
     let vfs = vfs.map_err(|error| {
         let remedy = checks::address_space().map(|limit| format!("; {limit}")).unwrap_or_default();

@@ -9,11 +9,11 @@
 //! scheme appears tomorrow. Weakness: a directory called `a:b` must be written `./a:b`.
 
 use crate::Failure;
+use crate::bucket::{self, Address};
 use crate::image::source::Spec;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use uvfs_object::s3::Address;
 
 /// The schemes, as refusals list them.
 pub(crate) const KNOWN: &str = "memory:, dir:PATH, image:PATH, s3://BUCKET/PREFIX or a plain path";
@@ -53,7 +53,7 @@ pub(crate) fn parse(text: &OsStr) -> Result<Source, Failure> {
         Some((b"dir", rest)) => directory(rest),
         Some((b"image", b"")) => directory(b""),
         Some((b"image", rest)) => Spec::parse(rest).map(Source::Image),
-        Some((b"s3", rest)) => bucket(rest).map(Source::Bucket),
+        Some((b"s3", rest)) => bucket::parse(rest).map(Source::Bucket),
         Some((scheme, _)) => Err(Failure::refused(format!(
             "source `{0}`: unknown scheme `{1}:`; use {KNOWN}, and `./{0}` for a directory of \
              that name",
@@ -61,14 +61,6 @@ pub(crate) fn parse(text: &OsStr) -> Result<Source, Failure> {
             scheme.escape_ascii(),
         ))),
     }
-}
-
-/// The bucket that `rest` names, which follows `s3:`. Of a refusal only what is not a secret is shown.
-fn bucket(rest: &[u8]) -> Result<Address, Failure> {
-    let text = std::str::from_utf8(rest);
-    let text = text.map_err(|_| Failure::refused("source s3: not UTF-8; keys are"))?;
-    let variable = |name: &str| std::env::var(name).ok();
-    Address::parse(text, variable).map_err(|why| Failure::refused(format!("source s3: {why}")))
 }
 
 /// The scheme and what follows its colon, if `bytes` begins with one.
@@ -118,9 +110,23 @@ mod tests {
         check("image:/d.img", "image /d.img Whole");
         check("image:/d.img?partition=2", "image /d.img Partition(2)");
         check("image:", "refused: source: the path is empty");
+    }
+
+    #[test]
+    #[cfg(feature = "s3")]
+    fn buckets_are_named_and_secrets_are_not_taken() {
         check("s3://bucket/a/b?endpoint=http://127.0.0.1:1", "bucket s3://bucket/a/b");
         check("s3:bucket", "refused: source s3: write s3://BUCKET");
         check("s3://key:secret@bucket", "refused: source s3: credentials do not belong");
+    }
+
+    #[test]
+    #[cfg(not(feature = "s3"))]
+    fn a_bucket_is_refused_with_the_feature_that_brings_it() {
+        check(
+            "s3://bucket/a/b",
+            "refused: source s3: this uvfs was built without the feature `s3`",
+        );
     }
 
     #[test]

@@ -36,6 +36,7 @@ fn sources_that_cannot_be_are_refused() {
     check("/no/such/folder", &["source /no/such/folder", "does not exist", "create it"]);
     check("dir:/no/such/folder", &["source /no/such/folder", "does not exist"]);
     check(file, &[file, "not a directory", "name a directory"]);
+    #[cfg(feature = "s3")]
     check("s3:bucket", &["source s3:", "write s3://BUCKET or s3://BUCKET/PREFIX"]);
     check("ftp:host", &["ftp:host", "unknown scheme `ftp:`", "memory:, dir:PATH"]);
     check("memory:x", &["memory:x", "takes nothing", "write `memory:`"]);
