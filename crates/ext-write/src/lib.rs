@@ -24,6 +24,7 @@
 
 pub mod device;
 mod error;
+mod hashing;
 pub mod lock_order;
 mod recovery;
 pub mod store;

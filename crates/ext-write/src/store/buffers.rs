@@ -8,6 +8,7 @@
 //! want a block one reads it. A buffer is evicted only while nobody else has a reference; a transaction has one to
 //! each of its buffers until they are where a later reader finds them.
 
+use crate::hashing::Seeded;
 use crate::lock_order::{EXT_BUFFER, EXT_BUFFERS};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,9 +31,11 @@ pub(super) struct Contents {
     pub(super) bytes: Option<Arc<[u8]>>,
     /// The transaction that has it in its list, while that is the running one.
     pub(super) transaction: Option<u32>,
+    /// Somebody found them in order since they were read, and they were only changed in good order since.
+    pub(super) checked: bool,
 }
 
-type Shard = HashMap<u64, Arc<Buffer>>;
+type Shard = HashMap<u64, Arc<Buffer>, Seeded>;
 
 #[derive(Debug)]
 pub(super) struct Buffers {
@@ -45,7 +48,7 @@ pub(super) struct Buffers {
 impl Buffers {
     /// Keeps about `buffers` that nobody uses.
     pub(super) fn new(buffers: usize) -> Self {
-        let shard = || Mutex::new(&EXT_BUFFERS, Shard::new());
+        let shard = || Mutex::new(&EXT_BUFFERS, Shard::default());
         Self {
             shards: std::iter::repeat_with(shard).take(SHARDS).collect(),
             per_shard: buffers.div_ceil(SHARDS).max(4),

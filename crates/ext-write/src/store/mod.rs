@@ -40,6 +40,7 @@ pub use log::LogPlace;
 
 use crate::device::WriteDevice;
 use crate::error::{Error, Result};
+use crate::hashing::Seeded;
 use crate::lock_order::{EXT_JOURNAL, EXT_LOG, EXT_NEWER, EXT_TRANSACTION};
 use buffers::{Buffer, Buffers, Contents};
 use log::Log;
@@ -121,7 +122,7 @@ pub struct Now {
 /// The running transaction's list.
 #[derive(Debug, Default)]
 struct Running {
-    blocks: HashMap<u64, (Arc<Buffer>, Role)>,
+    blocks: HashMap<u64, (Arc<Buffer>, Role), Seeded>,
     /// Freed metadata.
     revoked: BTreeSet<u64>,
     /// All that was freed.
@@ -304,6 +305,25 @@ impl Store {
         let buffer = self.buffers.get(block);
         let mut contents = buffer.contents.lock();
         self.load(block, &mut contents).cloned()
+    }
+
+    /// The same, if `check` finds them in order; it is not asked again while they stay in memory.
+    ///
+    /// # Errors
+    /// Those of the device; those of `check`, which reads no blocks.
+    pub fn read_checked<E: From<Error>>(
+        &self,
+        block: u64,
+        check: &dyn Fn(&[u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<Arc<[u8]>, E> {
+        let buffer = self.buffers.get(block);
+        let mut contents = buffer.contents.lock();
+        let bytes = self.load(block, &mut contents)?.clone();
+        if !contents.checked {
+            check(&bytes)?;
+            contents.checked = true;
+        }
+        Ok(bytes)
     }
 
     fn load<'c>(&self, block: u64, contents: &'c mut Contents) -> Result<&'c mut Arc<[u8]>> {
@@ -589,10 +609,27 @@ pub struct Newest(pub Arc<Store>);
 
 impl Blocks for Newest {
     fn block(&self, number: u64) -> uvfs_ext::Result<Block<'_>> {
-        match self.0.read(number) {
-            Ok(bytes) => Ok(Block::pinned(bytes)),
-            Err(Error::Io(error)) => Err(uvfs_ext::Error::Io(error)),
-            Err(other) => Err(uvfs_ext::Error::Io(std::io::Error::other(other))),
-        }
+        self.0.read(number).map(Block::pinned).map_err(|error| Unread::from(error).0)
+    }
+
+    fn checked(
+        &self,
+        number: u64,
+        check: &dyn Fn(&[u8]) -> uvfs_ext::Result<()>,
+    ) -> uvfs_ext::Result<Block<'_>> {
+        let bytes = self.0.read_checked(number, &|bytes| check(bytes).map_err(Unread));
+        bytes.map(Block::pinned).map_err(|unread| unread.0)
+    }
+}
+
+/// Why a block was not read, in the words of the format.
+struct Unread(uvfs_ext::Error);
+
+impl From<Error> for Unread {
+    fn from(error: Error) -> Self {
+        Self(uvfs_ext::Error::Io(match error {
+            Error::Io(error) => error,
+            other => std::io::Error::other(other),
+        }))
     }
 }

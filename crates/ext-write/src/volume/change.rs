@@ -126,6 +126,20 @@ impl Volume {
         Ok(Places { own, block })
     }
 
+    /// What `look` says of an inode, which nobody changes meanwhile; it may call no operation.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; those of `look`.
+    pub fn look<R, E: From<Error>>(
+        &self,
+        number: u32,
+        look: impl FnOnce(&Look<'_>) -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        let node = self.node(number);
+        let _state = node.state.read();
+        look(&Look { volume: self, inode: &self.load(number)? })
+    }
+
     /// Changes an inode to what `decide` says when it has looked at it; the time of the change is now. Gives what it is
     /// afterwards.
     ///

@@ -25,6 +25,8 @@ struct State {
     zeroed: bool,
     /// Freed, and not to be used again yet.
     waiting: Vec<Range<u64>>,
+    /// All inodes before it are in use.
+    inodes_from: u32,
 }
 
 /// What there is, and what is promised.
@@ -99,10 +101,13 @@ impl Groups {
 
     /// Promises `blocks` to an operation; false if there are not so many.
     pub(super) fn promise(&self, blocks: u64, from: From) -> bool {
+        if blocks == 0 {
+            return true;
+        }
         let mut space = self.space.lock();
         let spoken_for = space.promised + space.waiting;
         let others = if from == From::Free { space.kept } else { 0 };
-        let fits = blocks == 0 || spoken_for + others + blocks <= space.free;
+        let fits = spoken_for + others + blocks <= space.free;
         if fits {
             space.promised += blocks;
         }
@@ -116,6 +121,9 @@ impl Groups {
 
     /// Gives back what an operation did not take of a promise.
     pub(super) fn give_back(&self, blocks: u64) {
+        if blocks == 0 {
+            return;
+        }
         self.space.lock().promised -= blocks;
     }
 
@@ -147,7 +155,7 @@ impl Groups {
             let superblock = image.superblock();
             let block = handle.read(superblock.descriptor_block(number))?;
             let zeroed = Group::table_is_zeroed(&block[descriptor(number, superblock)]);
-            **guard = Some(Box::new(State { group, zeroed, waiting: Vec::new() }));
+            **guard = Some(Box::new(State { group, zeroed, waiting: Vec::new(), inodes_from: 0 }));
         }
         Ok(guard.as_mut().expect("it was read just now"))
     }
@@ -256,6 +264,8 @@ impl Op<'_> {
         if found.is_none() && from > 0 {
             found = free_run(&bitmap, 0, bits, want, &waiting);
         }
+        // Whoever changes bytes that others refer to copies them.
+        drop(bitmap);
         let Some(run) = found else { return Ok(None) };
         let sum = self.handle.modify(state.group.block_bitmap, Role::Inodes, |bytes| {
             set_bits(bytes, run.clone(), true);
@@ -289,6 +299,7 @@ impl Op<'_> {
                 let what = "blocks that are freed are free already";
                 return Err(corrupt(what, run.start));
             }
+            drop(bitmap);
             let count = bits.end - bits.start;
             let sum = self.handle.modify(state.group.block_bitmap, Role::Inodes, |bytes| {
                 set_bits(bytes, bits, false);
@@ -375,9 +386,11 @@ impl Op<'_> {
         };
         let found = match &bitmap {
             None => Some(own..own + 1),
-            Some(bitmap) => free_run(bitmap, own, per_group, 1, &[]),
+            Some(bitmap) => free_run(bitmap, own.max(state.inodes_from), per_group, 1, &[]),
         };
+        drop(bitmap);
         let Some(run) = found else { return Ok(None) };
+        state.inodes_from = run.end;
         self.make_block_bitmap(number, state)?;
         if state.group.no_inodes {
             let mut bytes = vec![0; superblock.block_size as usize];
@@ -443,6 +456,7 @@ impl Op<'_> {
             superblock.inode_bitmap_checksum(bytes)
         })?;
         state.group.inode_bitmap_checksum = sum;
+        state.inodes_from = state.inodes_from.min(at);
         state.group.free_inodes += 1;
         state.group.directories -= u32::from(directory).min(state.group.directories);
         self.put_descriptor(number, &state.group)?;

@@ -35,6 +35,7 @@ pub use operations::{New, Rename, SetAttributes};
 
 use crate::device::WriteDevice;
 use crate::error::{Error, Result};
+use crate::hashing::Seeded;
 use crate::lock_order::{EXT_INODE, EXT_INODES, EXT_RENAMES};
 use crate::recovery::{log_place, recover};
 use crate::store::{Counts, Handle, Newest, Now, Owner, Role, Store};
@@ -102,7 +103,7 @@ struct Known {
 /// Inodes in use, some of them.
 #[derive(Debug, Default)]
 struct Shard {
-    known: HashMap<u32, Known>,
+    known: HashMap<u32, Known, Seeded>,
     /// The transaction that ran when inodes were last dropped from here: they were not changed later.
     dropped: Option<u32>,
 }

@@ -10,13 +10,16 @@ use super::{Op, Volume};
 use crate::error::{Error, Result};
 use crate::store::Role;
 use std::sync::Arc;
-use uvfs_ext::encode::directory::{Entries, entries, entry_bytes};
+use uvfs_ext::encode::directory::{Entries, entries, entry_bytes, find, has_room};
 use uvfs_ext::encode::extent::Extent;
 use uvfs_ext::encode::index::Node;
 use uvfs_ext::{HashVersion, Inode, Place, directory_hash};
 
 /// Blocks that a directory may grow by for one name: a leaf, nodes of its index, and of the tree that maps it.
 pub(super) const GROWTH: u64 = 14;
+
+/// Levels of nodes below the root of an index.
+const LEVELS_MAX: u8 = 3;
 
 /// The way from the root of an index to a leaf: blocks of the directory, their nodes, the entry that was taken.
 pub(super) type Path = Vec<(u32, Node, usize)>;
@@ -64,7 +67,7 @@ impl Volume {
         let mut below = root.entries[at].1;
         let mut path = vec![(0, root, at)];
         for _ in 0..levels {
-            if path.len() > 3 {
+            if path.len() > usize::from(LEVELS_MAX) {
                 return Err(corrupt("an index has too many levels", 0));
             }
             let node = self.index_node(directory, below)?;
@@ -74,6 +77,22 @@ impl Volume {
             below = next;
         }
         Ok((path, below))
+    }
+
+    /// The first leaf that may have names of `hash`, and whether they run on behind it; keeps nothing of the way.
+    fn first_leaf(&self, directory: &Inode, root: &[u8], hash: u32) -> Result<(u32, bool)> {
+        let superblock = self.image.superblock();
+        let mut step = Node::step(root, true, superblock, hash)?;
+        if step.levels > LEVELS_MAX {
+            return Err(corrupt("an index has too many levels", 0));
+        }
+        let mut behind = step.behind;
+        for _ in 0..step.levels {
+            let node = self.directory_bytes(directory, step.block)?;
+            step = Node::step(&node, false, superblock, hash)?;
+            behind = step.behind.or(behind);
+        }
+        Ok((step.block, behind == Some(hash | 1)))
     }
 
     /// Moves to the next leaf if names of `hash` run on into it.
@@ -146,7 +165,7 @@ impl Op<'_> {
         let end = self.volume.image.superblock().entries_end();
         let has = |logical: u32| -> Result<bool> {
             let bytes = self.volume.directory_bytes(directory, logical)?;
-            Ok(entries(&bytes, end)?.iter().any(|entry| entry.name == name))
+            Ok(find(&bytes, end, name)?.is_some())
         };
         if !self.volume.is_indexed(directory) {
             for logical in 0..(directory.size() / self.volume.block_size()) as u32 {
@@ -156,8 +175,15 @@ impl Op<'_> {
             }
             return Ok(None);
         }
-        let version = Node::hash_version(&self.volume.directory_bytes(directory, 0)?);
-        let hash = self.volume.hash(version, name)?;
+        let root = self.volume.directory_bytes(directory, 0)?;
+        let hash = self.volume.hash(Node::hash_version(&root), name)?;
+        let (first, runs_on) = self.volume.first_leaf(directory, &root, hash)?;
+        if has(first)? {
+            return Ok(Some(first));
+        }
+        if !runs_on {
+            return Ok(None);
+        }
         let (mut path, mut leaf) = self.volume.path(directory, hash)?;
         loop {
             if has(leaf)? {
@@ -221,12 +247,11 @@ impl Op<'_> {
         }
         let blocks = (directory.size() / self.volume.block_size()) as u32;
         for logical in 0..blocks {
-            let room = {
-                let bytes = self.volume.directory_bytes(directory, logical)?;
-                let mut copy = bytes.to_vec();
-                Entries::of(&mut copy, self.volume.image.superblock()).insert(name, inode, kind)?
-            };
-            if room {
+            let bytes = self.volume.directory_bytes(directory, logical)?;
+            let end = self.volume.image.superblock().entries_end();
+            if has_room(&bytes, end, name.len())? {
+                // Whoever changes bytes that others refer to copies them.
+                drop(bytes);
                 self.change_entries(directory, logical, |all| all.insert(name, inode, kind))??;
                 return Ok(());
             }
@@ -291,22 +316,23 @@ impl Op<'_> {
         inode: u32,
         kind: u8,
     ) -> Result<()> {
-        let version = Node::hash_version(&self.volume.directory_bytes(directory, 0)?);
+        let root = self.volume.directory_bytes(directory, 0)?;
+        let version = Node::hash_version(&root);
         let hash = self.volume.hash(version, name)?;
-        let (mut path, leaf) = self.volume.path(directory, hash)?;
-        let mut names = self.volume.names_in(directory, leaf)?;
-        let used: usize = names.iter().map(|(name, ..)| entry_bytes(name.len())).sum();
-        if used + entry_bytes(name.len()) <= self.volume.image.superblock().entries_end() {
-            let fits =
-                self.change_entries(directory, leaf, |all| all.insert(name, inode, kind))??;
-            if !fits {
-                // There is room, in pieces.
-                names.push((name.to_vec(), inode, kind));
-                self.put_leaf(directory, leaf, &names)?;
-            }
+        let (leaf, _) = self.volume.first_leaf(directory, &root, hash)?;
+        drop(root);
+        // What has no room is written anew in any case.
+        if self.change_entries(directory, leaf, |all| all.insert(name, inode, kind))?? {
             return Ok(());
         }
+        let mut names = self.volume.names_in(directory, leaf)?;
+        let used: usize = names.iter().map(|(name, ..)| entry_bytes(name.len())).sum();
         names.push((name.to_vec(), inode, kind));
+        if used + entry_bytes(name.len()) <= self.volume.image.superblock().entries_end() {
+            // There is room, in pieces.
+            return self.put_leaf(directory, leaf, &names);
+        }
+        let (mut path, _) = self.volume.path(directory, hash)?;
         let mut hashed = Vec::new();
         for name in names {
             hashed.push((self.volume.hash(version, &name.0)?, name));

@@ -142,7 +142,10 @@ impl Volume {
             return Err(Error::Exists);
         }
         let mode = new.kind.mode() | new.permissions & 0xFFF;
-        let places = self.first_places(&Inode::fresh(parent, mode, 0, superblock)?, new.xattrs)?;
+        let places = match new.xattrs {
+            [] => Places::default(),
+            xattrs => self.first_places(&Inode::fresh(parent, mode, 0, superblock)?, xattrs)?,
+        };
         let is_directory = new.kind == Kind::Directory;
         if is_directory {
             add_link(&mut directory, superblock.features.ro_compat & 0x20 != 0)?;

@@ -489,3 +489,32 @@ fn what_is_evicted_comes_back_from_where_it_is_newest() {
         }
     }
 }
+
+/// Each name that was looked for had the checksum of its block made anew: most of what a lookup cost.
+#[test]
+fn a_block_is_judged_once_while_it_stays_in_memory() {
+    if !tools() {
+        return;
+    }
+    let workshop = Workshop::new();
+    let device = Arc::new(WritableMemory::new(image(&workshop, &[])));
+    let (store, places) = store(device);
+    let asked = Mutex::new(&GATE, 0);
+    let read = || {
+        store.read_checked(places[0], &|bytes| {
+            *asked.lock() += 1;
+            if bytes[0] == NEVER { Ok(()) } else { Err(Error::Invalid("odd")) }
+        })
+    };
+    assert!(read().is_ok() && read().is_ok());
+    assert_eq!(*asked.lock(), 1);
+    // What was forgotten is anybody's, and is read and judged anew.
+    let mut handle = store.begin(4).unwrap().unwrap();
+    handle.replace(places[0], Role::Inodes, vec![1; 1024]);
+    assert!(read().is_ok(), "what is written is in order by itself");
+    handle.forget(places[0]..places[0] + 1);
+    handle.replace(places[0], Role::Inodes, vec![1; 1024]);
+    assert!(read().is_err());
+    assert!(read().is_err(), "what is not in order stays so");
+    assert_eq!(*asked.lock(), 3);
+}

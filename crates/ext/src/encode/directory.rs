@@ -4,7 +4,7 @@
 //! One block; which one a name belongs into is the index's ([`super::index`]) or whoever searches. A block may end with a
 //! checksum that looks like an entry: [`Entries::of`] is told so by the length that is left for entries.
 
-use super::{half, put_half, put_word};
+use super::{put_half, put_word};
 use crate::error::{Error, Result};
 use crate::format::checksum::crc32c;
 use crate::format::inode::{Inode, Kind};
@@ -53,38 +53,76 @@ fn stored_length(length: usize) -> u16 {
     u16::try_from(length).unwrap_or(u16::MAX)
 }
 
-fn read_length(bytes: &[u8], at: usize) -> usize {
-    match usize::from(half(bytes, at + 4)) {
-        0 | 0xFFFF if bytes.len() == 0x1_0000 => bytes.len(),
-        length => length,
+/// Where an entry lies, and its head.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    at: usize,
+    length: usize,
+    inode: u32,
+    name_length: usize,
+}
+
+impl Span {
+    /// The name in the block that it is an entry of.
+    fn name(self, bytes: &[u8]) -> &[u8] {
+        &bytes[self.at + HEAD..self.at + HEAD + self.name_length]
+    }
+
+    /// Bytes that it needs.
+    fn used(self) -> usize {
+        if self.inode == 0 { 0 } else { entry_bytes(self.name_length) }
+    }
+
+    fn is(self, bytes: &[u8], name: &[u8]) -> bool {
+        // Names of a directory often begin alike and have one length: their ends tell them apart.
+        let last = |name: &[u8]| name.last().copied();
+        self.inode != 0
+            && self.name_length == name.len()
+            && last(self.name(bytes)) == last(name)
+            && self.name(bytes) == name
     }
 }
 
-/// Where the entries of a block lie: offset, length.
-fn spans(bytes: &[u8], end: usize) -> impl Iterator<Item = Result<(usize, usize)>> + '_ {
+/// The entries of a block, those that are free too. Every name is looked for in here: a head is read at once, and what
+/// follows from it is checked once.
+#[inline(always)]
+fn spans(bytes: &[u8], end: usize) -> impl Iterator<Item = Result<Span>> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {
         if at >= end {
             return None;
         }
-        let bad =
-            || Some(Err(Error::corrupt("an entry of the directory has a length that cannot be")));
-        if at + HEAD > end {
-            at = end;
-            return bad();
+        let head = bytes[..end].get(at..).and_then(|rest| rest.first_chunk::<HEAD>());
+        let span = head.map(|head| {
+            let head = u64::from_le_bytes(*head);
+            // Sixteen bits have no place for 64 KiB.
+            let length = match (head >> 32 & 0xFFFF) as usize {
+                0 | 0xFFFF if bytes.len() == 0x1_0000 => bytes.len(),
+                length => length,
+            };
+            let name_length = (head >> 48 & 0xFF) as usize;
+            Span { at, length, inode: head as u32, name_length }
+        });
+        let fits = |span: &Span| {
+            let needed = if span.inode == 0 { 12 } else { (HEAD + span.name_length).max(12) };
+            span.length >= needed && span.length.is_multiple_of(4) && at + span.length <= end
+        };
+        match span.filter(fits) {
+            Some(span) => {
+                at += span.length;
+                Some(Ok(span))
+            }
+            None => {
+                at = end;
+                Some(Err(bad_length()))
+            }
         }
-        let length = read_length(bytes, at);
-        let used = HEAD + usize::from(bytes[at + 6]);
-        let in_use = word(bytes, at).unwrap_or(0) != 0;
-        let fits = length >= 12 && length.is_multiple_of(4) && at + length <= end;
-        if !fits || in_use && used > length {
-            at = end;
-            return bad();
-        }
-        let span = (at, length);
-        at += length;
-        Some(Ok(span))
     })
+}
+
+#[cold]
+fn bad_length() -> Error {
+    Error::corrupt("an entry of the directory has a length that cannot be")
 }
 
 /// The entries in use in a block whose entries end at `end`.
@@ -94,14 +132,46 @@ fn spans(bytes: &[u8], end: usize) -> impl Iterator<Item = Result<(usize, usize)
 pub fn entries(bytes: &[u8], end: usize) -> Result<Vec<Entry<'_>>> {
     let mut found = Vec::new();
     for span in spans(bytes, end) {
-        let (at, _) = span?;
-        let inode = word(bytes, at).unwrap_or(0);
-        if inode != 0 {
-            let name = &bytes[at + HEAD..at + HEAD + usize::from(bytes[at + 6])];
-            found.push(Entry { name, inode, kind: bytes[at + 7] });
+        let span = span?;
+        if span.inode != 0 {
+            let (name, inode, kind) = (span.name(bytes), span.inode, bytes[span.at + 7]);
+            found.push(Entry { name, inode, kind });
         }
     }
     Ok(found)
+}
+
+/// The inode that `name` means in a block whose entries end at `end`; what stands behind it is not looked at.
+///
+/// # Errors
+/// Where a length cannot be.
+pub fn find(bytes: &[u8], end: usize, name: &[u8]) -> Result<Option<u32>> {
+    for span in spans(bytes, end) {
+        let span = span?;
+        if span.is(bytes, name) {
+            return Ok(Some(span.inode));
+        }
+    }
+    Ok(None)
+}
+
+/// The first entry behind which there is room for `needed` bytes: where it is, its length, how much of that it uses.
+fn room(bytes: &[u8], end: usize, needed: usize) -> Result<Option<(usize, usize, usize)>> {
+    for span in spans(bytes, end) {
+        let span = span?;
+        if span.length >= span.used() + needed {
+            return Ok(Some((span.at, span.length, span.used())));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a name of this length has room in a block whose entries end at `end`.
+///
+/// # Errors
+/// Where a length cannot be.
+pub fn has_room(bytes: &[u8], end: usize, name_length: usize) -> Result<bool> {
+    Ok(room(bytes, end, entry_bytes(name_length))?.is_some())
 }
 
 impl<'a> Entries<'a> {
@@ -128,16 +198,7 @@ impl<'a> Entries<'a> {
     /// # Errors
     /// Where the block cannot be; nothing is changed.
     pub fn insert(&mut self, name: &[u8], inode: u32, kind: u8) -> Result<bool> {
-        let needed = entry_bytes(name.len());
-        let mut room = None;
-        for span in spans(self.bytes, self.end) {
-            let (at, length) = span?;
-            let in_use = word(self.bytes, at).unwrap_or(0) != 0;
-            let used = if in_use { entry_bytes(usize::from(self.bytes[at + 6])) } else { 0 };
-            if room.is_none() && length >= used + needed {
-                room = Some((at, length, used));
-            }
-        }
+        let room = room(self.bytes, self.end, entry_bytes(name.len()))?;
         let Some((at, length, used)) = room else { return Ok(false) };
         if used > 0 {
             put_half(self.bytes, at + 4, stored_length(used));
@@ -182,16 +243,15 @@ impl<'a> Entries<'a> {
     /// The entry before that of `name` with its length, and where that one is.
     #[expect(clippy::type_complexity, reason = "three numbers, used next to here")]
     fn find(&self, name: &[u8]) -> Result<Option<(Option<(usize, usize)>, usize, usize)>> {
-        let (mut before, mut found) = (None, None);
+        let mut before = None;
         for span in spans(self.bytes, self.end) {
-            let (at, length) = span?;
-            let named = self.bytes.get(at + HEAD..at + HEAD + usize::from(self.bytes[at + 6]));
-            if found.is_none() && word(self.bytes, at).unwrap_or(0) != 0 && named == Some(name) {
-                found = Some((before, at, length));
+            let span = span?;
+            if span.is(self.bytes, name) {
+                return Ok(Some((before, span.at, span.length)));
             }
-            before = Some((at, length));
+            before = Some((span.at, span.length));
         }
-        Ok(found)
+        Ok(None)
     }
 
     fn put(&mut self, at: usize, length: usize, name: &[u8], inode: u32, kind: u8) {

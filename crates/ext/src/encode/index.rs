@@ -22,6 +22,34 @@ pub struct Node {
     pub entries: Vec<(u32, u32)>,
 }
 
+/// The highest bits of a block's number mean nothing.
+const BLOCK_BITS: u32 = 0x0FFF_FFFF;
+
+/// Where a node leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// Levels of nodes below it, of a root.
+    pub levels: u8,
+    /// Block of the directory.
+    pub block: u32,
+    /// The hash of the entry behind, if there is one.
+    pub behind: Option<u32>,
+}
+
+/// Where the entries of a node begin, and how many there are.
+fn shape(bytes: &[u8], is_root: bool, superblock: &Superblock) -> Result<(usize, usize)> {
+    let fault = |what: &str| Err(Error::corrupt(format!("a node of an index {what}")));
+    let at = entries_at(is_root);
+    let (limit, count) = (usize::from(half(bytes, at)), usize::from(half(bytes, at + 2)));
+    if limit != superblock.index_capacity(is_root) || count == 0 || count > limit {
+        return fault("has a count that cannot be");
+    }
+    if is_root && (bytes[29] != 8 || word(bytes, 24) != Some(0)) {
+        return fault("has a head that cannot be");
+    }
+    Ok((at, count))
+}
+
 fn entries_at(is_root: bool) -> usize {
     if is_root { ROOT_AT } else { NODE_AT }
 }
@@ -40,22 +68,33 @@ impl Node {
     /// # Errors
     /// What cannot be.
     pub fn decode(bytes: &[u8], is_root: bool, superblock: &Superblock) -> Result<Self> {
-        let fault = |what: &str| Err(Error::corrupt(format!("a node of an index {what}")));
-        let at = entries_at(is_root);
-        let (limit, count) = (usize::from(half(bytes, at)), usize::from(half(bytes, at + 2)));
-        if limit != superblock.index_capacity(is_root) || count == 0 || count > limit {
-            return fault("has a count that cannot be");
-        }
-        if is_root && (bytes[29] != 8 || word(bytes, 24) != Some(0)) {
-            return fault("has a head that cannot be");
-        }
+        let (at, count) = shape(bytes, is_root, superblock)?;
         let entry = |number: usize| {
             let at = at + number * ENTRY;
             let hash = if number == 0 { 0 } else { word(bytes, at).unwrap_or(0) };
-            (hash, word(bytes, at + 4).unwrap_or(0) & 0x0FFF_FFFF)
+            (hash, word(bytes, at + 4).unwrap_or(0) & BLOCK_BITS)
         };
         let root_levels = is_root.then(|| bytes[30]);
         Ok(Self { root_levels, entries: (0..count).map(entry).collect() })
+    }
+
+    /// Where a node leads for `hash`, without reading all of it: (levels below it if it is a root, block of the directory, hash
+    /// of the entry behind that one).
+    ///
+    /// # Errors
+    /// As [`Node::decode`].
+    pub fn step(bytes: &[u8], is_root: bool, superblock: &Superblock, hash: u32) -> Result<Step> {
+        let (at, count) = shape(bytes, is_root, superblock)?;
+        let key = |number: usize| word(bytes, at + number * ENTRY).unwrap_or(u32::MAX);
+        // The first entry has no key.
+        let (mut low, mut high) = (1, count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            (low, high) = if key(middle) <= hash { (middle + 1, high) } else { (low, middle) };
+        }
+        let block = word(bytes, at + (low - 1) * ENTRY + 4).unwrap_or(0) & BLOCK_BITS;
+        let levels = if is_root { bytes[30] } else { 0 };
+        Ok(Step { levels, block, behind: (low < count).then(|| key(low)) })
     }
 
     /// Writes the entries over those in `bytes`; a root keeps what is before them, any other node is made new.

@@ -61,6 +61,17 @@ pub trait Blocks: Send + Sync + fmt::Debug {
     /// Those of the device.
     fn block(&self, number: u64) -> Result<Block<'_>>;
 
+    /// The same, if `check` finds it in order. Who keeps blocks may ask that once for the contents that it read, and not
+    /// again for what was made of them in good order; `check` reads no blocks.
+    ///
+    /// # Errors
+    /// Those of the device; those of `check`.
+    fn checked(&self, number: u64, check: &dyn Fn(&[u8]) -> Result<()>) -> Result<Block<'_>> {
+        let block = self.block(number)?;
+        check(&block)?;
+        Ok(block)
+    }
+
     /// The blocks `wanted` of the volume will be asked for soon: a cache may read them together. Nothing is told of what
     /// fails, and nothing is waited for but the device.
     fn read_ahead(&self, wanted: Range<u64>) {

@@ -13,11 +13,13 @@ use super::inode::Inode;
 use super::layout::{IndexEntry, IndexRoot, view, views};
 use crate::error::{Error, Result};
 use crate::image::Image;
-use std::ops::ControlFlow;
 
 /// Blocks that names of one hash may run on into: tens of thousands of names. An index that names itself has as many as it
 /// has entries, to the third power.
 const LEAVES_MAX: usize = 1024;
+
+/// The highest bits of a block's number were meant for something else, and mean nothing.
+const BLOCK_BITS: u32 = 0x0FFF_FFFF;
 
 /// One node on the way down.
 struct Frame {
@@ -27,8 +29,7 @@ struct Frame {
 
 impl Frame {
     fn block(&self) -> u64 {
-        // The highest bits were meant for something else, and mean nothing.
-        u64::from(self.entries[self.at].block.get() & 0x0FFF_FFFF)
+        u64::from(self.entries[self.at].block.get() & BLOCK_BITS)
     }
 }
 
@@ -54,6 +55,12 @@ impl Image {
         }
         let seed = self.superblock().raw.hash_seed.map(|word| word.get());
         let hash = hash(version, unsigned, seed, name);
+        // Nearly always the one leaf is enough: nothing is kept of the way to it.
+        let (leaf, runs_on) = self.first_leaf(directory, &root, (place, head.levels), hash)?;
+        let found = self.find_in_leaf(directory, leaf, name)?;
+        if found.is_some() || !runs_on {
+            return Ok(Some(found));
+        }
         let mut frames = vec![self.frame(directory, 0, Some(hash))?];
         while frames.len() <= usize::from(head.levels) {
             let logical = frames[frames.len() - 1].block();
@@ -69,6 +76,39 @@ impl Image {
             }
         }
         Err(fault("an index has more blocks for one hash than there can be"))
+    }
+
+    /// The leaf that has names of `hash` first, and whether they run on behind it, from the root of the index at `place` with
+    /// so many levels below it.
+    fn first_leaf(
+        &self,
+        directory: &Inode,
+        root: &[u8],
+        (place, levels): (u64, u8),
+        hash: u32,
+    ) -> Result<(u64, bool)> {
+        let (mut leaf, mut behind) = self.step(directory, root, (place, 0), hash)?;
+        for _ in 0..levels {
+            let place = self.directory_place(directory, leaf)?;
+            let node = self.directory_block(directory, place, leaf)?;
+            let (below, next) = self.step(directory, &node, (place, leaf), hash)?;
+            (leaf, behind) = (below, next.or(behind));
+        }
+        Ok((leaf, behind == Some(hash | 1)))
+    }
+
+    /// Where the node at (place, block of the directory) leads for `hash`, and the hash of the entry behind that one.
+    fn step(
+        &self,
+        directory: &Inode,
+        node: &[u8],
+        (place, logical): (u64, u64),
+        hash: u32,
+    ) -> Result<(u64, Option<u32>)> {
+        let entries = self.index_entries(directory, node, (place, logical))?;
+        let at = entries[1..].partition_point(|entry| entry.hash.get() <= hash);
+        let below = u64::from(entries[at].block.get() & BLOCK_BITS);
+        Ok((below, entries.get(at + 1).map(|entry| entry.hash.get())))
     }
 
     /// Moves to the next leaf, if names of `hash` run on into it.
@@ -95,22 +135,31 @@ impl Image {
     fn frame(&self, directory: &Inode, logical: u64, hash: Option<u32>) -> Result<Frame> {
         let place = self.directory_place(directory, logical)?;
         let block = self.directory_block(directory, place, logical)?;
-        let fault = |what: &str| Error::corrupt(what).at_block(place);
-        let offset = index_offset(self, directory, &block, logical);
-        let offset = offset.ok_or_else(|| fault("an index leads to a block that is none of it"))?;
-        let (limit, count) =
-            limit_and_count(&block, offset).ok_or_else(|| fault("a node of an index is short"))?;
-        let tail = if self.superblock().features.metadata_checksum() { 8 } else { 0 };
-        if limit != (block.len() - offset - tail) / 8 || count == 0 || count > limit {
-            return Err(fault("a node of an index has a count that cannot be"));
-        }
-        let entries: &[IndexEntry] =
-            views(&block, offset, count).ok_or_else(|| fault("a node of an index is short"))?;
+        let entries = self.index_entries(directory, &block, (place, logical))?;
         let at = match hash {
             Some(hash) => entries[1..].partition_point(|entry| entry.hash.get() <= hash),
             None => 0,
         };
         Ok(Frame { entries: entries.to_vec(), at })
+    }
+
+    /// The entries of the node at (place, block of the directory), at least one.
+    fn index_entries<'b>(
+        &self,
+        directory: &Inode,
+        block: &'b [u8],
+        (place, logical): (u64, u64),
+    ) -> Result<&'b [IndexEntry]> {
+        let fault = |what: &str| Error::corrupt(what).at_block(place);
+        let offset = index_offset(self, directory, block, logical);
+        let offset = offset.ok_or_else(|| fault("an index leads to a block that is none of it"))?;
+        let (limit, count) =
+            limit_and_count(block, offset).ok_or_else(|| fault("a node of an index is short"))?;
+        let tail = if self.superblock().features.metadata_checksum() { 8 } else { 0 };
+        if limit != (block.len() - offset - tail) / 8 || count == 0 || count > limit {
+            return Err(fault("a node of an index has a count that cannot be"));
+        }
+        views(block, offset, count).ok_or_else(|| fault("a node of an index is short"))
     }
 
     fn find_in_leaf(&self, directory: &Inode, logical: u64, name: &[u8]) -> Result<Option<u32>> {
@@ -122,15 +171,6 @@ impl Image {
         if logical == 0 || node {
             return Err(Error::corrupt("an index leads to its own node").at_block(place));
         }
-        let base = logical * u64::from(self.superblock().block_size);
-        let mut found = None;
-        let told = self.entries(directory, &block, base, 0, &mut |entry| {
-            if *entry.name == *name {
-                found = Some(entry.inode);
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
-        });
-        told.map(|_| found).map_err(|error| error.at_block(place))
+        self.find_entry(&block, name).map_err(|error| error.at_block(place))
     }
 }

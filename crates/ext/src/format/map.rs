@@ -306,20 +306,21 @@ impl Image {
 
     /// A node of extents whose checksum is right.
     fn extent_node(&self, inode: &Inode, place: u64) -> Result<Block<'_>> {
-        let block = self.blocks().block(place)?;
-        if self.superblock().features.metadata_checksum() {
-            let header: &ExtentHeader = view(&block, 0)
+        if !self.superblock().features.metadata_checksum() {
+            return self.blocks().block(place);
+        }
+        self.blocks().checked(place, &|block| {
+            let header: &ExtentHeader = view(block, 0)
                 .ok_or_else(|| Error::corrupt("a node of extents is short").at_block(place))?;
             let end = 12 + 12 * usize::from(header.entries_max.get());
-            let stored = word(&block, end);
+            let stored = word(block, end);
             let sum = block.get(..end).map(|bytes| crc32c(inode.seed(), bytes));
-            if stored.is_none() || stored != sum {
-                return Err(
-                    Error::corrupt("the checksum of a node of extents is wrong").at_block(place)
-                );
+            let what = "the checksum of a node of extents is wrong";
+            match stored.is_some() && stored == sum {
+                true => Ok(()),
+                false => Err(Error::corrupt(what).at_block(place)),
             }
-        }
-        Ok(block)
+        })
     }
 
     /// Twelve blocks, and three tables of one to three levels.

@@ -1,5 +1,6 @@
 //! Names and new objects of an image that is written; objects by number.
 
+use super::data::Refused;
 use super::{WritingImage, kind_to, number_of, told, unpacked};
 use crate::image::{id_of, kind_of};
 use uvfs_ext_write::{Listed, New, Rename};
@@ -94,10 +95,13 @@ impl WritingImage {
         make: impl FnOnce(&New<'_>) -> uvfs_ext_write::Result<uvfs_ext_write::Held>,
     ) -> Result<Entry> {
         let parent = number_of(parent);
-        let directory = told(self.volume.inode(parent))?;
-        let default = told(self.volume.xattr(parent, DEFAULT_XATTR))?;
+        let (about, default) = self
+            .volume
+            .look(parent, |look| {
+                Ok::<_, Refused>((self.attributes_of(look.inode)?, look.xattr(DEFAULT_XATTR)?))
+            })
+            .map_err(|refused| refused.0)?;
         let default = default.map(|list| Acl::parse(&list)).transpose()?.flatten();
-        let about = self.attributes_of(&directory)?;
         let resolved = creation::resolve(caller, &about, default.as_ref(), new);
         let lists = [(ACCESS_XATTR, &resolved.access), (DEFAULT_XATTR, &resolved.default)];
         let lists: Vec<_> = lists
