@@ -114,11 +114,14 @@ pub(crate) fn run(arguments: &ImageArguments) -> io::Result<()> {
     let mut failures = Vec::new();
     // The first round only warms up: it brings the image into the host's page cache.
     for round in 0..=arguments.runs.unwrap_or(runs) {
-        if arguments.systems.is_empty()
-            && !arguments.write
-            && let Err(error) = bench.in_process(round > 0)
-        {
-            failures.push(format!("{IN_PROCESS}: {error}"));
+        if arguments.systems.is_empty() {
+            let measured = match arguments.write {
+                true => bench.write_in_process(round > 0),
+                false => bench.in_process(round > 0),
+            };
+            if let Err(error) = measured {
+                failures.push(format!("{IN_PROCESS}: {error}"));
+            }
         }
         let mut sample = |system: System| match arguments.write {
             true => bench.measure_writing(system, round > 0),
@@ -143,7 +146,11 @@ pub(crate) fn run(arguments: &ImageArguments) -> io::Result<()> {
             let columns = [Column::Times(&["fuse2fs"]), Column::Times(&["kernel"])];
             let layout = Layout { order: &order, columns: &columns, ..Layout::default() };
             bench.report.write_tables(&layout, |_| true, &mut out)?;
-            aims::write("medians of this run", &judge(&bench.report), &mut out)?;
+            let aims = match arguments.write {
+                true => writing::judge(&bench.report),
+                false => judge(&bench.report),
+            };
+            aims::write("medians of this run", &aims, &mut out)?;
         }
     }
     match failures.is_empty() {

@@ -3,21 +3,29 @@
 //!
 //! # What the figures mean
 //! Each system has its own barriers: the kernel and uvfs flush the host's file when a program waits for that, fuse2fs writes
-//! no journal and leaves more to a crash. `create` and `remove` are of one directory; `append-sync` is 4 KiB behind the
+//! no journal and leaves more to a crash. `create` and `remove` are of one directory, `-ten` of ten, by one client or by two that have five each; in process each thread has
+//! one directory with as many files as one client has in all; `append-sync` is 4 KiB behind the
 //! end of an own file and fsync(2), by eight writers at once; `stream` ends with fsync(2).
 
 use super::mounts::{Mounted, Wanted, make_empty};
-use super::{Bench, MIB, System, timed};
+use super::{Bench, IN_PROCESS, MIB, System, timed};
+use crate::aims::{Aim, Wish};
 use crate::client::together;
 use crate::context;
-use crate::report::Unit;
+use crate::report::{Report, Unit};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use uvfs_backends::image::{WritingConfig, WritingImage};
+use uvfs_ext_write::WritableFile;
+use uvfs_vfs::{Caller, NewKind, Vfs, VfsConfig};
 
 /// Writers that wait for their appends.
 const WRITERS: usize = 8;
+/// Directories of the cases with ten.
+const DIRECTORIES: usize = 10;
 /// Clients of dbench, and its seconds.
 const CLIENTS: usize = 4;
 const DBENCH_SECONDS: usize = 5;
@@ -32,13 +40,20 @@ impl Bench {
         let folder = mounted.root().join("folder");
         fs::create_dir(&folder).map_err(context(folder.display()))?;
         let files = self.sizes.files;
-        let path = |number: usize| folder.join(format!("file-{number}"));
-        let (_, seconds) =
-            timed(|| (0..files).try_for_each(|number| File::create(path(number)).map(drop)))?;
-        samples.push(("create", 1, Unit::ThousandsPerSecond, files as f64 / seconds / 1e3));
-        let (_, seconds) =
-            timed(|| (0..files).try_for_each(|number| fs::remove_file(path(number))))?;
-        samples.push(("remove", 1, Unit::ThousandsPerSecond, files as f64 / seconds / 1e3));
+        for (made, removed, directories, clients) in [
+            ("create", "remove", 1, 1),
+            ("create-ten", "remove-ten", DIRECTORIES, 1),
+            ("create-ten", "remove-ten", DIRECTORIES, 2),
+        ] {
+            let own = folder.join(format!("{directories}-{clients}"));
+            let names = Names { directories, clients, files };
+            let inside = |at: usize| own.join(format!("{at}"));
+            (0..directories).try_for_each(|at| fs::create_dir_all(inside(at)))?;
+            let rate = names.each(|at, name| File::create(inside(at).join(name)).map(drop))?;
+            samples.push((made, clients, Unit::ThousandsPerSecond, rate));
+            let rate = names.each(|at, name| fs::remove_file(inside(at).join(name)))?;
+            samples.push((removed, clients, Unit::ThousandsPerSecond, rate));
+        }
 
         let appends = files / 100;
         let taken = together(WRITERS, |at| {
@@ -73,6 +88,109 @@ impl Bench {
         }
         Ok(())
     }
+}
+
+/// Files in directories, each directory one client's own.
+struct Names {
+    directories: usize,
+    clients: usize,
+    files: usize,
+}
+
+impl Names {
+    /// Does `work` with each file, which is told by directory and name; thousands a second.
+    fn each(&self, work: impl Fn(usize, &str) -> io::Result<()> + Sync) -> io::Result<f64> {
+        let taken = together(self.clients, |client| {
+            let mut own = (client..self.directories).step_by(self.clients);
+            own.try_for_each(|at| {
+                let mut files = 0..self.files / self.directories;
+                files.try_for_each(|number| work(at, &format!("file-{number}")))
+            })
+        })?;
+        let files = self.files / self.directories * self.directories;
+        Ok(files as f64 / taken.wall.as_secs_f64() / 1e3)
+    }
+}
+
+impl Bench {
+    /// One sample of what is measured without a mount: files made and removed by one thread in a directory, and by two in one
+    /// each.
+    pub(super) fn write_in_process(&mut self, counts: bool) -> io::Result<()> {
+        for threads in [1, 2] {
+            make_empty(&self.image, 512 << 20)?;
+            let device = Arc::new(WritableFile::open(&self.image)?);
+            let image = WritingImage::open(device, &WritingConfig::default());
+            let vfs = image.map_err(io::Error::other).and_then(|image| {
+                Vfs::new(image, VfsConfig::default()).map_err(io::Error::other)
+            })?;
+            let root = vfs.root_directory(Caller::root());
+            let inside = |at: usize| format!("d{at}");
+            for at in 0..threads {
+                root.create_directory(inside(at), 0o755).map_err(io::Error::other)?;
+            }
+            let open = |at: usize| root.open_directory(inside(at)).map_err(io::Error::other);
+            let folders = (0..threads).map(open).collect::<io::Result<Vec<_>>>()?;
+            let files = self.sizes.files * threads;
+            let names = Names { directories: threads, clients: threads, files };
+            let made = names.each(|at, name| {
+                let made = folders[at].create(name, NewKind::Regular, 0o644);
+                made.map_err(io::Error::other)
+            })?;
+            let removed =
+                names.each(|at, name| folders[at].remove_file(name).map_err(io::Error::other))?;
+            drop((folders, root, vfs));
+            for (case, rate) in
+                [("create", made), ("remove", removed)].into_iter().filter(|_| counts)
+            {
+                self.report.sample(case, IN_PROCESS, threads, Unit::ThousandsPerSecond, rate);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is wanted of writing, as far as one run can say.
+pub(super) fn judge(report: &Report) -> Vec<Aim> {
+    const SMALL: [(&str, usize); 4] =
+        [("create", 1), ("remove", 1), ("create-ten", 1), ("remove-ten", 1)];
+    let times = |ours: &str, case: &str, threads: usize, than: &str| {
+        let [one, other] = [ours, than].map(|system| report.median(case, system, threads));
+        Some((case.to_owned(), one? / other?))
+    };
+    let aim = |name: &str, least: f64, cases: &[(&str, usize)], than: &str| {
+        let rows = cases.iter();
+        let rows =
+            rows.filter_map(|&(case, threads)| times(System::Uvfs.name(), case, threads, than));
+        Aim::new(name, Wish::AtLeast(least), rows)
+    };
+    let twice = |system: &str, case: &str| {
+        let [one, two] = [1, 2].map(|threads| report.median(case, system, threads));
+        one.zip(two).map(|(one, two)| (case.to_owned(), two / one))
+    };
+    let both = |cases: [&str; 2], system: &str| {
+        cases.into_iter().filter_map(|case| twice(system, case)).collect::<Vec<_>>()
+    };
+    let ahead = ["create", "remove"];
+    let ahead = ahead.into_iter().filter_map(|case| times(IN_PROCESS, case, 1, "kernel"));
+    vec![
+        aim("times fuse2fs: create and remove", 15.0, &SMALL, "fuse2fs"),
+        aim("times kernel: create and remove", 1.0 / 3.0, &SMALL, "kernel"),
+        Aim::new("in process, times kernel", Wish::AtLeast(1.0), ahead),
+        aim("times kernel: append-sync", 1.0, &[("append-sync", WRITERS)], "kernel"),
+        aim("times kernel: stream", 0.9, &[("stream", 1)], "kernel"),
+        aim("times fuse2fs: dbench", 6.0, &[("dbench", CLIENTS)], "fuse2fs"),
+        aim("times kernel: dbench", 0.5, &[("dbench", CLIENTS)], "kernel"),
+        Aim::new(
+            "two clients by mount",
+            Wish::AtLeast(1.8),
+            both(["create-ten", "remove-ten"], System::Uvfs.name()),
+        ),
+        Aim::new(
+            "two threads in process",
+            Wish::AtLeast(1.8),
+            both(["create", "remove"], IN_PROCESS),
+        ),
+    ]
 }
 
 /// What dbench says of `folder`; `None` where it is not installed.

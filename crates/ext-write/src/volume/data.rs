@@ -338,7 +338,8 @@ impl Volume {
         let mut inode = self.file(number)?;
         self.drop_privileges(&mut inode, &mut state, privileges)?;
         if range.start >= inode.size() {
-            return Ok(());
+            // As the kernel's: asking for a hole changes the file, also where there is nothing.
+            return self.end_allocation(inode, &mut state, range.end, Grow::Nothing);
         }
         // Behind the end nothing is kept either.
         let range = if range.end >= inode.size() {

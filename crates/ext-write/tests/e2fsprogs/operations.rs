@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
-use uvfs_ext::{Kind, ROOT};
+use uvfs_ext::{Kind, ROOT, Timestamp};
 use uvfs_ext_write::device::testing::Random;
-use uvfs_ext_write::{Error, Grow, New, Volume, WritableMemory};
+use uvfs_ext_write::{Error, Grow, New, SetAttributes, Volume, WritableMemory};
 
 const OPTIONS: [&[&str]; 5] = [
     &["-t", "ext4", "-b", "1024", "-J", "size=1"],
@@ -224,6 +224,25 @@ fn judge_replayed(workshop: &Workshop, bytes: &[u8]) {
 
 /// A file without names that was cut while it was held left the list of orphans: it was gone for who had it open, and after a
 /// crash nobody would have freed it.
+/// A hole that was made behind the end of a file left its times as they were; the kernel's ext4 says that it was changed.
+#[test]
+fn a_hole_behind_the_end_is_a_change() {
+    if !tools() {
+        return;
+    }
+    let workshop = Workshop::new();
+    let (_, volume) = volume(&workshop.image(OPTIONS[0], "20M", None));
+    let file = volume.create(ROOT, b"file", &new(Kind::Regular)).unwrap();
+    volume.write(file, 0, b"short").unwrap();
+    let old = Timestamp { seconds: 1_000_000_000, nanoseconds: 7 };
+    let set = SetAttributes { modified: Some(old), ..SetAttributes::default() };
+    volume.set_attributes(file, &set).unwrap();
+    assert_eq!(volume.inode(file).unwrap().modified(), old);
+    volume.punch(file, 50_000..60_000).unwrap();
+    let inode = volume.inode(file).unwrap();
+    assert!(inode.modified() > old && inode.size() == 5, "{:?}", inode.modified());
+}
+
 #[test]
 fn a_file_without_names_is_cut_and_stays() {
     if !tools() {

@@ -331,11 +331,17 @@ fn time(seconds: u32, extra: u32) -> Timestamp {
 
 /// The checksum that the inode of these bytes should have.
 pub(crate) fn checksum(seed: u32, bytes: &[u8], has_high: bool) -> u32 {
+    // At once where it is of the usual size: each beginning and end costs as much as some words.
+    if let Some(copy) = [0; 256].get_mut(..bytes.len()) {
+        copy.copy_from_slice(bytes);
+        copy[0x7C..0x7E].fill(0);
+        if has_high && copy.len() > 128 {
+            copy[0x82..0x84].fill(0);
+        }
+        return crc32c(seed, copy);
+    }
     let sum = crc32c(crc32c(seed, &bytes[..0x7C]), &[0; 2]);
     let sum = crc32c(sum, &bytes[0x7E..128]);
-    if bytes.len() == 128 {
-        return sum;
-    }
     let sum = crc32c(sum, &bytes[128..0x82]);
     if has_high {
         crc32c(crc32c(sum, &[0; 2]), &bytes[0x84..])
