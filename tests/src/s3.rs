@@ -413,7 +413,11 @@ fn change(bucket: &mut Bucket, key: &str, request: &Request) -> Result<Answer, R
 
 fn list(bucket: &Bucket, query: &BTreeMap<String, String>) -> Answer {
     let text = |key: &str| query.get(key).map_or("", String::as_str);
-    let (prefix, token) = (text("prefix"), decoded(text("continuation-token")));
+    let prefix = text("prefix");
+    let token = match text("continuation-token") {
+        "" => text("start-after").to_owned(),
+        token => decoded(token),
+    };
     let entries_max: usize = text("max-keys").parse().unwrap_or(1000);
     let (mut objects, mut prefixes) = (String::new(), String::new());
     let (mut count, mut last, mut next) = (0, String::new(), None);

@@ -160,7 +160,8 @@ impl Store for Bucket {
             };
             let shown = &key[..cut.unwrap_or(key.len())];
             let seen = page.entries.last().is_some_and(|last| last.key == shown);
-            if seen || request.token.is_some_and(|token| shown <= token) {
+            let from = request.token.or(request.after);
+            if seen || from.is_some_and(|from| shown <= from) {
                 continue;
             }
             if page.entries.len() == usize::from(request.entries_max) {

@@ -234,7 +234,13 @@ mod tests {
 
     fn list(patient: &Patient) -> Result<Page> {
         let delimiter = Delimiter::None;
-        patient.list_page(&ListRequest { prefix: "", delimiter, token: None, entries_max: 9 })
+        patient.list_page(&ListRequest {
+            prefix: "",
+            delimiter,
+            token: None,
+            after: None,
+            entries_max: 9,
+        })
     }
 
     #[test]

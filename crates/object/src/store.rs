@@ -105,6 +105,8 @@ pub struct ListRequest<'a> {
     pub delimiter: Delimiter,
     /// What the page before said; `None` for the first.
     pub token: Option<&'a str>,
+    /// Of the first page: only keys behind this one.
+    pub after: Option<&'a str>,
     /// Entries at most, 1 to 1000.
     pub entries_max: u16,
 }

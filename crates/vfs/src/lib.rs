@@ -17,6 +17,7 @@ mod advisory;
 mod api;
 pub mod attributes;
 pub mod backend;
+mod background;
 mod budget;
 pub mod caller;
 pub mod clean;
@@ -48,10 +49,11 @@ pub use advisory::{Held, LockKind, LockOwner, LockRange, LockWait, waits_for_loc
 pub use api::{Directory, DirectoryEntry, File, OpenOptions, ResolveMode};
 pub use attributes::{Attributes, FileKind, SetAttributes, SetTime, Timestamp, Totals};
 pub use backend::{
-    AllocateMode, Authority, Backend, Capabilities, ChangeSink, Content, Cookie, Creation, Data,
-    Enforcer, Entry, Export, FileId, FileRef, InodeId, Inodes, Listing, Names, NewKind, NewNode,
-    OpenFiles, OpenMode, Opens, PageCaching, ReadRun, RenameMode, Reservation, SeekTarget,
-    SyncMode, Untracked, Waits, Watch, WholeContent, WriteRun, Writes, XattrMode, Xattrs,
+    AllocateMode, Authority, Backend, Below, Capabilities, ChangeSink, Content, Cookie, Creation,
+    Data, Enforcer, Entry, Export, FileId, FileRef, InodeId, Inodes, Listing, Listings, Names,
+    NewKind, NewNode, OpenFiles, OpenMode, Opens, PageCaching, ReadRun, RenameMode, Reservation,
+    SeekTarget, SyncMode, Untracked, Waits, Watch, WholeContent, WriteRun, Writes, XattrMode,
+    Xattrs,
 };
 pub use budget::MINIMUM_BYTES;
 pub use caller::{Caller, Checks, GroupList, GroupReader, Groups};
@@ -73,7 +75,8 @@ pub use page::Hit;
 pub use permission::Access;
 pub use policy::{CachePolicy, POLICIES_MAX, USER_POLICIES_MAX};
 pub use statistics::{
-    BudgetStatistics, CacheStatistics, PolicyStatistics, Statistics, WalkStatistics,
+    BudgetStatistics, CacheStatistics, ListingStatistics, PolicyStatistics, Statistics,
+    WalkStatistics,
 };
 pub use tenants::Tenant;
 pub use unwritten::Unwritten;

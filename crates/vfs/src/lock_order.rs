@@ -21,10 +21,14 @@ uvfs_concurrent::lock_classes! {
     LISTING = 105, "listing", "how far a listing of one directory has come into the cache";
     /// In-flight changes of one directory.
     INODE_CHANGES = 110, "inode-changes", "version and changes in flight of one directory";
+    /// What one directory was listed as.
+    LISTED = 111, "listed", "what one directory was listed as, and who refreshes that";
     /// Lookups in flight.
     FLIGHTS = 112, "flights", "one shard of the lookups that are asking the store";
     /// One lookup in flight.
     FLIGHT = 114, "flight", "whether one lookup in flight has its answer";
+    /// Directories with lists.
+    LISTS = 116, "lists", "the directories that have lists of their names, oldest first";
     /// One bucket of the name table.
     NAMES = 120, "names", "one bucket of the name table";
     /// Names that are to go first.
@@ -71,6 +75,8 @@ uvfs_concurrent::lock_classes! {
     PAGE_QUEUES = 190, "page-queues", "order in which pages are considered for eviction";
     /// Buffers for runs of pages.
     PAGE_BUFFERS = 192, "page-buffers", "buffers for runs of pages that are not in use";
+    /// The threads for what nobody waits for.
+    BACKGROUND = 193, "background", "files to be fetched and directories to be listed in the background";
     /// The threads that read ahead and write back.
     PAGE_WORK = 194, "page-work", "what is to be read ahead and written back, and by how many threads";
     /// Who waits for pages to become clean.

@@ -269,6 +269,27 @@ impl NameCache {
         entry.value().believed(directory, now).then_some(entry)
     }
 
+    /// The dentry of `name`, if its directory has not forgotten it since, however long ago it expired.
+    pub(crate) fn last_known<'g>(
+        &'g self,
+        guard: &'g Guard,
+        directory: &Inode,
+        name: Name<'_>,
+    ) -> Option<&'g Dentry> {
+        let hash = self.table.hash(directory.id.0, name.as_bytes());
+        let dentry = self.table.get(guard, hash, directory.id.0, name.as_bytes())?.value();
+        let stands = dentry.inode().is_none_or(|inode| inode.can_be_found());
+        (directory.believes(dentry.stamp) && stands).then_some(dentry)
+    }
+
+    /// Whether what is cached of `name` was asked for before `ticket`.
+    pub(crate) fn is_older(&self, directory: &Inode, name: Name<'_>, ticket: Ticket) -> bool {
+        let guard = epoch::pin();
+        let hash = self.table.hash(directory.id.0, name.as_bytes());
+        let known = self.table.get(&guard, hash, directory.id.0, name.as_bytes());
+        known.is_some_and(|entry| entry.value().stamp < ticket)
+    }
+
     /// The hash of a name of `directory`.
     pub(crate) fn hash(&self, directory: InodeId, name: Name<'_>) -> u64 {
         self.table.hash(directory.0, name.as_bytes())

@@ -57,6 +57,8 @@ const LOOK_AT_TENANTS: Duration = Duration::from_millis(2);
 const LOOKS_AT_TENANTS: usize = 50;
 /// Steps after something went out of use.
 const STEPS_AFTER_RELEASE: usize = 2;
+/// Directories whose lists are looked at by one who makes room.
+const LISTS: usize = 2;
 /// Buckets of the name table in one step.
 const BUCKETS: usize = 4;
 /// Steps over the negative names after one was added.
@@ -196,7 +198,11 @@ impl Core {
     }
 
     fn own_bytes(&self) -> usize {
-        self.names.bytes() + self.inodes.bytes() + self.paths.bytes() + self.pages.file_bytes()
+        self.listed.total() as usize
+            + self.names.bytes()
+            + self.inodes.bytes()
+            + self.paths.bytes()
+            + self.pages.file_bytes()
     }
 
     /// Bytes of what was let go and waits for readers to pass: of the whole process, and page tables of files
@@ -254,6 +260,7 @@ impl Core {
                 false => usize::try_from(excess / STEP_BYTES).unwrap_or(STEPS_MAX),
             };
             let steps = (STEPS + more).min(STEPS_MAX);
+            self.drop_lists(LISTS);
             self.reclaim(None, steps);
             self.budget.took(steps, self.metadata_bytes() < before);
             self.ask_tenants();
@@ -312,6 +319,7 @@ impl Core {
                 self.budget.took(turns, false);
             }
             held = now;
+            self.drop_lists(usize::MAX);
             self.reclaim(None, turns + usize::try_from(self.inodes.orphans()).unwrap_or(0));
         }
     }

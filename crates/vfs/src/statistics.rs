@@ -13,6 +13,12 @@ pub(crate) struct Counters {
     pub(crate) name_misses: Counter,
     pub(crate) names_evicted: Counter,
     pub(crate) waited: Counter,
+    pub(crate) listing_hits: Counter,
+    pub(crate) listing_misses: Counter,
+    pub(crate) listing_stale_hits: Counter,
+    pub(crate) listings_refreshed: Counter,
+    pub(crate) listings_ahead: Counter,
+    pub(crate) files_ahead: Counter,
     pub(crate) walks: WalkCounters,
     pub(crate) attribute_hits: Counter,
     pub(crate) attribute_misses: Counter,
@@ -35,6 +41,25 @@ pub struct CacheStatistics {
     pub misses: u64,
     /// Entries dropped for room.
     pub evicted: u64,
+}
+
+/// Whole listings, kept for stores that say so ([`crate::Listings`]).
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct ListingStatistics {
+    /// Bytes held now.
+    pub held_bytes: u64,
+    /// Directories listed from the cache.
+    pub hits: u64,
+    /// Directories that the store was asked to list.
+    pub misses: u64,
+    /// Names and listings answered from a list that had expired, while it was refreshed.
+    pub stale_hits: u64,
+    /// Directories listed again because their list had expired.
+    pub refreshed: u64,
+    /// Directories that came with the listing of a sibling.
+    pub ahead: u64,
+    /// Files fetched because others of their directory were read in order.
+    pub files_ahead: u64,
 }
 
 /// The one budget of all caches, and who has how much of it.
@@ -161,6 +186,8 @@ pub struct Statistics {
     pub negative_hits: u64,
     /// Lookups that waited for another one's answer about the same name.
     pub waited: u64,
+    /// Whole listings of directories.
+    pub listings: ListingStatistics,
     /// Memos of whole paths that are held.
     pub paths: u64,
     /// Path walks of the in-process API.

@@ -16,12 +16,13 @@ use crate::backend::{
     Authority, Backend, Capabilities, ChangeSink, Creation, Enforcer, Entry, Export, FileRef,
     InodeId, OpenFiles, Opens, PageCaching, StoreTimes, Timed, Writes, Xattrs,
 };
+use crate::background::Background;
 use crate::budget::{self, Budget};
 use crate::caller::{Caller, Checks};
 use crate::config::{PagePolicy, VfsConfig};
 use crate::error::{Error, Result};
 use crate::flight::Flights;
-use crate::inode::{Clock, Expiry, INODE_BYTES, InodeTable, Node, Ticket};
+use crate::inode::{Clock, Expiry, INODE_BYTES, InodeTable, ListedBytes, Node, Ticket};
 use crate::lock_order;
 use crate::name::Name;
 use crate::names::NameCache;
@@ -32,8 +33,9 @@ use crate::paths::PathCache;
 use crate::permission::{self, Access};
 use crate::policy::Marks;
 use crate::reclaim::{self, Looked};
-use crate::statistics::{CacheStatistics, Counters, Statistics};
+use crate::statistics::{CacheStatistics, Counters, ListingStatistics, Statistics};
 use crate::tenants::{Tenant, Tenants};
+use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -61,6 +63,11 @@ pub(crate) struct Core {
     /// The directories that are marked ([`crate::policy`]).
     pub(crate) marks: Marks,
     pub(crate) names: NameCache,
+    /// What directories were listed as.
+    pub(crate) listed: Arc<ListedBytes>,
+    /// Those that have lists, oldest first; some have none any more.
+    pub(crate) lists: Mutex<VecDeque<InodeId>>,
+    pub(crate) background: Background,
     pub(crate) paths: PathCache,
     pub(crate) flights: Flights,
     /// Taken to move a directory to another parent.
@@ -144,6 +151,9 @@ impl Vfs {
             inodes: InodeTable::new(),
             marks: Marks::new(),
             names: NameCache::new(reclaim::names_expected(&config)),
+            listed: Arc::default(),
+            lists: Mutex::new(&lock_order::LISTS, VecDeque::new()),
+            background: Background::new(),
             paths: PathCache::new(),
             flights: Flights::new(),
             moves: Turns::new(),
@@ -232,6 +242,15 @@ impl Vfs {
             negatives: core.names.negatives() as u64,
             negative_hits: counters.negative_hits.total(),
             waited: counters.waited.total(),
+            listings: ListingStatistics {
+                held_bytes: core.listed.total(),
+                hits: counters.listing_hits.total(),
+                misses: counters.listing_misses.total(),
+                stale_hits: counters.listing_stale_hits.total(),
+                refreshed: counters.listings_refreshed.total(),
+                ahead: counters.listings_ahead.total(),
+                files_ahead: counters.files_ahead.total(),
+            },
             walks: counters.walks.statistics(),
             paths: core.paths.count() as u64,
             inodes: CacheStatistics {
@@ -257,6 +276,7 @@ impl Vfs {
     /// Forgets every inode that nobody holds, and every name.
     pub fn forget_unused(&self) {
         self.core.forget_names();
+        self.core.drop_lists(usize::MAX);
         self.core.paths.clear(&epoch::pin());
         self.core.inodes.clear_inactive(&self.core);
         epoch::collect();
@@ -389,7 +409,7 @@ impl Core {
     }
 
     /// Whether the store changes behind the caches.
-    fn shared(&self) -> bool {
+    pub(crate) fn shared(&self) -> bool {
         self.capabilities.authority == Authority::Shared
     }
 

@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use uvfs_concurrent::counter::Counter;
 use uvfs_concurrent::primitive::atomic::AtomicBool;
-use uvfs_vfs::{Authority, Enforcer, Opens, PageCaching, Waits, Writes};
+use uvfs_vfs::{Authority, Enforcer, Listings, Opens, PageCaching, Waits, Writes};
 use uvfs_vfs::{Capabilities, Entry, Error, FileKind, InodeId, Result, Tenant, Totals};
 
 /// The type of overlay file systems, as `statfs` tells it. There a file seems to be born again when
@@ -116,6 +116,8 @@ impl Host {
             births: self.births,
             queue_depth: 1,
             writes: Writes::Anywhere,
+            // The host has them in memory, and its positions use every bit.
+            listings: Listings::Asked,
         }
     }
 

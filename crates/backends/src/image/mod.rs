@@ -27,7 +27,7 @@ use std::sync::Arc;
 use uvfs_ext::{Device, Image, Inode, Kind};
 use uvfs_vfs::{
     Attributes, Backend, Capabilities, Data, Entry, Error, Export, FileKind, InodeId, Inodes,
-    Names, PageCaching, Result, Tenant, Timestamp, Totals, VfsConfig, Xattrs,
+    Listings, Names, PageCaching, Result, Tenant, Timestamp, Totals, VfsConfig, Xattrs,
 };
 
 /// An image, as a store.
@@ -185,6 +185,7 @@ impl Backend for ImageBackend {
             // The host keeps the pages of the image, and a mount's kernel those of its files: a third copy costs more
             // than it saves, a page of memory for each page that is read.
             caching: PageCaching::Store,
+            listings: Listings::Kept,
             ..Capabilities::read_only("image")
         }
     }

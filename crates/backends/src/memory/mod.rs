@@ -52,7 +52,8 @@ use uvfs_concurrent::padded::Padded;
 use uvfs_vfs::creation::Resolved;
 use uvfs_vfs::{
     Authority, Backend, Capabilities, Creation, Data, Enforcer, Entry, Error, Export, InodeId,
-    Inodes, Names, NewKind, Opens, PageCaching, Reservation, Result, Totals, Waits, Writes, Xattrs,
+    Inodes, Listings, Names, NewKind, Opens, PageCaching, Reservation, Result, Totals, Waits,
+    Writes, Xattrs,
 };
 
 /// The least that [`MemoryConfig::size_bytes`] may be: the root, and one page with its names.
@@ -171,6 +172,8 @@ impl Backend for MemoryBackend {
             births: true,
             queue_depth: 1,
             writes: Writes::Anywhere,
+            // They are in memory here.
+            listings: Listings::Asked,
         }
     }
 

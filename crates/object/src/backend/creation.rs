@@ -235,7 +235,13 @@ impl Shared {
 
     /// How many keys begin with `prefix`, up to a number.
     fn list_below(&self, prefix: &str, entries_max: u16) -> crate::store::Result<usize> {
-        let request = ListRequest { prefix, delimiter: Delimiter::None, token: None, entries_max };
+        let request = ListRequest {
+            prefix,
+            delimiter: Delimiter::None,
+            token: None,
+            after: None,
+            entries_max,
+        };
         Ok(self.store.list_page(&request)?.entries.len())
     }
 
@@ -247,6 +253,7 @@ impl Shared {
             prefix: &prefix,
             delimiter: Delimiter::None,
             token: None,
+            after: None,
             entries_max: 2,
         };
         let page =

@@ -19,6 +19,7 @@
 //! new inode. With the tag as an attribute of one inode, every cache between (pages, the kernel's) had to be told in time.
 //! Weakness: the inode number of a file changes when it is replaced, and programs that watch files by number see that.
 
+mod below;
 mod creation;
 mod data;
 mod names;
@@ -32,7 +33,7 @@ mod writing_tests;
 
 use crate::retry::{Patience, Patient};
 use crate::store::{Store, StoreError};
-use names::Listings;
+use names::Walks;
 use runs::Runs;
 use std::sync::Arc;
 use table::{Node, Table};
@@ -40,7 +41,8 @@ use uvfs_concurrent::counter::Counter;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_vfs::{
     Attributes, Authority, Backend, Capabilities, Creation, Data, Entry, Error, FileKind, InodeId,
-    Inodes, Names, OpenFiles, Opens, PageCaching, Result, Tenant, Timestamp, Totals, Writes,
+    Inodes, Listings, Names, OpenFiles, Opens, PageCaching, Result, Tenant, Timestamp, Totals,
+    Writes,
 };
 use writing::Uploads;
 
@@ -90,7 +92,7 @@ pub struct ObjectBackend {
 struct Shared {
     store: Patient,
     table: Table,
-    listings: Listings,
+    listings: Walks,
     config: ObjectConfig,
     /// Time of everything that has none in the store.
     since: Timestamp,
@@ -111,7 +113,7 @@ impl ObjectBackend {
         let shared = Arc::new(Shared {
             store: Patient::new(store, config.patience),
             table: Table::new(&config.prefix),
-            listings: Listings::new(),
+            listings: Walks::new(),
             uploads: Uploads::new(config.upload_bytes_max),
             files: AtomicU64::new(0),
             config,
@@ -190,6 +192,7 @@ impl Backend for ObjectBackend {
             authority: Authority::Shared,
             caching: PageCaching::Core,
             queue_depth: self.runs.threads_max(),
+            listings: Listings::KeptAndBelow,
             ..Capabilities::read_only("object")
         };
         match self.shared.config.read_only {

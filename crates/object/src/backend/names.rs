@@ -4,7 +4,7 @@
 //! Makes entries of what the store lists, and remembers how far each listing under way has come.
 //!
 //! # Rules
-//! R1. An object `a` and keys below `a/` want one name: the object has it, by lookup and by listing, and the keys are hidden. Listings meet
+//! R1. An object `a` and keys below `a/` want one name: the object has it, by lookup and by listing, and the keys are hidden. Walks meet
 //! the object first, however many pages lie between.
 //! R2. A cookie is a listing and a place in it. Entries are numbered as the store lists them, also those that are hidden.
 //! R3. Files that are in work here ([`super::writing`]) when a listing begins come at its end, if they were not met before: in the store
@@ -28,22 +28,22 @@ use uvfs_concurrent::counter::Counter;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_vfs::{
-    Caller, Cookie, Entry, Error, FileRef, InodeId, Listing, Name, Names, RenameMode, Result,
+    Below, Caller, Cookie, Entry, Error, FileRef, InodeId, Listing, Name, Names, RenameMode, Result,
 };
 
 /// Entries of a page that is read to list a directory: as many as S3 gives.
-const PAGE_MAX: u16 = 1000;
+pub(super) const PAGE_MAX: u16 = 1000;
 /// Entries asked for to find one name: itself, and those that begin with it up to the directory of that name.
 const LOOKUP_MAX: u16 = 20;
-/// Listings under way that are remembered.
+/// Walks under way that are remembered.
 const LISTINGS_MAX: usize = 64;
 /// Bits of a cookie that number entries; those above number listings, and the sign stays clear.
 const PLACE_BITS: u32 = 40;
 const NUMBERS: u64 = 1 << 23;
 
-/// Listings under way.
+/// Walks under way.
 #[derive(Debug)]
-pub(super) struct Listings {
+pub(super) struct Walks {
     state: Mutex<State>,
     begun_again: Counter,
     /// Of the pages that are kept.
@@ -78,13 +78,13 @@ struct Walk {
 /// An entry: its name and what it is, if it is shown.
 type Named = Option<(Box<str>, What)>;
 
-impl Listings {
+impl Walks {
     pub(super) fn new() -> Self {
         let state = Mutex::new(&OBJECT_LISTINGS, State::default());
         Self { state, begun_again: Counter::new(), bytes: AtomicU64::new(0) }
     }
 
-    /// Listings of which a cookie came back after they were given up.
+    /// Walks of which a cookie came back after they were given up.
     pub(super) fn begun_again(&self) -> u64 {
         self.begun_again.total()
     }
@@ -96,7 +96,7 @@ impl Listings {
     }
 
     /// The listing of `directory` that goes on at `from`, and the place where. It is the caller's until it is
-    /// [kept](Listings::keep).
+    /// [kept](Walks::keep).
     fn take(&self, directory: InodeId, from: Cookie) -> (Walk, u64) {
         let (number, place) = (from.0 >> PLACE_BITS, from.0 & ((1 << PLACE_BITS) - 1));
         let mut state = self.state.lock();
@@ -214,6 +214,10 @@ impl Names for Shared {
         listed
     }
 
+    fn list_below(&self, directory: InodeId, below: &mut dyn Below) -> Result<()> {
+        self.list_siblings(directory, below)
+    }
+
     fn unlink(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
         self.unlink(parent, name)
     }
@@ -252,7 +256,13 @@ impl Shared {
     /// What `key` is: an object, or what other keys lie below.
     pub(super) fn find(&self, key: &str) -> crate::store::Result<Option<What>> {
         let delimiter = Delimiter::Slash;
-        let first = ListRequest { prefix: key, delimiter, token: None, entries_max: LOOKUP_MAX };
+        let first = ListRequest {
+            prefix: key,
+            delimiter,
+            token: None,
+            after: None,
+            entries_max: LOOKUP_MAX,
+        };
         let page = self.store.list_page(&first)?;
         for listed in page.entries {
             match listed.kind {
@@ -334,7 +344,13 @@ impl Shared {
                 walk.in_work = self.uploads.in_work.names_in(&prefix);
             }
             let (delimiter, token) = (Delimiter::Slash, walk.next.as_deref());
-            let request = ListRequest { prefix: &prefix, delimiter, token, entries_max: PAGE_MAX };
+            let request = ListRequest {
+                prefix: &prefix,
+                delimiter,
+                token,
+                after: None,
+                entries_max: PAGE_MAX,
+            };
             let page = self.store.list_page(&request);
             let page = page.map_err(|error| self.told("listing", &prefix, error))?;
             if page

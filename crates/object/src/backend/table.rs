@@ -112,6 +112,16 @@ impl Node {
         Self { id, parent, name, what, number: self.number, version: self.version }
     }
 
+    /// The directory that it is in; absent for the root alone.
+    pub(super) fn parent(&self) -> Option<&Arc<Node>> {
+        self.parent.as_ref()
+    }
+
+    /// In its directory.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Where it would be as `name` in `parent`.
     pub(super) fn key_below(parent: &Node, name: &str) -> String {
         let mut key = parent.key();

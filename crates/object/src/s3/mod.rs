@@ -69,7 +69,8 @@ impl S3Store {
         let try_one = |address: &Address| {
             let store = Self::new(address)?;
             let (prefix, delimiter) = (&address.prefix, Delimiter::Slash);
-            let request = ListRequest { prefix, delimiter, token: None, entries_max: 1 };
+            let request =
+                ListRequest { prefix, delimiter, token: None, after: None, entries_max: 1 };
             store.list_page(&request).map(|_| store)
         };
         match try_one(address) {
@@ -220,6 +221,8 @@ impl Store for S3Store {
         }
         if let Some(token) = request.token {
             add("continuation-token", token);
+        } else if let Some(after) = request.after {
+            add("start-after", after);
         }
         let answer = self.client.get(&url, &[])?;
         match answer.status() {

@@ -208,8 +208,13 @@ mod tests {
     use super::*;
     use crate::store::Delimiter;
 
-    const REQUEST: ListRequest<'_> =
-        ListRequest { prefix: "p/", delimiter: Delimiter::Slash, token: None, entries_max: 1000 };
+    const REQUEST: ListRequest<'_> = ListRequest {
+        prefix: "p/",
+        delimiter: Delimiter::Slash,
+        token: None,
+        after: None,
+        entries_max: 1000,
+    };
 
     fn document(body: &str) -> String {
         format!(

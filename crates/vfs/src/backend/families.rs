@@ -14,8 +14,9 @@
 //! one more indirect jump than through one wide trait, 2 ns.
 
 use super::{
-    AllocateMode, ChangeSink, Content, Cookie, Entry, FileId, FileRef, InodeId, Listing, NewNode,
-    OpenMode, ReadRun, RenameMode, SeekTarget, SyncMode, WholeContent, WriteRun, XattrMode,
+    AllocateMode, Below, ChangeSink, Content, Cookie, Entry, FileId, FileRef, InodeId, Listing,
+    NewNode, OpenMode, ReadRun, RenameMode, SeekTarget, SyncMode, WholeContent, WriteRun,
+    XattrMode,
 };
 use crate::attributes::{Attributes, SetAttributes};
 use crate::caller::Caller;
@@ -34,6 +35,13 @@ pub trait Names: Send + Sync {
     /// `..` are left out. Entries that exist throughout a listing in several calls are seen exactly
     /// once, whatever else changes; cookies stay valid while the directory exists.
     fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()>;
+
+    /// Lists `directory` and what comes behind it in its parent, as far as one question to the store goes
+    /// ([`Listings::KeptAndBelow`](super::Listings)). An error costs nothing but the question.
+    fn list_below(&self, directory: InodeId, below: &mut dyn Below) -> Result<()> {
+        let _ = (directory, below);
+        Err(Error::Unsupported("listing several directories"))
+    }
 
     /// Removes a name that is not a directory's ([`Error::IsDirectory`]). An object with no name
     /// left lives on while it is open or referenced.

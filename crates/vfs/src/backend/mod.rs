@@ -176,6 +176,19 @@ pub enum Writes {
     WholeFile,
 }
 
+/// Who answers when a directory is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listings {
+    /// The store, each time.
+    Asked,
+    /// The core keeps whole listings, in the budget, and answers from them for as long as they are believed. Positions
+    /// ([`Cookie`]) of the store stay below 2⁶². Where others change the store, a listing that has expired is answered for once that
+    /// time more, while it is asked for again in the background.
+    Kept,
+    /// As `Kept`, and one question lists many directories that lie beside one another ([`Names::list_below`]).
+    KeptAndBelow,
+}
+
 /// What a backend is and can do; asked once, at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
@@ -206,6 +219,8 @@ pub struct Capabilities {
     /// How it takes what is written. Other than [`Writes::Anywhere`], the core caches its files, whatever
     /// `caching` and the settings say.
     pub writes: Writes,
+    /// Who answers when a directory is listed.
+    pub listings: Listings,
 }
 
 impl Capabilities {
@@ -224,6 +239,7 @@ impl Capabilities {
             births: false,
             queue_depth: 1,
             writes: Writes::Anywhere,
+            listings: Listings::Asked,
         }
     }
 

@@ -12,7 +12,7 @@
 //! clock and one more indirect jump for each call, which was not measured; a system call takes a microsecond or more.
 
 use super::{
-    AllocateMode, Backend, Capabilities, ChangeSink, Content, Cookie, Creation, Data, Entry,
+    AllocateMode, Backend, Below, Capabilities, ChangeSink, Content, Cookie, Creation, Data, Entry,
     Export, FileId, FileRef, InodeId, Inodes, Listing, Names, NewNode, OpenFiles, OpenMode,
     ReadRun, RenameMode, Reservation, SeekTarget, SyncMode, Waits, Watch, WholeContent, WriteRun,
     XattrMode, Xattrs,
@@ -245,6 +245,10 @@ impl<B: Backend> Names for Timed<B> {
 
     fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
         self.time(Call::list, || self.inner.names().list(directory, from, listing))
+    }
+
+    fn list_below(&self, directory: InodeId, below: &mut dyn Below) -> Result<()> {
+        self.time(Call::list, || self.inner.names().list_below(directory, below))
     }
 
     fn unlink(&self, caller: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {

@@ -104,6 +104,20 @@ pub trait Listing {
     }
 }
 
+/// Receives the entries of several directories, one below or beside the other, in the order of a walk that goes down first.
+pub trait Below {
+    /// A directory begins, in the one that is open; at first that is the parent of the one that was asked for. Carries a
+    /// reference to `entry.inode`.
+    fn enter(&mut self, name: Name<'_>, entry: Entry);
+
+    /// An entry of the directory that is open, which is no directory. Carries a reference to `entry.inode`.
+    fn add(&mut self, name: Name<'_>, entry: Entry);
+
+    /// The directory that is open ends, and the one that it was entered from is open again. `whole` says that all of its
+    /// entries were told, in the order of the store.
+    fn leave(&mut self, whole: bool);
+}
+
 /// How a file is to be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenMode {

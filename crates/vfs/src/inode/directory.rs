@@ -14,7 +14,8 @@
 
 use super::rest::CleanTicks;
 use super::table::Known;
-use super::{Clock, Expiry, Inode, Moment, Ticket};
+use super::{Clock, Expiry, Inode, Listed, Moment, Ticket};
+use std::sync::Arc;
 use uvfs_concurrent::class::Class;
 use uvfs_concurrent::complete::{Claim, Complete};
 use uvfs_concurrent::primitive::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -125,8 +126,20 @@ impl Inode {
     }
 
     /// Of a directory: all its names are in the cache, put there after `losses` were counted; believed
-    /// until `until`. The caller has the lock over its entries.
-    pub(crate) fn declare_complete(&self, losses: u64, until: Expiry) {
-        self.of_directory().complete.declare(losses, until.to_word());
+    /// until `until`. The caller has the lock over its entries. `listed` are those names, if they are kept; returned is what they
+    /// were before.
+    pub(crate) fn declare_complete(
+        &self,
+        losses: u64,
+        until: Expiry,
+        listed: Option<Arc<Listed>>,
+    ) -> Option<Arc<Listed>> {
+        let known = self.of_directory();
+        let old = match listed {
+            Some(listed) => known.kept().set(Some(listed)),
+            None => known.known_kept().and_then(|mut kept| kept.set(None)),
+        };
+        known.complete.declare(losses, until.to_word());
+        old
     }
 }

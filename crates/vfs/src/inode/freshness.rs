@@ -151,6 +151,17 @@ impl Expiry {
         }
     }
 
+    /// The same, later by `time`.
+    pub(crate) fn later_by(self, time: Duration) -> Self {
+        match self {
+            Self::NEVER | Self::EXPIRED => self,
+            Self(end) => {
+                let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+                Self(end.saturating_add(time).min(u64::MAX - 1))
+            }
+        }
+    }
+
     /// For how much longer.
     pub(crate) fn remains(self) -> Duration {
         match self {

@@ -350,7 +350,7 @@ fn a_directory_that_forgets_its_names_is_not_complete() {
         let early = world.core().clock.now();
         let admits = |ticket| directory.inode.of_directory().entries.lock().admits(ticket);
         assert!(admits(early));
-        directory.inode.declare_complete(0, Expiry::NEVER);
+        directory.inode.declare_complete(0, Expiry::NEVER, None);
         let claimed = directory.inode.claim_complete(&mut None);
         let (complete, claim, until) = claimed.expect("just declared");
         assert_eq!(until, Expiry::NEVER);

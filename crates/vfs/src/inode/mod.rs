@@ -6,7 +6,7 @@
 //!
 //! # Rooms
 //! `attributes` (cached values; beside it `cached`, `reading`, `absent`), `place` (where an object lies), `directory`
-//! (what a directory knows of its names), `node` (holds), `freshness` (which answers are kept), `rest`, `table`.
+//! (what a directory knows of its names), `listed` (what it was listed as), `node` (holds), `freshness` (which answers are kept), `rest`, `table`.
 //!
 //! # Concurrency
 //! A [`Node`] is a hold on an inode: while one exists the inode stays in the table. Names in the cache
@@ -36,6 +36,7 @@ mod directory;
 mod freshness;
 #[cfg(test)]
 mod half_way_tests;
+mod listed;
 mod node;
 mod place;
 mod reading;
@@ -47,6 +48,7 @@ pub(crate) use cached::Guarding;
 #[cfg(debug_assertions)]
 pub use freshness::pass_time;
 pub(crate) use freshness::{Clock, Expiry, Freshness, Moment, Ticket};
+pub(crate) use listed::{Listed, ListedBytes, Recording, place_of};
 pub use node::Node;
 pub(crate) use rest::{CleanTicks, OfDirectory, Progress, Rest};
 pub(crate) use table::{INODE_BYTES, InodeTable, REST_BYTES, Retired};

@@ -1,5 +1,6 @@
 //! What only some inodes have.
 
+use super::listed::{Kept, Recording};
 use super::{Expiry, Freshness, Inode, Ticket};
 use crate::acl::Acl;
 use crate::advisory::AdvisoryLocks;
@@ -10,7 +11,7 @@ use crate::policy::{OwnMark, PolicyMemo};
 use std::sync::{Arc, OnceLock};
 use uvfs_concurrent::complete::Complete;
 use uvfs_concurrent::lazy::LazyBox;
-use uvfs_concurrent::lock::Mutex;
+use uvfs_concurrent::lock::{Mutex, MutexGuard};
 use uvfs_concurrent::object::Hold;
 use uvfs_concurrent::primitive::atomic::{
     AtomicU64,
@@ -38,6 +39,8 @@ pub(crate) struct OfDirectory {
     pub(crate) complete: Complete,
     /// The listing that is being followed to its end.
     pub(crate) listing: Mutex<Option<Box<Progress>>>,
+    /// What it was listed as, for stores whose listings are kept.
+    kept: LazyBox<Mutex<Kept>>,
     /// Its parent, kept by a hold; the root has none.
     pub(super) parent: Mutex<Option<Parent>>,
     /// What was cleaned of all that is below it. Raised only.
@@ -56,7 +59,7 @@ pub(super) struct Bypassed {
 }
 
 /// A listing whose names go into the cache, from its start up to `next`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Progress {
     /// Taken before its first question.
     pub(crate) ticket: Ticket,
@@ -66,6 +69,8 @@ pub(crate) struct Progress {
     pub(crate) until: Expiry,
     /// Where it goes on.
     pub(crate) next: Cookie,
+    /// The names so far, if they are kept.
+    pub(crate) recording: Option<Recording>,
 }
 
 /// The parent of a directory.
@@ -154,10 +159,24 @@ impl Default for OfDirectory {
             entries: Mutex::new(&lock_order::INODE_CHANGES, Freshness::default()),
             complete: Complete::default(),
             listing: Mutex::new(&lock_order::LISTING, None),
+            kept: LazyBox::new(),
             parent: Mutex::new(&lock_order::INODE_PARENT, None),
             cleaned: Cleaned::default(),
             own_mark: OwnMark::default(),
             policy: PolicyMemo::default(),
         }
+    }
+}
+
+impl OfDirectory {
+    /// What it was listed as, if it ever was.
+    pub(crate) fn known_kept(&self) -> Option<MutexGuard<'_, Kept>> {
+        self.kept.get().map(|kept| kept.lock())
+    }
+
+    /// As [`OfDirectory::known_kept`], to be filled.
+    pub(crate) fn kept(&self) -> MutexGuard<'_, Kept> {
+        let new = || Mutex::new(&lock_order::LISTED, Kept::default());
+        self.kept.get_or_make(new).0.lock()
     }
 }

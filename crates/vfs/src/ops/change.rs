@@ -127,6 +127,13 @@ impl<'a> NameChange<'a> {
                 // It is known to be missing without a note.
                 Some(Target::Missing) if self.complete && told => {}
                 Some(target) => {
+                    if let Target::Node(node) = target
+                        && self.complete
+                        && told
+                        && let Some(mut kept) = directory.of_directory().known_kept()
+                    {
+                        kept.add(name.as_bytes(), node.number(), node.kind());
+                    }
                     let (target, stamp) = (target, self.entries);
                     core.remember_name(directory, (name, target), stamp, Arrival::Asked);
                 }
@@ -135,6 +142,8 @@ impl<'a> NameChange<'a> {
         }
         if self.complete && alone && told {
             directory.of_directory().complete.resume();
+        } else if let Some(mut kept) = directory.of_directory().known_kept() {
+            kept.forget();
         }
         alone
     }

@@ -6,7 +6,7 @@ use crate::attributes::{Attributes, FileKind};
 use crate::backend::{FileId, NewKind, NewNode, OpenMode, Opens};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
-use crate::inode::{NOWHERE, Node, Ticket};
+use crate::inode::{NOWHERE, Node, Recording, Ticket};
 use crate::name::Name;
 use crate::names::Target;
 use crate::permission::Access;
@@ -60,7 +60,10 @@ impl Vfs {
         // Neither its entries nor itself may have changed, or have been forgotten and come back.
         if changes.admits(ticket) && directory.inode.changed() <= ticket {
             let losses = core.names.losses().of(directory.id().0);
-            directory.inode.declare_complete(losses, core.complete_expiry());
+            let listed = core.keeps_listings().then(|| Recording::default().finish(&core.listed));
+            directory.inode.declare_complete(losses, core.complete_expiry(), listed);
+            drop(changes);
+            core.has_list(directory.id());
         }
     }
 

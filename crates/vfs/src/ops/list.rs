@@ -1,22 +1,47 @@
 //! Listing a directory.
 //!
+//! # Boundary
+//! From the store into the caches and to the caller, and from the caches where a whole listing is kept
+//! ([`Listings`]). How a listing is kept is [`crate::inode::Listed`]'s.
+//!
+//! # Concurrency
 //! The backend fills a batch while it may hold locks of its own; only after it has returned are the
 //! entries adopted into the caches and offered to the caller. Entries that the caller has no room
 //! for give their references back.
+//!
+//! # From the cache
+//! A listing that begins while the directory is known to be complete is answered from its list, to its end, whatever changes meanwhile: entries
+//! that stay are seen once. Names that the table has no more are left out. Where others change the store, a list
+//! that has expired is believed once that time more, by names and by listings, while one thread lists the directory again: after an
+//! expiry nobody asks for its entries one by one.
+//!
+//! Directories of which a program lists one after the other are asked for together, where the store has one question for many
+//! ([`crate::Names::list_below`]). The second sibling begins; where the answer did not even hold one whole directory the question was
+//! in vain, and the next such try comes after as many siblings as twice the last pause.
 
 use crate::attributes::{Attributes, FileKind};
-use crate::backend::{Cookie, Entry, FileRef, Listing};
+use crate::backend::{Authority, Below, Cookie, Entry, FileRef, InodeId, Listing, Listings};
+use crate::background::Job;
 use crate::caller::Caller;
 use crate::error::{Error, Result};
-use crate::inode::{Node, Progress, Ticket};
+use crate::inode::{Expiry, Listed, Node, Progress, Recording, Ticket, place_of};
 use crate::name::Name;
 use crate::names::Arrival;
 use crate::permission::Access;
-use crate::vfs::Vfs;
+use crate::vfs::{Core, Vfs};
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
+use uvfs_concurrent::epoch;
 
 /// Entries asked of the store at once, at most.
 const BATCH_MAX: usize = 1024;
+/// Entries of a list that is waited for when it is listed again: one page of most stores. A longer one is listed in the background.
+const WAITED_FOR_MAX: usize = 1000;
+/// Siblings listed one by one before many are asked for together.
+const SIBLINGS_MIN: u32 = 2;
+/// Longest pause, in siblings, after questions for many that were in vain.
+const PAUSE_MAX: u32 = 64;
 
 /// Receives the entries of a directory from [`Vfs::list`].
 pub trait Entries {
@@ -98,24 +123,352 @@ impl Vfs {
         if file == FileRef::unopened(directory.id()) {
             self.check(caller, directory, Access::READ)?;
         }
+        let core = &self.core;
+        if !core.keeps_listings() {
+            return core.list_in_store(directory, file, from, entries);
+        }
+        let kept = match from {
+            Cookie(0) => core.listed_now(directory).map(|listed| (listed, 0)),
+            _ => directory.inode.of_directory().known_kept().and_then(|mut kept| kept.at(from)),
+        };
+        match (kept, place_of(from)) {
+            (Some((listed, place)), _) => {
+                core.counters.listing_hits.hit();
+                core.offer_listed(directory, (&listed, place), entries);
+                directory.inode.was_read(&core.clock);
+                Ok(())
+            }
+            (None, None) => {
+                core.counters.listing_misses.hit();
+                core.list_in_store(directory, file, from, entries)
+            }
+            // The list has gone for want of room: what was offered of it is passed over.
+            (None, Some(place)) => {
+                core.counters.listing_misses.hit();
+                let mut rest = Rest { passed_over: place, entries };
+                core.list_in_store(directory, file, Cookie::default(), &mut rest)
+            }
+        }
+    }
+
+    /// Lists `directory` again now, into the caches: names, attributes and which names there are. May block.
+    ///
+    /// # Errors
+    /// The store's; then everything is as it was.
+    pub fn refresh(&self, directory: &Node) -> Result<()> {
+        if !directory.is_directory() {
+            return Err(Error::NotDirectory);
+        }
+        self.core.list_again(directory)
+    }
+}
+
+/// Takes every entry, for who wants them in the cache only.
+struct Everything;
+
+impl Entries for Everything {
+    fn room(&self) -> usize {
+        BATCH_MAX
+    }
+
+    fn wants_nodes(&self) -> bool {
+        true
+    }
+
+    fn name(&mut self, _: Name<'_>, _: Cookie, _: u64, _: FileKind) -> bool {
+        true
+    }
+
+    fn node(
+        &mut self,
+        _: Name<'_>,
+        _: Cookie,
+        _: Node,
+        _: &Attributes,
+        _: (Duration, Duration),
+    ) -> bool {
+        true
+    }
+}
+
+/// Passes over entries that were offered before.
+struct Rest<'a> {
+    passed_over: usize,
+    entries: &'a mut dyn Entries,
+}
+
+impl Rest<'_> {
+    fn passes_over(&mut self) -> bool {
+        let passes = self.passed_over > 0;
+        self.passed_over = self.passed_over.saturating_sub(1);
+        passes
+    }
+}
+
+impl Entries for Rest<'_> {
+    fn room(&self) -> usize {
+        self.entries.room().max(self.passed_over)
+    }
+
+    fn wants_nodes(&self) -> bool {
+        self.entries.wants_nodes()
+    }
+
+    fn name(&mut self, name: Name<'_>, next: Cookie, number: u64, kind: FileKind) -> bool {
+        self.passes_over() || self.entries.name(name, next, number, kind)
+    }
+
+    fn node(
+        &mut self,
+        name: Name<'_>,
+        next: Cookie,
+        node: Node,
+        attributes: &Attributes,
+        valid: (Duration, Duration),
+    ) -> bool {
+        self.passes_over() || self.entries.node(name, next, node, attributes, valid)
+    }
+}
+
+/// What a name of a list is by now.
+enum Now {
+    /// This, and its name is believed for so long.
+    Here(Node, Duration),
+    /// Nothing.
+    Gone,
+    /// Nobody knows without asking.
+    Unknown,
+}
+
+/// From the cache.
+impl Core {
+    /// Whether whole listings are kept.
+    pub(crate) fn keeps_listings(&self) -> bool {
+        self.capabilities.listings != Listings::Asked
+    }
+
+    /// What `directory` is listed as now, if that can be said: from the cache, or because it came with what its siblings
+    /// were asked for.
+    fn listed_now(&self, directory: &Node) -> Option<Arc<Listed>> {
+        self.listed_whole(directory).or_else(|| {
+            self.list_siblings(directory);
+            self.listed_whole(directory)
+        })
+    }
+
+    /// The list of `directory`, if it says all of its names. An expired one is refreshed.
+    fn listed_whole(&self, directory: &Node) -> Option<Arc<Listed>> {
+        if !self.learn_cleans(&directory.inode) {
+            return None;
+        }
+        let known = directory.inode.known_directory()?;
+        let claim = known.complete.claim()?;
+        let until = Expiry::from_word(claim.until());
+        let is_valid = until.valid();
+        if !is_valid && !self.is_believed_once_more(until) {
+            return None;
+        }
+        let listed = known.known_kept()?.whole()?;
+        if !known.complete.stands(claim, self.names.losses(), directory.id().0) {
+            return None;
+        }
+        if !is_valid {
+            self.counters.listing_stale_hits.hit();
+            self.refresh_listing_soon(directory);
+        }
+        Some(listed)
+    }
+
+    /// Whether a list that was believed until `until` is, while it is refreshed.
+    fn is_believed_once_more(&self, until: Expiry) -> bool {
+        let span = self.config.entry_timeout.min(self.config.negative_timeout);
+        self.capabilities.authority == Authority::Shared && until.later_by(span).valid()
+    }
+
+    /// Offers entries of a list, from a place on.
+    fn offer_listed(
+        &self,
+        directory: &Node,
+        (listed, from): (&Listed, usize),
+        entries: &mut dyn Entries,
+    ) {
+        let mut place = from;
+        while let Some((bytes, number, kind)) = listed.get(place) {
+            place += 1;
+            let (Ok(name), next) = (Name::new(bytes), listed.cookie(place)) else { continue };
+            let wanted = match self.name_now(directory, name) {
+                Now::Gone => true,
+                Now::Here(node, valid) if entries.wants_nodes() => {
+                    let last = node.inode.last_attributes();
+                    let (attributes, remains) = node.inode.believed(last);
+                    entries.node(name, next, node, &attributes, (valid, remains))
+                }
+                Now::Here(node, _) => entries.name(name, next, node.number(), node.kind()),
+                Now::Unknown => entries.name(name, next, number, kind),
+            };
+            if !wanted {
+                return;
+            }
+        }
+    }
+
+    /// What `name`, which `directory` was listed with, is by now; an expired name counts as what it was.
+    fn name_now(&self, directory: &Node, name: Name<'_>) -> Now {
+        let guard = epoch::pin();
+        let known = directory.inode.of_directory();
+        let claim = known.complete.claim();
+        match self.names.last_known(&guard, &directory.inode, name) {
+            Some(dentry) => match dentry.inode().map(Node::try_hold) {
+                Some(Some(node)) => Now::Here(node, dentry.expiry().remains()),
+                Some(None) => Now::Unknown,
+                None => Now::Gone,
+            },
+            None => match claim {
+                Some(claim)
+                    if known.complete.stands(claim, self.names.losses(), directory.id().0) =>
+                {
+                    Now::Gone
+                }
+                _ => Now::Unknown,
+            },
+        }
+    }
+
+    /// The answer about a name that has expired, in a directory whose list has expired no longer ago than it was believed, and which
+    /// is refreshed now. A list that expired longer ago is refreshed first, if it is short; `None` then, too.
+    pub(super) fn expired_answer(&self, directory: &Node, name: Name<'_>) -> Option<Option<Node>> {
+        if !self.keeps_listings() || !self.shared() || !self.learn_cleans(&directory.inode) {
+            return None;
+        }
+        let known = directory.inode.known_directory()?;
+        let claim = known.complete.claim()?;
+        let until = Expiry::from_word(claim.until());
+        if until.valid() || until == Expiry::EXPIRED {
+            return None;
+        }
+        let length = known.known_kept()?.current()?.len();
+        if !self.is_believed_once_more(until) {
+            if length <= WAITED_FOR_MAX && self.begin_refresh(directory) {
+                self.refresh_listing(directory);
+            } else {
+                self.refresh_listing_soon(directory);
+            }
+            return None;
+        }
+        let answer = match self.name_now(directory, name) {
+            Now::Here(node, _) => Some(node),
+            Now::Gone => None,
+            Now::Unknown => return None,
+        };
+        if !known.complete.stands(claim, self.names.losses(), directory.id().0) {
+            return None;
+        }
+        self.counters.listing_stale_hits.hit();
+        self.refresh_listing_soon(directory);
+        Some(answer)
+    }
+}
+
+/// Refreshing.
+impl Core {
+    /// Whether the caller is the one who lists `directory` again.
+    fn begin_refresh(&self, directory: &Node) -> bool {
+        !std::mem::replace(&mut directory.inode.of_directory().kept().refreshing, true)
+    }
+
+    /// Lists `directory` again in the background, if nobody does.
+    fn refresh_listing_soon(&self, directory: &Node) {
+        if self.begin_refresh(directory)
+            && self.background.submit(self, Job::List(directory.clone())).is_err()
+        {
+            directory.inode.of_directory().kept().refreshing = false;
+        }
+    }
+
+    /// Lists `directory` again, for who has begun to. Nobody waits for it, so nobody hears of errors: what is there
+    /// stays, for as long as it is believed.
+    pub(crate) fn refresh_listing(&self, directory: &Node) {
+        if let Err(error) = self.list_again(directory) {
+            log::debug!("listing inode {} again: {error}", directory.id().0);
+        }
+        self.counters.listings_refreshed.hit();
+        directory.inode.of_directory().kept().refreshing = false;
+    }
+
+    fn list_again(&self, directory: &Node) -> Result<()> {
+        let file = FileRef::unopened(directory.id());
+        self.list_in_store(directory, file, Cookie::default(), &mut Everything)
+    }
+}
+
+/// Room.
+impl Core {
+    /// The directory `id` has a list.
+    pub(crate) fn has_list(&self, id: InodeId) {
+        if self.keeps_listings() {
+            self.lists.lock().push_back(id);
+        }
+    }
+
+    /// Looks at `count` directories with lists, and drops those that were not used since the last look.
+    pub(crate) fn drop_lists(&self, count: usize) {
+        let waiting = match count {
+            usize::MAX => std::mem::take(&mut *self.lists.lock()),
+            _ => {
+                let mut lists = self.lists.lock();
+                let count = count.min(lists.len());
+                lists.drain(..count).collect()
+            }
+        };
+        for id in waiting {
+            let Some(node) = self.inodes.find(id) else { continue };
+            let stays = node.inode.of_directory().known_kept().is_some_and(|mut kept| {
+                let used = std::mem::take(&mut kept.used) && count != usize::MAX;
+                if !used {
+                    kept.clear();
+                }
+                !kept.is_empty()
+            });
+            if stays {
+                self.has_list(id);
+            }
+        }
+    }
+}
+
+/// From the store.
+impl Core {
+    fn list_in_store(
+        &self,
+        directory: &Node,
+        file: FileRef,
+        from: Cookie,
+        entries: &mut dyn Entries,
+    ) -> Result<()> {
         let mut at = from;
         let mut progress = self.start_listing(directory, from);
         loop {
-            let ticket = self.core.clock.now();
+            let ticket = self.clock.now();
             let mut batch = Batch {
                 items: Vec::new(),
                 limit: entries.room().clamp(1, BATCH_MAX),
                 wants_attributes: entries.wants_nodes(),
             };
-            let listed = self.core.backend().names().list(file, at, &mut batch);
+            let listed = self.backend().names().list(file, at, &mut batch);
             let full = batch.items.len() >= batch.limit;
             let entries_only = batch.items.iter().all(|item| matches!(item.2, Item::Entry(_)));
-            let took_all = self.offer(directory, ticket, batch, entries, &mut at);
+            let mut recording = progress.as_mut().and_then(|progress| progress.recording.take());
+            let took_all = self.offer(directory, ticket, batch, entries, (&mut at, &mut recording));
             listed?;
-            progress = progress.filter(|_| entries_only);
+            // What was lost on the way makes the list useless, however long it gets.
+            let losses = self.names.losses().of(directory.id().0);
+            progress = progress.filter(|known| entries_only && known.losses == losses);
+            if let Some(progress) = &mut progress {
+                progress.recording = recording;
+            }
             if !took_all || !full {
                 self.end_listing(directory, progress, at, took_all && !full);
-                directory.inode.was_read(&self.core.clock);
+                directory.inode.was_read(&self.clock);
                 return Ok(());
             }
         }
@@ -125,9 +478,16 @@ impl Vfs {
     fn start_listing(&self, directory: &Node, from: Cookie) -> Option<Progress> {
         let mut listing = directory.inode.of_directory().listing.lock();
         if from == Cookie::default() {
-            let losses = self.core.names.losses().of(directory.id().0);
-            let until = self.core.complete_expiry();
-            return Some(Progress { ticket: self.core.clock.now(), losses, until, next: from });
+            let losses = self.names.losses().of(directory.id().0);
+            let until = self.complete_expiry();
+            let recording = self.keeps_listings().then(Recording::default);
+            return Some(Progress {
+                ticket: self.clock.now(),
+                losses,
+                until,
+                next: from,
+                recording,
+            });
         }
         listing.take().filter(|known| known.next == from).map(|known| *known)
     }
@@ -141,13 +501,42 @@ impl Vfs {
             *known.listing.lock() = Some(Box::new(Progress { next: at, ..progress }));
             return;
         }
-        let changes = known.entries.lock();
-        if changes.admits(progress.ticket) {
-            directory.inode.declare_complete(progress.losses, progress.until);
+        let listed = progress.recording.map(|recording| recording.finish(&self.listed));
+        self.declare_listed(directory, progress.ticket, (progress.losses, progress.until), listed);
+    }
+
+    /// All names of `directory` were put into the cache, by answers to questions asked after `ticket`.
+    fn declare_listed(
+        &self,
+        directory: &Node,
+        ticket: Ticket,
+        (losses, until): (u64, Expiry),
+        listed: Option<Arc<Listed>>,
+    ) {
+        let has_list = listed.is_some();
+        let changes = directory.inode.of_directory().entries.lock();
+        if !changes.admits(ticket) {
+            return;
+        }
+        let old = directory.inode.declare_complete(losses, until, listed.clone());
+        // What others have removed is not waited for until it expires.
+        if let (Some(old), Some(listed)) = (&old, &listed) {
+            let stays: HashSet<&[u8]> = listed.names().collect();
+            for name in old.names().filter(|name| !stays.contains(name)) {
+                if let Ok(name) = Name::new(name)
+                    && self.names.is_older(&directory.inode, name, ticket)
+                {
+                    self.forget_name(directory.id(), name);
+                }
+            }
+        }
+        drop(changes);
+        if has_list && old.is_none() {
+            self.has_list(directory.id());
         }
     }
 
-    /// Offers a batch to the caller; `at` becomes where to go on after what it took. True if it took
+    /// Offers a batch to the caller; `at` becomes where to go on after what it took, which is recorded. True if it took
     /// everything.
     fn offer(
         &self,
@@ -155,7 +544,7 @@ impl Vfs {
         ticket: Ticket,
         batch: Batch,
         entries: &mut dyn Entries,
-        at: &mut Cookie,
+        (at, recording): (&mut Cookie, &mut Option<Recording>),
     ) -> bool {
         let mut wanted = true;
         for (name, next, item) in batch.items {
@@ -169,9 +558,16 @@ impl Vfs {
                 Item::Entry(entry) => match checked {
                     Ok(name) if wanted => {
                         wanted = self.offer_node(directory, ticket, (name, next, entry), entries);
+                        let (number, kind) = (entry.attributes.number, entry.attributes.kind);
+                        if wanted
+                            && let Some(names) = recording
+                            && !names.add(name.as_bytes(), number, kind)
+                        {
+                            *recording = None;
+                        }
                     }
                     // Not a name anybody may see, or no room left.
-                    _ => self.core.backend().inodes().forget(entry.inode, 1),
+                    _ => self.backend().inodes().forget(entry.inode, 1),
                 },
             }
             if was_wanted && wanted {
@@ -188,13 +584,122 @@ impl Vfs {
         (name, next, entry): (Name<'_>, Cookie, Entry),
         entries: &mut dyn Entries,
     ) -> bool {
-        let core = &self.core;
-        let (node, name_valid) = core.admit(directory, ticket, (name, &entry), Arrival::Listed);
+        let (node, name_valid) = self.admit(directory, ticket, (name, &entry), Arrival::Listed);
         let (attributes, valid) = node.inode.believed(entry.attributes);
         if entries.wants_nodes() {
             entries.node(name, next, node, &attributes, (name_valid, valid))
         } else {
             entries.name(name, next, entry.attributes.number, entry.attributes.kind)
         }
+    }
+}
+
+/// What a store tells of several directories.
+enum Told {
+    Enter(Box<[u8]>, Entry),
+    Add(Box<[u8]>, Entry),
+    Leave { whole: bool },
+}
+
+struct Tellings(Vec<Told>);
+
+impl Below for Tellings {
+    fn enter(&mut self, name: Name<'_>, entry: Entry) {
+        self.0.push(Told::Enter(name.as_bytes().into(), entry));
+    }
+
+    fn add(&mut self, name: Name<'_>, entry: Entry) {
+        self.0.push(Told::Add(name.as_bytes().into(), entry));
+    }
+
+    fn leave(&mut self, whole: bool) {
+        self.0.push(Told::Leave { whole });
+    }
+}
+
+/// A directory that is being told of.
+struct Open {
+    node: Node,
+    losses: u64,
+    recording: Recording,
+}
+
+/// Several directories by one question.
+impl Core {
+    /// A directory is about to be listed by the store. If its siblings were, it is asked for together with what comes
+    /// behind it.
+    fn list_siblings(&self, directory: &Node) {
+        if self.capabilities.listings != Listings::KeptAndBelow {
+            return;
+        }
+        let Some(parent) = directory.parent() else { return };
+        {
+            let mut kept = parent.inode.of_directory().kept();
+            let siblings = &mut kept.siblings;
+            siblings.listed = siblings.listed.saturating_add(1);
+            if siblings.pause > 0 || siblings.listed < SIBLINGS_MIN {
+                siblings.pause = siblings.pause.saturating_sub(1);
+                return;
+            }
+        }
+        let helped = self.ask_below(&parent, directory);
+        let mut kept = parent.inode.of_directory().kept();
+        let pause = if helped { 0 } else { (kept.siblings.paused * 2).clamp(2, PAUSE_MAX) };
+        (kept.siblings.pause, kept.siblings.paused) = (pause, pause);
+    }
+
+    /// Asks for `directory` and what comes behind it in `parent`. Whether it is known as a whole now.
+    fn ask_below(&self, parent: &Node, directory: &Node) -> bool {
+        let (ticket, until) = (self.clock.now(), self.complete_expiry());
+        let mut told = Tellings(Vec::new());
+        let asked = self.backend().names().list_below(directory.id(), &mut told);
+        let (mut open, mut whole_count, mut helped) = (Vec::<Open>::new(), 0, false);
+        for told in told.0 {
+            let top = open.last().map_or(parent, |open| &open.node).clone();
+            match told {
+                Told::Enter(name, entry) => {
+                    let losses = self.names.losses().of(entry.inode.0);
+                    let Some(node) = self.take_told(&top, ticket, (&name, entry), open.last_mut())
+                    else {
+                        // A store that tells such names is left alone with them.
+                        break;
+                    };
+                    open.push(Open { node, losses, recording: Recording::default() });
+                }
+                Told::Add(name, entry) => {
+                    self.take_told(&top, ticket, (&name, entry), open.last_mut());
+                }
+                Told::Leave { whole } => {
+                    let Some(Open { node, losses, recording }) = open.pop() else { break };
+                    if whole {
+                        let listed = recording.finish(&self.listed);
+                        self.declare_listed(&node, ticket, (losses, until), Some(listed));
+                        whole_count += 1;
+                        helped |= node == *directory;
+                    }
+                }
+            }
+        }
+        self.counters.listings_ahead.add(whole_count);
+        asked.is_ok() && helped
+    }
+
+    /// Takes an entry in that the store has told; what it is.
+    fn take_told(
+        &self,
+        directory: &Node,
+        ticket: Ticket,
+        (name, entry): (&[u8], Entry),
+        open: Option<&mut Open>,
+    ) -> Option<Node> {
+        let Ok(name) = Name::new(name) else {
+            self.backend().inodes().forget(entry.inode, 1);
+            return None;
+        };
+        let (node, _) = self.admit(directory, ticket, (name, &entry), Arrival::Listed);
+        if let Some(open) = open {
+            open.recording.add(name.as_bytes(), entry.attributes.number, entry.attributes.kind);
+        }
+        Some(node)
     }
 }

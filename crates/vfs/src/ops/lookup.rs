@@ -78,6 +78,9 @@ impl Vfs {
         if core.entry_expiry() == Expiry::EXPIRED {
             return self.lookup_in_store(caller, parent, name);
         }
+        if let Some(answer) = self.lookup_expired(parent, name) {
+            return Ok(answer);
+        }
         order::assert_none_held("a wait for another lookup");
         let flight = core.flights.join(parent.id(), name);
         if flight.is_none() {
@@ -87,6 +90,19 @@ impl Vfs {
         match self.lookup_cached(parent, name) {
             Some(answer) => Ok(answer),
             None => self.lookup_in_store(caller, parent, name),
+        }
+    }
+
+    /// The answer from a list that has expired, or that was expired and is not any more.
+    fn lookup_expired(&self, parent: &Node, name: Name<'_>) -> Option<Lookup> {
+        match self.core.expired_answer(parent, name) {
+            Some(Some(node)) => {
+                let last = node.inode.last_attributes();
+                Some(Lookup::Found(Found::new(node, last, Duration::ZERO)))
+            }
+            Some(None) => Some(Lookup::Missing(Duration::ZERO)),
+            None if self.core.keeps_listings() => self.lookup_cached(parent, name),
+            None => None,
         }
     }
 

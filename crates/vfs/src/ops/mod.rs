@@ -10,6 +10,7 @@ mod change;
 mod create;
 mod data;
 mod export;
+mod follow;
 mod list;
 mod lookup;
 mod open;

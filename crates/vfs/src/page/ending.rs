@@ -24,6 +24,7 @@ impl Core {
     /// The end: writes everything back. What could not be written is dropped, and returned.
     pub(crate) fn end_pages(&self) -> Vec<Unwritten> {
         self.pages.ending.begin();
+        self.background.stop();
         drop(self.pages.workers.stop());
         for file in self.pages.all_files() {
             // One that panics does not keep the others from their end.

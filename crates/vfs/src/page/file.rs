@@ -52,7 +52,7 @@ use uvfs_concurrent::frame::{FrameId, Fresh, Locked, Outcome, PageRef, Read};
 use uvfs_concurrent::lazy::LazyBox;
 use uvfs_concurrent::lock::{Mutex, MutexGuard};
 use uvfs_concurrent::primitive::atomic::{
-    AtomicU32, AtomicU64,
+    AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 use uvfs_concurrent::radix::{Tag, Tree};
@@ -90,6 +90,8 @@ pub(crate) struct FilePages {
     leaving_bytes: AtomicU32,
     /// Where the file lies, and what was cleaned there.
     pub(super) home: Home,
+    /// It was fetched because others of its directory are read in order, and was not read since.
+    expected: AtomicBool,
     local: Mutex<Option<Box<Local>>>,
 }
 
@@ -235,6 +237,24 @@ impl Local {
 }
 
 impl FilePages {
+    /// It is fetched for a reader who is expected.
+    pub(super) fn expect(&self) {
+        // ORDERING: Relaxed; a hint.
+        self.expected.store(true, Relaxed);
+    }
+
+    /// Whether it was fetched for a reader who has not come yet.
+    pub(super) fn is_expected(&self) -> bool {
+        // ORDERING: Relaxed; as above.
+        self.expected.load(Relaxed)
+    }
+
+    /// The reader has come, or will not; whether he was expected.
+    pub(super) fn end_expectation(&self) -> bool {
+        // ORDERING: Relaxed; who is told twice follows twice, which does nothing more.
+        self.is_expected() && self.expected.swap(false, Relaxed)
+    }
+
     pub(super) fn new(
         cache: Arc<PageCache>,
         (inode, owner): (InodeId, u64),
@@ -255,6 +275,7 @@ impl FilePages {
             shared,
             leaving_bytes: AtomicU32::new(0),
             home: Home::new(now),
+            expected: AtomicBool::new(false),
             local: Mutex::new(&lock_order::PAGES_LOCAL, None),
         }
     }

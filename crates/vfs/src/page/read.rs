@@ -129,6 +129,9 @@ impl Vfs {
         if pages.streams.is_marked(&range) {
             core.go_ahead(pages, node, file, range);
         }
+        if offset == 0 && (pages.end_expectation() || fetched) {
+            core.follow_files(node);
+        }
         Ok(done)
     }
 }
@@ -162,7 +165,8 @@ impl Vfs {
         }
         pages.cache.counters.hits.add(hits);
         let range = offset / PAGE..offset.saturating_add(count as u64).div_ceil(PAGE);
-        Some(Hit { count, ahead: hits > 0 && pages.streams.is_marked(&range) })
+        let ahead = hits > 0 && (pages.streams.is_marked(&range) || pages.is_expected());
+        Some(Hit { count, ahead })
     }
 
     /// What a read of `count` bytes at `offset` asks for to be read ahead. May block.
@@ -173,6 +177,9 @@ impl Vfs {
         let range = offset / PAGE..offset.saturating_add(count as u64).div_ceil(PAGE);
         if pages.streams.is_marked(&range) {
             self.core.go_ahead(pages, node, file, range);
+        }
+        if pages.end_expectation() {
+            self.core.follow_files(node);
         }
     }
 }
@@ -372,6 +379,31 @@ impl Core {
         }
         self.learn_version(pages, Some(node), reader.file())?;
         Ok(0)
+    }
+
+    /// Fetches the whole of a small file that nobody has read yet, for one who is expected. Whether it is here now, and was not before.
+    pub(crate) fn fetch_small(&self, node: &Node, file: FileRef) -> bool {
+        let pages = self.pages_of(node);
+        self.learn_page_cleans(pages);
+        let Ok(size) = self.size_of(node, pages, file) else { return false };
+        if size == 0 || pages.find(0).is_some() {
+            return false;
+        }
+        let count = size.div_ceil(PAGE).min(self.pages_at_once());
+        let Some(mut room) = pages.cache.try_room(self, (1, count)) else { return false };
+        let Some(_inside) = pages.gate.try_enter() else { return false };
+        let fills = FillRun::claim_all(pages, (0..count, count), 0, &mut room);
+        if fills.is_empty() {
+            return false;
+        }
+        pages.expect();
+        let filled = self.ask(pages, fills, node, file).is_ok_and(|filled| filled);
+        if filled {
+            pages.cache.counters.ahead.add(count);
+        } else {
+            pages.end_expectation();
+        }
+        filled
     }
 
     /// A reader came to a mark in `range`: fetches what is expected next, in the background.

@@ -27,7 +27,7 @@ use uvfs_ext::{Inode, Kind};
 use uvfs_ext_write::{Error as VolumeError, Held, Volume, WriteDevice};
 use uvfs_vfs::{
     Attributes, Backend, Capabilities, Creation, Data, Entry, Error, Export, FileKind, InodeId,
-    Inodes, Names, PageCaching, Result, Tenant, Totals, VfsConfig, Xattrs,
+    Inodes, Listings, Names, PageCaching, Result, Tenant, Totals, VfsConfig, Xattrs,
 };
 
 /// How an image is written.
@@ -193,6 +193,7 @@ impl Backend for WritingImage {
             births: true,
             // The host keeps the pages of the image, and a mount's kernel those of its files.
             caching: PageCaching::Store,
+            listings: Listings::Kept,
             ..Capabilities::read_write("image")
         }
     }

@@ -1,0 +1,132 @@
+//! Many directories by one listing: keys that are not cut at `/` are a walk that goes down first.
+//!
+//! # Boundary
+//! One page of keys from a directory on, told as directories and entries. When that is worth it the core decides.
+//!
+//! # Rules
+//! B1. Directories and names are those that each directory alone would be listed with: R1 of [`super::names`], hidden keys, files in
+//! work. A directory with a file in work is told as one that is not whole.
+//! B2. Where the page ends before the listing does, the directories that are open then are not whole.
+//! B3. The listing begins behind the directory's own marker, so whether it has one is not learned.
+//!
+//! # Why
+//! A thousand keys come in one page, whatever lies between them: a tree of many small directories costs a request for each thousand
+//! objects and not one for each directory. Weakness: of a directory with a large tree below, the page brings that tree, which
+//! a program that does not go down has no use for.
+
+use super::Shared;
+use super::names::PAGE_MAX;
+use super::table::{Node, What};
+use crate::store::{Delimiter, Kind, ListRequest, Listed, Store};
+use std::sync::Arc;
+use uvfs_vfs::{Below, InodeId, Name, Result};
+
+/// A directory that is being told of.
+struct Open {
+    node: Arc<Node>,
+    prefix: String,
+    /// Objects whose keys the last key began with.
+    objects: Vec<Box<str>>,
+}
+
+impl Open {
+    fn new(node: Arc<Node>) -> Self {
+        Self { prefix: node.key(), node, objects: Vec::new() }
+    }
+}
+
+/// The way to the directory that is open, the parent of the first one at its start.
+struct Way<'a> {
+    shared: &'a Shared,
+    open: Vec<Open>,
+    below: &'a mut dyn Below,
+    hidden: u64,
+}
+
+impl Shared {
+    /// Tells of the directory `id` and of what comes behind it in its parent, as far as a page goes.
+    pub(super) fn list_siblings(&self, id: InodeId, below: &mut dyn Below) -> Result<()> {
+        let node = self.node_of_directory(id)?;
+        let Some(parent) = node.parent() else { return Ok(()) };
+        let (prefix, after) = (parent.key(), node.key());
+        let request = ListRequest {
+            prefix: &prefix,
+            delimiter: Delimiter::None,
+            token: None,
+            after: Some(&after),
+            entries_max: PAGE_MAX,
+        };
+        let page = self.store.list_page(&request);
+        let page = page.map_err(|error| self.told("listing", &prefix, error))?;
+        let mut way = Way { shared: self, open: vec![Open::new(parent.clone())], below, hidden: 0 };
+        way.enter(node.name())?;
+        for listed in page.entries {
+            way.meet(listed)?;
+        }
+        while way.open.len() > 1 {
+            way.leave(page.next.is_none());
+        }
+        self.hidden.add(way.hidden);
+        Ok(())
+    }
+}
+
+impl Way<'_> {
+    fn enter(&mut self, name: &str) -> Result<()> {
+        let Some(top) = self.open.last() else { return Ok(()) };
+        let node = self.shared.table.refer(&top.node, name, What::Directory);
+        self.below.enter(Name::new(name.as_bytes())?, self.shared.entry(&node)?);
+        self.open.push(Open::new(node));
+        Ok(())
+    }
+
+    fn leave(&mut self, whole: bool) {
+        let Some(left) = self.open.pop() else { return };
+        let whole = whole && self.shared.uploads.in_work.names_in(&left.prefix).is_empty();
+        self.below.leave(whole);
+    }
+
+    fn meet(&mut self, listed: Listed) -> Result<()> {
+        let Listed { key, kind } = listed;
+        // Keys of one directory follow each other: what this one is not in has ended.
+        while self.open.len() > 1
+            && self.open.last().is_some_and(|top| !key.starts_with(&*top.prefix))
+        {
+            self.leave(true);
+        }
+        loop {
+            let is_first = self.open.len() == 1;
+            let Some(top) = self.open.last_mut() else { return Ok(()) };
+            let Some(rest) = key.strip_prefix(&*top.prefix) else { return Ok(()) };
+            if rest.is_empty() {
+                self.shared.table.mark(top.node.id, true);
+                return Ok(());
+            }
+            let (name, goes_down) = match rest.split_once('/') {
+                Some((name, _)) => (name, true),
+                None => (rest, false),
+            };
+            top.objects.retain(|object| name.starts_with(&**object));
+            let is_hidden = Name::new(name.as_bytes()).is_err()
+                || goes_down && top.objects.iter().any(|object| **object == *name);
+            if is_hidden {
+                self.hidden += u64::from(!is_first);
+                return Ok(());
+            }
+            if goes_down {
+                self.enter(name)?;
+                continue;
+            }
+            top.objects.push(name.into());
+            // Of the parent only some entries are met: it is not told of.
+            if let (Kind::Object { tag, size, modified }, false) = (kind, is_first) {
+                let what = What::Object { tag, size, modified };
+                let table = &self.shared.table;
+                let here = self.shared.uploads.in_work.find(&key, |id| table.refer_to(id));
+                let node = here.unwrap_or_else(|| table.refer(&top.node, name, what));
+                self.below.add(Name::new(name.as_bytes())?, self.shared.entry(&node)?);
+            }
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! What a directory was listed as: its names in the store's order, so that a listing is answered from the cache.
+//!
+//! # Boundary
+//! Keeps the names of one whole listing, and what was made here since. Whether they are all that there is says
+//! [`uvfs_concurrent::complete`]; what a name leads to is in [`crate::names`]. Asks nothing.
+//!
+//! # Rules
+//! L1. A list is set together with the declaration that the directory is complete, under the lock over its entries; a name that
+//! is made while it stays complete is added under the same lock. So while the claim stands, every name of the directory is in the list or
+//! among the added ones. Names that were removed stay in it: the name table has them no more, and who serves the list leaves them out.
+//! L2. A list never changes. Added names make another list of it when the next listing begins.
+//! L3. A position is a list and a place in it ([`Kept::at`]). A list that another one took the place of stays for those who are
+//! reading it: entries that stay are seen once, whatever changes meanwhile.
+//!
+//! # Why
+//! The name table finds a name and cannot say what names there are. A list takes 16 bytes for each entry, and its name.
+//! Weakness: removed names take their room until the directory is listed again.
+
+use crate::attributes::FileKind;
+use crate::backend::Cookie;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry::{Occupied, Vacant};
+use std::sync::Arc;
+use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Set in positions that are ours; a store whose listings are kept has none so large ([`crate::Listings`]).
+const OURS: u64 = 1 << 62;
+/// Bits of a position that are the place; those above number lists.
+const PLACE_BITS: u32 = 36;
+const NUMBERS: u64 = 1 << (62 - PLACE_BITS);
+/// Names added, after which the store is asked again.
+const ADDED_MAX: usize = 1 << 16;
+/// Lists that others took the place of, and that may still be read.
+const RETIRED_MAX: usize = 4;
+/// Entries of the longest list: what is longer is listed by the store each time.
+const ENTRIES_MAX: usize = 1 << 24;
+
+/// Bytes of all lists.
+#[derive(Debug, Default)]
+pub(crate) struct ListedBytes {
+    bytes: AtomicU64,
+    numbers: AtomicU64,
+}
+
+impl ListedBytes {
+    pub(crate) fn total(&self) -> u64 {
+        // ORDERING: Relaxed; a size.
+        self.bytes.load(Relaxed)
+    }
+}
+
+/// One entry of a list.
+#[derive(Debug, Clone, Copy)]
+struct Item {
+    number: u64,
+    /// Where its name ends; it begins where the one before ends.
+    end: u32,
+    kind: FileKind,
+}
+
+const _: () = assert!(size_of::<Item>() == 16);
+
+/// The names of a directory, in the order of the store.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    number: u64,
+    items: Box<[Item]>,
+    names: Box<[u8]>,
+    all: Arc<ListedBytes>,
+}
+
+/// A list that is being read.
+#[derive(Debug, Default)]
+pub(crate) struct Recording {
+    items: Vec<Item>,
+    names: Vec<u8>,
+}
+
+impl Recording {
+    /// One entry more; false if it is too long to be kept.
+    pub(crate) fn add(&mut self, name: &[u8], number: u64, kind: FileKind) -> bool {
+        self.names.extend_from_slice(name);
+        let Ok(end) = u32::try_from(self.names.len()) else { return false };
+        self.items.push(Item { number, end, kind });
+        self.items.len() < ENTRIES_MAX
+    }
+
+    pub(crate) fn finish(self, all: &Arc<ListedBytes>) -> Arc<Listed> {
+        let (items, names) = (self.items.into_boxed_slice(), self.names.into_boxed_slice());
+        // ORDERING: Relaxed; only the value must be another one.
+        let number = all.numbers.fetch_add(1, Relaxed) % NUMBERS;
+        let listed = Listed { number, items, names, all: all.clone() };
+        // ORDERING: Relaxed; a size.
+        all.bytes.fetch_add(listed.bytes(), Relaxed);
+        Arc::new(listed)
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        // ORDERING: Relaxed; a size.
+        self.all.bytes.fetch_sub(self.bytes(), Relaxed);
+    }
+}
+
+impl Listed {
+    fn bytes(&self) -> u64 {
+        (size_of::<Self>() + size_of_val(&*self.items) + self.names.len()) as u64
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Name, number and kind of the entry at `place`.
+    pub(crate) fn get(&self, place: usize) -> Option<(&[u8], u64, FileKind)> {
+        let item = self.items.get(place)?;
+        let start = place.checked_sub(1).map_or(0, |before| self.items[before].end as usize);
+        Some((&self.names[start..item.end as usize], item.number, item.kind))
+    }
+
+    /// The position of `place`.
+    pub(crate) fn cookie(&self, place: usize) -> Cookie {
+        Cookie(OURS | self.number << PLACE_BITS | place as u64)
+    }
+
+    /// The place of what users know by `number`, looked for from `near` on.
+    pub(crate) fn find(&self, number: u64, near: usize) -> Option<usize> {
+        let near = near.min(self.items.len());
+        let (before, behind) = self.items.split_at(near);
+        let is = |item: &Item| item.number == number;
+        behind.iter().position(is).map(|at| near + at).or_else(|| before.iter().position(is))
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.len()).filter_map(|place| self.get(place).map(|(name, ..)| name))
+    }
+}
+
+/// Whether a position is one of ours, and its place then.
+pub(crate) fn place_of(cookie: Cookie) -> Option<usize> {
+    (cookie.0 & OURS != 0).then_some((cookie.0 & ((1 << PLACE_BITS) - 1)) as usize)
+}
+
+/// A name that was made here.
+#[derive(Debug)]
+struct Added {
+    name: Box<[u8]>,
+    number: u64,
+    kind: FileKind,
+}
+
+/// Where a program that opens the files of a directory in order has come to.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Reading {
+    /// The place of the file that was read last.
+    pub(crate) at: usize,
+    /// How many were read in order before it.
+    pub(crate) run: u32,
+    /// The place up to which files were fetched, or are being.
+    pub(crate) fetched: usize,
+    /// The order that was found in a directory below holds for its next sibling too.
+    pub(crate) trusted: bool,
+}
+
+/// How often listings of directories below it had to be asked for one by one, and whether one question for many of
+/// them is worth it.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Siblings {
+    /// Of them listed by the store, since there is the list.
+    pub(crate) listed: u32,
+    /// Not before so many more.
+    pub(crate) pause: u32,
+    /// How long the last pause was.
+    pub(crate) paused: u32,
+}
+
+/// The list of a directory. See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    current: Option<Arc<Listed>>,
+    added: Vec<Added>,
+    /// The one that was read last stands last.
+    retired: Vec<Arc<Listed>>,
+    /// Somebody is about to list it again.
+    pub(crate) refreshing: bool,
+    /// It was served since the room was last looked at.
+    pub(crate) used: bool,
+    pub(crate) reading: Reading,
+    pub(crate) siblings: Siblings,
+}
+
+impl Kept {
+    /// The whole directory was listed; `None` if nobody has written its names down. What it was listed as before.
+    pub(crate) fn set(&mut self, listed: Option<Arc<Listed>>) -> Option<Arc<Listed>> {
+        let old = self.current.take();
+        self.added = Vec::new();
+        self.used = true;
+        self.reading = Reading { trusted: self.reading.trusted, ..Reading::default() };
+        self.retire(old.clone());
+        self.current = listed;
+        old
+    }
+
+    /// A name was made in a directory that stays complete (L1).
+    pub(crate) fn add(&mut self, name: &[u8], number: u64, kind: FileKind) {
+        if self.current.is_none() {
+            return;
+        }
+        if self.added.len() >= ADDED_MAX {
+            self.forget();
+            return;
+        }
+        self.added.push(Added { name: name.into(), number, kind });
+    }
+
+    /// The directory is not known as a whole any more.
+    pub(crate) fn forget(&mut self) {
+        let old = self.current.take();
+        self.added = Vec::new();
+        self.retire(old);
+    }
+
+    /// Nothing of it is needed so much that it may have its room.
+    pub(crate) fn clear(&mut self) {
+        self.current = None;
+        self.added = Vec::new();
+        self.retired = Vec::new();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.current.is_none() && self.retired.is_empty()
+    }
+
+    fn retire(&mut self, old: Option<Arc<Listed>>) {
+        // Who reads it has no hold on it between two calls.
+        self.retired.extend(old.filter(|old| old.len() > 0));
+        if self.retired.len() > RETIRED_MAX {
+            self.retired.remove(0);
+        }
+    }
+
+    /// The list, without what was added to it.
+    pub(crate) fn current(&self) -> Option<&Arc<Listed>> {
+        self.current.as_ref()
+    }
+
+    /// The list with all that was added to it (L2).
+    pub(crate) fn whole(&mut self) -> Option<Arc<Listed>> {
+        let current = self.current.clone()?;
+        self.used = true;
+        if self.added.is_empty() {
+            return Some(current);
+        }
+        let mut added = HashMap::new();
+        for one in &self.added {
+            match added.entry(&*one.name) {
+                // Made again: it may be another one.
+                Occupied(mut known) => _ = known.insert((one.number, one.kind)),
+                Vacant(new) => _ = new.insert((one.number, one.kind)),
+            }
+        }
+        let mut recording = Recording::default();
+        for place in 0..current.len() {
+            let Some((name, number, kind)) = current.get(place) else { break };
+            let (number, kind) = added.remove(name).unwrap_or((number, kind));
+            recording.add(name, number, kind);
+        }
+        for one in &self.added {
+            if let Some((number, kind)) = added.remove(&*one.name) {
+                recording.add(&one.name, number, kind);
+            }
+        }
+        let whole = recording.finish(&current.all);
+        self.current = Some(whole.clone());
+        self.added = Vec::new();
+        self.retire(Some(current));
+        Some(whole)
+    }
+
+    /// The list that `cookie` is a position in, and the place (L3).
+    pub(crate) fn at(&mut self, cookie: Cookie) -> Option<(Arc<Listed>, usize)> {
+        let place = place_of(cookie)?;
+        let number = (cookie.0 & !OURS) >> PLACE_BITS;
+        self.used = true;
+        if let Some(current) = self.current.as_ref().filter(|current| current.number == number) {
+            return Some((current.clone(), place));
+        }
+        let found = self.retired.iter().position(|listed| listed.number == number)?;
+        let listed = self.retired.remove(found);
+        self.retired.push(listed.clone());
+        Some((listed, place))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(names: &[&str], all: &Arc<ListedBytes>) -> Arc<Listed> {
+        let mut recording = Recording::default();
+        for (at, name) in names.iter().enumerate() {
+            assert!(recording.add(name.as_bytes(), at as u64 + 10, FileKind::Regular));
+        }
+        recording.finish(all)
+    }
+
+    fn shown(listed: &Listed) -> Vec<String> {
+        listed.names().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+    }
+
+    #[test]
+    fn a_list_has_its_names_in_order_and_positions_lead_back() {
+        let all = Arc::default();
+        let mut kept = Kept::default();
+        kept.set(Some(listed(&["b", "", "aa"], &all)));
+        let list = kept.whole().unwrap();
+        assert_eq!(shown(&list), ["b", "", "aa"]);
+        assert_eq!(list.get(2), Some((&b"aa"[..], 12, FileKind::Regular)));
+        assert!(list.get(3).is_none());
+        assert_eq!(kept.at(list.cookie(2)).unwrap().1, 2);
+        assert!(kept.at(Cookie(2)).is_none() && place_of(Cookie(2)).is_none());
+        assert_eq!((list.find(12, 0), list.find(10, 2), list.find(9, 1)), (Some(2), Some(0), None));
+    }
+
+    #[test]
+    fn what_was_added_comes_once_and_those_who_read_go_on_where_they_were() {
+        let all = Arc::default();
+        let mut kept = Kept::default();
+        kept.set(Some(listed(&["a", "b"], &all)));
+        let before = kept.whole().unwrap();
+        let position = before.cookie(1);
+        for (name, number) in [("c", 20), ("a", 21), ("c", 22)] {
+            kept.add(name.as_bytes(), number, FileKind::Directory);
+        }
+        let whole = kept.whole().unwrap();
+        assert_eq!(shown(&whole), ["a", "b", "c"]);
+        assert_eq!(whole.get(0).unwrap().1, 21, "made again, as another one");
+        assert_eq!(whole.get(2).unwrap().1, 22);
+        let (reading, place) = kept.at(position).unwrap();
+        assert_eq!((shown(&reading).len(), place), (2, 1));
+    }
+
+    #[test]
+    fn bytes_are_counted_until_the_last_reader_is_gone() {
+        let all: Arc<ListedBytes> = Arc::default();
+        let mut kept = Kept::default();
+        kept.set(Some(listed(&["abc"], &all)));
+        let reader = kept.whole();
+        assert_eq!(all.total(), (size_of::<Listed>() + 16 + 3) as u64);
+        kept.forget();
+        kept.clear();
+        assert!(kept.is_empty() && all.total() > 0);
+        drop(reader);
+        assert_eq!(all.total(), 0);
+    }
+}

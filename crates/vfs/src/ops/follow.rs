@@ -1,0 +1,140 @@
+//! Reading ahead across files: a program that reads the files of a directory in order has the next ones fetched.
+//!
+//! # Boundary
+//! Decides which files, by the list that is kept of their directory ([`crate::inode::Listed`]). Fetching them is the page
+//! cache's, on threads of [`crate::background`]. Pages of one file ahead of its reader: [`crate::page`].
+//!
+//! # Concurrency
+//! Asked when the first page of a file was missing, and at the first read of a file that was fetched so: a hit on anything else
+//! costs a look at one flag. Where a reader has come to is under the lock over the list.
+//!
+//! # Why
+//! A small file is one request, and a reader that waits for each has one under way. Two files in the order of the list begin; the
+//! window doubles with each further one up to [`WINDOW_MAX`], and to a part of what pages may have. A file out of order ends it:
+//! what waits then is not fetched. A directory that was read to its end in order makes its next sibling begin with the first file. Weakness: a
+//! program that reads in another order than that of the names gains nothing, and one that stops has up to a window fetched for nothing.
+
+use crate::backend::FileRef;
+use crate::background::Job;
+use crate::inode::{Listed, Node};
+use crate::name::Name;
+use crate::vfs::Core;
+use std::sync::Arc;
+use uvfs_concurrent::epoch;
+
+/// Files ahead of a reader at most.
+const WINDOW_MAX: usize = 64;
+/// Files ahead at first.
+const WINDOW_MIN: usize = 4;
+/// Largest file that is fetched ahead as a whole.
+const SMALL_BYTES: u64 = 256 << 10;
+/// Share of what pages may have that files ahead of one reader may take.
+const SHARE: u64 = 16;
+/// How far a reader may skip and still be in order: others that were in the cache lie between.
+const SKIP_MAX: usize = 8;
+/// Files in order after which the next directory is trusted to be read so, too.
+const TRUSTED_RUN: u32 = 8;
+
+/// What is to be fetched.
+type Ahead = Vec<(usize, Node)>;
+
+impl Core {
+    /// The first bytes of `file` were read, which were not here before somebody fetched them.
+    pub(crate) fn follow_files(&self, file: &Node) {
+        if !self.keeps_listings() || self.capabilities.queue_depth < 2 {
+            return;
+        }
+        let Some(directory) = file.inode.parent_hint().and_then(|id| self.inodes.find(id)) else {
+            return;
+        };
+        for (place, file) in self.files_ahead(&directory, file) {
+            let directory = directory.clone();
+            if self.background.submit(self, Job::Fetch { directory, file, place }).is_err() {
+                // The reader fetches it itself.
+                break;
+            }
+        }
+    }
+
+    fn files_ahead(&self, directory: &Node, file: &Node) -> Ahead {
+        let parent = directory.parent();
+        let Some((listed, from, to, ended)) = self.came_to(directory, parent.as_ref(), file) else {
+            return Vec::new();
+        };
+        if ended && let Some(parent) = &parent {
+            parent.inode.of_directory().kept().reading.trusted = true;
+        }
+        (from..to)
+            .filter_map(|place| Some((place, self.small_file(directory, &listed, place)?)))
+            .collect()
+    }
+
+    /// A reader came to `file`: the places that are to be fetched, and whether it has come to the end in order.
+    fn came_to(
+        &self,
+        directory: &Node,
+        parent: Option<&Node>,
+        file: &Node,
+    ) -> Option<(Arc<Listed>, usize, usize, bool)> {
+        let trusted = parent.is_some_and(|parent| {
+            parent.inode.of_directory().known_kept().is_some_and(|kept| kept.reading.trusted)
+        });
+        let size = file.inode.last_attributes().size;
+        let window_max = (self.pages_allowed() / SHARE / size.max(4096)).min(WINDOW_MAX as u64);
+        let mut kept = directory.inode.of_directory().known_kept()?;
+        let listed = kept.current()?.clone();
+        let reading = kept.reading;
+        let place = listed.find(file.number(), reading.at)?;
+        let in_order = place > reading.at && place <= reading.at + SKIP_MAX;
+        let run = match in_order {
+            true => reading.run.saturating_add(1),
+            // The first one of the next directory.
+            false if trusted && place < SKIP_MAX => TRUSTED_RUN,
+            false => 0,
+        };
+        let window = match run {
+            0 => 0,
+            run => (WINDOW_MIN << (run - 1).min(8)).min(window_max as usize),
+        };
+        let fetched = if run > 0 && in_order { reading.fetched } else { 0 };
+        let from = fetched.max(place + 1);
+        let to = (place + 1 + window).min(listed.len());
+        kept.reading.at = place;
+        kept.reading.run = run;
+        kept.reading.fetched = from.max(to);
+        let ended = run >= TRUSTED_RUN && place + 1 == listed.len();
+        drop(kept);
+        if run == 0
+            && trusted
+            && place >= SKIP_MAX
+            && let Some(parent) = parent
+        {
+            parent.inode.of_directory().kept().reading.trusted = false;
+        }
+        Some((listed, from, to, ended))
+    }
+
+    /// The file at `place`, if it is one that is worth fetching.
+    fn small_file(&self, directory: &Node, listed: &Listed, place: usize) -> Option<Node> {
+        let (name, ..) = listed.get(place)?;
+        let name = Name::new(name).ok()?;
+        let node = {
+            let guard = epoch::pin();
+            let dentry = self.names.last_known(&guard, &directory.inode, name)?;
+            Node::try_hold(dentry.inode()?)?
+        };
+        let attributes = node.inode.cached_attributes()?;
+        let small = (1..=SMALL_BYTES).contains(&attributes.size);
+        (node.kind() == crate::FileKind::Regular && small).then_some(node)
+    }
+
+    /// Fetches `file`, at `place` of `directory`, if its reader is still on the way there.
+    pub(crate) fn fetch_file(&self, directory: &Node, file: &Node, place: usize) {
+        let expected = directory.inode.of_directory().known_kept().is_some_and(|kept| {
+            kept.reading.run > 0 && (kept.reading.at..kept.reading.fetched).contains(&place)
+        });
+        if expected && self.fetch_small(file, FileRef::unopened(file.id())) {
+            self.counters.files_ahead.hit();
+        }
+    }
+}
