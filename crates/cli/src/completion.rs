@@ -111,6 +111,12 @@ fn command() -> clap::Command {
         .mut_subcommand("cached", |cached| {
             cached.mut_arg("directory", |one| one.value_hint(ValueHint::DirPath))
         })
+        .mut_subcommand("warmup", |warmup| {
+            warmup.mut_arg("directory", |one| one.value_hint(ValueHint::DirPath))
+        })
+        .mut_subcommand("refresh", |refresh| {
+            refresh.mut_arg("directory", |one| one.value_hint(ValueHint::DirPath))
+        })
         .mut_subcommand("policy", |policy| {
             policy.mut_arg("words", |one| one.add(ArgValueCompleter::new(policies)))
         })

@@ -199,6 +199,10 @@ pub(crate) enum Command {
     Set(SetArguments),
     /// Empty caches of one directory, on any file system
     Drop(DropArguments),
+    /// Bring what is below a directory of a mount into its caches
+    Warmup(WarmupArguments),
+    /// Ask the source again what is in a directory of a mount, now
+    Refresh(RefreshArguments),
     /// Show what is in memory of a directory, uvfs's or the kernel's
     Cached(CachedArguments),
     /// Mark directories of a mount: their entries are evicted last, or first
@@ -566,6 +570,68 @@ impl From<LogLevel> for log::LevelFilter {
             LogLevel::Trace => log::LevelFilter::Trace,
         }
     }
+}
+
+const WARMUP_HELP: &str = "\
+Lists the directory, so that names, attributes and the listing are cached; what is read with --data is cached as far as \
+there is room. Ctrl-C ends it; what was reached stays cached.
+
+Examples:
+  uvfs warmup -r /mnt/data                  names and attributes of all below
+  uvfs warmup -r /mnt/data/train --data     and the bytes, 16 files at once
+
+Exit status:
+  0  done
+  1  refused, interrupted, or something could not be read; standard error says what, why and what helps
+  2  the command line makes no sense";
+
+const REFRESH_HELP: &str = "\
+Drops what is cached of names and attributes in and below the directory, as `uvfs drop 2:DIR`, and lists it again. Pages \
+of files that are the same stay. Programs that look meanwhile wait for the source.
+
+Examples:
+  uvfs refresh /mnt/data/new                after others have put something there
+  uvfs refresh -r /mnt/data                 all below is listed, too
+
+Exit status:
+  0  done
+  1  refused, interrupted, or something could not be read; standard error says what, why and what helps
+  2  the command line makes no sense";
+
+/// `uvfs warmup`.
+#[derive(Debug, Args)]
+#[command(after_help = WARMUP_HELP)]
+pub(crate) struct WarmupArguments {
+    /// The directory, in a uvfs mount
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// What is below it, too, but for other mounts
+    #[arg(long, short)]
+    pub(crate) recursive: bool,
+    /// Read the files
+    #[arg(long)]
+    pub(crate) data: bool,
+    /// Files read at once
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) jobs: u8,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `uvfs refresh`.
+#[derive(Debug, Args)]
+#[command(after_help = REFRESH_HELP)]
+pub(crate) struct RefreshArguments {
+    /// The directory, in a uvfs mount
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// List what is below it, too, but for other mounts
+    #[arg(long, short)]
+    pub(crate) recursive: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[cfg(test)]

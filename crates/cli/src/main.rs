@@ -46,6 +46,7 @@ mod source;
 mod stat;
 mod top;
 mod unmount;
+mod warming;
 
 use flags::{Arguments, Command};
 use std::fmt;
@@ -107,6 +108,8 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Set(arguments) => set::run(&arguments),
         Command::Drop(arguments) => cleaning::drop::run(&arguments),
+        Command::Warmup(arguments) => warming::warmup(&arguments),
+        Command::Refresh(arguments) => warming::refresh(&arguments),
         Command::Cached(arguments) => cleaning::cached::run(&arguments),
         Command::Policy(arguments) => cleaning::policy::run(&arguments),
         Command::Image(arguments) => image::run(&arguments),

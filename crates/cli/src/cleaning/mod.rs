@@ -1,4 +1,4 @@
-//! `uvfs drop`, `uvfs cached` and `uvfs policy`: what is cached of one directory, emptying it, and marking it.
+//! `uvfs drop`, `uvfs cached` and `uvfs policy` (and what `uvfs refresh` drops): what is cached of one directory, emptying it, and marking it.
 //!
 //! # Boundary
 //! [`drop`](mod@drop), [`cached`] and [`policy`] are the commands. The first two walk a directory ([`walk`], [`opener`]) and
@@ -35,6 +35,7 @@ mod tally;
 mod testing;
 mod tree;
 mod walk;
+pub(crate) mod warmed;
 
 use uvfs_concurrent::lock::LockClass;
 

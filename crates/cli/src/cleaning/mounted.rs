@@ -118,6 +118,16 @@ impl Target {
         self.mount == other.mount
     }
 
+    /// The mount that it is in.
+    pub(super) fn mount(&self) -> &MountEntry {
+        &self.mount
+    }
+
+    /// A request to drop its names and attributes.
+    pub(super) fn names_request(&self) -> Raw {
+        Raw([b"2:", self.inside.as_os_str().as_bytes(), b"\n"].concat())
+    }
+
     /// Where the mount is.
     pub(super) fn mountpoint(&self) -> &Path {
         &self.mount.mountpoint

@@ -25,3 +25,4 @@ mod policies;
 mod report;
 mod systemd;
 mod top;
+mod warming;

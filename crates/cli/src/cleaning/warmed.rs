@@ -1,0 +1,67 @@
+//! The directory of a mount that is warmed or refreshed.
+//!
+//! # Boundary
+//! Finds it as `uvfs drop` does, has its names dropped, and asks its daemon what the store was asked. The walk is
+//! [`crate::warming`]'s.
+
+use super::mounted::{Refused, Target};
+use super::opener::Offered;
+use crate::Failure;
+use crate::control::client;
+use crate::control::protocol::{CleanRequest, Request};
+use std::path::{Path, PathBuf};
+use uvfs_terminal::interrupt::Interrupt;
+
+/// A directory of a uvfs mount.
+#[derive(Debug)]
+pub(crate) struct Place {
+    path: PathBuf,
+    target: Target,
+}
+
+impl Place {
+    /// As the user calls it.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The directory `path` of a mount whose daemon answers.
+///
+/// # Errors
+/// Why it is none.
+pub(crate) fn find(path: &Path) -> Result<Place, Failure> {
+    let shown = path.display();
+    let refused = |cause: &str| Failure::refused(format!("{shown}: {cause}"));
+    let path = std::path::absolute(path).map_err(|error| refused(&crate::cause(&error)))?;
+    let target = Target::find(&path, Offered::probe()).map_err(|error| match error {
+        Refused::NotOpened(errno) => refused(&crate::cause(&errno.into())),
+        Refused::Failure(failure) => failure,
+    })?;
+    let target = target.ok_or_else(|| {
+        refused("in no uvfs mount, whose caches could be filled; `uvfs mounts` lists them")
+    })?;
+    target.check()?;
+    Ok(Place { path, target })
+}
+
+/// What its daemon reports.
+///
+/// # Errors
+/// If it does not answer.
+pub(crate) fn report(place: &Place) -> Result<serde_json::Value, Failure> {
+    client::reach(place.target.mount())?.report(Request::Stat)
+}
+
+/// Drops what is cached of names and attributes in and below it, in the daemon and in the kernel.
+///
+/// # Errors
+/// Why nothing was dropped.
+pub(crate) fn drop_names(place: &Place, interrupt: &Interrupt) -> Result<(), Failure> {
+    let request =
+        CleanRequest { request: place.target.names_request(), sync: false, dry_run: false };
+    let dropped =
+        client::reach(place.target.mount())?.clean(request, &|_| (), &|| interrupt.is_set());
+    let shown = place.path.display();
+    dropped.map(drop).map_err(|cause| Failure::refused(format!("{shown}: {cause}")))
+}
