@@ -351,7 +351,14 @@ fn change(bucket: &mut Bucket, key: &str, request: &Request) -> Result<Answer, R
     let upload = query.get("uploadId");
     match (request.method.as_str(), upload) {
         ("DELETE", Some(id)) => _ = bucket.uploads.remove(id).ok_or((404, "NoSuchUpload"))?,
-        ("DELETE", None) => _ = bucket.objects.remove(key),
+        ("DELETE", None) => {
+            let known = bucket.objects.get(key).map(|(version, _)| tag(*version));
+            let wanted = headers.get("if-match");
+            if wanted.is_some() && known.is_some() && known.as_ref() != wanted {
+                return Err((412, "PreconditionFailed"));
+            }
+            bucket.objects.remove(key);
+        }
         ("POST", None) if query.contains_key("uploads") => {
             bucket.versions += 1;
             let id = format!("u+/{}", bucket.versions);

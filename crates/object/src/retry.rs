@@ -207,8 +207,8 @@ impl Store for Patient {
         self.repeat(&self.counts.copies, || self.store.copy(from, tag, to, modified))
     }
 
-    fn delete(&self, key: &str) -> Result<()> {
-        self.repeat(&self.counts.deletes, || self.store.delete(key))
+    fn delete(&self, key: &str, tag: Option<&Tag>) -> Result<()> {
+        self.repeat(&self.counts.deletes, || self.store.delete(key, tag))
     }
 }
 

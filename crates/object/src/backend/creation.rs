@@ -199,13 +199,14 @@ impl Shared {
         let in_work = self.uploads.in_work.find(&key, |id| self.table.get(id));
         if let Some(node) = &in_work {
             let stored = node.what.tag().is_some();
-            if stored {
-                self.store.delete(&key).map_err(|error| self.refused("removing", &key, error))?;
+            if let Some(tag) = node.what.tag() {
+                let removed = self.remove(&key, Some(tag));
+                removed.map_err(|error| self.refused("removing", &key, error))?;
             }
             self.orphan(node, &key)?;
             return if stored { self.keep_directory(&directory) } else { Ok(()) };
         }
-        self.store.delete(&key).map_err(|error| self.refused("removing", &key, error))?;
+        self.remove(&key, None).map_err(|error| self.refused("removing", &key, error))?;
         self.keep_directory(&directory)
     }
 
@@ -263,7 +264,7 @@ impl Shared {
         {
             return Err(Error::NotEmpty);
         }
-        self.store.delete(&prefix).map_err(|error| self.refused("removing", &prefix, error))?;
+        self.remove(&prefix, None).map_err(|error| self.refused("removing", &prefix, error))?;
         self.keep_directory(&directory)
     }
 
@@ -298,16 +299,22 @@ impl Shared {
             self.upload_local(*id)?;
             node = self.table.get(*id);
         }
+        // The version that goes from the old name: the one that is copied.
+        let mut copied = None;
         let moved = match node.as_ref().map(|node| &node.what) {
             Some(What::Local(local)) => {
                 // In the store it is nowhere yet; it will replace what is there now.
                 let base = replaced.as_ref().and_then(|what| Some((what.tag()?.clone(), 0)));
                 What::Local(Local { base, ..local.clone() })
             }
-            Some(what) => self.copy(&from, what.clone(), &to)?,
+            Some(what) => {
+                copied = what.tag().cloned();
+                self.copy(&from, what.clone(), &to)?
+            }
             None => {
                 let what = finding(&from)?.ok_or(Error::NotFound)?;
                 node = self.table.known(&source, node_name(&from), &what);
+                copied = what.tag().cloned();
                 self.copy(&from, what, &to)?
             }
         };
@@ -325,8 +332,16 @@ impl Shared {
         if !in_store {
             return Ok(());
         }
-        self.store.delete(&from).map_err(|error| self.refused("removing", &from, error))?;
-        self.keep_directory(&source)
+        match self.remove(&from, copied.as_ref()) {
+            Ok(()) => self.keep_directory(&source),
+            // Others have put a new one under the old name since: it is not the one that was moved.
+            Err(StoreError::Changed) => {
+                let from = from.escape_debug();
+                log::warn!("`{from}` was put anew while it was renamed; the new one stays");
+                Ok(())
+            }
+            Err(error) => Err(self.refused("removing", &from, error)),
+        }
     }
 
     /// Copies an object; what it is there.

@@ -49,6 +49,8 @@ pub(super) struct Uploads {
     allowance: Allowance,
     /// The store has conditions on puts, as far as is known.
     conditions: AtomicBool,
+    /// The same, of removals.
+    removal_conditions: AtomicBool,
     /// Of this process.
     seed: u64,
     begun: AtomicU64,
@@ -64,6 +66,7 @@ impl Uploads {
             uploading: Mutex::new(&OBJECT_UPLOADING, ()),
             allowance: Allowance::new(bytes_max.max(PART_BYTES_MIN)),
             conditions: AtomicBool::new(true),
+            removal_conditions: AtomicBool::new(true),
             seed: RandomState::new().hash_one(Timestamp::now().nanoseconds),
             begun: AtomicU64::new(0),
             conflicts: uvfs_concurrent::counter::Counter::new(),
@@ -222,6 +225,7 @@ impl Shared {
         let tag = self.upload(id, &key, condition, content)?;
         let modified = self.table.stated(id).unwrap_or_else(Timestamp::now);
         self.table.forget_time(id);
+        let put = Some(tag.clone());
         let what = What::Object { tag, size: content.size(), modified };
         let now = self.table.change(id, |now| match now.what {
             // Removed meanwhile: what was put is not its any more.
@@ -229,7 +233,11 @@ impl Shared {
             _ => Some(now.become_what(what)),
         });
         if now.is_some_and(|now| matches!(now.what, What::Orphan { .. })) {
-            self.store.delete(&key).map_err(|error| self.refused("removing", &key, error))?;
+            // What others have put since is theirs.
+            match self.remove(&key, put.as_ref()) {
+                Ok(()) | Err(StoreError::Changed) => {}
+                Err(error) => return Err(self.refused("removing", &key, error)),
+            }
         }
         self.leave_work(id);
         self.attributes_of(id)
@@ -354,6 +362,24 @@ impl Shared {
             Err(_) => {}
         }
         done
+    }
+
+    /// Removes what is under `key`, of the version `tag` only if that is known; where the store has no such conditions, whatever is there.
+    pub(super) fn remove(&self, key: &str, tag: Option<&Tag>) -> crate::store::Result<()> {
+        // ORDERING: Relaxed; see where it is written.
+        let tag = tag.filter(|_| self.uploads.removal_conditions.load(Relaxed));
+        match self.store.delete(key, tag) {
+            Err(StoreError::Unsupported(said)) if tag.is_some() => {
+                // ORDERING: Relaxed; who does not see it is refused once more.
+                if self.uploads.removal_conditions.swap(false, Relaxed) {
+                    log::warn!(
+                        "the store has no conditions on removals ({said}): what others put in that moment goes with it"
+                    );
+                }
+                self.store.delete(key, None)
+            }
+            removed => removed,
+        }
     }
 
     /// The condition as the store can check it; where it cannot, it is checked by looking.

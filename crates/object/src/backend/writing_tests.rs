@@ -277,3 +277,34 @@ fn times_go_to_the_store_with_the_content() {
     assert_eq!(bucket.modified("old"), Some(time(3000)), "also if nothing else was changed");
     assert_eq!(root.read_file("old").unwrap(), b"old");
 }
+
+/// A rename copied one version and then removed whatever was under the old name by then, also what others had just put there.
+#[test]
+fn what_others_put_under_the_old_name_of_a_rename_stays() {
+    let bucket = Bucket::new(&["from", "other"]);
+    let vfs = mount(&bucket, "", LONG);
+    let root = vfs.root_directory(Caller::root());
+    assert_eq!(names(&vfs, "."), ["from", "other"]);
+    // Three looks, the copy, and then the removal.
+    bucket.plan(&[None, None, None, None, Some(Fault::Overtaken)]);
+    root.rename("from", "to", RenameMode::Replace).unwrap();
+    assert_eq!(bucket.content("to").unwrap(), b"from");
+    assert_eq!(bucket.content("from").unwrap(), b"theirs");
+    // A store without such conditions is asked without them, from then on.
+    bucket.plan(&[None, None, None, None, Some(Fault::NoConditions)]);
+    root.rename("other", "another", RenameMode::Replace).unwrap();
+    assert_eq!(bucket.content("another").unwrap(), b"other");
+    assert_eq!(bucket.content("other"), None);
+}
+
+#[test]
+fn a_file_in_work_that_others_have_replaced_is_not_removed_with_theirs() {
+    let bucket = Bucket::new(&["x"]);
+    let vfs = mount(&bucket, "", LONG);
+    let root = vfs.root_directory(Caller::root());
+    let file = root.open("x", OpenOptions::read_write()).unwrap();
+    bucket.put("x", b"theirs");
+    assert!(matches!(root.remove_file("x"), Err(Error::Busy)));
+    assert_eq!(bucket.content("x").unwrap(), b"theirs");
+    drop(file);
+}
