@@ -5,11 +5,12 @@
 
 use std::ops::ControlFlow;
 use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
+use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
 use uvfs_tests::cleaned::{Scene, content};
 use uvfs_tests::{Numbers, seed};
 use uvfs_vfs::{
     Caller, Clean, CleanProgress, Dirty, Error, Name, Namespace, OpenOptions, PagePolicy,
-    RenameMode, Unmount, VfsConfig,
+    RenameMode, Resident, Unmount, Vfs, VfsConfig,
 };
 
 const INSIDE: [&str; 4] = ["a/foo/1", "a/foo/2", "a/foo/deep/er/3", "a/foo/deep/4"];
@@ -340,6 +341,58 @@ fn what_is_cached_is_told_by_directory() {
     assert_eq!((sum.names.entries, sum.pages.entries), (6, 4));
     scene.vfs.clean(directory.node(), Clean::Both, Dirty::WriteFirst).unwrap();
     assert_eq!(scene.vfs.resident(directory.node()), Default::default());
+}
+
+/// The same numbers, however they are asked for.
+#[test]
+fn one_level_tells_what_all_levels_tell() {
+    let scene = Scene::lazy();
+    scene.make(&INSIDE);
+    scene.make(&OUTSIDE);
+    for place in ["a", "a/foo", "a/foo/deep", "a/foo/deep/er"] {
+        let directory = scene.directory(place);
+        let mut expected = std::collections::BTreeMap::<Vec<u8>, Resident>::new();
+        for one in scene.vfs.resident_by_directory(directory.node()) {
+            let path = one.path.expect("all of it is cached");
+            let first = path.split(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
+            let sum = expected.entry(first).or_default();
+            *sum = sum.plus(&one.resident);
+        }
+        let level = scene.vfs.resident_level(directory.node());
+        assert_eq!(level.rest, Resident::default());
+        assert_eq!(level.own, expected.remove(&Vec::new()).unwrap_or_default(), "{place}");
+        let told = level.children.iter().map(|one| (one.name.clone().unwrap(), one.resident));
+        assert_eq!(told.collect::<std::collections::BTreeMap<_, _>>(), expected, "{place}");
+        for child in &level.children {
+            let towards = |below| scene.vfs.child_towards(directory.node(), below);
+            assert_eq!(towards(child.inode), Some(child.inode));
+            assert_eq!(towards(directory.node().id()), Some(directory.node().id()));
+            let outside = scene.directory("b");
+            assert_eq!(towards(outside.node().id()), None);
+        }
+    }
+    let (top, deep) = (scene.directory("a"), scene.directory("a/foo/deep/er"));
+    let foo = scene.directory("a/foo").node().id();
+    assert_eq!(scene.vfs.child_towards(top.node(), deep.node().id()), Some(foo));
+}
+
+/// A level may be as large as the cache; what is told of it is not.
+#[test]
+fn a_level_of_very_many_directories_has_a_bound_and_loses_nothing() {
+    let memory = MemoryBackend::new(MemoryConfig::default()).unwrap();
+    let vfs = Vfs::new(memory, VfsConfig::default()).unwrap();
+    let root = vfs.root_directory(Caller::root());
+    let most = uvfs_vfs::CHILDREN_MAX;
+    for at in 0..most + 100 {
+        let path = format!("{at}");
+        root.create_directory(&path, 0o755).unwrap();
+        root.create_directory(format!("{path}/in"), 0o755).unwrap();
+    }
+    let level = vfs.resident_level(vfs.root());
+    assert_eq!(level.children.len(), most);
+    assert_eq!(level.own.names.entries, most as u64 + 100);
+    let sum = level.children.iter().fold(level.rest, |sum, one| sum.plus(&one.resident));
+    assert_eq!((sum.names.entries, level.rest.names.entries), (most as u64 + 100, 100));
 }
 
 /// Against what the store says: a tree that changes at random, cleaned at random.

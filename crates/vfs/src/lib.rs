@@ -58,8 +58,8 @@ pub use backend::{
 pub use budget::MINIMUM_BYTES;
 pub use caller::{Caller, Checks, GroupList, GroupReader, Groups};
 pub use clean::{
-    Amount, Clean, CleanProgress, CleanReport, CleanStage, Cleaning, Dirty, Resident,
-    ResidentDirectory, Tally,
+    Amount, CHILDREN_MAX, Clean, CleanProgress, CleanReport, CleanStage, Cleaning, Dirty, Resident,
+    ResidentChild, ResidentDirectory, ResidentLevel, Tally,
 };
 pub use config::{PagePolicy, READ_AHEAD_MAX, TIMEOUT_MAX, VfsConfig};
 pub use error::{Error, Result, Retry};

@@ -61,12 +61,14 @@
 //! all memos of whole paths; and until the reaper has come by, what was cleaned takes room.
 
 mod below;
+mod level;
 mod reap;
 mod report;
 pub mod request;
 mod resident;
 mod tick;
 
+pub use level::{CHILDREN_MAX, ResidentChild, ResidentLevel};
 pub use report::{Amount, Clean, CleanProgress, CleanReport, CleanStage, Dirty, Tally};
 pub use resident::{Resident, ResidentDirectory};
 
