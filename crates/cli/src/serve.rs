@@ -17,6 +17,7 @@ use crate::Failure;
 use crate::checks;
 use crate::control::cleaned::{Cleaned, HostSource, Raw};
 use crate::control::ended::{Verdict, Waits};
+use crate::control::level::{Level, LevelRequest};
 use crate::control::place;
 use crate::control::policies::{Mark, PolicyRequest};
 use crate::control::protocol::CleanRequest;
@@ -236,6 +237,10 @@ impl Served for Live {
     fn cached(&self, request: &CachedRequest) -> Result<Cached, String> {
         let requests = self.mount.requests_by_directory();
         serve::cached(&self.vfs, self.host_source(), &requests, request)
+    }
+
+    fn level(&self, request: &LevelRequest) -> Result<Level, String> {
+        serve::level(&self.vfs, &self.mount.asked_by_directory(), request)
     }
 
     fn set_policy(&self, request: &PolicyRequest) -> Result<(), String> {

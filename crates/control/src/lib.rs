@@ -3,7 +3,7 @@
 //! the daemon of `uvfs mount` or a program that mounts through the library.
 //!
 //! # Boundary
-//! [`protocol`] says what is said, with the values of [`cleaned`], [`resident`], [`policies`], [`ended`], [`locks`] and
+//! [`protocol`] says what is said, with the values of [`cleaned`], [`resident`], [`level`], [`policies`], [`ended`], [`locks`] and
 //! [`setting`]; [`place`] where the socket is, by the mount table of [`mounts`]; [`server`] answers for whatever
 //! implements [`server::Served`], with the parts of [`serve`] that need nothing but the core. Knows no frontend, no
 //! store, and no command line: the client is the tool's.
@@ -15,6 +15,7 @@
 
 pub mod cleaned;
 pub mod ended;
+pub mod level;
 pub mod lock_order;
 pub mod locks;
 pub mod mounts;

@@ -10,6 +10,8 @@
 //!                                  {"ok":true,"report":{...}} or {"ok":false,"error":"..."}
 //! {"op":"cached","directory":"/photos","depth":2}
 //!                                → {"ok":true,"report":{...}}, what is cached by directory
+//! {"op":"level","directory":"/photos","by":"bytes","most":100}
+//!                                → {"ok":true,"report":{...}}, what is cached in it by the directories in it
 //! {"op":"policy","directory":"/photos","policy":"keep"}
 //!                                → {"ok":true}; the policy `none` takes the mark away
 //! {"op":"policies"}              → {"ok":true,"report":[...]}, the marked directories
@@ -26,6 +28,7 @@
 //! done. One that goes away altogether ends it too.
 
 use super::cleaned::Raw;
+use super::level::LevelRequest;
 use super::policies::PolicyRequest;
 use super::resident::CachedRequest;
 use serde::{Deserialize, Serialize};
@@ -55,6 +58,8 @@ pub enum Request {
     Clean(CleanRequest),
     /// What is cached below a directory.
     Cached(CachedRequest),
+    /// What is cached in a directory, by the directories in it.
+    Level(LevelRequest),
     /// To mark a directory.
     Policy(PolicyRequest),
     /// Which directories are marked.
@@ -153,6 +158,7 @@ pub fn read_line(stream: &mut impl BufRead, bytes_max: u64) -> io::Result<Option
 
 #[cfg(test)]
 mod tests {
+    use super::super::level::Measure;
     use super::*;
     use uvfs_vfs::CleanStage;
 
@@ -188,6 +194,9 @@ mod tests {
         };
         assert_eq!(parse(r#"{"op":"cached","directory":"/a"}"#), cached(None));
         assert_eq!(parse(r#"{"op":"cached","directory":[47,97],"depth":2}"#), cached(Some(2)));
+        let level = LevelRequest { directory: Raw(b"/a".to_vec()), by: Measure::Names, most: None };
+        let text = r#"{"op":"level","directory":"/a","by":"names"}"#;
+        assert_eq!(parse(text), Some(Request::Level(level)));
         for bad in [r#"{"op":"cached"}"#, r#"{"op":"cached","directory":"/","depth":-1}"#] {
             assert_eq!(parse(bad), None, "{bad}");
         }

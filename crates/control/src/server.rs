@@ -21,6 +21,7 @@
 
 use super::cleaned::Cleaned;
 use super::ended::{EndLine, Verdict, Waits};
+use super::level::{Level, LevelRequest};
 use super::policies::{Mark, PolicyRequest};
 use super::protocol::{self, CleanLine, CleanRequest, Reply, Request};
 use super::resident::{Cached, CachedRequest};
@@ -98,6 +99,12 @@ pub trait Served: Send + Sync + 'static {
     /// # Errors
     /// Why there is no such directory.
     fn cached(&self, request: &CachedRequest) -> Result<Cached, String>;
+
+    /// What is cached in a directory, by the directories in it.
+    ///
+    /// # Errors
+    /// Why there is no such directory.
+    fn level(&self, request: &LevelRequest) -> Result<Level, String>;
 
     /// Marks a directory.
     ///
@@ -534,6 +541,7 @@ fn answer(request: Request, served: &dyn Served, crowd: &Crowd) -> (Reply, bool)
         Request::Policy(request) => (done(served.set_policy(&request)), false),
         Request::Policies => (reported(Ok(served.policies())), false),
         Request::Cached(request) => (reported(served.cached(&request)), false),
+        Request::Level(request) => (reported(served.level(&request)), false),
         Request::Commit => (done(served.commit()), false),
         // Taken out by `converse`, which has the stream that it needs.
         Request::Clean(_) => (Reply::refused("a cleaning has no short answer"), false),
@@ -617,6 +625,10 @@ mod tests {
             let folded = if there { 7 } else { return Err("no".into()) };
             Ok(Cached { folded, ..Cached::default() })
         }
+        fn level(&self, request: &LevelRequest) -> Result<Level, String> {
+            let there = request.directory.0 == b"/a";
+            there.then(|| Level { rest_directories: 9, ..Level::default() }).ok_or("no".into())
+        }
         fn set_policy(&self, request: &PolicyRequest) -> Result<(), String> {
             (request.policy == "keep").then_some(()).ok_or("no".into())
         }
@@ -681,6 +693,9 @@ mod tests {
             |path: &str| format!("{{\"op\":\"cached\",\"directory\":\"{path}\",\"depth\":2}}\n");
         assert!(ask(&mut client, &cached("/a")).contains("\"folded\":7"));
         assert_eq!(ask(&mut client, &cached("/b")), "{\"ok\":false,\"error\":\"no\"}\n");
+        let level = |path: &str| format!("{{\"op\":\"level\",\"directory\":\"{path}\"}}\n");
+        assert!(ask(&mut client, &level("/a")).contains("\"rest_directories\":9"));
+        assert_eq!(ask(&mut client, &level("/b")), "{\"ok\":false,\"error\":\"no\"}\n");
         let policy = |policy: &str| {
             format!("{{\"op\":\"policy\",\"directory\":\"/a\",\"policy\":\"{policy}\"}}\n")
         };

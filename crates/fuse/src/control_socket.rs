@@ -27,6 +27,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 use uvfs_control::cleaned::Cleaned;
 use uvfs_control::ended::{Verdict, Waits};
+use uvfs_control::level::{Level, LevelRequest};
 use uvfs_control::policies::{Mark, PolicyRequest};
 use uvfs_control::protocol::CleanRequest;
 use uvfs_control::resident::{Cached, CachedRequest};
@@ -145,6 +146,10 @@ impl Served for Program {
 
     fn cached(&self, request: &CachedRequest) -> Result<Cached, String> {
         serve::cached(&self.live.vfs, None, &self.live.requests_by_directory(), request)
+    }
+
+    fn level(&self, request: &LevelRequest) -> Result<Level, String> {
+        serve::level(&self.live.vfs, &self.live.asked_by_directory(), request)
     }
 
     fn set_policy(&self, request: &PolicyRequest) -> Result<(), String> {

@@ -35,3 +35,4 @@ pub use mount::{Mount, MountOptions, Passthrough, Prepare, Unmount, unmount};
 pub use mount_error::MountError;
 pub use statistics::{MountStatistics, RequestCount};
 pub use uvfs_control::cleaned::{Cleaned, Kernel, KernelHow};
+pub use uvfs_control::level::AskedOf;

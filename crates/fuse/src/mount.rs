@@ -31,6 +31,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_control::cleaned::Cleaned;
+use uvfs_control::level::AskedOf;
 use uvfs_vfs::{Clean, CleanProgress, Dirty, InodeId, Node, Vfs, Waits};
 
 /// Whether the kernel may read and write host files directly.
@@ -216,6 +217,11 @@ impl Mount {
         self.live.requests_by_directory()
     }
 
+    /// The same, and how many of them the caches did not answer at once.
+    pub fn asked_by_directory(&self) -> HashMap<InodeId, AskedOf> {
+        self.live.asked_by_directory()
+    }
+
     /// What the mount did so far.
     pub fn statistics(&self) -> MountStatistics {
         self.live.statistics()
@@ -303,7 +309,12 @@ impl Live {
     }
 
     pub(crate) fn requests_by_directory(&self) -> HashMap<InodeId, u64> {
-        self.server.heat.requests()
+        let asked = self.server.heat.asked();
+        asked.into_iter().map(|(directory, asked)| (directory, asked.requests)).collect()
+    }
+
+    pub(crate) fn asked_by_directory(&self) -> HashMap<InodeId, AskedOf> {
+        self.server.heat.asked()
     }
 
     pub(crate) fn cleaner(&self) -> Cleaner {

@@ -7,6 +7,7 @@
 
 use super::cleaned::Cleaned;
 use super::ended::{EndLine, Verdict, Waits};
+use super::level::{Level, LevelRequest};
 use super::place;
 use super::policies::{Mark, PolicyRequest};
 use super::protocol::{self, CleanLine, CleanRequest, REPLY_BYTES_MAX, Reply, Request};
@@ -183,6 +184,15 @@ impl Connection {
     pub(crate) fn cached(&mut self, request: CachedRequest) -> Result<Cached, String> {
         let reply = self.ask(Request::Cached(request), REPLY_TIME);
         report_of(reply.map_err(|failure| failure.to_string())?, "show its caches")
+    }
+
+    /// What is cached in a directory, by the directories in it.
+    ///
+    /// # Errors
+    /// Why the daemon does not say; without the name of the directory.
+    pub(crate) fn level(&mut self, request: LevelRequest) -> Result<Level, String> {
+        let reply = self.ask(Request::Level(request), REPLY_TIME);
+        report_of(reply.map_err(|failure| failure.to_string())?, "tell one level of its caches")
     }
 
     /// Marks a directory.

@@ -8,4 +8,4 @@ pub(crate) mod client;
 mod timed;
 mod young;
 
-pub(crate) use uvfs_control::{cleaned, ended, place, policies, protocol, resident, server};
+pub(crate) use uvfs_control::{cleaned, ended, level, place, policies, protocol, resident, server};

@@ -9,12 +9,15 @@
 //! the way, or a mount on top of it, leads nowhere else. Weakness: the walk brings the names on the way into the
 //! cache.
 
+mod level;
 mod marks;
 mod rows;
 
+pub use level::level;
 pub use marks::{Look, Marks};
 pub use rows::cached;
 
+use crate::resident::Held;
 use rustix::io::Errno;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use uvfs_vfs::clean::request::Refusal;
-use uvfs_vfs::{Caller, Checks, Error, Groups, Node, Origin, ResolveMode, Vfs};
+use uvfs_vfs::{Caller, Checks, Error, Groups, Node, Origin, Resident, ResolveMode, Vfs};
 
 /// The directory `path` of the file system; no link on the way is followed.
 ///
@@ -46,6 +49,15 @@ pub fn resolve(vfs: &Arc<Vfs>, path: &Path) -> Result<Node, String> {
         Err(Error::SymlinkLoop) => Err(Refusal::Symlink.to_string()),
         Err(Error::Access | Error::NotPermitted) => Err(Refusal::NotPermitted.to_string()),
         Err(error) => Err(format!("{error}; try again")),
+    }
+}
+
+fn held(resident: &Resident) -> Held {
+    Held {
+        names: resident.names,
+        inodes: resident.inodes,
+        pages: resident.pages,
+        dirty: resident.dirty,
     }
 }
 

@@ -9,7 +9,7 @@
 //! most get a row, found from the top by a heap; the others count to the nearest one above that has one, and the
 //! reply says how many. Weakness: the daemon has all of them in memory for that moment, outside of its budget.
 
-use super::resolve;
+use super::{held, resolve};
 use crate::cleaned::{HostSource, Raw};
 use crate::policies;
 use crate::protocol::REPLY_BYTES_MAX;
@@ -17,7 +17,7 @@ use crate::resident::{Cached, CachedRequest, Held, Row};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
-use uvfs_vfs::{CachePolicy, InodeId, Resident, ResidentDirectory, Vfs};
+use uvfs_vfs::{CachePolicy, InodeId, ResidentDirectory, Vfs};
 
 /// Most that the rows of a reply take; the rest of a reply is far smaller than what is left.
 const ROWS_BYTES_MAX: usize = REPLY_BYTES_MAX as usize - (128 << 10);
@@ -41,15 +41,6 @@ pub fn cached(
         tree.add(&found, requests.get(&found.inode).copied().unwrap_or(0));
     }
     Ok(Cached { source, ..tree.into_rows(ROWS_BYTES_MAX) })
-}
-
-fn held(resident: &Resident) -> Held {
-    Held {
-        names: resident.names,
-        inodes: resident.inodes,
-        pages: resident.pages,
-        dirty: resident.dirty,
-    }
 }
 
 /// Directories, each after the one that it is in.
@@ -177,7 +168,7 @@ impl Tree {
 mod tests {
     use super::*;
     use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
-    use uvfs_vfs::{Amount, Caller, VfsConfig};
+    use uvfs_vfs::{Amount, Caller, Resident, VfsConfig};
 
     fn found(path: Option<&str>, pages: u64) -> ResidentDirectory {
         let pages = Amount { entries: pages, bytes: pages * 4096 };

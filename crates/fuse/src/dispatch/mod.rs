@@ -35,7 +35,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use uvfs_concurrent::gate::Pass;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
-use uvfs_vfs::{Error, OpenFile, Waits};
+use uvfs_vfs::{Error, InodeId, OpenFile, Waits};
 
 /// See the module.
 pub(crate) struct Dispatcher<R: Reply> {
@@ -85,11 +85,14 @@ impl<R: Reply> Dispatcher<R> {
     pub(crate) fn dispatch(&self, sender: Sender, request: Request<'_>, reply: R) {
         let shared = &self.shared;
         let due = Due::new(reply, request.kind(), &shared.server.counters);
-        if shared.server.heat.is_turn() {
-            shared.note_heat(&request);
-        }
+        // Before it is answered: what it is about may be forgotten then.
+        let about = shared.server.heat.is_turn().then(|| shared.about(&request)).flatten();
         shared.guarded(|_| {
-            let Some(due) = at_once::answer(shared, sender, &request, due) else { return };
+            let due = at_once::answer(shared, sender, &request, due);
+            if let Some(directory) = about {
+                shared.server.heat.note(directory, due.is_some());
+            }
+            let Some(due) = due else { return };
             let pass = match perform::needs_worker(&request) {
                 true => None,
                 false => shared.may_wait_here(),
@@ -132,13 +135,10 @@ impl<R: Reply> Shared<R> {
         }
     }
 
-    /// Notes which directory `request` is about.
+    /// Which directory `request` is about.
     #[cold]
-    fn note_heat(&self, request: &Request<'_>) {
-        let directory = request.about().and_then(|id| self.server.nodes.directory_of(id));
-        if let Some(directory) = directory {
-            self.server.heat.note(directory);
-        }
+    fn about(&self, request: &Request<'_>) -> Option<InodeId> {
+        request.about().and_then(|id| self.server.nodes.directory_of(id))
     }
 
     /// The answer that `due` is, of a request that may be waited for with `pass`.

@@ -364,8 +364,16 @@ fn the_directory_that_is_asked_about_most_is_known() {
     }
     let server = front.dispatcher.server();
     let directory = server.nodes.get(made.node).unwrap().id();
-    let requests = server.heat.requests();
-    let told = requests.get(&directory).copied().unwrap_or(0);
+    let asked = server.heat.asked();
+    let told = asked.get(&directory).copied().unwrap_or_default();
     // Of the file's own requests the directory is known by where it was seen.
-    assert!((38 * u64::from(EVERY)..=41 * u64::from(EVERY)).contains(&told), "{requests:?}");
+    let expected = 38 * u64::from(EVERY)..=41 * u64::from(EVERY);
+    assert!(expected.contains(&told.requests), "{asked:?}");
+    assert!(told.misses <= 2 * u64::from(EVERY), "the caches knew: {asked:?}");
+    for _ in 0..20 * EVERY {
+        let set = SetAttributes { mode: Some(0o700), ..SetAttributes::default() };
+        front.ask(Request::SetAttr { node: made.node, file: 0, set });
+    }
+    let missed = server.heat.asked()[&directory].misses;
+    assert!(missed >= 19 * u64::from(EVERY), "no cache does these: {missed}");
 }

@@ -1,4 +1,4 @@
-//! Which directories the kernel asks about most.
+//! Which directories the kernel asks about most, and how often the caches did not know the answer.
 //!
 //! # Boundary
 //! Counts by directory; one request in [`EVERY`] is looked at. Which directory a request is about, and where that lies, is said
@@ -18,6 +18,7 @@ use crate::lock_order;
 use std::cell::Cell;
 use std::collections::HashMap;
 use uvfs_concurrent::lock::Mutex;
+use uvfs_control::level::AskedOf;
 use uvfs_vfs::InodeId;
 
 /// Of so many requests of a thread one is looked at: a prime, which keeps no step with what repeats.
@@ -37,6 +38,8 @@ struct Count {
     all: u64,
     /// Of these, what may have been of those that had the place before.
     before: u64,
+    /// Of its own, those that were not answered at once.
+    missed: u64,
 }
 
 impl Heat {
@@ -54,11 +57,13 @@ impl Heat {
         })
     }
 
-    /// Such a request was about `directory`.
-    pub(crate) fn note(&self, directory: InodeId) {
+    /// Such a request was about `directory`, and was `missed`: not answered at once.
+    pub(crate) fn note(&self, directory: InodeId, missed: bool) {
+        let missed = u64::from(missed);
         let mut seen = self.seen.lock();
         if let Some(count) = seen.get_mut(&directory) {
             count.all += 1;
+            count.missed += missed;
             return;
         }
         let mut before = 0;
@@ -68,13 +73,17 @@ impl Heat {
             before = count.all;
             seen.remove(&least);
         }
-        seen.insert(directory, Count { all: before + 1, before });
+        seen.insert(directory, Count { all: before + 1, before, missed });
     }
 
     /// About how many requests there were at least, by directory.
-    pub(crate) fn requests(&self) -> HashMap<InodeId, u64> {
+    pub(crate) fn asked(&self) -> HashMap<InodeId, AskedOf> {
         let seen = self.seen.lock();
-        let own = |count: &Count| (count.all - count.before) * u64::from(EVERY);
+        let every = u64::from(EVERY);
+        let own = |count: &Count| AskedOf {
+            requests: (count.all - count.before) * every,
+            misses: count.missed * every,
+        };
         seen.iter().map(|(directory, count)| (*directory, own(count))).collect()
     }
 }
@@ -95,14 +104,16 @@ mod tests {
         let heat = Heat::new();
         let many = 4 * DIRECTORIES_MAX as u64;
         for round in 0..many {
-            heat.note(InodeId(1));
-            heat.note(InodeId(1000 + round));
+            heat.note(InodeId(1), round % 4 == 0);
+            heat.note(InodeId(1000 + round), true);
         }
-        let told = heat.requests();
+        let told = heat.asked();
         assert_eq!(told.len(), DIRECTORIES_MAX);
-        assert_eq!(told[&InodeId(1)], many * u64::from(EVERY));
+        let every = u64::from(EVERY);
+        assert_eq!(told[&InodeId(1)], AskedOf { requests: many * every, misses: many / 4 * every });
         let others = told.iter().filter(|(directory, _)| **directory != InodeId(1));
-        assert!(others.clone().all(|(_, count)| *count <= u64::from(EVERY)), "{told:?}");
+        let is_few = |asked: &AskedOf| asked.requests <= every && asked.misses <= asked.requests;
+        assert!(others.clone().all(|(_, asked)| is_few(asked)), "{told:?}");
         assert!(others.count() > 0);
     }
 }
