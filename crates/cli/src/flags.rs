@@ -87,6 +87,15 @@ Examples:
   uvfs top --json | jq '.mounts[].requests[0]'
                                            the most frequent request";
 
+const WEB_HELP: &str = "\
+It prints an address and serves it until Ctrl-C. Behind the # of the address is a token: whoever has it can look, and drop what is \
+cached, as you can; without it the page is empty. Nothing is encrypted, so it listens on this machine alone; docs/web.md has more.
+
+Examples:
+  uvfs web                                 all mounts
+  uvfs web /mnt/data --listen 9568         one of them, at a port of your choice
+  ssh -L 9568:127.0.0.1:9568 HOST          forwards it from another machine";
+
 const DOCTOR_HELP: &str = "\
 In it are versions, the mounts and their states, settings with where each is from, two samples of every daemon's statistics, and \
 the end of the log; it says what it put in. Values of secrets are taken out: of variables, headers and parameters whose names say so, \
@@ -193,6 +202,8 @@ pub(crate) enum Command {
     Stat(StatArguments),
     /// Watch what the mounts are doing: requests, hits, memory, the largest directories
     Top(TopArguments),
+    /// Show it in a browser: what is cached as a picture that one goes into, live figures, a drop button
+    Web(WebArguments),
     /// Print what the caches hold and did for a monitoring system, as OpenMetrics
     Metrics(MetricsArguments),
     /// Change settings of a mount while it is in use
@@ -403,6 +414,19 @@ pub(crate) struct TopArguments {
     /// Time between two looks: seconds, or 250ms, 1m; at least 100ms [default: 1s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) interval: Option<String>,
+}
+
+/// `uvfs web`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{WEB_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct WebArguments {
+    /// The mounts; without one, all that there are
+    #[arg(value_name = "MOUNTPOINT")]
+    pub(crate) mountpoints: Vec<PathBuf>,
+    /// Where to listen: a port of the loopback interface, such as 9568, 0 for any that is free, or a loopback address with a
+    /// port
+    #[arg(long, value_name = "ADDRESS", default_value = "0")]
+    pub(crate) listen: String,
 }
 
 /// `uvfs metrics`.

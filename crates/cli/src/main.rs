@@ -28,6 +28,7 @@ mod doctor;
 mod flags;
 mod fstab;
 mod holders;
+mod http;
 mod image;
 mod liveness;
 mod logger;
@@ -47,6 +48,7 @@ mod stat;
 mod top;
 mod unmount;
 mod warming;
+mod web;
 
 use flags::{Arguments, Command};
 use std::fmt;
@@ -105,6 +107,7 @@ fn main() -> ExitCode {
         Command::Stat(arguments) => stat::run(&arguments),
         Command::Metrics(arguments) => metrics::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
+        Command::Web(arguments) => web::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Set(arguments) => set::run(&arguments),
         Command::Drop(arguments) => cleaning::drop::run(&arguments),

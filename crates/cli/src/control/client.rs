@@ -5,7 +5,7 @@
 //! sign of death: a program may serve a mount through the library without a socket, so the kernel is asked then
 //! ([`crate::liveness`]).
 
-use super::cleaned::Cleaned;
+use super::cleaned::{Cleaned, Raw};
 use super::ended::{EndLine, Verdict, Waits};
 use super::level::{Level, LevelRequest};
 use super::place;
@@ -254,6 +254,20 @@ impl Connection {
                 CleanLine::Reply(reply) => return report_of(reply, "clean"),
             }
         }
+    }
+
+    /// Empties the caches of a directory, uvfs's and the kernel's in front of them, as `uvfs drop 3:DIRECTORY` does.
+    ///
+    /// # Errors
+    /// As [`Connection::clean`].
+    pub(crate) fn empty(
+        &mut self,
+        directory: &Raw,
+        is_enough: &dyn Fn() -> bool,
+    ) -> Result<Cleaned, String> {
+        // With its end marked, a newline in front of it is the name's.
+        let request = Raw([b"3:", &*directory.0, b"\n"].concat());
+        self.clean(CleanRequest { request, sync: false, dry_run: false }, &|_| {}, is_enough)
     }
 
     /// After a granted [`Request::Unmount`]: waits for the daemon's verdict, for `patience` beyond the last

@@ -5,7 +5,7 @@
 //! refuses the mount.
 //!
 //! # Concurrency
-//! One thread takes one connection after the other, and gives each [`PATIENCE`] altogether: a scraper comes a few times in
+//! One thread takes one connection after the other, and gives each [`PATIENCE`] to ask and as much to be answered: a scraper comes a few times in
 //! a minute. It holds the mount only while it answers.
 //!
 //! # Why
@@ -15,16 +15,17 @@
 
 use super::{Sampled, text};
 use crate::Failure;
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use crate::http::{self, Limits, Reply, Request, Unread};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Time for a request and its answer.
+/// Time for a request, and for its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Bytes of a request that are read.
-const REQUEST_BYTES_MAX: usize = 8 << 10;
+const LIMITS: Limits = Limits { head_bytes: 8 << 10, body_bytes: 0, time: PATIENCE };
 
+const TEXT: &str = "text/plain; charset=utf-8";
 const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Opens the socket that `address` names: a port of the loopback interface, or an address with a port.
@@ -71,74 +72,34 @@ pub(crate) fn start(
 }
 
 fn answer(mut stream: TcpStream, metrics: &str) {
-    let reply = match read(&mut stream) {
+    let reply = match http::read(&mut stream, LIMITS) {
         Ok(request) => reply(&request, metrics),
+        Err(Unread::Refused(status)) => Reply::new(status, TEXT, "GET /metrics\n"),
         // Whoever is gone or says nothing is told nothing.
-        Err(_) => return,
+        Err(Unread::Gone) => return,
     };
-    let _ = stream.set_write_timeout(Some(PATIENCE));
-    let _ = stream.write_all(reply.as_bytes());
+    http::write(&mut stream, &reply, LIMITS);
 }
 
-/// The head of a request.
-fn read(stream: &mut TcpStream) -> io::Result<String> {
-    let deadline = Instant::now() + PATIENCE;
-    let mut head = Vec::new();
-    let mut bytes = [0; 1024];
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || head.len() > REQUEST_BYTES_MAX {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut bytes)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            length => head.extend_from_slice(&bytes[..length]),
-        }
+fn reply(request: &Request, metrics: &str) -> Reply {
+    if !request.values("host").all(http::is_address) {
+        return Reply::new(http::FORBIDDEN, TEXT, "name the host by its address\n");
     }
-    Ok(String::from_utf8_lossy(&head).into_owned())
-}
-
-fn reply(request: &str, metrics: &str) -> String {
-    let mut lines = request.lines();
-    let mut words = lines.next().unwrap_or_default().split(' ');
-    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let fields = lines.filter_map(|line| line.split_once(':'));
-    let host =
-        fields.filter(|(name, _)| name.eq_ignore_ascii_case("host")).map(|(_, host)| host.trim());
-    if !host.clone().all(is_address) {
-        return whole("403 Forbidden", "text/plain", "name the host by its address\n", "");
-    }
-    match (method, path.split('?').next()) {
-        ("GET", Some("/metrics")) => whole("200 OK", KIND, metrics, ""),
-        (_, Some("/metrics")) => {
-            whole("405 Method Not Allowed", "text/plain", "GET\n", "Allow: GET\r\n")
+    match (&*request.method, &*request.path) {
+        ("GET", "/metrics") => Reply::new(http::OK, KIND, metrics),
+        (_, "/metrics") => {
+            let fields = vec![("Allow", "GET")];
+            Reply { fields, ..Reply::new(http::NOT_ALLOWED, TEXT, "GET\n") }
         }
-        _ => whole("404 Not Found", "text/plain", "/metrics\n", ""),
+        _ => Reply::new(http::NOT_FOUND, TEXT, "/metrics\n"),
     }
-}
-
-/// Whether a host is named by an address, or as `localhost`; with a port or without.
-fn is_address(host: &str) -> bool {
-    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((name, _)) => name,
-        None => host.split(':').next().unwrap_or(host),
-    };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
-}
-
-fn whole(status: &str, kind: &str, body: &str, more: &str) -> String {
-    format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nX-Content-Type-Options: nosniff\r\n\
-         {more}Connection: close\r\n\r\n{body}",
-        body.len()
-    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::io::{Read, Write};
 
     #[test]
     fn an_address_is_a_port_of_loopback_unless_it_says_more() {
@@ -157,7 +118,16 @@ mod tests {
 
     #[test]
     fn one_page_is_served_and_only_to_those_who_name_an_address() {
-        let status = |request: &str| reply(request, "x").split("\r\n").next().unwrap().to_owned();
+        let listener = open("0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let status = |request: &str| {
+            let mut client = TcpStream::connect(address).unwrap();
+            client.write_all(request.as_bytes()).unwrap();
+            answer(listener.accept().unwrap().0, "x");
+            let mut told = String::new();
+            client.read_to_string(&mut told).unwrap();
+            told.split("\r\n").next().unwrap().to_owned()
+        };
         for good in [
             "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:9567\r\n\r\n",
             "GET /metrics?a=b HTTP/1.1\r\nhost: localhost\r\n\r\n",
@@ -170,7 +140,7 @@ mod tests {
         assert_eq!(status(rebound), "HTTP/1.1 403 Forbidden");
         assert_eq!(status("POST /metrics HTTP/1.1\r\n\r\n"), "HTTP/1.1 405 Method Not Allowed");
         assert_eq!(status("GET / HTTP/1.1\r\n\r\n"), "HTTP/1.1 404 Not Found");
-        assert_eq!(status("\r\n\r\n"), "HTTP/1.1 404 Not Found");
+        assert_eq!(status("nonsense\r\n\r\n"), "HTTP/1.1 400 Bad Request");
     }
 
     #[test]

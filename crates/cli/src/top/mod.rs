@@ -12,18 +12,16 @@
 //! Each part is a pure function of values, so all but the loop is tested without a terminal. Weakness: a daemon that does not answer
 //! holds up the samples of the other mounts for two seconds.
 
-mod figures;
+pub(crate) mod figures;
 mod keys;
-mod sample;
+pub(crate) mod sample;
 mod screen;
 mod ui;
 mod view;
 
 use crate::Failure;
-use crate::control::cleaned::Raw;
 use crate::control::client;
 use crate::control::policies::PolicyRequest;
-use crate::control::protocol::CleanRequest;
 use crate::flags::TopArguments;
 use crate::mountinfo;
 use crate::shown::shown;
@@ -309,13 +307,8 @@ fn name(place: &Place) -> String {
 /// Empties the caches of a directory: uvfs's, and the kernel's in front of it.
 fn empty(place: &Place) -> Result<String, Failure> {
     let mount = mountinfo::find(Path::new(&place.mountpoint))?;
-    let request = CleanRequest {
-        request: Raw([b"3:", &*place.path.0].concat()),
-        sync: false,
-        dry_run: false,
-    };
     let begun = Instant::now();
-    let cleaned = client::reach(&mount)?.clean(request, &|_| {}, &|| false);
+    let cleaned = client::reach(&mount)?.empty(&place.path, &|| false);
     let cleaned = cleaned.map_err(|cause| Failure::refused(format!("{}: {cause}", name(place))))?;
     let dropped = &cleaned.caches;
     let seconds = begun.elapsed().as_secs_f64();

@@ -65,6 +65,8 @@ pub(crate) struct Sample {
 #[derive(Debug)]
 pub(crate) struct Sampler {
     wanted: Vec<PathBuf>,
+    /// Whether directories are counted at all.
+    counts: bool,
     last: HashMap<String, Rest>,
 }
 
@@ -85,7 +87,12 @@ impl Sampler {
         for path in wanted {
             mountinfo::find(path)?;
         }
-        Ok(Self { wanted: wanted.to_vec(), last: HashMap::new() })
+        Ok(Self { wanted: wanted.to_vec(), counts: true, last: HashMap::new() })
+    }
+
+    /// One that counts no directories.
+    pub(crate) fn without_directories(self) -> Self {
+        Self { counts: false, ..self }
     }
 
     /// What the mounts say now.
@@ -138,6 +145,9 @@ impl Sampler {
             }
         }
         sampled.locks = of(Request::Locks).unwrap_or_default();
+        if !self.counts {
+            return sampled;
+        }
         let key = sampled.mountpoint.clone();
         let rest = match self.last.remove(&key) {
             Some(rest) if rest.until > sampled.counted => rest,

@@ -1,0 +1,141 @@
+//! Who may ask for what, and what a browser is forbidden to do with the answer.
+//!
+//! # Boundary
+//! A pure function of a request and the token. What is asked is [`super::api`]'s.
+//!
+//! # Why
+//! Pages of others run in the same browser, and may send anything to loopback: what they cannot do is to read a token that was printed
+//! in a terminal, to send a field of their own without being allowed to, or to name another origin than theirs. Each of these is
+//! asked for, so that a mistake in one is none in all:
+//!
+//! | attack | what refuses it |
+//! |---|---|
+//! | another user, another program of this machine | the token: 256 random bits, which every answer with a figure in it needs |
+//! | a page that posts a form, loads an image, a script (CSRF) | the token is in a field, not in a cookie; `Origin` and the kind of the body |
+//! | a name that its owner lets point here (DNS rebinding) | `Host` has to be of loopback; the token is of another origin |
+//! | a page that shows this one in a frame (clickjacking) | `frame-ancestors 'none'`, `X-Frame-Options` |
+//! | a directory whose name is a script | no text becomes markup (`require-trusted-types-for`), no script but ours |
+//!
+//! No cookie: cookies know no ports, and would go to whatever else listens on loopback. Weakness: the token stays valid until
+//! the command ends.
+
+use crate::http::{self, Reply, Request, Status};
+use std::fs::File;
+use std::hint::black_box;
+use std::io::{self, Read};
+
+/// Bytes of a token.
+const TOKEN_BYTES: usize = 32;
+
+/// What a browser may do with the page.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
+                      form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+
+/// What is known to whoever was told by the terminal.
+pub(super) struct Token(String);
+
+impl Token {
+    /// A new one.
+    ///
+    /// # Errors
+    /// If the system has no random bytes.
+    pub(super) fn new() -> io::Result<Self> {
+        let mut bytes = [0; TOKEN_BYTES];
+        File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+
+    /// For the one who is to have it.
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether `told` is it, in a time that says nothing about where it differs.
+    fn is(&self, told: &str) -> bool {
+        let (own, told) = (self.0.as_bytes(), told.as_bytes());
+        let pairs = own.iter().zip(told);
+        let differ = pairs.fold(0, |differ, (one, other)| black_box(differ | (one ^ other)));
+        own.len() == told.len() && differ == 0
+    }
+}
+
+/// What a request wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wants {
+    /// A part of the page, which says nothing.
+    Page,
+    /// Figures.
+    Look,
+    /// To have something told or done that is written in the body.
+    Ask,
+}
+
+/// Refuses whatever is not of our own page, or not for those who know `token`.
+///
+/// # Errors
+/// The status and the reason.
+pub(super) fn check(
+    request: &Request,
+    wants: Wants,
+    token: &Token,
+) -> Result<(), (Status, &'static str)> {
+    let host = request.field("host").filter(|host| http::is_loopback(host));
+    let Some(host) = host else {
+        return Err((http::FORBIDDEN, "name the host 127.0.0.1 or localhost"));
+    };
+    if wants == Wants::Page {
+        return Ok(());
+    }
+    // What browsers say of who asks; others do not say it.
+    let is_own = |site: &str| site == "same-origin" || site == "none";
+    if !request.values("sec-fetch-site").all(is_own) {
+        return Err((http::FORBIDDEN, "asked for by another page"));
+    }
+    let told = request.field("authorization").and_then(|field| field.strip_prefix("Bearer "));
+    if !told.is_some_and(|told| token.is(told)) {
+        return Err((http::UNAUTHORIZED, "open the address that `uvfs web` printed last"));
+    }
+    if wants == Wants::Look {
+        return Ok(());
+    }
+    let origin = request.field("origin").and_then(|origin| origin.strip_prefix("http://"));
+    if !origin.is_some_and(|origin| origin.eq_ignore_ascii_case(host)) {
+        return Err((http::FORBIDDEN, "the origin is not this page"));
+    }
+    let kind =
+        request.field("content-type").map(|kind| kind.split(';').next().unwrap_or(kind).trim());
+    match kind.is_some_and(|kind| kind.eq_ignore_ascii_case("application/json")) {
+        true => Ok(()),
+        false => Err((http::WRONG_KIND, "write application/json")),
+    }
+}
+
+/// The reply with what a browser is forbidden to do with it.
+pub(super) fn fenced(mut reply: Reply) -> Reply {
+    reply.fields.extend([
+        ("Content-Security-Policy", POLICY),
+        ("X-Frame-Options", "DENY"),
+        ("Referrer-Policy", "no-referrer"),
+        ("Cross-Origin-Resource-Policy", "same-origin"),
+        ("Cross-Origin-Opener-Policy", "same-origin"),
+        ("Cache-Control", "no-store"),
+    ]);
+    reply
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_long_differ_and_are_compared_whole() {
+        let (token, other) = (Token::new().unwrap(), Token::new().unwrap());
+        assert_eq!(token.text().len(), 2 * TOKEN_BYTES);
+        assert_ne!(token.text(), other.text());
+        assert!(token.is(token.text()) && !token.is(other.text()));
+        let longer = format!("{}0", token.text());
+        for bad in ["", "0", &token.text()[1..], &longer, &token.text().to_uppercase()] {
+            assert!(!token.is(bad) || bad == token.text(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The live figures of the page: those of `uvfs top --json`, sampled only while somebody asks.
+//!
+//! # Boundary
+//! When a sample is taken, and for whom. What figures are is [`crate::top`]'s.
+//!
+//! # Concurrency
+//! One thread has the sampler; who asks sends it where the answer goes to. However many pages are open, a mount is asked
+//! once in [`AGE_MAX`].
+
+use crate::Failure;
+use crate::top::figures::{self, Figures};
+use crate::top::sample::{Sample, Sampler};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+/// How old an answer may be.
+const AGE_MAX: Duration = Duration::from_millis(900);
+
+/// A wish for figures: where they go to.
+type Wish = Sender<Result<String, Failure>>;
+
+/// See the module.
+pub(super) struct Watch(Sender<Wish>);
+
+impl Watch {
+    /// Of what `sampler` samples.
+    ///
+    /// # Errors
+    /// If there is no thread for it.
+    pub(super) fn start(sampler: Sampler) -> Result<Self, Failure> {
+        let (sender, wishes) = mpsc::channel();
+        let thread = thread::Builder::new().name("uvfs-web-watch".into());
+        let started = thread.spawn(move || answer(sampler, &wishes));
+        let failed =
+            |error| Failure::refused(format!("thread: {}; try again", crate::cause(&error)));
+        started.map(|_| Self(sender)).map_err(failed)
+    }
+
+    /// The figures, as text of JSON.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub(super) fn figures(&self) -> Result<String, Failure> {
+        let gone = || Failure::refused("the samples have ended; start `uvfs web` again");
+        let (sender, answer) = mpsc::channel();
+        self.0.send(sender).map_err(|_| gone())?;
+        answer.recv().map_err(|_| gone())?
+    }
+}
+
+fn answer(mut sampler: Sampler, wishes: &Receiver<Wish>) {
+    let mut last: Option<(Sample, Figures)> = None;
+    while let Ok(wish) = wishes.recv() {
+        if !last.as_ref().is_some_and(|(sample, _)| sample.at.elapsed() < AGE_MAX) {
+            match sampler.take() {
+                Ok(sample) => {
+                    let earlier = last.as_ref().map_or(&sample, |(earlier, _)| earlier);
+                    last = Some((sample.clone(), figures::between(earlier, &sample)));
+                }
+                Err(failure) => {
+                    let _ = wish.send(Err(failure));
+                    continue;
+                }
+            }
+        }
+        let text = last.as_ref().map(|(_, figures)| serde_json::to_string(figures));
+        let text = match text {
+            Some(Ok(text)) => Ok(text),
+            Some(Err(error)) => Err(Failure::refused(error.to_string())),
+            None => continue,
+        };
+        // Whoever asked may be gone.
+        let _ = wish.send(text);
+    }
+}
