@@ -59,7 +59,7 @@ const ARROWS: &[Arrows] = &[
             "uvfs-residency",
             "uvfs-terminal",
         ],
-        tests: &[],
+        tests: &["uvfs-browser"],
     },
     Arrows { folder: "terminal", may_use: &[], tests: &[] },
     // Not `cli`: who mounts neither builds nor carries the analyser.

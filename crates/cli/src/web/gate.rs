@@ -28,7 +28,7 @@ use std::io::{self, Read};
 const TOKEN_BYTES: usize = 32;
 
 /// What a browser may do with the page.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 /// What is known to whoever was told by the terminal.

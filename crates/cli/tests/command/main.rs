@@ -26,3 +26,4 @@ mod report;
 mod systemd;
 mod top;
 mod warming;
+mod web;
