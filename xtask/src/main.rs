@@ -14,6 +14,7 @@ mod dist;
 mod lines;
 mod locks;
 mod nightly;
+mod pictures;
 mod programs;
 mod steps;
 mod stress;
@@ -72,6 +73,8 @@ enum Verb {
     Weaken(weaken::Options),
     /// A Debian package, an archive, checksums and the list of what is inside, in target/dist; tried in a clean Debian.
     Dist(dist::Options),
+    /// The pictures of the documents: the page of `uvfs web`, and `uvfs top`. Needs root and a Chromium.
+    Pictures(pictures::Options),
     /// Everything the gate asks: check beside model, then test beside conformance --quick.
     Ci,
 }
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
         Verb::Mutations(options) => stress::mutations(&options),
         Verb::Weaken(options) => weaken::run(&options),
         Verb::Dist(options) => dist::run(&options),
+        Verb::Pictures(options) => pictures::run(&options),
         Verb::Ci => steps::ci(),
     };
     match result {

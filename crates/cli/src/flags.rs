@@ -45,6 +45,8 @@ Examples:
   uvfs stat /mnt/data --locks --interval 5
                                            who waits for which lock, during 5 s
   uvfs top                                 what the mounts are doing, live
+  uvfs web                                 the same and what is cached, in a
+                                           browser
   uvfs set /mnt/data cache-size=1G         gives it more memory, or less
   uvfs cached /srv/data                    what of its files is in memory
   uvfs drop 1:/srv/data                    takes their pages out of memory
@@ -88,7 +90,7 @@ Examples:
                                            the most frequent request";
 
 const WEB_HELP: &str = "\
-It prints an address and serves it until Ctrl-C. Behind the # of the address is a token: whoever has it can look, and drop what is \
+It prints an address and serves it until Ctrl-C. Behind the # of the address is a token: its reader can look, and drop what is \
 cached, as you can; without it the page is empty. Nothing is encrypted, so it listens on this machine alone; docs/web.md has more.
 
 Examples:

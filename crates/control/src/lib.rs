@@ -1,5 +1,5 @@
 #![forbid(unsafe_code)]
-//! The control socket: how `uvfs stat`, `set`, `drop`, `cached`, `policy` and `unmount` reach whoever serves a mount,
+//! The control socket: how `uvfs stat`, `set`, `drop`, `cached`, `policy`, `web` and `unmount` reach whoever serves a mount,
 //! the daemon of `uvfs mount` or a program that mounts through the library.
 //!
 //! # Boundary

@@ -10,7 +10,7 @@
 //!
 //! # Why
 //! The DevTools protocol goes over a pipe as JSON, each message with a zero behind it: no port, no websocket, and no crate for
-//! either (`headless_chrome` and `chromiumoxide` bring some two hundred). The browser has the pipe as descriptors 3 and 4, which a
+//! either (decision 0031). The browser has the pipe as descriptors 3 and 4, which a
 //! shell gives it. Weakness: what differs in other browsers is not seen.
 
 use base64::Engine;

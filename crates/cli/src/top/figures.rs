@@ -105,6 +105,23 @@ pub(crate) struct DirectoryFigures {
     pub(crate) policy: Option<String>,
 }
 
+impl DirectoryFigures {
+    /// Of a directory in which nothing is cached; its policy is not told then.
+    pub(super) fn nothing(path: Raw) -> Self {
+        Self {
+            path,
+            bytes: 0,
+            bytes_per_second: 0.0,
+            requests_per_second: 0.0,
+            names: 0,
+            inodes: 0,
+            page_bytes: 0,
+            dirty_bytes: 0,
+            policy: Some("?".into()),
+        }
+    }
+}
+
 /// Waits for a class of locks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Lock {

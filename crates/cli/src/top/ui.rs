@@ -6,11 +6,12 @@
 //!
 //! # Why
 //! What is selected is known by its path, not by its line: lists are sorted anew each second, and a drop of the line below would be
-//! a drop of something else. Weakness: a directory that is gone takes the selection back to the first line.
+//! a drop of something else. One of which nothing is cached any more stays in the list, with nothing, for as long as it is selected.
 
 use super::figures::{DirectoryFigures, Figures, MountFigures};
 use super::keys::Key;
 use crate::control::cleaned::Raw;
+use std::borrow::Cow;
 
 /// By what directories are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -87,9 +88,19 @@ impl Ui {
         figures.mounts.get(at).map(|mount| (at, mount))
     }
 
+    /// The directory of `mount` that somebody selected.
+    fn chosen(&self, mount: &MountFigures) -> Option<&Raw> {
+        self.path.as_ref().filter(|_| self.mountpoint.as_ref() == Some(&mount.mountpoint))
+    }
+
     /// Its directories as they are listed.
-    pub(crate) fn directories<'f>(&self, mount: &'f MountFigures) -> Vec<&'f DirectoryFigures> {
-        let mut all: Vec<_> = mount.directories.iter().collect();
+    pub(crate) fn directories<'f>(
+        &self,
+        mount: &'f MountFigures,
+    ) -> Vec<Cow<'f, DirectoryFigures>> {
+        let mut all: Vec<_> = mount.directories.iter().map(Cow::Borrowed).collect();
+        let chosen = self.chosen(mount).filter(|path| all.iter().all(|one| one.path != **path));
+        all.extend(chosen.map(|path| Cow::Owned(DirectoryFigures::nothing(path.clone()))));
         all.sort_by(|one, other| {
             let first = match self.sort {
                 Sort::Bytes => other.bytes.cmp(&one.bytes),
@@ -105,8 +116,8 @@ impl Ui {
     }
 
     /// The line of `directories` that is selected.
-    pub(crate) fn line(&self, directories: &[&DirectoryFigures]) -> usize {
-        let is_chosen = |one: &&DirectoryFigures| Some(&one.path) == self.path.as_ref();
+    pub(crate) fn line(&self, directories: &[Cow<'_, DirectoryFigures>]) -> usize {
+        let is_chosen = |one: &Cow<'_, DirectoryFigures>| Some(&one.path) == self.path.as_ref();
         directories.iter().position(is_chosen).unwrap_or(0)
     }
 
@@ -121,6 +132,10 @@ impl Ui {
                     Action::Nothing
                 }
             };
+        }
+        if let Key::Letter('d' | 'D' | 'K' | 'O' | 'N') = key {
+            // The first line is chosen by what is done to it.
+            self.select(figures, 0);
         }
         match key {
             Key::Letter('q' | 'Q') | Key::Interrupt => return Action::Quit,
@@ -158,6 +173,7 @@ impl Ui {
         let at = self.line(&directories).saturating_add_signed(step);
         let at = at.min(directories.len().saturating_sub(1));
         self.path = directories.get(at).map(|one| one.path.clone());
+        self.mountpoint = Some(mount.mountpoint.clone());
     }
 
     fn turn(&mut self, figures: &Figures, step: isize) {
@@ -181,7 +197,8 @@ mod tests {
 
     fn paths(ui: &Ui, figures: &Figures) -> Vec<String> {
         let (_, mount) = ui.mount(figures).unwrap();
-        let path = |one: &&DirectoryFigures| String::from_utf8_lossy(&one.path.0).into_owned();
+        let path =
+            |one: &Cow<'_, DirectoryFigures>| String::from_utf8_lossy(&one.path.0).into_owned();
         ui.directories(mount).iter().map(path).collect()
     }
 
@@ -203,6 +220,28 @@ mod tests {
         assert_eq!(ui.line(&ui.directories(mount)), 2, "the last one is the end");
         (0..5).for_each(|_| drop(ui.press(Key::Letter('s'), &figures)));
         assert_eq!(ui.sort, Sort::Bytes, "round and round");
+    }
+
+    /// After a drop the list had the directory no more, and the first line was selected: a second `d` asked about another one.
+    #[test]
+    fn a_directory_that_leaves_the_list_stays_selected() {
+        let (mut figures, mut ui) = (figures(), Ui::default());
+        ui.press(Key::Down, &figures);
+        figures.mounts[0].directories.retain(|one| one.path.0 != b"/photos");
+        let (_, mount) = ui.mount(&figures).unwrap();
+        let listed = ui.directories(mount);
+        let line = ui.line(&listed);
+        assert_eq!((&*listed[line].path.0, listed[line].bytes), (&b"/photos"[..], 0));
+        assert_eq!(listed.len(), 3);
+        ui.press(Key::Letter('d'), &figures);
+        assert_eq!(ui.asked.as_ref().unwrap().path, Raw(b"/photos".to_vec()));
+        ui.press(Key::Escape, &figures);
+        ui.press(Key::Up, &figures);
+        assert_eq!(paths(&ui, &figures), ["/b\u{1b}[2Jad", "/"], "until another one is selected");
+        // The path is that of one mount alone.
+        ui.press(Key::Down, &figures);
+        figures.mounts.remove(0);
+        assert_eq!(paths(&ui, &figures), [""; 0]);
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl Watch {
 fn answer(mut sampler: Sampler, wishes: &Receiver<Wish>) {
     let mut last: Option<(Sample, Figures)> = None;
     while let Ok(wish) = wishes.recv() {
-        if !last.as_ref().is_some_and(|(sample, _)| sample.at.elapsed() < AGE_MAX) {
+        if last.as_ref().is_none_or(|(sample, _)| sample.at.elapsed() >= AGE_MAX) {
             match sampler.take() {
                 Ok(sample) => {
                     let earlier = last.as_ref().map_or(&sample, |(earlier, _)| earlier);

@@ -31,6 +31,8 @@ fn commands_end_as_the_document_says() {
         (&["top", gone], 1),
         (&["top", "--once", "--interval", "100ms"], 0),
         (&["top", "--interval", "0"], 2),
+        (&["web", gone], 1),
+        (&["web", "--listen", "0.0.0.0:1"], 2),
         (&["metrics"], 0),
         (&["metrics", gone], 1),
         (&["metrics", "--bogus"], 2),
