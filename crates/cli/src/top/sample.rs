@@ -5,7 +5,7 @@
 //!
 //! # Why
 //! Counting what is cached by directory visits every cached inode, so it is done more seldom than the rest: at most a
-//! fiftieth of the time goes by for it ([`Rest`]). Weakness: the directories shown may be older than the rest.
+//! two-hundredth of the time goes by for it ([`Rest`]). Weakness: the directories shown may be older than the rest.
 
 use crate::Failure;
 use crate::control::cleaned::Raw;
@@ -24,7 +24,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(2);
 /// Levels of directories that are told apart.
 const LEVELS: u32 = 3;
 /// A count of directories that took some time is followed by so many times that time without one.
-const RESTS: u32 = 50;
+const RESTS: u32 = 200;
 
 /// What is known of one mount.
 #[derive(Debug, Clone)]
