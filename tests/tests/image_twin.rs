@@ -242,8 +242,11 @@ fn perform(operation: &Operation, root: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// All there is: what each path is, its contents or text, its attributes.
-fn tree(root: &Path) -> BTreeMap<PathBuf, (Head, Vec<u8>, Vec<Vec<u8>>)> {
+/// What an object is: its attributes, its contents or text, its extended attributes.
+type Object = (Head, Vec<u8>, Vec<Vec<u8>>);
+
+/// All there is, by path.
+fn tree(root: &Path) -> BTreeMap<PathBuf, Object> {
     let (mut found, mut waiting) = (BTreeMap::new(), vec![root.to_owned()]);
     while let Some(folder) = waiting.pop() {
         for entry in fs::read_dir(folder).unwrap() {
@@ -281,8 +284,8 @@ fn same(when: &str, ours: &Path, theirs: &Path) -> usize {
         true => theirs.remove(path).is_none(),
         false => true,
     });
-    let short = |tree: &BTreeMap<PathBuf, (Head, Vec<u8>, Vec<Vec<u8>>)>| {
-        let one = |(path, about): (&PathBuf, &(Head, Vec<u8>, Vec<Vec<u8>>))| {
+    let short = |tree: &BTreeMap<PathBuf, Object>| {
+        let one = |(path, about): (&PathBuf, &Object)| {
             let attributes: Vec<usize> = about.2.iter().map(Vec::len).collect();
             format!("{}: {:?}, attributes of {attributes:?} bytes", path.display(), about.0)
         };
