@@ -400,12 +400,13 @@ fn a_commit_waits_for_open_handles_and_new_ones_wait_for_it() {
             thread::yield_now();
         }
         assert!(!commit.is_finished());
+        // Before the other one may: of two handles of one transaction the later wins.
+        set(&mut handle, places[1], 1);
         let late = scope.spawn(|| {
             let mut handle = store.begin(4).unwrap().unwrap();
             set(&mut handle, places[1], 9);
             handle.transaction()
         });
-        set(&mut handle, places[1], 1);
         drop(handle);
         commit.join().unwrap();
         let late = late.join().unwrap();
