@@ -132,7 +132,7 @@ impl Volume {
         };
         let mut ended = true;
         if indexed {
-            let (mut path, first) = self.path(directory, ((from >> 32) as u32) << 1)?;
+            let (mut path, first) = self.path(directory, ((from >> 31) as u32) << 1)?;
             add(&mut found, first)?;
             // Names of one hash are told together, whatever leaf they are in.
             while let Some((next, runs_on)) = self.leaf_behind(directory, &mut path)? {
@@ -204,8 +204,28 @@ impl Volume {
     }
 }
 
-/// Where a name stands among the others of its directory: 63 bits, of which the lowest of the index's hash is none.
+/// Where a name stands among the others of its directory: 62 bits, so that whoever keeps listings has positions of its own beside
+/// ours; half are the index's hash without its lowest bit, which is none.
 fn key_of(hash: u32, name: &[u8]) -> u64 {
     let fold = |mixed: u32, byte: &u8| (mixed ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-    u64::from(hash >> 1) << 32 | u64::from(name.iter().fold(0x811C_9DC5, fold))
+    u64::from(hash >> 1) << 31 | u64::from(name.iter().fold(0x811C_9DC5, fold) >> 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Positions had 63 bits. Who kept listings took half of them for its own, and names were missing from directories of
+    /// images that were listed in more than one go.
+    #[test]
+    fn positions_leave_room_for_those_of_who_keeps_listings() {
+        // The index keeps the last hash for itself.
+        for hash in [0, 1 << 31, 0xFFFF_FFFC] {
+            for name in [&b"a"[..], b"", b"a name of some length 124"] {
+                let key = key_of(hash, name);
+                assert!(key + 1 < 1 << 62);
+                assert_eq!((key >> 31) as u32, hash >> 1);
+            }
+        }
+    }
 }

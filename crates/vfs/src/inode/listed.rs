@@ -25,6 +25,8 @@ use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Set in positions that are ours; a store whose listings are kept has none so large ([`crate::Listings`]).
 const OURS: u64 = 1 << 62;
+/// The largest position of a store whose listings are kept.
+pub(crate) const POSITIONS_MAX: u64 = OURS - 1;
 /// Bits of a position that are the place; those above number lists.
 const PLACE_BITS: u32 = 36;
 const NUMBERS: u64 = 1 << (62 - PLACE_BITS);

@@ -48,7 +48,7 @@ pub(crate) use cached::Guarding;
 #[cfg(debug_assertions)]
 pub use freshness::pass_time;
 pub(crate) use freshness::{Clock, Expiry, Freshness, Moment, Ticket};
-pub(crate) use listed::{Listed, ListedBytes, Recording, place_of};
+pub(crate) use listed::{Listed, ListedBytes, POSITIONS_MAX, Recording, place_of};
 pub use node::Node;
 pub(crate) use rest::{CleanTicks, OfDirectory, Progress, Rest};
 pub(crate) use table::{INODE_BYTES, InodeTable, REST_BYTES, Retired};

@@ -24,7 +24,7 @@ use crate::backend::{Authority, Below, Cookie, Entry, FileRef, InodeId, Listing,
 use crate::background::Job;
 use crate::caller::Caller;
 use crate::error::{Error, Result};
-use crate::inode::{Expiry, Listed, Node, Progress, Recording, Ticket, place_of};
+use crate::inode::{Expiry, Listed, Node, POSITIONS_MAX, Progress, Recording, Ticket, place_of};
 use crate::name::Name;
 use crate::names::Arrival;
 use crate::permission::Access;
@@ -76,10 +76,17 @@ struct Batch {
     items: Vec<(Box<[u8]>, Cookie, Item)>,
     limit: usize,
     wants_attributes: bool,
+    /// The store's largest position.
+    positions: u64,
+    /// It gave another.
+    is_beyond: bool,
 }
 
 impl Batch {
     fn add(&mut self, name: Name<'_>, next: Cookie, item: Item) -> bool {
+        if next.0 > self.positions {
+            self.is_beyond = true;
+        }
         if self.items.len() >= self.limit {
             return false;
         }
@@ -453,13 +460,21 @@ impl Core {
                 items: Vec::new(),
                 limit: entries.room().clamp(1, BATCH_MAX),
                 wants_attributes: entries.wants_nodes(),
+                positions: if self.keeps_listings() { POSITIONS_MAX } else { u64::MAX },
+                is_beyond: false,
             };
             let listed = self.backend().names().list(file, at, &mut batch);
-            let full = batch.items.len() >= batch.limit;
+            let (full, is_beyond) = (batch.items.len() >= batch.limit, batch.is_beyond);
             let entries_only = batch.items.iter().all(|item| matches!(item.2, Item::Entry(_)));
             let mut recording = progress.as_mut().and_then(|progress| progress.recording.take());
             let took_all = self.offer(directory, ticket, batch, entries, (&mut at, &mut recording));
             listed?;
+            if is_beyond {
+                // Taken for one of ours, it would go on somewhere else: names would be missing.
+                return Err(Error::Corrupt(
+                    "the store's position in a directory is beyond those that it may have",
+                ));
+            }
             // What was lost on the way makes the list useless, however long it gets.
             let losses = self.names.losses().of(directory.id().0);
             progress = progress.filter(|known| entries_only && known.losses == losses);
@@ -701,5 +716,72 @@ impl Core {
             open.recording.add(name.as_bytes(), entry.attributes.number, entry.attributes.kind);
         }
         Some(node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Backend, Capabilities, Data, Inodes, Names, VfsConfig};
+
+    /// A directory of one name, behind which is this position.
+    struct Store(u64);
+
+    fn entry(inode: u64, kind: FileKind) -> Entry {
+        Entry { inode: InodeId(inode), attributes: Attributes::new(inode, kind, 0o755) }
+    }
+
+    impl Backend for Arc<Store> {
+        fn capabilities(&self) -> Capabilities {
+            Capabilities { listings: Listings::Kept, ..Capabilities::read_only("positions") }
+        }
+        fn root(&self) -> Result<Entry> {
+            Ok(entry(1, FileKind::Directory))
+        }
+        fn names(&self) -> &dyn Names {
+            self
+        }
+        fn inodes(&self) -> &dyn Inodes {
+            self
+        }
+        fn data(&self) -> &dyn Data {
+            self
+        }
+    }
+
+    impl Names for Arc<Store> {
+        fn lookup(&self, _: &Caller, _: InodeId, _: Name<'_>) -> Result<Entry> {
+            Ok(entry(2, FileKind::Regular))
+        }
+        fn list(&self, _: FileRef, _: Cookie, listing: &mut dyn Listing) -> Result<()> {
+            let name = Name::new(b"a")?;
+            listing.add_entry(name, Cookie(self.0), entry(2, FileKind::Regular));
+            Ok(())
+        }
+    }
+
+    impl Inodes for Arc<Store> {
+        fn attributes(&self, _: FileRef) -> Result<Attributes> {
+            Ok(entry(1, FileKind::Directory).attributes)
+        }
+    }
+
+    impl Data for Arc<Store> {
+        fn read(&self, _: FileRef, _: u64, _: &mut [u8]) -> Result<usize> {
+            Ok(0)
+        }
+    }
+
+    /// Images gave positions of 63 bits. Those with the highest bit were taken for places in a kept list: a listing went on
+    /// there, and the names between were missing.
+    #[test]
+    fn a_position_that_could_be_one_of_ours_is_an_error_and_no_place() {
+        for (position, is_right) in [(POSITIONS_MAX, true), (POSITIONS_MAX + 1, false)] {
+            let vfs = Vfs::new(Arc::new(Store(position)), VfsConfig::default()).unwrap();
+            let file = FileRef::unopened(vfs.root().id());
+            let from = Cookie::default();
+            let done = vfs.list(&Caller::root(), vfs.root(), file, from, &mut Everything);
+            assert_eq!(done.is_ok(), is_right, "{done:?}");
+        }
     }
 }
