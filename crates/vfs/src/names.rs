@@ -269,17 +269,18 @@ impl NameCache {
         entry.value().believed(directory, now).then_some(entry)
     }
 
-    /// The dentry of `name`, if its directory has not forgotten it since, however long ago it expired.
+    /// The dentry of `name`, however long ago it expired, with whether it is believed apart from that: its directory has not
+    /// forgotten it since, and its inode can be found.
     pub(crate) fn last_known<'g>(
         &'g self,
         guard: &'g Guard,
         directory: &Inode,
         name: Name<'_>,
-    ) -> Option<&'g Dentry> {
+    ) -> Option<(&'g Dentry, bool)> {
         let hash = self.table.hash(directory.id.0, name.as_bytes());
         let dentry = self.table.get(guard, hash, directory.id.0, name.as_bytes())?.value();
         let stands = dentry.inode().is_none_or(|inode| inode.can_be_found());
-        (directory.believes(dentry.stamp) && stands).then_some(dentry)
+        Some((dentry, directory.believes(dentry.stamp) && stands))
     }
 
     /// Whether what is cached of `name` was asked for before `ticket`.

@@ -120,7 +120,9 @@ impl Core {
         let name = Name::new(name).ok()?;
         let node = {
             let guard = epoch::pin();
-            let dentry = self.names.last_known(&guard, &directory.inode, name)?;
+            let (dentry, true) = self.names.last_known(&guard, &directory.inode, name)? else {
+                return None;
+            };
             Node::try_hold(dentry.inode()?)?
         };
         let attributes = node.inode.cached_attributes()?;

@@ -325,7 +325,9 @@ impl Core {
         let known = directory.inode.of_directory();
         let claim = known.complete.claim();
         match self.names.last_known(&guard, &directory.inode, name) {
-            Some(dentry) => match dentry.inode().map(Node::try_hold) {
+            // It is no proof that the name is gone: of an inode that was evicted, or of one whose other name was removed.
+            Some((_, false)) => Now::Unknown,
+            Some((dentry, true)) => match dentry.inode().map(Node::try_hold) {
                 Some(Some(node)) => Now::Here(node, dentry.expiry().remains()),
                 Some(None) => Now::Unknown,
                 None => Now::Gone,
@@ -783,5 +785,55 @@ mod tests {
             let done = vfs.list(&Caller::root(), vfs.root(), file, from, &mut Everything);
             assert_eq!(done.is_ok(), is_right, "{done:?}");
         }
+    }
+
+    /// Counts names.
+    struct Count(usize);
+
+    impl Entries for Count {
+        fn room(&self) -> usize {
+            BATCH_MAX
+        }
+        fn wants_nodes(&self) -> bool {
+            false
+        }
+        fn name(&mut self, _: Name<'_>, _: Cookie, _: u64, _: FileKind) -> bool {
+            self.0 += 1;
+            true
+        }
+        fn node(
+            &mut self,
+            _: Name<'_>,
+            _: Cookie,
+            _: Node,
+            _: &Attributes,
+            _: (Duration, Duration),
+        ) -> bool {
+            unreachable!("names are asked for")
+        }
+    }
+
+    /// A file with two names lost one: where it lies is not known then, its other name is asked for again, and kept listings
+    /// left that one out as if it were gone. So they did with names whose inodes were evicted.
+    #[test]
+    fn a_name_that_has_to_be_asked_for_again_is_listed() {
+        let vfs = Vfs::new(Arc::new(Store(1)), VfsConfig::default()).unwrap();
+        let (root, name) = (vfs.root(), Name::new(b"a").unwrap());
+        let file = FileRef::unopened(root.id());
+        let list = || {
+            let mut count = Count(0);
+            vfs.list(&Caller::root(), root, file, Cookie::default(), &mut count).unwrap();
+            count.0
+        };
+        vfs.list(&Caller::root(), root, file, Cookie::default(), &mut Everything).unwrap();
+        let hits = || vfs.statistics().listings.hits;
+        assert_eq!((list(), hits()), (1, 1), "from the cache");
+        let node = vfs.core.names.target(root.id(), name).expect("it came with the listing");
+        node.inode.forget_parent_hint();
+        assert!(!node.inode.can_be_found());
+        assert_eq!((list(), hits()), (1, 2));
+        drop(node);
+        vfs.core.inodes.clear_inactive(&vfs.core);
+        assert_eq!((list(), hits()), (1, 3), "its inode is gone, and its name stays");
     }
 }
