@@ -225,9 +225,11 @@ fn only_the_owner_and_root_are_answered() {
     }
     let place = Place::new();
     place.mount_daemon("memory:", &["--size", "16M"]);
-    // The program itself must be in reach of the other user.
+    // The program itself must be in reach of the other user. Another process copies it: a child that another test starts
+    // meanwhile would have this one's descriptor open for writing, and what is open for writing cannot be run (ETXTBSY).
     let copy = Path::new("/tmp").join(format!("uvfs-test-{}", std::process::id()));
-    fs::copy(env!("CARGO_BIN_EXE_uvfs"), &copy).unwrap();
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_uvfs")).arg(&copy).status().unwrap();
+    assert!(copied.success(), "{copied}");
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
     let base = place.mountpoint.parent().unwrap();
     fs::set_permissions(base, fs::Permissions::from_mode(0o755)).unwrap();
