@@ -68,6 +68,8 @@ struct Bucket {
     unsigned: u64,
     under_way: usize,
     most: usize,
+    /// What was asked for, what it met, and how it was answered.
+    told: Vec<String>,
 }
 
 impl S3Server {
@@ -135,6 +137,11 @@ impl S3Server {
         self.bucket.lock().faults.len()
     }
 
+    /// All requests so far in the order in which they were done, each with its conditions, its fault and its answer.
+    pub fn told(&self) -> Vec<String> {
+        self.bucket.lock().told.clone()
+    }
+
     /// Listings and reads that were asked for so far.
     pub fn requests(&self) -> (u64, u64) {
         let bucket = self.bucket.lock();
@@ -188,14 +195,37 @@ fn serve(stream: TcpStream, bucket: &Mutex<Bucket>) {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        let answer = answer(&mut bucket.lock(), &request, fault);
-        let written = write(&mut writer, answer, fault);
+        let answer = {
+            let mut bucket = bucket.lock();
+            let answer = answer(&mut bucket, &request, fault);
+            bucket.told.push(told(&request, fault, &answer));
+            answer
+        };
+        let written = write(&mut writer, answer, (request.method == "HEAD", fault));
         bucket.lock().under_way -= 1;
         if written.is_err() || matches!(fault, Some(Fault::Cut | Fault::Lost)) {
             let _ = writer.shutdown(std::net::Shutdown::Both);
             return;
         }
     }
+}
+
+/// A line of [`S3Server::told`].
+fn told(request: &Request, fault: Option<Fault>, answer: &Answer) -> String {
+    let mut line = format!("{} {} {:?}", request.method, request.path, request.query);
+    for name in ["if-match", "if-none-match", "x-amz-copy-source", MARK, "range"] {
+        if let Some(value) = request.headers.get(name) {
+            let _infallible = write!(line, " {name}: {value}");
+        }
+    }
+    let tag = answer.headers.iter().find(|(name, _)| *name == "etag");
+    let tag = tag.map_or("", |(_, tag)| tag.as_str());
+    let _infallible = write!(line, ", {} bytes", request.body.len());
+    if let Some(fault) = fault {
+        let _infallible = write!(line, ", met {fault:?}");
+    }
+    let _infallible = write!(line, ": {} {tag}", answer.status);
+    line
 }
 
 fn read(reader: &mut BufReader<TcpStream>) -> io::Result<Option<Request>> {
@@ -223,13 +253,20 @@ fn read(reader: &mut BufReader<TcpStream>) -> io::Result<Option<Request>> {
     Ok(Some(request))
 }
 
-fn write(writer: &mut TcpStream, mut answer: Answer, fault: Option<Fault>) -> io::Result<()> {
+fn write(
+    writer: &mut TcpStream,
+    mut answer: Answer,
+    (head_only, fault): (bool, Option<Fault>),
+) -> io::Result<()> {
     if fault == Some(Fault::Lost) {
         return Ok(());
     }
     let mut head = format!("HTTP/1.1 {} Status\r\n", answer.status);
     if answer.status == 204 {
         return write!(writer, "{head}\r\n");
+    }
+    if head_only {
+        answer.body.clear();
     }
     if fault == Some(Fault::Half) {
         answer.body.truncate(answer.body.len() / 2);

@@ -100,6 +100,32 @@ fn content(draw: &mut Draw, step: u64) -> Vec<u8> {
     content
 }
 
+/// When a plan fails: what it did, and what the server was asked for.
+struct Story<'a> {
+    server: &'a S3Server,
+    steps: Vec<(String, usize)>,
+}
+
+impl Story<'_> {
+    fn begins(&mut self, step: String) {
+        self.steps.push((step, self.server.told().len()));
+    }
+}
+
+impl Drop for Story<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let told = self.server.told();
+        for (at, (step, from)) in self.steps.iter().enumerate() {
+            let end = self.steps.get(at + 1).map_or(told.len(), |(_, from)| *from);
+            eprintln!("{step}");
+            told[*from..end].iter().for_each(|line| eprintln!("    {line}"));
+        }
+    }
+}
+
 fn run(seed: u64) {
     let mut draw = Draw(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let server = S3Server::start().unwrap();
@@ -112,11 +138,14 @@ fn run(seed: u64) {
     names[3..].iter().for_each(|name| _ = model.insert(name.clone(), Possible::sure(None)));
     let vfs = mount(&server);
     let root = vfs.root_directory(Caller::root());
+    let mut story = Story { server: &server, steps: Vec::new() };
     for step in 0..STEPS {
         let planned = draw.below(4);
         server.plan((0..planned).map(|_| FAULTS[draw.below(FAULTS.len() as u64) as usize]));
         let name = names[draw.below(6) as usize].clone();
+        story.begins(format!("step {step}, {name}"));
         act(&server, &root, &mut model, &mut draw, (seed, step, &name));
+        story.begins("nothing, until the plan is met".to_owned());
         forget_plan(&server, &root);
         for (name, possible) in &mut model {
             let there = server.content(name);

@@ -103,7 +103,7 @@ impl Shared {
     fn put_marker(&self, key: &str) -> Result<()> {
         let refused = |error| self.refused("making", key, error);
         let condition = self.checked(key, Condition::Absent).map_err(refused)?;
-        let put = Put { key, condition, mark: self.uploads.mark(), modified: None };
+        let put = Put { key, condition, mark: self.uploads.mark(InodeId::ROOT), modified: None };
         let put = match self.store.put(&put, &[]) {
             Err(StoreError::Unsupported(_)) => {
                 self.store.put(&Put { condition: Condition::Any, ..put }, &[])
@@ -196,8 +196,8 @@ impl Shared {
     pub(super) fn unlink(&self, parent: InodeId, name: Name<'_>) -> Result<()> {
         let directory = self.node_of_directory(parent)?;
         let key = self.key_in(&directory, name)?;
-        let in_work = self.uploads.in_work.find(&key, |id| self.table.get(id));
-        if let Some(node) = &in_work {
+        if let Some(node) = self.in_work(&key)? {
+            let node = &node;
             let stored = node.what.tag().is_some();
             if let Some(tag) = node.what.tag() {
                 let removed = self.remove(&key, Some(tag));
@@ -208,6 +208,17 @@ impl Shared {
         }
         self.remove(&key, None).map_err(|error| self.refused("removing", &key, error))?;
         self.keep_directory(&directory)
+    }
+
+    /// The file in work that is found under `key`, and comes from what the store has of it (U5).
+    fn in_work(&self, key: &str) -> Result<Option<Arc<Node>>> {
+        let find = || self.uploads.in_work.find(key, |id| self.table.get(id));
+        let Some(node) = find() else { return Ok(None) };
+        match self.settle(node.id, key) {
+            Ok(None) => Ok(Some(node)),
+            Ok(Some(_)) => Ok(find()),
+            Err(error) => Err(self.refused("finding", key, error)),
+        }
     }
 
     /// A file in work has lost its name `key`: whoever has it open goes on with it.
@@ -291,7 +302,7 @@ impl Shared {
         if mode == RenameMode::NoReplace && (replaced.is_some() || replaced_here.is_some()) {
             return Err(Error::Exists);
         }
-        let mut node = self.uploads.in_work.find(&from, |id| self.table.get(id));
+        let mut node = self.in_work(&from)?;
         if let Some(Node { id, what: What::Local(Local { base: Some(_), .. }), .. }) =
             node.as_deref()
         {
