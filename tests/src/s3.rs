@@ -39,6 +39,12 @@ pub enum Fault {
     UntilSecond,
     /// The connection ends before the answer; what was asked for is done.
     Lost,
+    /// The request comes twice, as from a proxy that tries again: the answer is the second one's.
+    Twice,
+    /// The answer waits so many milliseconds, after what was asked for is done.
+    Slow(u64),
+    /// Busy (503), and to be asked again after so many seconds.
+    RetryAfter(u64),
 }
 
 /// How long an answer waits for a second request at most.
@@ -197,10 +203,17 @@ fn serve(stream: TcpStream, bucket: &Mutex<Bucket>) {
         }
         let answer = {
             let mut bucket = bucket.lock();
+            if fault == Some(Fault::Twice) {
+                let first = answer(&mut bucket, &request, None);
+                bucket.told.push(told(&request, fault, &first));
+            }
             let answer = answer(&mut bucket, &request, fault);
             bucket.told.push(told(&request, fault, &answer));
             answer
         };
+        if let Some(Fault::Slow(milliseconds)) = fault {
+            std::thread::sleep(Duration::from_millis(milliseconds));
+        }
         let written = write(&mut writer, answer, (request.method == "HEAD", fault));
         bucket.lock().under_way -= 1;
         if written.is_err() || matches!(fault, Some(Fault::Cut | Fault::Lost)) {
@@ -284,13 +297,20 @@ fn write(
 }
 
 fn answer(bucket: &mut Bucket, request: &Request, fault: Option<Fault>) -> Answer {
+    let after = match fault {
+        Some(Fault::RetryAfter(seconds)) => seconds,
+        _ => 0,
+    };
     let refused = |status: u16, code: &str| Answer {
         status,
-        headers: vec![("retry-after", "0".into())],
+        headers: vec![("retry-after", after.to_string())],
         body: format!("<Error><Code>{code}</Code><Message>planned</Message></Error>").into_bytes(),
     };
     if let Some(Fault::Status(status, code)) = fault {
         return refused(status, code);
+    }
+    if let Some(Fault::RetryAfter(_)) = fault {
+        return refused(503, "SlowDown");
     }
     let Some(key) = request.path.strip_prefix(&format!("/{BUCKET_NAME}/")) else {
         return refused(404, "NoSuchBucket");

@@ -16,7 +16,7 @@ use uvfs_vfs::{Caller, Directory, Error, OpenOptions, RenameMode, SyncMode, Vfs,
 const PLANS: u64 = 25;
 const STEPS: u64 = 40;
 
-const FAULTS: [Fault; 11] = [
+const FAULTS: [Fault; 14] = [
     Fault::Status(500, "InternalError"),
     Fault::Status(503, "SlowDown"),
     Fault::Status(429, "TooManyRequests"),
@@ -28,6 +28,10 @@ const FAULTS: [Fault; 11] = [
     Fault::Lost,
     Fault::OtherVersion,
     Fault::OtherRange,
+    Fault::Twice,
+    Fault::Slow(3),
+    // Longer than any test may wait: the pause is cut.
+    Fault::RetryAfter(3600),
 ];
 
 struct Draw(u64);
