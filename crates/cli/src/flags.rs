@@ -608,7 +608,7 @@ Examples:
 
 Exit status:
   0  done
-  1  refused, interrupted, or something could not be read; standard error says what, why and what helps
+  1  refused, interrupted, or not all could be read; standard error says why
   2  the command line makes no sense";
 
 const REFRESH_HELP: &str = "\
@@ -616,12 +616,12 @@ Drops what is cached of names and attributes in and below the directory, as `uvf
 of files that are the same stay. Programs that look meanwhile wait for the source.
 
 Examples:
-  uvfs refresh /mnt/data/new                after others have put something there
+  uvfs refresh /mnt/data/new                after others have put files there
   uvfs refresh -r /mnt/data                 all below is listed, too
 
 Exit status:
   0  done
-  1  refused, interrupted, or something could not be read; standard error says what, why and what helps
+  1  refused, interrupted, or not all could be read; standard error says why
   2  the command line makes no sense";
 
 /// `uvfs warmup`.

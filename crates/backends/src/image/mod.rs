@@ -185,7 +185,7 @@ impl Backend for ImageBackend {
             // The host keeps the pages of the image, and a mount's kernel those of its files: a third copy costs more
             // than it saves, a page of memory for each page that is read.
             caching: PageCaching::Store,
-            listings: Listings::Kept,
+            listings: Listings::Asked,
             ..Capabilities::read_only("image")
         }
     }

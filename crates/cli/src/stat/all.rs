@@ -22,6 +22,7 @@ pub(super) fn render(report: &Value) -> String {
     head(&mut text, report);
     render_caches(&mut text, core);
     render_others(&mut text, core);
+    render_section(&mut text, "kept listings", &core["listings"]);
     render_section(&mut text, "memory", &core["budget"]);
     render_policies(&mut text, &report["policies"], &core["policies"]);
     render_section(&mut text, "path walks in process", &core["walks"]);

@@ -193,7 +193,7 @@ impl Backend for WritingImage {
             births: true,
             // The host keeps the pages of the image, and a mount's kernel those of its files.
             caching: PageCaching::Store,
-            listings: Listings::Kept,
+            listings: Listings::Asked,
             ..Capabilities::read_write("image")
         }
     }
