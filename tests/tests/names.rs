@@ -875,3 +875,23 @@ fn lookups_and_walks_agree() {
     drop(d);
     scene.end();
 }
+
+/// Who makes a file takes a ticket that stores nothing, so it may be below the stamps of files that go meanwhile. These
+/// are kept by file as long as it is: what is known of a new file was thrown away with the first one that went.
+#[test]
+fn a_file_made_while_others_go_is_not_asked_for_again() {
+    let scene = Scene::new();
+    let asked = || scene.hostile.made(Call::Attributes);
+    scene.top.create("before", NewKind::Regular, 0o644).unwrap();
+    for nth in 0..400 {
+        let (this, next) = (format!("file-{nth}"), format!("file-{}", nth + 1));
+        if nth == 0 {
+            scene.top.create(&this, NewKind::Regular, 0o644).unwrap();
+        }
+        scene.top.remove_file(&this).unwrap();
+        scene.top.create(&next, NewKind::Regular, 0o644).unwrap();
+        let before = asked();
+        scene.top.stat(&next).unwrap();
+        assert_eq!(asked(), before, "{next}");
+    }
+}

@@ -28,6 +28,8 @@ use crate::primitive::atomic::{AtomicU64, Ordering};
 
 /// Stripes.
 const STRIPES: usize = if cfg!(loom) { 1 } else { 1024 };
+/// Those of one cache line.
+const IN_A_LINE: usize = if cfg!(loom) { 1 } else { 64 / size_of::<Generation>() };
 
 /// One generation number.
 #[derive(Debug, Default)]
@@ -80,11 +82,21 @@ impl Default for Generations {
     }
 }
 
+/// Where stripe `number` lies. Groups are numbered one after the other as a rule, and those that were made together are
+/// changed together, by different threads: neighbours do not lie in one line.
+#[inline]
+fn place(number: usize) -> usize {
+    const LINES: usize = STRIPES / IN_A_LINE;
+    match STRIPES {
+        1 => number,
+        _ => number % LINES * IN_A_LINE + number / LINES,
+    }
+}
+
 impl Generations {
     #[inline]
     fn stripe(&self, group: u64) -> &Generation {
-        // Groups are numbered one after the other as a rule.
-        &self.0[(group ^ (group >> 20)) as usize % self.0.len()]
+        &self.0[place((group ^ (group >> 20)) as usize % self.0.len())]
     }
 
     /// Something of `group` is about to become untrue (G1).
@@ -102,6 +114,17 @@ impl Generations {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    /// Bug: eight directories that eight threads had made at one time wrote one line with each name.
+    #[test]
+    fn neighbours_lie_in_lines_of_their_own() {
+        let mut places: Vec<_> = (0..STRIPES).map(place).collect();
+        for pair in places.windows(2) {
+            assert_ne!(pair[0] / IN_A_LINE, pair[1] / IN_A_LINE);
+        }
+        places.sort_unstable();
+        assert!(places.into_iter().eq(0..STRIPES), "each stripe has a place");
+    }
 
     #[test]
     fn neighbours_advance_apart() {

@@ -24,6 +24,7 @@
 //!   [`replacement`]: which of them should leave.
 //! * [`set_associative`]: a cache in rows, each with a lock of its own; blocks of a device in frames, and runs of
 //!   blocks, are kept in it.
+//! * [`changes`]: whether an answer is still true, by a clock that changes read.
 //! * [`class`]: what goes before the rest, and what after it.
 //! * [`shard`]: one structure split into lock-protected shards by key.
 //! * [`counter`]: statistics that threads do not fight over; [`histogram`]: the same by duration.
@@ -35,6 +36,7 @@
 pub mod allocator;
 pub mod allowance;
 mod cells;
+pub mod changes;
 pub mod class;
 pub mod complete;
 pub mod counter;

@@ -57,7 +57,9 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     /// The generation of cleanings ([`crate::clean`]).
     pub(crate) cleans: Generation,
-    /// Held while a cleaning takes effect, and while the moment of an arrival is taken.
+    /// Cleanings that have begun: as many, but for one that is half done.
+    pub(crate) cleans_begun: Generation,
+    /// Held while a cleaning takes effect; who meets one that is half done waits for it.
     pub(crate) cleanings: Mutex<()>,
     pub(crate) inodes: InodeTable,
     /// The directories that are marked ([`crate::policy`]).
@@ -147,6 +149,7 @@ impl Vfs {
             store_times,
             clock: Clock::default(),
             cleans: Generation::default(),
+            cleans_begun: Generation::default(),
             cleanings: Mutex::new(&lock_order::CLEANINGS, ()),
             inodes: InodeTable::new(),
             marks: Marks::new(),
@@ -340,7 +343,7 @@ impl Vfs {
         if let Some(acl) = node.inode.cached_acl() {
             return Ok(acl);
         }
-        let ticket = self.core.clock.now();
+        let asked_at = node.inode.ask(&self.core.clock);
         let asked =
             self.core.store_xattrs()?.get_xattr(&Caller::root(), node.id(), acl::ACCESS_XATTR);
         let acl = match asked {
@@ -348,7 +351,7 @@ impl Vfs {
             Err(Error::NoAttribute | Error::Unsupported(_)) => None,
             Err(error) => return Err(error),
         };
-        node.inode.keep_acl(ticket, acl.clone());
+        node.inode.keep_acl(asked_at, acl.clone());
         Ok(acl)
     }
 }
@@ -457,7 +460,8 @@ impl Core {
     pub(crate) fn pages_of<'a>(&self, node: &'a Node) -> &'a Arc<FilePages> {
         let pages = &node.inode.rest().pages;
         let shared = self.capabilities.authority == Authority::Shared;
-        let pages = pages.get_or_init(|| self.pages.file(node.id(), self.clock.now(), shared));
+        let pages =
+            pages.get_or_init(|| self.pages.file(node.id(), self.clock.at_most_now(), shared));
         if pages.home() != node.inode.parent_hint() {
             self.rehome_pages(&node.inode, pages);
         }
@@ -476,11 +480,11 @@ impl Core {
 
     /// Re-reads attributes; keeps them if no change overtook the answer.
     pub(crate) fn refresh(&self, node: &Node, file: FileRef) -> Result<Attributes> {
-        let ticket = self.clock.now();
+        let asked = node.inode.ask(&self.clock);
         match self.backend().inodes().attributes(file) {
             Ok(value) => {
                 let expiry = self.attribute_expiry();
-                if !node.inode.keep_attributes(ticket, &value, expiry) {
+                if !node.inode.keep_attributes(asked, &value, expiry) {
                     self.counters.discarded.hit();
                 }
                 Ok(node.inode.known_better(value))

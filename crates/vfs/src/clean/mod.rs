@@ -28,9 +28,9 @@
 //!     `cleaned` of its directory; an answer that was asked for before is not kept, nor the outcome of a
 //!     change that was under way when its directory learned of the cleaning.
 //! C4. A directory that leaves its place first takes in what was cleaned there, and notes the moment when
-//!     it came to its new one: what was cleaned there until then does not concern it. That moment is taken
-//!     while no cleaning is half done and none has come since it took in the last one, so that of each
-//!     cleaning either half of this is true.
+//!     it came to its new one: what was cleaned there until then does not concern it. That moment is
+//!     above the tick of no cleaning that is half done, or that came since it took in the last one: cleanings are counted
+//!     before their tick, too. So of each cleaning either half of this is true.
 //! C5. A directory that is torn down takes in what was cleaned first, and leaves it to whichever inode
 //!     stands for the same directory later (the inode table), also for those below it. A
 //!     directory whose place is not known is not believed at all.

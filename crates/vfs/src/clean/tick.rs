@@ -10,6 +10,8 @@ impl Core {
     /// All that is cached below `directory` is out of use (C1).
     pub(super) fn tick(&self, directory: &Node, clean: Clean) -> Ticket {
         let one = self.cleanings.lock();
+        // Before the tick: who is above that sees that there is one (K7 of `changes`).
+        self.cleans_begun.advance();
         let tick = self.clock.tick();
         let of = |wanted: bool| if wanted { tick.to_word() } else { 0 };
         let ticks = CleanTicks { names: of(clean.has_names()), pages: of(clean.has_pages()) };
@@ -28,10 +30,13 @@ impl Core {
         loop {
             let before = self.cleans.now();
             learn();
-            let _one = self.cleanings.lock();
-            if self.cleans.now() == before {
-                return self.clock.tick();
+            let moment = self.clock.between_ticks();
+            // All that the moment is above were learned; what has begun since is above the moment.
+            if self.cleans_begun.now() == before {
+                return moment;
             }
+            // One is half done.
+            drop(self.cleanings.lock());
         }
     }
 

@@ -17,7 +17,7 @@
 //! must have moved it. Weakness: a value that exists is asked for again each time.
 
 use super::cached::{self, EXPIRY, MODE, WORDS};
-use super::{Expiry, Freshness, Inode, Ticket};
+use super::{Asked, Expiry, Freshness, Inode};
 use crate::acl::{ACCESS_XATTR, Acl, DEFAULT_XATTR};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -119,10 +119,10 @@ impl Inode {
         }
     }
 
-    /// Notes that `absent` is, as the store was asked at `ticket`, unless a change overtook it.
-    pub(crate) fn keep_absent(&self, ticket: Ticket, absent: Absent) {
+    /// Notes that `absent` is, which the store was asked for so, unless a change overtook it.
+    pub(crate) fn keep_absent(&self, asked: Asked, absent: Absent) {
         let changes = self.changes.lock();
-        if changes.admits(ticket) {
+        if changes.admits(asked) {
             self.note_absent(&changes, absent);
         }
     }
@@ -160,10 +160,10 @@ impl Inode {
         self.known_rest().and_then(|used| used.acl()).map(Some)
     }
 
-    /// Keeps the access control list, asked for at `ticket`, unless a change overtook it.
-    pub(crate) fn keep_acl(&self, ticket: Ticket, acl: Option<Arc<Acl>>) {
+    /// Keeps the access control list, asked for so, unless a change overtook it.
+    pub(crate) fn keep_acl(&self, asked: Asked, acl: Option<Arc<Acl>>) {
         let changes = self.changes.lock();
-        if !changes.admits(ticket) {
+        if !changes.admits(asked) {
             return;
         }
         match acl {

@@ -13,7 +13,9 @@
 //! [`Inode::known_better`]. Bad at: a file that the kernel reads directly has no cached attributes at all.
 
 use super::cached::{self, EXPIRY, MODE};
-use super::{Absent, Clock, Expiry, Freshness, Guarding, Inode, Moment, Ticket, flag};
+use super::{
+    Absent, Asked, Begun, Clock, Expiry, Freshness, Guarding, Inode, Moment, Ticket, flag,
+};
 use crate::attributes::{Attributes, FileKind};
 use crate::page::FilePages;
 use std::sync::Arc;
@@ -92,18 +94,24 @@ impl Inode {
         self.changes.lock().changed()
     }
 
-    /// Keeps `value`, read from the store after `ticket` was taken. False if a change overtook it.
+    /// To be taken before the store is asked about the attributes.
+    pub(crate) fn ask(&self, clock: &Clock) -> Asked {
+        self.changes.lock().ask(clock)
+    }
+
+    /// Keeps `value`, which the store was asked for so. False if a change overtook it.
     pub(crate) fn keep_attributes(
         &self,
-        ticket: Ticket,
+        asked: impl Into<Asked>,
         value: &Attributes,
         expiry: Expiry,
     ) -> bool {
+        let asked = asked.into();
         let mut changes = self.changes.lock();
-        if !changes.admits(ticket) {
+        if !changes.admits(asked) {
             return false;
         }
-        changes.kept(ticket);
+        changes.kept(asked.ticket());
         let value = &self.known_better(*value);
         let words = self.cached.as_writer();
         let old = cached::unpack(self.kind(), &words);
@@ -136,7 +144,7 @@ impl Inode {
     }
 
     /// A change of attributes begins.
-    pub(crate) fn begin_change(&self, clock: &Clock) -> Ticket {
+    pub(crate) fn begin_change(&self, clock: &Clock) -> Begun {
         self.changes.lock().begin(clock)
     }
 
@@ -145,7 +153,7 @@ impl Inode {
     pub(crate) fn end_change(
         &self,
         clock: &Clock,
-        begin: Ticket,
+        begin: Begun,
         value: Option<(Attributes, Expiry)>,
     ) {
         let mut changes = self.changes.lock();

@@ -14,13 +14,18 @@
 
 use super::rest::CleanTicks;
 use super::table::Known;
-use super::{Clock, Expiry, Inode, Listed, Moment, Ticket};
+use super::{Asked, Clock, Expiry, Inode, Listed, Moment, Ticket};
 use std::sync::Arc;
 use uvfs_concurrent::class::Class;
 use uvfs_concurrent::complete::{Claim, Complete};
 use uvfs_concurrent::primitive::atomic::Ordering::{Acquire, Relaxed, Release};
 
 impl Inode {
+    /// Of a directory: to be taken before the store is asked about its entries.
+    pub(crate) fn ask_entries(&self, clock: &Clock) -> Asked {
+        self.of_directory().entries.lock().ask(clock)
+    }
+
     /// Of a directory: whether it knows of all cleanings up to that generation.
     #[inline]
     pub(crate) fn knows_cleans(&self, generation: u64) -> bool {

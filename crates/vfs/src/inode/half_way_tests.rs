@@ -374,3 +374,31 @@ fn news_that_found_no_directory_is_known_to_the_one_that_comes() {
     assert!(new.inode.of_directory().entries.lock().admits(world.core().clock.now()));
     world.end_all(new);
 }
+
+/// A removed file is one of many in its shard. An answer about it that was asked for before it changed is overtaken, also
+/// when its stamp is not kept for itself any more; who asks then has a later ticket.
+#[test]
+fn an_answer_about_an_inode_that_left_is_overtaken() {
+    for others in [0, 1, 100] {
+        let world = World::new();
+        let early = world.core().clock.at_most_now();
+        let node = world.find("f");
+        node.inode.expire_attributes(&world.core().clock);
+        let old = world.left(node);
+        drop(world.core().inodes.retire(world.core(), &old).unwrap());
+        // In one shard of 64 as a rule: enough of them for each.
+        for other in 0..others * 64 {
+            let node = world.adopt(InodeId(100 + other), world.core().clock.at_most_now());
+            node.inode.expire_attributes(&world.core().clock);
+            let left = world.left(node);
+            drop(world.core().inodes.retire(world.core(), &left).unwrap());
+        }
+        let new = world.adopt(FILE, early);
+        assert!(!new.inode.attributes_believed(), "{others} others");
+        assert!(!new.inode.keep_attributes(early, &entry(FILE).attributes, Expiry::NEVER));
+        let now = world.core().clock.now();
+        assert!(new.inode.keep_attributes(now, &entry(FILE).attributes, Expiry::NEVER));
+        drop(old);
+        world.end_all(new);
+    }
+}

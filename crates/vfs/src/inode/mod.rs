@@ -6,7 +6,8 @@
 //!
 //! # Rooms
 //! `attributes` (cached values; beside it `cached`, `reading`, `absent`), `place` (where an object lies), `directory`
-//! (what a directory knows of its names), `listed` (what it was listed as), `node` (holds), `freshness` (which answers are kept), `rest`, `table`.
+//! (what a directory knows of its names), `listed` (what it was listed as), `node` (holds), `expiry` (for how long answers are
+//! believed), `rest`, `table`.
 //!
 //! # Concurrency
 //! A [`Node`] is a hold on an inode: while one exists the inode stays in the table. Names in the cache
@@ -15,9 +16,10 @@
 //! else of an inode has its own lock (see [`crate::lock_order`]); none is held across a backend call.
 //!
 //! *Answers that a change overtook* are the recurring danger: a `stat` answer read before a `chmod`
-//! must not be cached after it. One clock decides. A reader takes a [`Ticket`] before it asks the
-//! store; a change notes a tick when it begins and another when it ends. An answer is kept only if
-//! no change is in flight and the last noted tick is not later than the ticket ([`Freshness`]).
+//! must not be cached after it. One clock decides ([`uvfs_concurrent::changes`]). A reader takes a [`Ticket`] before it
+//! asks the store; a change notes a stamp when it ends. An answer is kept only if no change is in flight and the last
+//! noted stamp is not later than the ticket ([`Freshness`]), or if the thing was there before it was asked about and has
+//! not changed since ([`Asked`]).
 //!
 //! # Layout
 //! Three cache lines. The first holds all that a walk through a directory reads, the second the rest
@@ -26,14 +28,14 @@
 //!
 //! # Why
 //! One clock instead of a version per object: a lookup does not know yet which inode it will find,
-//! so it could not sample that inode's version beforehand. Bad at: many threads changing different
-//! files all tick one word; reads do when they may have moved an access time.
+//! so it could not sample that inode's version beforehand. Bad at: threads that look up what is not cached beside
+//! threads that change: they write the clock's word in turns.
 
 mod absent;
 mod attributes;
 mod cached;
 mod directory;
-mod freshness;
+mod expiry;
 #[cfg(test)]
 mod half_way_tests;
 mod listed;
@@ -46,8 +48,8 @@ mod table;
 pub(crate) use absent::Absent;
 pub(crate) use cached::Guarding;
 #[cfg(debug_assertions)]
-pub use freshness::pass_time;
-pub(crate) use freshness::{Clock, Expiry, Freshness, Moment, Ticket};
+pub use expiry::pass_time;
+pub(crate) use expiry::{Expiry, Moment};
 pub(crate) use listed::{Listed, ListedBytes, POSITIONS_MAX, Recording, place_of};
 pub use node::Node;
 pub(crate) use rest::{CleanTicks, OfDirectory, Progress, Rest};
@@ -59,6 +61,7 @@ use crate::backend::InodeId;
 use crate::lock_order;
 use crate::vfs::Core;
 use std::fmt;
+pub(crate) use uvfs_concurrent::changes::{Asked, Begun, Clock, Freshness, Ticket};
 use uvfs_concurrent::generations::UpTo;
 use uvfs_concurrent::hold::HoldWord;
 use uvfs_concurrent::lazy::LazyBox;

@@ -6,7 +6,7 @@
 //! # Concurrency
 //! The two marks change under the lock of `changes`; a read looks at them without it.
 //!
-//! R1. A read that may have moved the time ticks the clock: no answer that was asked for before it is kept.
+//! R1. A read that may have moved the time is noted as a change: no answer that was asked for before it is kept.
 //! R2. So the first answer that is kept after such a read was asked for after it. If it shows the times of before,
 //!     and these are so old that a move shows, reads do not move it here.
 //!

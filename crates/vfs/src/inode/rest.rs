@@ -1,7 +1,7 @@
 //! What only some inodes have.
 
 use super::listed::{Kept, Recording};
-use super::{Expiry, Freshness, Inode, Ticket};
+use super::{Asked, Expiry, Freshness, Inode, Ticket};
 use crate::acl::Acl;
 use crate::advisory::AdvisoryLocks;
 use crate::backend::Cookie;
@@ -61,8 +61,8 @@ pub(super) struct Bypassed {
 /// A listing whose names go into the cache, from its start up to `next`.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    /// Taken before its first question.
-    pub(crate) ticket: Ticket,
+    /// Of the directory's entries, before its first question.
+    pub(crate) asked: Asked,
     /// Names lost when it began.
     pub(crate) losses: u64,
     /// Until when its end will be believed.

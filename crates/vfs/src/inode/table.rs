@@ -33,6 +33,8 @@ use uvfs_concurrent::shard::Shards;
 const SHARDS: usize = 64;
 /// Directories that have left one shard of which something is remembered: together some 200 KiB.
 const RETIRED_MAX: usize = 64;
+/// Inodes that have left one shard whose last stamp is kept for themselves: together 16 KiB.
+const GONE_MAX: usize = 16;
 /// Queued inodes looked at for one orphan.
 const ORPHANS_AT_ONCE: usize = 64;
 
@@ -71,9 +73,12 @@ impl Eq for ById {}
 #[derive(Debug, Default)]
 struct Shard {
     inodes: HashSet<ById>,
-    /// The latest change of an inode that has left this shard: an answer about it that was asked for
-    /// earlier may still be on its way.
+    /// The latest change of an inode that has left this shard, or one later: an answer about it that was asked for
+    /// earlier may still be on its way. Not above what who asks from now on has ([`Clock::pass`]).
     changed: Ticket,
+    /// Those that nobody has asked since. By themselves: a file that is made while others are removed is none of them,
+    /// and who makes one does not move the clock.
+    gone: Gone,
     /// What directories that have left this shard knew of names and pages that may still be cached: what
     /// stands for them later knows it, too.
     retired: HashMap<InodeId, Known>,
@@ -82,6 +87,20 @@ struct Shard {
     /// Inodes that another one stands in for already: their ids came back as objects of other kinds. Kept until
     /// they are torn down, so that what the backend is owed for them is given back.
     displaced: Vec<Ref<Inode>>,
+}
+
+/// The last stamps of inodes that left a shard, the oldest replaced by the next.
+#[derive(Debug)]
+struct Gone {
+    inodes: [(InodeId, Ticket); GONE_MAX],
+    next: usize,
+}
+
+impl Default for Gone {
+    fn default() -> Self {
+        // An inode that has never changed.
+        Self { inodes: [(InodeId::ROOT, Ticket::default()); GONE_MAX], next: 0 }
+    }
 }
 
 /// What a directory knows of what is cached of it and below it.
@@ -110,6 +129,26 @@ impl Known {
 }
 
 impl Shard {
+    /// An inode leaves, which changed last at `changed`.
+    fn note_gone(&mut self, clock: &Clock, inode: InodeId, changed: Ticket) {
+        let mut older = changed;
+        if clock.is_beyond(changed) {
+            let place = self.gone.next % GONE_MAX;
+            self.gone.next = place + 1;
+            (_, older) = std::mem::replace(&mut self.gone.inodes[place], (inode, changed));
+        }
+        if older > self.changed {
+            self.changed = older;
+            clock.pass(older);
+        }
+    }
+
+    /// The latest change of inode `id` that has left this shard, or one later.
+    fn changed_of(&self, id: InodeId) -> Ticket {
+        let gone = self.gone.inodes.iter().filter(|gone| gone.0 == id);
+        gone.map(|gone| gone.1).fold(self.changed, Ticket::max)
+    }
+
     /// `directory` leaves.
     fn note_retired(&mut self, directory: &Inode) {
         let known = Known::of(directory);
@@ -204,11 +243,12 @@ impl InodeTable {
                 known = Known::of(inode);
             }
         }
-        let overtaken = ticket < shard.changed.max(retired);
+        let gone = shard.changed_of(entry.inode).max(retired);
+        let overtaken = ticket < gone;
         let expiry = if overtaken { Expiry::EXPIRED } else { expiry };
         // Others may come with answers as old as this one, or older: it is as if the changes that overtook it
         // had been noted here.
-        let changed = shard.changed.max(retired).max(ticket);
+        let changed = gone.max(ticket);
         let about = (entry.inode, &entry.attributes);
         let inode = Inode::new(core.way, about, expiry, changed);
         if inode.is_directory() {
@@ -418,7 +458,7 @@ impl InodeTable {
         }
         let left = {
             let mut shard = self.shards.of(&inode.id).lock();
-            shard.changed = shard.changed.max(inode.changed());
+            shard.note_gone(&core.clock, inode.id, inode.changed());
             // A removed directory's id does not come back.
             if inode.is_directory() && inode.flags() & flag::UNLINKED == 0 {
                 shard.note_retired(inode);

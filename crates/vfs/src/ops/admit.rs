@@ -18,7 +18,7 @@
 //! pages lie elsewhere still takes it three times.
 
 use crate::backend::Entry;
-use crate::inode::{Node, Ticket};
+use crate::inode::{Asked, Node, Ticket};
 use crate::name::Name;
 use crate::names::{Arrival, Target};
 use crate::reclaim::NAME_BYTES;
@@ -26,20 +26,22 @@ use crate::vfs::Core;
 use std::time::Duration;
 
 impl Core {
-    /// Takes in that `name` of `directory` is `entry`, as the store was asked at `ticket`. The object, and for
+    /// Takes in that `name` of `directory` is `entry`, which the store was asked for so. The object, and for
     /// how long the name is believed. Calls the backend.
     pub(crate) fn admit(
         &self,
         directory: &Node,
-        ticket: Ticket,
+        asked: impl Into<Asked>,
         (name, entry): (Name<'_>, &Entry),
         arrival: Arrival,
     ) -> (Node, Duration) {
+        let asked = asked.into();
+        let ticket = asked.ticket();
         let node = self.inodes.adopt(self, entry, ticket, self.attribute_expiry());
         if node.is_directory() {
             node.inode.set_parent(directory, ticket);
         }
-        let valid = self.admit_name(directory, ticket, (name, Target::Node(&node)), arrival);
+        let valid = self.admit_name(directory, asked, (name, Target::Node(&node)), arrival);
         (node, valid)
     }
 
@@ -50,7 +52,8 @@ impl Core {
         ticket: Ticket,
         name: Name<'_>,
     ) -> Duration {
-        let valid = self.admit_name(directory, ticket, (name, Target::Missing), Arrival::Asked);
+        let valid =
+            self.admit_name(directory, ticket.into(), (name, Target::Missing), Arrival::Asked);
         self.trim_negatives();
         valid
     }
@@ -58,7 +61,7 @@ impl Core {
     fn admit_name(
         &self,
         directory: &Node,
-        ticket: Ticket,
+        asked: Asked,
         (name, target): (Name<'_>, Target<'_>),
         arrival: Arrival,
     ) -> Duration {
@@ -72,10 +75,10 @@ impl Core {
         };
         let entries = &directory.inode.of_directory().entries;
         if let Some(file) = file {
-            file.bring_pages_to(directory, || entries.lock().admits(ticket));
+            file.bring_pages_to(directory, || entries.lock().admits(asked));
         }
         let changes = entries.lock();
-        let expiry = changes.admits(ticket).then(|| {
+        let expiry = changes.admits(asked).then(|| {
             if let Some(file) = file {
                 file.found_in(directory.id());
             }
@@ -86,7 +89,10 @@ impl Core {
                     self.forget_name(directory.id(), name);
                     self.negative_expiry()
                 }
-                _ => self.remember_name(&directory.inode, (name, target), ticket, arrival),
+                _ => {
+                    let stamp = asked.ticket();
+                    self.remember_name(&directory.inode, (name, target), stamp, arrival)
+                }
             }
         });
         drop(changes);

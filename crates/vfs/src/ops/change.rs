@@ -16,7 +16,7 @@
 
 use crate::attributes::Attributes;
 use crate::backend::InodeId;
-use crate::inode::{Expiry, Inode, Node, Ticket};
+use crate::inode::{Asked, Begun, Expiry, Inode, Node, Ticket};
 use crate::name::Name;
 use crate::names::{Arrival, Meaning, Target};
 use crate::vfs::Core;
@@ -30,7 +30,7 @@ pub(super) struct NameChange<'a> {
     core: &'a Core,
     directory: &'a Node,
     names: [Option<Name<'a>>; 2],
-    entries: Ticket,
+    entries: Begun,
     _attributes: AttributeChange<'a>,
     knows: bool,
     /// All names of the directory were in the cache when it began.
@@ -44,18 +44,18 @@ impl<'a> NameChange<'a> {
         Self::start(core, directory, [Some(name), None], |_| true)
     }
 
-    /// Begins a change of `names` in `directory`, which were found after `ticket` to mean what is
+    /// Begins a change of `names` in `directory`, which were found, after its entries were `asked`, to mean what is
     /// given.
     pub(super) fn begin_known(
         core: &'a Core,
         directory: &'a Node,
-        ticket: Ticket,
+        asked: Asked,
         names: [Option<Known<'a>>; 2],
     ) -> Self {
         // A change of a name takes it out of the cache first, so what is cached is still so.
         let cached = |(name, meaning)| core.names.meaning(&directory.inode, name) == Some(meaning);
         Self::start(core, directory, names.map(|known| known.map(|known| known.0)), |unchanged| {
-            unchanged(ticket) || names.into_iter().flatten().all(cached)
+            unchanged(asked) || names.into_iter().flatten().all(cached)
         })
     }
 
@@ -63,7 +63,7 @@ impl<'a> NameChange<'a> {
         core: &'a Core,
         directory: &'a Node,
         names: [Option<Name<'a>>; 2],
-        knows: impl FnOnce(&dyn Fn(Ticket) -> bool) -> bool,
+        knows: impl FnOnce(&dyn Fn(Asked) -> bool) -> bool,
     ) -> Self {
         core.learn_cleans(&directory.inode);
         // What comes in is of the class that holds there now.
@@ -71,7 +71,7 @@ impl<'a> NameChange<'a> {
         core.learn_policy(&directory.inode);
         let (entries, knows, complete) = {
             let mut changes = directory.inode.of_directory().entries.lock();
-            let knows = knows(&|ticket| changes.admits(ticket));
+            let knows = knows(&|asked| changes.admits(asked));
             let whole = &directory.inode.of_directory().complete;
             let stands = whole
                 .claim()
@@ -134,7 +134,7 @@ impl<'a> NameChange<'a> {
                     {
                         kept.add(name.as_bytes(), node.number(), node.kind());
                     }
-                    let (target, stamp) = (target, self.entries);
+                    let (target, stamp) = (target, self.entries.stamp());
                     core.remember_name(directory, (name, target), stamp, Arrival::Asked);
                 }
                 None => core.forget_name(directory.id, name),
@@ -162,7 +162,7 @@ impl Drop for NameChange<'_> {
 pub(crate) struct AttributeChange<'a> {
     core: &'a Core,
     node: &'a Node,
-    begin: Ticket,
+    begin: Begun,
     value: Option<(Attributes, Expiry)>,
 }
 

@@ -41,7 +41,7 @@ impl Vfs {
         allowed.map_err(|error| self.unless_taken(caller, parent, name, error))?;
         let core = &self.core;
         let change = NameChange::begin(core, parent, name);
-        let ticket = core.clock.now();
+        let ticket = core.clock.at_most_now();
         let entry = core.store_creation()?.create(caller, parent.id(), name, new)?;
         let place = (parent.id(), Some(name));
         let entry = core.as_made(entry, new.kind.kind(), place, FileId::NONE)?;
@@ -97,7 +97,7 @@ impl Vfs {
         allowed.map_err(|error| self.unless_taken(caller, parent, name, error))?;
         let core = &self.core;
         let change = NameChange::begin(core, parent, name);
-        let ticket = core.clock.now();
+        let ticket = core.clock.at_most_now();
         let stored = core.store_mode(FileKind::Regular, mode);
         let store = core.store_creation()?;
         let (entry, file) = store.create_and_open(caller, parent.id(), name, new, stored)?;
@@ -119,7 +119,7 @@ impl Vfs {
     ) -> Result<OpenFile> {
         self.may_create(caller, parent, new)?;
         let core = &self.core;
-        let ticket = core.clock.now();
+        let ticket = core.clock.at_most_now();
         let stored = core.store_mode(FileKind::Regular, mode);
         let (entry, file) =
             core.store_creation()?.create_unnamed(caller, parent.id(), new, stored)?;
@@ -157,7 +157,7 @@ impl Vfs {
         let core = &self.core;
         let change = NameChange::begin(core, parent, name);
         let links = AttributeChange::begin(core, node);
-        let ticket = core.clock.now();
+        let ticket = core.clock.at_most_now();
         let entry = core.store_creation()?.link(caller, node.id(), parent.id(), name)?;
         // The store may have answered for another object that took the name since.
         match entry.inode == node.id() {

@@ -24,7 +24,9 @@ use crate::backend::{Authority, Below, Cookie, Entry, FileRef, InodeId, Listing,
 use crate::background::Job;
 use crate::caller::Caller;
 use crate::error::{Error, Result};
-use crate::inode::{Expiry, Listed, Node, POSITIONS_MAX, Progress, Recording, Ticket, place_of};
+use crate::inode::{
+    Asked, Expiry, Listed, Node, POSITIONS_MAX, Progress, Recording, Ticket, place_of,
+};
 use crate::name::Name;
 use crate::names::Arrival;
 use crate::permission::Access;
@@ -457,7 +459,11 @@ impl Core {
         let mut at = from;
         let mut progress = self.start_listing(directory, from);
         loop {
-            let ticket = self.clock.now();
+            // Who wants names only gets few objects with them, if any, and writes no clock for that.
+            let asked = match entries.wants_nodes() {
+                true => self.clock.now().into(),
+                false => directory.inode.ask_entries(&self.clock),
+            };
             let mut batch = Batch {
                 items: Vec::new(),
                 limit: entries.room().clamp(1, BATCH_MAX),
@@ -469,7 +475,7 @@ impl Core {
             let (full, is_beyond) = (batch.items.len() >= batch.limit, batch.is_beyond);
             let entries_only = batch.items.iter().all(|item| matches!(item.2, Item::Entry(_)));
             let mut recording = progress.as_mut().and_then(|progress| progress.recording.take());
-            let took_all = self.offer(directory, ticket, batch, entries, (&mut at, &mut recording));
+            let took_all = self.offer(directory, asked, batch, entries, (&mut at, &mut recording));
             listed?;
             if is_beyond {
                 // Taken for one of ours, it would go on somewhere else: names would be missing.
@@ -493,18 +499,13 @@ impl Core {
 
     /// A listing begins, or goes on where the last one that was followed has stopped.
     fn start_listing(&self, directory: &Node, from: Cookie) -> Option<Progress> {
+        let asked = directory.inode.ask_entries(&self.clock);
         let mut listing = directory.inode.of_directory().listing.lock();
         if from == Cookie::default() {
             let losses = self.names.losses().of(directory.id().0);
             let until = self.complete_expiry();
             let recording = self.keeps_listings().then(Recording::default);
-            return Some(Progress {
-                ticket: self.clock.now(),
-                losses,
-                until,
-                next: from,
-                recording,
-            });
+            return Some(Progress { asked, losses, until, next: from, recording });
         }
         listing.take().filter(|known| known.next == from).map(|known| *known)
     }
@@ -519,20 +520,21 @@ impl Core {
             return;
         }
         let listed = progress.recording.map(|recording| recording.finish(&self.listed));
-        self.declare_listed(directory, progress.ticket, (progress.losses, progress.until), listed);
+        self.declare_listed(directory, progress.asked, (progress.losses, progress.until), listed);
     }
 
-    /// All names of `directory` were put into the cache, by answers to questions asked after `ticket`.
+    /// All names of `directory` were put into the cache, by answers to questions that came after `asked`.
     fn declare_listed(
         &self,
         directory: &Node,
-        ticket: Ticket,
+        asked: impl Into<Asked>,
         (losses, until): (u64, Expiry),
         listed: Option<Arc<Listed>>,
     ) {
+        let asked = asked.into();
         let has_list = listed.is_some();
         let changes = directory.inode.of_directory().entries.lock();
-        if !changes.admits(ticket) {
+        if !changes.admits(asked) {
             return;
         }
         let old = directory.inode.declare_complete(losses, until, listed.clone());
@@ -541,7 +543,7 @@ impl Core {
             let stays: HashSet<&[u8]> = listed.names().collect();
             for name in old.names().filter(|name| !stays.contains(name)) {
                 if let Ok(name) = Name::new(name)
-                    && self.names.is_older(&directory.inode, name, ticket)
+                    && self.names.is_older(&directory.inode, name, asked.ticket())
                 {
                     self.forget_name(directory.id(), name);
                 }
@@ -558,7 +560,7 @@ impl Core {
     fn offer(
         &self,
         directory: &Node,
-        ticket: Ticket,
+        asked: Asked,
         batch: Batch,
         entries: &mut dyn Entries,
         (at, recording): (&mut Cookie, &mut Option<Recording>),
@@ -574,7 +576,7 @@ impl Core {
                 }
                 Item::Entry(entry) => match checked {
                     Ok(name) if wanted => {
-                        wanted = self.offer_node(directory, ticket, (name, next, entry), entries);
+                        wanted = self.offer_node(directory, asked, (name, next, entry), entries);
                         let (number, kind) = (entry.attributes.number, entry.attributes.kind);
                         if wanted
                             && let Some(names) = recording
@@ -597,11 +599,11 @@ impl Core {
     fn offer_node(
         &self,
         directory: &Node,
-        ticket: Ticket,
+        asked: Asked,
         (name, next, entry): (Name<'_>, Cookie, Entry),
         entries: &mut dyn Entries,
     ) -> bool {
-        let (node, name_valid) = self.admit(directory, ticket, (name, &entry), Arrival::Listed);
+        let (node, name_valid) = self.admit(directory, asked, (name, &entry), Arrival::Listed);
         let (attributes, valid) = node.inode.believed(entry.attributes);
         if entries.wants_nodes() {
             entries.node(name, next, node, &attributes, (name_valid, valid))

@@ -102,10 +102,10 @@ impl Vfs {
         let core = &self.core;
         let mut rounds = FIND_ROUNDS;
         loop {
-            let ticket = core.clock.now();
+            let asked = parent.inode.ask_entries(&core.clock);
             let victim = self.victim(caller, parent, name)?;
             let known = (name, Meaning::Inode(victim.id()));
-            let change = NameChange::begin_known(core, parent, ticket, [Some(known), None]);
+            let change = NameChange::begin_known(core, parent, asked, [Some(known), None]);
             rounds -= 1;
             if change.knows() || rounds == 0 {
                 return Ok((victim, change));

@@ -140,17 +140,19 @@ impl Vfs {
         let core = &self.core;
         let mut rounds = FIND_ROUNDS;
         loop {
-            let ticket = core.clock.now();
+            let asked = [from.0, to.0].map(|directory| directory.inode.ask_entries(&core.clock));
             let moved = self.victim(caller, from.0, from.1)?;
             let target = self.rename_target(caller, from, to, mode, &moved)?;
             let there = target.as_ref().map(Node::id).map_or(Meaning::Missing, Meaning::Inode);
             let (old, new) = ((from.1, Meaning::Inode(moved.id())), (to.1, there));
-            let begin =
-                |directory, names| Some(NameChange::begin_known(core, directory, ticket, names));
+            let begin = |directory, asked, names| {
+                Some(NameChange::begin_known(core, directory, asked, names))
+            };
             let changes = if from.0 == to.0 {
-                [begin(from.0, [Some(old), Some(new)]), None]
+                [begin(from.0, asked[0], [Some(old), Some(new)]), None]
             } else {
-                [begin(from.0, [Some(old), None]), begin(to.0, [Some(new), None])]
+                let from = begin(from.0, asked[0], [Some(old), None]);
+                [from, begin(to.0, asked[1], [Some(new), None])]
             };
             rounds -= 1;
             if rounds == 0 || changes.iter().flatten().all(NameChange::knows) {
@@ -196,7 +198,7 @@ impl Vfs {
     fn renamed(&self, from: &Node, to: &Node, step: &Step, replaced: u32, mode: RenameMode) {
         let core = &self.core;
         // Later than every lookup that was answered before the move.
-        let learned = core.clock.tick();
+        let learned = core.clock.stamp();
         step.moved.inode.expire_attributes(&core.clock);
         step.moved.inode.note_parent(to, learned);
         match &step.target {

@@ -246,10 +246,10 @@ impl Core {
         if known.lacks(name) {
             return Err(self.absent_error(name));
         }
-        let ticket = self.clock.now();
+        let asked = node.inode.ask(&self.clock);
         let answer = self.store_xattrs()?.get_xattr(caller, node.id(), name);
         if let (Some(noted), Err(Error::NoAttribute)) = (noted, &answer) {
-            node.inode.keep_absent(ticket, noted);
+            node.inode.keep_absent(asked, noted);
         }
         answer
     }
@@ -265,7 +265,7 @@ impl Core {
     /// Asks the store which extended attributes there are, and notes which are absent. A store that
     /// cannot tell, or not without the caller's rights, has told nothing: it is asked for each name.
     pub(crate) fn learn_absent(&self, node: &Node) -> Result<Absent> {
-        let ticket = self.clock.now();
+        let asked = node.inode.ask(&self.clock);
         let names = match self.store_xattrs()?.possible_xattrs(node.id()) {
             Ok(Some(names)) => names,
             Ok(None) | Err(Error::Unsupported(_) | Error::Access | Error::NotPermitted) => {
@@ -274,7 +274,7 @@ impl Core {
             Err(error) => return Err(error),
         };
         let absent = Absent::all_but(names.iter().map(Vec::as_slice));
-        node.inode.keep_absent(ticket, absent);
+        node.inode.keep_absent(asked, absent);
         Ok(absent)
     }
 
