@@ -97,13 +97,16 @@ impl Inode {
 
     /// No name that was cached in this directory up to now is believed.
     pub(crate) fn forget_names(&self, clock: &Clock) {
-        if let Some(known) = self.known_directory() {
+        // Until the end: a listing that began in between would be taken for complete, with names older than the tick.
+        let changes = self.known_directory().map(|known| {
             let mut changes = known.entries.lock();
             changes.note(clock);
             known.complete.revoke();
-        }
+            changes
+        });
         // ORDERING: Release, partner `believes`: who looks up later than this sees it.
         self.names_after_or_parent.fetch_max(clock.tick().to_word(), Release);
+        drop(changes);
     }
 
     /// Whether a name cached in this directory at `stamp` may be believed.

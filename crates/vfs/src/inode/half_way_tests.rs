@@ -402,3 +402,31 @@ fn an_answer_about_an_inode_that_left_is_overtaken() {
         world.end_all(new);
     }
 }
+
+/// Bug: a directory was moved here, then by others. A listing of its new place, which takes a ticket that stores nothing,
+/// was too early to say where it lies now, and its name there was believed all the same: a cleaning of that place did not
+/// reach what is below it.
+#[test]
+fn a_name_is_not_kept_for_a_directory_that_is_believed_elsewhere() {
+    const PLACE: InodeId = InodeId(9);
+    let world = World::new();
+    let core = world.core();
+    let (place, moved) = (world.adopt(PLACE, core.clock.now()), world.find("d"));
+    let name = Name::new(b"d").unwrap();
+    assert!(moved.inode.set_parent(world.vfs.root(), core.clock.stamp()));
+    let about = (name, &entry(DIRECTORY));
+    let losses = core.names.losses().of(PLACE.0);
+    for (asked, kept) in
+        [(place.inode.ask_entries(&core.clock), false), (core.clock.now().into(), true)]
+    {
+        world.store.owed.fetch_add(1, Relaxed);
+        let (again, valid) = core.admit(&place, asked, about, crate::names::Arrival::Listed);
+        assert!(again == moved && valid.is_zero() != kept);
+        assert_eq!(core.names.target(PLACE, name).is_some(), kept);
+        assert_eq!(moved.inode.parent().unwrap() == place, kept);
+        assert!(core.names.losses().of(PLACE.0) > losses, "nor is its place complete");
+    }
+    core.forget_name(PLACE, name);
+    drop(moved);
+    world.end_all(place);
+}

@@ -35,25 +35,25 @@ impl Inode {
     }
 
     /// Of a directory: notes in which one it was found, as the store was asked at `ticket`. What was learned
-    /// later stays.
-    pub(crate) fn set_parent(&self, parent: &Node, ticket: Ticket) {
+    /// later stays: false if that is another one.
+    pub(crate) fn set_parent(&self, parent: &Node, ticket: Ticket) -> bool {
         if self.id == InodeId::ROOT {
-            return;
+            return true;
         }
         let (slot, mut joined, mut left) = (&self.of_directory().parent, Ticket::default(), None);
         let old = loop {
             let mut slot = slot.lock();
             match &mut *slot {
-                Some(known) if ticket < known.learned => return,
+                Some(known) if ticket < known.learned => return known.inode.same(&parent.inode),
                 Some(known) if known.inode.same(&parent.inode) => {
                     known.learned = ticket;
-                    return;
+                    return true;
                 }
                 // It leaves a place: first it takes in what was cleaned there.
                 Some(known) if left != Some(known.inode.id) => {
                     left = Some(known.inode.id);
                     drop(slot);
-                    let Some(core) = self.core.upgrade() else { return };
+                    let Some(core) = self.core.upgrade() else { return false };
                     joined = core.moment_between_cleans(|| _ = core.learn_cleans(self));
                 }
                 _ => {
@@ -71,6 +71,7 @@ impl Inode {
         if moved && let Some(core) = self.core.upgrade() {
             core.policy_moved(self);
         }
+        true
     }
 
     /// Of what is no directory: an answer that no change has overtaken said that it lies in `parent`. The caller
@@ -97,7 +98,7 @@ impl Inode {
     /// Of a change that has made or moved it: it lies in `parent` now.
     pub(crate) fn note_parent(&self, parent: &Node, ticket: Ticket) {
         match self.is_directory() {
-            true => self.set_parent(parent, ticket),
+            true => _ = self.set_parent(parent, ticket),
             false => self.set_parent_hint(parent),
         }
     }

@@ -38,8 +38,11 @@ impl Core {
         let asked = asked.into();
         let ticket = asked.ticket();
         let node = self.inodes.adopt(self, entry, ticket, self.attribute_expiry());
-        if node.is_directory() {
-            node.inode.set_parent(directory, ticket);
+        if node.is_directory() && !node.inode.set_parent(directory, ticket) {
+            // It came elsewhere since, or the ticket is too low to tell: cleanings would not reach it by this name.
+            self.lose_name(directory.id(), name);
+            self.counters.discarded.hit();
+            return (node, Duration::ZERO);
         }
         let valid = self.admit_name(directory, asked, (name, Target::Node(&node)), arrival);
         (node, valid)
