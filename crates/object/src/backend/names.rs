@@ -10,11 +10,12 @@
 //! R3. Files that are in work here ([`super::writing`]) when a listing begins come at its end, if they were not met before: in the store
 //! they are where they were, or nowhere yet.
 //! R4. A listing that was given up is begun again from its start where a cookie of it comes back, by counting. That
-//! is exact while the directory has not changed before that place.
+//! is exact while the directory has not changed before that place. One that goes on is exact whatever changes: what was listed since
+//! the last cookie that came back is kept, since its reader may have taken only a part of that.
 //!
 //! # Why
 //! One request finds a name and says everything about it; HEAD would know objects only and need a listing for directories
-//! besides. Of a listing under way only its last page is kept. Weakness: a listing costs twelve times a HEAD on the
+//! besides. Of a listing under way only what the last question was answered from is kept. Weakness: a listing costs twelve times a HEAD on the
 //! bill of AWS.
 
 use super::Shared;
@@ -57,12 +58,12 @@ struct State {
     begun: u64,
 }
 
-/// A listing, and its last page.
+/// A listing, and its last pages.
 #[derive(Debug)]
 struct Walk {
     number: u64,
     directory: InodeId,
-    /// Of the first entry of the page.
+    /// Of the first entry that is kept.
     first: u64,
     page: Vec<Named>,
     /// How to ask for the next page.
@@ -153,7 +154,7 @@ impl Walk {
         (names.sum::<usize>() + self.page.len() * size_of::<Named>() + size_of::<Self>()) as u64
     }
 
-    /// Number of the entry after the page.
+    /// Number of the entry after those that are kept.
     fn end(&self) -> u64 {
         self.first + self.page.len() as u64
     }
@@ -162,9 +163,15 @@ impl Walk {
         Cookie(self.number << PLACE_BITS | place)
     }
 
+    /// Keeps no entries before `place`, where a reader is.
+    fn forget_before(&mut self, place: u64) {
+        let place = place.clamp(self.first, self.end());
+        self.page.drain(..(place - self.first) as usize);
+        self.first = place;
+    }
+
     /// Goes on to `page` of the listing below `prefix`; how many of its entries are hidden.
     fn turn(&mut self, prefix: &str, page: Page) -> u64 {
-        self.first = self.end();
         self.next = page.next;
         self.fresh = false;
         let (open, in_work) = (&mut self.open, &mut self.in_work);
@@ -189,7 +196,7 @@ impl Walk {
             in_work.retain(|other| **other != *name);
             Some((name.into(), named))
         };
-        self.page = page.entries.into_iter().map(&mut named).collect();
+        self.page.extend(page.entries.into_iter().map(&mut named));
         hidden
     }
 }
@@ -294,7 +301,9 @@ impl Shared {
         listing: &mut dyn Listing,
     ) -> Result<()> {
         let prefix = directory.key();
+        let start = place;
         loop {
+            walk.forget_before(start);
             while place < walk.end() {
                 let next = walk.cookie(place + 1);
                 if let Some((name, what)) = &walk.page[(place - walk.first) as usize] {
@@ -320,8 +329,6 @@ impl Shared {
                 place += 1;
             }
             if walk.next.is_none() && !walk.fresh {
-                walk.first = walk.end();
-                walk.page = Vec::new();
                 if walk.in_work.is_empty() {
                     // The kernel asks once more behind the end.
                     return Ok(());

@@ -11,6 +11,9 @@
 //! L2. A list never changes. Added names make another list of it when the next listing begins.
 //! L3. A position is a list and a place in it ([`Kept::at`]). A list that another one took the place of stays for those who are
 //! reading it: entries that stay are seen once, whatever changes meanwhile.
+//! L4. Where a list goes in whose middle somebody stopped, hashes of the names up to there stay ([`Offered`]): who goes on reads the
+//! store's listing and passes over those, whichever of them were removed and whatever order the store has. Counting them would pass over as many
+//! others as were removed.
 //!
 //! # Why
 //! The name table finds a name and cannot say what names there are. A list takes 16 bytes for each entry, and its name.
@@ -18,8 +21,9 @@
 
 use crate::attributes::FileKind;
 use crate::backend::Cookie;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry::{Occupied, Vacant};
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -34,6 +38,8 @@ const NUMBERS: u64 = 1 << (62 - PLACE_BITS);
 const ADDED_MAX: usize = 1 << 16;
 /// Lists that others took the place of, and that may still be read.
 const RETIRED_MAX: usize = 4;
+/// Places remembered in which readers stopped.
+const STOPS_MAX: usize = 8;
 /// Entries of the longest list: what is longer is listed by the store each time.
 const ENTRIES_MAX: usize = 1 << 24;
 
@@ -42,6 +48,7 @@ const ENTRIES_MAX: usize = 1 << 24;
 pub(crate) struct ListedBytes {
     bytes: AtomicU64,
     numbers: AtomicU64,
+    hasher: RandomState,
 }
 
 impl ListedBytes {
@@ -106,6 +113,11 @@ impl Drop for Listed {
 }
 
 impl Listed {
+    /// The number that its positions have.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     fn bytes(&self) -> u64 {
         (size_of::<Self>() + size_of_val(&*self.items) + self.names.len()) as u64
     }
@@ -139,9 +151,65 @@ impl Listed {
     }
 }
 
+/// What was offered of a list that is gone: a hash of each name, in its order (L4).
+#[derive(Debug)]
+pub(crate) struct Offered {
+    number: u64,
+    hashes: Box<[u64]>,
+    all: Arc<ListedBytes>,
+}
+
+impl Offered {
+    fn new(listed: &Listed, count: usize) -> Self {
+        let hash = |name: &[u8]| listed.all.hasher.hash_one(name);
+        let hashes: Box<[u64]> = listed.names().take(count).map(hash).collect();
+        let all = listed.all.clone();
+        // ORDERING: Relaxed; a size.
+        all.bytes.fetch_add(size_of_val(&*hashes) as u64, Relaxed);
+        Self { number: listed.number, hashes, all }
+    }
+
+    /// The names before `place`, to be passed over.
+    pub(crate) fn before(&self, place: usize) -> PassedOver {
+        let hashes = self.hashes.iter().take(place).copied().collect();
+        PassedOver { hashes, all: self.all.clone() }
+    }
+}
+
+impl Drop for Offered {
+    fn drop(&mut self) {
+        // ORDERING: Relaxed; a size.
+        self.all.bytes.fetch_sub(size_of_val(&*self.hashes) as u64, Relaxed);
+    }
+}
+
+/// Names that a reader has had of a list that is gone.
+#[derive(Debug)]
+pub(crate) struct PassedOver {
+    hashes: HashSet<u64>,
+    all: Arc<ListedBytes>,
+}
+
+impl PassedOver {
+    /// How many of them were not met yet; those that were removed never are.
+    pub(crate) fn len(&self) -> usize {
+        self.hashes.len()
+    }
+
+    /// Whether `name` is one of them, which it is once.
+    pub(crate) fn takes(&mut self, name: &[u8]) -> bool {
+        !self.hashes.is_empty() && self.hashes.remove(&self.all.hasher.hash_one(name))
+    }
+}
+
 /// Whether a position is one of ours, and its place then.
 pub(crate) fn place_of(cookie: Cookie) -> Option<usize> {
     (cookie.0 & OURS != 0).then_some((cookie.0 & ((1 << PLACE_BITS) - 1)) as usize)
+}
+
+/// The number of the list that one of our positions is in.
+fn number_of(cookie: Cookie) -> u64 {
+    (cookie.0 & !OURS) >> PLACE_BITS
 }
 
 /// A name that was made here.
@@ -184,6 +252,10 @@ pub(crate) struct Kept {
     added: Vec<Added>,
     /// The one that was read last stands last.
     retired: Vec<Arc<Listed>>,
+    /// Numbers of lists and places in which somebody stopped, the last one last.
+    stops: Vec<(u64, usize)>,
+    /// Of lists that are gone in whose middle somebody stopped (L4).
+    offered: Vec<Arc<Offered>>,
     /// Somebody is about to list it again.
     pub(crate) refreshing: bool,
     /// It was served since the room was last looked at.
@@ -225,9 +297,11 @@ impl Kept {
 
     /// Nothing of it is needed so much that it may have its room.
     pub(crate) fn clear(&mut self) {
-        self.current = None;
         self.added = Vec::new();
-        self.retired = Vec::new();
+        let current = self.current.take();
+        for gone in std::mem::take(&mut self.retired).into_iter().chain(current) {
+            self.leaves(&gone);
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -238,8 +312,45 @@ impl Kept {
         // Who reads it has no hold on it between two calls.
         self.retired.extend(old.filter(|old| old.len() > 0));
         if self.retired.len() > RETIRED_MAX {
-            self.retired.remove(0);
+            let gone = self.retired.remove(0);
+            self.leaves(&gone);
         }
+    }
+
+    /// The list `gone` is not kept any more.
+    fn leaves(&mut self, gone: &Listed) {
+        let here = self.stops.iter().filter(|(number, _)| *number == gone.number);
+        let Some(furthest) = here.map(|(_, place)| *place).max() else { return };
+        self.stops.retain(|(number, _)| *number != gone.number);
+        if self.offered.len() > RETIRED_MAX {
+            self.offered.remove(0);
+        }
+        self.offered.push(Arc::new(Offered::new(gone, furthest)));
+    }
+
+    /// Who reads the list `number` stops at `place`, in its middle.
+    pub(crate) fn stopped(&mut self, number: u64, place: usize) {
+        if self.stops.len() >= STOPS_MAX {
+            self.stops.remove(0);
+        }
+        self.stops.push((number, place));
+    }
+
+    /// Who stopped at `place` of the list `number`, or a little behind it, goes on.
+    fn goes_on(&mut self, number: u64, place: usize) {
+        let behind = self.stops.iter().enumerate();
+        let behind = behind.filter(|(_, (of, at))| *of == number && *at >= place);
+        if let Some((nearest, _)) = behind.min_by_key(|(_, (_, at))| *at) {
+            self.stops.remove(nearest);
+        }
+    }
+
+    /// What was offered of the list that `cookie` is a position in, which is gone, before that position; absent where nobody is
+    /// known to have stopped there.
+    pub(crate) fn offered_before(&self, cookie: Cookie) -> Option<(Arc<Offered>, usize)> {
+        let (number, place) = (number_of(cookie), place_of(cookie)?);
+        let found = self.offered.iter().rev().find(|offered| offered.number == number)?;
+        (place <= found.hashes.len()).then(|| (found.clone(), place))
     }
 
     /// The list, without what was added to it.
@@ -283,8 +394,9 @@ impl Kept {
     /// The list that `cookie` is a position in, and the place (L3).
     pub(crate) fn at(&mut self, cookie: Cookie) -> Option<(Arc<Listed>, usize)> {
         let place = place_of(cookie)?;
-        let number = (cookie.0 & !OURS) >> PLACE_BITS;
+        let number = number_of(cookie);
         self.used = true;
+        self.goes_on(number, place);
         if let Some(current) = self.current.as_ref().filter(|current| current.number == number) {
             return Some((current.clone(), place));
         }
@@ -341,6 +453,52 @@ mod tests {
         assert_eq!(whole.get(2).unwrap().1, 22);
         let (reading, place) = kept.at(position).unwrap();
         assert_eq!((shown(&reading).len(), place), (2, 1));
+    }
+
+    #[test]
+    fn what_was_offered_of_a_list_that_is_gone_is_known_up_to_where_somebody_stopped() {
+        let all: Arc<ListedBytes> = Arc::default();
+        let mut kept = Kept::default();
+        kept.set(Some(listed(&["b", "c", "a", "d"], &all)));
+        let list = kept.whole().unwrap();
+        kept.stopped(list.number(), 1);
+        // One goes on, and stops later; another has not gone on.
+        kept.stopped(list.number(), 1);
+        assert!(kept.at(list.cookie(1)).is_some());
+        kept.stopped(list.number(), 3);
+        kept.clear();
+        assert!(kept.at(list.cookie(3)).is_none());
+        let passed = |place| {
+            let (offered, place) = kept.offered_before(list.cookie(place))?;
+            let mut passed = offered.before(place);
+            Some(["a", "b", "c", "d"].map(|name| passed.takes(name.as_bytes())))
+        };
+        assert_eq!(passed(1), Some([false, true, false, false]));
+        assert_eq!(passed(3), Some([true, true, true, false]));
+        assert_eq!(passed(4), None, "nobody stopped there");
+        let mut twice = kept.offered_before(list.cookie(1)).unwrap().0.before(1);
+        assert_eq!((twice.takes(b"b"), twice.takes(b"b"), twice.len()), (true, false, 0));
+        drop((list, twice));
+        assert_eq!(all.total(), 3 * 8);
+        drop(kept);
+        assert_eq!(all.total(), 0);
+    }
+
+    #[test]
+    fn a_list_that_nobody_is_in_the_middle_of_leaves_nothing() {
+        let all: Arc<ListedBytes> = Arc::default();
+        let mut kept = Kept::default();
+        kept.set(Some(listed(&["a", "b"], &all)));
+        let position = kept.whole().unwrap().cookie(1);
+        kept.stopped(number_of(position), 1);
+        assert!(kept.at(position).is_some());
+        kept.clear();
+        assert!(kept.offered_before(position).is_none());
+        assert_eq!(all.total(), 0);
+        for _ in 0..100 {
+            kept.stopped(7, 1);
+        }
+        assert_eq!(kept.stops.len(), STOPS_MAX);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(crate) use cached::Guarding;
 #[cfg(debug_assertions)]
 pub use expiry::pass_time;
 pub(crate) use expiry::{Expiry, Moment};
-pub(crate) use listed::{Listed, ListedBytes, POSITIONS_MAX, Recording, place_of};
+pub(crate) use listed::{Listed, ListedBytes, POSITIONS_MAX, PassedOver, Recording, place_of};
 pub use node::Node;
 pub(crate) use rest::{CleanTicks, OfDirectory, Progress, Rest};
 pub(crate) use table::{INODE_BYTES, InodeTable, REST_BYTES, Retired};

@@ -11,7 +11,8 @@
 //!
 //! # From the cache
 //! A listing that begins while the directory is known to be complete is answered from its list, to its end, whatever changes meanwhile: entries
-//! that stay are seen once. Names that the table has no more are left out. Where others change the store, a list
+//! that stay are seen once. Where the list goes meanwhile for want of room, the rest of the listing is the store's, without the names that
+//! were read of it. Names that the table has no more are left out. Where others change the store, a list
 //! that has expired is believed once that time more, by names and by listings, while one thread lists the directory again: after an
 //! expiry nobody asks for its entries one by one.
 //!
@@ -25,7 +26,7 @@ use crate::background::Job;
 use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::inode::{
-    Asked, Expiry, Listed, Node, POSITIONS_MAX, Progress, Recording, Ticket, place_of,
+    Asked, Expiry, Listed, Node, POSITIONS_MAX, PassedOver, Progress, Recording, Ticket, place_of,
 };
 use crate::name::Name;
 use crate::names::Arrival;
@@ -152,9 +153,13 @@ impl Vfs {
                 core.list_in_store(directory, file, from, entries)
             }
             // The list has gone for want of room: what was offered of it is passed over.
-            (None, Some(place)) => {
+            (None, Some(_)) => {
                 core.counters.listing_misses.hit();
-                let mut rest = Rest { passed_over: place, entries };
+                let kept = directory.inode.of_directory().known_kept();
+                let offered = kept.and_then(|kept| kept.offered_before(from));
+                // Where nobody is known to have been, names come again rather than not at all.
+                let passed_over = offered.map(|(offered, place)| offered.before(place));
+                let mut rest = Rest { passed_over, entries };
                 core.list_in_store(directory, file, Cookie::default(), &mut rest)
             }
         }
@@ -202,21 +207,19 @@ impl Entries for Everything {
 
 /// Passes over entries that were offered before.
 struct Rest<'a> {
-    passed_over: usize,
+    passed_over: Option<PassedOver>,
     entries: &'a mut dyn Entries,
 }
 
 impl Rest<'_> {
-    fn passes_over(&mut self) -> bool {
-        let passes = self.passed_over > 0;
-        self.passed_over = self.passed_over.saturating_sub(1);
-        passes
+    fn passes_over(&mut self, name: Name<'_>) -> bool {
+        self.passed_over.as_mut().is_some_and(|passed_over| passed_over.takes(name.as_bytes()))
     }
 }
 
 impl Entries for Rest<'_> {
     fn room(&self) -> usize {
-        self.entries.room().max(self.passed_over)
+        self.entries.room().max(self.passed_over.as_ref().map_or(0, PassedOver::len))
     }
 
     fn wants_nodes(&self) -> bool {
@@ -224,7 +227,7 @@ impl Entries for Rest<'_> {
     }
 
     fn name(&mut self, name: Name<'_>, next: Cookie, number: u64, kind: FileKind) -> bool {
-        self.passes_over() || self.entries.name(name, next, number, kind)
+        self.passes_over(name) || self.entries.name(name, next, number, kind)
     }
 
     fn node(
@@ -235,7 +238,7 @@ impl Entries for Rest<'_> {
         attributes: &Attributes,
         valid: (Duration, Duration),
     ) -> bool {
-        self.passes_over() || self.entries.node(name, next, node, attributes, valid)
+        self.passes_over(name) || self.entries.node(name, next, node, attributes, valid)
     }
 }
 
@@ -316,6 +319,9 @@ impl Core {
                 Now::Unknown => entries.name(name, next, number, kind),
             };
             if !wanted {
+                if let Some(mut kept) = directory.inode.of_directory().known_kept() {
+                    kept.stopped(listed.number(), place - 1);
+                }
                 return;
             }
         }
@@ -499,7 +505,11 @@ impl Core {
 
     /// A listing begins, or goes on where the last one that was followed has stopped.
     fn start_listing(&self, directory: &Node, from: Cookie) -> Option<Progress> {
-        let asked = directory.inode.ask_entries(&self.clock);
+        let asked = match from == Cookie::default() && self.keeps_listings() {
+            // Above what came before: what the list has no more is known to be older than it.
+            true => self.clock.tick().into(),
+            false => directory.inode.ask_entries(&self.clock),
+        };
         let mut listing = directory.inode.of_directory().listing.lock();
         if from == Cookie::default() {
             let losses = self.names.losses().of(directory.id().0);
@@ -669,7 +679,7 @@ impl Core {
 
     /// Asks for `directory` and what comes behind it in `parent`. Whether it is known as a whole now.
     fn ask_below(&self, parent: &Node, directory: &Node) -> bool {
-        let (ticket, until) = (self.clock.now(), self.complete_expiry());
+        let (ticket, until) = (self.clock.tick(), self.complete_expiry());
         let mut told = Tellings(Vec::new());
         let asked = self.backend().names().list_below(directory.id(), &mut told);
         let (mut open, mut whole_count, mut helped) = (Vec::<Open>::new(), 0, false);
