@@ -39,6 +39,12 @@ pub enum Fault {
     UntilSecond,
     /// The connection ends before the answer; what was asked for is done.
     Lost,
+    /// The request comes twice, as from a proxy that tries again: the answer is the second one's.
+    Twice,
+    /// The answer waits so many milliseconds, after what was asked for is done.
+    Slow(u64),
+    /// Busy (503), and to be asked again after so many seconds.
+    RetryAfter(u64),
 }
 
 /// How long an answer waits for a second request at most.
@@ -68,6 +74,8 @@ struct Bucket {
     unsigned: u64,
     under_way: usize,
     most: usize,
+    /// What was asked for, what it met, and how it was answered.
+    told: Vec<String>,
 }
 
 impl S3Server {
@@ -135,6 +143,11 @@ impl S3Server {
         self.bucket.lock().faults.len()
     }
 
+    /// All requests so far in the order in which they were done, each with its conditions, its fault and its answer.
+    pub fn told(&self) -> Vec<String> {
+        self.bucket.lock().told.clone()
+    }
+
     /// Listings and reads that were asked for so far.
     pub fn requests(&self) -> (u64, u64) {
         let bucket = self.bucket.lock();
@@ -188,14 +201,44 @@ fn serve(stream: TcpStream, bucket: &Mutex<Bucket>) {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        let answer = answer(&mut bucket.lock(), &request, fault);
-        let written = write(&mut writer, answer, fault);
+        let answer = {
+            let mut bucket = bucket.lock();
+            if fault == Some(Fault::Twice) {
+                let first = answer(&mut bucket, &request, None);
+                bucket.told.push(told(&request, fault, &first));
+            }
+            let answer = answer(&mut bucket, &request, fault);
+            bucket.told.push(told(&request, fault, &answer));
+            answer
+        };
+        if let Some(Fault::Slow(milliseconds)) = fault {
+            std::thread::sleep(Duration::from_millis(milliseconds));
+        }
+        let written = write(&mut writer, answer, (request.method == "HEAD", fault));
         bucket.lock().under_way -= 1;
         if written.is_err() || matches!(fault, Some(Fault::Cut | Fault::Lost)) {
             let _ = writer.shutdown(std::net::Shutdown::Both);
             return;
         }
     }
+}
+
+/// A line of [`S3Server::told`].
+fn told(request: &Request, fault: Option<Fault>, answer: &Answer) -> String {
+    let mut line = format!("{} {} {:?}", request.method, request.path, request.query);
+    for name in ["if-match", "if-none-match", "x-amz-copy-source", MARK, "range"] {
+        if let Some(value) = request.headers.get(name) {
+            let _infallible = write!(line, " {name}: {value}");
+        }
+    }
+    let tag = answer.headers.iter().find(|(name, _)| *name == "etag");
+    let tag = tag.map_or("", |(_, tag)| tag.as_str());
+    let _infallible = write!(line, ", {} bytes", request.body.len());
+    if let Some(fault) = fault {
+        let _infallible = write!(line, ", met {fault:?}");
+    }
+    let _infallible = write!(line, ": {} {tag}", answer.status);
+    line
 }
 
 fn read(reader: &mut BufReader<TcpStream>) -> io::Result<Option<Request>> {
@@ -223,13 +266,20 @@ fn read(reader: &mut BufReader<TcpStream>) -> io::Result<Option<Request>> {
     Ok(Some(request))
 }
 
-fn write(writer: &mut TcpStream, mut answer: Answer, fault: Option<Fault>) -> io::Result<()> {
+fn write(
+    writer: &mut TcpStream,
+    mut answer: Answer,
+    (head_only, fault): (bool, Option<Fault>),
+) -> io::Result<()> {
     if fault == Some(Fault::Lost) {
         return Ok(());
     }
     let mut head = format!("HTTP/1.1 {} Status\r\n", answer.status);
     if answer.status == 204 {
         return write!(writer, "{head}\r\n");
+    }
+    if head_only {
+        answer.body.clear();
     }
     if fault == Some(Fault::Half) {
         answer.body.truncate(answer.body.len() / 2);
@@ -247,13 +297,20 @@ fn write(writer: &mut TcpStream, mut answer: Answer, fault: Option<Fault>) -> io
 }
 
 fn answer(bucket: &mut Bucket, request: &Request, fault: Option<Fault>) -> Answer {
+    let after = match fault {
+        Some(Fault::RetryAfter(seconds)) => seconds,
+        _ => 0,
+    };
     let refused = |status: u16, code: &str| Answer {
         status,
-        headers: vec![("retry-after", "0".into())],
+        headers: vec![("retry-after", after.to_string())],
         body: format!("<Error><Code>{code}</Code><Message>planned</Message></Error>").into_bytes(),
     };
     if let Some(Fault::Status(status, code)) = fault {
         return refused(status, code);
+    }
+    if let Some(Fault::RetryAfter(_)) = fault {
+        return refused(503, "SlowDown");
     }
     let Some(key) = request.path.strip_prefix(&format!("/{BUCKET_NAME}/")) else {
         return refused(404, "NoSuchBucket");
@@ -351,7 +408,14 @@ fn change(bucket: &mut Bucket, key: &str, request: &Request) -> Result<Answer, R
     let upload = query.get("uploadId");
     match (request.method.as_str(), upload) {
         ("DELETE", Some(id)) => _ = bucket.uploads.remove(id).ok_or((404, "NoSuchUpload"))?,
-        ("DELETE", None) => _ = bucket.objects.remove(key),
+        ("DELETE", None) => {
+            let known = bucket.objects.get(key).map(|(version, _)| tag(*version));
+            let wanted = headers.get("if-match");
+            if wanted.is_some() && known.is_some() && known.as_ref() != wanted {
+                return Err((412, "PreconditionFailed"));
+            }
+            bucket.objects.remove(key);
+        }
         ("POST", None) if query.contains_key("uploads") => {
             bucket.versions += 1;
             let id = format!("u+/{}", bucket.versions);

@@ -260,9 +260,22 @@ impl Store for Bucket {
         Ok(tag(copy))
     }
 
-    fn delete(&self, key: &str) -> Result<()> {
+    fn delete(&self, key: &str, wanted: Option<&Tag>) -> Result<()> {
         let mut state = self.0.lock();
+        let fault = state.faults.front().copied().flatten();
         state.meet()?;
+        if fault == Some(Fault::NoConditions) && wanted.is_some() {
+            return Err(StoreError::Unsupported("planned".into()));
+        }
+        if fault == Some(Fault::Overtaken) {
+            state.versions += 1;
+            let theirs = (state.versions, b"theirs".to_vec());
+            state.objects.insert(key.to_owned(), theirs);
+        }
+        let known = state.objects.get(key).map(|(version, _)| tag(*version));
+        if wanted.is_some() && known.is_some() && known.as_ref() != wanted {
+            return Err(StoreError::Changed);
+        }
         state.objects.remove(key);
         Ok(())
     }

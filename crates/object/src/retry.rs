@@ -9,7 +9,7 @@
 //! store cannot stop a mount for an hour.
 //!
 //! A put whose answer was lost may have been done; tried again, its own object fails its condition. So each bears a mark, and
-//! where a later try fails, the object is asked whose it is. Weakness: attempts are bounded per request, not per mount.
+//! where its condition does not hold, the object is asked whose it is. Weakness: attempts are bounded per request, not per mount.
 
 use crate::store::{ListRequest, Page, Put, Result, Store, StoreError, Tag, Temporary, Upload};
 use std::fmt;
@@ -109,19 +109,10 @@ impl Patient {
     }
 
     fn repeat<T>(&self, kind: &Counter, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
-        self.repeat_numbered(kind, |_| ask())
-    }
-
-    /// As [`Patient::repeat`]; the question knows which try it is.
-    fn repeat_numbered<T>(
-        &self,
-        kind: &Counter,
-        mut ask: impl FnMut(u32) -> Result<T>,
-    ) -> Result<T> {
         let mut attempt = 1;
         loop {
             kind.hit();
-            let error = match ask(attempt) {
+            let error = match ask() {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -143,19 +134,19 @@ impl Patient {
         }
     }
 
-    /// Puts, or ends an upload: what fails its condition on a later try may be what an earlier one has put.
+    /// Puts, or ends an upload: what fails its condition may have been put by this very request, by an earlier try or delivered twice.
     fn put_once(&self, put: &Put<'_>, mut ask: impl FnMut() -> Result<Tag>) -> Result<Tag> {
-        self.repeat_numbered(&self.counts.puts, |attempt| {
+        self.repeat(&self.counts.puts, || {
             let error = match ask() {
-                Err(error @ (StoreError::Changed | StoreError::NotFound)) if attempt > 1 => error,
+                Err(error @ (StoreError::Changed | StoreError::NotFound)) => error,
                 answer => return answer,
             };
             self.counts.heads.hit();
             match self.store.mark_of(put.key) {
                 Ok((tag, Some(mark))) if mark == put.mark => Ok(tag),
-                // It may have been: asked again, and told as what it is.
-                Err(again) if again.temporary() != Temporary::No => Err(again),
-                _ => Err(error),
+                Ok(_) | Err(StoreError::NotFound) => Err(error),
+                // Nobody knows whose it is.
+                Err(unknown) => Err(unknown),
             }
         })
     }
@@ -207,8 +198,8 @@ impl Store for Patient {
         self.repeat(&self.counts.copies, || self.store.copy(from, tag, to, modified))
     }
 
-    fn delete(&self, key: &str) -> Result<()> {
-        self.repeat(&self.counts.deletes, || self.store.delete(key))
+    fn delete(&self, key: &str, tag: Option<&Tag>) -> Result<()> {
+        self.repeat(&self.counts.deletes, || self.store.delete(key, tag))
     }
 }
 

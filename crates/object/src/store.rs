@@ -48,8 +48,9 @@ pub trait Store: Send + Sync + 'static {
     /// version there. With `modified`, that is kept with the copy, which may be under the same key.
     fn copy(&self, from: &str, tag: &Tag, to: &str, modified: Option<Timestamp>) -> Result<Tag>;
 
-    /// Removes an object; one that is not there is removed.
-    fn delete(&self, key: &str) -> Result<()>;
+    /// Removes an object, of this version only if one is named; one that is not there is removed. A store that does not know such
+    /// conditions removes what is there, or says [`StoreError::Unsupported`].
+    fn delete(&self, key: &str, tag: Option<&Tag>) -> Result<()>;
 }
 
 /// A part of an upload that is not the last has at least so many bytes, by S3's rules.

@@ -103,7 +103,7 @@ impl Shared {
     fn put_marker(&self, key: &str) -> Result<()> {
         let refused = |error| self.refused("making", key, error);
         let condition = self.checked(key, Condition::Absent).map_err(refused)?;
-        let put = Put { key, condition, mark: self.uploads.mark(), modified: None };
+        let put = Put { key, condition, mark: self.uploads.mark(InodeId::ROOT), modified: None };
         let put = match self.store.put(&put, &[]) {
             Err(StoreError::Unsupported(_)) => {
                 self.store.put(&Put { condition: Condition::Any, ..put }, &[])
@@ -196,17 +196,30 @@ impl Shared {
     pub(super) fn unlink(&self, parent: InodeId, name: Name<'_>) -> Result<()> {
         let directory = self.node_of_directory(parent)?;
         let key = self.key_in(&directory, name)?;
-        let in_work = self.uploads.in_work.find(&key, |id| self.table.get(id));
-        if let Some(node) = &in_work {
+        if let Some(node) = self.in_work(&key)? {
+            let node = &node;
             let stored = node.what.tag().is_some();
             if stored {
-                self.store.delete(&key).map_err(|error| self.refused("removing", &key, error))?;
+                // Whatever version is there, as of every name: a file whose put met another's could else never be removed.
+                let removed = self.remove(&key, None);
+                removed.map_err(|error| self.refused("removing", &key, error))?;
             }
             self.orphan(node, &key)?;
             return if stored { self.keep_directory(&directory) } else { Ok(()) };
         }
-        self.store.delete(&key).map_err(|error| self.refused("removing", &key, error))?;
+        self.remove(&key, None).map_err(|error| self.refused("removing", &key, error))?;
         self.keep_directory(&directory)
+    }
+
+    /// The file in work that is found under `key`, and comes from what the store has of it (U5).
+    fn in_work(&self, key: &str) -> Result<Option<Arc<Node>>> {
+        let find = || self.uploads.in_work.find(key, |id| self.table.get(id));
+        let Some(node) = find() else { return Ok(None) };
+        match self.settle(node.id, key) {
+            Ok(None) => Ok(Some(node)),
+            Ok(Some(_)) => Ok(find()),
+            Err(error) => Err(self.refused("finding", key, error)),
+        }
     }
 
     /// A file in work has lost its name `key`: whoever has it open goes on with it.
@@ -263,7 +276,7 @@ impl Shared {
         {
             return Err(Error::NotEmpty);
         }
-        self.store.delete(&prefix).map_err(|error| self.refused("removing", &prefix, error))?;
+        self.remove(&prefix, None).map_err(|error| self.refused("removing", &prefix, error))?;
         self.keep_directory(&directory)
     }
 
@@ -290,7 +303,7 @@ impl Shared {
         if mode == RenameMode::NoReplace && (replaced.is_some() || replaced_here.is_some()) {
             return Err(Error::Exists);
         }
-        let mut node = self.uploads.in_work.find(&from, |id| self.table.get(id));
+        let mut node = self.in_work(&from)?;
         if let Some(Node { id, what: What::Local(Local { base: Some(_), .. }), .. }) =
             node.as_deref()
         {
@@ -298,16 +311,22 @@ impl Shared {
             self.upload_local(*id)?;
             node = self.table.get(*id);
         }
+        // The version that goes from the old name: the one that is copied.
+        let mut copied = None;
         let moved = match node.as_ref().map(|node| &node.what) {
             Some(What::Local(local)) => {
                 // In the store it is nowhere yet; it will replace what is there now.
                 let base = replaced.as_ref().and_then(|what| Some((what.tag()?.clone(), 0)));
                 What::Local(Local { base, ..local.clone() })
             }
-            Some(what) => self.copy(&from, what.clone(), &to)?,
+            Some(what) => {
+                copied = what.tag().cloned();
+                self.copy(&from, what.clone(), &to)?
+            }
             None => {
                 let what = finding(&from)?.ok_or(Error::NotFound)?;
                 node = self.table.known(&source, node_name(&from), &what);
+                copied = what.tag().cloned();
                 self.copy(&from, what, &to)?
             }
         };
@@ -325,8 +344,16 @@ impl Shared {
         if !in_store {
             return Ok(());
         }
-        self.store.delete(&from).map_err(|error| self.refused("removing", &from, error))?;
-        self.keep_directory(&source)
+        match self.remove(&from, copied.as_ref()) {
+            Ok(()) => self.keep_directory(&source),
+            // Others have put a new one under the old name since: it is not the one that was moved.
+            Err(StoreError::Changed) => {
+                let from = from.escape_debug();
+                log::warn!("`{from}` was put anew while it was renamed; the new one stays");
+                Ok(())
+            }
+            Err(error) => Err(self.refused("removing", &from, error)),
+        }
     }
 
     /// Copies an object; what it is there.

@@ -5,7 +5,7 @@
 
 use super::table::{Local, What};
 use super::{ObjectBackend, Shared};
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use uvfs_vfs::{
     Attributes, Caller, Content, Creation, Data, Entry, Error, FileId, FileRef, InodeId, Inodes,
     Name, NewNode, OpenFiles, OpenMode, ReadRun, Result, SetAttributes, SyncMode, WholeContent,
@@ -52,6 +52,12 @@ impl Shared {
         if let Some(tag) = of.filter(|_| from_store > 0) {
             let (key, range) = (node.key(), offset..offset + from_store);
             let read = self.store.read(&key, tag, range, &mut into[..from_store as usize]);
+            // Perhaps it was a put of this file that has replaced it, which nobody knew of.
+            if let Err(StoreError::Changed | StoreError::NotFound) = read
+                && self.settle(id, &key).is_ok_and(|now| now.is_some_and(|now| now != *tag))
+            {
+                return self.read(id, offset, into);
+            }
             read.map_err(|error| self.told("reading", &key, error))?;
         }
         into[from_store as usize..count].fill(0);

@@ -94,6 +94,19 @@ impl What {
         }
     }
 
+    /// The same file, of which the store has the version `tag` that a put of it has made: what is kept of its base is in that, too,
+    /// since every byte that the put had from elsewhere is still here in a page.
+    pub(super) fn based_on(&self, tag: Tag) -> Option<What> {
+        let (keep, size, modified) = match self {
+            What::Object { size, modified, .. } => (*size, *size, *modified),
+            What::Local(Local { base, size, modified }) => {
+                (base.as_ref().map_or(0, |(_, keep)| *keep), *size, *modified)
+            }
+            What::Directory | What::Orphan { .. } => return None,
+        };
+        Some(What::Local(Local { base: Some((tag, keep)), size, modified }))
+    }
+
     /// Whether others find it: under the name and version that the store has.
     fn has_place(&self) -> bool {
         matches!(self, What::Directory) || self.tag().is_some()
@@ -185,8 +198,8 @@ struct Slot {
     opens: Opens,
     /// A directory of which an object says that it exists.
     marked: bool,
-    /// The mark of a put of which nobody knows whether it was done.
-    doubtful: Option<u64>,
+    /// A put of it has failed, and may have been done all the same.
+    doubtful: bool,
     /// The time of its last change that somebody has said, and that the store does not have yet.
     stated: Option<Timestamp>,
 }
@@ -205,7 +218,7 @@ impl Slot {
             references: 1,
             opens: Opens::default(),
             marked: false,
-            doubtful: None,
+            doubtful: false,
             stated: None,
         }
     }
@@ -432,16 +445,16 @@ impl Table {
         self.count_opens(id, |_| {}).unwrap_or_default()
     }
 
-    /// Notes the mark of a put of `id` of which nobody knows whether it was done, or that there is none.
-    pub(super) fn doubt(&self, id: InodeId, mark: Option<u64>) {
+    /// Notes whether a put of `id` has failed that may have been done all the same.
+    pub(super) fn doubt(&self, id: InodeId, doubtful: bool) {
         if let Some(slot) = self.shard(id.0).lock().by_id.get_mut(&id) {
-            slot.doubtful = mark;
+            slot.doubtful = doubtful;
         }
     }
 
     /// What [`Table::doubt`] has noted.
-    pub(super) fn doubtful(&self, id: InodeId) -> Option<u64> {
-        self.shard(id.0).lock().by_id.get(&id)?.doubtful
+    pub(super) fn is_doubtful(&self, id: InodeId) -> bool {
+        self.shard(id.0).lock().by_id.get(&id).is_some_and(|slot| slot.doubtful)
     }
 
     /// The time of the last change of `id` is `modified`, as somebody has said.

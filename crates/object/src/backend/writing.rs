@@ -12,7 +12,10 @@
 //! them ([`InWork`]) is asked before the store, and what it finds is referred to under its lock, so that it does not go away.
 //! U4. One upload of a file at a time: the core's gate sees to that for [`Data::replace`], and `uploading` for those that a
 //! close or `fsync` without written pages makes.
-//! U5. Buffers of uploads come out of one allowance, which the budget knows of ([`super::Shared`] as a tenant): who finds it
+//! U5. A put that has failed may have been done: its answer was lost, and a later try was refused for another reason. Such a file is
+//! *in doubt* until a put of it succeeds. Before it loses or changes its name, and where a condition does not hold, the object is
+//! asked whether it bears a mark of this file ([`Shared::settle`]); then it is the version that this file comes from.
+//! U6. Buffers of uploads come out of one allowance, which the budget knows of ([`super::Shared`] as a tenant): who finds it
 //! taken waits for who has it, and one part fits into it always.
 //!
 //! # Why
@@ -26,8 +29,7 @@ use super::Shared;
 use super::table::{Local, Node, What};
 use crate::lock_order::{OBJECT_ALLOWANCE, OBJECT_IN_WORK, OBJECT_UPLOADING};
 use crate::store::{
-    Condition, PART_BYTES_MIN, PARTS_MAX, Put, REQUEST_BYTES_MAX, Store, StoreError, Tag,
-    Temporary, Upload,
+    Condition, PART_BYTES_MIN, PARTS_MAX, Put, REQUEST_BYTES_MAX, Store, StoreError, Tag, Upload,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,6 +39,8 @@ use uvfs_vfs::{Attributes, Error, InodeId, Result, Timestamp, WholeContent};
 
 /// Bytes of a part: few requests for large files, and little memory for each.
 const PART_BYTES: u64 = 8 << 20;
+/// Bits of a mark that number puts.
+const MARK_BITS: u32 = 24;
 /// Parts of one file under way at once.
 const PARTS_AT_ONCE: u64 = 4;
 
@@ -49,6 +53,8 @@ pub(super) struct Uploads {
     allowance: Allowance,
     /// The store has conditions on puts, as far as is known.
     conditions: AtomicBool,
+    /// The same, of removals.
+    removal_conditions: AtomicBool,
     /// Of this process.
     seed: u64,
     begun: AtomicU64,
@@ -64,6 +70,7 @@ impl Uploads {
             uploading: Mutex::new(&OBJECT_UPLOADING, ()),
             allowance: Allowance::new(bytes_max.max(PART_BYTES_MIN)),
             conditions: AtomicBool::new(true),
+            removal_conditions: AtomicBool::new(true),
             seed: RandomState::new().hash_one(Timestamp::now().nanoseconds),
             begun: AtomicU64::new(0),
             conflicts: uvfs_concurrent::counter::Counter::new(),
@@ -75,10 +82,16 @@ impl Uploads {
         self.allowance.taken()
     }
 
-    /// Of the next put.
-    pub(super) fn mark(&self) -> u64 {
+    /// Of the next put of `id`: which file of which process, above [`MARK_BITS`], and which of its puts.
+    pub(super) fn mark(&self, id: InodeId) -> u64 {
         // ORDERING: Relaxed; only the value must be another one.
-        self.seed.wrapping_add(self.begun.fetch_add(1, Relaxed))
+        let put = self.begun.fetch_add(1, Relaxed) & ((1 << MARK_BITS) - 1);
+        self.seed.wrapping_add(id.0) << MARK_BITS | put
+    }
+
+    /// Whether a put of `id` had this mark.
+    fn is_mark_of(&self, mark: u64, id: InodeId) -> bool {
+        mark >> MARK_BITS == self.seed.wrapping_add(id.0) << MARK_BITS >> MARK_BITS
     }
 }
 
@@ -145,7 +158,7 @@ impl InWork {
     }
 }
 
-/// Bytes that buffers may have (U5).
+/// Bytes that buffers may have (U6).
 #[derive(Debug)]
 struct Allowance {
     free: Mutex<u64>,
@@ -219,9 +232,16 @@ impl Shared {
         };
         let key = node.key();
         let condition = base.as_ref().map_or(Condition::Absent, Condition::Is);
-        let tag = self.upload(id, &key, condition, content)?;
+        let tag = match self.upload(id, &key, condition, content) {
+            Ok(tag) => tag,
+            Err(error) => {
+                self.take_back(id, &key);
+                return Err(error);
+            }
+        };
         let modified = self.table.stated(id).unwrap_or_else(Timestamp::now);
         self.table.forget_time(id);
+        let put = Some(tag.clone());
         let what = What::Object { tag, size: content.size(), modified };
         let now = self.table.change(id, |now| match now.what {
             // Removed meanwhile: what was put is not its any more.
@@ -229,7 +249,11 @@ impl Shared {
             _ => Some(now.become_what(what)),
         });
         if now.is_some_and(|now| matches!(now.what, What::Orphan { .. })) {
-            self.store.delete(&key).map_err(|error| self.refused("removing", &key, error))?;
+            // What others have put since is theirs.
+            match self.remove(&key, put.as_ref()) {
+                Ok(()) | Err(StoreError::Changed) => {}
+                Err(error) => return Err(self.refused("removing", &key, error)),
+            }
         }
         self.leave_work(id);
         self.attributes_of(id)
@@ -292,6 +316,41 @@ impl Shared {
         });
     }
 
+    /// Where a put of `id` may have been done that was told to have failed (U5): asks the object that the store has. Is it of this file, it
+    /// is from now on the version that the file comes from, and is returned.
+    pub(super) fn settle(&self, id: InodeId, key: &str) -> crate::store::Result<Option<Tag>> {
+        if !self.table.is_doubtful(id) {
+            return Ok(None);
+        }
+        match self.store.mark_of(key) {
+            Ok((tag, Some(mark))) if self.uploads.is_mark_of(mark, id) => {
+                let based = |now: &Node| Some(now.become_what(now.what.based_on(tag.clone())?));
+                self.table.change(id, based);
+                Ok(Some(tag))
+            }
+            Ok(_) | Err(StoreError::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The file `id` has lost its name `key` while a put of it was under way that failed: what that has left goes, too.
+    fn take_back(&self, id: InodeId, key: &str) {
+        let is_orphan = |node: Arc<Node>| matches!(node.what, What::Orphan { .. });
+        if !self.table.get(id).is_some_and(is_orphan) {
+            return;
+        }
+        let left = self.settle(id, key).and_then(|left| match left {
+            Some(tag) => self.remove(key, Some(&tag)),
+            None => Ok(()),
+        });
+        if let Err(error) = left
+            && error != StoreError::Changed
+        {
+            let key = key.escape_debug();
+            log::warn!("`{key}` was removed while it was written, and may be there again: {error}");
+        }
+    }
+
     /// Puts `content` as the file `id` under `key`. A put that failed before may have been done all the same: where the
     /// condition does not hold, the object is asked whether it is that one, and then it is what is replaced.
     fn upload(
@@ -301,19 +360,11 @@ impl Shared {
         condition: Condition<'_>,
         content: &dyn WholeContent,
     ) -> Result<Tag> {
-        let before = self.table.doubtful(id);
         let mut done = self.upload_if(id, key, condition, content);
-        if let (Err(Failed::Store(StoreError::Changed | StoreError::NotFound)), Some(before)) =
-            (&done, before)
-        {
-            match self.store.mark_of(key) {
-                Ok((tag, Some(mark))) if mark == before => {
-                    done = self.upload_if(id, key, Condition::Is(&tag), content);
-                }
-                Err(error) if error != StoreError::NotFound => {
-                    return Err(self.refused("finding", key, error));
-                }
-                _ => {}
+        if let Err(Failed::Store(StoreError::Changed | StoreError::NotFound)) = &done {
+            let settled = self.settle(id, key);
+            if let Some(tag) = settled.map_err(|error| self.refused("finding", key, error))? {
+                done = self.upload_if(id, key, Condition::Is(&tag), content);
             }
         }
         done.map_err(|failed| match failed {
@@ -329,7 +380,7 @@ impl Shared {
         condition: Condition<'_>,
         content: &dyn WholeContent,
     ) -> std::result::Result<Tag, Failed> {
-        let (mark, modified) = (self.uploads.mark(), self.table.stated(id));
+        let (mark, modified) = (self.uploads.mark(id), self.table.stated(id));
         let put = Put { key, condition: self.checked(key, condition)?, mark, modified };
         let mut done = self.upload_once(&put, content);
         if let Err(Failed::Store(StoreError::Unsupported(said))) = &done
@@ -346,14 +397,30 @@ impl Shared {
             done = self.upload_once(&put, content);
         }
         match &done {
-            Ok(_) => self.table.doubt(id, None),
-            // The answer may be what was lost.
-            Err(Failed::Store(error)) if error.temporary() != Temporary::No => {
-                self.table.doubt(id, Some(put.mark));
-            }
-            Err(_) => {}
+            Ok(_) => self.table.doubt(id, false),
+            // The last try's error tells nothing of the tries before it, whose answers may have been lost.
+            Err(Failed::Store(_)) => self.table.doubt(id, true),
+            Err(Failed::Content(_)) => {}
         }
         done
+    }
+
+    /// Removes what is under `key`, of the version `tag` only if that is known; where the store has no such conditions, whatever is there.
+    pub(super) fn remove(&self, key: &str, tag: Option<&Tag>) -> crate::store::Result<()> {
+        // ORDERING: Relaxed; see where it is written.
+        let tag = tag.filter(|_| self.uploads.removal_conditions.load(Relaxed));
+        match self.store.delete(key, tag) {
+            Err(StoreError::Unsupported(said)) if tag.is_some() => {
+                // ORDERING: Relaxed; who does not see it is refused once more.
+                if self.uploads.removal_conditions.swap(false, Relaxed) {
+                    log::warn!(
+                        "the store has no conditions on removals ({said}): what others put in that moment goes with it"
+                    );
+                }
+                self.store.delete(key, None)
+            }
+            removed => removed,
+        }
     }
 
     /// The condition as the store can check it; where it cannot, it is checked by looking.

@@ -135,6 +135,104 @@ fn a_lost_answer_is_no_conflict() {
     assert_eq!(bucket.content("x").unwrap(), b"theirs");
 }
 
+/// A put was done and its answer lost; the next try was refused for another reason (expired credentials), and that error alone was looked at: it
+/// says that nothing was written. So nobody knew of the object: the file was removed without a request and its object stayed, though the
+/// removal was told to be done, and every later `fsync` of the file said EBUSY, as if others had replaced it. Plans 71, 76 and 139 of
+/// `tests/tests/object_faults.rs` found it.
+#[test]
+fn what_a_refused_put_has_left_is_known_as_its_files_own() {
+    let lost_and_refused = [Some(Fault::Lost), Some(Fault::Denied)];
+    for end in ["remove", "remove open", "rename", "write", "replace"] {
+        let bucket = Bucket::new(&[]);
+        let vfs = mount(&bucket, "", LONG);
+        let root = vfs.root_directory(Caller::root());
+        if end == "replace" {
+            bucket.put("x", b"first");
+        }
+        let file = root.open("x", OpenOptions::write().create(0o644).truncate()).unwrap();
+        file.write_all_at(0, b"ours").unwrap();
+        bucket.plan(&lost_and_refused);
+        assert!(matches!(file.sync(SyncMode::All), Err(Error::Access)), "{end}");
+        assert_eq!(bucket.content("x").unwrap(), b"ours", "{end}: it was done");
+        let keys: &[&str] = match end {
+            "remove" => {
+                bucket.plan(&[Some(Fault::Denied)]);
+                drop(file);
+                root.remove_file("x").unwrap();
+                &[]
+            }
+            "remove open" | "replace" => {
+                root.remove_file("x").unwrap();
+                assert_eq!(bucket.keys(), Vec::<String>::new(), "{end}");
+                drop(file);
+                &[]
+            }
+            "rename" => {
+                root.rename("x", "y", RenameMode::Replace).unwrap();
+                drop(file);
+                assert_eq!(bucket.content("y").unwrap(), b"ours");
+                &["y"]
+            }
+            _ => {
+                file.write_all_at(4, b"!").unwrap();
+                file.sync(SyncMode::All).unwrap();
+                assert_eq!(bucket.content("x").unwrap(), b"ours!");
+                &["x"]
+            }
+        };
+        assert_eq!(bucket.keys(), keys, "{end}");
+        assert_eq!(counter(&vfs, "write_conflicts"), 0, "{end}: there were no others");
+    }
+    // What others put over it meanwhile is theirs.
+    let bucket = Bucket::new(&[]);
+    let vfs = mount(&bucket, "", LONG);
+    let root = vfs.root_directory(Caller::root());
+    let file = root.open("x", OpenOptions::write().create(0o644)).unwrap();
+    bucket.plan(&lost_and_refused);
+    assert!(matches!(file.sync(SyncMode::All), Err(Error::Access)));
+    bucket.put("x", b"theirs");
+    assert!(matches!(file.sync(SyncMode::All), Err(Error::Busy)));
+    root.remove_file("x").unwrap();
+    assert_eq!(bucket.content("x").unwrap(), b"theirs");
+}
+
+/// A part of a file was written, the put was done and its answer lost, the next try refused. The bytes that were not written were looked for
+/// in the version before, which that put had replaced: the file could neither be read nor synced again (ESTALE).
+#[test]
+fn what_was_not_written_is_read_from_what_a_refused_put_has_left() {
+    for reads_before in [false, true] {
+        let bucket = Bucket::new(&[]);
+        bucket.put("x", &bytes(100_000));
+        let vfs = mount(&bucket, "", LONG);
+        let root = vfs.root_directory(Caller::root());
+        let file = root.open("x", OpenOptions::read_write()).unwrap();
+        file.set_size(90_000).unwrap();
+        file.write_all_at(95_000, b"end").unwrap();
+        file.write_all_at(10, b"first").unwrap();
+        // All of it is in pages, so that the put is the next request.
+        file.read_to_end().unwrap();
+        bucket.plan(&[Some(Fault::Lost), Some(Fault::Denied)]);
+        assert!(matches!(file.sync(SyncMode::All), Err(Error::Access)));
+        assert_eq!(bucket.content("x").unwrap().len(), 95_003, "it was done");
+        vfs.clean(vfs.root(), Clean::Pages, Dirty::Skip).unwrap();
+        let mut read = [0; 9];
+        if reads_before {
+            file.read_at(40_000, &mut read).unwrap();
+            assert_eq!(read, bytes(90_000)[40_000..40_009]);
+        }
+        file.write_all_at(50_000, b"second").unwrap();
+        file.sync(SyncMode::All).unwrap();
+        let mut wanted = bytes(90_000);
+        wanted.resize(95_000, 0);
+        wanted.extend(b"end");
+        wanted[10..15].copy_from_slice(b"first");
+        wanted[50_000..50_006].copy_from_slice(b"second");
+        assert_eq!(bucket.content("x").unwrap(), wanted);
+        vfs.clean(vfs.root(), Clean::Pages, Dirty::Skip).unwrap();
+        assert_eq!(file.read_to_end().unwrap(), wanted);
+    }
+}
+
 #[test]
 fn a_store_without_conditions_is_asked_before() {
     let bucket = Bucket::new(&[]);
@@ -276,4 +374,45 @@ fn times_go_to_the_store_with_the_content() {
     drop(file);
     assert_eq!(bucket.modified("old"), Some(time(3000)), "also if nothing else was changed");
     assert_eq!(root.read_file("old").unwrap(), b"old");
+}
+
+/// A rename copied one version and then removed whatever was under the old name by then, also what others had just put there.
+#[test]
+fn what_others_put_under_the_old_name_of_a_rename_stays() {
+    let bucket = Bucket::new(&["from", "other"]);
+    let vfs = mount(&bucket, "", LONG);
+    let root = vfs.root_directory(Caller::root());
+    assert_eq!(names(&vfs, "."), ["from", "other"]);
+    // Three looks, the copy, and then the removal.
+    bucket.plan(&[None, None, None, None, Some(Fault::Overtaken)]);
+    root.rename("from", "to", RenameMode::Replace).unwrap();
+    assert_eq!(bucket.content("to").unwrap(), b"from");
+    assert_eq!(bucket.content("from").unwrap(), b"theirs");
+    // A store without such conditions is asked without them, from then on.
+    bucket.plan(&[None, None, None, None, Some(Fault::NoConditions)]);
+    root.rename("other", "another", RenameMode::Replace).unwrap();
+    assert_eq!(bucket.content("another").unwrap(), b"other");
+    assert_eq!(bucket.content("other"), None);
+}
+
+/// A file that was open for writing was removed with If-Match of the version that it came from. Where others had replaced that, `fsync` and `close`
+/// said EBUSY, as they should, and so did `rm` from then on: the file knew no other version, and nothing could remove it.
+#[test]
+fn a_file_that_others_have_replaced_can_be_removed() {
+    for told in [false, true] {
+        let bucket = Bucket::new(&["x"]);
+        let vfs = mount(&bucket, "", LONG);
+        let root = vfs.root_directory(Caller::root());
+        let file = root.open("x", OpenOptions::read_write()).unwrap();
+        file.write_all_at(0, b"ours").unwrap();
+        bucket.put("x", b"theirs");
+        if told {
+            assert!(matches!(file.sync(SyncMode::All), Err(Error::Busy)));
+        }
+        root.remove_file("x").unwrap();
+        assert_eq!(bucket.keys(), Vec::<String>::new());
+        assert_eq!(file.read_to_end().unwrap(), b"ours");
+        drop(file);
+        assert_eq!(bucket.keys(), Vec::<String>::new(), "it does not come back");
+    }
 }

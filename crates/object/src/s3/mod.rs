@@ -330,8 +330,9 @@ impl Store for S3Store {
         self.tag_in(self.send((Method::PUT, &self.url_of(to)), &headers, &[])?, "CopyObjectResult")
     }
 
-    fn delete(&self, key: &str) -> Result<()> {
-        let answer = self.client.ask(Method::DELETE, &self.url_of(key), &[])?;
+    fn delete(&self, key: &str, tag: Option<&Tag>) -> Result<()> {
+        let condition = tag.map(|tag| ("if-match", &*tag.0));
+        let answer = self.client.ask(Method::DELETE, &self.url_of(key), condition.as_slice())?;
         match answer.status() {
             200 | 204 => answer.body_up_to(ERROR_BYTES_MAX).map(drop),
             404 => match self.refusal(answer) {
