@@ -29,7 +29,7 @@ use uvfs_control::setting::{KEYS, LEVELS};
 const ASKED_BY: &str = "_UVFS_COMPLETE";
 /// Set by the scripts of bash and zsh: the place of the word to complete.
 const INDEX: &str = "_CLAP_COMPLETE_INDEX";
-/// How the program is called by who completes it.
+/// The program's name in the shell that completes it.
 const PROGRAM: &str = "uvfs";
 const SHELLS: Shells<'static> = Shells(&[&Bash, &Zsh, &Fish]);
 
@@ -149,7 +149,7 @@ fn directories(typed: &OsStr) -> Vec<CompletionCandidate> {
     PathCompleter::dir().complete(typed)
 }
 
-/// What can be mounted: a scheme, or a path behind one or by itself.
+/// Sources of mounts: a scheme, or a path behind one or by itself.
 fn sources(typed: &OsStr) -> Vec<CompletionCandidate> {
     if let Some(found) = behind(typed, "dir:", directories) {
         return found;
@@ -269,7 +269,7 @@ impl EnvCompleter for Bash {
 mod tests {
     use super::*;
 
-    /// What is offered for the last of `words`, in `directory`.
+    /// The completions of the last of `words`, in `directory`.
     fn offered(directory: &Path, words: &[&str]) -> Vec<String> {
         let words: Vec<OsString> = [&["uvfs"], words].concat().iter().map(OsString::from).collect();
         let last = words.len() - 1;

@@ -11,7 +11,7 @@
 //! One program is all that a user installs. The file that runs preload has the hash of its content in its
 //! folder's name, so that two versions do not meet; the one that programs are linked with has not, so that
 //! a new version of the runtime does not make cargo build everything again. Both have the same name within,
-//! and the loader takes them for one. Weakness: who empties the cache has to build or run once more before
+//! and the loader takes them for one. Weakness: after the cache was emptied, one has to build or run once more before
 //! instrumented programs start alone.
 
 use crate::Error;
@@ -85,7 +85,7 @@ fn folders() -> Vec<PathBuf> {
     all.filter(|folder| !splits(folder)).collect()
 }
 
-/// Makes `folder`, and refuses one that somebody else could change.
+/// Makes `folder`, and refuses one that another user could change.
 fn private_folder(folder: &Path) -> Result<(), Error> {
     let shown = folder.display();
     match DirBuilder::new().recursive(true).mode(0o700).create(folder) {

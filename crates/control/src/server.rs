@@ -167,7 +167,7 @@ fn identity(path: &Path) -> Option<Identity> {
 
 /// The right to change what is at a path, among all daemons of a user: one that ends looks whether the socket is its own
 /// and then removes it, and in between another one may have put its own there, for its mount has the number by now. It is
-/// the lock of the folder; who does not get it in [`ALONE_TIME`] (a process that was stopped has it) goes on without.
+/// the lock of the folder; a process that does not get it in [`ALONE_TIME`] (another that was stopped holds it) goes on without.
 struct Alone {
     _folder: Option<File>,
 }
@@ -187,7 +187,7 @@ impl Alone {
     }
 }
 
-/// Who is being served.
+/// The clients that are being served.
 #[derive(Debug, Default)]
 struct Crowd {
     /// Clients that have a thread.
@@ -196,7 +196,7 @@ struct Crowd {
     requests: AtomicUsize,
     /// Cleanings under way.
     cleanings: AtomicUsize,
-    /// Somebody asked for the end.
+    /// A client asked for the end.
     is_asked_to_end: AtomicBool,
     /// The daemon ends.
     is_ending: AtomicBool,
@@ -236,7 +236,7 @@ impl Server {
         self.crowd.is_asked_to_end.load(Acquire)
     }
 
-    /// The mount has ended: tells who waits for that, and who asks from now on. Dropping the server waits until
+    /// The mount has ended: tells the clients that wait for that, and those that ask from now on. Dropping the server waits until
     /// they were told.
     pub fn tell_end(&self, verdict: Verdict) {
         let line = serde_json::to_string(&EndLine::Ended { ended: verdict.for_reply() });
@@ -408,7 +408,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// What is left to tell a client that waits for the end.
+/// The last answer to a client that waits for the end.
 #[derive(Debug, PartialEq, Eq)]
 enum LastLine<'a> {
     /// Nothing yet.

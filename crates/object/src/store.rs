@@ -1,4 +1,4 @@
-//! What is asked of a store of objects.
+//! The calls that a store of objects answers.
 //!
 //! # Boundary
 //! Keys, pages of listings, versions and bytes; no names, directories or attributes. A call blocks until the store has
@@ -41,7 +41,7 @@ pub trait Store: Send + Sync + 'static {
     /// Gives the parts of an upload up, which cost money as long as they are there.
     fn abort_upload(&self, put: &Put<'_>, upload: &Upload) -> Result<()>;
 
-    /// Whose [`Put::mark`] the object bears, and its version: after an answer that was lost, who asks whether it is its own.
+    /// The object's version, and the [`Put::mark`] that it bears: after a lost answer, a writer asks whether the object is its own.
     fn mark_of(&self, key: &str) -> Result<(Tag, Option<u64>)>;
 
     /// Copies the version `tag` of the object `from` to the key `to`, whatever is there; within the store. Returns the
@@ -60,7 +60,7 @@ pub const PARTS_MAX: u64 = 10_000;
 /// One request brings or copies at most so many bytes, by S3's rules.
 pub const REQUEST_BYTES_MAX: u64 = 5 << 30;
 
-/// What is put where.
+/// A request to write an object.
 #[derive(Debug, Clone, Copy)]
 pub struct Put<'a> {
     /// The whole key.
@@ -69,11 +69,11 @@ pub struct Put<'a> {
     pub condition: Condition<'a>,
     /// Kept with the object: tells this put from all others, so that one which is tried again is known.
     pub mark: u64,
-    /// Kept with the object: when its content was changed, if somebody said so.
+    /// Kept with the object: when its content was changed, if a caller has set that.
     pub modified: Option<Timestamp>,
 }
 
-/// What has to be under a key for it to be replaced. What is not is [`StoreError::Changed`].
+/// The object that must be under a key for it to be replaced. Anything else is [`StoreError::Changed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition<'a> {
     /// No object.

@@ -1,4 +1,4 @@
-//! All objects by id, and who keeps them alive.
+//! All objects by id, and the references that keep them alive.
 //!
 //! # Boundary
 //! Counts references (given out with every entry, taken back by `forget`) and remembers whether an

@@ -1,7 +1,7 @@
-//! Who may ask for what, and what a browser is forbidden to do with the answer.
+//! Which requests are answered, and what a browser must not do with the answer.
 //!
 //! # Boundary
-//! A pure function of a request and the token. What is asked is [`super::api`]'s.
+//! A pure function of a request and the token. Answers are [`super::api`]'s.
 //!
 //! # Why
 //! Pages of others run in the same browser, and may send anything to loopback: what they cannot do is to read a token that was printed
@@ -31,7 +31,7 @@ const TOKEN_BYTES: usize = 32;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// What is known to whoever was told by the terminal.
+/// The secret that the terminal shows: a request that bears it comes from the user of that terminal.
 pub(super) struct Token(String);
 
 impl Token {
@@ -45,7 +45,7 @@ impl Token {
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// For the one who is to have it.
+    /// As it is shown in the terminal.
     pub(super) fn text(&self) -> &str {
         &self.0
     }
@@ -70,7 +70,7 @@ pub(super) enum Wants {
     Ask,
 }
 
-/// Refuses whatever is not of our own page, or not for those who know `token`.
+/// Refuses requests that do not come from our own page, or that need `token` and do not bear it.
 ///
 /// # Errors
 /// The status and the reason.
@@ -86,7 +86,7 @@ pub(super) fn check(
     if wants == Wants::Page {
         return Ok(());
     }
-    // What browsers say of who asks; others do not say it.
+    // Browsers name the origin of a request; other programs do not.
     let is_own = |site: &str| site == "same-origin" || site == "none";
     if !request.values("sec-fetch-site").all(is_own) {
         return Err((http::FORBIDDEN, "asked for by another page"));

@@ -1,49 +1,49 @@
-//! Who waits until frames can be had, and what is promised of those that can.
+//! Threads that wait for a free frame, and frames that are promised to a thread before it allocates them.
 //!
 //! ```text
-//!   who waits                          who makes room
+//!   the waiter                         the thread that makes room
 //!   announce (waiting + 1)             put, free or withdraw: read-modify-write of a word
 //!   read `events`                      look at `waiting`
-//!   look: read-modify-write of         if anybody waits: `events` + 1, wake
+//!   look: read-modify-write of         if a thread waits: `events` + 1, wake
 //!         every count and word
 //!   sleep while `events` is the same
 //! ```
 //!
 //! # Boundary
-//! Promises, announcements and sleep. What is looked at, and how many frames are enough, is the caller's.
+//! Promises, announcements and sleep. The caller decides what is looked at and how many frames are enough.
 //!
 //! # Invariants
-//! V1. A waiter announces himself and reads `events` before he looks. Where room may come from is one of three: the
-//!     sum of promises, a stack's count of free frames, and a page's word that says that the page is in use. He
-//!     looks at each by a read-modify-write that changes nothing, or by one that changes it (a promise).
-//! V2. Who makes room does so by a read-modify-write of that word, and looks at `waiting` afterwards.
+//! V1. A waiter announces itself and reads `events` before it looks. Room comes from one of three words: the sum of
+//!     promises, a stack's count of free frames, a page's word, which says that the page is in use. The waiter
+//!     looks at each by a read-modify-write, which changes nothing or makes a promise.
+//! V2. A thread makes room by a read-modify-write of that word, and looks at `waiting` afterwards.
 //! V3. `events` is counted under the lock under which a waiter compares it and goes to sleep.
-//! V4. Who looks without an announcement may withdraw a promise that he could not use, and that counts as room (V2);
-//!     who is announced withdraws in silence, for otherwise two of them would wake each other for ever. So
-//!     announced looks exclude one another: that is the caller's to see to.
+//! V4. A thread that looks without an announcement may withdraw a promise that it could not use; that counts as room (V2).
+//!     An announced waiter withdraws without waking others: otherwise two waiters would wake each other for ever. So
+//!     the caller must let one announced waiter look at a time.
 //!
 //! No wake-up is lost: of the two read-modify-writes of one word one comes first. If it is the one that makes room, the
-//! waiter's look finds the room. If it is the waiter's, the other one reads it, or what another read-modify-write
+//! waiter's look finds the room. If it is the waiter's, the other one reads it, or what a later read-modify-write
 //! made of it, so the announcement happened before the look at `waiting`, which finds it; then `events`
-//! is another, or the waiter sleeps and is woken (V3). A page's word is stored to in one place only, `publish`, by
-//! who has a frame that is free: it was freed after the look, which told the waiter, or before it, and then its page is
-//! entered where pages to evict are looked for, under the lock of the look.
+//! differs, or the waiter sleeps and is woken (V3). A page's word is stored to in one place only, `publish`, by
+//! a thread that has a free frame: that frame was freed after the look, which told the waiter, or before it, and then its
+//! page is entered in the list of pages to evict, under the lock of the look.
 //!
 //! # Orderings
 //! O9. `RoomWaiter::look`, `RoomWaiter::try_evict`, `promise` (Release) → `put` of a page's word, `push` of free
-//!     frames, `withdraw` (Acquire): who makes room after a look sees the announcement.
-//! O10. `redeem` (Release) → `promised` (Acquire): who finds a promise redeemed finds its frame among the allocated ones,
-//!     so that nothing is promised twice. Promises in between are read-modify-writes and pass it on.
+//!     frames, `withdraw` (Acquire): a thread that makes room after a look sees the announcement.
+//! O10. `redeem` (Release) → `promised` (Acquire): a thread that sees a promise redeemed sees its frame allocated,
+//!     so that no frame is promised twice. Promises in between are read-modify-writes and pass it on.
 //!
-//! Progress: telling is one load while nobody waits; waiting depends on who uses pages.
-//! Checked by the models `model_waits_…`, one for each place that tells, and `model_a_frame_is_promised_or_allocated`.
+//! Progress: making room costs one load while no thread waits; a waiter depends on the users of pages.
+//! Checked by the models `model_waits_…`, one for each place that makes room, and `model_a_frame_is_promised_or_allocated`.
 //!
 //! # Why
-//! Whoever found no room looked again every millisecond. The pattern is store buffering (each side writes and then
+//! A thread that found no room looked again every millisecond. The pattern is store buffering (each side writes and then
 //! reads what the other wrote), which release and acquire alone do not order: it takes a fence on both sides or a
-//! read-modify-write of one word on both. Who gives a page back does one anyway, so that it costs him nothing, and a
-//! load of a line that is written when somebody begins to wait; a reader by version does not even that. The waiter,
-//! who has time, pays. Weakness: all who wait are woken by each page that comes free.
+//! read-modify-write of one word on both. A thread that gives a page back makes one anyway, so the protocol costs it
+//! only a load of a line that is written when a wait begins or ends; a reader by version does not pay even that.
+//! Weakness: each page that becomes free wakes every waiter.
 
 use super::arena::{Arena, FrameId};
 use super::page::Evicting;
@@ -55,11 +55,11 @@ use std::time::Duration;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Vacancy {
-    /// Frames promised to somebody who has not taken them yet.
+    /// Frames promised and not allocated yet.
     promised: Padded<AtomicU64>,
-    /// Who is announced. Written when somebody begins or ends to wait, read by all who make room.
+    /// Announced waiters. Written when a wait begins or ends, read by every thread that makes room.
     waiting: Padded<AtomicU64>,
-    /// How often room was made while somebody waited.
+    /// How often room was made while a thread waited.
     events: Mutex<u64>,
     made: Condvar,
     looks: AtomicU64,
@@ -114,7 +114,7 @@ impl Vacancy {
     }
 }
 
-/// What is promised of frames; whether there are as many is for who promises to compare afterwards.
+/// Promises of frames. The caller compares afterwards whether there are as many.
 impl Arena {
     /// Promises `frames`: of two promises the later one counts the earlier, when both are asked for by [`Arena::promised`].
     pub fn promise(&self, frames: u64) {
@@ -131,14 +131,14 @@ impl Arena {
         }
     }
 
-    /// Takes back a promise of `frames`: room for others. Of none, too, after [`Arena::redeem`]: between an allocation and
-    /// that a frame counts twice.
+    /// Takes back a promise of `frames`: room for others. `frames` may be 0, after [`Arena::redeem`]: from its allocation until
+    /// then, a frame counts twice.
     pub fn withdraw(&self, frames: u64) {
         self.withdraw_in_silence(frames);
         self.vacancy().tell();
     }
 
-    /// The same, by one who is announced and could not use it (V4).
+    /// The same by an announced waiter that could not use the promise (V4): wakes no thread.
     fn withdraw_in_silence(&self, frames: u64) {
         // ORDERING: AcqRel; Release, partner `promised` (O10), and Acquire, partner `promise` of a waiter (O9).
         self.vacancy().promised.0.fetch_sub(frames, Ordering::AcqRel);
@@ -150,13 +150,13 @@ impl Arena {
         self.vacancy().promised.0.load(Ordering::Acquire)
     }
 
-    /// More frames may be had, for a reason of the caller's: whoever waits looks again.
+    /// More frames may be had, for a reason of the caller's: every waiter looks again.
     pub fn room_grew(&self) {
-        // An event for all who come: no word says it, so the lock orders it against a look.
+        // An event for every waiter: no word says it, so the lock orders it against a look.
         self.vacancy().wake();
     }
 
-    /// Announces somebody who waits for room.
+    /// Announces a waiter for room.
     pub fn wait_for_room(&self) -> RoomWaiter<'_> {
         // ORDERING: Relaxed; published by the looks that follow (O9).
         self.vacancy().waiting.0.fetch_add(1, Ordering::Relaxed);
@@ -170,13 +170,13 @@ impl Arena {
     }
 }
 
-/// Somebody who waits for room, announced until this is dropped.
+/// A waiter for room, announced until this is dropped.
 #[derive(Debug)]
 pub struct RoomWaiter<'a> {
     arena: &'a Arena,
 }
 
-/// How much room had been made when somebody began to look.
+/// How often room had been made when a look began.
 #[derive(Debug, Clone, Copy)]
 pub struct Look(u64);
 
@@ -192,7 +192,7 @@ impl<'a> RoomWaiter<'a> {
         look
     }
 
-    /// As [`Arena::try_evict`]; if the page is in use, whoever ends that tells.
+    /// As [`Arena::try_evict`]; if the page is in use, the end of that use wakes the waiter.
     pub fn try_evict(&self, id: FrameId) -> Option<Evicting<'a>> {
         let word = self.arena.word_of(id)?;
         word.look();
@@ -216,7 +216,7 @@ impl<'a> RoomWaiter<'a> {
 
 impl Drop for RoomWaiter<'_> {
     fn drop(&mut self) {
-        // ORDERING: Relaxed; who still sees it wakes nobody.
+        // ORDERING: Relaxed; a thread that still sees it wakes no sleeper.
         self.arena.vacancy().waiting.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

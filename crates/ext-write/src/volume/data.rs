@@ -1,4 +1,4 @@
-//! What is in files: written, made longer and shorter, set aside, punched.
+//! Contents of files: written, made longer and shorter, preallocated, punched.
 //!
 //! # Why
 //! Data goes to its place within the handle that makes it reachable (V4), a run of blocks at a time: an operation that a crash
@@ -264,7 +264,7 @@ impl Volume {
         self.end_allocation(inode, &mut state, range.end, grow)
     }
 
-    /// What was set aside is a change of the file, also where nothing was.
+    /// Preallocation changes the file's times, also where it allocated nothing.
     fn end_allocation(
         &self,
         mut inode: Inode,

@@ -367,7 +367,7 @@ impl Volume {
                 (moved, victim),
             );
         }
-        // Nobody else moves anything between directories: who is above whom stays.
+        // No other thread moves anything between directories: the ancestors stay.
         let _moving = self.renames.lock();
         let from_first = self.is_above(from, to)? || !self.is_above(to, from)? && from < to;
         loop {

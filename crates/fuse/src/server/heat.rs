@@ -10,7 +10,7 @@
 //!
 //! # Why
 //! A counter in each directory would be a line that all threads store to where all ask about one directory, and that is what is to be
-//! found out. A table of [`DIRECTORIES_MAX`] by the rule of space saving (Metwally 2005): who is new takes the place of whoever has
+//! found out. A table of [`DIRECTORIES_MAX`] by the rule of space saving (Metwally 2005): a new directory takes the place of the one that has
 //! least, and what that one had is known not to be its own. So whatever is asked about often is in it, and no number is too
 //! large. Weakness: of directories that are asked about alike, and are more than it has room for, none is told.
 

@@ -1,4 +1,4 @@
-//! What waits for workers, by user.
+//! Requests that wait for workers, by user.
 //!
 //! # Boundary
 //! Decides which request runs next, how many of one user run at once, and when one is refused. Runs

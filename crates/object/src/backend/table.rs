@@ -7,7 +7,7 @@
 //! # Concurrency
 //! Shards by what is found: an id names its shard, in which its node is, and a place names the shard that knows which id is there.
 //! One of its locks is held at a time. Where an object has got another version, name or directory, its place is in another
-//! shard than its node, and who follows it looks whether the node is still what was looked for.
+//! shard than its node, so a thread that follows it looks whether the node is still the one that it wants.
 //!
 //! # States of a file
 //!
@@ -20,7 +20,7 @@
 //!                         Orphan: nobody finds it, and it goes with its last open
 //! ```
 //!
-//! Who moves it: `create`, `cut` and `unlink` whoever is asked to; `put` who brings it to the store, alone for that file
+//! The calls `create`, `cut` and `unlink` move it on any thread; `put` on the one thread that uploads that file
 //! ([`super::writing`]).
 //!
 //! # Why
@@ -200,7 +200,7 @@ struct Slot {
     marked: bool,
     /// A put of it has failed, and may have been done all the same.
     doubtful: bool,
-    /// The time of its last change that somebody has said, and that the store does not have yet.
+    /// The time of its last change that a caller has set, and that the store does not have yet.
     stated: Option<Timestamp>,
 }
 
@@ -457,7 +457,7 @@ impl Table {
         self.shard(id.0).lock().by_id.get(&id).is_some_and(|slot| slot.doubtful)
     }
 
-    /// The time of the last change of `id` is `modified`, as somebody has said.
+    /// Sets the time of the last change of `id`.
     pub(super) fn state_time(&self, id: InodeId, modified: Timestamp) {
         self.change(id, |node| {
             let what = match node.what.clone() {

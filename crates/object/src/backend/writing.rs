@@ -5,7 +5,7 @@
 //! [`uvfs_vfs::Writes::WholeFile`]), and what of a file was written is in its pages.
 //!
 //! # Rules
-//! U1. Nobody sees a part of a file: one request brings all of it, or an upload whose parts nobody sees before it ends.
+//! U1. No reader sees a part of a file: one request brings all of it, or an upload whose parts no reader sees before it ends.
 //! U2. What is put says what it replaces: nothing, or the version that was opened. If others were faster, the writer is told
 //! EBUSY, and what it wrote stays with it.
 //! U3. A file that is made or open for writing here is found here under its name, whatever the store has there. The index of
@@ -15,8 +15,8 @@
 //! U5. A put that has failed may have been done: its answer was lost, and a later try was refused for another reason. Such a file is
 //! *in doubt* until a put of it succeeds. Before it loses or changes its name, and where a condition does not hold, the object is
 //! asked whether it bears a mark of this file ([`Shared::settle`]); then it is the version that this file comes from.
-//! U6. Buffers of uploads come out of one allowance, which the budget knows of ([`super::Shared`] as a tenant): who finds it
-//! taken waits for who has it, and one part fits into it always.
+//! U6. Buffers of uploads come out of one allowance, which the budget knows of ([`super::Shared`] as a tenant): an upload
+//! that finds it taken waits until another one gives buffers back, and one part fits into it always.
 //!
 //! # Why
 //! A condition on each put makes lost updates visible; a store that has none is asked for its listing before, which leaves
@@ -297,7 +297,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A file without a name is kept for those who have it open.
+    /// A file without a name is kept while it is open.
     fn keep_orphan(&self, node: &Node, content: &dyn WholeContent) -> Result<Attributes> {
         let mut bytes = vec![0; usize::try_from(content.size()).map_err(|_| Error::NoSpace)?];
         read_whole(content, 0, &mut bytes)?;
@@ -309,7 +309,7 @@ impl Shared {
     /// `id` is looked for in the store again, if it is there and nobody writes to it.
     pub(super) fn leave_work(&self, id: InodeId) {
         let Some(node) = self.table.get(id) else { return };
-        // Who opens or cuts it adds it again after that.
+        // An open or a cut adds it again after that.
         self.uploads.in_work.remove_if(&node.key(), id, || {
             let is_stored = |node: Arc<Node>| matches!(node.what, What::Object { .. });
             self.table.get(id).is_none_or(is_stored) && self.table.opens(id).writers == 0
@@ -386,7 +386,7 @@ impl Shared {
         if let Err(Failed::Store(StoreError::Unsupported(said))) = &done
             && put.condition != Condition::Any
         {
-            // ORDERING: Relaxed; who does not see it is refused once more.
+            // ORDERING: Relaxed; a thread that does not see it yet is refused once more.
             if self.uploads.conditions.swap(false, Relaxed) {
                 log::warn!(
                     "the store has no conditions on writes ({said}): a change by others in the moment \

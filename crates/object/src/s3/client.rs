@@ -24,7 +24,7 @@ use ureq::config::AutoHeaderValue;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
-/// Who signs certificates, as the systems that we know keep it.
+/// The lists of certificate authorities, where known systems keep them.
 const CERTIFICATES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -190,7 +190,7 @@ fn agent(address: &Address) -> Result<Agent> {
     Ok(config.build().new_agent())
 }
 
-/// Who may sign certificates.
+/// The certificate authorities that are trusted.
 fn certificates() -> Result<Vec<Certificate<'static>>> {
     let own = std::env::var("AWS_CA_BUNDLE").or_else(|_| std::env::var("SSL_CERT_FILE")).ok();
     let known = CERTIFICATES.iter().copied();

@@ -74,7 +74,7 @@ impl Eq for ById {}
 struct Shard {
     inodes: HashSet<ById>,
     /// The latest change of an inode that has left this shard, or one later: an answer about it that was asked for
-    /// earlier may still be on its way. Not above what who asks from now on has ([`Clock::pass`]).
+    /// earlier may still be on its way. Not above the ticket of a question that is asked from now on ([`Clock::pass`]).
     changed: Ticket,
     /// Those that nobody has asked since. By themselves: a file that is made while others are removed is none of them,
     /// and who makes one does not move the clock.
@@ -179,7 +179,7 @@ pub(crate) struct InodeTable {
     rests: Counter,
     /// Those that have an [`OfDirectory`].
     directories: Counter,
-    /// Inodes without a name in the store that somebody still holds.
+    /// Inodes without a name in the store that are still held.
     leaving: Counter,
 }
 
@@ -234,11 +234,11 @@ impl InodeTable {
                 node.inode.keep_attributes(ticket, &entry.attributes, expiry);
                 return node;
             }
-            // Who retired it may not have come to marking it yet: names that lead to it must say no
+            // The thread that retired it may not have marked it yet: names that lead to it must say no
             // more from the moment that there is another.
             inode.set_flag(flag::DEAD, true);
             retired = inode.changed();
-            // Who retired it may not have come to noting this, either.
+            // The thread that retired it may not have noted this yet, either.
             if inode.is_directory() {
                 known = Known::of(inode);
             }
@@ -309,7 +309,7 @@ impl InodeTable {
     }
 
     /// Takes the inode that has waited longest without a name out of the queue, used or not. It stays marked
-    /// as queued: who does not tear it down queues it again. `None` where it was none any more.
+    /// as queued: a caller that does not tear it down queues it again. `None` if it was no orphan any more.
     pub(crate) fn oldest_orphan(&self) -> Option<Ref<Inode>> {
         let oldest = self.orphans.lock().pop()?;
         dequeued(&oldest).then_some(oldest)
@@ -327,7 +327,7 @@ impl InodeTable {
     }
 
     /// Of an inode whose last hold is gone: itself, marked as queued, if no name leads to it either and it
-    /// is not queued yet. Who gets it queues it or tears it down.
+    /// is not queued yet. The caller queues it or tears it down.
     pub(crate) fn orphaned(&self, inode: Ref<Inode>) -> Option<Ref<Inode>> {
         inode.orphan.released().then_some(inode)
     }
@@ -357,7 +357,7 @@ impl InodeTable {
     }
 
     /// Takes the orphan that has waited longest and was not used meanwhile. It stays marked as queued:
-    /// who does not tear it down queues it again. Gives up after some that are none.
+    /// a caller that does not tear it down queues it again. Gives up after some that are none.
     pub(crate) fn next_orphan(&self) -> Option<Ref<Inode>> {
         for _ in 0..ORPHANS_AT_ONCE {
             let inode = self.orphans.lock().pop()?;
@@ -426,7 +426,7 @@ impl InodeTable {
         self.directories.hit();
     }
 
-    /// Inodes that somebody holds now.
+    /// Inodes that are held now.
     pub(crate) fn racy_active(&self) -> u64 {
         let active = |shard: &Mutex<Shard>| {
             let shard = shard.lock();
