@@ -9,7 +9,7 @@ uvfs_concurrent::lock_classes! {
     /// Hostile backend: its plan.
     HOSTILE_PLAN = 290, "hostile-plan", "faults still to come";
     /// Memory backend: ancestry.
-    MEMORY_MOVES = 300, "memory-moves", "who moves a directory of the memory file system to another parent";
+    MEMORY_MOVES = 300, "memory-moves", "moves of directories of the memory file system to another parent";
     /// Memory backend: one directory.
     MEMORY_DIRECTORY = 310, "memory-directory", "names and attributes of one memory directory";
     /// Memory backend: another directory, with a higher id than the first.
@@ -37,7 +37,7 @@ uvfs_concurrent::lock_classes! {
     /// Image backend: free frames.
     IMAGE_FRAMES = 394, "image-frames", "frames that a group of rows of blocks shares";
     /// Image backend: sleepers for blocks.
-    IMAGE_WAITS = 396, "image-waits", "those who sleep until a block of an image is read";
+    IMAGE_WAITS = 396, "image-waits", "threads that sleep until a block of an image is read";
     /// Image backend: the thread that commits.
     IMAGE_COMMITS = 397, "image-commits", "whether the thread that commits an image is to end";
     /// Image backend: rows of runs.

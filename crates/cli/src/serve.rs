@@ -457,7 +457,7 @@ fn announce(live: &Arc<Live>, run_folder: &Path, in_background: bool) -> Result<
     let mounts = mountinfo::read()?;
     let mount = mountinfo::topmost(&mounts, &live.mountpoint).filter(|mount| mount.is_uvfs());
     let mount = mount.ok_or_else(|| {
-        Failure::refused(format!("{mountpoint}: unmounted by somebody else; mount again"))
+        Failure::refused(format!("{mountpoint}: unmounted by another program; mount again"))
     })?;
     let socket = run_folder.join(mount.device.to_string());
     let server = Server::start(&socket, live.clone(), Ends::Process).map_err(|error| {

@@ -7,7 +7,7 @@
 uvfs_concurrent::lock_classes! {
     in STORES;
     /// Renames.
-    EXT_RENAMES = 371, "ext-renames", "who moves something between two directories of an image";
+    EXT_RENAMES = 371, "ext-renames", "moves between two directories of an image";
     /// One inode.
     EXT_INODE = 372, "ext-inode", "one inode of an image that is written: its attributes, its map, its names";
     /// A second one.
@@ -27,7 +27,7 @@ uvfs_concurrent::lock_classes! {
     /// The log.
     EXT_LOG = 381, "ext-log", "the log of an image's journal, while one thread commits or brings blocks to their places";
     /// Transactions.
-    EXT_JOURNAL = 382, "ext-journal", "handles of the running transaction, and who commits";
+    EXT_JOURNAL = 382, "ext-journal", "handles of the running transaction, and the thread that commits";
     /// Finding buffers.
     EXT_BUFFERS = 384, "ext-buffers", "one shard of the buffers of an image that is written";
     /// One buffer.

@@ -186,7 +186,8 @@ fn serve(live: &Arc<Live>, shown: Shown) -> Result<JoinHandle<()>, String> {
     let folder = place::own_folder()?;
     let table = mounts::read()?;
     let mount = mounts::topmost(&table, &live.mountpoint).filter(|mount| mount.is_uvfs());
-    let socket = folder.join(mount.ok_or("it was unmounted by somebody else")?.device.to_string());
+    let socket =
+        folder.join(mount.ok_or("it was unmounted by another program")?.device.to_string());
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let program = Arc::new(Program { live: live.clone(), shown, since, marks: Marks::new() });
     let server = Server::start(&socket, program.clone(), Ends::Mount)

@@ -9,17 +9,17 @@ uvfs_concurrent::lock_classes! {
     /// End of a FUSE session.
     FUSE_END = 4, "fuse-end", "whether a session has ended";
     /// Who cleans a mount.
-    FUSE_CLEAN = 5, "fuse-clean", "who cleans a mount now, and who waits for it";
+    FUSE_CLEAN = 5, "fuse-clean", "the thread that cleans a mount, and those that wait for it";
     /// The FUSE frontend's notifier thread.
     FUSE_NOTIFIER = 6, "fuse-notifier", "the notifier thread of a mount, until it is joined";
     /// The FUSE frontend's node ids that are not inode numbers.
     FUSE_ALIASES = 8, "fuse-aliases", "node ids of objects whose inode number was taken";
     /// Who has the kernel let go.
-    FUSE_PRESSURE = 9, "fuse-pressure", "whether the kernel is to let go of something";
+    FUSE_PRESSURE = 9, "fuse-pressure", "whether the kernel is asked to forget inodes";
     /// The FUSE frontend's table of node ids.
     FUSE_NODES = 10, "fuse-nodes", "node ids the kernel holds, with their lookup counts";
     /// Forgets that somebody waits for.
-    FUSE_FORGETS = 11, "fuse-forgets", "count of node ids forgotten while somebody waits for it";
+    FUSE_FORGETS = 11, "fuse-forgets", "count of node ids forgotten while a thread waits for it";
     /// Names that the kernel believes to be missing.
     FUSE_MISSING = 12, "fuse-missing", "one shard of the names that the kernel believes to be missing";
     /// Which directories are asked about most.

@@ -10,9 +10,9 @@
 uvfs_concurrent::lock_classes! {
     in CORE;
     /// The mounts of one namespace.
-    MOUNTS = 60, "mounts", "who changes the mounts of one namespace";
+    MOUNTS = 60, "mounts", "changes of the mounts of one namespace";
     /// Who moves a directory to another parent.
-    MOVES = 90, "moves", "whether somebody moves a directory to another parent";
+    MOVES = 90, "moves", "moves of directories to another parent";
     /// Parent link of one directory.
     INODE_PARENT = 100, "inode-parent", "the parent of one directory inode";
     /// Cleanings and moves.
@@ -22,7 +22,7 @@ uvfs_concurrent::lock_classes! {
     /// In-flight changes of one directory.
     INODE_CHANGES = 110, "inode-changes", "version and changes in flight of one directory";
     /// What one directory was listed as.
-    LISTED = 111, "listed", "what one directory was listed as, and who refreshes that";
+    LISTED = 111, "listed", "the kept list of one directory, and its refresh";
     /// Lookups in flight.
     FLIGHTS = 112, "flights", "one shard of the lookups that are asking the store";
     /// One lookup in flight.
@@ -50,15 +50,15 @@ uvfs_concurrent::lock_classes! {
     /// Who waits for whose advisory lock.
     LOCK_WAITS = 170, "lock-waits", "owners that wait for advisory locks, for deadlock detection";
     /// Who is inside the gate of one file's pages.
-    FILE_GATE = 174, "file-gate", "who changes the pages of one file now";
+    FILE_GATE = 174, "file-gate", "threads that change the pages of one file";
     /// Streams of one file.
     STREAMS = 176, "streams", "where reading of one file is expected to go on";
     /// The store's open files behind one file's pages.
     OPENS = 178, "opens", "the store's open files that pages are read and written by";
     /// Looks of those who wait for room.
-    ROOM_LOOKS = 179, "room-looks", "who looks for room for pages after having found none";
+    ROOM_LOOKS = 179, "room-looks", "the thread that looks for room for pages after it found none";
     /// Sleepers for pages.
-    PAGE_WAITS = 180, "page-waits", "one bucket of those who sleep until a page is free or written";
+    PAGE_WAITS = 180, "page-waits", "one bucket of the threads that sleep until a page is free or written";
     /// Nodes of one file's page tree.
     PAGE_TREE = 182, "page-tree", "one node of the tree of one file's pages";
     /// Files with dirty pages.
@@ -68,7 +68,7 @@ uvfs_concurrent::lock_classes! {
     /// What the store does not know of one file.
     PAGES_LOCAL = 186, "pages-local", "what of one file is held back from the store";
     /// Errors of writing back one file.
-    WRITE_ERRORS = 187, "write-errors", "errors of writing back one file, until they are told";
+    WRITE_ERRORS = 187, "write-errors", "errors of writing back one file, until a caller is told";
     /// Files by the numbers that frames know them by.
     PAGE_FILES = 188, "page-files", "one shard of the files that have pages";
     /// The replacement's queues.
@@ -88,7 +88,7 @@ uvfs_concurrent::lock_classes! {
     /// Marked directories.
     POLICIES = 198, "policies", "the directories that are marked to be kept, or to go first";
     /// Who shares the budget.
-    TENANTS = 199, "tenants", "who shares the budget with the caches";
+    TENANTS = 199, "tenants", "stores and frontends that share the budget with the caches";
     /// The listeners for changes.
     OBSERVER = 200, "observer", "the frontends that are told of changes";
     /// Sleepers for room.

@@ -135,7 +135,7 @@ pub(crate) fn reach(mount: &MountEntry) -> Result<Connection, Failure> {
         },
         Unreachable::NotPermitted => crate::unmount::not_permitted(mount),
         Unreachable::Failed(error) if is_timeout(&error) => Failure::refused(format!(
-            "{mountpoint}: its daemon answers nobody; if it hangs, kill it and run `uvfs unmount {mountpoint}`"
+            "{mountpoint}: its daemon does not answer; if it hangs, kill it and run `uvfs unmount {mountpoint}`"
         )),
         Unreachable::Failed(error) => Failure::refused(format!(
             "{mountpoint}: its control socket: {}; try as root",
