@@ -30,7 +30,7 @@
 //! * [`counter`]: statistics that threads do not fight over; [`histogram`]: the same by duration.
 //! * [`shared`]: ownership that is counted by thread while there is an owner.
 //! * [`allowance`]: what threads may add to a budget before they look at all of it.
-//! * [`gate`]: a bounded number of threads at once, without waiting.
+//! * [`gate`]: a bounded number of threads at once, without waiting. `workers`: threads that come with work and end without it.
 //! * [`allocator`]: three calls of the C library about the memory that the global allocator keeps.
 
 pub mod allocator;
@@ -65,3 +65,5 @@ pub mod set_associative;
 pub mod shard;
 pub mod shared;
 pub mod whereabouts;
+#[cfg(not(loom))]
+pub mod workers;

@@ -25,7 +25,7 @@ impl Core {
     pub(crate) fn end_pages(&self) -> Vec<Unwritten> {
         self.pages.ending.begin();
         self.background.stop();
-        drop(self.pages.workers.stop());
+        self.pages.workers.stop();
         for file in self.pages.all_files() {
             // One that panics does not keep the others from their end.
             let _ = catch_unwind(AssertUnwindSafe(|| self.discard_if_removed(&file)));

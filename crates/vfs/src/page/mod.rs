@@ -90,7 +90,7 @@ use uvfs_concurrent::primitive::atomic::{AtomicI64, AtomicU32, AtomicU64, Atomic
 use uvfs_concurrent::radix;
 use uvfs_concurrent::replacement::Queues;
 use uvfs_concurrent::shard::Shards;
-use workers::Workers;
+use workers::PageWorkers;
 
 /// Bytes of a page, as file offsets are counted.
 pub(crate) const PAGE: u64 = PAGE_BYTES as u64;
@@ -126,7 +126,7 @@ pub(crate) struct PageCache {
     buffers: Mutex<Vec<Vec<u8>>>,
     /// Bytes of buffers, in use and not.
     buffer_bytes: AtomicU64,
-    workers: Workers,
+    workers: PageWorkers,
     space: Space,
     progress: Progress,
     ending: in_flight::Ending,
@@ -216,7 +216,7 @@ impl PageCache {
             dirty_files: DirtyFiles::new(),
             buffers: Mutex::new(&lock_order::PAGE_BUFFERS, Vec::new()),
             buffer_bytes: AtomicU64::new(0),
-            workers: Workers::new(),
+            workers: PageWorkers::new(),
             space: Space::new(),
             progress: Progress::new(),
             ending: in_flight::Ending::default(),
