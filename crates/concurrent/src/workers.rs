@@ -260,17 +260,19 @@ mod tests {
 
     static WORKERS: LockClass = LockClass::new(1, "test-workers", "tasks of this test");
 
+    type Task = Box<dyn FnOnce() + Send>;
+
     fn silent(_: &io::Error, _: usize) {}
 
-    fn workers(waiting_max: usize) -> Workers<Fifo<Box<dyn FnOnce() + Send>>> {
+    fn workers(waiting_max: usize) -> Workers<Fifo<Task>> {
         Workers::new(&WORKERS, "test-workers", Fifo::new(waiting_max, silent))
     }
 
-    fn performer() -> impl FnMut(Box<dyn FnOnce() + Send>, &Queue<Fifo<Box<dyn FnOnce() + Send>>>) {
+    fn performer() -> impl FnMut(Task, &Queue<Fifo<Task>>) {
         |task, _| task()
     }
 
-    fn says(to: &Sender<u32>, word: u32) -> Box<dyn FnOnce() + Send> {
+    fn says(to: &Sender<u32>, word: u32) -> Task {
         let to = to.clone();
         Box::new(move || to.send(word).unwrap())
     }
@@ -290,7 +292,7 @@ mod tests {
     fn tasks_that_block_get_threads_up_to_the_limit_and_the_rest_is_refused() {
         let (workers, (to, said), (go, gone)) = (workers(1), channel(), channel::<()>());
         let gone = Arc::new(Mutex::new(&BLOCKED, gone));
-        let blocked = |word| -> Box<dyn FnOnce() + Send> {
+        let blocked = |word| -> Task {
             let (to, gone) = (to.clone(), gone.clone());
             Box::new(move || {
                 to.send(word).unwrap();
