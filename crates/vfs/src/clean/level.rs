@@ -10,16 +10,18 @@
 //! that table, and some 150 bytes for each directory of the level, of which [`CHILDREN_MAX`] are told apart. Weakness: goes once
 //! around the name table, however small the directory is.
 
-use super::resident::{Counting, Resident, go_around};
+use super::resident::Resident;
 use crate::backend::InodeId;
 use crate::inode::{INODE_BYTES, Node};
-use crate::names::CachedName;
+use crate::page::PAGE;
 use crate::policy::CachePolicy;
 use crate::vfs::{Core, Vfs};
 use std::collections::HashMap;
 
 /// Directories of one level that are told apart; the rest is one sum.
 pub const CHILDREN_MAX: usize = 1 << 15;
+/// Buckets of the name table in one step.
+const BUCKETS: usize = 256;
 /// Directories whose place is remembered.
 const MEMO: usize = 1 << 17;
 /// Directories on the way up that are remembered, too.
@@ -54,7 +56,8 @@ impl Vfs {
     /// between them; never asks the store.
     pub fn resident_level(&self, directory: &Node) -> ResidentLevel {
         let mut count = Count::new(&self.core, directory.id());
-        go_around(&self.core, &mut count);
+        count.names();
+        count.pages();
         count.finish()
     }
 
@@ -137,17 +140,71 @@ struct Count<'a> {
     level: ResidentLevel,
     /// Where in the list each directory of the level is.
     children: HashMap<InodeId, usize>,
-    /// Names of this step.
-    seen: Vec<Seen>,
-    /// Directories of the level that this step came to, with their names.
-    named: Vec<(InodeId, Vec<u8>)>,
 }
 
 impl<'a> Count<'a> {
     fn new(core: &'a Core, top: InodeId) -> Self {
         let (places, level) = (Places::new(core, top, MEMO), ResidentLevel::default());
-        let (seen, named) = (Vec::new(), Vec::new());
-        Self { core, places, level, children: HashMap::new(), seen, named }
+        Self { core, places, level, children: HashMap::new() }
+    }
+
+    fn names(&mut self) {
+        let top = self.places.top;
+        let (mut seen, mut named): (Vec<Seen>, Vec<(InodeId, Vec<u8>)>) = (Vec::new(), Vec::new());
+        let mut at = 0;
+        while at < self.core.names.buckets() {
+            // Nothing that takes a lock: the visit may hold one.
+            self.core.names.visit((at, BUCKETS), |entry| {
+                let (directory, inode) = (InodeId(entry.parent()), entry.value().inode());
+                seen.push((directory, entry.bytes() as u64, inode.is_some()));
+                if directory == top
+                    && let Some(inode) = inode
+                    && inode.is_directory()
+                {
+                    named.push((inode.id, entry.name().into()));
+                }
+            });
+            for (directory, bytes, has_inode) in seen.drain(..) {
+                let Some(sum) = self.sum(directory) else { continue };
+                sum.names.add(1, bytes);
+                if has_inode {
+                    sum.inodes.add(1, INODE_BYTES as u64);
+                }
+            }
+            for (directory, name) in named.drain(..) {
+                if let Some(child) = self.child(directory) {
+                    child.name = Some(name);
+                }
+            }
+            at += BUCKETS;
+            std::thread::yield_now();
+        }
+    }
+
+    fn pages(&mut self) {
+        for file in self.core.pages.files() {
+            let Some(home) = file.directory() else { continue };
+            let (pages, dirty) = file.resident();
+            if pages > 0
+                && let Some(sum) = self.sum(home.id())
+            {
+                sum.pages.add(pages, pages * PAGE);
+                sum.dirty.add(dirty, dirty * PAGE);
+            }
+        }
+    }
+
+    /// The sum that what is in `directory` counts to.
+    fn sum(&mut self, directory: InodeId) -> Option<&mut Resident> {
+        let place = self.places.find(directory)?;
+        if place == self.places.top {
+            return Some(&mut self.level.own);
+        }
+        // Two looks: the list is borrowed for as long as what is returned.
+        match self.child_index(place) {
+            Some(index) => Some(&mut self.level.children[index].resident),
+            None => Some(&mut self.level.rest),
+        }
     }
 
     fn child(&mut self, directory: InodeId) -> Option<&mut ResidentChild> {
@@ -176,50 +233,5 @@ impl<'a> Count<'a> {
             child.policy = self.core.policy_in(child.inode);
         }
         self.level
-    }
-}
-
-impl Counting for Count<'_> {
-    fn name(&mut self, entry: &CachedName) {
-        let (directory, inode) = (InodeId(entry.parent()), entry.value().inode());
-        self.seen.push((directory, entry.bytes() as u64, inode.is_some()));
-        if directory == self.places.top
-            && let Some(inode) = inode
-            && inode.is_directory()
-        {
-            self.named.push((inode.id, entry.name().into()));
-        }
-    }
-
-    /// Where a directory lies is found by locks, which [`Counting::name`] must not take.
-    fn after_step(&mut self) {
-        let (mut seen, mut named) =
-            (std::mem::take(&mut self.seen), std::mem::take(&mut self.named));
-        for (directory, bytes, has_inode) in seen.drain(..) {
-            let Some(sum) = self.sum(directory) else { continue };
-            sum.names.add(1, bytes);
-            if has_inode {
-                sum.inodes.add(1, INODE_BYTES as u64);
-            }
-        }
-        for (directory, name) in named.drain(..) {
-            if let Some(child) = self.child(directory) {
-                child.name = Some(name);
-            }
-        }
-        // Their memory serves the next step.
-        (self.seen, self.named) = (seen, named);
-    }
-
-    fn sum(&mut self, directory: InodeId) -> Option<&mut Resident> {
-        let place = self.places.find(directory)?;
-        if place == self.places.top {
-            return Some(&mut self.level.own);
-        }
-        // Two looks: the list is borrowed for as long as what is returned.
-        match self.child_index(place) {
-            Some(index) => Some(&mut self.level.children[index].resident),
-            None => Some(&mut self.level.rest),
-        }
     }
 }

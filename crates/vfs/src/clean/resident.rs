@@ -14,14 +14,13 @@ use super::Amount;
 use super::below::Below;
 use crate::backend::InodeId;
 use crate::inode::{INODE_BYTES, Node};
-use crate::names::CachedName;
 use crate::page::PAGE;
 use crate::policy::CachePolicy;
 use crate::vfs::{Core, Vfs};
 use std::collections::HashMap;
 
 /// Buckets of the name table in one step.
-const BUCKETS: usize = 256;
+const BUCKETS: usize = 64;
 
 /// What is cached of some directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,41 +73,9 @@ impl Vfs {
     /// The same by directory, those left out in which nothing is cached; in no order.
     pub fn resident_by_directory(&self, directory: &Node) -> Vec<ResidentDirectory> {
         let mut count = Count::new(&self.core, directory.id());
-        go_around(&self.core, &mut count);
+        count.names();
+        count.pages();
         count.finish()
-    }
-}
-
-/// Counts what one turn around the caches meets.
-pub(super) trait Counting {
-    /// Counts a cached name. Must take no lock: the visit may hold one.
-    fn name(&mut self, entry: &CachedName);
-
-    /// Called after some names, with no lock held.
-    fn after_step(&mut self) {}
-
-    /// The sum to which pages of files in `directory` count, if they do.
-    fn sum(&mut self, directory: InodeId) -> Option<&mut Resident>;
-}
-
-/// Goes once around the caches, in steps, with no lock held between them.
-pub(super) fn go_around(core: &Core, counting: &mut impl Counting) {
-    let mut at = 0;
-    while at < core.names.buckets() {
-        core.names.visit((at, BUCKETS), |entry| counting.name(entry));
-        counting.after_step();
-        at += BUCKETS;
-        std::thread::yield_now();
-    }
-    for file in core.pages.files() {
-        let Some(directory) = file.directory() else { continue };
-        let (pages, dirty) = file.resident();
-        if pages > 0
-            && let Some(sum) = counting.sum(directory.id())
-        {
-            sum.pages.add(pages, pages * PAGE);
-            sum.dirty.add(dirty, dirty * PAGE);
-        }
     }
 }
 
@@ -127,6 +94,38 @@ impl<'a> Count<'a> {
     fn new(core: &'a Core, top: InodeId) -> Self {
         let (found, links) = (HashMap::new(), HashMap::new());
         Self { core, top, below: Below::new(core, top), found, links }
+    }
+
+    fn names(&mut self) {
+        let mut at = 0;
+        while at < self.core.names.buckets() {
+            let (found, links) = (&mut self.found, &mut self.links);
+            self.core.names.visit((at, BUCKETS), |entry| {
+                let directory = InodeId(entry.parent());
+                let resident = found.entry(directory).or_default();
+                resident.names.add(1, entry.bytes() as u64);
+                if let Some(inode) = entry.value().inode() {
+                    resident.inodes.add(1, INODE_BYTES as u64);
+                    if inode.is_directory() {
+                        links.insert(inode.id, (directory, entry.name().into()));
+                    }
+                }
+            });
+            at += BUCKETS;
+            std::thread::yield_now();
+        }
+    }
+
+    fn pages(&mut self) {
+        for file in self.core.pages.files() {
+            let Some(home) = file.directory() else { continue };
+            let (pages, dirty) = file.resident();
+            if pages > 0 && self.below.holds(home.id()) {
+                let resident = self.found.entry(home.id()).or_default();
+                resident.pages.add(pages, pages * PAGE);
+                resident.dirty.add(dirty, dirty * PAGE);
+            }
+        }
     }
 
     fn finish(mut self) -> Vec<ResidentDirectory> {
@@ -155,23 +154,5 @@ impl<'a> Count<'a> {
         }
         names.reverse();
         Some(names.join(&b'/'))
-    }
-}
-
-impl Counting for Count<'_> {
-    fn name(&mut self, entry: &CachedName) {
-        let directory = InodeId(entry.parent());
-        let resident = self.found.entry(directory).or_default();
-        resident.names.add(1, entry.bytes() as u64);
-        if let Some(inode) = entry.value().inode() {
-            resident.inodes.add(1, INODE_BYTES as u64);
-            if inode.is_directory() {
-                self.links.insert(inode.id, (directory, entry.name().into()));
-            }
-        }
-    }
-
-    fn sum(&mut self, directory: InodeId) -> Option<&mut Resident> {
-        self.below.holds(directory).then(|| self.found.entry(directory).or_default())
     }
 }
