@@ -9,8 +9,8 @@ use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
 use uvfs_tests::cleaned::{Scene, content};
 use uvfs_tests::{Numbers, seed};
 use uvfs_vfs::{
-    Caller, Clean, CleanProgress, Dirty, Error, Name, Namespace, OpenOptions, PagePolicy,
-    RenameMode, Resident, Unmount, Vfs, VfsConfig,
+    CachePolicy, Caller, Clean, CleanProgress, Dirty, Error, Name, Namespace, OpenOptions,
+    PagePolicy, RenameMode, Resident, SyncMode, Unmount, Vfs, VfsConfig,
 };
 
 const INSIDE: [&str; 4] = ["a/foo/1", "a/foo/2", "a/foo/deep/er/3", "a/foo/deep/4"];
@@ -376,6 +376,61 @@ fn one_level_tells_what_all_levels_tell() {
     assert_eq!(scene.vfs.child_towards(top.node(), deep.node().id()), Some(foo));
 }
 
+/// A level that was counted is told again while nothing came or went: each thing that does makes it old, and what a level costs in
+/// memory is in the budget. A page that looked every five seconds kept a core busy for a tenth of its time.
+#[test]
+fn a_level_is_told_as_it_is_after_anything_changed() {
+    let scene = Scene::lazy();
+    scene.make(&INSIDE);
+    let directory = scene.directory("a/foo");
+    let sum = |level: &uvfs_vfs::ResidentLevel| {
+        level.children.iter().fold(level.own.plus(&level.rest), |sum, one| sum.plus(&one.resident))
+    };
+    let compare = |what: &str| {
+        let level = scene.vfs.resident_level(directory.node());
+        // Not from what was kept.
+        assert_eq!(sum(&level), scene.vfs.resident(directory.node()), "{what}");
+        assert_eq!(scene.vfs.resident_level(directory.node()), level, "{what}: asked again");
+        let all = scene.vfs.resident_by_directory(directory.node());
+        let again = scene.vfs.resident_by_directory(directory.node());
+        assert_eq!((all.len(), &all), (again.len(), &again), "{what}: by directory");
+        let all = all.iter().fold(Resident::default(), |sum, one| sum.plus(&one.resident));
+        assert_eq!(all, sum(&level), "{what}: by directory");
+        level
+    };
+    let held = || scene.vfs.statistics().budget.metadata_bytes;
+    let before = held();
+    let first = compare("at first");
+    assert!(held() > before, "what is kept is accounted for");
+    scene.top.write_file("a/foo/new", b"x").unwrap();
+    assert_ne!(compare("a name and a page"), first);
+    scene.top.write_file("a/foo/new", vec![b'x'; 20_000]).unwrap();
+    let larger = compare("pages of a file that was there");
+    let file = scene.top.open("a/foo/new", OpenOptions::read_write()).unwrap();
+    file.sync(SyncMode::All).unwrap();
+    let written = compare("nothing but dirty pages became clean");
+    assert_ne!(sum(&written).dirty, sum(&larger).dirty);
+    file.write_all_at(0, b"y").unwrap();
+    assert_ne!(sum(&compare("a clean page became dirty")).dirty, sum(&written).dirty);
+    drop(file);
+    scene.top.rename("a/foo/new", "a/foo/deep/new", RenameMode::Replace).unwrap();
+    assert_ne!(compare("moved into another directory").own, written.own);
+    scene.top.rename("a/foo/deep/er", "a/foo/er", RenameMode::Replace).unwrap();
+    let moved = compare("a directory moved");
+    assert!(moved.children.iter().any(|child| child.name.as_deref() == Some(b"er")));
+    scene.top.remove_file("a/foo/deep/new").unwrap();
+    compare("a name went");
+    scene
+        .vfs
+        .set_policy(&scene.directory("a/foo/er").node().clone(), Some(CachePolicy::Keep))
+        .unwrap();
+    let marked = scene.vfs.resident_level(directory.node());
+    let keep = marked.children.iter().filter(|child| child.policy == Some(CachePolicy::Keep));
+    assert_eq!(keep.count(), 1, "a mark shows at once");
+    scene.vfs.clean(directory.node(), Clean::Both, Dirty::WriteFirst).unwrap();
+    assert_eq!(sum(&compare("cleaned")), Resident::default());
+}
+
 /// A level may be as large as the cache; what is told of it is not.
 #[test]
 fn a_level_of_very_many_directories_has_a_bound_and_loses_nothing() {
@@ -393,6 +448,7 @@ fn a_level_of_very_many_directories_has_a_bound_and_loses_nothing() {
     assert_eq!(level.own.names.entries, most as u64 + 100);
     let sum = level.children.iter().fold(level.rest, |sum, one| sum.plus(&one.resident));
     assert_eq!((sum.names.entries, level.rest.names.entries), (most as u64 + 100, 100));
+    assert!(level.children.iter().all(|child| child.name.is_some()), "those told apart have names");
 }
 
 /// Against what the store says: a tree that changes at random, cleaned at random.

@@ -93,4 +93,6 @@ uvfs_concurrent::lock_classes! {
     OBSERVER = 200, "observer", "the frontends that are told of changes";
     /// Sleepers for room.
     ROOM_WAITS = 201, "room-waits", "how often room for pages was made while threads waited for some";
+    /// What was counted last.
+    VIEWS = 202, "views", "what was last counted of the caches, by directory";
 }

@@ -30,6 +30,7 @@ use crate::name::Name;
 use crate::statistics::Counters;
 use std::collections::{HashSet, VecDeque};
 use uvfs_concurrent::class::Class;
+use uvfs_concurrent::counter::Counter;
 use uvfs_concurrent::epoch::{self, Guard};
 use uvfs_concurrent::generations::Generations;
 use uvfs_concurrent::lock::Mutex;
@@ -209,6 +210,8 @@ pub(crate) struct NameCache {
     once_count: AtomicUsize,
     /// Names that went although they may still exist: no directory of their stripe is complete.
     losses: Generations,
+    /// Names that came, and names that went.
+    changes: Counter,
 }
 
 impl NameCache {
@@ -224,6 +227,7 @@ impl NameCache {
             once_room: AtomicUsize::new(0),
             once_count: AtomicUsize::new(0),
             losses: Generations::default(),
+            changes: Counter::new(),
         }
     }
 
@@ -349,6 +353,7 @@ impl NameCache {
         });
         // Not the class that it has by now: who changed it has counted that.
         self.joined_class(class, inserted.entry);
+        self.changes.hit();
         self.removed(inserted.replaced?)
     }
 
@@ -619,6 +624,7 @@ impl NameCache {
     /// Accounts for a name that left the table.
     fn removed(&self, entry: &CachedName) -> Option<Ref<Inode>> {
         self.left_class(entry.class(), entry);
+        self.changes.hit();
         match entry.value().inode() {
             Some(inode) => inode.lost_name().then(|| inode.try_clone()).flatten(),
             None => {
@@ -627,6 +633,11 @@ impl NameCache {
                 None
             }
         }
+    }
+
+    /// Names that ever came or went: as it was, if none did since.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.total()
     }
 
     /// Names kept now, negative ones included.

@@ -203,6 +203,7 @@ impl Core {
             + self.inodes.bytes()
             + self.paths.bytes()
             + self.pages.file_bytes()
+            + self.views.bytes()
     }
 
     /// Bytes of what was let go and waits for readers to pass: of the whole process, and page tables of files
@@ -260,6 +261,7 @@ impl Core {
                 false => usize::try_from(excess / STEP_BYTES).unwrap_or(STEPS_MAX),
             };
             let steps = (STEPS + more).min(STEPS_MAX);
+            self.views.forget();
             self.drop_lists(LISTS);
             self.reclaim(None, steps);
             self.budget.took(steps, self.metadata_bytes() < before);
@@ -298,6 +300,9 @@ impl Core {
 
     fn shrink_metadata(&self) {
         let (mut held, mut last) = (usize::MAX, false);
+        if self.is_over() {
+            self.views.forget();
+        }
         // Each round but the last two has made it smaller; the bound is for those who add meanwhile.
         for _ in 0..64 {
             self.tenants.count();

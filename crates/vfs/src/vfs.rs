@@ -19,6 +19,7 @@ use crate::backend::{
 use crate::background::Background;
 use crate::budget::{self, Budget};
 use crate::caller::{Caller, Checks};
+use crate::clean::Views;
 use crate::config::{PagePolicy, VfsConfig};
 use crate::error::{Error, Result};
 use crate::flight::Flights;
@@ -77,6 +78,8 @@ pub(crate) struct Core {
     pub(crate) pages: Arc<PageCache>,
     /// What bounds names, inodes and pages together.
     pub(crate) budget: Budget,
+    /// What was counted of the caches last.
+    pub(crate) views: Views,
     /// What threads may add before they look whether there is too much.
     pub(crate) unlooked: Allowance,
     /// What a look found last; read with every operation, stored when it is another one.
@@ -164,6 +167,7 @@ impl Vfs {
             unlooked: Allowance::new(0),
             looked: Padded::default(),
             budget,
+            views: Views::new(),
             tenants: Tenants::new(),
             counters: Counters::default(),
             observers: Observers::new(),

@@ -6,24 +6,29 @@
 //! # Why
 //! A view that one goes into asks for one directory at a time, and a cache of a million names may have as many directories: so no
 //! path is made, and nothing is kept for a directory that is not of the level. Which directory of the level another one
-//! lies in is remembered in a table of fixed size, and found again by going up where it was overwritten. Memory: 2 MiB for
-//! that table, and some 150 bytes for each directory of the level, of which [`CHILDREN_MAX`] are told apart. Weakness: goes once
-//! around the name table, however small the directory is.
+//! lies in is remembered in a table of fixed size, and found again by going up where it was overwritten. Memory, which the budget
+//! has while the count lasts: at most 2 MiB for that table, and some 150 bytes for each directory of the level, of which
+//! [`CHILDREN_MAX`] are told apart. A level that is asked for again while nothing came or went is not counted again
+//! ([`super::views`]). Weakness: a count goes once around the name table, however small the directory is.
 
+use super::pass;
 use super::resident::Resident;
+use super::views::{Answer, Charge, State};
 use crate::backend::InodeId;
 use crate::inode::{INODE_BYTES, Node};
+use crate::names::CachedName;
 use crate::page::PAGE;
 use crate::policy::CachePolicy;
 use crate::vfs::{Core, Vfs};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Directories of one level that are told apart; the rest is one sum.
 pub const CHILDREN_MAX: usize = 1 << 15;
-/// Buckets of the name table in one step.
-const BUCKETS: usize = 256;
-/// Directories whose place is remembered.
+/// Directories whose place is remembered, at most.
 const MEMO: usize = 1 << 17;
+/// At least.
+const MEMO_LEAST: usize = 1 << 6;
 /// Directories on the way up that are remembered, too.
 const PASSED: usize = 64;
 
@@ -53,36 +58,76 @@ pub struct ResidentChild {
 
 impl Vfs {
     /// What is cached in `directory`, by the directories in it. Goes once around the caches, in steps, with no lock held
-    /// between them; never asks the store.
+    /// between them, unless it did so already and nothing came or went since; never asks the store.
     pub fn resident_level(&self, directory: &Node) -> ResidentLevel {
-        let mut count = Count::new(&self.core, directory.id());
-        count.names();
-        count.pages();
-        count.finish()
+        let (core, top) = (&self.core, directory.id());
+        let state = State::of(core);
+        let level = |answer: &Answer| match answer {
+            Answer::Level(level) => Some(level.clone()),
+            Answer::Directories(_) => None,
+        };
+        let counted = core.views.find(top, state, level).unwrap_or_else(|| {
+            let level = Arc::new(Count::new(core, top).run());
+            let (answer, bytes) = (Answer::Level(level.clone()), level.bytes());
+            core.views.keep((top, state), answer, bytes, core.budget.room());
+            level
+        });
+        let mut level = Arc::unwrap_or_clone(counted);
+        // Marking a directory changes nothing that is cached.
+        for child in &mut level.children {
+            child.policy = core.policy_in(child.inode);
+        }
+        level
     }
 
     /// The directory in `directory` that `below` is or lies in, by what is cached; `directory` itself if `below` is that.
     /// `None` where it lies elsewhere, or a directory on the way is not cached.
     pub fn child_towards(&self, directory: &Node, below: InodeId) -> Option<InodeId> {
-        Places::new(&self.core, directory.id(), 1).find(below)
+        let mut places = Places::new(&self.core, directory.id(), 1);
+        match places.find(below) {
+            OWN => Some(directory.id()),
+            place => places.children.get(place as usize).copied(),
+        }
     }
 }
+
+impl ResidentLevel {
+    /// Memory that it takes, about.
+    fn bytes(&self) -> usize {
+        let names = self.children.iter().filter_map(|child| child.name.as_ref());
+        self.children.capacity() * size_of::<ResidentChild>()
+            + names.map(Vec::capacity).sum::<usize>()
+    }
+}
+
+/// Where a directory lies: the number of a directory of the level, or one of these.
+type Place = u32;
+/// It is the top itself.
+const OWN: Place = Place::MAX;
+/// In a directory of the level that is not told apart.
+const REST: Place = Place::MAX - 1;
+/// Elsewhere, or not known.
+const OUTSIDE: Place = Place::MAX - 2;
 
 /// Where directories lie, seen from one.
 struct Places<'a> {
     core: &'a Core,
     top: InodeId,
-    /// A directory, and the one of the level that it lies in: the top itself, or [`OUTSIDE`].
-    memo: Box<[(InodeId, InodeId)]>,
+    /// The directories of the level.
+    children: Vec<InodeId>,
+    numbers: HashMap<InodeId, Place>,
+    /// Directories, and where they lie.
+    memo: Box<[(InodeId, Place)]>,
 }
 
 /// No directory has this number.
-const OUTSIDE: InodeId = InodeId(u64::MAX);
+const NONE: InodeId = InodeId(u64::MAX);
 
 impl<'a> Places<'a> {
     /// `memo` is a power of two.
     fn new(core: &'a Core, top: InodeId, memo: usize) -> Self {
-        Self { core, top, memo: vec![(OUTSIDE, OUTSIDE); memo].into() }
+        let (children, numbers) = (Vec::new(), HashMap::new());
+        Self { core, top, children, numbers, memo: vec![(NONE, OUTSIDE); memo].into() }
     }
 
     fn slot(&self, directory: InodeId) -> usize {
@@ -90,28 +135,43 @@ impl<'a> Places<'a> {
         (mixed >> 40) as usize & (self.memo.len() - 1)
     }
 
-    /// The directory of the level that `directory` is or lies in; the top, if it is that.
-    fn find(&mut self, directory: InodeId) -> Option<InodeId> {
-        let known = |places: &Self, at: InodeId| {
-            let (of, child) = places.memo[places.slot(at)];
-            (of == at).then_some(child)
-        };
-        if directory == self.top {
-            return Some(self.top);
+    fn known(&self, directory: InodeId) -> Option<Place> {
+        let (of, place) = self.memo[self.slot(directory)];
+        (of == directory).then_some(place)
+    }
+
+    /// The number of a directory of the level.
+    fn number(&mut self, child: InodeId) -> Place {
+        if let Some(number) = self.numbers.get(&child) {
+            return *number;
         }
-        if let Some(child) = known(self, directory) {
-            return (child != OUTSIDE).then_some(child);
+        let number = self.children.len();
+        if number >= CHILDREN_MAX {
+            return REST;
+        }
+        self.children.push(child);
+        self.numbers.insert(child, number as Place);
+        number as Place
+    }
+
+    /// Where `directory` lies.
+    fn find(&mut self, directory: InodeId) -> Place {
+        if directory == self.top {
+            return OWN;
+        }
+        if let Some(place) = self.known(directory) {
+            return place;
         }
         let mut passed = vec![directory];
         let (mut at, mut steps) = (self.core.inodes.peek(directory), 0);
-        let child = loop {
+        let place = loop {
             let Some(node) = at else { break OUTSIDE };
             let Some(above) = node.parent() else { break OUTSIDE };
             if above.id() == self.top {
-                break node.id();
+                break self.number(node.id());
             }
-            if let Some(child) = known(self, above.id()) {
-                break child;
+            if let Some(place) = self.known(above.id()) {
+                break place;
             }
             // Where others move directories about, what is cached of them may be a circle.
             steps += 1;
@@ -125,9 +185,14 @@ impl<'a> Places<'a> {
         };
         for directory in passed {
             let slot = self.slot(directory);
-            self.memo[slot] = (directory, child);
+            self.memo[slot] = (directory, place);
         }
-        (child != OUTSIDE).then_some(child)
+        place
+    }
+
+    fn bytes(&self) -> usize {
+        let number = 2 * size_of::<(InodeId, Place)>();
+        size_of_val(&*self.memo) + self.children.capacity() * (size_of::<InodeId>() + number)
     }
 }
 
@@ -136,102 +201,105 @@ type Seen = (InodeId, u64, bool);
 
 struct Count<'a> {
     core: &'a Core,
+    charge: Charge<'a>,
     places: Places<'a>,
-    level: ResidentLevel,
-    /// Where in the list each directory of the level is.
-    children: HashMap<InodeId, usize>,
+    own: Resident,
+    rest: Resident,
+    /// Of each directory of the level.
+    sums: Vec<Resident>,
+    names: HashMap<InodeId, Vec<u8>>,
+    /// Of the step under way.
+    seen: Vec<Seen>,
+    named: Vec<(InodeId, Vec<u8>)>,
 }
 
 impl<'a> Count<'a> {
     fn new(core: &'a Core, top: InodeId) -> Self {
-        let (places, level) = (Places::new(core, top, MEMO), ResidentLevel::default());
-        Self { core, places, level, children: HashMap::new() }
-    }
-
-    fn names(&mut self) {
-        let top = self.places.top;
-        let (mut seen, mut named): (Vec<Seen>, Vec<(InodeId, Vec<u8>)>) = (Vec::new(), Vec::new());
-        let mut at = 0;
-        while at < self.core.names.buckets() {
-            // Nothing that takes a lock: the visit may hold one.
-            self.core.names.visit((at, BUCKETS), |entry| {
-                let (directory, inode) = (InodeId(entry.parent()), entry.value().inode());
-                seen.push((directory, entry.bytes() as u64, inode.is_some()));
-                if directory == top
-                    && let Some(inode) = inode
-                    && inode.is_directory()
-                {
-                    named.push((inode.id, entry.name().into()));
-                }
-            });
-            for (directory, bytes, has_inode) in seen.drain(..) {
-                let Some(sum) = self.sum(directory) else { continue };
-                sum.names.add(1, bytes);
-                if has_inode {
-                    sum.inodes.add(1, INODE_BYTES as u64);
-                }
-            }
-            for (directory, name) in named.drain(..) {
-                if let Some(child) = self.child(directory) {
-                    child.name = Some(name);
-                }
-            }
-            at += BUCKETS;
-            std::thread::yield_now();
+        // A directory with names in it has one itself, but for the root.
+        let memo = core.names.count().next_power_of_two().clamp(MEMO_LEAST, MEMO);
+        Self {
+            core,
+            charge: Charge::new(&core.views),
+            places: Places::new(core, top, memo),
+            own: Resident::default(),
+            rest: Resident::default(),
+            sums: Vec::new(),
+            names: HashMap::new(),
+            seen: Vec::new(),
+            named: Vec::new(),
         }
     }
 
-    fn pages(&mut self) {
-        for file in self.core.pages.files() {
-            let Some(home) = file.directory() else { continue };
-            let (pages, dirty) = file.resident();
-            if pages > 0
-                && let Some(sum) = self.sum(home.id())
+    fn run(mut self) -> ResidentLevel {
+        let top = self.places.top;
+        // The visit takes no lock: what takes one is done between the steps.
+        let visit = |count: &mut Self, entry: &CachedName| {
+            let (directory, inode) = (InodeId(entry.parent()), entry.value().inode());
+            count.seen.push((directory, entry.bytes() as u64, inode.is_some()));
+            if directory == top
+                && let Some(inode) = inode
+                && inode.is_directory()
             {
+                count.named.push((inode.id, entry.name().into()));
+            }
+        };
+        pass::names(self.core, &mut self, visit, Self::count_names);
+        pass::pages(self.core, |home, pages, dirty| {
+            if let Some(sum) = self.sum(home) {
                 sum.pages.add(pages, pages * PAGE);
                 sum.dirty.add(dirty, dirty * PAGE);
             }
+        });
+        self.finish()
+    }
+
+    fn count_names(&mut self) {
+        let mut seen = std::mem::take(&mut self.seen);
+        for (directory, bytes, has_inode) in seen.drain(..) {
+            let Some(sum) = self.sum(directory) else { continue };
+            sum.names.add(1, bytes);
+            if has_inode {
+                sum.inodes.add(1, INODE_BYTES as u64);
+            }
         }
+        self.seen = seen;
+        for (directory, name) in self.named.drain(..) {
+            // Those that are not told apart need none.
+            if self.places.number(directory) != REST {
+                self.names.insert(directory, name);
+            }
+        }
+        let named = self.names.len() * 2 * size_of::<(InodeId, Vec<u8>)>();
+        let sums = self.sums.capacity() * size_of::<Resident>();
+        let seen = self.seen.capacity() * size_of::<Seen>();
+        self.charge.set(self.places.bytes() + named + sums + seen);
     }
 
     /// The sum that what is in `directory` counts to.
     fn sum(&mut self, directory: InodeId) -> Option<&mut Resident> {
-        let place = self.places.find(directory)?;
-        if place == self.places.top {
-            return Some(&mut self.level.own);
+        match self.places.find(directory) {
+            OUTSIDE => None,
+            OWN => Some(&mut self.own),
+            REST => Some(&mut self.rest),
+            place => {
+                let place = place as usize;
+                if place >= self.sums.len() {
+                    self.sums.resize(place + 1, Resident::default());
+                }
+                Some(&mut self.sums[place])
+            }
         }
-        // Two looks: the list is borrowed for as long as what is returned.
-        match self.child_index(place) {
-            Some(index) => Some(&mut self.level.children[index].resident),
-            None => Some(&mut self.level.rest),
-        }
-    }
-
-    fn child(&mut self, directory: InodeId) -> Option<&mut ResidentChild> {
-        let index = self.child_index(directory)?;
-        Some(&mut self.level.children[index])
-    }
-
-    fn child_index(&mut self, directory: InodeId) -> Option<usize> {
-        if let Some(index) = self.children.get(&directory) {
-            return Some(*index);
-        }
-        let index = self.level.children.len();
-        if index >= CHILDREN_MAX {
-            return None;
-        }
-        self.children.insert(directory, index);
-        let (resident, policy) = (Resident::default(), None);
-        self.level.children.push(ResidentChild { inode: directory, name: None, resident, policy });
-        Some(index)
     }
 
     fn finish(mut self) -> ResidentLevel {
         let nothing = Resident::default();
-        self.level.children.retain(|child| child.resident != nothing);
-        for child in &mut self.level.children {
-            child.policy = self.core.policy_in(child.inode);
-        }
-        self.level
+        self.sums.resize(self.places.children.len(), nothing);
+        let all = self.places.children.iter().zip(&self.sums);
+        let held = all.filter(|(_, resident)| **resident != nothing);
+        let children = held.map(|(&inode, &resident)| {
+            let name = self.names.remove(&inode);
+            ResidentChild { inode, name, resident, policy: None }
+        });
+        ResidentLevel { children: children.collect(), own: self.own, rest: self.rest }
     }
 }

@@ -62,15 +62,18 @@
 
 mod below;
 mod level;
+mod pass;
 mod reap;
 mod report;
 pub mod request;
 mod resident;
 mod tick;
+mod views;
 
 pub use level::{CHILDREN_MAX, ResidentChild, ResidentLevel};
 pub use report::{Amount, Clean, CleanProgress, CleanReport, CleanStage, Dirty, Tally};
 pub use resident::{Resident, ResidentDirectory};
+pub(crate) use views::Views;
 
 use crate::error::{Error, Result};
 use crate::inode::Node;

@@ -6,21 +6,22 @@
 //! # Why
 //! Nothing is kept for it: a counter per directory would be written by every name that comes or goes, also
 //! by the clock hand, which knows no directories. So it costs nothing until somebody asks, and then once
-//! around the caches, in steps, with no lock held between them. Weakness: who asks every second of a
-//! cache of millions keeps a tenth of a processor busy, and what moves meanwhile may be counted where
-//! it was.
+//! around the caches, in steps, with no lock held between them; who asks again while nothing came or went gets the last answer
+//! ([`super::views`]). Weakness: who asks every second of a cache of millions in which names come and go keeps a third of a
+//! processor busy, and what moves meanwhile may be counted where it was.
 
 use super::Amount;
 use super::below::Below;
+use super::pass;
+use super::views::{Answer, Charge, State};
 use crate::backend::InodeId;
 use crate::inode::{INODE_BYTES, Node};
+use crate::names::CachedName;
 use crate::page::PAGE;
 use crate::policy::CachePolicy;
 use crate::vfs::{Core, Vfs};
 use std::collections::HashMap;
-
-/// Buckets of the name table in one step.
-const BUCKETS: usize = 64;
+use std::sync::Arc;
 
 /// What is cached of some directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,65 +67,98 @@ impl Vfs {
     /// What is cached below `directory`: in memory, whether it is in use or not. Goes once around the
     /// caches; never asks the store.
     pub fn resident(&self, directory: &Node) -> Resident {
-        let all = self.resident_by_directory(directory);
+        let all = Count::new(&self.core, directory.id()).run();
         all.iter().fold(Resident::default(), |sum, one| sum.plus(&one.resident))
     }
 
-    /// The same by directory, those left out in which nothing is cached; in no order.
+    /// The same by directory, those left out in which nothing is cached; in no order. The last answer serves again if nothing
+    /// came or went since.
     pub fn resident_by_directory(&self, directory: &Node) -> Vec<ResidentDirectory> {
-        let mut count = Count::new(&self.core, directory.id());
-        count.names();
-        count.pages();
-        count.finish()
+        let (core, top) = (&self.core, directory.id());
+        let state = State::of(core);
+        let directories = |answer: &Answer| match answer {
+            Answer::Directories(directories) => Some(directories.clone()),
+            Answer::Level(_) => None,
+        };
+        let counted = core.views.find(top, state, directories).unwrap_or_else(|| {
+            let counted = Arc::new(Count::new(core, top).run());
+            let bytes = counted.iter().map(ResidentDirectory::bytes).sum();
+            let answer = Answer::Directories(counted.clone());
+            core.views.keep((top, state), answer, bytes, core.budget.room());
+            counted
+        });
+        let mut all = Arc::unwrap_or_clone(counted);
+        // Marking a directory changes nothing that is cached.
+        for one in &mut all {
+            one.policy = core.policy_in(one.inode);
+        }
+        all
+    }
+}
+
+impl ResidentDirectory {
+    /// Memory that it takes, about.
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.path.as_ref().map_or(0, Vec::capacity)
     }
 }
 
 /// A directory's name, and the directory that it is in.
 type Link = (InodeId, Box<[u8]>);
 
+/// Memory of one entry of a hash table, with the table's slack.
+const fn entry_bytes<T>() -> usize {
+    2 * (size_of::<(InodeId, T)>() + 1)
+}
+
 struct Count<'a> {
     core: &'a Core,
+    charge: Charge<'a>,
     top: InodeId,
     below: Below<'a>,
     found: HashMap<InodeId, Resident>,
     links: HashMap<InodeId, Link>,
+    names_bytes: usize,
 }
 
 impl<'a> Count<'a> {
     fn new(core: &'a Core, top: InodeId) -> Self {
-        let (found, links) = (HashMap::new(), HashMap::new());
-        Self { core, top, below: Below::new(core, top), found, links }
-    }
-
-    fn names(&mut self) {
-        let mut at = 0;
-        while at < self.core.names.buckets() {
-            let (found, links) = (&mut self.found, &mut self.links);
-            self.core.names.visit((at, BUCKETS), |entry| {
-                let directory = InodeId(entry.parent());
-                let resident = found.entry(directory).or_default();
-                resident.names.add(1, entry.bytes() as u64);
-                if let Some(inode) = entry.value().inode() {
-                    resident.inodes.add(1, INODE_BYTES as u64);
-                    if inode.is_directory() {
-                        links.insert(inode.id, (directory, entry.name().into()));
-                    }
-                }
-            });
-            at += BUCKETS;
-            std::thread::yield_now();
+        Self {
+            core,
+            charge: Charge::new(&core.views),
+            top,
+            below: Below::new(core, top),
+            found: HashMap::new(),
+            links: HashMap::new(),
+            names_bytes: 0,
         }
     }
 
-    fn pages(&mut self) {
-        for file in self.core.pages.files() {
-            let Some(home) = file.directory() else { continue };
-            let (pages, dirty) = file.resident();
-            if pages > 0 && self.below.holds(home.id()) {
-                let resident = self.found.entry(home.id()).or_default();
+    fn run(mut self) -> Vec<ResidentDirectory> {
+        pass::names(self.core, &mut self, Self::see, |count| {
+            let (found, links) = (count.found.len(), count.links.len());
+            let entries = found * entry_bytes::<Resident>() + links * entry_bytes::<Link>();
+            count.charge.set(entries + count.names_bytes);
+        });
+        pass::pages(self.core, |home, pages, dirty| {
+            if self.below.holds(home) {
+                let resident = self.found.entry(home).or_default();
                 resident.pages.add(pages, pages * PAGE);
                 resident.dirty.add(dirty, dirty * PAGE);
             }
+        });
+        self.finish()
+    }
+
+    fn see(&mut self, entry: &CachedName) {
+        let directory = InodeId(entry.parent());
+        let resident = self.found.entry(directory).or_default();
+        resident.names.add(1, entry.bytes() as u64);
+        let Some(inode) = entry.value().inode() else { return };
+        resident.inodes.add(1, INODE_BYTES as u64);
+        if inode.is_directory() {
+            self.names_bytes += entry.name().len();
+            self.links.insert(inode.id, (directory, entry.name().into()));
         }
     }
 
@@ -136,7 +170,7 @@ impl<'a> Count<'a> {
             inode: id,
             path: self.path(id),
             resident,
-            policy: self.core.policy_in(id),
+            policy: None,
         };
         below.into_iter().map(path).collect()
     }

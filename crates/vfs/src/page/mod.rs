@@ -147,6 +147,8 @@ enum Wanted {
 struct Order {
     queues: Queues,
     capacity: u64,
+    /// Pages that ever came or went.
+    changes: u64,
 }
 
 /// Counts events of the page cache.
@@ -202,7 +204,7 @@ impl PageCache {
             arena,
             queues: Mutex::new(
                 &lock_order::PAGE_QUEUES,
-                Order { queues, capacity: limit_bytes / PAGE },
+                Order { queues, capacity: limit_bytes / PAGE, changes: 0 },
             ),
             clock: AtomicU32::new(0),
             files: Shards::new(&lock_order::PAGE_FILES, SHARDS),
@@ -312,8 +314,10 @@ impl PageCache {
 
     /// Pages of a file that have just come in, as (frame, key, why). They are locked: nobody takes them out yet.
     fn came_in(&self, class: Class, pages: impl Iterator<Item = (FrameId, u64, Wanted)>) {
-        let queues = &mut self.queues.lock().queues;
+        let mut order = self.queues.lock();
+        let Order { queues, changes, .. } = &mut *order;
         for (id, key, wanted) in pages {
+            *changes += 1;
             let ahead = wanted == Wanted::Ahead;
             queues.admit_as(&self.arena, id.number(), key, (class, ahead));
         }
@@ -337,7 +341,15 @@ impl PageCache {
 
     /// A page leaves that is not evicted. Its frame is not free yet.
     fn leaves(&self, id: FrameId) {
-        self.queues.lock().queues.remove(id.number());
+        let mut order = self.queues.lock();
+        order.changes += 1;
+        order.queues.remove(id.number());
+    }
+
+    /// How many pages ever came or went, how many are dirty, how many were written: as it was, if nothing changed since.
+    pub(crate) fn changes(&self) -> (u64, u64, u64) {
+        let moved = self.queues.lock().changes;
+        (moved, self.dirty(), self.counters.pages_written.total())
     }
 
     /// `pages` more are dirty.

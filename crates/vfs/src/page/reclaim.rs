@@ -276,6 +276,7 @@ impl PageCache {
             keys.push((page.id(), inode.map(|inode| key(inode, page.index()))));
         }
         let mut order = self.queues.lock();
+        order.changes += keys.len() as u64;
         let queues = &mut order.queues;
         for (id, key) in keys {
             match key {

@@ -1,0 +1,223 @@
+//! What was counted of the caches last, for those who look again.
+//!
+//! # Boundary
+//! Keeps answers while the caches are as they were ([`State`]), and accounts for their memory and for that of a count under way.
+//! Counting is [`super::level`]'s and [`super::resident`]'s; what of an answer may change without the caches is worked out by them
+//! each time.
+//!
+//! # Concurrency
+//! One lock over the answers, with no other taken under it, and not held while somebody counts. The state is read before a
+//! count begins, so what changes during one makes its answer old at once.
+//!
+//! # Why
+//! A count visits each cached name: 90 ms for a million. A view asks every few seconds, and caches in which nothing comes or goes
+//! (an idle mount, or a walk that hits) give the same answer. So an answer is kept with two sums that every arrival and every
+//! departure changes. Sums by directory, kept up to date, would answer in no time also while names come and go; but then every
+//! name that comes or goes would write to its directory and to each one above it. Weakness: a directory that is moved while it is
+//! counted may be shown at its old place until [`AGE_MAX`] has passed, and not only in one answer.
+
+use super::level::ResidentLevel;
+use super::resident::ResidentDirectory;
+use crate::backend::InodeId;
+use crate::lock_order;
+use crate::vfs::Core;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uvfs_concurrent::lock::Mutex;
+use uvfs_concurrent::primitive::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Answers kept.
+const ANSWERS: usize = 8;
+/// Share of the room of all caches that they may take.
+const SHARE: u64 = 64;
+/// An answer older than this is counted again.
+const AGE_MAX: Duration = Duration::from_secs(60);
+
+/// What the caches were made of: equal for two moments between which nothing came, went or became dirty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct State {
+    names: u64,
+    pages: (u64, u64, u64),
+    cleans: u64,
+}
+
+impl State {
+    pub(super) fn of(core: &Core) -> Self {
+        let (names, pages) = (core.names.changes(), core.pages.changes());
+        Self { names, pages, cleans: core.cleans.now() }
+    }
+}
+
+/// What was counted.
+#[derive(Debug, Clone)]
+pub(super) enum Answer {
+    Level(Arc<ResidentLevel>),
+    Directories(Arc<Vec<ResidentDirectory>>),
+}
+
+#[derive(Debug)]
+struct Kept {
+    directory: InodeId,
+    answer: Answer,
+    bytes: usize,
+    state: State,
+    counted: Instant,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Views {
+    kept: Mutex<VecDeque<Kept>>,
+    /// Of answers, and of counts under way.
+    bytes: AtomicUsize,
+}
+
+impl Views {
+    pub(crate) fn new() -> Self {
+        let kept = Mutex::new(&lock_order::VIEWS, VecDeque::new());
+        Self { kept, bytes: AtomicUsize::new(0) }
+    }
+
+    /// Bytes of what is kept and of what is being counted.
+    pub(crate) fn bytes(&self) -> usize {
+        // ORDERING: Relaxed; a size that may lag.
+        self.bytes.load(Relaxed)
+    }
+
+    /// Forgets all answers.
+    pub(crate) fn forget(&self) {
+        // Mostly there is none, and no lock to take.
+        if self.bytes() > 0 {
+            let gone = std::mem::take(&mut *self.kept.lock());
+            gone.iter().for_each(|kept| self.less(kept.bytes));
+        }
+    }
+
+    /// The last answer about `directory` that `wanted` takes, if the caches are still in `state`.
+    pub(super) fn find<T>(
+        &self,
+        directory: InodeId,
+        state: State,
+        wanted: impl Fn(&Answer) -> Option<T>,
+    ) -> Option<T> {
+        let kept = self.kept.lock();
+        let same = kept.iter().filter(|kept| kept.directory == directory && kept.state == state);
+        let mut young = same.filter(|kept| kept.counted.elapsed() < AGE_MAX);
+        young.find_map(|kept| wanted(&kept.answer))
+    }
+
+    /// Keeps `answer`, which takes `bytes`, unless that is much of the `room` of all caches.
+    pub(super) fn keep(
+        &self,
+        (directory, state): (InodeId, State),
+        answer: Answer,
+        bytes: usize,
+        room: u64,
+    ) {
+        let most = usize::try_from(room / SHARE).unwrap_or(usize::MAX);
+        let mut kept = self.kept.lock();
+        // Those of another state are of no use to anybody.
+        let kind = std::mem::discriminant(&answer);
+        let serves = |old: &Kept| {
+            old.state == state
+                && (old.directory != directory || std::mem::discriminant(&old.answer) != kind)
+        };
+        let held = |kept: &VecDeque<Kept>| kept.iter().map(|kept| kept.bytes).sum::<usize>();
+        let before = held(&kept);
+        kept.retain(serves);
+        let is_full = |kept: &VecDeque<Kept>| {
+            kept.len() >= ANSWERS || held(kept).saturating_add(bytes) > most
+        };
+        while is_full(&kept) && kept.pop_front().is_some() {}
+        if !is_full(&kept) {
+            kept.push_back(Kept { directory, answer, bytes, state, counted: Instant::now() });
+        }
+        self.more(held(&kept));
+        self.less(before);
+    }
+
+    fn more(&self, bytes: usize) {
+        // ORDERING: Relaxed; a size.
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    fn less(&self, bytes: usize) {
+        // ORDERING: Relaxed; a size.
+        self.bytes.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// Memory of a count under way, in the budget for as long as it lives.
+#[derive(Debug)]
+pub(super) struct Charge<'a> {
+    views: &'a Views,
+    bytes: usize,
+}
+
+impl<'a> Charge<'a> {
+    pub(super) fn new(views: &'a Views) -> Self {
+        Self { views, bytes: 0 }
+    }
+
+    /// The count takes `bytes` now.
+    pub(super) fn set(&mut self, bytes: usize) {
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => self.views.more(more),
+            None => self.views.less(self.bytes - bytes),
+        }
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Charge<'_> {
+    fn drop(&mut self) {
+        self.views.less(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(names: u64) -> State {
+        State { names, pages: (0, 0, 0), cleans: 0 }
+    }
+
+    fn level() -> Answer {
+        Answer::Level(Arc::default())
+    }
+
+    fn is_level(answer: &Answer) -> Option<()> {
+        matches!(answer, Answer::Level(_)).then_some(())
+    }
+
+    #[test]
+    fn an_answer_holds_until_something_changes_and_takes_room_until_it_goes() {
+        let (views, room) = (Views::new(), 64 * 1000);
+        views.keep((InodeId(7), state(1)), level(), 600, room);
+        assert_eq!(views.find(InodeId(7), state(1), is_level), Some(()));
+        assert_eq!(views.find(InodeId(7), state(2), is_level), None, "something changed");
+        assert_eq!(views.find(InodeId(8), state(1), is_level), None);
+        let other = |answer: &Answer| is_level(answer).is_none().then_some(());
+        assert_eq!(views.find(InodeId(7), state(1), other), None, "not what was asked");
+        assert_eq!(views.bytes(), 600);
+        views.keep((InodeId(8), state(1)), level(), 500, room);
+        assert_eq!(views.bytes(), 500, "no room for both: the older one goes");
+        views.keep((InodeId(9), state(1)), level(), 5000, room);
+        assert_eq!((views.bytes(), views.find(InodeId(9), state(1), is_level)), (0, None));
+        for at in 0..20 {
+            views.keep((InodeId(at), state(1)), level(), 10, room);
+        }
+        assert_eq!(views.bytes(), 10 * ANSWERS);
+        views.keep((InodeId(1), state(2)), level(), 10, room);
+        assert_eq!(views.bytes(), 10, "those of another state are dropped");
+        let mut charge = Charge::new(&views);
+        charge.set(300);
+        charge.set(200);
+        assert_eq!(views.bytes(), 210);
+        drop(charge);
+        views.forget();
+        assert_eq!(views.bytes(), 0);
+    }
+}
