@@ -24,10 +24,11 @@ use crate::vfs::Core;
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
+use std::time::Instant;
 use uvfs_concurrent::counter::Counter;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::object::{Hold, Ref};
-use uvfs_concurrent::primitive::atomic::Ordering::Relaxed;
+use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_concurrent::shard::Shards;
 
 const SHARDS: usize = 64;
@@ -35,6 +36,10 @@ const SHARDS: usize = 64;
 const RETIRED_MAX: usize = 64;
 /// Inodes that have left one shard whose last stamp is kept for themselves: together 16 KiB.
 const GONE_MAX: usize = 16;
+/// Up to so many inodes, those in use are counted each time that somebody asks.
+const COUNTED_EACH_TIME: u64 = 1 << 16;
+/// Of more of them, one count serves for a millisecond for each so many: one of a million takes 16 ms, and serves for 20 s.
+const INODES_PER_MS: u64 = 50;
 /// Queued inodes looked at for one orphan.
 const ORPHANS_AT_ONCE: usize = 64;
 
@@ -181,6 +186,39 @@ pub(crate) struct InodeTable {
     directories: Counter,
     /// Inodes without a name in the store that are still held.
     leaving: Counter,
+    active: Active,
+}
+
+/// How many inodes were in use when somebody counted. A count visits each of them, and whoever watches asks every second.
+#[derive(Debug)]
+struct Active {
+    born: Instant,
+    /// When, in milliseconds since then; 0 if never.
+    counted_ms: AtomicU64,
+    count: AtomicU64,
+}
+
+impl Active {
+    fn new() -> Self {
+        let (counted_ms, count) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { born: Instant::now(), counted_ms, count }
+    }
+
+    /// The last count if it serves for so many `inodes`; otherwise that of `count`.
+    fn get(&self, inodes: u64, count: impl FnOnce() -> u64) -> u64 {
+        let now_ms = self.born.elapsed().as_millis() as u64 + 1;
+        // ORDERING: Relaxed, all of these; a statistic, nothing is reached through it.
+        let counted_ms = self.counted_ms.load(Relaxed);
+        let is_young = now_ms.saturating_sub(counted_ms) < inodes / INODES_PER_MS;
+        if inodes > COUNTED_EACH_TIME && counted_ms > 0 && is_young {
+            return self.count.load(Relaxed);
+        }
+        let counted = count();
+        // ORDERING: as above.
+        self.count.store(counted, Relaxed);
+        self.counted_ms.store(now_ms, Relaxed);
+        counted
+    }
 }
 
 /// Inodes that nobody holds and no name leads to.
@@ -216,6 +254,7 @@ impl InodeTable {
             rests: Counter::new(),
             directories: Counter::new(),
             leaving: Counter::new(),
+            active: Active::new(),
         }
     }
 
@@ -426,13 +465,13 @@ impl InodeTable {
         self.directories.hit();
     }
 
-    /// Inodes that are held now.
+    /// Inodes that are held now; where there are very many, as they were counted some seconds ago.
     pub(crate) fn racy_active(&self) -> u64 {
         let active = |shard: &Mutex<Shard>| {
             let shard = shard.lock();
             shard.inodes.iter().filter(|inode| inode.0.hold.racy_holds() > 0).count() as u64
         };
-        self.shards.iter().map(active).sum()
+        self.active.get(self.count() as u64, || self.shards.iter().map(active).sum())
     }
 
     /// Applies `action` to every cached inode, shard by shard.
@@ -534,6 +573,7 @@ fn dequeued(inode: &Inode) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::{Active, COUNTED_EACH_TIME};
     use crate::{
         Attributes, Authority, Backend, Caller, Capabilities, Cookie, Data, Entry, FileKind,
         FileRef, InodeId, Inodes, Listing, Name, Names, Result, Vfs, VfsConfig,
@@ -541,6 +581,19 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
     use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering};
+
+    /// Each report of a mount visited all inodes to count those in use: 16 ms with a million of them, every second and for
+    /// each of those who watched, with the locks of the inode table held.
+    #[test]
+    fn inodes_in_use_are_counted_each_time_only_where_they_are_few() {
+        let active = Active::new();
+        let counted = |inodes, now| active.get(inodes, || now);
+        assert_eq!([counted(10, 1), counted(10, 2)], [1, 2]);
+        // An hour, not a moment that a slow machine may take.
+        let many = 3_600_000 * super::INODES_PER_MS;
+        assert_eq!([counted(many, 3), counted(COUNTED_EACH_TIME, 4), counted(many, 5)], [2, 4, 4]);
+        assert_eq!(Active::new().get(many, || 6), 6, "never counted before");
+    }
 
     /// One file, which is of another kind each time that it is looked up.
     #[derive(Default)]
