@@ -33,6 +33,7 @@ mod set_associative;
 mod system;
 mod tree;
 mod walk;
+mod watch;
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -61,6 +62,8 @@ enum Bench {
     Clean(clean::CleanArguments),
     /// The memory of a mount's daemon against its `--cache-size`, while everything that takes memory is asked
     Memory(memory::MemoryArguments),
+    /// What it costs to be watched by `top`, the page and a scraper, and how soon a level of the tree is told
+    Watch(watch::WatchArguments),
     /// A disk image, against the kernel on a loop device and against fuse2fs
     Image(image::ImageArguments),
     /// Caches under one lock, under locks of queues, and in rows: the experiment of Peacock (1992)
@@ -117,6 +120,7 @@ fn main() -> ExitCode {
         Bench::Clean(arguments) => clean::run(&arguments),
         Bench::CleanClient(arguments) => clean::serve(&arguments),
         Bench::Memory(arguments) => memory::run(&arguments),
+        Bench::Watch(arguments) => watch::run(&arguments),
         Bench::Image(arguments) => image::run(&arguments),
         Bench::SetAssociative(arguments) => set_associative::run(&arguments),
         Bench::Meter(arguments) => meter::run(&arguments),

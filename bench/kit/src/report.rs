@@ -51,6 +51,8 @@ pub enum Unit {
     Mebibytes,
     /// Memory in hundredths of what was allowed; less is better.
     PercentOfSize,
+    /// CPU time in hundredths of one core; less is better.
+    PercentOfCore,
     /// Entries of a cache; fewer are better.
     Entries,
     /// Acquisitions that found the lock held, in hundredths; fewer are better.
@@ -79,6 +81,7 @@ impl Unit {
             Unit::BytesPerItem => "B/item",
             Unit::Mebibytes => "MiB",
             Unit::PercentOfSize => "percent-of-size",
+            Unit::PercentOfCore => "percent-of-core",
             Unit::PercentContended => "percent-contended",
             Unit::Entries => "entries",
             Unit::Percent => "percent",

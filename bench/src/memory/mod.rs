@@ -27,7 +27,7 @@ use daemon::Daemon;
 use phases::{Client, PHASES, Phase, Sizes};
 use sampler::{Sampled, Sampler};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Peaks beyond the fixed part are to stay below so many percent of the size.
@@ -165,6 +165,14 @@ pub(crate) fn run(arguments: &MemoryArguments) -> io::Result<()> {
         true => Ok(()),
         false => Err(io::Error::other(bench.failures.join("; "))),
     }
+}
+
+/// A tree of so many files in directories of 1000, below `inputs`; made if it is not there.
+///
+/// # Errors
+/// It cannot be made.
+pub(crate) fn tree(inputs: &Path, files: usize) -> io::Result<PathBuf> {
+    phases::source(inputs, &Sizes { files, ..FULL })
 }
 
 /// What a daemon of `size` is called, or the one that has none and lives in a group.
