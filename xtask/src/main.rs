@@ -9,6 +9,7 @@
 //! Rust and not shell, so that the checks have tests of their own and the conformance run can
 //! promise to unmount whatever happens. `just` gives the same verbs shorter names.
 
+mod browser;
 mod conformance;
 mod dist;
 mod lines;

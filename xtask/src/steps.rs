@@ -11,11 +11,12 @@
 use crate::programs::heard;
 use crate::timing::{self, Running};
 use crate::tree::{self, Tree};
-use crate::{conformance, locks, programs, supply, tidy};
+use crate::{browser, conformance, locks, programs, supply, tidy};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::sync::OnceLock;
+use std::thread::JoinHandle;
 use std::{io, thread};
 
 /// The packages that the workspace leaves out: one needs nightly, the other many crates of rivals.
@@ -138,7 +139,10 @@ pub(crate) fn ci() -> Result<(), String> {
         // Here every test can run, so one that does not is a failure.
         None => MUST_RUN.set(()).unwrap_or_default(),
     }
-    let done = checks_and_models().and_then(|()| tests_and_suites(MUST_RUN.get().is_some()));
+    let browser = browser::install();
+    let done = checks_and_models();
+    // The tests are still to be built, and then it has to be there.
+    let done = done.and_then(|()| tests_and_suites(MUST_RUN.get().is_some(), browser));
     gate.end();
     timing::summary();
     done
@@ -163,14 +167,17 @@ fn checks_and_models() -> Result<(), String> {
 
 /// The tests of the workspace, with several programs at a time.
 pub(crate) fn test() -> Result<(), String> {
-    tests_and_suites(false)
+    tests_and_suites(false, None)
 }
 
-/// The tools of the suites are installed while the tests are built, and the suites run beside the tests.
-fn tests_and_suites(suites: bool) -> Result<(), String> {
+/// The tools of the suites are installed while the tests are built, the `browser` is waited for, and the suites run beside the tests.
+fn tests_and_suites(suites: bool, browser: Option<JoinHandle<()>>) -> Result<(), String> {
     let tools = thread::spawn(move || suites.then(|| conformance::install(false)));
     let programs = programs::built();
     tools.join().map_err(|_| "the installation of tools ended in a panic")?;
+    if let Some(browser) = browser {
+        browser.join().map_err(|_| "the installation of a browser ended in a panic")?;
+    }
     let mut jobs = programs?;
     if suites {
         jobs.insert(0, programs::suites()?);

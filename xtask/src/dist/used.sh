@@ -17,6 +17,20 @@ test "$(cat /mnt/b/file)" = text
 mount -a
 umount /mnt/b
 uvfs unmount /mnt/a
+uvfs mount memory: /mnt/a --daemon
+echo ram > /mnt/a/file
+test "$(cat /mnt/a/file)" = ram
+uvfs unmount /mnt/a
+test ! -e /mnt/a/file
+uvfs image create /tmp/disk.img --size 16M
+uvfs mount /tmp/disk.img /mnt/a --daemon
+echo kept > /mnt/a/file
+uvfs top --once /mnt/a | grep /mnt/a
+uvfs unmount /mnt/a
+uvfs mount /tmp/disk.img /mnt/a --daemon --read-only
+test "$(cat /mnt/a/file)" = kept
+uvfs unmount /mnt/a
+uvfs image check /tmp/disk.img
 test -e /usr/lib/systemd/system/uvfs@.service
 test -L /usr/sbin/mount.fuse.uvfs
 test -e /usr/share/man/man1/uvfs-mount.1.gz

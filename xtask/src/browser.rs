@@ -1,0 +1,47 @@
+//! The browser that the page of `uvfs web` is tested in, for the gate.
+//!
+//! # Boundary
+//! Installs Debian's package where there is none, beside what else runs. What a browser does is `uvfs_browser`'s; a test that finds
+//! none says so itself.
+//!
+//! # Why
+//! It is 70 s of downloading, and wanted last: so it comes while the checks compile. A gate without it is no failure, as without
+//! any other package: the network may be to blame.
+
+use crate::timing::Running;
+use rustix::process::geteuid;
+use std::process::{Command, Stdio};
+use std::thread::{self, JoinHandle};
+
+const PACKAGE: &str = "chromium";
+/// Seconds that each of apt's commands may take.
+const LIMIT: &str = "300";
+
+/// Begins to install it, if it is missing and this machine is one where that can be done.
+pub(crate) fn install() -> Option<JoinHandle<()>> {
+    if uvfs_browser::installed().is_some() {
+        return None;
+    }
+    if !geteuid().is_root() || Command::new("apt-get").arg("--version").output().is_err() {
+        println!("note: not root on Debian, so there is no {PACKAGE}; what needs it is skipped");
+        return None;
+    }
+    Some(thread::spawn(|| {
+        let running = Running::start("chromium, beside the rest");
+        let installed = apt(&["install", "-y", "--no-install-recommends", PACKAGE])
+            // The lists may be missing or old.
+            || (apt(&["update"]) && apt(&["install", "-y", "--no-install-recommends", PACKAGE]));
+        running.end();
+        if !installed {
+            println!("note: could not install {PACKAGE}; what needs it is skipped");
+        }
+    }))
+}
+
+fn apt(arguments: &[&str]) -> bool {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", LIMIT, "apt-get", "-q", "-o", "DPkg::Lock::Timeout=120"]);
+    command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
