@@ -69,10 +69,13 @@ pub fn policy(word: &str) -> Result<Option<CachePolicy>, String> {
 /// # Errors
 /// The rule that it breaks.
 pub fn directory(path: &[u8]) -> Result<PathBuf, String> {
-    // The rules are those of a cleaning; with its end marked, a newline in front of it is the name's.
+    // The rules are those of a cleaning; with its end marked, a newline in front of it is the name's, and refused as such.
     match Request::parse(&[b"1:", path, b"\n"].concat()) {
         Ok(Request { directory: Some(directory), .. }) => Ok(directory),
-        Ok(_) | Err(Refusal::Relative | Refusal::NoPath | Refusal::Newline) => {
+        Err(Refusal::Newline) => {
+            Err("its name ends in a newline; name the directory that it is in".into())
+        }
+        Ok(_) | Err(Refusal::Relative | Refusal::NoPath) => {
             Err("a relative path; write it from the mount's root on, as in /photos".into())
         }
         Err(refusal) => Err(refusal.to_string()),

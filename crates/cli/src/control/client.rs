@@ -265,7 +265,7 @@ impl Connection {
         directory: &Raw,
         is_enough: &dyn Fn() -> bool,
     ) -> Result<Cleaned, String> {
-        // With its end marked, a newline in front of it is the name's.
+        // With its end marked, a newline in front of it is the name's: refused, and not taken for another directory.
         let request = Raw([b"3:", &*directory.0, b"\n"].concat());
         self.clean(CleanRequest { request, sync: false, dry_run: false }, &|_| {}, is_enough)
     }
