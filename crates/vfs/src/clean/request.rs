@@ -150,7 +150,9 @@ impl fmt::Display for Refusal {
             Refusal::NoPath => "no directory after the colon; write one as in 1:/srv, or no colon",
             Refusal::Nul => "a NUL byte in the path; no file name has one",
             Refusal::Relative => "a relative path; write it from / on, as in 1:/srv",
-            Refusal::Newline => "ends in more than one newline; write at most one, or name the directory above",
+            Refusal::Newline => {
+                "ends in more than one newline; write at most one, or name the directory above"
+            }
             Refusal::DotDot => "`..` in the path; write the path without it",
             Refusal::Missing => "no such directory",
             Refusal::NotDirectory => "not a directory; name the directory that it is in",
