@@ -74,6 +74,22 @@ fn known_answers_print_a_line_for_every_program_and_number_of_cores() {
     }
 }
 
+/// A chain of four cycles a turn, and one of two with a load: no clock of this machine is asked about, only that both sides
+/// are there.
+#[test]
+fn one_thread_is_set_beside_this_machine() {
+    if !can_run() {
+        return;
+    }
+    let output = contention(&["--case", "single"]);
+    let (table, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    for part in ["| multiply-chain: one chain of multiplications | ", "| sum: ", " of 2; missed: "]
+    {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+}
+
 #[test]
 fn the_server_has_its_tables() {
     if !can_run() {
@@ -99,5 +115,5 @@ fn a_case_that_is_not_there_is_refused_with_those_that_are() {
     let output = contention(&["--case", "nonsense"]);
     assert_eq!(output.status.code(), Some(2));
     let said = text(&output.stderr);
-    assert!(said.contains("known, bugs, oltp, paper, uvfs"), "{said}");
+    assert!(said.contains("single, known, bugs, oltp, paper, uvfs"), "{said}");
 }

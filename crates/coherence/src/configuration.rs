@@ -35,6 +35,10 @@ pub struct Configuration {
     /// Cycles that a plain access may be ahead of the slowest core before it lets that one go first.
     /// Atomic ones never are.
     pub slack: u64,
+    /// Whether what lies between accesses is charged by its instructions, where the program was built to tell of its
+    /// blocks; else each access is charged a flat number of cycles before it.
+    #[serde(default)]
+    pub compute: bool,
     /// Modules of an earlier profile, by [`Place::module`], for [`Target`].
     #[serde(default)]
     pub modules: Vec<PathBuf>,

@@ -27,6 +27,7 @@ pub mod layout;
 pub mod locks;
 pub mod machine;
 pub mod model;
+pub mod pipeline;
 pub mod profile;
 pub mod scheduler;
 mod sharing;

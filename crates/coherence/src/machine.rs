@@ -86,6 +86,37 @@ pub struct Machine {
     pub cache: Cache,
     /// What is not a memory access.
     pub cost: Cost,
+    /// How a core executes what lies between accesses.
+    pub pipeline: Core,
+}
+
+/// A core that executes out of order; latencies in cycles.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Core {
+    /// Operations that it begins in a cycle.
+    pub width: Parameter,
+    /// Operations that it has begun and not ended, at most.
+    pub window: Parameter,
+    /// A load that its first cache answers.
+    pub load: Parameter,
+    /// Multiplying integers.
+    pub multiply: Parameter,
+    /// Dividing integers.
+    pub divide: Parameter,
+    /// Adding and multiplying floating-point numbers.
+    pub float: Parameter,
+    /// Dividing floating-point numbers.
+    pub float_divide: Parameter,
+    /// A branch that was guessed wrong, from when it is known.
+    pub mispredict: Parameter,
+    /// KiB of its first cache. Zero: as large as its own cache.
+    pub first_kib: Parameter,
+    /// What a load takes more that its own second cache answers.
+    pub second_level: Parameter,
+    /// The part of its latency that a line from the last level or from memory takes when nothing waits for it: one
+    /// that was fetched ahead, or is stored to.
+    pub streamed: Parameter,
 }
 
 /// Cycles until an access is answered.
@@ -213,6 +244,23 @@ macro_rules! parameters {
         with("cost.system_call", machine.cost.system_call, 0.0, 1e7, "cycles");
         with("cost.context_switch", machine.cost.context_switch, 0.0, 1e8, "cycles");
         with("cost.time_slice", machine.cost.time_slice, 1000.0, 1e12, "cycles");
+        with("pipeline.width", machine.pipeline.width, 1.0, 16.0, "operations a cycle");
+        with("pipeline.window", machine.pipeline.window, 1.0, 4096.0, "operations");
+        with("pipeline.load", machine.pipeline.load, 1.0, 100.0, "cycles");
+        with("pipeline.multiply", machine.pipeline.multiply, 1.0, 100.0, "cycles");
+        with("pipeline.divide", machine.pipeline.divide, 1.0, 200.0, "cycles");
+        with("pipeline.float", machine.pipeline.float, 1.0, 100.0, "cycles");
+        with("pipeline.float_divide", machine.pipeline.float_divide, 1.0, 200.0, "cycles");
+        with("pipeline.mispredict", machine.pipeline.mispredict, 0.0, 1000.0, "cycles");
+        with(
+            "pipeline.first_kib",
+            machine.pipeline.first_kib,
+            0.0,
+            1024.0,
+            "KiB, zero for as large as the private cache",
+        );
+        with("pipeline.second_level", machine.pipeline.second_level, 0.0, 1000.0, "cycles");
+        with("pipeline.streamed", machine.pipeline.streamed, 0.0, 1.0, "of its latency");
     }};
 }
 
@@ -389,6 +437,7 @@ impl Default for Machine {
             occupancy: Occupancy::default(),
             cache: Cache::default(),
             cost: Cost::default(),
+            pipeline: Core::default(),
         }
     }
 }
@@ -420,6 +469,24 @@ impl Default for Cache {
             private_ways: Parameter::assumed(16.0),
             last_level_kib: Parameter::assumed(1408.0),
             last_level_ways: Parameter::assumed(11.0),
+        }
+    }
+}
+
+impl Default for Core {
+    fn default() -> Self {
+        Self {
+            width: Parameter::assumed(6.0),
+            window: Parameter::assumed(300.0),
+            load: Parameter::assumed(4.0),
+            multiply: Parameter::assumed(3.0),
+            divide: Parameter::assumed(12.0),
+            float: Parameter::assumed(3.0),
+            float_divide: Parameter::assumed(13.0),
+            mispredict: Parameter::assumed(15.0),
+            first_kib: Parameter::assumed(32.0),
+            second_level: Parameter::assumed(10.0),
+            streamed: Parameter::assumed(0.04),
         }
     }
 }

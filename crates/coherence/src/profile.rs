@@ -45,6 +45,9 @@ pub struct Meta {
     pub command: Vec<String>,
     /// The machine, each of its parameters measured or assumed.
     pub machine: Machine,
+    /// Whether what lies between accesses was charged by its instructions; else each access was charged a flat cost.
+    #[serde(default)]
+    pub computing: bool,
     /// The layout changes that were tried in this run, as the user wrote them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub what_if: Vec<String>,

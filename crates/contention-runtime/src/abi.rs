@@ -13,7 +13,7 @@
 //! LLVM 14 on. Weakness: accesses that inline assembly, the C library and precompiled code make are not seen.
 
 use crate::access::{
-    begin, compound, end, function_entry, function_exit, kind, ordered, plain, range,
+    begin, block, compound, end, function_entry, function_exit, kind, ordered, plain, range,
 };
 use crate::switch::{compare_exchange_16, last_caller, with_caller, with_caller_aside, with_stack};
 use std::ffi::c_void;
@@ -73,17 +73,13 @@ with_caller!(__tsan_memcpy => copy, "rcx");
 with_caller!(__tsan_memmove => copy_overlapping, "rcx");
 with_caller!(__tsan_memset => fill, "rcx");
 with_stack!(__tsan_func_entry => function_entry, "rsi");
+with_caller!(__tsan_func_exit => function_exit, "rdi");
+with_caller!(__sanitizer_cov_trace_pc => block, "rdi");
 
 /// The start of a program's constructors; this library has its own.
 // SAFETY: the pass's name and type (E1).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn __tsan_init() {}
-
-// SAFETY: the pass's name and type (E1).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-extern "C" fn __tsan_func_exit() {
-    function_exit();
-}
 
 // SAFETY: the pass's name and type (E1).
 #[cfg_attr(not(test), unsafe(no_mangle))]

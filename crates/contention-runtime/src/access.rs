@@ -14,12 +14,13 @@
 //! an atomic one never, since atomics are what threads order themselves by. Weakness: the order of
 //! racing plain accesses is exact only to the slack.
 
+use crate::compute::Nearness;
 use crate::sites::CALLERS;
 use crate::state::{BUSY, OPEN, PROGRESS, RECORDING, gate, leave, set_gate, simulation};
 use crate::threads::reschedule;
 use std::sync::atomic;
-use uvfs_coherence::Access;
 use uvfs_coherence::profile::{Operation, Ordering};
+use uvfs_coherence::{Access, Miss, TICKS_PER_CYCLE, Ticks};
 
 const OPERATIONS: [Operation; 8] = [
     Operation::Load,
@@ -131,10 +132,94 @@ pub(crate) unsafe extern "C" fn range(address: u64, bytes: usize, pc: u64, kind:
     while at < end {
         // No line is shorter than 32 bytes, and no vector register much longer.
         let piece = ((at | 31) + 1).min(end) - at;
+        copied();
         // SAFETY: `plain` has no requirements; it looks at no memory of the program.
         unsafe { plain(at, pc, kind & 0xff | (piece as u32) << 8) };
         at += piece;
     }
+}
+
+/// The C library copies a register's width in a cycle.
+fn copied() {
+    if gate() == OPEN && simulation().computes {
+        set_gate(BUSY);
+        simulation().scheduler.get().advance(TICKS_PER_CYCLE);
+        set_gate(OPEN);
+    }
+}
+
+/// A block of the program begins: what was executed since the last point takes its time.
+///
+/// # Safety
+/// As [`plain`]: the argument is a number here.
+pub(crate) unsafe extern "C" fn block(pc: u64) {
+    if gate() != OPEN {
+        return;
+    }
+    set_gate(BUSY);
+    reach(pc);
+    set_gate(OPEN);
+}
+
+/// The running thread is behind the call that returns to `pc`.
+#[inline(always)]
+fn reach(pc: u64) {
+    let state = simulation();
+    if !state.computes {
+        return;
+    }
+    let thread = state.current.get();
+    // SAFETY: behind the closed gate, and until their last use only these three are called, which know nothing of
+    // the simulation.
+    let (compute, progress, scheduler) = unsafe {
+        (state.compute.unchecked(), thread.progress.unchecked(), state.scheduler.unchecked())
+    };
+    let (cost, stalled) = compute.reach(progress, pc);
+    thread.stalled.set(thread.stalled.get() + stalled);
+    scheduler.advance(cost);
+    // ORDERING: Relaxed; as in `enter`.
+    PROGRESS.store(scheduler.now(), atomic::Ordering::Relaxed);
+}
+
+/// The core's first cache looks for the line of an access that its own caches answer; one that it does not have
+/// comes later, unless it was fetched ahead.
+#[inline(always)]
+fn touch(address: u64, pc: u64, core: usize) {
+    let state = simulation();
+    // SAFETY: as in `reach`.
+    let (compute, progress) =
+        unsafe { (state.compute.unchecked(), state.current.get().progress.unchecked()) };
+    let line = address & !state.line_mask;
+    match compute.touch(core, line / (state.line_mask + 1)) {
+        Nearness::Here => compute.arrives(progress, pc, line),
+        Nearness::Streamed => {}
+        Nearness::Away => compute.longer(progress, pc, compute.second_level, line),
+    }
+}
+
+/// A plain access that left the core's own cache; what it took in order. A line of another core's is waited for; one
+/// from below overlaps with what does not need it.
+fn miss_in_order(address: u64, pc: u64, core: usize, writes: bool, miss: &Miss) -> Ticks {
+    let state = simulation();
+    let mut compute = state.compute.get();
+    let nearness = compute.touch(core, address / (state.line_mask + 1));
+    if miss.class.is_transfer() {
+        return miss.queue + miss.service;
+    }
+    if nearness == Nearness::Streamed || writes {
+        compute.fetched(&mut state.current.get().progress.get(), rough(miss.service));
+        return miss.queue;
+    }
+    let by = rough(miss.service);
+    let line = address & !state.line_mask;
+    compute.longer(&mut state.current.get().progress.get(), pc, by, line);
+    miss.queue
+}
+
+/// Three binary digits of a latency, so that the same path is met again.
+fn rough(latency: Ticks) -> Ticks {
+    let step = 1 << (latency.max(8).ilog2() - 3);
+    (latency + step / 2) / step * step
 }
 
 /// An atomic access that was charged, until [`end`].
@@ -204,12 +289,31 @@ fn charge_split(address: u64, pc: u64, kind: u32) -> u32 {
     site
 }
 
+/// An atomic access is where threads meet: all before it is charged before it. One that updates waits for what is
+/// under way.
+fn reach_atomic(pc: u64, kind: u32) {
+    let state = simulation();
+    // Called by the C library, perhaps.
+    let known = state.compute.get().knows(pc);
+    if known {
+        reach(pc);
+    }
+    if operation_of(kind).updates() {
+        let thread = state.current.get();
+        let time = state.compute.get().drain(&mut thread.progress.get());
+        state.scheduler.get().advance(time);
+    }
+}
+
 #[inline(always)]
 fn charge_one(address: u64, pc: u64, kind: u32, whole: u32) -> u32 {
     let atomic = kind & 0xf > 1;
     let state = simulation();
     state.scheduler.get().advance(state.costs.compute);
     let thread = state.current.get();
+    if atomic && state.computes {
+        reach_atomic(pc, kind);
+    }
     if thread.last_address.get() == address && thread.last_pc.get() == pc {
         if kind & 0xf == code(Operation::AtomicLoad) {
             // The same load again with nothing between: a turn of a spin loop.
@@ -235,10 +339,22 @@ fn charge_one(address: u64, pc: u64, kind: u32, whole: u32) -> u32 {
     thread.last_begin.set(now);
     thread.last_site.set(site);
     let outcome = state.model.get().access(core, now, site, &access);
-    scheduler.advance_to(outcome.finish);
+    let mut finish = outcome.finish;
+    if state.computes && !atomic {
+        finish = now;
+        match &outcome.miss {
+            Some(miss) => {
+                finish += miss_in_order(address, pc, core, access.operation.writes(), miss);
+            }
+            None => touch(address, pc, core),
+        }
+    } else if state.computes {
+        state.compute.get().touch(core, address / (state.line_mask + 1));
+    }
+    scheduler.advance_to(finish);
     if let Some(miss) = &outcome.miss {
         thread.misses.set(thread.misses.get() + 1);
-        thread.stalled.set(thread.stalled.get() + (outcome.finish - now));
+        thread.stalled.set(thread.stalled.get() + (finish - now));
         state.samples.get().miss(address, site, core, miss);
     }
     if outcome.contended {
@@ -270,7 +386,10 @@ fn charge_quick(address: u64, pc: u64, kind: u32) -> bool {
     thread.last_pc.set(pc);
     // ORDERING: Relaxed; as in `enter`. It moves with every access.
     PROGRESS.store(scheduler.now(), atomic::Ordering::Relaxed);
-    scheduler.advance(state.costs.compute + model.hit());
+    scheduler.advance(state.costs.plain);
+    if state.computes {
+        touch(address, pc, core);
+    }
     if contended {
         state.samples.get().heat(address, kind, core);
     }
@@ -292,6 +411,10 @@ pub(crate) unsafe extern "C" fn function_entry(caller: u64, stack: u64) {
     set_gate(BUSY);
     let state = simulation();
     state.scheduler.get().advance(state.costs.call);
+    if state.computes {
+        // SAFETY: the stack is where the caller of `__tsan_func_entry` keeps where that returns to.
+        reach(unsafe { *(stack as *const u64) });
+    }
     // ORDERING: Relaxed; as in `enter`.
     PROGRESS.store(state.scheduler.get().now(), atomic::Ordering::Relaxed);
     state.current.get().push(caller, stack);
@@ -303,7 +426,10 @@ pub(crate) unsafe extern "C" fn function_entry(caller: u64, stack: u64) {
 }
 
 /// A function ends.
-pub(crate) fn function_exit() {
+///
+/// # Safety
+/// As [`plain`]: the argument is a number here.
+pub(crate) unsafe extern "C" fn function_exit(pc: u64) {
     if gate() != OPEN {
         if gate() == RECORDING {
             crate::recorded::function_exit();
@@ -312,7 +438,13 @@ pub(crate) fn function_exit() {
     }
     // A handler that comes between calls functions of its own.
     set_gate(BUSY);
-    simulation().current.get().pop();
+    reach(pc);
+    let state = simulation();
+    let caller = state.current.get().pop();
+    if state.computes {
+        let cost = state.compute.get().go_to(&mut state.current.get().progress.get(), caller);
+        state.scheduler.get().advance(cost);
+    }
     set_gate(OPEN);
 }
 
@@ -348,10 +480,12 @@ impl Frames {
         self.hash = hash;
     }
 
+    /// Where the function that ends was called from.
     #[inline]
-    pub(crate) fn pop(&mut self) {
-        self.frames.pop();
+    pub(crate) fn pop(&mut self) -> u64 {
+        let ended = self.frames.pop();
         self.hash = self.frames.last().map_or(0, |frame| frame.hash);
+        ended.map_or(0, |frame| frame.caller)
     }
 
     #[inline]

@@ -34,6 +34,8 @@
 
 mod abi;
 mod access;
+mod code;
+mod compute;
 mod cores;
 mod counter;
 mod exclusive;

@@ -64,6 +64,7 @@ fn profile(status: Option<i32>) -> Profile {
         mode: state.configuration.mode,
         command: state.configuration.command.clone(),
         machine: state.configuration.machine.clone(),
+        computing: state.computes,
         what_if: state.configuration.what_if.clone(),
     });
     let simulated = state.configuration.mode == Mode::Simulated;

@@ -172,9 +172,13 @@ unsafe extern "C" {
 fn begin(configuration: Configuration) {
     let machine = &configuration.machine;
     let cost = &machine.cost;
+    let mut compute = crate::compute::Compute::new(machine);
+    let computes =
+        configuration.compute && configuration.mode == Mode::Simulated && compute.has_code();
     let costs = Costs {
-        compute: ticks(cost.compute),
-        call: ticks(cost.call),
+        compute: if computes { 0 } else { ticks(cost.compute) },
+        call: if computes { 0 } else { ticks(cost.call) },
+        plain: if computes { 0 } else { ticks(cost.compute) + ticks(machine.latency.hit) },
         pause: ticks(cost.pause),
         futex_wait: ticks(cost.futex_wait),
         futex_wake: ticks(cost.futex_wake),
@@ -198,6 +202,8 @@ fn begin(configuration: Configuration) {
     install(Simulation {
         slack: configuration.slack * TICKS_PER_CYCLE,
         line_mask: machine.line_bytes - 1,
+        computes,
+        compute: Exclusive::new(compute),
         scheduler: Exclusive::new(Scheduler::new(machine)),
         model: Exclusive::new(Model::new(machine, seed)),
         locking: Exclusive::new(Locking::new()),

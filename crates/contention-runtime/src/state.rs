@@ -113,6 +113,8 @@ pub(crate) struct Costs {
     pub(crate) read_clock: Ticks,
     pub(crate) allocate: Ticks,
     pub(crate) system_call: Ticks,
+    /// A plain access that hits, with the instructions before it: nothing where these are charged themselves.
+    pub(crate) plain: Ticks,
 }
 
 /// All that a run knows.
@@ -120,6 +122,9 @@ pub(crate) struct Simulation {
     pub(crate) configuration: Configuration,
     pub(crate) costs: Costs,
     pub(crate) slack: Ticks,
+    /// Whether what lies between accesses is charged by its instructions.
+    pub(crate) computes: bool,
+    pub(crate) compute: Exclusive<crate::compute::Compute>,
     /// Bytes of a line, less one.
     pub(crate) line_mask: u64,
     pub(crate) scheduler: Exclusive<Scheduler>,

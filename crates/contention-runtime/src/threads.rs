@@ -72,6 +72,7 @@ pub(crate) struct Thread {
     /// The stack, lowest and past the highest address.
     pub(crate) stack: Cell<(u64, u64)>,
     frames: Exclusive<Frames>,
+    pub(crate) progress: Exclusive<crate::compute::Progress>,
     pub(crate) last_address: Cell<u64>,
     pub(crate) last_pc: Cell<u64>,
     pub(crate) last_begin: Cell<Ticks>,
@@ -103,6 +104,7 @@ impl Thread {
             base: Cell::new(0),
             stack: Cell::new((0, 0)),
             frames: Exclusive::default(),
+            progress: Exclusive::default(),
             last_address: Cell::new(0),
             last_pc: Cell::new(0),
             last_begin: Cell::new(0),
@@ -149,10 +151,11 @@ impl Thread {
         unsafe { self.frames.unchecked() }.push(caller, stack);
     }
 
+    /// Where the function returned to.
     #[inline]
-    pub(crate) fn pop(&self) {
+    pub(crate) fn pop(&self) -> u64 {
         // SAFETY: as in `site`.
-        unsafe { self.frames.unchecked() }.pop();
+        unsafe { self.frames.unchecked() }.pop()
     }
 }
 

@@ -31,6 +31,7 @@ impl Builder {
             mode: Mode::Simulated,
             command: vec!["program".to_owned()],
             machine: Machine { cores, nodes, ..Machine::default() },
+            computing: true,
             what_if: Vec::new(),
         };
         let run = |seed| Run {

@@ -443,6 +443,7 @@ impl Sums {
                 mode: Mode::Imported,
                 command: self.commands.into_iter().collect(),
                 machine,
+                computing: false,
                 what_if: Vec::new(),
             },
             runs: vec![run],

@@ -127,6 +127,43 @@ fn a_mutex_holds_its_rate_and_its_waits_are_counted() {
     }
 }
 
+/// A loop of ten or of a thousand register operations between two accesses cost the same.
+#[test]
+fn computing_costs_time_and_only_where_it_is_charged() {
+    let Some(analyser) = Analyser::new() else { return };
+    let program = analyser.c("single", &[]);
+    let cycles = |kind: &str, compute| {
+        let plan = Plan { seeds: 1, compute, ..analyser.plan(&program, 1, &[kind, "1"]) };
+        let profile = run(&plan);
+        assert_eq!(profile.meta.computing, compute);
+        profile.runs[0].cycles as f64
+    };
+    // 400,000 turns of a multiplication and an addition that wait for each other, 3 and 1 cycles; of the program's
+    // start there are some hundred thousand cycles more.
+    let chain = cycles("multiply-chain", true);
+    assert!((1_500_000.0..2_300_000.0).contains(&chain), "{chain}");
+    let side_by_side = cycles("four-chains", true);
+    assert!(side_by_side < chain, "{side_by_side} {chain}");
+    let accesses = cycles("multiply-chain", false);
+    assert!(accesses < chain / 4.0, "{accesses}");
+}
+
+/// Two runs with one seed, byte for byte but for what the host took.
+#[test]
+fn one_program_and_one_seed_give_one_profile() {
+    let Some(analyser) = Analyser::new() else { return };
+    let program = analyser.c("mutex", &[]);
+    let text = || {
+        let mut profile = run(&Plan { seeds: 1, ..analyser.plan(&program, 4, &["4", "50"]) });
+        for run in &mut profile.runs {
+            run.host_nanoseconds = 0;
+        }
+        serde_json::to_string(&profile.runs).unwrap()
+            + &serde_json::to_string(&profile.samples).unwrap()
+    };
+    assert_eq!(text(), text());
+}
+
 #[test]
 fn rust_mutexes_are_named_by_their_field_on_the_heap() {
     let Some(analyser) = Analyser::new() else { return };

@@ -33,6 +33,8 @@ pub struct RunsSummary {
     pub machine: String,
     /// [`machine_hash`].
     pub machine_hash: String,
+    /// Whether what is computed between accesses was charged.
+    pub computing: bool,
     /// Its cores.
     pub cores: usize,
     /// Its memory nodes.
@@ -125,6 +127,7 @@ pub fn runs(ledger: &Ledger<'_>) -> RunsSummary {
         what_if: profile.meta.what_if.clone(),
         seeds: ledger.seeds.clone(),
         machine: machine.name.clone(),
+        computing: ledger.profile.meta.computing,
         machine_hash: machine_hash(machine),
         cores: machine.cores,
         nodes: machine.nodes,

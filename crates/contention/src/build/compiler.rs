@@ -21,7 +21,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 /// Flags for compiling. They come last, so that those of a makefile do not undo them.
-const COMPILE: [&str; 4] = ["-fsanitize=thread", "-g", "-fno-omit-frame-pointer", "-fno-lto"];
+const COMPILE: [&str; 5] = [
+    "-fsanitize=thread",
+    "-fsanitize-coverage=trace-pc",
+    "-g",
+    "-fno-omit-frame-pointer",
+    "-fno-lto",
+];
 
 /// Options whose value is the next word.
 const WITH_VALUE: [&str; 41] = [
@@ -447,7 +453,7 @@ mod tests {
         let step = shown(&both.compilation("a.c".as_ref(), None, Path::new("/t/0.o")));
         assert_eq!(
             step,
-            "-O2 -Wall -Iinclude -D A -pthread -fsanitize=thread -g -fno-omit-frame-pointer -fno-lto -c a.c -o /t/0.o"
+            "-O2 -Wall -Iinclude -D A -pthread -fsanitize=thread -fsanitize-coverage=trace-pc -g -fno-omit-frame-pointer -fno-lto -c a.c -o /t/0.o"
         );
         let link = shown(&both.words(&["/t/0.o".into(), "/t/1.o".into()]));
         assert_eq!(

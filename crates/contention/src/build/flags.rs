@@ -22,6 +22,13 @@ use std::process::Command;
 /// The target whose programs can be run.
 pub const TARGET: &str = "x86_64-unknown-linux-gnu";
 
+/// Each block of the program tells of itself, so that what is computed there can be charged.
+const BLOCKS: [&str; 3] = [
+    "-Cllvm-args=-sanitizer-coverage-level=2",
+    "-Cllvm-args=-sanitizer-coverage-trace-pc",
+    "-Cllvm-args=-sanitizer-coverage-prune-blocks=0",
+];
+
 /// One way to have accesses reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
@@ -36,13 +43,20 @@ impl Way {
     pub fn flags(self) -> Vec<String> {
         let own: &[&str] = match self {
             Self::Pass => &[
-                "-Cpasses=forceattrs,tsan-module,function(tsan)",
+                "-Cpasses=forceattrs,tsan-module,function(tsan),sancov-module",
                 "-Cllvm-args=-force-attribute=sanitize_thread",
+                BLOCKS[0],
+                BLOCKS[1],
+                BLOCKS[2],
             ],
             Self::Sanitizer => &[
                 "-Zsanitizer=thread",
                 "-Cunsafe-allow-abi-mismatch=sanitizer",
                 "-Zexternal-clangrt",
+                "-Cpasses=sancov-module",
+                BLOCKS[0],
+                BLOCKS[1],
+                BLOCKS[2],
             ],
         };
         own.iter().chain(&["-Cforce-frame-pointers=yes"]).map(ToString::to_string).collect()

@@ -80,6 +80,7 @@ pub(super) fn empty(path: &Path) -> Profile {
             mode: Mode::Simulated,
             command: Vec::new(),
             machine: Machine::default(),
+            computing: true,
             what_if: Vec::new(),
         },
         runs: Vec::new(),

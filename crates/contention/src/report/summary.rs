@@ -319,9 +319,15 @@ fn origin(runs: &RunsSummary) -> String {
                 0 => "all its parameters are measured".to_owned(),
                 _ => format!("assumed, not measured, are its {}", list(&groups)),
             };
+            let computing = match runs.computing {
+                true => "",
+                false => {
+                    " What is computed between accesses is not charged: built by an older uvfs, or --without-compute."
+                }
+            };
             format!(
                 "All figures are simulated on machine {machine}{seeds}; {assumed}. Not modelled: the \
-                 kernel, the allocator's own memory, prefetching, store buffers, weak memory order."
+                 kernel, the allocator's own memory, vector units, weak memory order.{computing}"
             )
         }
         Mode::Recorded => format!(

@@ -104,6 +104,7 @@ mod tests {
             mode: Mode::Simulated,
             command: vec!["x".into()],
             machine: Machine::default(),
+            computing: true,
             what_if: Vec::new(),
         });
         profile.runs.push(Run { seed, ..Run::default() });

@@ -62,6 +62,8 @@ pub struct Plan {
     pub machine: Machine,
     /// Cycles that a plain access may be ahead of the slowest core before that one goes first.
     pub slack: u64,
+    /// Whether what lies between accesses is charged; see [`Configuration::compute`].
+    pub compute: bool,
     /// Modules of the profile that [`Plan::layouts`] were made from.
     pub modules: Vec<PathBuf>,
     /// Layouts to try.
@@ -111,6 +113,7 @@ impl Plan {
             modules: Vec::new(),
             layouts: Vec::new(),
             what_if: Vec::new(),
+            compute: true,
             watchdog_seconds: WATCHDOG_SECONDS,
             jobs: 0,
             mode: Mode::Simulated,
@@ -146,6 +149,7 @@ impl Plan {
             modules: self.modules.clone(),
             layouts: self.layouts.clone(),
             what_if: self.what_if.clone(),
+            compute: self.compute,
             watchdog_seconds: self.watchdog_seconds,
         }
     }
