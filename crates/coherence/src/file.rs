@@ -354,6 +354,7 @@ mod tests {
             mode: Mode::Simulated,
             command: vec!["./a b".to_string(), "\"\n".to_string()],
             machine: Machine::default(),
+            computing: true,
             what_if: vec!["A.b -> own line".to_string()],
         });
         let place = Place { module: 1, offset: u64::MAX };
