@@ -255,6 +255,7 @@ pub(crate) fn empty() -> Profile {
             mode: Mode::Simulated,
             command: vec!["./prog".to_owned(), "8".to_owned()],
             machine: Machine::default(),
+            computing: true,
             what_if: Vec::new(),
         },
         runs: Vec::new(),
