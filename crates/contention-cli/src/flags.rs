@@ -207,8 +207,7 @@ Examples:
   uvfs contention calibrate --write this.toml";
 
 /// Flags that take no value; all others take one.
-const ALONE: [&str; 6] =
-    ["--json", "--hist", "--locks", "--any-machine", "--without-compute", "--"];
+const ALONE: [&str; 6] = ["--json", "--hist", "--locks", "--any-machine", "--compute", "--"];
 
 /// The words of the command line; flags before the command are put behind it: it knows whether it has them.
 pub(crate) fn behind_the_word(words: Vec<OsString>) -> Vec<OsString> {
@@ -338,9 +337,10 @@ pub(crate) struct PaceFlags {
     /// run, before the program is ended; 0: any
     #[arg(long, value_name = "SECONDS", default_value_t = uvfs_contention::run::WATCHDOG_SECONDS)]
     pub(crate) watchdog: u64,
-    /// Charge accesses only, a flat number of cycles before each, and not what is computed between them
+    /// Charge what is computed between accesses by its instructions, not as a flat number of cycles before each
+    /// access; experimental
     #[arg(long)]
-    pub(crate) without_compute: bool,
+    pub(crate) compute: bool,
     /// Runs at once [default: as many as this machine has cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) jobs: Option<u32>,

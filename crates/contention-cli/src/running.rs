@@ -117,7 +117,7 @@ pub(super) fn set_seeds(plan: &mut Plan, flags: &SeedFlags) {
 pub(super) fn set_pace(plan: &mut Plan, flags: &PaceFlags) {
     plan.slack = flags.slack;
     plan.watchdog_seconds = flags.watchdog;
-    plan.compute = !flags.without_compute;
+    plan.compute = flags.compute;
     plan.jobs = flags.jobs.map_or(0, |jobs| jobs as usize);
 }
 

@@ -154,7 +154,8 @@ fn one_program_and_one_seed_give_one_profile() {
     let Some(analyser) = Analyser::new() else { return };
     let program = analyser.c("mutex", &[]);
     let text = || {
-        let mut profile = run(&Plan { seeds: 1, ..analyser.plan(&program, 4, &["4", "50"]) });
+        let mut profile =
+            run(&Plan { seeds: 1, compute: true, ..analyser.plan(&program, 4, &["4", "50"]) });
         for run in &mut profile.runs {
             run.host_nanoseconds = 0;
         }

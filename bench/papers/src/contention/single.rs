@@ -3,7 +3,7 @@
 //! # Why
 //! What is charged between accesses decides the shape of every curve of a program that computes. The clock and the two
 //! latencies beyond the private cache are measured natively, by programs that are not among the twenty; all else is the
-//! default machine. Weakness: a busy machine, or a neighbour in its last-level cache, changes the native side.
+//! default machine, whose `pipeline` was tuned on these twenty: they are no proof for other programs. Weakness: a busy machine, or a neighbour in its last-level cache, changes the native side.
 
 use super::programs::{Size, Workshop, repository};
 use super::{Pages, tables};

@@ -319,15 +319,16 @@ fn origin(runs: &RunsSummary) -> String {
                 0 => "all its parameters are measured".to_owned(),
                 _ => format!("assumed, not measured, are its {}", list(&groups)),
             };
-            let computing = match runs.computing {
-                true => "",
+            let unmodelled = match runs.computing {
+                true => "vector units, weak memory order.",
                 false => {
-                    " What is computed between accesses is not charged: built by an older uvfs, or --without-compute."
+                    "computing between accesses but as a flat cost (see --compute), prefetching, store buffers, \
+                     weak memory order."
                 }
             };
             format!(
                 "All figures are simulated on machine {machine}{seeds}; {assumed}. Not modelled: the \
-                 kernel, the allocator's own memory, vector units, weak memory order.{computing}"
+                 kernel, the allocator's own memory, {unmodelled}"
             )
         }
         Mode::Recorded => format!(

@@ -113,7 +113,7 @@ impl Plan {
             modules: Vec::new(),
             layouts: Vec::new(),
             what_if: Vec::new(),
-            compute: true,
+            compute: false,
             watchdog_seconds: WATCHDOG_SECONDS,
             jobs: 0,
             mode: Mode::Simulated,
