@@ -148,7 +148,12 @@ fn copied() {
     }
 }
 
-/// A block of the program begins: what was executed since the last point takes its time.
+/// How far ahead of the slowest core a thread may come that computes and accesses nothing, as a multiple of the slack: what
+/// it does is seen by nobody, so that this only has to end.
+const BLOCKS_AHEAD: Ticks = 16;
+
+/// A block of the program begins: what was executed since the last point takes its time. Others may be due: a loop of
+/// blocks that looks where no access is seen would go on for ever.
 ///
 /// # Safety
 /// As [`plain`]: the argument is a number here.
@@ -157,7 +162,15 @@ pub(crate) unsafe extern "C" fn block(pc: u64) {
         return;
     }
     set_gate(BUSY);
-    reach(pc);
+    let state = simulation();
+    if state.computes {
+        reach(pc);
+        // Without a slack, some still: a switch for each block would be all that is done.
+        let ahead = (state.slack * BLOCKS_AHEAD).max(1000 * TICKS_PER_CYCLE);
+        if state.scheduler.get().must_yield(ahead) {
+            reschedule();
+        }
+    }
     set_gate(OPEN);
 }
 

@@ -157,6 +157,18 @@ fn a_loop_of_calls_lets_others_run() {
     }
 }
 
+/// With computing charged, the loop that no access is seen of hung: its blocks counted as progress, so that no watchdog
+/// ended it, but let nobody else run, so that what it waited for never came.
+#[test]
+fn a_loop_of_blocks_lets_others_run() {
+    let Some(analyser) = Analyser::new() else { return };
+    let program = analyser.c("unseen_spin", &[]);
+    for cores in [1, 2] {
+        let plan = analyser.plan(&program, cores, &[]);
+        run(&Plan { seeds: 1, compute: true, watchdog_seconds: 20, ..plan });
+    }
+}
+
 #[test]
 fn a_child_of_a_threads_fork_ends_as_the_last_thread_of_a_process() {
     let Some(analyser) = Analyser::new() else { return };
