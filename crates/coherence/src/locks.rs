@@ -279,6 +279,11 @@ impl Locks {
             self.fail(event, ordering, old, new);
             return;
         }
+        // Who waits changes nothing meanwhile: a word that a thread looks at again between its own updates, as an epoch is
+        // by each that pins it, is not waited for.
+        self.thread(event.thread)
+            .chains
+            .retain(|chain| chain.hard || chain.address == event.address);
         if releases(ordering)
             && (self.release(event, operation, old, new)
                 || self.release_unseen(event, operation, ordering, old, new))
@@ -318,12 +323,15 @@ impl Locks {
         self.awaited(event, (event.begin, event.site), event.end);
     }
 
-    /// A pthread lock was taken; the call began at `begin` and ended at `end`, and may have waited.
+    /// A pthread lock was taken, or a condition, a barrier or a semaphore let the thread go on; the call began at `begin` and ended at `end`, and may have waited.
     pub fn pthread_acquired(&mut self, kind: LockKind, event: &Event, contended: bool) {
         let counts = self.known(event.address, kind);
         counts.acquire(event.core);
         if contended {
             counts.waited(event.end - event.begin, event.site);
+        }
+        if !kind.is_held() {
+            return;
         }
         let (address, thread, since) = (event.address, event.thread, event.end);
         self.known.push(Known { address, kind, thread, since });

@@ -387,6 +387,24 @@ pub enum LockKind {
     Word,
     /// A word on which threads spun until another changed it.
     Awaited,
+    /// `pthread_cond_t`: a wait for what another thread will have done.
+    Condition,
+    /// `pthread_barrier_t`: a wait for the last to come.
+    Barrier,
+    /// `sem_t`: a wait for what another thread gives.
+    Semaphore,
+}
+
+impl LockKind {
+    /// Whether somebody holds it, whom the others wait for; the rest are signals.
+    pub fn is_held(self) -> bool {
+        matches!(self, Self::Mutex | Self::Shared | Self::Exclusive | Self::Spin | Self::Word)
+    }
+
+    /// Whether who waits for it may only have nothing to do: an idle pool waits so for all of its time.
+    pub fn is_for_work(self) -> bool {
+        matches!(self, Self::Condition | Self::Semaphore)
+    }
 }
 
 /// One lock in virtual time; times in cycles.

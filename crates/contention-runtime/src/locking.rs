@@ -68,6 +68,11 @@ pub(crate) fn acquired(kind: LockKind, address: u64, site: u32, begin: Ticks, co
     simulation().locking.get().locks.pthread_acquired(kind, &event, contended);
 }
 
+/// The current thread goes on behind a condition, a barrier or a semaphore; the call began at `begin`.
+pub(crate) fn went_on(kind: LockKind, address: u64, site: u32, begin: Ticks, waited: bool) {
+    acquired(kind, address, site, begin, waited);
+}
+
 /// The current thread lets a pthread lock go.
 pub(crate) fn released(kind: LockKind, address: u64, site: u32) {
     let now = simulation().scheduler.get().now();

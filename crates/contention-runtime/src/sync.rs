@@ -458,14 +458,16 @@ fn wait_condition(
     pc: u64,
 ) -> c_int {
     let address = condition as u64;
-    touch(address, pc, Operation::FetchAdd, ACQUIRE);
+    let site = touch(address, pc, Operation::FetchAdd, ACQUIRE);
     let result = unlock_mutex(mutex, pc);
     if result != 0 {
         return result;
     }
     let state = simulation();
+    let begin = state.scheduler.get().now();
     state.scheduler.get().advance(state.costs.futex_wait);
     let woken = wait(Cause::Condition(address), until, u32::MAX);
+    crate::locking::went_on(LockKind::Condition, address, site, begin, true);
     let result = lock_mutex(mutex, pc, None);
     match (result, woken) {
         (0, Woken::ByDeadline) => libc::ETIMEDOUT,
@@ -622,15 +624,18 @@ unsafe extern "C-unwind" fn barrier_wait(barrier: *mut c_void, pc: u64) -> c_int
     if enter() {
         let count = simulation().kept.get().barriers.get(&address).copied();
         if let Some(count) = count {
-            touch(address, pc, Operation::FetchAdd, 4);
+            let begin = simulation().scheduler.get().now();
+            let site = touch(address, pc, Operation::FetchAdd, 4);
             let waiting = simulation().waiting.get().count(Cause::Barrier(address));
             let result = if waiting + 1 >= count {
+                crate::locking::went_on(LockKind::Barrier, address, site, begin, false);
                 wake_paid(Cause::Barrier(address), usize::MAX);
                 -1 // PTHREAD_BARRIER_SERIAL_THREAD
             } else {
                 let state = simulation();
                 state.scheduler.get().advance(state.costs.futex_wait);
                 wait(Cause::Barrier(address), None, u32::MAX);
+                crate::locking::went_on(LockKind::Barrier, address, site, begin, true);
                 touch(address, pc, Operation::AtomicLoad, ACQUIRE);
                 0
             };
@@ -723,7 +728,7 @@ fn with_errno(result: c_int) -> c_int {
 
 fn take_semaphore(semaphore: *mut sem_t, pc: u64, until: Option<Ticks>) -> c_int {
     let cause = Cause::Semaphore(semaphore as u64);
-    let result = take(cause, None, pc, until, libc::EAGAIN, || {
+    let result = take(cause, Some(LockKind::Semaphore), pc, until, libc::EAGAIN, || {
         // SAFETY: the program's semaphore; on failure the running thread's error number says why.
         unsafe {
             let attempt = original!(c"sem_trywait", sem_t);

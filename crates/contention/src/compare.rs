@@ -180,10 +180,10 @@ fn per(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// Waits for all locks, seed by seed.
+/// Waits for all locks, seed by seed; not those for work, which an idle pool has without end.
 fn waits(ledger: &Ledger<'_>) -> Vec<f64> {
     let mut waits = vec![0.0; ledger.seeds.len()];
-    for lock in &ledger.profile.locks {
+    for lock in ledger.profile.locks.iter().filter(|lock| !lock.kind.is_for_work()) {
         if let Some(seed) = ledger.seed(lock.seed) {
             waits[seed] += lock.wait_total as f64;
         }
@@ -191,13 +191,13 @@ fn waits(ledger: &Ledger<'_>) -> Vec<f64> {
     waits
 }
 
-/// Sums of one value of all locks of the same name, seed by seed.
+/// Sums of one value of all locks of the same name, seed by seed; without what is waited for to have work.
 pub(crate) fn locks(
     ledger: &Ledger<'_>,
     value: impl Fn(&Lock) -> u64,
 ) -> BTreeMap<String, Vec<f64>> {
     let mut locks: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for lock in &ledger.profile.locks {
+    for lock in ledger.profile.locks.iter().filter(|lock| !lock.kind.is_for_work()) {
         let (Some(seed), Some(spot)) = (ledger.seed(lock.seed), ledger.locked(lock)) else {
             continue;
         };

@@ -165,6 +165,45 @@ fn one_program_and_one_seed_give_one_profile() {
     assert_eq!(text(), text());
 }
 
+/// An idle pool's mutex had the waits for work, and conditions, barriers and semaphores appeared nowhere.
+#[test]
+fn waits_for_work_are_told_apart_and_at_their_place() {
+    let Some(analyser) = Analyser::new() else { return };
+    let program = analyser.c("waits", &[]);
+    // More threads than cores wait, too.
+    for (cores, threads) in [(8, "8"), (2, "8")] {
+        let profile = run(&analyser.plan(&program, cores, &[threads]));
+        let locks = locks(&Ledger::new(&profile));
+        for (kind, name, place) in [
+            (LockKind::Condition, "pool.work", "take_job"),
+            (LockKind::Semaphore, "tokens", "hand_out"),
+            (LockKind::Barrier, "finish", "all_meet"),
+        ] {
+            let lock = locks.iter().find(|lock| lock.kind == kind && lock.name.starts_with(name));
+            let lock = lock.unwrap_or_else(|| panic!("{name}: {locks:?}"));
+            assert!(lock.wait_total.mean > 0.0, "{lock:?}");
+            assert!(lock.waiters[0].function.contains(place), "{lock:?}");
+            assert_eq!(lock.utilisation.mean, 0.0, "nobody holds it: {lock:?}");
+        }
+        for lock in &locks {
+            assert!(lock.utilisation.mean <= 1.0 && lock.wait_share.mean <= 1.0, "{lock:?}");
+        }
+        let mutex = locks.iter().find(|lock| lock.kind == LockKind::Mutex).expect("the pool's");
+        let work = locks.iter().find(|lock| lock.kind == LockKind::Condition).expect("the pool's");
+        assert!(mutex.wait_total.mean * 5.0 < work.wait_total.mean, "{mutex:?} {work:?}");
+    }
+}
+
+/// Looks at an epoch for each pin counted as one wait for it to change.
+#[test]
+fn an_epoch_is_no_lock_and_is_not_awaited() {
+    let Some(analyser) = Analyser::new() else { return };
+    let profile = run(&analyser.plan(&analyser.c("epoch", &[]), 8, &[]));
+    let locks = locks(&Ledger::new(&profile));
+    let found: Vec<_> = locks.iter().filter(|lock| lock.name.contains("epochs")).collect();
+    assert!(found.is_empty(), "{found:?}");
+}
+
 #[test]
 fn rust_mutexes_are_named_by_their_field_on_the_heap() {
     let Some(analyser) = Analyser::new() else { return };

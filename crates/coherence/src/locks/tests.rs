@@ -601,3 +601,22 @@ fn blocks_that_are_emptied_are_dropped_and_no_others() {
     trace.release(1, 2, 0);
     assert_eq!(trace.records(), []);
 }
+
+/// An epoch that is read for each pin, and moves on between two of them, was taken for one that is waited for.
+#[test]
+fn a_word_that_is_looked_at_between_own_updates_is_not_awaited() {
+    let looks = |pins: bool| {
+        let mut trace = Trace::default();
+        for value in [4, 4, 4, 5] {
+            trace.load(1, value);
+            if pins {
+                let pin = Event { address: 0x2000, ..trace.event(1) };
+                let store = Operation::AtomicStore;
+                trace.locks.update(&pin, store, Ordering::SequentiallyConsistent, 0, value, true);
+            }
+        }
+        trace.records().iter().filter(|lock| lock.kind == LockKind::Awaited).count()
+    };
+    assert_eq!(looks(false), 1);
+    assert_eq!(looks(true), 0);
+}

@@ -278,7 +278,7 @@ impl Taken {
 fn locks(scene: &Scene<'_>) -> BTreeMap<String, Taken> {
     let ledger = scene.ledger;
     let mut locks: BTreeMap<String, Taken> = BTreeMap::new();
-    for lock in ledger.profile.locks.iter().filter(|lock| lock.kind != LockKind::Awaited) {
+    for lock in ledger.profile.locks.iter().filter(|lock| lock.kind.is_held()) {
         let (Some(seed), Some(spot)) = (ledger.seed(lock.seed), ledger.locked(lock)) else {
             continue;
         };
@@ -296,6 +296,9 @@ fn locks(scene: &Scene<'_>) -> BTreeMap<String, Taken> {
     }
     locks
 }
+
+/// Of all threads' time, what waits for a lock have to take for it to be worth a word.
+const AWAITED: f64 = 0.05;
 
 /// What divides short holds from long ones: ten transfers of a line.
 fn short_hold(scene: &Scene<'_>) -> f64 {
@@ -324,12 +327,17 @@ pub(super) fn batch_under_lock(scene: &Scene<'_>, all: &mut Vec<Advice>) {
     }
 }
 
-/// 11. Long holds, a tenth waited for.
+/// 11. Long holds, a tenth waited for; or waits that are a twentieth of all time, whatever part of the acquisitions
+/// waits and however short the holds are: a lock that is handed over is seldom found taken, and all wait for it.
 pub(super) fn shorten_hold(scene: &Scene<'_>, all: &mut Vec<Advice>) {
     let time = scene.ledger.time();
     for (name, taken) in locks(scene) {
-        let hot = taken.contended * 10 >= taken.acquisitions && taken.contended > 0;
-        if !hot || taken.mean_hold() <= short_hold(scene) {
+        let share = Estimate::share(&taken.waits, &time);
+        let long = taken.mean_hold() > short_hold(scene);
+        let hot = taken.contended * 10 >= taken.acquisitions && taken.contended > 0 && long;
+        let batched = taken.contended * 10 >= taken.acquisitions && !long;
+        let awaited = share.mean >= AWAITED && !batched;
+        if !hot && !awaited {
             continue;
         }
         all.push(Advice {
@@ -340,7 +348,7 @@ pub(super) fn shorten_hold(scene: &Scene<'_>, all: &mut Vec<Advice>) {
             evidence: vec![taken.fact(&name)],
             about: name,
             what_if: None,
-            share: Estimate::share(&taken.waits, &time),
+            share,
         });
     }
 }

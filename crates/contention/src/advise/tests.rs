@@ -232,6 +232,19 @@ fn short_holds_are_batched_and_long_ones_shortened() {
     is_silent(&lock(50_000, 900, 50), shorten);
 }
 
+/// A lock that is handed over from thread to thread is found taken by few, and they wait for long: 73.8 % of all time by
+/// 3.1 % of the acquisitions, and there was no advice.
+#[test]
+fn a_lock_that_is_handed_over_gets_advice() {
+    let handed = |wait_total| {
+        let mut profile = lock(100, 31, 31);
+        profile.locks.iter_mut().for_each(|lock| lock.wait_total = wait_total);
+        profile
+    };
+    fires(&handed(6_000_000), Rule::ShortenHold, "Base.lock", None);
+    is_silent(&handed(60_000), Rule::ShortenHold);
+}
+
 /// `idle_cpu` reads two fields that `schedule` writes.
 fn reads(second: bool, writes: bool, falsely: f64) -> Profile {
     let mut builder = Builder::new(8, 2, 2);

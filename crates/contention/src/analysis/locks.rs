@@ -30,7 +30,8 @@ pub struct LockRow {
     pub contended_share: Estimate,
     /// Part of the times by another core than the last time.
     pub bounce_share: Estimate,
-    /// UTIL: part of the run in which it was held.
+    /// UTIL: part of the run in which it was held. Of a group, of each of its locks; of a lock that several hold at a time, by
+    /// each of the threads.
     pub utilisation: Estimate,
     /// HOLD MEAN: cycles.
     pub hold_mean: Estimate,
@@ -42,7 +43,8 @@ pub struct LockRow {
     pub wait_max: u64,
     /// Cycles waited, all together.
     pub wait_total: Estimate,
-    /// % CPU: part of all cores' time that went into waiting.
+    /// % CPU: part of all cores' time that went into waiting; of all threads' time where they are more and wait for longer
+    /// than the cores have.
     pub wait_share: Estimate,
     /// Who waited, the most frequent first.
     pub waiters: Vec<Waiter>,
@@ -164,6 +166,13 @@ fn finish(ledger: &Ledger<'_>, name: String, kind: LockKind, one: Gathered) -> L
             .map(|(sum, cycles)| (part(sum) as f64, cycles as f64 * cores));
         Estimate::ratio(&pairs.collect::<Vec<_>>())
     };
+    let threads = ledger.profile.runs.iter().map(|run| run.threads).max().unwrap_or(0);
+    let most = cores.max(threads as f64);
+    // Nothing is held for longer than the run, and nobody waits for longer.
+    let within = |part: &dyn Fn(&Sum) -> u64, by: f64, by_more: f64| match of_time(part, by) {
+        share if share.mean > 1.0 => of_time(part, by_more),
+        share => share,
+    };
     let waits: u64 = one.waiters.values().fold(0, |sum, count| sum.saturating_add(*count));
     let mut waiters: Vec<_> = one.waiters.iter().filter(|(_, count)| **count != 0).collect();
     waiters.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
@@ -173,20 +182,22 @@ fn finish(ledger: &Ledger<'_>, name: String, kind: LockKind, one: Gathered) -> L
     };
     let mut objects: BTreeMap<usize, u64> = BTreeMap::new();
     one.objects.iter().for_each(|(seed, _)| *objects.entry(*seed).or_default() += 1);
+    let objects = objects.into_values().max().unwrap_or(0);
+    let many = objects.max(1) as f64;
     LockRow {
         name,
         kind,
-        objects: objects.into_values().max().unwrap_or(0),
+        objects,
         acquisitions: Estimate::of_counts(one.sums.iter().map(|sum| sum.acquisitions)),
         contended_share: pairs(&|sum| sum.contended, &|sum| sum.acquisitions),
         bounce_share: pairs(&|sum| sum.bounces, &|sum| sum.acquisitions),
-        utilisation: of_time(&|sum| sum.hold, 1.0),
+        utilisation: within(&|sum| sum.hold, many, many * most),
         hold_mean: pairs(&|sum| sum.hold, &|sum| sum.acquisitions),
         hold_max: one.hold_max,
         wait_mean: pairs(&|sum| sum.wait, &|sum| sum.contended),
         wait_max: one.wait_max,
         wait_total: Estimate::of_counts(one.sums.iter().map(|sum| sum.wait)),
-        wait_share: of_time(&|sum| sum.wait, cores),
+        wait_share: within(&|sum| sum.wait, cores, most),
         waiters: waiters.into_iter().map(waiter).collect(),
     }
 }
@@ -231,6 +242,22 @@ mod tests {
         let names: Vec<_> = grouped.iter().map(name).collect();
         assert_eq!(names, [("Dentry.count".to_owned(), 2), ("Super.root.lock".to_owned(), 1)]);
         assert_eq!(grouped[0].acquisitions.mean, 2000.0);
+    }
+
+    /// Readers that hold a lock at the same time, a lock of each of many objects, and more waiting threads than cores gave
+    /// 400 % of the time and more.
+    #[test]
+    fn no_share_is_above_the_whole() {
+        let mut profile = profile();
+        profile.runs.iter_mut().for_each(|run| run.threads = 40);
+        let cycles = profile.runs.iter().map(|run| run.cycles).max().unwrap();
+        for lock in &mut profile.locks {
+            (lock.hold_total, lock.wait_total) = (cycles * 7, cycles * 30);
+        }
+        let rows = locks(&Ledger::new(&profile));
+        for share in [rows[0].utilisation.mean, rows[0].wait_share.mean] {
+            assert!((0.1..=1.0).contains(&share), "{:?}", rows[0]);
+        }
     }
 
     #[test]

@@ -290,6 +290,8 @@ fn library_locks(profile: &mut Profile) {
             LockKind::Shared | LockKind::Exclusive => "rwlock",
             LockKind::Spin => "spinlock",
             LockKind::Word | LockKind::Awaited => continue,
+            // Their words have names of their own.
+            LockKind::Condition | LockKind::Barrier | LockKind::Semaphore => continue,
         };
         words.insert((lock.seed, lock.object, lock.offset), word);
     }

@@ -19,11 +19,14 @@ use std::fmt::Write as _;
 use uvfs_coherence::profile::LockKind;
 
 /// Headings, in the columns' order, and the kinds below each.
-pub(super) const SECTIONS: [(&str, &[LockKind]); 4] = [
+pub(super) const SECTIONS: [(&str, &[LockKind]); 7] = [
     ("EXCLUSIVE LOCKS", &[LockKind::Mutex, LockKind::Spin, LockKind::Word]),
     ("RWLOCK READS", &[LockKind::Shared]),
     ("RWLOCK WRITES", &[LockKind::Exclusive]),
     ("AWAITED WORDS", &[LockKind::Awaited]),
+    ("BARRIERS", &[LockKind::Barrier]),
+    ("CONDITIONS", &[LockKind::Condition]),
+    ("SEMAPHORES", &[LockKind::Semaphore]),
 ];
 
 pub(super) fn locks_text(ledger: &Ledger<'_>, options: &Options) -> String {

@@ -264,19 +264,20 @@ fn rest(ledger: &Ledger<'_>, options: &Options, runs: &RunsSummary) -> String {
 }
 
 fn top_lock(locks: &[LockRow], runs: &RunsSummary) -> Option<String> {
-    let lock = locks.first()?;
+    let held: Vec<&LockRow> = locks.iter().filter(|lock| lock.kind.is_held()).collect();
+    let lock = *held.first()?;
     if lock.wait_total.mean == 0.0 {
         return Some(format!(
             "No lock was waited for; {} was taken most, {} times.",
             named(
-                &locks
+                &held
                     .iter()
                     .max_by(|one, other| {
                         one.acquisitions.mean.total_cmp(&other.acquisitions.mean)
                     })?
                     .name
             ),
-            large(locks.iter().map(|one| one.acquisitions.mean).fold(0.0, f64::max))
+            large(held.iter().map(|one| one.acquisitions.mean).fold(0.0, f64::max))
         ));
     }
     let many = if lock.objects > 1 { format!(" x {}", lock.objects) } else { String::new() };
