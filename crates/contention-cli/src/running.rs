@@ -9,6 +9,7 @@ use crate::Failure;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use uvfs_coherence::file::DEFAULT_NAME;
@@ -54,8 +55,12 @@ fn run_and_show(plan: &Plan, output: &Path, show: &ShowFlags) -> Result<ExitCode
     let options = reading::options(show)?;
     reading::check_room("--output", Some(output))?;
     reading::check_room("--html", show.form.html.as_deref())?;
+    if let Some(text) = beforehand(plan, is_pipe()) {
+        eprintln!("uvfs: {text}");
+    }
     let outcome = attempt(plan)?;
     if let Some(profile) = &outcome.profile {
+        keep_old(output);
         profile.write(output)?;
         reading::show(profile, show, &options)?;
         if !show.form.is_json() {
@@ -63,6 +68,37 @@ fn run_and_show(plan: &Plan, output: &Path, show: &ShowFlags) -> Result<ExitCode
         }
     }
     Ok(tell(&plan.program, &outcome))
+}
+
+/// What has to be known before a program is run that writes files or reads from a pipe: it is run once per seed.
+fn beforehand(plan: &Plan, pipe: bool) -> Option<String> {
+    if plan.seeds < 2 {
+        return None;
+    }
+    let input = if pipe {
+        "; standard input is a pipe, which only the first reads: give it as a file, < FILE"
+    } else {
+        ""
+    };
+    Some(format!(
+        "{} is run {} times, once per seed, and does all that it does as often (--seeds 1: once){input}",
+        plan.program.display(),
+        plan.seeds
+    ))
+}
+
+/// Whether standard input is what only one run can read.
+fn is_pipe() -> bool {
+    std::fs::metadata("/proc/self/fd/0").is_ok_and(|found| found.file_type().is_fifo())
+}
+
+/// The profile that was there is kept beside the new one, as `NAME.old`; one that cannot be is overwritten.
+fn keep_old(profile: &Path) {
+    if profile.is_file() {
+        let mut old = profile.as_os_str().to_owned();
+        old.push(".old");
+        let _ = std::fs::rename(profile, old);
+    }
 }
 
 /// Says what of the runs failed; the exit status.
@@ -197,5 +233,31 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that wrote its output file eight times, and read its input once, was a surprise.
+    #[test]
+    fn several_runs_are_said_beforehand() {
+        let plan = |seeds| Plan { seeds, ..Plan::new("prog", Vec::new()) };
+        assert_eq!(beforehand(&plan(1), true), None);
+        let said = beforehand(&plan(8), false).expect("eight runs");
+        assert!(said.contains("prog is run 8 times") && !said.contains("pipe"), "{said}");
+        assert!(beforehand(&plan(8), true).expect("eight runs").contains("< FILE"));
+    }
+
+    #[test]
+    fn the_profile_before_is_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("uvfs.contention");
+        keep_old(&path);
+        std::fs::write(&path, "one").expect("written");
+        keep_old(&path);
+        assert!(!path.exists());
+        assert_eq!(std::fs::read(folder.path().join("uvfs.contention.old")).expect("kept"), b"one");
     }
 }
