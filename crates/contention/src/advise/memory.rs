@@ -328,7 +328,7 @@ pub(super) fn batch_under_lock(scene: &Scene<'_>, all: &mut Vec<Advice>) {
 }
 
 /// 11. Long holds, a tenth waited for; or waits that are a twentieth of all time, whatever part of the acquisitions
-/// waits and however short the holds are: a lock that is handed over is seldom found taken, and all wait for it.
+///     waits and however short the holds are: a lock that is handed over is seldom found taken, and all wait for it.
 pub(super) fn shorten_hold(scene: &Scene<'_>, all: &mut Vec<Advice>) {
     let time = scene.ledger.time();
     for (name, taken) in locks(scene) {
