@@ -55,6 +55,8 @@ fn run_and_show(plan: &Plan, output: &Path, show: &ShowFlags) -> Result<ExitCode
     let options = reading::options(show)?;
     reading::check_room("--output", Some(output))?;
     reading::check_room("--html", show.form.html.as_deref())?;
+    // What is refused is not announced.
+    run::check(plan)?;
     if let Some(text) = beforehand(plan, is_pipe()) {
         eprintln!("uvfs: {text}");
     }

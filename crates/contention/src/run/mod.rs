@@ -240,6 +240,11 @@ fn complete(plan: &Plan, outcome: Outcome) -> Result<(Profile, Vec<(u64, String)
     }
 }
 
+/// Whether the program of `plan` can be run here at all; the error says why not, and what to do. Starts nothing.
+pub fn check(plan: &Plan) -> Result<(), Error> {
+    Program::find(&plan.program).map(|_| ())
+}
+
 /// Runs `plan`, and says of each run that failed how.
 ///
 /// # Errors
