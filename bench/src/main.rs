@@ -23,6 +23,7 @@ mod client;
 mod evict;
 mod group;
 mod hit;
+mod http;
 mod image;
 mod memory;
 mod meter;

@@ -332,7 +332,11 @@ fn the_same_operations_leave_what_the_kernel_leaves() {
     let kernel = Kernel::mount(&other, &theirs);
     let mount = our_mount(&one, &ours);
     for root in [&ours, &theirs] {
-        (0..PROGRAMS).for_each(|program| fs::create_dir(root.join(format!("p{program}"))).unwrap());
+        for program in (0..PROGRAMS).map(|program| root.join(format!("p{program}"))) {
+            fs::create_dir(&program).unwrap();
+            // Without these most of a short run is refused for want of a directory.
+            (1..=4).for_each(|at| fs::create_dir(program.join(format!("s{at}"))).unwrap());
+        }
     }
     let (mut refused, mut count) = (0, 0);
     for number in 0..wanted {
@@ -359,5 +363,5 @@ fn the_same_operations_leave_what_the_kernel_leaves() {
     drop(kernel);
     end(mount);
     println!("{wanted} operations, {refused} refused by both; {count} objects at the end");
-    assert!(refused * 8 < wanted * 7 && count > 20, "{refused} refused, {count} objects");
+    assert!(refused * 4 < wanted * 3 && count > 50, "{refused} refused, {count} objects");
 }

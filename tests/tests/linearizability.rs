@@ -169,7 +169,7 @@ impl Arena {
     }
 
     /// Rounds until `end`, and [`ROUNDS_MIN`] at least; `prepare` comes before each.
-    fn fight(&self, backend: &impl Backend, seed: u64, end: Instant, prepare: impl Fn(u64)) {
+    fn fight(&self, backend: &impl Backend, seed: u64, end: Instant, prepare: impl Fn(u64)) -> u64 {
         let mut before = self.settled(backend);
         let mut rounds = 0;
         while rounds < ROUNDS_MIN || Instant::now() < end {
@@ -199,6 +199,7 @@ impl Arena {
         }
         let (stale, unknown) = (self.stale.load(SeqCst), self.unknown.load(SeqCst));
         println!("{rounds} rounds; {stale} stale answers, {unknown} looks that missed the caches");
+        rounds
     }
 }
 
@@ -237,7 +238,7 @@ fn watchdog() -> Watchdog {
 }
 
 /// Fights over a store that counts references; at the end all of them are back.
-fn fight_over(hostile: &Hostile, config: VfsConfig, near: impl Fn(&Vfs, u64) + Sync) {
+fn fight_over(hostile: &Hostile, config: VfsConfig, near: impl Fn(&Vfs, u64) + Sync) -> u64 {
     let (seed, _watchdog) = (seed(), watchdog());
     let vfs = vfs_over(hostile, config);
     let arena = Arena::new(vfs.clone());
@@ -245,9 +246,10 @@ fn fight_over(hostile: &Hostile, config: VfsConfig, near: impl Fn(&Vfs, u64) + S
     let honest = hostile.inner().clone();
     // A plan that begins anew also clears the journal, which would grow without end.
     let fight = || arena.fight(&*honest, seed, end, |_| hostile.follow(Plan::new()));
-    beside(|at| near(&vfs, at), fight);
+    let rounds = beside(|at| near(&vfs, at), fight);
     drop(arena);
     assert_references_exact(&vfs, hostile);
+    rounds
 }
 
 #[test]
@@ -257,7 +259,8 @@ fn operations_have_an_order() {
     let hostile = Hostile::over(memory.clone());
     let arena = Arena::new(vfs_over(&hostile, VfsConfig::default()));
     let end = Instant::now() + length();
-    arena.fight(&*memory, seed, end, |_| hostile.follow(Plan::new()));
+    let rounds = arena.fight(&*memory, seed, end, |_| hostile.follow(Plan::new()));
+    assert!(rounds > 10);
 }
 
 /// So they have while names and inodes go for want of room.
@@ -268,7 +271,7 @@ fn operations_have_an_order_under_reclaim() {
         let (caller, name) = (Caller::root(), format!("missing-{}", at % 500));
         let _ = vfs.lookup(&caller, vfs.root(), Name::new(name.as_bytes()).unwrap());
     };
-    fight_over(&hostile, tiny(), beside);
+    assert!(fight_over(&hostile, tiny(), beside) > 10);
 }
 
 /// So they have while another thread forgets all that it can, all the time.
@@ -280,7 +283,7 @@ fn operations_have_an_order_while_all_is_forgotten() {
             epoch::collect();
         }
     };
-    fight_over(&hostile(), VfsConfig::default(), beside);
+    assert!(fight_over(&hostile(), VfsConfig::default(), beside) > 10);
 }
 
 /// So they have over a store that others could change: with lifetimes, with short ones, with none.
@@ -322,7 +325,7 @@ fn operations_have_an_order_with_a_slow_store() {
             let delays = [delay(Moment::Before, 30), delay(Moment::After, 30)];
             hostile.follow(Plan::random(seed ^ round, 0.4, delays.to_vec()));
         };
-        beside(
+        let rounds = beside(
             |at| {
                 if at.is_multiple_of(16) {
                     vfs.forget_unused();
@@ -331,6 +334,7 @@ fn operations_have_an_order_with_a_slow_store() {
             || arena.fight(&*honest, seed, end, slow),
         );
         hostile.behave();
+        assert!(rounds > 10);
         drop(arena);
         assert_references_exact(&vfs, &hostile);
     }
@@ -426,6 +430,7 @@ fn whole_paths_change_with_their_directories() {
             rounds
         });
         println!("{rounds} rounds, {} walks by whole paths", vfs.statistics().walks.whole);
+        assert!(rounds > 0);
         drop((top, stranger));
         assert_references_exact(&vfs, &hostile);
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uvfs_object::s3::{Address, S3Store};
 use uvfs_object::{ObjectBackend, ObjectConfig, Patience};
+use uvfs_tests::Numbers;
 use uvfs_tests::s3::{BUCKET_NAME, Fault, S3Server};
 use uvfs_vfs::{Caller, Directory, Error, OpenOptions, RenameMode, SyncMode, Vfs, VfsConfig};
 
@@ -33,16 +34,6 @@ const FAULTS: [Fault; 14] = [
     // Longer than any test may wait: the pause is cut.
     Fault::RetryAfter(3600),
 ];
-
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, below: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
-    }
-}
 
 fn mount(server: &S3Server) -> Arc<Vfs> {
     let pause = Duration::from_micros(100);
@@ -97,8 +88,8 @@ impl Possible {
     }
 }
 
-fn content(draw: &mut Draw, step: u64) -> Vec<u8> {
-    let length = [0, 5, 4096, 70_000, 300_000][draw.below(5) as usize];
+fn content(draw: &mut Numbers, step: u64) -> Vec<u8> {
+    let length = *draw.of(&[0, 5, 4096, 70_000, 300_000]);
     let mut content = format!("step {step}").into_bytes();
     content.resize(content.len().max(length), step as u8);
     content
@@ -131,7 +122,7 @@ impl Drop for Story<'_> {
 }
 
 fn run(seed: u64) {
-    let mut draw = Draw(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut draw = Numbers(seed);
     let server = S3Server::start().unwrap();
     let names: Vec<String> = (0..6).map(|at| format!("d/f{at}")).collect();
     let mut model = BTreeMap::new();
@@ -145,8 +136,8 @@ fn run(seed: u64) {
     let mut story = Story { server: &server, steps: Vec::new() };
     for step in 0..STEPS {
         let planned = draw.below(4);
-        server.plan((0..planned).map(|_| FAULTS[draw.below(FAULTS.len() as u64) as usize]));
-        let name = names[draw.below(6) as usize].clone();
+        server.plan((0..planned).map(|_| *draw.of(&FAULTS)));
+        let name = draw.of(&names).clone();
         story.begins(format!("step {step}, {name}"));
         act(&server, &root, &mut model, &mut draw, (seed, step, &name));
         story.begins("nothing, until the plan is met".to_owned());
@@ -184,7 +175,7 @@ fn act(
     server: &S3Server,
     root: &Directory,
     model: &mut BTreeMap<String, Possible>,
-    draw: &mut Draw,
+    draw: &mut Numbers,
     (seed, step, name): (u64, u64, &str),
 ) {
     let before = server.content(name);

@@ -127,6 +127,28 @@ fn own_changes_are_in_kept_listings_once_each() {
     assert!(listings.misses <= 2 && listings.hits >= 300, "{listings:?}");
 }
 
+/// Reads `directory` piece by piece, and removes those entries of each piece whose number in it `removes` takes; `between` two pieces is told
+/// how many entries were read. What was read.
+fn read_and_remove(
+    directory: &Directory,
+    removes: impl Fn(usize) -> bool,
+    mut between: impl FnMut(usize),
+) -> Vec<Vec<u8>> {
+    let (mut at, mut seen) = (Cookie(0), Vec::new());
+    loop {
+        let piece = directory.list(at).unwrap();
+        let Some(last) = piece.last() else { return seen };
+        at = last.next;
+        for (nth, entry) in piece.iter().enumerate() {
+            seen.push(entry.name.clone());
+            if removes(nth) {
+                directory.remove_file(&entry.name).unwrap();
+            }
+        }
+        between(seen.len());
+    }
+}
+
 /// `rm -r` reads a piece of a listing, removes what it names, and reads on.
 #[test]
 fn who_removes_while_reading_meets_every_entry_that_stays_once() {
@@ -135,21 +157,15 @@ fn who_removes_while_reading_meets_every_entry_that_stays_once() {
     let vfs = mount(&server, 512 << 20);
     let directory = root(&vfs).open_directory("d").unwrap();
     assert_eq!(names(&directory).len(), 3000);
-    let (mut at, mut seen) = (Cookie(0), Vec::new());
-    loop {
-        let piece = directory.list(at).unwrap();
-        let Some(last) = piece.last() else { break };
-        at = last.next;
-        for (nth, entry) in piece.iter().enumerate() {
-            seen.push(entry.name.clone());
-            if nth % 2 == 0 {
-                directory.remove_file(&entry.name).unwrap();
-            }
-        }
-        // Somebody lists it meanwhile, with something new in it.
-        directory.write_file(format!("new{}", seen.len()), b"x").unwrap();
-        assert!(names(&directory).len() > 1000);
-    }
+    let seen = read_and_remove(
+        &directory,
+        |nth| nth % 2 == 0,
+        |seen| {
+            // Somebody lists it meanwhile, with something new in it.
+            directory.write_file(format!("new{seen}"), b"x").unwrap();
+            assert!(names(&directory).len() > 1000);
+        },
+    );
     let once: BTreeSet<_> = seen.iter().collect();
     assert_eq!(once.len(), seen.len());
     assert!(seen.iter().filter(|name| name.starts_with(b"f")).count() == 3000);
@@ -169,19 +185,8 @@ fn who_removes_while_reading_misses_nothing_when_the_list_goes_for_want_of_room(
         // Made here, so it stands behind all others in the list, and before them in the bucket.
         directory.write_file("a", b"x").unwrap();
         assert_eq!(names(&directory).len(), 3001);
-        let (mut at, mut seen) = (Cookie(0), Vec::new());
-        loop {
-            let piece = directory.list(at).unwrap();
-            let Some(last) = piece.last() else { break };
-            at = last.next;
-            for (nth, entry) in piece.iter().enumerate() {
-                seen.push(entry.name.clone());
-                if nth % 10 < removed_of_ten {
-                    directory.remove_file(&entry.name).unwrap();
-                }
-            }
-            vfs.forget_unused();
-        }
+        let removes = |nth| nth % 10 < removed_of_ten;
+        let seen = read_and_remove(&directory, removes, |_| vfs.forget_unused());
         let once: BTreeSet<_> = seen.iter().collect();
         assert_eq!((once.len(), seen.len()), (3001, 3001), "{removed_of_ten} of ten removed");
     }

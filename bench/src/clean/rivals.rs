@@ -20,6 +20,7 @@ use super::pressed::{MOUNT, Mounted, resident_pages, said, write_files};
 use super::store::{Branch, ComputedStore, FilePath};
 use super::{Run, config, other};
 use crate::context;
+use crate::http::exchange;
 use crate::places::Places;
 use crate::report::Unit;
 use crate::server::Server;
@@ -27,9 +28,9 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io;
 use std::mem::MaybeUninit;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -200,22 +201,12 @@ fn wait_for(port: u16) -> io::Result<()> {
 
 /// The body of the answer to a POST.
 fn ask(port: u16, what: &str, body: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.set_read_timeout(Some(START_LIMIT))?;
     let length = body.len();
-    // At once: a server may answer and close when it has read a part.
     let request = format!(
         "POST /{what} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
          Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     );
-    stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    match head.split(' ').nth(1) {
-        Some("200") => Ok(body.to_owned()),
-        _ => Err(io::Error::other(format!("{what}: {}", answer.trim()))),
-    }
+    exchange((Ipv4Addr::LOCALHOST, port), START_LIMIT, &request).map_err(context(what))
 }
 
 /// Counts how often a directory is opened to be listed.
@@ -349,6 +340,7 @@ fn read_all(directory: &Path, files: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
 
     fn folder(name: &str) -> PathBuf {
         let name = format!("uvfs-bench-rivals-{name}-{}", std::process::id());

@@ -8,11 +8,11 @@
 //! The page and the scraper are one thread each; a word says whether they pause, and another whether they end.
 
 use crate::context;
+use crate::http::exchange;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -85,14 +85,12 @@ impl Way {
     fn ask(&self, line: &str, body: Option<&Value>) -> io::Result<Value> {
         let Self { host, token, .. } = self;
         let body = body.map(Value::to_string).unwrap_or_default();
-        let text = exchange(
-            host,
-            &format!(
-                "{line} HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nAuthorization: Bearer {token}\r\n\
+        let request = format!(
+            "{line} HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nAuthorization: Bearer {token}\r\n\
                  Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-                body.len()
-            ),
-        )?;
+            body.len()
+        );
+        let text = exchange(host, ANSWER_TIME, &request).map_err(context(host))?;
         Ok(serde_json::from_str(&text)?)
     }
 
@@ -114,20 +112,6 @@ impl Way {
         }
         let took = self.level("/")?;
         Ok(Instant::now() + LEVEL_EVERY.max(took * RESTS))
-    }
-}
-
-/// Sends `request` to `host`; the body of the answer.
-fn exchange(host: &str, request: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect(host).map_err(context(host))?;
-    stream.set_read_timeout(Some(ANSWER_TIME))?;
-    stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    match head.split(' ').nth(1) {
-        Some("200") => Ok(body.to_owned()),
-        _ => Err(io::Error::other(format!("{host}: {head}"))),
     }
 }
 
@@ -171,7 +155,7 @@ impl Watchers {
         let scrape = move || {
             let request =
                 format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-            exchange(&host, &request).map(drop)
+            exchange(&host, ANSWER_TIME, &request).map(drop).map_err(context(&host))
         };
         let threads = vec![
             every(FIGURES_EVERY, told.clone(), look),

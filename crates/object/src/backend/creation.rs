@@ -197,14 +197,13 @@ impl Shared {
         let directory = self.node_of_directory(parent)?;
         let key = self.key_in(&directory, name)?;
         if let Some(node) = self.in_work(&key)? {
-            let node = &node;
             let stored = node.what.tag().is_some();
             if stored {
                 // Whatever version is there, as of every name: a file whose put met another's could else never be removed.
                 let removed = self.remove(&key, None);
                 removed.map_err(|error| self.refused("removing", &key, error))?;
             }
-            self.orphan(node, &key)?;
+            self.orphan(&node, &key)?;
             return if stored { self.keep_directory(&directory) } else { Ok(()) };
         }
         self.remove(&key, None).map_err(|error| self.refused("removing", &key, error))?;

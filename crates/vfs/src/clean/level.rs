@@ -13,7 +13,7 @@
 
 use super::pass;
 use super::resident::Resident;
-use super::views::{Answer, Charge, State};
+use super::views::Charge;
 use crate::backend::InodeId;
 use crate::inode::{INODE_BYTES, Node};
 use crate::names::CachedName;
@@ -21,7 +21,6 @@ use crate::page::PAGE;
 use crate::policy::CachePolicy;
 use crate::vfs::{Core, Vfs};
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// Directories of one level that are told apart; the rest is one sum.
 pub const CHILDREN_MAX: usize = 1 << 15;
@@ -61,18 +60,7 @@ impl Vfs {
     /// between them, unless it did so already and nothing came or went since; never asks the store.
     pub fn resident_level(&self, directory: &Node) -> ResidentLevel {
         let (core, top) = (&self.core, directory.id());
-        let state = State::of(core);
-        let level = |answer: &Answer| match answer {
-            Answer::Level(level) => Some(level.clone()),
-            Answer::Directories(_) => None,
-        };
-        let counted = core.views.find(top, state, level).unwrap_or_else(|| {
-            let level = Arc::new(Count::new(core, top).run());
-            let (answer, bytes) = (Answer::Level(level.clone()), level.bytes());
-            core.views.keep((top, state), answer, bytes, core.budget.room());
-            level
-        });
-        let mut level = Arc::unwrap_or_clone(counted);
+        let mut level = core.counted(top, || Count::new(core, top).run());
         // Marking a directory changes nothing that is cached.
         for child in &mut level.children {
             child.policy = core.policy_in(child.inode);
@@ -88,15 +76,6 @@ impl Vfs {
             OWN => Some(directory.id()),
             place => places.children.get(place as usize).copied(),
         }
-    }
-}
-
-impl ResidentLevel {
-    /// Memory that it takes, about.
-    fn bytes(&self) -> usize {
-        let names = self.children.iter().filter_map(|child| child.name.as_ref());
-        self.children.capacity() * size_of::<ResidentChild>()
-            + names.map(Vec::capacity).sum::<usize>()
     }
 }
 

@@ -13,7 +13,7 @@
 use super::Amount;
 use super::below::Below;
 use super::pass;
-use super::views::{Answer, Charge, State};
+use super::views::Charge;
 use crate::backend::InodeId;
 use crate::inode::{INODE_BYTES, Node};
 use crate::names::CachedName;
@@ -21,7 +21,6 @@ use crate::page::PAGE;
 use crate::policy::CachePolicy;
 use crate::vfs::{Core, Vfs};
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// What is cached of some directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -75,31 +74,12 @@ impl Vfs {
     /// came or went since.
     pub fn resident_by_directory(&self, directory: &Node) -> Vec<ResidentDirectory> {
         let (core, top) = (&self.core, directory.id());
-        let state = State::of(core);
-        let directories = |answer: &Answer| match answer {
-            Answer::Directories(directories) => Some(directories.clone()),
-            Answer::Level(_) => None,
-        };
-        let counted = core.views.find(top, state, directories).unwrap_or_else(|| {
-            let counted = Arc::new(Count::new(core, top).run());
-            let bytes = counted.iter().map(ResidentDirectory::bytes).sum();
-            let answer = Answer::Directories(counted.clone());
-            core.views.keep((top, state), answer, bytes, core.budget.room());
-            counted
-        });
-        let mut all = Arc::unwrap_or_clone(counted);
+        let mut all = core.counted(top, || Count::new(core, top).run());
         // Marking a directory changes nothing that is cached.
         for one in &mut all {
             one.policy = core.policy_in(one.inode);
         }
         all
-    }
-}
-
-impl ResidentDirectory {
-    /// Memory that it takes, about.
-    fn bytes(&self) -> usize {
-        size_of::<Self>() + self.path.as_ref().map_or(0, Vec::capacity)
     }
 }
 

@@ -16,7 +16,7 @@
 //! name that comes or goes would write to its directory and to each one above it. Weakness: a directory that is moved while it is
 //! counted may be shown at its old place until [`AGE_MAX`] has passed, and not only in one answer.
 
-use super::level::ResidentLevel;
+use super::level::{ResidentChild, ResidentLevel};
 use super::resident::ResidentDirectory;
 use crate::backend::InodeId;
 use crate::lock_order;
@@ -54,6 +54,69 @@ impl State {
 pub(super) enum Answer {
     Level(Arc<ResidentLevel>),
     Directories(Arc<Vec<ResidentDirectory>>),
+}
+
+/// What can be kept as an [`Answer`].
+pub(super) trait Counted: Clone {
+    /// Itself as an answer.
+    fn answer(counted: Arc<Self>) -> Answer;
+
+    /// What `answer` has, if it is of this kind.
+    fn of(answer: &Answer) -> Option<Arc<Self>>;
+
+    /// Memory that it takes, about.
+    fn bytes(&self) -> usize;
+}
+
+impl Counted for ResidentLevel {
+    fn answer(counted: Arc<Self>) -> Answer {
+        Answer::Level(counted)
+    }
+
+    fn of(answer: &Answer) -> Option<Arc<Self>> {
+        match answer {
+            Answer::Level(level) => Some(level.clone()),
+            Answer::Directories(_) => None,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let names = self.children.iter().filter_map(|child| child.name.as_ref());
+        self.children.capacity() * size_of::<ResidentChild>()
+            + names.map(Vec::capacity).sum::<usize>()
+    }
+}
+
+impl Counted for Vec<ResidentDirectory> {
+    fn answer(counted: Arc<Self>) -> Answer {
+        Answer::Directories(counted)
+    }
+
+    fn of(answer: &Answer) -> Option<Arc<Self>> {
+        match answer {
+            Answer::Directories(directories) => Some(directories.clone()),
+            Answer::Level(_) => None,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let paths = self.iter().filter_map(|one| one.path.as_ref());
+        self.capacity() * size_of::<ResidentDirectory>() + paths.map(Vec::capacity).sum::<usize>()
+    }
+}
+
+impl Core {
+    /// What `count` counts in the directory `top`, or counted when the caches were as they are now.
+    pub(super) fn counted<T: Counted>(&self, top: InodeId, count: impl FnOnce() -> T) -> T {
+        let state = State::of(self);
+        let counted = self.views.find(top, state, T::of).unwrap_or_else(|| {
+            let counted = Arc::new(count());
+            let (answer, bytes) = (T::answer(counted.clone()), counted.bytes());
+            self.views.keep((top, state), answer, bytes, self.budget.room());
+            counted
+        });
+        Arc::unwrap_or_clone(counted)
+    }
 }
 
 #[derive(Debug)]
