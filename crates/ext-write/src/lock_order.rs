@@ -28,6 +28,8 @@ uvfs_concurrent::lock_classes! {
     EXT_LOG = 381, "ext-log", "the log of an image's journal, while one thread commits or brings blocks to their places";
     /// Transactions.
     EXT_JOURNAL = 382, "ext-journal", "handles of the running transaction, and the thread that commits";
+    /// Numbers of flushes.
+    EXT_FLUSHES = 383, "ext-flushes", "which flush of an image's device is under way, and whether one failed";
     /// Finding buffers.
     EXT_BUFFERS = 384, "ext-buffers", "one shard of the buffers of an image that is written";
     /// One buffer.

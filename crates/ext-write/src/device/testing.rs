@@ -2,14 +2,17 @@
 //! plan.
 //!
 //! # Why
-//! A medium may bring writes that were not flushed in any order, in part, or never. The states that a crash can leave are
-//! therefore: everything up to the last flush that returned, and any subset of the pieces written since. A piece is a page, or
+//! A medium may bring writes that were not flushed in any order, in part, or never. Writes and flushes take time, and threads
+//! overlap: a flush that returned covers the writes that had returned before it began. The states that a crash can leave are
+//! therefore: what such a flush covers, and any subset of the pieces of all other writes that had begun. A piece is a page, or
 //! what [`Record::with_pieces`] says: 512 bytes is the most that media promise to write as one, but a superblock of two
 //! such pieces with one checksum over both is not safe on them whoever writes it. Weakness: a medium that breaks the piece it
 //! is writing is not imitated.
 
 use super::{WritableMemory, WriteDevice};
 use crate::lock_order::EXT_RECORD;
+use std::collections::BTreeSet;
+use std::fmt;
 use std::io::{self, IoSlice};
 use uvfs_concurrent::lock::Mutex;
 use uvfs_ext::Device;
@@ -17,18 +20,27 @@ use uvfs_ext::Device;
 /// What reaches the medium as one, unless it is said otherwise.
 const PAGE: u64 = 4096;
 
+/// What happened at one moment. What ends names the moment at which it began.
 #[derive(Debug, Clone)]
 enum Event {
-    Write { offset: u64, bytes: Vec<u8> },
-    Flush,
+    WriteBegins { offset: u64, bytes: Vec<u8> },
+    WriteEnds(usize),
+    FlushBegins,
+    FlushEnds(usize),
 }
 
-/// A device in memory that records each write and each flush.
-#[derive(Debug)]
+/// A device in memory that records when each write and each flush began and ended.
 pub struct Recorder {
     memory: WritableMemory,
     before: Vec<u8>,
     events: Mutex<Vec<Event>>,
+    while_flushing: Box<dyn Fn() + Send + Sync>,
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Recorder({:?})", self.memory)
+    }
 }
 
 /// What a [`Recorder`] recorded: the image before, and what happened.
@@ -43,7 +55,21 @@ impl Recorder {
     /// Records what is done to an image of these bytes.
     pub fn new(bytes: Vec<u8>) -> Self {
         let memory = WritableMemory::new(bytes.clone());
-        Self { memory, before: bytes, events: Mutex::new(&EXT_RECORD, Vec::new()) }
+        let events = Mutex::new(&EXT_RECORD, Vec::new());
+        Self { memory, before: bytes, events, while_flushing: Box::new(|| ()) }
+    }
+
+    /// The same, with a call of `call` in each flush, between its beginning and its end.
+    #[must_use]
+    pub fn while_flushing(self, call: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { while_flushing: Box::new(call), ..self }
+    }
+
+    /// Notes what happens; gives its moment.
+    fn note(&self, event: Event) -> usize {
+        let mut events = self.events.lock();
+        events.push(event);
+        events.len() - 1
     }
 
     /// How much happened so far: a moment at which the image can be cut ([`Record::cut`]).
@@ -69,14 +95,17 @@ impl Device for Recorder {
 
 impl WriteDevice for Recorder {
     fn write_at(&self, offset: u64, from: &[IoSlice<'_>]) -> io::Result<()> {
-        self.memory.write_at(offset, from)?;
         let bytes = from.iter().flat_map(|slice| slice.iter().copied()).collect();
-        self.events.lock().push(Event::Write { offset, bytes });
+        let begun = self.note(Event::WriteBegins { offset, bytes });
+        self.memory.write_at(offset, from)?;
+        self.note(Event::WriteEnds(begun));
         Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.events.lock().push(Event::Flush);
+        let begun = self.note(Event::FlushBegins);
+        (self.while_flushing)();
+        self.note(Event::FlushEnds(begun));
         Ok(())
     }
 
@@ -108,35 +137,53 @@ impl Record {
 
     /// The moments right behind each flush.
     pub fn flushes(&self) -> Vec<usize> {
-        let flush = |(at, event): (usize, &Event)| matches!(event, Event::Flush).then_some(at + 1);
+        let flush =
+            |(at, event): (usize, &Event)| matches!(event, Event::FlushEnds(_)).then_some(at + 1);
         self.events.iter().enumerate().filter_map(flush).collect()
     }
 
-    /// The image if all that was written until `moment` is there, and nothing later.
+    /// The image if all writes that began until `moment` are there, and nothing later.
     pub fn cut(&self, moment: usize) -> Vec<u8> {
         let mut image = self.before.clone();
         for event in &self.events[..moment] {
-            if let Event::Write { offset, bytes } = event {
+            if let Event::WriteBegins { offset, bytes } = event {
                 put(&mut image, *offset, bytes);
             }
         }
         image
     }
 
+    /// The writes that survive a crash at `moment` for sure, by the moment at which each began.
+    fn stable(&self, moment: usize) -> BTreeSet<usize> {
+        let flushed = self.events[..moment].iter().filter_map(|event| match event {
+            Event::FlushEnds(begun) => Some(*begun),
+            _ => None,
+        });
+        let covered = flushed.max().unwrap_or(0);
+        let ended = self.events[..covered].iter().filter_map(|event| match event {
+            Event::WriteEnds(begun) => Some(*begun),
+            _ => None,
+        });
+        ended.collect()
+    }
+
     /// The image if, of what was written until `moment` and not flushed by then, a random part is there that `seed` chooses:
     /// each piece by itself, or whole writes, or nothing behind some point.
     pub fn torn(&self, moment: usize, seed: u64, flushes: Flushes) -> Vec<u8> {
-        let is_flush = |event: &Event| matches!(event, Event::Flush);
         let stable = match flushes {
-            Flushes::Kept => self.events[..moment].iter().rposition(is_flush).unwrap_or(0),
-            Flushes::Dropped => 0,
+            Flushes::Kept => self.stable(moment),
+            Flushes::Dropped => BTreeSet::new(),
         };
-        let mut image = self.cut(stable);
+        let mut image = self.before.clone();
         let mut random = Random(seed);
         let kept_in_256 = [32, 128, 224][(random.next() % 3) as usize];
         let whole = random.next().is_multiple_of(2);
-        for event in &self.events[stable..moment] {
-            let Event::Write { offset, bytes } = event else { continue };
+        for (begun, event) in self.events[..moment].iter().enumerate() {
+            let Event::WriteBegins { offset, bytes } = event else { continue };
+            if stable.contains(&begun) {
+                put(&mut image, *offset, bytes);
+                continue;
+            }
             let all = random.next() % 256 < kept_in_256;
             let (mut offset, mut rest) = (*offset, bytes.as_slice());
             while !rest.is_empty() {
@@ -290,7 +337,7 @@ mod tests {
         let last = device.moment();
         write(&device, 7 * PIECE as u64, 9, PIECE);
         let record = device.record().with_pieces(512);
-        assert_eq!((record.flushes(), record.moments()), (vec![flushed], last + 1));
+        assert_eq!((record.flushes(), record.moments()), (vec![flushed], last + 2));
         let pieces = |image: Vec<u8>| -> Vec<u8> {
             image.chunks(PIECE).map(|piece| piece[0].min(piece[PIECE - 1])).collect()
         };
@@ -305,6 +352,34 @@ mod tests {
         assert!(kept.iter().all(|image| image[0] != 0 && image[1] == 1 && image[7] == 0));
         assert!(torn(Flushes::Dropped).iter().any(|image| image[1] == 0), "a flush that lies");
         assert_eq!(record.torn(last, 7, Flushes::Kept), record.torn(last, 7, Flushes::Kept));
+    }
+
+    /// A flush was recorded as a point, so everything that had been written before its end counted as stable.
+    #[test]
+    fn a_flush_covers_what_had_been_written_when_it_began() {
+        let (meanwhile, started) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
+        let (go, start) = (Mutex::new(&EXT_RECORD, meanwhile.1), started.0);
+        let device = Recorder::new(vec![0; 512]).while_flushing(move || {
+            start.send(()).unwrap();
+            go.lock().recv().unwrap();
+        });
+        let (late, last) = std::thread::scope(|scope| {
+            let flush = scope.spawn(|| device.flush().unwrap());
+            started.1.recv().unwrap();
+            write(&device, 100, 7, 10);
+            let late = device.moment();
+            meanwhile.0.send(()).unwrap();
+            flush.join().unwrap();
+            meanwhile.0.send(()).unwrap();
+            let first = device.moment();
+            device.flush().unwrap();
+            assert!(late < first);
+            (first, device.moment())
+        });
+        let record = device.record();
+        let lost = |moment| (0..50).any(|seed| record.torn(moment, seed, Flushes::Kept)[100] == 0);
+        assert!(lost(late), "the flush that returned had begun before the write");
+        assert!(!lost(last), "the next one had not");
     }
 
     #[test]

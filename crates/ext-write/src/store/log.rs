@@ -114,6 +114,7 @@ impl Log {
         blocks: &[(u64, &Arc<[u8]>)],
         revoked: &BTreeSet<u64>,
         device: &dyn WriteDevice,
+        flush: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
         if self.blocks_for(blocks.len(), revoked.len()) > self.free() {
             let what =
@@ -145,10 +146,9 @@ impl Log {
         log.push((place, vec![0; size].into()));
         write_runs(device, size, log.iter().map(|(place, bytes)| (*place, &**bytes)))?;
         // The log before its commit record, and the data that it will make reachable.
-        device.flush()?;
+        flush()?;
         device.write_at(place * size as u64, &[IoSlice::new(&commit)])?;
-        device.flush()?;
-        Ok(())
+        flush()
     }
 
     /// Makes the log empty: a replay would begin at the next block, with transaction `next`.

@@ -20,8 +20,8 @@
 //! S4. A block's newest contents are in its buffer; if that was evicted, in `newer`; if they are not there, in place.
 //!     A buffer is referenced by its transaction until its contents are in `newer`.
 //! S5. The log's room is used again only after a checkpoint is stable and the log's beginning, behind it, too.
-//! S6. After a failed write or flush of a commit or checkpoint nothing is written any more ([`Error::Ended`]): it is not
-//!     known what is stable.
+//! S6. After a failed write of a commit or checkpoint, and after any failed flush (`flushes`, F3), nothing is written any
+//!     more ([`Error::Ended`]): it is not known what is stable.
 //!
 //! A thread has at most one handle, takes its inodes' locks before it, and groups' and buffers' under it. One thread commits at
 //! a time; others that want the same transaction stable wait for it, and one commit serves all.
@@ -32,6 +32,7 @@
 //! handles go through one lock for some instructions.
 
 mod buffers;
+mod flushes;
 mod handle;
 mod log;
 
@@ -43,6 +44,8 @@ use crate::error::{Error, Result};
 use crate::hashing::Seeded;
 use crate::lock_order::{EXT_JOURNAL, EXT_LOG, EXT_NEWER, EXT_TRANSACTION};
 use buffers::{Buffer, Buffers, Contents};
+use flushes::Flushes;
+pub(crate) use flushes::Ticket;
 use log::Log;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::IoSlice;
@@ -153,6 +156,17 @@ struct State {
     counts: Counts,
 }
 
+impl State {
+    /// Ends writing because of `error`, unless it has ended already; the error that callers are told from now on.
+    fn ended_by(&mut self, error: Error) -> Error {
+        let why = self.failed.get_or_insert_with(|| match error {
+            Error::Ended(why) => why,
+            error => error.to_string().into(),
+        });
+        Error::Ended(why.clone())
+    }
+}
+
 /// A block as a commit froze it.
 struct Frozen {
     buffer: Arc<Buffer>,
@@ -164,6 +178,7 @@ struct Frozen {
 #[derive(Debug)]
 pub struct Store {
     device: Arc<dyn WriteDevice>,
+    flushes: Flushes,
     block_size: usize,
     buffers: Buffers,
     /// Committed contents that are not in their places yet.
@@ -213,6 +228,7 @@ impl Store {
         Ok(Self {
             log_blocks: log.as_ref().map_or(0, LogPlace::blocks),
             log: log.map(|place| Mutex::new(&EXT_LOG, Log::new(place))),
+            flushes: Flushes::new(device.clone()),
             device,
             block_size: block_size as usize,
             buffers: Buffers::new(buffers),
@@ -280,9 +296,29 @@ impl Store {
         self.state.lock().failed.clone()
     }
 
-    /// Whether transaction `number` survives a crash.
-    pub fn is_stable(&self, number: u32) -> bool {
-        number.wrapping_sub(self.state.lock().stable) as i32 <= 0
+    /// A ticket for what was written to the device until now: see [`Store::flush_behind`].
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.flushes.ticket()
+    }
+
+    /// Returns when what was written before `ticket` survives a crash; flushes unless another thread has done that since.
+    ///
+    /// # Errors
+    /// [`Error::Ended`]: a failed flush ends writing, whoever asked for it.
+    pub(crate) fn flush_behind(&self, ticket: Ticket) -> Result<()> {
+        let flushed = self.flushes.wait(ticket);
+        if let Err(Error::Ended(why)) = &flushed {
+            self.end_writing(why);
+        }
+        flushed
+    }
+
+    /// Returns when what was written to the device before the call survives a crash.
+    ///
+    /// # Errors
+    /// [`Error::Ended`]: see [`Store::flush_behind`].
+    pub fn flush(&self) -> Result<()> {
+        self.flush_behind(self.ticket())
     }
 
     /// Ends writing: nothing that is not committed now will be.
@@ -295,6 +331,14 @@ impl Store {
     /// The number of the running transaction: what a handle does now is stable when that is.
     pub fn running(&self) -> u32 {
         self.state.lock().running
+    }
+
+    /// The last transaction that has changes: the running one, or the one before it. While a commit freezes the running
+    /// one its list is empty already.
+    pub fn last_with_changes(&self) -> u32 {
+        let state = self.state.lock();
+        let has_changes = state.closed || self.has_changes();
+        state.running.wrapping_sub(u32::from(!has_changes))
     }
 
     /// The contents of `block` now.
@@ -386,7 +430,8 @@ impl Store {
         }
     }
 
-    /// Returns when transaction `number` is stable, and what was written to the device before the call.
+    /// Returns when transaction `number` is stable, with the data that its handles wrote. Another thread's commit may have
+    /// begun before the call: [`Store::flush_behind`] waits for data that is in no transaction.
     ///
     /// # Errors
     /// [`Error::Ended`]: then it is not, and will not be.
@@ -443,18 +488,16 @@ impl Store {
         }
         let mut state = self.state.lock();
         state.busy = false;
-        match &written {
-            Ok(()) => {
-                state.stable = transaction;
-                state.counts.commits += 1;
-                let took = since.elapsed().as_nanos() as u64;
-                state.counts.commit_ns += took;
-                state.counts.commit_ns_max = state.counts.commit_ns_max.max(took);
-            }
-            Err(error) => state.failed = Some(error.to_string().into()),
+        if written.is_ok() {
+            state.stable = transaction;
+            state.counts.commits += 1;
+            let took = since.elapsed().as_nanos() as u64;
+            state.counts.commit_ns += took;
+            state.counts.commit_ns_max = state.counts.commit_ns_max.max(took);
         }
+        let written = written.map_err(|error| state.ended_by(error));
         self.changed.notify_all();
-        written.map_err(|error| Error::Ended(error.to_string().into()))
+        written
     }
 
     /// Brings everything to its place if more than half of the log is in use.
@@ -485,11 +528,9 @@ impl Store {
         let done = self.bring_home(&mut log.lock(), next);
         let mut state = self.state.lock();
         state.busy = false;
-        if let Err(error) = &done {
-            state.failed = Some(error.to_string().into());
-        }
+        let done = done.map_err(|error| state.ended_by(error));
         self.changed.notify_all();
-        done.map_err(|error| Error::Ended(error.to_string().into()))
+        done
     }
 
     /// After a checkpoint: says in the journal that there is nothing to replay.
@@ -505,7 +546,7 @@ impl Store {
         drop(state);
         if let Some(log) = &self.log {
             log.lock().close(next, &*self.device)?;
-            self.device.flush()?;
+            self.flush()?;
         }
         Ok(())
     }
@@ -521,7 +562,7 @@ impl Store {
             self.state.lock().counts.log_waits += 1;
             self.bring_home(&mut log, number)?;
         }
-        log.write(number, &sorted, revoked, &*self.device)?;
+        log.write(number, &sorted, revoked, &*self.device, &|| self.flush())?;
         let used = log.used();
         let mut newer = self.newer.lock();
         for block in revoked {
@@ -540,10 +581,10 @@ impl Store {
         let newer: Vec<_> =
             self.newer.lock().iter().map(|(block, bytes)| (*block, bytes.clone())).collect();
         self.write_blocks(newer.iter().map(|(block, bytes)| (*block, &**bytes)))?;
-        self.device.flush()?;
+        self.flush()?;
         log.restart(next, &*self.device)?;
         // S5: only now may the log's room be used again.
-        self.device.flush()?;
+        self.flush()?;
         self.newer.lock().clear();
         let mut state = self.state.lock();
         state.log_used = 0;
@@ -555,10 +596,10 @@ impl Store {
     fn write_in_place(&self, mut frozen: Vec<Frozen>) -> Result<()> {
         frozen.sort_unstable_by_key(|one| (one.role, one.buffer.block));
         // The data that the inodes will name.
-        self.device.flush()?;
+        self.flush()?;
         for same in frozen.chunk_by(|one, other| one.role == other.role) {
             self.write_blocks(same.iter().map(|one| (one.buffer.block, &*one.bytes)))?;
-            self.device.flush()?;
+            self.flush()?;
         }
         Ok(())
     }

@@ -177,7 +177,7 @@ impl Volume {
         let (block, offset) = superblock.place();
         let at = block * u64::from(block_size) + offset as u64;
         device.write_at(at, &[IoSlice::new(&superblock.encode())])?;
-        device.flush()?;
+        store.flush()?;
         // The log's beginning behind it: a log in an image that needs no recovery is damage, for e2fsck.
         store.checkpoint()?;
         let shard = || Mutex::new(&EXT_INODES, Shard::default());
@@ -215,7 +215,7 @@ impl Volume {
         let (block, offset) = superblock.place();
         let at = block * u64::from(superblock.block_size) + offset as u64;
         self.store.device().write_at(at, &[IoSlice::new(&superblock.encode())])?;
-        Ok(self.store.device().flush()?)
+        self.store.flush()
     }
 
     /// What the journal brought when it was opened.
@@ -263,13 +263,7 @@ impl Volume {
     /// # Errors
     /// [`Error::Ended`].
     pub fn sync(&self) -> Result<()> {
-        let running = self.store.running();
-        if self.store.has_changes() {
-            return self.store.commit(running, self);
-        }
-        // One that is being committed is waited for; overwritten data is in no transaction.
-        self.store.commit(running.wrapping_sub(1), self)?;
-        Ok(self.store.device().flush()?)
+        self.stabilise(Some(self.store.last_with_changes()))
     }
 
     /// Commits what was changed, and empties a log that has become long: what somebody does every few seconds.
@@ -302,13 +296,12 @@ impl Volume {
     }
 
     fn stabilise(&self, transaction: Option<u32>) -> Result<()> {
-        match transaction {
-            Some(transaction) if !self.store.is_stable(transaction) => {
-                self.store.commit(transaction, self)
-            }
-            // Overwritten data is in no transaction.
-            _ => Ok(self.store.device().flush()?),
+        let ticket = self.store.ticket();
+        if let Some(transaction) = transaction {
+            self.store.commit(transaction, self)?;
         }
+        // Overwritten data is in no transaction, and the flush of a commit that another thread does may have begun before.
+        self.store.flush_behind(ticket)
     }
 
     /// The attributes of an inode in use.

@@ -5,7 +5,8 @@
 
 use crate::images::{Workshop, open, tools, whole};
 use crate::operations::new;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use uvfs_concurrent::lock::{LockClass, Mutex};
 use uvfs_ext::check::{Observer, check};
@@ -264,6 +265,31 @@ fn threads(on: &Recorded) {
     });
 }
 
+/// Three threads, each as a database writes its log: pages at the end and over old ones, each made stable as data alone.
+fn overwrites(on: &Recorded) {
+    thread::scope(|scope| {
+        for number in 0..3_u64 {
+            scope.spawn(move || {
+                let mut random = Random(200 + number);
+                let name = format!("w{number}");
+                let file = on.file(ROOT, &name, b"");
+                let mut bytes = Vec::new();
+                for step in 0..25_u8 {
+                    let at = random.below(bytes.len() as u64 / 1024 + 2) as usize * 1024;
+                    on.changing(&name);
+                    on.volume.write(file, at as u64, &[step; 1024]).unwrap();
+                    bytes.resize(bytes.len().max(at + 1024), 0);
+                    bytes[at..at + 1024].fill(step);
+                    if random.below(2) == 0 {
+                        on.volume.fdatasync(file).unwrap();
+                        on.promise(&name, Promise::Whole(bytes.clone()));
+                    }
+                }
+            });
+        }
+    });
+}
+
 /// Until nothing fits, and again.
 fn fills(on: &Recorded) {
     for round in 0..3 {
@@ -361,7 +387,12 @@ fn cut_everywhere(name: &str, workload: fn(&Recorded), lost_least: usize) {
     let workshop = Workshop::new();
     let options = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-N", "256", "-g", "2048"];
     let image = workshop.image(&options, "4M", None);
-    let device = Arc::new(Recorder::new(image));
+    // A flush takes long: other threads write meanwhile, and ask for flushes of their own.
+    let device = Arc::new(Recorder::new(image).while_flushing(|| {
+        for _ in 0..20 {
+            thread::yield_now();
+        }
+    }));
     let volume = Volume::open(device.clone()).unwrap();
     let recorded = Recorded { volume, device, facts: Mutex::new(&FACTS, Vec::new()) };
     workload(&recorded);
@@ -373,9 +404,11 @@ fn cut_everywhere(name: &str, workload: fn(&Recorded), lost_least: usize) {
     let mut random = Random(name.len() as u64);
     let mut lost = 0;
     for state in 0..wanted {
-        // Half of them right at a flush, half anywhere.
+        // Half of them right at a flush, some right where a promise begins, the others anywhere.
         let moment = if state % 2 == 0 {
             flushes[random.below(flushes.len() as u64) as usize] - usize::from(state % 4 == 0)
+        } else if state % 4 == 3 && !facts.is_empty() {
+            facts[random.below(facts.len() as u64) as usize].from
         } else {
             random.below(record.moments() as u64 + 1) as usize
         };
@@ -402,6 +435,64 @@ fn cut_everywhere(name: &str, workload: fn(&Recorded), lost_least: usize) {
     assert!(lost >= lost_least, "{name}: a medium that drops flushes loses something: {lost}");
 }
 
+/// `fdatasync` waited for the commit of another thread, whose last flush had begun before the page was written, and
+/// returned without a flush that covered the page. A log of PostgreSQL or SQLite is written that way.
+#[test]
+fn fdatasync_waits_for_a_flush_that_began_after_its_write() {
+    if !tools() {
+        return;
+    }
+    let workshop = Workshop::new();
+    let image = workshop.image(&["-t", "ext4", "-b", "1024", "-J", "size=1"], "4M", None);
+    // The flush that is to be held up counts down to it; its beginning is told, and its end waits to be allowed.
+    let (begun, has_begun) = mpsc::channel();
+    let (allow, allowed) = mpsc::channel::<()>();
+    let held_up = Arc::new(AtomicUsize::new(usize::MAX));
+    let (countdown, allowed) = (held_up.clone(), Mutex::new(&FACTS, allowed));
+    let device = Arc::new(Recorder::new(image).while_flushing(move || {
+        if countdown.fetch_sub(1, SeqCst) == 1 {
+            begun.send(()).unwrap();
+            allowed.lock().recv().unwrap();
+        }
+    }));
+    let volume = Volume::open(device.clone()).unwrap();
+    let file = volume.create(ROOT, b"log", &new(Kind::Regular)).unwrap();
+    volume.write(file, 0, &[1; 1024]).unwrap();
+    held_up.store(2, SeqCst);
+    thread::scope(|scope| {
+        // The second flush of a commit is the one behind its record.
+        let commit = scope.spawn(|| volume.sync().unwrap());
+        has_begun.recv().unwrap();
+        volume.write(file, 0, &[2; 1024]).unwrap();
+        let (tell, told) = mpsc::channel();
+        let sync = scope.spawn(|| {
+            tell.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
+            drop(tell);
+            volume.fdatasync(file).unwrap();
+        });
+        let thread = std::path::Path::new("/proc").join(told.recv().unwrap()).join("stat");
+        let sleeps = || {
+            let stat = std::fs::read_to_string(&thread).unwrap_or_default();
+            stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S"))
+        };
+        while !sleeps() && !sync.is_finished() {
+            thread::yield_now();
+        }
+        allow.send(()).unwrap();
+        commit.join().unwrap();
+        sync.join().unwrap();
+    });
+    let moment = device.moment();
+    drop(volume);
+    let promise = Promise::Whole(vec![2; 1024]);
+    let fact = Fact { from: moment, until: usize::MAX, path: "log".into(), promise };
+    let record = device.record();
+    for seed in 0..20 {
+        let torn = record.torn(moment, seed, Flushes::Kept);
+        wrong(torn, moment, std::slice::from_ref(&fact)).unwrap_or_else(|what| panic!("{what}"));
+    }
+}
+
 macro_rules! workloads {
     ($($name:ident: $lost_least:literal,)*) => {
         $(mod $name {
@@ -422,6 +513,7 @@ workloads! {
     splits: 1,
     allocations: 0,
     threads: 0,
+    overwrites: 1,
     fills: 0,
     orphans: 0,
 }

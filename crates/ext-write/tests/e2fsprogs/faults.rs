@@ -75,6 +75,34 @@ fn after_a_failed_write_or_flush_the_image_is_recovered_whole() {
     }
 }
 
+/// A flush that failed for one caller was forgotten: the kernel reports a lost page once, so the flush of the next commit
+/// succeeded, and its record said that lost blocks of the log were there.
+#[test]
+fn a_failed_flush_outside_a_commit_ends_writing_too() {
+    if !tools() {
+        return;
+    }
+    let workshop = Workshop::new();
+    let image = workshop.image(&["-t", "ext4", "-b", "1024", "-J", "size=1"], "4M", None);
+    for of_all in [false, true] {
+        let device = Arc::new(Faulty::new(WritableMemory::new(image.clone())));
+        let volume = Volume::open(device.clone()).unwrap();
+        let file = volume.create(ROOT, b"file", &new(Kind::Regular)).unwrap();
+        volume.write(file, 0, &[1; 1024]).unwrap();
+        volume.fsync(file).unwrap();
+        device.plan(Faults { flushes: Some(0), once: true, ..Faults::default() });
+        let synced = if of_all { volume.sync() } else { volume.fdatasync(file) };
+        let error = synced.unwrap_err();
+        assert!(matches!(error, Error::Ended(_)), "{error}");
+        let error = volume.create(ROOT, b"next", &new(Kind::Regular)).unwrap_err();
+        assert!(matches!(error, Error::Ended(_)), "{error}");
+        assert!(matches!(volume.fsync(file), Err(Error::Ended(_))));
+        assert!(matches!(volume.close(), Err(Error::Ended(_))));
+        let mut read = [0; 1024];
+        assert_eq!(volume.read(file, 0, &mut read).unwrap(), 1024);
+    }
+}
+
 /// The device refuses one piece of data: the caller is told, the blocks that it was meant for come back, and the next write works.
 #[test]
 fn a_failed_write_of_data_costs_that_write_alone() {
