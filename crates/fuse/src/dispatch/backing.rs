@@ -64,6 +64,12 @@ impl<B> Backings<B> {
         drop(state);
         drop(gone);
     }
+
+    /// Inodes that count as open.
+    #[cfg(test)]
+    pub(super) fn inodes(&self) -> usize {
+        self.state.lock().len()
+    }
 }
 
 impl<R: Reply> Shared<R> {

@@ -229,19 +229,21 @@ fn create<R: Reply>(
         Ok(created) => created,
         Err(error) => return pending.finish(Err(error)),
     };
-    let backing = shared.backing(&mut file, |host| pending.register(host));
     let made = server.made_out(parent, name, found);
     let EntryOut::Found { attrs, entry_valid, generation } = made else {
         return pending.finish(Err(Error::Corrupt("a new file that is missing")));
     };
-    // A kernel that need not tell of opens tells of no closes either, also for this one.
-    let (handle, keep) = match server.stateless() {
+    // A kernel that sends no OPEN sends no RELEASE either, also for this file: nothing may count it as open.
+    let (backing, (handle, keep)) = match server.stateless() {
         true => {
             // While the pass is held: closing the last of a removed file may ask the store.
             drop(file);
-            (0, !server.shared())
+            (None, (0, !server.shared()))
         }
-        false => server.opened(Arc::new(file)),
+        false => {
+            let backing = shared.backing(&mut file, |host| pending.register(host));
+            (backing, server.opened(Arc::new(file)))
+        }
     };
     let (node, passed) = (attrs.node_id, backing.is_some());
     let through = backing.map_or(Through::Pages { keep }, Through::Host);
