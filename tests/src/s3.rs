@@ -63,9 +63,9 @@ pub const BUCKET_NAME: &str = "bucket";
 #[derive(Debug, Default)]
 struct Bucket {
     objects: BTreeMap<String, (u64, Vec<u8>)>,
-    /// What puts have said of themselves.
-    marks: BTreeMap<String, String>,
-    uploads: BTreeMap<String, (String, BTreeMap<u32, Vec<u8>>)>,
+    /// The metadata that puts and copies gave each object.
+    metadata: BTreeMap<String, Metadata>,
+    uploads: BTreeMap<String, (Metadata, BTreeMap<u32, Vec<u8>>)>,
     versions: u64,
     puts: u64,
     faults: VecDeque<Fault>,
@@ -105,7 +105,20 @@ impl S3Server {
         bucket.versions += 1;
         let version = bucket.versions;
         bucket.objects.insert(key.to_owned(), (version, content.to_vec()));
-        bucket.marks.remove(key);
+        bucket.metadata.remove(key);
+    }
+
+    /// Puts an object with metadata: headers by their names.
+    pub fn put_with(&self, key: &str, content: &[u8], metadata: &[(&str, &str)]) {
+        self.put(key, content);
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let metadata = metadata.iter().map(owned).collect();
+        self.bucket.lock().metadata.insert(key.to_owned(), metadata);
+    }
+
+    /// The metadata of an object, by the names of its headers.
+    pub fn metadata(&self, key: &str) -> BTreeMap<String, String> {
+        self.bucket.lock().metadata.get(key).cloned().unwrap_or_default()
     }
 
     /// What it has of an object.
@@ -178,7 +191,7 @@ struct Request {
 #[derive(Debug)]
 struct Answer {
     status: u16,
-    headers: Vec<(&'static str, String)>,
+    headers: Vec<(String, String)>,
     body: Vec<u8>,
 }
 
@@ -231,7 +244,7 @@ fn told(request: &Request, fault: Option<Fault>, answer: &Answer) -> String {
             let _infallible = write!(line, " {name}: {value}");
         }
     }
-    let tag = answer.headers.iter().find(|(name, _)| *name == "etag");
+    let tag = answer.headers.iter().find(|(name, _)| name == "etag");
     let tag = tag.map_or("", |(_, tag)| tag.as_str());
     let _infallible = write!(line, ", {} bytes", request.body.len());
     if let Some(fault) = fault {
@@ -303,7 +316,7 @@ fn answer(bucket: &mut Bucket, request: &Request, fault: Option<Fault>) -> Answe
     };
     let refused = |status: u16, code: &str| Answer {
         status,
-        headers: vec![("retry-after", after.to_string())],
+        headers: vec![("retry-after".to_owned(), after.to_string())],
         body: format!("<Error><Code>{code}</Code><Message>planned</Message></Error>").into_bytes(),
     };
     if let Some(Fault::Status(status, code)) = fault {
@@ -327,8 +340,8 @@ fn answer(bucket: &mut Bucket, request: &Request, fault: Option<Fault>) -> Answe
         return refused(404, "NoSuchKey");
     };
     if request.method == "HEAD" {
-        let mark = bucket.marks.get(key).map(|mark| (MARK, mark.clone()));
-        let headers = mark.into_iter().chain([("etag", tag(*version))]).collect();
+        let metadata = bucket.metadata.get(key).cloned().unwrap_or_default();
+        let headers = metadata.into_iter().chain([("etag".to_owned(), tag(*version))]).collect();
         return Answer { status: 200, headers, body: Vec::new() };
     }
     let other = u64::from(fault == Some(Fault::OtherVersion));
@@ -349,8 +362,8 @@ fn answer(bucket: &mut Bucket, request: &Request, fault: Option<Fault>) -> Answe
     Answer {
         status: 206,
         headers: vec![
-            ("etag", tag(version + other)),
-            ("content-range", format!("bytes {shown}-{}/{}", end - 1, content.len())),
+            ("etag".to_owned(), tag(version + other)),
+            ("content-range".to_owned(), format!("bytes {shown}-{}/{}", end - 1, content.len())),
         ],
         body: content[first..end].to_vec(),
     }
@@ -358,6 +371,19 @@ fn answer(bucket: &mut Bucket, request: &Request, fault: Option<Fault>) -> Answe
 
 /// What a put says of itself, as metadata of the object.
 const MARK: &str = "x-amz-meta-uvfs-put";
+
+/// Headers of an object by their names.
+type Metadata = BTreeMap<String, String>;
+
+/// Of the headers of a request, those that an object keeps.
+fn metadata_in(headers: &BTreeMap<String, String>) -> Metadata {
+    let is_kept = |name: &str| {
+        let plain = name == "cache-control" || name == "expires" || name.starts_with("content-");
+        (plain && name != "content-length") || name.starts_with("x-amz-meta-")
+    };
+    let kept = headers.iter().filter(|(name, _)| is_kept(name));
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
 
 fn tag(version: u64) -> String {
     format!("\"{version:x}\"")
@@ -379,25 +405,22 @@ fn check_conditions(bucket: &Bucket, key: &str, request: &Request) -> Result<(),
 
 fn done(status: u16, tag: String, document: &str) -> Answer {
     let body = document.replace("{}", &tag.replace('"', "&quot;")).into_bytes();
-    Answer { status, headers: vec![("etag", tag)], body }
+    Answer { status, headers: vec![("etag".to_owned(), tag)], body }
 }
 
 /// Makes `content` an object.
-fn store(bucket: &mut Bucket, key: &str, content: Vec<u8>, mark: Option<String>) -> String {
+fn store(bucket: &mut Bucket, key: &str, content: Vec<u8>, metadata: Metadata) -> String {
     bucket.versions += 1;
     let version = bucket.versions;
     bucket.objects.insert(key.to_owned(), (version, content));
-    match mark {
-        Some(mark) => _ = bucket.marks.insert(key.to_owned(), mark),
-        None => _ = bucket.marks.remove(key),
-    }
+    bucket.metadata.insert(key.to_owned(), metadata);
     tag(version)
 }
 
 /// PUT, POST and DELETE of an object.
 fn change(bucket: &mut Bucket, key: &str, request: &Request) -> Result<Answer, Refused> {
     let (query, headers) = (&request.query, &request.headers);
-    let mark = headers.get(MARK).cloned();
+    let metadata = metadata_in(headers);
     if let Some(sum) = headers.get("x-amz-content-sha256")
         && sum != "UNSIGNED-PAYLOAD"
         && *sum != hex_sha256(&request.body)
@@ -419,7 +442,7 @@ fn change(bucket: &mut Bucket, key: &str, request: &Request) -> Result<Answer, R
         ("POST", None) if query.contains_key("uploads") => {
             bucket.versions += 1;
             let id = format!("u+/{}", bucket.versions);
-            bucket.uploads.insert(id.clone(), (mark.unwrap_or_default(), BTreeMap::new()));
+            bucket.uploads.insert(id.clone(), (metadata, BTreeMap::new()));
             return Ok(done(
                 200,
                 id,
@@ -428,13 +451,13 @@ fn change(bucket: &mut Bucket, key: &str, request: &Request) -> Result<Answer, R
         }
         ("POST", Some(id)) => {
             check_conditions(bucket, key, request)?;
-            let (mark, parts) = bucket.uploads.remove(id).ok_or((404, "NoSuchUpload"))?;
+            let (metadata, parts) = bucket.uploads.remove(id).ok_or((404, "NoSuchUpload"))?;
             let named = String::from_utf8_lossy(&request.body).matches("<PartNumber>").count();
             if named != parts.len() {
                 return Err((400, "InvalidPart"));
             }
             let content = parts.into_values().flatten().collect();
-            let tag = store(bucket, key, content, Some(mark));
+            let tag = store(bucket, key, content, metadata);
             return Ok(done(
                 200,
                 tag,
@@ -451,7 +474,7 @@ fn change(bucket: &mut Bucket, key: &str, request: &Request) -> Result<Answer, R
         ("PUT", None) => {
             let Some(source) = headers.get("x-amz-copy-source") else {
                 check_conditions(bucket, key, request)?;
-                let tag = store(bucket, key, request.body.clone(), mark);
+                let tag = store(bucket, key, request.body.clone(), metadata);
                 return Ok(done(200, tag, ""));
             };
             let source = decoded(source);
@@ -464,10 +487,14 @@ fn change(bucket: &mut Bucket, key: &str, request: &Request) -> Result<Answer, R
             {
                 return Err((412, "PreconditionFailed"));
             }
-            if source == key && !headers.contains_key("x-amz-metadata-directive") {
+            let replaces =
+                headers.get("x-amz-metadata-directive").is_some_and(|word| word == "REPLACE");
+            if source == key && !replaces {
                 return Err((400, "InvalidRequest"));
             }
-            let tag = store(bucket, key, content, None);
+            let copied = || bucket.metadata.get(source).cloned().unwrap_or_default();
+            let metadata = if replaces { metadata } else { copied() };
+            let tag = store(bucket, key, content, metadata);
             return Ok(done(200, tag, "<CopyObjectResult><ETag>{}</ETag></CopyObjectResult>"));
         }
         _ => return Err((405, "MethodNotAllowed")),
@@ -520,7 +547,7 @@ fn list(bucket: &Bucket, query: &BTreeMap<String, String>) -> Answer {
     );
     Answer {
         status: 200,
-        headers: vec![("content-type", "application/xml".into())],
+        headers: vec![("content-type".to_owned(), "application/xml".to_owned())],
         body: body.into(),
     }
 }

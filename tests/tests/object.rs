@@ -8,8 +8,8 @@ use uvfs_object::s3::{Address, S3Store};
 use uvfs_object::{ObjectBackend, ObjectConfig, Patience, StoreError};
 use uvfs_tests::s3::{BUCKET_NAME, Fault, S3Server};
 use uvfs_vfs::{
-    Caller, Directory, Error, OpenOptions, RenameMode, SetAttributes, SetTime, SyncMode, Vfs,
-    VfsConfig,
+    Caller, Directory, Error, OpenOptions, RenameMode, SetAttributes, SetTime, SyncMode, Timestamp,
+    Vfs, VfsConfig,
 };
 
 fn address(server: &S3Server, more: &str) -> Address {
@@ -318,5 +318,39 @@ fn a_bucket_is_what_a_map_says() {
     }
     for (name, content) in &model {
         assert!(server.content(name).unwrap() == *content, "{name}");
+    }
+}
+
+/// A change sent none of the headers that the object had, and `touch` replaced them by its time. Which headers those are only
+/// the protocol's client knows.
+#[test]
+fn headers_of_an_object_survive_a_change_of_its_time_and_its_content() {
+    let kept = [
+        ("cache-control", "max-age=60"),
+        ("content-disposition", "inline; filename=\"a, b\""),
+        ("content-encoding", "gzip"),
+        ("content-language", "de"),
+        ("content-type", "text/html; charset=utf-8"),
+        ("expires", "Thu, 01 Dec 2044 16:00:00 GMT"),
+        ("x-amz-meta-owner", "bob"),
+    ];
+    let server = S3Server::start().unwrap();
+    let vfs = mount(&server, Duration::from_secs(60));
+    let at = SetTime::At(Timestamp { seconds: 7, nanoseconds: 0 });
+    let time = SetAttributes { mtime: Some(at), ..SetAttributes::default() };
+    for (name, size) in [("touched", 0), ("put", 100), ("parts", 9 << 20)] {
+        // The version that an earlier writer has put bears its mark and its time, which are replaced.
+        let own = [("x-amz-meta-uvfs-put", "1"), ("x-amz-meta-mtime", "1")];
+        server.put_with(name, b"old", &[&kept[..], &own].concat());
+        match size {
+            0 => _ = root(&vfs).set_attributes(name, &time).unwrap(),
+            size => root(&vfs).write_file(name, vec![b'x'; size]).unwrap(),
+        }
+        let mut now = server.metadata(name);
+        assert_ne!(now.remove("x-amz-meta-uvfs-put").as_deref(), Some("1"), "{name}");
+        let modified = now.remove("x-amz-meta-mtime");
+        assert_eq!(modified.as_deref(), (size == 0).then_some("7.000000000"), "{name}");
+        let kept = kept.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(now, kept.into(), "{name}");
     }
 }

@@ -5,8 +5,8 @@
 
 use crate::lock_order::OBJECT_RUNS;
 use crate::store::{
-    Condition, Delimiter, Kind, ListRequest, Listed, PART_BYTES_MIN, Page, Put, Result, Store,
-    StoreError, Tag, Upload,
+    Condition, Delimiter, Head, Kind, ListRequest, Listed, Metadata, PART_BYTES_MIN, Page, Put,
+    Result, Store, StoreError, Tag, Upload,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -45,6 +45,7 @@ struct State {
     marks: BTreeMap<String, u64>,
     /// The time that was said of it.
     modified: BTreeMap<String, Timestamp>,
+    metadata: BTreeMap<String, Metadata>,
     /// Keys and parts.
     uploads: BTreeMap<String, BTreeMap<u32, Vec<u8>>>,
 }
@@ -77,6 +78,16 @@ impl Bucket {
     /// The time that was said of an object.
     pub(crate) fn modified(&self, key: &str) -> Option<Timestamp> {
         self.0.lock().modified.get(key).copied()
+    }
+
+    /// Gives an object metadata, as another client does.
+    pub(crate) fn set_metadata(&self, key: &str, metadata: Metadata) {
+        self.0.lock().metadata.insert(key.to_owned(), metadata);
+    }
+
+    /// The metadata of an object.
+    pub(crate) fn metadata(&self, key: &str) -> Metadata {
+        self.0.lock().metadata.get(key).cloned().unwrap_or_default()
     }
 
     /// Uploads that were neither ended nor given up.
@@ -136,6 +147,7 @@ impl State {
         self.objects.insert(put.key.to_owned(), (version, content));
         self.marks.insert(put.key.to_owned(), put.mark);
         self.modified.extend(put.modified.map(|modified| (put.key.to_owned(), modified)));
+        self.metadata.insert(put.key.to_owned(), put.metadata.clone());
         match fault {
             Some(Fault::Lost) => Err(StoreError::Unreachable("planned".into())),
             _ => Ok(tag(version)),
@@ -239,14 +251,25 @@ impl Store for Bucket {
         Ok(())
     }
 
-    fn mark_of(&self, key: &str) -> Result<(Tag, Option<u64>)> {
+    fn head(&self, key: &str) -> Result<Head> {
         let mut state = self.0.lock();
-        state.meet()?;
+        // These faults wait for the put that comes after this question.
+        match state.faults.front() {
+            Some(Some(Fault::Lost | Fault::NoConditions | Fault::Overtaken)) => state.requests += 1,
+            _ => state.meet()?,
+        }
         let (version, _) = state.objects.get(key).ok_or(StoreError::NotFound)?;
-        Ok((tag(*version), state.marks.get(key).copied()))
+        let metadata = state.metadata.get(key).cloned().unwrap_or_default();
+        Ok(Head { tag: tag(*version), mark: state.marks.get(key).copied(), metadata })
     }
 
-    fn copy(&self, from: &str, wanted: &Tag, to: &str, modified: Option<Timestamp>) -> Result<Tag> {
+    fn copy(
+        &self,
+        from: &str,
+        wanted: &Tag,
+        to: &str,
+        said: Option<(Timestamp, &Metadata)>,
+    ) -> Result<Tag> {
         let mut state = self.0.lock();
         state.meet()?;
         let (version, content) = state.objects.get(from).cloned().ok_or(StoreError::NotFound)?;
@@ -256,7 +279,14 @@ impl Store for Bucket {
         state.versions += 1;
         let copy = state.versions;
         state.objects.insert(to.to_owned(), (copy, content));
-        state.modified.extend(modified.map(|modified| (to.to_owned(), modified)));
+        let metadata = match said {
+            Some((modified, metadata)) => {
+                state.modified.insert(to.to_owned(), modified);
+                metadata.clone()
+            }
+            None => state.metadata.get(from).cloned().unwrap_or_default(),
+        };
+        state.metadata.insert(to.to_owned(), metadata);
         Ok(tag(copy))
     }
 

@@ -27,6 +27,6 @@ mod store;
 pub use backend::{ObjectBackend, ObjectConfig};
 pub use retry::{Patience, Patient};
 pub use store::{
-    Condition, Delimiter, Kind, ListRequest, Listed, PART_BYTES_MIN, PARTS_MAX, Page, Put,
-    REQUEST_BYTES_MAX, Result, Store, StoreError, Tag, Temporary, Upload,
+    Condition, Delimiter, Head, Kind, ListRequest, Listed, Metadata, PART_BYTES_MIN, PARTS_MAX,
+    Page, Put, REQUEST_BYTES_MAX, Result, Store, StoreError, Tag, Temporary, Upload,
 };

@@ -11,7 +11,9 @@
 //! A put whose answer was lost may have been done; tried again, its own object fails its condition. So each bears a mark, and
 //! where its condition does not hold, the object is asked whose it is. Weakness: attempts are bounded per request, not per mount.
 
-use crate::store::{ListRequest, Page, Put, Result, Store, StoreError, Tag, Temporary, Upload};
+use crate::store::{
+    Head, ListRequest, Metadata, Page, Put, Result, Store, StoreError, Tag, Temporary, Upload,
+};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -71,7 +73,7 @@ struct Counts {
     put_bytes: Counter,
     copies: Counter,
     deletes: Counter,
-    /// Questions whose object it is.
+    /// Questions for an object's mark and metadata.
     heads: Counter,
     /// Of these, how many were no first try.
     retries: Counter,
@@ -142,8 +144,8 @@ impl Patient {
                 answer => return answer,
             };
             self.counts.heads.hit();
-            match self.store.mark_of(put.key) {
-                Ok((tag, Some(mark))) if mark == put.mark => Ok(tag),
+            match self.store.head(put.key) {
+                Ok(head) if head.mark == Some(put.mark) => Ok(head.tag),
                 Ok(_) | Err(StoreError::NotFound) => Err(error),
                 // Nobody knows whose it is.
                 Err(unknown) => Err(unknown),
@@ -190,12 +192,18 @@ impl Store for Patient {
         self.repeat(&self.counts.deletes, || self.store.abort_upload(put, upload))
     }
 
-    fn mark_of(&self, key: &str) -> Result<(Tag, Option<u64>)> {
-        self.repeat(&self.counts.heads, || self.store.mark_of(key))
+    fn head(&self, key: &str) -> Result<Head> {
+        self.repeat(&self.counts.heads, || self.store.head(key))
     }
 
-    fn copy(&self, from: &str, tag: &Tag, to: &str, modified: Option<Timestamp>) -> Result<Tag> {
-        self.repeat(&self.counts.copies, || self.store.copy(from, tag, to, modified))
+    fn copy(
+        &self,
+        from: &str,
+        tag: &Tag,
+        to: &str,
+        said: Option<(Timestamp, &Metadata)>,
+    ) -> Result<Tag> {
+        self.repeat(&self.counts.copies, || self.store.copy(from, tag, to, said))
     }
 
     fn delete(&self, key: &str, tag: Option<&Tag>) -> Result<()> {

@@ -41,12 +41,20 @@ pub trait Store: Send + Sync + 'static {
     /// Gives the parts of an upload up, which cost money as long as they are there.
     fn abort_upload(&self, put: &Put<'_>, upload: &Upload) -> Result<()>;
 
-    /// The object's version, and the [`Put::mark`] that it bears: after a lost answer, a writer asks whether the object is its own.
-    fn mark_of(&self, key: &str) -> Result<(Tag, Option<u64>)>;
+    /// What the store knows of the object `key` besides its content. After a lost answer, a writer asks by it whether the
+    /// object is its own.
+    fn head(&self, key: &str) -> Result<Head>;
 
     /// Copies the version `tag` of the object `from` to the key `to`, whatever is there; within the store. Returns the
-    /// version there. With `modified`, that is kept with the copy, which may be under the same key.
-    fn copy(&self, from: &str, tag: &Tag, to: &str, modified: Option<Timestamp>) -> Result<Tag>;
+    /// version there. Without `said`, the copy has the metadata of `from`. With it, the copy has that time and those
+    /// headers, and may be under the same key.
+    fn copy(
+        &self,
+        from: &str,
+        tag: &Tag,
+        to: &str,
+        said: Option<(Timestamp, &Metadata)>,
+    ) -> Result<Tag>;
 
     /// Removes an object, of this version only if one is named; one that is not there is removed. A store that does not know such
     /// conditions removes what is there, or says [`StoreError::Unsupported`].
@@ -71,6 +79,29 @@ pub struct Put<'a> {
     pub mark: u64,
     /// Kept with the object: when its content was changed, if a caller has set that.
     pub modified: Option<Timestamp>,
+    /// Kept with the object: the metadata of the version that this content replaces.
+    pub metadata: &'a Metadata,
+}
+
+/// Metadata that users and other clients gave an object, and that a change of its content or time keeps: pairs of a
+/// header's name, in small letters, and its value.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Metadata(pub Vec<(String, String)>);
+
+impl Metadata {
+    /// No metadata, as of a new object.
+    pub const NONE: Metadata = Metadata(Vec::new());
+}
+
+/// An object without its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// Its version.
+    pub tag: Tag,
+    /// The [`Put::mark`] that it bears.
+    pub mark: Option<u64>,
+    /// What a change of the object must keep.
+    pub metadata: Metadata,
 }
 
 /// The object that must be under a key for it to be replaced. Anything else is [`StoreError::Changed`].

@@ -22,7 +22,9 @@ use super::names::node_name;
 use super::table::{Local, Node, What};
 use super::writing::cut;
 use crate::path;
-use crate::store::{Condition, Delimiter, ListRequest, Put, REQUEST_BYTES_MAX, Store, StoreError};
+use crate::store::{
+    Condition, Delimiter, ListRequest, Metadata, Put, REQUEST_BYTES_MAX, Store, StoreError,
+};
 use std::sync::Arc;
 use uvfs_vfs::{
     Attributes, Entry, Error, FileId, FileRef, InodeId, Name, NewKind, NewNode, OpenMode,
@@ -103,7 +105,8 @@ impl Shared {
     fn put_marker(&self, key: &str) -> Result<()> {
         let refused = |error| self.refused("making", key, error);
         let condition = self.checked(key, Condition::Absent).map_err(refused)?;
-        let put = Put { key, condition, mark: self.uploads.mark(InodeId::ROOT), modified: None };
+        let (mark, metadata) = (self.uploads.mark(InodeId::ROOT), &Metadata::NONE);
+        let put = Put { key, condition, mark, modified: None, metadata };
         let put = match self.store.put(&put, &[]) {
             Err(StoreError::Unsupported(_)) => {
                 self.store.put(&Put { condition: Condition::Any, ..put }, &[])

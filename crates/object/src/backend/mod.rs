@@ -22,6 +22,8 @@
 mod below;
 mod creation;
 mod data;
+#[cfg(test)]
+mod metadata_tests;
 mod names;
 mod runs;
 mod table;

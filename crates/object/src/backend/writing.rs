@@ -29,7 +29,8 @@ use super::Shared;
 use super::table::{Local, Node, What};
 use crate::lock_order::{OBJECT_ALLOWANCE, OBJECT_IN_WORK, OBJECT_UPLOADING};
 use crate::store::{
-    Condition, PART_BYTES_MIN, PARTS_MAX, Put, REQUEST_BYTES_MAX, Store, StoreError, Tag, Upload,
+    Condition, Head, Metadata, PART_BYTES_MIN, PARTS_MAX, Put, REQUEST_BYTES_MAX, Store,
+    StoreError, Tag, Upload,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -289,12 +290,21 @@ impl Shared {
             return Err(Error::NotPermitted);
         }
         let key = node.key();
-        let copied = self.store.copy(&key, tag, &key, Some(modified));
+        let copied = self
+            .metadata_of(&key, tag)
+            .and_then(|metadata| self.store.copy(&key, tag, &key, Some((modified, &metadata))));
         let tag = copied.map_err(|error| self.refused("touching", &key, error))?;
         let what = What::Object { tag, size: *size, modified };
         self.table.change(node.id, |node| Some(node.become_what(what)));
         self.table.forget_time(node.id);
         Ok(())
+    }
+
+    /// The metadata of the version `tag` of `key`. A store forgets all metadata that a put or a copy to the same key does
+    /// not send again, such as Content-Type.
+    fn metadata_of(&self, key: &str, tag: &Tag) -> crate::store::Result<Metadata> {
+        let head = self.store.head(key)?;
+        if head.tag == *tag { Ok(head.metadata) } else { Err(StoreError::Changed) }
     }
 
     /// A file without a name is kept while it is open.
@@ -322,8 +332,8 @@ impl Shared {
         if !self.table.is_doubtful(id) {
             return Ok(None);
         }
-        match self.store.mark_of(key) {
-            Ok((tag, Some(mark))) if self.uploads.is_mark_of(mark, id) => {
+        match self.store.head(key) {
+            Ok(Head { tag, mark: Some(mark), .. }) if self.uploads.is_mark_of(mark, id) => {
                 let based = |now: &Node| Some(now.become_what(now.what.based_on(tag.clone())?));
                 self.table.change(id, based);
                 Ok(Some(tag))
@@ -381,7 +391,12 @@ impl Shared {
         content: &dyn WholeContent,
     ) -> std::result::Result<Tag, Failed> {
         let (mark, modified) = (self.uploads.mark(id), self.table.stated(id));
-        let put = Put { key, condition: self.checked(key, condition)?, mark, modified };
+        let metadata = match condition {
+            Condition::Is(tag) => self.metadata_of(key, tag)?,
+            Condition::Absent | Condition::Any => Metadata::NONE,
+        };
+        let condition_here = self.checked(key, condition)?;
+        let put = Put { key, condition: condition_here, mark, modified, metadata: &metadata };
         let mut done = self.upload_once(&put, content);
         if let Err(Failed::Store(StoreError::Unsupported(said))) = &done
             && put.condition != Condition::Any

@@ -106,7 +106,8 @@ impl Client {
         let mut request = Request::builder().method(method).uri(url).body(body).map_err(invalid)?;
         for (name, value) in headers {
             let value = HeaderValue::from_str(value).map_err(|error| invalid(error.into()))?;
-            request.headers_mut().insert(HeaderName::from_static(name), value);
+            let name = HeaderName::try_from(*name).map_err(|error| invalid(error.into()))?;
+            request.headers_mut().insert(name, value);
         }
         let Some(signer) = &self.signer else { return Ok(request) };
         let (mut parts, body) = request.into_parts();
@@ -117,7 +118,7 @@ impl Client {
 }
 
 /// Names in small letters, and values.
-pub(super) type Headers<'a> = &'a [(&'static str, &'a str)];
+pub(super) type Headers<'a> = &'a [(&'a str, &'a str)];
 
 /// An answer whose body was not read yet.
 #[derive(Debug)]
@@ -131,6 +132,11 @@ impl Answer {
     /// A header, if it is there and plain text.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.0.headers().get(name)?.to_str().ok()
+    }
+
+    /// All headers that are plain text, and the names of the others.
+    pub(super) fn headers(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.0.headers().iter().map(|(name, value)| (name.as_str(), value.to_str().ok()))
     }
 
     /// The body, if it is no longer than `bytes_max`.

@@ -19,7 +19,8 @@ mod xml;
 pub use address::Address;
 
 use crate::store::{
-    Condition, Delimiter, ListRequest, Page, Put, Result, Store, StoreError, Tag, Upload,
+    Condition, Delimiter, Head, ListRequest, Metadata, Page, Put, Result, Store, StoreError, Tag,
+    Upload,
 };
 use client::{Answer, Client};
 use http::Method;
@@ -40,6 +41,18 @@ const PAGE_BYTES_MAX: u64 = 8 << 20;
 const MARK: &str = "x-amz-meta-uvfs-put";
 /// When the content was changed, in seconds: as other clients of object stores keep it, so that they show it.
 const MODIFIED: &str = "x-amz-meta-mtime";
+/// Metadata that an object keeps when its content or its time changes, besides all that begins with [`OWN_METADATA`].
+const KEPT: &[&str] = &[
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-type",
+    "expires",
+    "x-amz-website-redirect-location",
+];
+/// Metadata that users name themselves.
+const OWN_METADATA: &str = "x-amz-meta-";
 /// More of an error is not read.
 const ERROR_BYTES_MAX: u64 = 64 << 10;
 
@@ -181,7 +194,7 @@ impl S3Store {
     fn send(
         &self,
         (method, url): (Method, &str),
-        headers: &[(&'static str, &str)],
+        headers: &[(&str, &str)],
         body: &[u8],
     ) -> Result<Answer> {
         let sum = hex_sha256(body);
@@ -206,6 +219,38 @@ fn seconds(time: Timestamp) -> String {
 
 fn mark(put: &Put<'_>) -> String {
     format!("{:016x}", put.mark)
+}
+
+/// Of the headers of an answer about `key`, those that are metadata to keep.
+fn metadata(key: &str, answer: &Answer) -> Metadata {
+    let is_kept = |name: &str| {
+        KEPT.contains(&name) || name.starts_with(OWN_METADATA) && name != MARK && name != MODIFIED
+    };
+    let mut kept = Vec::new();
+    for (name, value) in answer.headers().filter(|(name, _)| is_kept(name)) {
+        let Some(value) = value else {
+            // A signature is made of plain text.
+            let key = key.escape_debug();
+            log::warn!("`{key}`: a change loses the metadata {name}, which is not plain text");
+            continue;
+        };
+        let value = match name {
+            // Some stores keep the encoding in which an earlier client sent the bytes, which is not that of the object.
+            "content-encoding" => {
+                let coding = |coding: &&str| !coding.trim().eq_ignore_ascii_case("aws-chunked");
+                value.split(',').filter(coding).collect::<Vec<_>>().join(",").trim().to_owned()
+            }
+            _ => value.to_owned(),
+        };
+        if !value.is_empty() {
+            kept.push((name.to_owned(), value));
+        }
+    }
+    Metadata(kept)
+}
+
+fn borrowed(metadata: &Metadata) -> impl Iterator<Item = (&str, &str)> {
+    metadata.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
 }
 
 impl Store for S3Store {
@@ -268,6 +313,7 @@ impl Store for S3Store {
     fn put(&self, put: &Put<'_>, body: &[u8]) -> Result<Tag> {
         let (mark, modified) = (mark(put), put.modified.map(seconds));
         let mut headers = vec![(MARK, mark.as_str())];
+        headers.extend(borrowed(put.metadata));
         headers.extend(modified.as_deref().map(|modified| (MODIFIED, modified)));
         headers.extend(conditional(put.condition));
         self.tag_of(self.send((Method::PUT, &self.url_of(put.key)), &headers, body)?)
@@ -277,6 +323,7 @@ impl Store for S3Store {
         let url = format!("{}?uploads=", self.url_of(put.key));
         let (mark, modified) = (mark(put), put.modified.map(seconds));
         let mut headers = vec![(MARK, mark.as_str())];
+        headers.extend(borrowed(put.metadata));
         headers.extend(modified.as_deref().map(|modified| (MODIFIED, modified)));
         let answer = self.send((Method::POST, &url), &headers, &[])?;
         if answer.status() != 200 {
@@ -309,22 +356,29 @@ impl Store for S3Store {
         }
     }
 
-    fn mark_of(&self, key: &str) -> Result<(Tag, Option<u64>)> {
+    fn head(&self, key: &str) -> Result<Head> {
         let answer = self.client.ask(Method::HEAD, &self.url_of(key), &[])?;
         if answer.status() != 200 {
             return Err(self.refusal(answer));
         }
         let mark = answer.header(MARK).and_then(|text| u64::from_str_radix(text, 16).ok());
         let tag = answer.header("etag").ok_or(StoreError::Broken("an object without a tag"))?;
-        Ok((Tag(tag.into()), mark))
+        Ok(Head { tag: Tag(tag.into()), mark, metadata: metadata(key, &answer) })
     }
 
-    fn copy(&self, from: &str, tag: &Tag, to: &str, modified: Option<Timestamp>) -> Result<Tag> {
+    fn copy(
+        &self,
+        from: &str,
+        tag: &Tag,
+        to: &str,
+        said: Option<(Timestamp, &Metadata)>,
+    ) -> Result<Tag> {
         let source = self.source(from);
         let mut headers =
             vec![("x-amz-copy-source", source.as_str()), ("x-amz-copy-source-if-match", &tag.0)];
-        let modified = modified.map(seconds);
-        if let Some(modified) = &modified {
+        let modified = said.map(|(modified, _)| seconds(modified));
+        if let (Some((_, metadata)), Some(modified)) = (said, &modified) {
+            headers.extend(borrowed(metadata));
             headers.extend([("x-amz-metadata-directive", "REPLACE"), (MODIFIED, modified)]);
         }
         self.tag_in(self.send((Method::PUT, &self.url_of(to)), &headers, &[])?, "CopyObjectResult")
