@@ -6,8 +6,10 @@
 //!
 //! # Concurrency
 //! One lock and one condition variable per file that has ever been locked. A waiter sleeps without
-//! any lock of ours but its own file's; deadlock among POSIX locks is found before sleeping, by
-//! following who waits for whom (fcntl(2), EDEADLK).
+//! any lock of ours but its own file's. A deadlock among POSIX locks is found before sleeping, by
+//! following the edges from waiters to holders (fcntl(2), EDEADLK). The thread that frees a range
+//! removes the edges of that file's waiters: a waiter that was woken and has not run yet waits for
+//! nobody. It adds an edge again if it finds another conflict.
 //!
 //! # Why
 //! A sorted list per file: files have few locks. Bad at: thousands of ranges in one file, which are
@@ -81,6 +83,8 @@ pub(crate) struct AdvisoryLocks {
 struct State {
     records: Vec<Held>,
     whole: HashMap<LockOwner, LockKind>,
+    /// Threads that wait for a record lock.
+    waiters: usize,
 }
 
 impl Default for AdvisoryLocks {
@@ -114,21 +118,39 @@ impl AdvisoryLocks {
             if wait == LockWait::No {
                 return Err(Error::WouldBlock);
             }
-            begin_wait(owner, holders)?;
+            let edge = waits().lock().begin(self.address(), owner, holders)?;
+            state.waiters += 1;
             self.freed.wait(&mut state);
-            end_wait(owner);
+            state.waiters -= 1;
+            waits().lock().edges.retain(|waiting| waiting.id != edge);
         }
         state.carve(owner, range);
         state.records.push(Held { owner, kind, range });
         // A downgrade or a split may let others in.
-        self.freed.notify_all();
+        self.wake_waiters(&state);
         Ok(())
     }
 
     /// Releases the owner's record locks within `range`.
     pub(crate) fn unlock(&self, owner: LockOwner, range: LockRange) {
-        self.state.lock().carve(owner, range);
+        let mut state = self.state.lock();
+        state.carve(owner, range);
+        self.wake_waiters(&state);
+    }
+
+    /// Wakes the threads that wait for a record lock. They look for conflicts again, so their edges
+    /// are removed now: the caller may ask for one of their locks before they have run.
+    fn wake_waiters(&self, state: &State) {
+        if state.waiters > 0 {
+            let file = self.address();
+            waits().lock().edges.retain(|waiting| waiting.file != file);
+        }
         self.freed.notify_all();
+    }
+
+    /// Names this file among those of the process, for as long as a thread waits for it.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     /// The first record lock that would stop the owner (as `F_GETLK`).
@@ -202,36 +224,49 @@ impl State {
     }
 }
 
-/// Who waits for whom, over all files: for several, where a lock is shared.
-type Waits = HashMap<LockOwner, Vec<LockOwner>>;
+/// The threads that wait for a record lock of any file, and the owners that each waits for.
+#[derive(Debug, Default)]
+struct Waits {
+    edges: Vec<Edge>,
+    last_id: u64,
+}
+
+#[derive(Debug)]
+struct Edge {
+    id: u64,
+    file: usize,
+    owner: LockOwner,
+    /// Several, where a lock is shared.
+    holders: Vec<LockOwner>,
+}
+
+impl Waits {
+    /// A thread of `owner` begins to wait for `holders`; the id of its edge.
+    fn begin(&mut self, file: usize, owner: LockOwner, holders: Vec<LockOwner>) -> Result<u64> {
+        let (mut pending, mut seen) = (holders.clone(), HashSet::new());
+        while let Some(at) = pending.pop() {
+            if at == owner {
+                return Err(Error::Deadlock);
+            }
+            if seen.insert(at) {
+                let waiting = self.edges.iter().filter(|edge| edge.owner == at);
+                pending.extend(waiting.flat_map(|edge| &edge.holders));
+            }
+        }
+        self.last_id += 1;
+        self.edges.push(Edge { id: self.last_id, file, owner, holders });
+        Ok(self.last_id)
+    }
+}
 
 fn waits() -> &'static Mutex<Waits> {
     static WAITS: OnceLock<Mutex<Waits>> = OnceLock::new();
-    WAITS.get_or_init(|| Mutex::new(&lock_order::LOCK_WAITS, HashMap::new()))
+    WAITS.get_or_init(|| Mutex::new(&lock_order::LOCK_WAITS, Waits::default()))
 }
 
 /// Whether `owner` waits for an advisory lock now, of any file system in this process.
 pub fn waits_for_lock(owner: LockOwner) -> bool {
-    waits().lock().contains_key(&owner)
-}
-
-fn begin_wait(owner: LockOwner, holders: Vec<LockOwner>) -> Result<()> {
-    let mut waits = waits().lock();
-    let (mut pending, mut seen) = (holders.clone(), HashSet::new());
-    while let Some(at) = pending.pop() {
-        if at == owner {
-            return Err(Error::Deadlock);
-        }
-        if seen.insert(at) {
-            pending.extend(waits.get(&at).into_iter().flatten());
-        }
-    }
-    waits.insert(owner, holders);
-    Ok(())
-}
-
-fn end_wait(owner: LockOwner) {
-    waits().lock().remove(&owner);
+    waits().lock().edges.iter().any(|edge| edge.owner == owner)
 }
 
 #[cfg(test)]
@@ -296,6 +331,23 @@ mod tests {
         assert!(matches!(refused, Err(Error::Deadlock)));
         locks.unlock(a, LockRange::ALL);
         waiter.join().unwrap().unwrap();
+    }
+
+    /// The first owner frees what the second waits for, and asks for what the second holds. It was refused
+    /// as a deadlock as long as the second had been woken and had not run. A waiter that never runs stands
+    /// for the second here.
+    #[test]
+    fn a_woken_waiter_is_no_part_of_a_deadlock() {
+        let locks = AdvisoryLocks::default();
+        let (a, b) = (LockOwner(931), LockOwner(932));
+        locks.lock(a, LockKind::Exclusive, range(0, 1), LockWait::No).unwrap();
+        locks.state.lock().waiters += 1;
+        waits().lock().begin(locks.address(), b, vec![a]).unwrap();
+        let asks = || waits().lock().begin(locks.address(), a, vec![b]);
+        assert!(matches!(asks(), Err(Error::Deadlock)), "the second waits for the first");
+        locks.unlock(a, range(0, 1));
+        let edge = asks().expect("the second waits for nobody");
+        waits().lock().edges.retain(|waiting| waiting.id != edge);
     }
 
     #[test]
