@@ -20,6 +20,8 @@
 //!
 //! P4. A chunk is freed only by a thread that has taken all its slots out of the magazines: nobody else
 //!     can have one (P1). The newest chunk goes only if no slot was carved from it meanwhile.
+//! P5. Between the look at the chunks and the taking of the slots another thread may free a chunk, and a
+//!     new one may get its address, in the other size. So a chunk goes only if the list has it, in the size looked at.
 //!
 //! Progress: a thread whose shard is held by another spins briefly, then yields.
 //! Checked by `model_two_threads_in_one_lock` and the tests below.
@@ -511,21 +513,23 @@ impl SizeClass {
         }
     }
 
-    /// Takes `gone` out of the list of chunks; false if slots were carved from it since somebody looked.
+    /// Takes `gone` out of the list of chunks. False if it is another chunk now, or slots were carved from it since
+    /// it was looked at (P5).
     fn forget_chunk(&self, gone: Chunk) -> bool {
         self.depot.lock.lock();
-        // SAFETY: under the depot's lock (P2). The list has `gone`: one thread alone has all slots of it (P4), so
-        // no other takes it out.
+        // SAFETY: under the depot's lock (P2). Each chunk of the list begins with its header; `gone` is read only
+        // if the list leads to it.
         let forgotten = unsafe {
             let store = &mut *self.depot.store.get();
             let newest = (store.chunks == gone.header).then_some(store.left_bytes);
-            if gone.newest.is_some() && newest != gone.newest {
+            let mut link = &raw mut store.chunks;
+            while !(*link).is_null() && *link != gone.header {
+                link = &raw mut (**link).before;
+            }
+            let is_another = (*link).is_null() || (**link).layout != gone.layout;
+            if is_another || (gone.newest.is_some() && newest != gone.newest) {
                 false
             } else {
-                let mut link = &raw mut store.chunks;
-                while *link != gone.header {
-                    link = &raw mut (**link).before;
-                }
                 *link = (*gone.header).before;
                 store.chunk_bytes -= gone.layout.size();
                 if newest.is_some() {
@@ -688,6 +692,28 @@ mod tests {
             pool.give_back();
             assert_eq!(pool.held_bytes(), 0);
         }
+    }
+
+    /// A chunk was looked at; another thread freed it, and a larger one got its address. It was freed in the
+    /// size of the first, with slots in use behind that.
+    #[test]
+    fn a_chunk_that_became_another_one_stays() {
+        let pool = Pool::new();
+        let slot = pool.allocate(layout(64));
+        let class = &pool.classes[0];
+        let chunk = class.chunks()[0];
+        let nowhere = ptr::without_provenance_mut(LINE);
+        for stale in [
+            Chunk { layout: HUGE_CHUNK, newest: None, ..chunk },
+            Chunk { header: nowhere, newest: None, ..chunk },
+            Chunk { newest: Some(0), ..chunk },
+        ] {
+            assert!(!class.forget_chunk(stale), "{:?}", stale.layout);
+            assert_eq!(pool.held_bytes(), CHUNK_BYTES);
+        }
+        // SAFETY: allocated above with this layout, freed once.
+        unsafe { pool.free(slot, layout(64)) };
+        assert_eq!(pool.give_back(), CHUNK_BYTES);
     }
 
     /// Threads allocate and free while chunks go: what is in use stays as it is.
