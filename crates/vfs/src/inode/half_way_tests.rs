@@ -6,15 +6,15 @@
 use super::{Expiry, Inode, Node, Ticket};
 use crate::vfs::Core;
 use crate::{
-    Attributes, Backend, Caller, Capabilities, Clean, Cookie, Data, Entry, FileKind, FileRef,
-    InodeId, Inodes, Listing, Name, Names, Result, Vfs, VfsConfig,
+    Attributes, Backend, Caller, Capabilities, Clean, Cookie, Data, Entry, Error, FileKind,
+    FileRef, InodeId, Inodes, Listing, Name, Names, Namespace, RenameMode, Result, Vfs, VfsConfig,
 };
 use std::cell::Cell;
 use std::sync::Arc;
 use uvfs_concurrent::object::Ref;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A file `f`, a directory `d`, and another one under any other name.
+/// A file `f`, directories `d` and `e`, no `none`, and another directory under any other name.
 #[derive(Default)]
 struct Store {
     /// References given and not given back yet.
@@ -24,6 +24,7 @@ struct Store {
 const FILE: InodeId = InodeId(7);
 const DIRECTORY: InodeId = InodeId(8);
 const OTHER_DIRECTORY: InodeId = InodeId(9);
+const THIRD_DIRECTORY: InodeId = InodeId(10);
 
 fn entry(inode: InodeId) -> Entry {
     let kind = if inode == FILE { FileKind::Regular } else { FileKind::Directory };
@@ -50,11 +51,15 @@ impl Backend for Arc<Store> {
 
 impl Names for Arc<Store> {
     fn lookup(&self, _: &Caller, _: InodeId, name: Name<'_>) -> Result<Entry> {
+        if name.as_bytes() == b"none" {
+            return Err(Error::NotFound);
+        }
         // ORDERING: Relaxed, here and below; one thread.
         self.owed.fetch_add(1, Relaxed);
         Ok(entry(match name.as_bytes() {
             b"f" => FILE,
             b"d" => DIRECTORY,
+            b"e" => THIRD_DIRECTORY,
             _ => OTHER_DIRECTORY,
         }))
     }
@@ -195,6 +200,34 @@ fn what_a_dying_directory_knew_is_taken_over() {
             world.end(&old, new);
         }
     }
+}
+
+/// Somebody moved a directory into one below it, past this process, and both were cached: the parents made a circle. A walk to
+/// `..` in a mounted part of the tree went round it for ever.
+#[test]
+fn a_circle_of_parents_ends_a_walk() {
+    let world = World::new();
+    let namespace = Namespace::new(world.vfs.clone());
+    let top = namespace.root_directory(Caller::root());
+    let (mountpoint, source) = (top.open_directory("x"), top.open_directory("e"));
+    namespace.bind(&mountpoint.unwrap(), &source.unwrap()).unwrap();
+    // In the mount of 10: 8, with 9 in it. Then 8 is found in 9.
+    let inner = top.open_directory("x/d/y").unwrap();
+    assert_eq!(inner.node().id(), OTHER_DIRECTORY);
+    assert_eq!(inner.stat("d").unwrap().number, DIRECTORY.0);
+    assert!(matches!(inner.stat("d/.."), Err(Error::NotFound)));
+}
+
+/// A rename from a file system that takes no changes said first whether there is such a name. In a directory that the
+/// caller may not search it told which names there are.
+#[test]
+fn a_rename_that_is_not_allowed_does_not_look() {
+    let world = World::new();
+    let (from, to) = (world.find("d"), world.find("e"));
+    let name = Name::new(b"none").unwrap();
+    let root = Caller::root();
+    let moved = world.vfs.rename(&root, (&from, name), (&to, name), RenameMode::Replace);
+    assert!(matches!(moved, Err(Error::ReadOnly)), "{moved:?}");
 }
 
 /// C5 of `clean`: it takes in what was cleaned above it, of which it had not heard, before it goes.

@@ -72,7 +72,7 @@ impl Vfs {
     ) -> Result<Step> {
         let core = &self.core;
         // As a rule it is known before: a change begun for nothing costs what was known of the directories.
-        let moves = from.0 != to.0 && self.child(caller, from.0, from.1)?.is_directory();
+        let moves = from.0 != to.0 && self.victim(caller, from.0, from.1)?.is_directory();
         let mut turn = moves.then(|| self.take_turn());
         let (step, changes) = loop {
             let (step, changes) = self.begin_rename(caller, from, to, mode)?;

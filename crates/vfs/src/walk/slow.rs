@@ -166,7 +166,7 @@ impl<'a> Walk<'a> {
             }
         }
         at.node = at.node.inode.parent().unwrap_or(at.node);
-        if !is_within(&at.node, &self.mount(&at, &inside.mount).root) {
+        if !is_within(at.vfs(self.vfs), &at.node, &self.mount(&at, &inside.mount).root) {
             // Moved out of what is mounted: `..` must not lead to what is not. As Linux.
             return Err(Error::NotFound);
         }
@@ -183,19 +183,15 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Whether `root` is `node` or above it.
-fn is_within(node: &Node, root: &Node) -> bool {
+/// Whether `root` is `node` or above it. Where others move directories, the cached parents may be a
+/// circle: the way up then ends after as many steps as there are inodes.
+fn is_within(vfs: &Vfs, node: &Node, root: &Node) -> bool {
     if root.id() == InodeId::ROOT {
         return true;
     }
-    let mut above = Some(node.clone());
-    while let Some(node) = above {
-        if node == *root {
-            return true;
-        }
-        above = node.inode.parent();
-    }
-    false
+    let above = |node: &Node| node.inode.parent();
+    let steps_max = vfs.core.inodes.count() + 1;
+    std::iter::successors(Some(node.clone()), above).take(steps_max).any(|node| node == *root)
 }
 
 /// What is left to walk: components, front first.
