@@ -13,6 +13,7 @@
 
 use crate::inode::Node;
 use crate::lock_order;
+use crate::ops::Refresh;
 use crate::vfs::Core;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use uvfs_concurrent::shared::Weak;
@@ -27,7 +28,7 @@ const THREADS_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) enum Job {
     /// The directory is listed again.
-    List(Node),
+    List(Refresh),
     /// The file at this place of the directory is fetched, if it is still expected to be read.
     Fetch {
         /// The directory.
@@ -72,7 +73,7 @@ impl Background {
 fn perform(core: Weak<Core>, job: Job) {
     let Some(core) = core.upgrade() else { return };
     let perform = || match job {
-        Job::List(directory) => core.refresh_listing(&directory),
+        Job::List(refresh) => core.refresh_listing(refresh),
         Job::Fetch { directory, file, place } => core.fetch_file(&directory, &file, place),
     };
     if catch_unwind(AssertUnwindSafe(perform)).is_err() {

@@ -199,6 +199,7 @@ impl Core {
 
     fn own_bytes(&self) -> usize {
         self.listed.total() as usize
+            + self.lists.bytes()
             + self.names.bytes()
             + self.inodes.bytes()
             + self.paths.bytes()
@@ -262,7 +263,7 @@ impl Core {
             };
             let steps = (STEPS + more).min(STEPS_MAX);
             self.views.forget();
-            self.drop_lists(LISTS);
+            self.drop_lists(Some(LISTS));
             self.reclaim(None, steps);
             self.budget.took(steps, self.metadata_bytes() < before);
             self.ask_tenants();
@@ -324,7 +325,7 @@ impl Core {
                 self.budget.took(turns, false);
             }
             held = now;
-            self.drop_lists(usize::MAX);
+            self.drop_lists(None);
             self.reclaim(None, turns + usize::try_from(self.inodes.orphans()).unwrap_or(0));
         }
     }

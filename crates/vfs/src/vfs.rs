@@ -28,7 +28,7 @@ use crate::lock_order;
 use crate::name::Name;
 use crate::names::NameCache;
 use crate::observers::{Observers, Origin};
-use crate::ops::Turns;
+use crate::ops::{Lists, Turns};
 use crate::page::{FilePages, PageCache};
 use crate::paths::PathCache;
 use crate::permission::{self, Access};
@@ -36,7 +36,6 @@ use crate::policy::Marks;
 use crate::reclaim::{self, Looked};
 use crate::statistics::{CacheStatistics, Counters, ListingStatistics, Statistics};
 use crate::tenants::{Tenant, Tenants};
-use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -68,8 +67,8 @@ pub(crate) struct Core {
     pub(crate) names: NameCache,
     /// What directories were listed as.
     pub(crate) listed: Arc<ListedBytes>,
-    /// Those that have lists, oldest first; some have none any more.
-    pub(crate) lists: Mutex<VecDeque<InodeId>>,
+    /// Directories that have lists.
+    pub(crate) lists: Lists,
     pub(crate) background: Background,
     pub(crate) paths: PathCache,
     pub(crate) flights: Flights,
@@ -158,7 +157,7 @@ impl Vfs {
             marks: Marks::new(),
             names: NameCache::new(reclaim::names_expected(&config)),
             listed: Arc::default(),
-            lists: Mutex::new(&lock_order::LISTS, VecDeque::new()),
+            lists: Lists::new(),
             background: Background::new(),
             paths: PathCache::new(),
             flights: Flights::new(),
@@ -283,7 +282,7 @@ impl Vfs {
     /// Forgets every inode that nobody holds, and every name.
     pub fn forget_unused(&self) {
         self.core.forget_names();
-        self.core.drop_lists(usize::MAX);
+        self.core.drop_lists(None);
         self.core.paths.clear(&epoch::pin());
         self.core.inodes.clear_inactive(&self.core);
         epoch::collect();

@@ -146,6 +146,18 @@ impl Listed {
         behind.iter().position(is).map(|at| near + at).or_else(|| before.iter().position(is))
     }
 
+    /// Places of the names that `other` does not have.
+    pub(crate) fn names_without(&self, other: &Listed) -> Vec<usize> {
+        // Mostly the two are equal, or nearly so.
+        let equal = self.names().zip(other.names()).take_while(|(one, two)| one == two).count();
+        if equal == self.len() {
+            return Vec::new();
+        }
+        let stays: HashSet<&[u8]> = other.names().skip(equal).collect();
+        let places = self.names().enumerate().skip(equal);
+        places.filter(|(_, name)| !stays.contains(name)).map(|(place, _)| place).collect()
+    }
+
     pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.len()).filter_map(|place| self.get(place).map(|(name, ..)| name))
     }
@@ -256,8 +268,10 @@ pub(crate) struct Kept {
     stops: Vec<(u64, usize)>,
     /// Of lists that are gone in whose middle somebody stopped (L4).
     offered: Vec<Arc<Offered>>,
-    /// Somebody is about to list it again.
+    /// A thread is about to list it again.
     pub(crate) refreshing: bool,
+    /// The number of its place in the queue of directories that have lists; 0 if it has none.
+    pub(crate) queued: u64,
     /// It was served since the room was last looked at.
     pub(crate) used: bool,
     pub(crate) reading: Reading,

@@ -63,7 +63,7 @@ impl Vfs {
             let listed = core.keeps_listings().then(|| Recording::default().finish(&core.listed));
             directory.inode.declare_complete(losses, core.complete_expiry(), listed);
             drop(changes);
-            core.has_list(directory.id());
+            core.has_list(directory);
         }
     }
 

@@ -21,7 +21,7 @@
 //! in vain, and the next such try comes after as many siblings as twice the last pause.
 
 use crate::attributes::{Attributes, FileKind};
-use crate::backend::{Authority, Below, Cookie, Entry, FileRef, InodeId, Listing, Listings};
+use crate::backend::{Authority, Below, Cookie, Entry, FileRef, Listing, Listings};
 use crate::background::Job;
 use crate::caller::Caller;
 use crate::error::{Error, Result};
@@ -32,7 +32,6 @@ use crate::name::Name;
 use crate::names::Arrival;
 use crate::permission::Access;
 use crate::vfs::{Core, Vfs};
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use uvfs_concurrent::epoch;
@@ -365,10 +364,13 @@ impl Core {
         }
         let length = known.known_kept()?.current()?.len();
         if !self.is_believed_once_more(until) {
-            if length <= WAITED_FOR_MAX && self.begin_refresh(directory) {
-                self.refresh_listing(directory);
-            } else {
-                self.refresh_listing_soon(directory);
+            let refresh = match length <= WAITED_FOR_MAX {
+                true => self.begin_refresh(directory),
+                false => None,
+            };
+            match refresh {
+                Some(refresh) => self.refresh_listing(refresh),
+                None => self.refresh_listing_soon(directory),
             }
             return None;
         }
@@ -386,70 +388,46 @@ impl Core {
     }
 }
 
+/// A directory that is to be listed again, by one thread at a time. Dropping it ends the refresh, also where
+/// the store panics or the job is never performed: the next listing that has expired begins another one.
+#[derive(Debug)]
+pub(crate) struct Refresh(Node);
+
+impl Drop for Refresh {
+    fn drop(&mut self) {
+        self.0.inode.of_directory().kept().refreshing = false;
+    }
+}
+
 /// Refreshing.
 impl Core {
-    /// Whether the caller is the one who lists `directory` again.
-    fn begin_refresh(&self, directory: &Node) -> bool {
-        !std::mem::replace(&mut directory.inode.of_directory().kept().refreshing, true)
+    /// The caller lists `directory` again; `None` if another thread is about to.
+    fn begin_refresh(&self, directory: &Node) -> Option<Refresh> {
+        let mut kept = directory.inode.of_directory().kept();
+        let begins = !std::mem::replace(&mut kept.refreshing, true);
+        begins.then(|| Refresh(directory.clone()))
     }
 
-    /// Lists `directory` again in the background, if nobody does.
+    /// Lists `directory` again in the background, if no other thread does.
     fn refresh_listing_soon(&self, directory: &Node) {
-        if self.begin_refresh(directory)
-            && self.background.submit(self, Job::List(directory.clone())).is_err()
-        {
-            directory.inode.of_directory().kept().refreshing = false;
+        if let Some(refresh) = self.begin_refresh(directory) {
+            // A job that comes back is dropped, which ends the refresh.
+            let _ = self.background.submit(self, Job::List(refresh));
         }
     }
 
-    /// Lists `directory` again, for who has begun to. Nobody waits for it, so nobody hears of errors: what is there
+    /// Lists a directory again. Nobody waits for it, so nobody hears of errors: what is there
     /// stays, for as long as it is believed.
-    pub(crate) fn refresh_listing(&self, directory: &Node) {
-        if let Err(error) = self.list_again(directory) {
-            log::debug!("listing inode {} again: {error}", directory.id().0);
+    pub(crate) fn refresh_listing(&self, refresh: Refresh) {
+        if let Err(error) = self.list_again(&refresh.0) {
+            log::debug!("listing inode {} again: {error}", refresh.0.id().0);
         }
         self.counters.listings_refreshed.hit();
-        directory.inode.of_directory().kept().refreshing = false;
     }
 
     fn list_again(&self, directory: &Node) -> Result<()> {
         let file = FileRef::unopened(directory.id());
         self.list_in_store(directory, file, Cookie::default(), &mut Everything)
-    }
-}
-
-/// Room.
-impl Core {
-    /// The directory `id` has a list.
-    pub(crate) fn has_list(&self, id: InodeId) {
-        if self.keeps_listings() {
-            self.lists.lock().push_back(id);
-        }
-    }
-
-    /// Looks at `count` directories with lists, and drops those that were not used since the last look.
-    pub(crate) fn drop_lists(&self, count: usize) {
-        let waiting = match count {
-            usize::MAX => std::mem::take(&mut *self.lists.lock()),
-            _ => {
-                let mut lists = self.lists.lock();
-                let count = count.min(lists.len());
-                lists.drain(..count).collect()
-            }
-        };
-        for id in waiting {
-            let Some(node) = self.inodes.find(id) else { continue };
-            let stays = node.inode.of_directory().known_kept().is_some_and(|mut kept| {
-                let used = std::mem::take(&mut kept.used) && count != usize::MAX;
-                if !used {
-                    kept.clear();
-                }
-                !kept.is_empty()
-            });
-            if stays {
-                self.has_list(id);
-            }
-        }
     }
 }
 
@@ -542,26 +520,35 @@ impl Core {
         listed: Option<Arc<Listed>>,
     ) {
         let asked = asked.into();
-        let has_list = listed.is_some();
+        // Long lists are compared before the lock is taken, under which every lookup of the directory waits.
+        let known = directory.inode.of_directory().known_kept();
+        let compared = known.and_then(|kept| kept.current().cloned()).filter(|_| listed.is_some());
+        let mut gone = match (&compared, &listed) {
+            (Some(old), Some(listed)) => old.names_without(listed),
+            _ => Vec::new(),
+        };
         let changes = directory.inode.of_directory().entries.lock();
         if !changes.admits(asked) {
             return;
         }
         let old = directory.inode.declare_complete(losses, until, listed.clone());
+        if let (Some(old), Some(listed)) = (&old, &listed)
+            && !compared.is_some_and(|compared| Arc::ptr_eq(&compared, old))
+        {
+            // Another listing ended meanwhile.
+            gone = old.names_without(listed);
+        }
         // What others have removed is not waited for until it expires.
-        if let (Some(old), Some(listed)) = (&old, &listed) {
-            let stays: HashSet<&[u8]> = listed.names().collect();
-            for name in old.names().filter(|name| !stays.contains(name)) {
-                if let Ok(name) = Name::new(name)
-                    && self.names.is_older(&directory.inode, name, asked.ticket())
-                {
-                    self.forget_name(directory.id(), name);
-                }
+        for name in old.iter().flat_map(|old| gone.iter().filter_map(|&place| old.get(place))) {
+            if let Ok(name) = Name::new(name.0)
+                && self.names.is_older(&directory.inode, name, asked.ticket())
+            {
+                self.forget_name(directory.id(), name);
             }
         }
         drop(changes);
-        if has_list && old.is_none() {
-            self.has_list(directory.id());
+        if listed.is_some() {
+            self.has_list(directory);
         }
     }
 
@@ -736,10 +723,12 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Backend, Capabilities, Data, Inodes, Names, VfsConfig};
+    use crate::{Backend, Capabilities, Data, InodeId, Inodes, Names, VfsConfig};
 
-    /// A directory of one name, behind which is this position.
+    /// A directory of one name, behind which is this position; at [`PANICS`] its listing panics.
     struct Store(u64);
+
+    const PANICS: u64 = u64::MAX;
 
     fn entry(inode: u64, kind: FileKind) -> Entry {
         Entry { inode: InodeId(inode), attributes: Attributes::new(inode, kind, 0o755) }
@@ -768,6 +757,7 @@ mod tests {
             Ok(entry(2, FileKind::Regular))
         }
         fn list(&self, _: FileRef, _: Cookie, listing: &mut dyn Listing) -> Result<()> {
+            assert_ne!(self.0, PANICS, "a panic on purpose");
             let name = Name::new(b"a")?;
             listing.add_entry(name, Cookie(self.0), entry(2, FileKind::Regular));
             Ok(())
@@ -796,6 +786,19 @@ mod tests {
             let from = Cookie::default();
             let done = vfs.list(&Caller::root(), vfs.root(), file, from, &mut Everything);
             assert_eq!(done.is_ok(), is_right, "{done:?}");
+        }
+    }
+
+    /// The store panicked while a directory was listed again. The directory was taken to be listed by another
+    /// thread from then on, and was not refreshed any more.
+    #[test]
+    fn a_refresh_that_panics_is_followed_by_another_one() {
+        let vfs = Vfs::new(Arc::new(Store(PANICS)), VfsConfig::default()).unwrap();
+        for _ in 0..2 {
+            let refresh = vfs.core.begin_refresh(vfs.root()).expect("no other thread refreshes it");
+            assert!(vfs.core.begin_refresh(vfs.root()).is_none());
+            let listing = std::panic::AssertUnwindSafe(|| vfs.core.refresh_listing(refresh));
+            assert!(std::panic::catch_unwind(listing).is_err());
         }
     }
 
