@@ -54,7 +54,7 @@ impl Model {
 
     fn part(&self, at: u64, length: usize) -> &[u8] {
         let start = self.data.len().min(at as usize);
-        &self.data[start..self.data.len().min(start + length)]
+        &self.data[start..self.data.len().min(start.saturating_add(length))]
     }
 }
 
@@ -263,16 +263,22 @@ impl World {
         let size = |at: usize| self.handles[at].model.borrow().data.len() as u64;
         let (from_size, to_size) = (size(from), size(to));
         let (from_offset, to_offset) = (self.offset(from_size), self.offset(to_size));
-        let length = self.length().min(SIZE_MAX - to_offset).min(SIZE_MAX - from_offset);
+        // "To the end" was refused as too big wherever it did not begin at 0.
+        let fits = (SIZE_MAX - to_offset).min(SIZE_MAX - from_offset);
+        let length = if to_offset + from_size <= SIZE_MAX && self.numbers.below(4) == 0 {
+            u64::MAX
+        } else {
+            self.length().min(fits)
+        };
         let (source, target) = (&self.handles[from], &self.handles[to]);
         let copied = source.file.copy_range(from_offset, &target.file, to_offset, length);
         let same = Rc::ptr_eq(&source.model, &target.model);
         let (low, high) = (from_offset.min(to_offset), from_offset.max(to_offset));
-        if same && high < low + length {
+        let expected = source.model.borrow().part(from_offset, length as usize).to_vec();
+        if same && high < low + expected.len() as u64 {
             assert!(matches!(copied, Err(Error::Invalid(_))), "{copied:?}");
             return "copy";
         }
-        let expected = source.model.borrow().part(from_offset, length as usize).to_vec();
         assert_eq!(copied.unwrap(), expected.len() as u64);
         if !expected.is_empty() {
             target.model.borrow_mut().put(to_offset, &expected);

@@ -578,7 +578,7 @@ impl NameCache {
                 && let Some(old) = self.table.set_class(&guard, entry, class)
             {
                 if class == Class::Once {
-                    while entry.age() > 0 {}
+                    entry.wear_out();
                 }
                 self.joined_class(class, entry);
                 self.left_class(old, entry);

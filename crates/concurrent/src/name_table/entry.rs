@@ -147,6 +147,12 @@ impl<V> Entry<V> {
         weight
     }
 
+    /// Takes all its weight: the clock's next hand finds it unused, unless it is used until then.
+    pub fn wear_out(&self) {
+        // ORDERING: Relaxed; as in `touch`.
+        self.weight.store(0, Ordering::Relaxed);
+    }
+
     /// The memory of this entry; what `value` owns elsewhere is not in it.
     pub fn bytes(&self) -> usize {
         Self::layout(usize::from(self.length)).size()

@@ -172,11 +172,19 @@ impl Vfs {
         self.writable()?;
         self.data_of(from.0)?;
         self.data_of(to.0)?;
-        let end = to.2.checked_add(length).ok_or(Error::TooBig)?;
-        let source_end = from.2.checked_add(length).ok_or(Error::TooBig)?;
-        if from.0 == to.0 && from.2 < end && to.2 < source_end {
-            return Err(Error::Invalid("source and target overlap"));
+        // "All of it" is a length, too: a copy ends at the source's end.
+        let mut length = length.min(u64::MAX - from.2.max(to.2));
+        let overlap = |length: u64| {
+            from.0 == to.0 && from.2 < to.2.saturating_add(length) && to.2 < from.2 + length
+        };
+        if overlap(length) {
+            let size = self.attributes(from.0, None)?.size;
+            length = length.min(size.saturating_sub(from.2));
+            if overlap(length) {
+                return Err(Error::Invalid("source and target overlap"));
+            }
         }
+        let end = to.2 + length;
         if self.core.capabilities.writes != Writes::Anywhere {
             return self.copy_through_memory(caller, from, to, length);
         }

@@ -458,6 +458,18 @@ mod tests {
         assert_eq!(step(core).0, 0);
     }
 
+    /// A file that is put as a whole and is being written was left alone for a second. It waited for that second and
+    /// the whole delay of write-back.
+    #[test]
+    fn a_postponed_file_is_due_at_that_moment() {
+        let (_store, vfs, _root) = dirty_files();
+        let (core, now, delay) = (&vfs.core, Instant::now(), Duration::from_secs(2));
+        let file = core.pages.dirty_files.all().into_iter().next().unwrap();
+        let moment = now + Duration::from_secs(1);
+        file.postpone_until(moment, delay);
+        assert_eq!(file.due(now, delay, false), moment);
+    }
+
     #[test]
     fn a_file_that_fails_is_looked_at_again_when_its_pause_is_over() {
         let (store, vfs, _root) = dirty_files();

@@ -438,9 +438,10 @@ impl FilePages {
         }
     }
 
-    /// It is not due before `moment`.
-    pub(super) fn postpone_until(&self, moment: Instant) {
-        self.local().since = Some(moment);
+    /// It is due at `moment`, where files are due `delay` after they became dirty.
+    pub(super) fn postpone_until(&self, moment: Instant, delay: Duration) {
+        // A clock that began less than a delay ago has no such moment; then it is due later.
+        self.local().since = Some(moment.checked_sub(delay).unwrap_or(moment));
         self.cache.dirty_files.postpone(self, moment);
     }
 

@@ -422,7 +422,7 @@ impl Core {
                 continue;
             }
             if self.is_being_written(&file) {
-                file.postpone_until(now + UNFINISHED);
+                file.postpone_until(now + UNFINISHED, delay);
                 unfinished = Some(now + UNFINISHED);
                 continue;
             }
