@@ -41,6 +41,7 @@ pub(crate) fn check() -> Result<(), String> {
     locks::compare()?;
     tidy()?;
     supply::check()?;
+    packages()?;
     // Only what is here already: a gate that downloads is as good as the network.
     match supply::metadata(OUTSIDE[0]) {
         Some(_) => lint_outside(OUTSIDE[0])?,
@@ -48,6 +49,31 @@ pub(crate) fn check() -> Result<(), String> {
     }
     other_processor()?;
     oldest_compiler()
+}
+
+/// Packages every crate that is published. A dependency for tests that was named by version once made a circle, so that
+/// neither of two crates could be published first.
+fn packages() -> Result<(), String> {
+    let workspace = supply::metadata("Cargo.toml").ok_or("cargo metadata: no answer")?;
+    let members = workspace["workspace_members"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut package = cargo();
+    package.args([
+        "package",
+        "--workspace",
+        "--no-verify",
+        "--allow-dirty",
+        "--offline",
+        "--quiet",
+    ]);
+    for found in workspace["packages"].as_array().into_iter().flatten() {
+        let private = found["publish"].as_array().is_some_and(Vec::is_empty);
+        if let Some(name) =
+            found["name"].as_str().filter(|_| private && members.contains(&found["id"]))
+        {
+            package.args(["--exclude", name]);
+        }
+    }
+    step(&mut package)
 }
 
 /// The workspace for aarch64, where rustup has its library and the machine a compiler of C for it (TLS has parts in C); the
