@@ -22,6 +22,8 @@ uvfs_concurrent::lock_classes! {
     FUSE_FORGETS = 11, "fuse-forgets", "count of node ids forgotten while a thread waits for it";
     /// Names that the kernel believes to be missing.
     FUSE_MISSING = 12, "fuse-missing", "one shard of the names that the kernel believes to be missing";
+    /// How often users had directories cleaned.
+    FUSE_DROPS = 13, "fuse-drops", "until when each user's cleanings through the control file count";
     /// Which directories are asked about most.
     FUSE_HEAT = 15, "fuse-heat", "about which directories the kernel asked most";
     /// The FUSE frontend's open files.

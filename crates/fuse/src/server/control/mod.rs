@@ -13,7 +13,7 @@
 //! change through the mount then; switched off, `.uvfs` is a name like any other.
 //!
 //! # Concurrency
-//! All but the connection is fixed when the mount starts; that is set once. Ordinary requests pay one
+//! All but the connection and the users' accounts is fixed when the mount starts; the connection is set once. Ordinary requests pay one
 //! comparison of the parent with the root, or of a node id with the end of the range.
 //!
 //! # Why
@@ -23,6 +23,7 @@
 //! included; where a store needs no opens the kernel asks for none here either, and user 0 then reads an
 //! empty file instead of being refused. The kernel makes one writer wait for another.
 
+mod rate;
 pub(crate) mod request;
 #[cfg(test)]
 mod tests;
@@ -87,6 +88,7 @@ pub(crate) struct Control {
     directory: Attributes,
     file: Attributes,
     cleaner: OnceLock<Box<dyn DropCaches>>,
+    rate: rate::Rate,
 }
 
 impl Control {
@@ -104,6 +106,7 @@ impl Control {
             directory: owned(DIRECTORY, FileKind::Directory, 0o555),
             file: owned(DROP_CACHES, FileKind::Regular, 0o222),
             cleaner: OnceLock::new(),
+            rate: rate::Rate::new(),
         }
     }
 

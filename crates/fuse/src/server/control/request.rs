@@ -13,6 +13,7 @@ use super::{Control, HANDLE};
 use crate::server::Server;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Instant;
 use uvfs_vfs::clean::request::{REQUEST_BYTES_MAX, Refusal, Request};
 use uvfs_vfs::{Caller, Checks, Error, FileKind, Lookup, Name, Node, Result};
 
@@ -37,8 +38,12 @@ impl Control {
 
     /// Whether all of `users` may clean a directory of `directory_owner`, or everything (`None`).
     pub(super) fn permits(&self, users: &[u32], directory_owner: Option<u32>) -> bool {
-        let may = |&uid: &u32| uid == 0 || uid == self.owner || Some(uid) == directory_owner;
-        users.iter().all(may)
+        users.iter().all(|&uid| self.may_all(uid) || Some(uid) == directory_owner)
+    }
+
+    /// Whether `uid` may clean everything, as often as it likes.
+    fn may_all(&self, uid: u32) -> bool {
+        uid == 0 || uid == self.owner
     }
 }
 
@@ -57,6 +62,10 @@ impl Server {
         };
         if !self.control.permits(&[caller.uid, opener], owner) {
             return Err(refused(Refusal::NotPermitted));
+        }
+        if let Some(user) = [caller.uid, opener].into_iter().find(|&uid| !self.control.may_all(uid))
+        {
+            self.control.rate.take(user, Instant::now())?;
         }
         let cleaner = self.control.cleaner.get().ok_or(Error::WouldBlock)?;
         cleaner.drop_caches(&directory, request.what)?;

@@ -166,6 +166,19 @@ fn root_the_mounts_owner_and_a_directorys_owner_may() {
     assert_eq!(fixture.write_through(0, OWNER, "1:/own"), 0);
 }
 
+/// The owner of one directory cleaned it in a loop: each time every memo of a whole path fell, for all users.
+#[test]
+fn a_user_cleans_only_so_often() {
+    let fixture = Fixture::connected();
+    let clean = |uid| fixture.write(uid, "1:/own");
+    // Up to one more for each second that this test has taken.
+    let refused = (0..1000).map(|_| clean(OWNER)).find(|&errno| errno != 0);
+    assert_eq!(refused, Some(libc::EAGAIN));
+    assert!(fixture.take().len() >= rate::BURST as usize);
+    assert_eq!((clean(0), clean(DAEMON)), (0, 0), "they are not counted");
+    assert_eq!(fixture.write_through(HANDLE | u64::from(OWNER), 0, "1:/own"), libc::EAGAIN);
+}
+
 #[test]
 fn users_are_judged_one_by_one() {
     let mut control = Control::new(true);
