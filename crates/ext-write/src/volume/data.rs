@@ -3,7 +3,8 @@
 //! # Why
 //! Data goes to its place within the handle that makes it reachable (V4), a run of blocks at a time: an operation that a crash
 //! cuts leaves a file that is shorter than asked for, never one with what others left in its blocks. What lies behind the
-//! end of a file in its last block is zeroed when the file grows over it. Weakness: the handle is held while the device writes.
+//! end of a file in its last block is zeroed when the file becomes shorter, and again when it grows: an image may come from
+//! a writer that left something there. Weakness: the handle is held while the device writes.
 
 use super::change::Privileges;
 use super::groups::From;
@@ -197,6 +198,10 @@ impl Volume {
         }
         let kept = length.div_ceil(size);
         self.operate(CREDITS, 0, |op| {
+            if length < inode.size() {
+                // Other kernels map the whole block, and rely on zeros where they make the file longer.
+                self.clear(&inode, length..length.next_multiple_of(size))?;
+            }
             inode.set_size(length);
             let now = time::now();
             inode.set_time(Time::Modified, now);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
-use uvfs_ext::{Kind, ROOT, Timestamp};
+use uvfs_ext::{Kind, Place, ROOT, Timestamp};
 use uvfs_ext_write::device::testing::Random;
 use uvfs_ext_write::{Error, Grow, New, SetAttributes, Volume, WritableMemory};
 
@@ -225,6 +225,31 @@ fn judge_replayed(workshop: &Workshop, bytes: &[u8]) {
 /// A file without names that was cut while it was held left the list of orphans: it was gone for who had it open, and after a
 /// crash nobody would have freed it.
 /// A hole that was made behind the end of a file left its times as they were; the kernel's ext4 says that it was changed.
+/// A file that was made shorter kept its old bytes behind the end of its last block. Older kernels rely on zeros there when
+/// they make the file longer, and show them in a map of the file.
+#[test]
+fn what_lies_behind_the_end_of_a_file_that_was_made_shorter_is_zero() {
+    if !tools() {
+        return;
+    }
+    let workshop = Workshop::new();
+    let image = workshop.image(OPTIONS[1], "16M", None);
+    let (device, volume) = volume(&image);
+    let file = volume.create(ROOT, b"file", &new(Kind::Regular)).unwrap();
+    for (length, end) in [(4096_usize, 100_u64), (50, 49), (12_000, 8193)] {
+        volume.write(file, 0, &vec![b'A'; length]).unwrap();
+        volume.truncate(file, end).unwrap();
+        volume.sync().unwrap();
+        let image = open(device.bytes());
+        let run = image.map(&at(&image, "file"), end / 4096..end / 4096 + 1).unwrap()[0];
+        let Place::At(block) = run.place else { panic!("{end}: {run:?}") };
+        let last = &device.bytes()[block as usize * 4096..][..4096];
+        let within = end as usize % 4096;
+        assert_eq!(last[..within], vec![b'A'; within], "{end}");
+        assert_eq!(last[within..], vec![0; 4096 - within], "{end}");
+    }
+}
+
 #[test]
 fn a_hole_behind_the_end_is_a_change() {
     if !tools() {
