@@ -5,7 +5,7 @@
 //! is built. What mounts needs root and `/dev/fuse`, and is skipped where they lack.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -81,6 +81,7 @@ fn a_bucket_is_mounted_read_and_unmounted() {
     let mounted = uvfs(&["mount", &source(&server), mountpoint, "--daemon"]).output().unwrap();
     assert!(mounted.status.success(), "{}", said(&mounted));
     read(&server, folder.path(), &big);
+    fail(&server, folder.path(), &big);
     write(&server, folder.path());
     let stat = uvfs(&["stat", mountpoint, "--json"]).output().unwrap();
     let stat = String::from_utf8(stat.stdout).unwrap();
@@ -114,6 +115,24 @@ fn read(server: &S3Server, at: &Path, big: &[u8]) {
         let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
         assert!(!String::from_utf8_lossy(&line).contains(SECRET), "{process:?}");
     }
+}
+
+/// A copy of an object ended truncated, with status 0, where the store failed behind the bytes that were cached. A write at
+/// the end of the file then went into the middle of the object.
+fn fail(server: &S3Server, at: &Path, big: &[u8]) {
+    server.put("p/half", big);
+    let open = || fs::File::open(at.join("half")).unwrap();
+    open().read_exact(&mut [0; 1000]).unwrap();
+    server.plan(vec![Fault::Status(403, "AccessDenied"); 1000]);
+    // The kernel forgets what it has, and asks from the start.
+    let mut file = open();
+    let mut rest = Vec::new();
+    let refused = file.read_to_end(&mut rest).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EACCES), "{} bytes were read", rest.len());
+    server.heal();
+    assert_eq!(file.seek(SeekFrom::End(0)).unwrap(), big.len() as u64);
+    assert!(fs::read(at.join("half")).unwrap() == big);
+    fs::remove_file(at.join("half")).unwrap();
 }
 
 /// What programs do to files, and what the bucket has then.

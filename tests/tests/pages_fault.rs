@@ -9,13 +9,18 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uvfs_backends::directory::{DirectoryBackend, DirectoryConfig};
 use uvfs_backends::hostile::{Call, Fault, Gate, HostileBackend, Made, Moment, On, Plan};
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
+use uvfs_object::s3::{Address, S3Store};
+use uvfs_object::{ObjectBackend, ObjectConfig};
 use uvfs_tests::paged::{Kind, assert_references_come_back, difference, quietly, stored, until};
+use uvfs_tests::s3::{BUCKET_NAME, S3Server};
 use uvfs_tests::{Hostile, Ledger, Numbers, Watchdog, errno, root, seed, stress, tiny};
 use uvfs_vfs::{
-    AllocateMode, Authority, Directory, File, OpenOptions, Opens, Result, SeekTarget,
-    SetAttributes, SetTime, SyncMode, Timestamp, Vfs, VfsConfig,
+    AllocateMode, Authority, Backend, Caller, Directory, File, FileRef, OpenOptions, Opens,
+    PageCaching, PagePolicy, Result, SeekTarget, SetAttributes, SetTime, SyncMode, Timestamp, Vfs,
+    VfsConfig,
 };
 
 const PAGE: usize = 4096;
@@ -385,6 +390,151 @@ fn a_read_error_is_its_readers_own() {
             assert_eq!(other.join().unwrap().unwrap(), [7; 100]);
         });
         assert_eq!(file.read_to_end().unwrap(), [7; 100]);
+        drop((file, top));
+        assert_references_come_back(&vfs, &store);
+        ledger.assert_settled();
+    }
+}
+
+/// Pages of the file that is read with a damaged page in it.
+const DAMAGED: u64 = 12;
+
+/// Reads a file of [`DAMAGED`] pages and a few bytes, once for each page that may be damaged, cold and partly cached.
+/// A read of healthy bytes is whole; a read of the damaged page is an error, or whole if the page was cached.
+fn every_page_damaged<B: Backend>(
+    (name, policy): (&str, PagePolicy),
+    store: impl Fn() -> HostileBackend<B>,
+) {
+    let content: Vec<u8> = (0..DAMAGED * PAGE as u64 + 100).map(|at| (at % 251) as u8).collect();
+    for (ahead, errno) in [(0, libc::EIO), (512 << 10, libc::EIO), (512 << 10, libc::ESTALE)] {
+        let config = VfsConfig { read_ahead_bytes: ahead, pages: policy, ..patient() };
+        let store = store();
+        let vfs = Vfs::new(store.clone(), config).unwrap();
+        let top = root(&vfs);
+        if top.stat(name).is_err() {
+            top.write_file(name, &content).unwrap();
+            vfs.write_back_all().unwrap();
+        }
+        let file = top.open(name, OpenOptions::read()).unwrap();
+        for bad in 0..=DAMAGED {
+            let damage = bad * PAGE as u64..(bad + 1) * PAGE as u64;
+            let place =
+                Place(format!("page {bad} fails by {errno}, {ahead} are read ahead, {name}"));
+            for cached in [None, Some(bad.saturating_sub(1)), Some(0), Some(bad + 2)] {
+                store.follow(
+                    Plan::new().when(On::call(Call::Read), Fault::Damaged(damage.clone(), errno)),
+                );
+                store.sink().unwrap().inode_changed(file.node().id());
+                let read = |offset: u64, length: usize| {
+                    let mut into = vec![0xAA; length];
+                    let whole = &content[offset.min(content.len() as u64) as usize..];
+                    let whole = &whole[..whole.len().min(length)];
+                    let end = offset + whole.len() as u64;
+                    match file.read_at(offset, &mut into) {
+                        Ok(count) => {
+                            assert_eq!(
+                                difference(&into[..count], whole),
+                                None,
+                                "{offset} {length}"
+                            );
+                        }
+                        Err(error) => {
+                            let asked = offset < damage.end && damage.start < end;
+                            assert!(asked, "{length} bytes at {offset} are healthy: {error}");
+                            assert_eq!(error.errno(), errno, "{length} bytes at {offset}");
+                        }
+                    }
+                };
+                if let Some(page) = cached {
+                    read(page * PAGE as u64 + 10, 20);
+                } else {
+                    let mut into = vec![0; content.len()];
+                    let cold = uvfs_tests::errno(&file.read_at(0, &mut into));
+                    assert_eq!(cold, errno, "nothing of it was cached");
+                }
+                read(0, content.len());
+                for page in (0..=DAMAGED).rev() {
+                    read(page * PAGE as u64, PAGE);
+                    read((page * PAGE as u64).saturating_sub(50), 3 * PAGE);
+                }
+                read(0, content.len() + 1);
+            }
+            drop(place);
+        }
+        store.behave();
+        assert_eq!(difference(&file.read_to_end().unwrap(), &content), None, "it was never lost");
+    }
+}
+
+/// `cp` of a file ended truncated with status 0: a read that found its first pages in the cache, and met an error
+/// behind them, returned what it had. The kernel takes that for the end of the file, and makes its size so.
+#[test]
+fn a_read_with_an_error_in_it_is_never_short() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    for kind in Kind::all().into_iter().filter(|kind| kind.opens == Opens::Stateless) {
+        every_page_damaged(("memory", kind.policy), || kind.store());
+    }
+    // Several runs at once.
+    let kind = Kind::sole(Opens::Stateless);
+    every_page_damaged(("runs", kind.policy), || kind.store().claiming(|can| can.queue_depth = 8));
+    let folder = tempfile::tempdir().unwrap();
+    every_page_damaged(("directory", PagePolicy::WriteBack), || {
+        let config = DirectoryConfig::default();
+        let directory = DirectoryBackend::open(folder.path(), config).unwrap();
+        HostileBackend::new(directory).claiming(|can| can.caching = PageCaching::Core)
+    });
+}
+
+/// The same of a bucket.
+#[test]
+fn a_read_of_an_object_with_an_error_in_it_is_never_short() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let server = S3Server::start().unwrap();
+    let content: Vec<u8> = (0..DAMAGED * PAGE as u64 + 100).map(|at| (at % 251) as u8).collect();
+    server.put("object", &content);
+    let text = format!("//{BUCKET_NAME}?endpoint={}&anonymous=true", server.endpoint());
+    every_page_damaged(("object", PagePolicy::Auto), || {
+        let bucket = S3Store::connect(&Address::parse(&text, |_| None).unwrap()).unwrap();
+        HostileBackend::new(ObjectBackend::new(bucket, ObjectConfig::default()))
+    });
+}
+
+/// A store ended its answer early, though it went on to say that the file was longer: zeros were cached in the place of
+/// what it left out, and read for good. A file that did become shorter ends where it ends.
+#[test]
+fn an_answer_that_ends_early_is_not_filled_with_zeros() {
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    for kind in Kind::all() {
+        let store = kind.store();
+        let (vfs, ledger) = kind.mount(&store, patient());
+        let top = root(&vfs);
+        top.write_file("a", content(10)).unwrap();
+        vfs.write_back_all().unwrap();
+        let file = top.open("a", OpenOptions::read()).unwrap();
+        let node = file.node().id();
+        let forget = || store.sink().unwrap().inode_changed(node);
+        let mut into = vec![0; 20 * PAGE];
+        for nth in 1..=4 {
+            store.follow(Plan::new().when(On::call(Call::Read).nth(nth), Fault::Short(0)));
+            forget();
+            assert_eq!(file.read_at(0, &mut into).unwrap(), 10 * PAGE, "answer {nth} was empty");
+            assert_eq!(
+                difference(&into[..10 * PAGE], &content(10)),
+                None,
+                "answer {nth} was empty"
+            );
+        }
+        store.follow(Plan::new().when(On::call(Call::Read), Fault::Short(0)));
+        forget();
+        assert_eq!(errno(&file.read_at(0, &mut into)), libc::EIO, "it has a size, and no bytes");
+        store.behave();
+        assert_eq!(file.read_at(0, &mut into).unwrap(), 10 * PAGE);
+        let reference = FileRef::unopened(node);
+        let set = SetAttributes { size: Some(5 * PAGE as u64 + 7), ..SetAttributes::default() };
+        store.inner().inodes().set_attributes(&Caller::root(), reference, &set).unwrap();
+        forget();
+        assert_eq!(file.read_at(PAGE as u64, &mut into).unwrap(), 4 * PAGE + 7, "its true end");
+        assert_eq!(difference(&into[..4 * PAGE], &content(10)[PAGE..5 * PAGE]), None);
         drop((file, top));
         assert_references_come_back(&vfs, &store);
         ledger.assert_settled();

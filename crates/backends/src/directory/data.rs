@@ -241,7 +241,8 @@ fn regular(node: &HostNode) -> Result<()> {
     }
 }
 
-/// Reads until `into` is full or the file ends: fewer bytes mean its end.
+/// Reads until `into` is full or the file ends. Fewer bytes mean its end, so an error behind the first ones fails the
+/// whole read: the caller takes a short answer for the end.
 fn read_fully(open: &OwnedFd, mode: OpenMode, offset: u64, into: &mut [u8]) -> Result<usize> {
     let mut done = 0;
     while done < into.len() {
@@ -250,9 +251,7 @@ fn read_fully(open: &OwnedFd, mode: OpenMode, offset: u64, into: &mut [u8]) -> R
         match retry_on_intr(|| rustix::io::pread(open, &mut *rest, at)) {
             Ok(0) => break,
             Ok(count) => done += count,
-            Err(errno) if done == 0 => return Err(host_error(errno)),
-            // What was read stands; the error will be met again where it is.
-            Err(_) => break,
+            Err(errno) => return Err(host_error(errno)),
         }
         // Going on at an offset that direct I/O cannot have; only the end of the file leaves one.
         if mode.direct && done % 512 != 0 {
@@ -339,6 +338,21 @@ mod tests {
         assert_eq!(scratch.backend.data().write(&root_caller(), unopened, 0, b"FROM").unwrap(), 4);
         assert_eq!(scratch.backend.data().read(unopened, 0, &mut into).unwrap(), 13);
         assert_eq!(&into[..8], b"FROM the");
+    }
+
+    /// Bug: a host file whose later bytes could not be read was answered short, and the reader took that for its end. The
+    /// memory of this process is such a file: there is nothing behind its stack.
+    #[test]
+    fn an_error_behind_bytes_that_were_read_is_an_error() {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let stack = maps.lines().find(|line| line.ends_with("[stack]")).unwrap();
+        let end = stack.split(['-', ' ']).nth(1).unwrap();
+        let end = u64::from_str_radix(end, 16).unwrap();
+        let memory = OwnedFd::from(fs::File::open("/proc/self/mem").unwrap());
+        let mut into = [0; 8192];
+        let read = |at, into: &mut [u8]| read_fully(&memory, OpenMode::READ, at, into);
+        assert_eq!(read(end - 4096, &mut into[..4096]).unwrap(), 4096);
+        assert_eq!(read(end - 4096, &mut into).unwrap_err().errno(), libc::EIO);
     }
 
     /// Bug: an append asked for the size and then wrote at it: what a program on the host appended in between was

@@ -49,6 +49,20 @@ impl Faults {
         self.0.iter().any(|fault| matches!(fault, Fault::Overlong))
     }
 
+    /// Fails if a read of `length` bytes at `offset` asks for one that is damaged.
+    fn meet_damage(&self, offset: u64, length: usize) -> Result<()> {
+        let end = offset.saturating_add(length as u64);
+        for fault in &self.0 {
+            match fault {
+                Fault::Damaged(bytes, errno) if bytes.start < end && offset < bytes.end => {
+                    return Err(Error::from_errno(*errno));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// How much of `length` bytes is done.
     fn shortened(&self, length: usize) -> usize {
         let limits = self.0.iter().filter_map(|fault| match fault {
@@ -381,6 +395,7 @@ impl<B: Backend> Data for HostileBackend<B> {
     fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
         self.plain(Call::Read, file.inode, None, |inner, faults| {
             let length = into.len();
+            faults.meet_damage(offset, length)?;
             let count = inner.data().read(file, offset, &mut into[..faults.shortened(length)])?;
             Ok(if faults.overlong() { length } else { count })
         })
@@ -389,6 +404,7 @@ impl<B: Backend> Data for HostileBackend<B> {
     fn read_with_version(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<Content> {
         self.plain(Call::Read, file.inode, None, |inner, faults| {
             let length = into.len();
+            faults.meet_damage(offset, length)?;
             let into = &mut into[..faults.shortened(length)];
             let content = inner.data().read_with_version(file, offset, into)?;
             let count = if faults.overlong() { length } else { content.count };

@@ -8,6 +8,7 @@
 
 use super::call::{Call, Made};
 use super::gate::Gate;
+use std::ops::Range;
 use std::time::Duration;
 use uvfs_vfs::InodeId;
 
@@ -33,6 +34,8 @@ pub enum Fault {
     Panic(Moment),
     /// A read or write does at most so many bytes.
     Short(usize),
+    /// A read that asks for any of these bytes of the file fails with this errno.
+    Damaged(Range<u64>, i32),
     /// A read claims to have filled the whole buffer, whatever the store had.
     Overlong,
     /// A lookup or a request for attributes gets the last answer to the same question again; the

@@ -9,9 +9,14 @@
 //! the error goes to the reader that asked; those who waited find no page and ask for themselves.
 //! A fill that was overtaken by news (its pages are stale) is not kept.
 //!
+//! R1. A read is short only at the end of the file. A kernel in front takes a short answer for that end, makes its size
+//!     so, and asks for nothing behind it. So an error behind bytes that are in the cache fails the whole read.
+//! R2. A short answer of the store is the end only if the size that the store tells after it says the same. Otherwise
+//!     the store is asked again, and the read fails if it insists.
+//!
 //! # Why
-//! One fill per page, and no error cached as data. Weakness: when the store fails, all who waited ask
-//! it again, one after the other.
+//! One fill per page, and no error cached as data. An error of pages that nobody asked for fails no reader: the fill is
+//! tried again without them. Weakness: when the store fails, all who waited ask it again, one after the other.
 
 use super::ahead::Streams;
 use super::file::FilePages;
@@ -45,7 +50,7 @@ enum Fill {
     Again,
     /// There is no room in the cache.
     NoRoom,
-    /// The store's content is another one by now than that of which pages are here.
+    /// The store's content is another one by now than that of which pages are here, or has another size than it told.
     Changed,
 }
 
@@ -95,31 +100,21 @@ impl Vfs {
             };
             fills += 1;
             fetched = true;
-            let outcome = match filled {
-                Ok(Fill::Again) => Ok(()),
-                Ok(Fill::Changed) => {
+            // An error fails the whole read, also behind bytes that are here (R1).
+            match filled? {
+                Fill::Again => {}
+                Fill::Changed => {
                     (done, fills, rounds) = (0, 0, rounds + 1);
                     reading = pages.begin_reading();
-                    Ok(())
                 }
-                Ok(Fill::NoRoom) => {
+                Fill::NoRoom => {
                     let stop = end.min((at / PAGE + 1) * PAGE);
                     let rest = &mut into[done..done + (stop - at) as usize];
-                    core.read_around(pages, node, file, at, rest).map(|count| {
-                        done += count;
-                        fills = 0;
-                        rounds += usize::from(count == 0);
-                    })
+                    let count = core.read_around(pages, node, file, at, rest)?;
+                    done += count;
+                    fills = 0;
+                    rounds += usize::from(count == 0);
                 }
-                Err(error) => Err(error),
-            };
-            match outcome {
-                Ok(()) => {}
-                // What was read before the failure is good; the next call meets the failure.
-                Err(_) if done > 0 && reading.is_some_and(|seen| pages.is_of_one_version(seen)) => {
-                    break;
-                }
-                Err(error) => return Err(error),
             }
         }
         if fetched {
@@ -216,7 +211,7 @@ impl Core {
     }
 
     /// Brings in the first page of `wanted`, and what else of it and behind it is expected to be of
-    /// use; or waits for who does.
+    /// use; or waits for the thread that does.
     fn fill(
         &self,
         pages: &Arc<FilePages>,
@@ -244,12 +239,30 @@ impl Core {
         if made {
             pages.cache.parts_grew(Streams::BYTES);
         }
+        match self.fill_run(pages, node, file, (run.clone(), asked_end)) {
+            // The failure may be one of pages behind those that were asked for. A store that let its time pass is not
+            // asked twice.
+            Err(error) if run.end > asked_end && !matches!(error, Error::TimedOut) => {
+                self.fill_run(pages, node, file, (first..asked_end, asked_end))
+            }
+            result => result,
+        }
+    }
+
+    /// Brings in pages of `run` from its start on, if the first is missing. Those from `asked_end` on come in ahead.
+    fn fill_run(
+        &self,
+        pages: &Arc<FilePages>,
+        node: &Node,
+        file: FileRef,
+        (run, asked_end): (Range<u64>, u64),
+    ) -> Result<Fill> {
         let count = (run.end - run.start).min(self.pages_at_once());
         let room = pages.cache.room(self, (1, count), PATIENCE);
         let Ok(mut room) = room else { return Ok(Fill::NoRoom) };
         let _inside = pages.gate.enter();
-        let run = (first..first + count, self.pages_of_each(count));
-        let fills = FillRun::claim_all(pages, run, asked_end, &mut room);
+        let parts = (run.start..run.start + count, self.pages_of_each(count));
+        let fills = FillRun::claim_all(pages, parts, asked_end, &mut room);
         if fills.is_empty() {
             return Ok(Fill::Again);
         }
@@ -297,6 +310,7 @@ impl Core {
     }
 
     /// The store has answered: `buffer` has `content`, of so many bytes as were `wanted`, and the pages of `fill` get it.
+    /// False if they do not: it is another version, or ends before the size that the store tells (R2).
     pub(super) fn finish_fill(
         &self,
         fill: FillRun<'_>,
@@ -307,9 +321,12 @@ impl Core {
         let pages = fill.pages;
         let version = self.version_of(pages, file, content)?;
         if content.count < wanted && !pages.holds_back() {
-            // The file is shorter than was believed: it is asked how long. What is behind its end
-            // reads as zeros until then, as after a cut that came in between.
-            self.refresh(node, file)?;
+            // The file seems to be shorter than its size here: the store is asked how long it is. What is behind its
+            // end reads as zeros until then, as after a cut that came in between.
+            let now = self.refresh(node, file)?;
+            if now.size > fill.first * PAGE + content.count as u64 {
+                return Ok(false);
+            }
         }
         buffer[content.count..].fill(0);
         let filled = fill.finish(buffer, version);
@@ -352,7 +369,8 @@ impl Core {
         Ok(whole)
     }
 
-    /// Reads a part of one page past the cache; nothing, if it is of another version than what is cached.
+    /// Reads a part of one page past the cache. Nothing, if it is of another version than what is cached, or if the store
+    /// answers fewer bytes (R2): then its size is known anew.
     fn read_around(
         &self,
         pages: &FilePages,
@@ -373,6 +391,10 @@ impl Core {
         let reader = pages.reader(self, file);
         let content = self.read_fully(reader.file(), offset, into)?;
         let version = self.version_of(pages, reader.file(), content)?;
+        if content.count < into.len() && !pages.holds_back() {
+            self.refresh(node, reader.file())?;
+            return Ok(0);
+        }
         into[content.count..].fill(0);
         if pages.admit(version).is_some() {
             return Ok(into.len());

@@ -23,7 +23,7 @@ use super::PAGE;
 use super::file::{FilePages, LocalGuard};
 use crate::attributes::Attributes;
 use crate::backend::{Content, FileRef};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inode::Node;
 use crate::vfs::Core;
 use uvfs_concurrent::edition::{Edition, Reading};
@@ -31,6 +31,8 @@ use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Times a read begins again because the content changed, before it keeps others out.
 pub(super) const ROUNDS_MAX: usize = 3;
+/// Times that a file may become shorter under a read that keeps others out.
+const CHANGES_MAX: usize = 16;
 
 /// What is known of versions, of a file whose store tells them.
 #[derive(Debug, Default)]
@@ -182,8 +184,16 @@ impl Core {
         let alone = pages.gate.enter_alone();
         self.write_out_alone(pages, &alone)?;
         let reader = pages.reader(self, file);
-        let content = self.read_fully(reader.file(), offset, into)?;
-        pages.cache.counters.around.add((content.count as u64).div_ceil(PAGE));
-        Ok(content.count)
+        for _ in 0..CHANGES_MAX {
+            let size = self.backend().inodes().attributes(reader.file())?.size;
+            let wanted = size.saturating_sub(offset).min(into.len() as u64) as usize;
+            let content = self.read_fully(reader.file(), offset, &mut into[..wanted])?;
+            // Fewer are the end of the file only if the store says so too.
+            if content.count == wanted {
+                pages.cache.counters.around.add((wanted as u64).div_ceil(PAGE));
+                return Ok(wanted);
+            }
+        }
+        Err(Error::Corrupt("the store has fewer bytes of the file than it says"))
     }
 }
