@@ -28,8 +28,8 @@
 //!
 //! # Why
 //! Freezing by reference (decision 0023). Without a journal (ext2) a commit writes in place what it froze, in an order that
-//! e2fsck can repair: what inodes say, then names. Weaknesses: `newer` is bounded by the log's size only; all
-//! handles go through one lock for some instructions.
+//! e2fsck can repair: what inodes say, then names. With few buffers a transaction is short, and a commit brings `newer` to its
+//! places before the log is full: both are memory. Weakness: all handles go through one lock for some instructions.
 
 mod buffers;
 mod flushes;
@@ -53,6 +53,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 use uvfs_concurrent::lock::{Condvar, Mutex};
+use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_ext::{Block, Blocks};
 
 /// What a block is, for the order in which it is written where there is no journal.
@@ -183,6 +184,8 @@ pub struct Store {
     buffers: Buffers,
     /// Committed contents that are not in their places yet.
     newer: Mutex<BTreeMap<u64, Arc<[u8]>>>,
+    /// How many those are.
+    waiting: AtomicU64,
     running: Mutex<Running>,
     state: Mutex<State>,
     changed: Condvar,
@@ -190,10 +193,19 @@ pub struct Store {
     log_blocks: usize,
     /// Blocks that a transaction may have.
     capacity: usize,
+    /// Blocks that may wait to come to their places.
+    waiting_max: usize,
 }
 
 /// Blocks that a transaction may have where there is no journal.
 const CAPACITY_UNLOGGED: usize = 4096;
+/// Blocks that a transaction may have however few buffers there are: less makes each commit serve few operations.
+const CAPACITY_FEW: usize = 256;
+/// Share of the buffers that a transaction may have, and that may wait to come to their places.
+const CAPACITY_SHARE: usize = 4;
+const WAITING_SHARE: usize = 2;
+/// Bytes of a block in memory beside its contents: a buffer, its place in a table, and what the allocator adds.
+const BLOCK_OVERHEAD: u64 = 160;
 /// Blocks that go to the device in one call.
 const BATCH: usize = 512;
 
@@ -212,6 +224,7 @@ impl Store {
             Some(place) => (place.sequence, place.capacity()?),
             None => (1, CAPACITY_UNLOGGED),
         };
+        let capacity = capacity.min((buffers / CAPACITY_SHARE).max(CAPACITY_FEW));
         let state = State {
             running: sequence,
             stable: sequence.wrapping_sub(1),
@@ -233,10 +246,12 @@ impl Store {
             block_size: block_size as usize,
             buffers: Buffers::new(buffers),
             newer: Mutex::new(&EXT_NEWER, BTreeMap::new()),
+            waiting: AtomicU64::new(0),
             running: Mutex::new(&EXT_TRANSACTION, Running::default()),
             state: Mutex::new(&EXT_JOURNAL, state),
             changed: Condvar::default(),
             capacity,
+            waiting_max: (buffers / WAITING_SHARE).max(2 * capacity),
         })
     }
 
@@ -276,9 +291,11 @@ impl Store {
         !running.blocks.is_empty() || !running.revoked.is_empty()
     }
 
-    /// Bytes of buffers, and of what waits to come to its place.
+    /// Bytes of buffers, and of what waits to come to its place. A block that lies in both is counted twice: it does
+    /// as soon as it is changed again.
     pub fn held_bytes(&self) -> u64 {
-        self.buffers.held() * self.block_size as u64
+        let blocks = self.buffers.held() + self.waiting.load(Relaxed);
+        blocks * (self.block_size as u64 + BLOCK_OVERHEAD)
     }
 
     /// Drops about so many bytes of buffers that nobody uses.
@@ -558,8 +575,12 @@ impl Store {
         let mut sorted: Vec<_> = frozen.iter().map(|one| (one.buffer.block, &one.bytes)).collect();
         sorted.sort_unstable_by_key(|one| one.0);
         let needed = log.blocks_for(sorted.len(), revoked.len());
+        let waiting = self.newer.lock().len();
         if needed > log.free() {
             self.state.lock().counts.log_waits += 1;
+            self.bring_home(&mut log, number)?;
+        } else if waiting > 0 && waiting + frozen.len() > self.waiting_max {
+            // The log has room; memory has not.
             self.bring_home(&mut log, number)?;
         }
         log.write(number, &sorted, revoked, &*self.device, &|| self.flush())?;
@@ -571,6 +592,8 @@ impl Store {
         for one in frozen {
             newer.insert(one.buffer.block, one.bytes);
         }
+        // ORDERING: Relaxed; a size for budgets, set under the lock.
+        self.waiting.store(newer.len() as u64, Relaxed);
         drop(newer);
         self.state.lock().log_used = used;
         Ok(())
@@ -585,7 +608,11 @@ impl Store {
         log.restart(next, &*self.device)?;
         // S5: only now may the log's room be used again.
         self.flush()?;
-        self.newer.lock().clear();
+        let mut newer_now = self.newer.lock();
+        newer_now.clear();
+        // ORDERING: Relaxed; a size for budgets, set under the lock.
+        self.waiting.store(0, Relaxed);
+        drop(newer_now);
         let mut state = self.state.lock();
         state.log_used = 0;
         state.counts.checkpoints += 1;

@@ -46,6 +46,7 @@ use std::io::IoSlice;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use uvfs_concurrent::lock::{Mutex, RwLock};
+use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_ext::{Class, DirectoryEntry, Image, Inode, Recovery, Superblock};
 
 /// Bytes of metadata that are kept where nobody says how many.
@@ -54,8 +55,13 @@ const BUFFERS_BYTES: u64 = 32 << 20;
 const GROUPS_MAX: u32 = 1 << 20;
 /// Shards of the table of inodes in use.
 const SHARDS: usize = 64;
-/// Inodes of a shard beyond which unused ones are dropped.
+/// Inodes of a shard beyond which unused ones are dropped, with many buffers and with few.
 const SHARD_MAX: usize = 1024;
+const SHARD_FEW: usize = 32;
+/// Share of the buffers' bytes for unused inodes.
+const INODES_SHARE: u64 = 4;
+/// Bytes of an inode in the table: its place there, at a load of a half, and what its node and the allocator take.
+const KNOWN_BYTES: u64 = (2 * size_of::<(u32, Known)>() + size_of::<Node>() + 32) as u64;
 /// Blocks that an operation may change: the path of a tree twice, split at each level, with bitmaps and descriptors.
 const CREDITS: usize = 48;
 /// The same of one that changes names.
@@ -104,6 +110,8 @@ struct Known {
 #[derive(Debug, Default)]
 struct Shard {
     known: HashMap<u32, Known, Seeded>,
+    /// How many of them users hold.
+    held: usize,
     /// The transaction that ran when inodes were last dropped from here: they were not changed later.
     dropped: Option<u32>,
 }
@@ -121,6 +129,10 @@ pub struct Volume {
     groups: Groups,
     orphans: Orphans,
     inodes: Vec<Mutex<Shard>>,
+    /// Inodes of a shard beyond which unused ones are dropped.
+    shard_max: usize,
+    /// How many are known.
+    known: AtomicU64,
     renames: Mutex<()>,
     recovery: Option<Recovery>,
 }
@@ -187,6 +199,9 @@ impl Volume {
             store,
             image,
             inodes: std::iter::repeat_with(shard).take(SHARDS).collect(),
+            shard_max: ((bytes / INODES_SHARE / KNOWN_BYTES) as usize / SHARDS)
+                .clamp(SHARD_FEW, SHARD_MAX),
+            known: AtomicU64::new(0),
             renames: Mutex::new(&EXT_RENAMES, ()),
             recovery,
         };
@@ -243,12 +258,13 @@ impl Volume {
         self.store.failure()
     }
 
-    /// Bytes of metadata in memory.
+    /// Bytes of metadata in memory, and of the table of inodes.
     pub fn held_bytes(&self) -> u64 {
-        self.store.held_bytes()
+        // ORDERING: Relaxed; a size for budgets.
+        self.store.held_bytes() + self.known.load(Relaxed) * KNOWN_BYTES
     }
 
-    /// Gives about so many of them back that nobody uses.
+    /// Gives about so many of them back that nobody uses. Inodes that are held go when they are given back.
     pub fn shrink(&self, bytes: u64) {
         self.store.shrink(bytes);
     }
@@ -362,14 +378,27 @@ impl Volume {
         if let Some(known) = shard.known.get(&number) {
             return known.node.clone();
         }
-        if shard.known.len() >= SHARD_MAX {
-            shard.known.retain(|_, known| known.holds > 0 || Arc::strong_count(&known.node) > 1);
-            shard.dropped = Some(self.store.running());
-        }
+        self.drop_unused(&mut shard);
+        // ORDERING: Relaxed; a size for budgets.
+        self.known.fetch_add(1, Relaxed);
         let state = State { changed: shard.dropped, reached: shard.dropped };
         let node = Arc::new(Node { state: RwLock::new(&EXT_INODE, state) });
         shard.known.insert(number, Known { node: node.clone(), holds: 0, unnamed: false });
         node
+    }
+
+    /// Drops what nobody uses of a shard, if that is much: a quarter more than is held, so that a look is worth it.
+    fn drop_unused(&self, shard: &mut Shard) {
+        if shard.known.len() - shard.held < self.shard_max + shard.held / 4 {
+            return;
+        }
+        let before = shard.known.len();
+        shard.known.retain(|_, known| known.holds > 0 || Arc::strong_count(&known.node) > 1);
+        let left = shard.known.len();
+        shard.known.shrink_to(left + left / 4);
+        shard.dropped = Some(self.store.running());
+        // ORDERING: Relaxed; a size for budgets.
+        self.known.fetch_sub((before - left) as u64, Relaxed);
     }
 
     /// How many references users have; the inode is locked.
@@ -382,8 +411,14 @@ impl Volume {
     fn change_holds(&self, number: u32, by: i64) -> u64 {
         let mut shard = self.inodes[number as usize % SHARDS].lock();
         let Some(known) = shard.known.get_mut(&number) else { return 0 };
-        known.holds = known.holds.saturating_add_signed(by);
-        known.holds
+        let before = known.holds;
+        let now = before.saturating_add_signed(by);
+        known.holds = now;
+        shard.held = shard.held + usize::from(now > 0) - usize::from(before > 0);
+        if now == 0 {
+            self.drop_unused(&mut shard);
+        }
+        now
     }
 
     /// Whether it never had a name; it is so or not from now on, if that is said.
