@@ -72,6 +72,8 @@ struct Bucket {
     lists: u64,
     gets: u64,
     unsigned: u64,
+    /// The only access key that is taken; all, if it is empty.
+    access_key: String,
     under_way: usize,
     most: usize,
     /// What was asked for, what it met, and how it was answered.
@@ -175,6 +177,11 @@ impl S3Server {
     /// Requests that had no signature.
     pub fn unsigned(&self) -> u64 {
         self.bucket.lock().unsigned
+    }
+
+    /// Refuses all requests from now on but those that are signed with the access key `key`.
+    pub fn accept_only(&self, key: &str) {
+        key.clone_into(&mut self.bucket.lock().access_key);
     }
 
     /// Most requests that were under way at once.
@@ -324,6 +331,12 @@ fn answer(bucket: &mut Bucket, request: &Request, fault: Option<Fault>) -> Answe
         headers: vec![("retry-after".to_owned(), after.to_string())],
         body: format!("<Error><Code>{code}</Code><Message>planned</Message></Error>").into_bytes(),
     };
+    let signed = request.headers.get("authorization").map_or("", String::as_str);
+    if !bucket.access_key.is_empty()
+        && !signed.contains(&format!("Credential={}/", bucket.access_key))
+    {
+        return refused(403, "InvalidAccessKeyId");
+    }
     if let Some(Fault::Status(status, code)) = fault {
         return refused(status, code);
     }

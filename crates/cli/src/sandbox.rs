@@ -2,13 +2,14 @@
 //!
 //! Two fences around each serving thread, and two settings for the process:
 //! - Landlock: files below the source, and `/proc` for reading; nothing else, and no TCP, but for a bucket, which is
-//!   reached by its port, by the usual ones of proxies' and credentials' services, and with what names and credentials are found in.
+//!   reached by its port and those of proxies, and with the files by which names are found.
 //! - seccomp: no new program, no socket (of a bucket: but of IP), no mount, no module, no tracing: [`DENIED`] is EPERM.
 //! - no core dump, and no tracing by others of the same user: memory holds file contents.
 //!
 //! # Boundary
 //! Threads inherit both fences from the thread that starts them. The main thread and the control
-//! socket's stay outside: they unmount, which means `umount2` or running `fusermount3`.
+//! socket's stay outside: they unmount, which means `umount2` or running `fusermount3`. So does the thread that finds a
+//! bucket's credentials, which lie in files that are replaced and behind any port.
 //!
 //! # Why
 //! A deny list, not an allow list: the host directory is worked on with most file system calls, and
@@ -31,7 +32,7 @@ use seccompiler::{
 use serde::Serialize;
 use std::error::Error;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The newest Landlock that the rules below were written for.
 const LANDLOCK: ABI = ABI::V6;
@@ -82,23 +83,15 @@ pub(crate) enum Reach {
     Nothing,
     /// Files below this directory.
     Below(PathBuf),
-    /// A bucket, its credentials, and what finds its address.
+    /// A bucket, and what finds its address.
     Bucket(Address),
 }
 
 impl Reach {
-    /// Where addresses and credentials are found, as far as it exists.
+    /// Where addresses are found, as far as it exists. Credentials are found by a thread outside.
     fn read_only(&self) -> Vec<PathBuf> {
         let Reach::Bucket(_) = self else { return Vec::new() };
         let mut paths: Vec<PathBuf> = RESOLVER.iter().map(PathBuf::from).collect();
-        let variables = [
-            "AWS_SHARED_CREDENTIALS_FILE",
-            "AWS_CONFIG_FILE",
-            "AWS_WEB_IDENTITY_TOKEN_FILE",
-            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-        ];
-        paths.extend(variables.iter().filter_map(std::env::var_os).map(PathBuf::from));
-        paths.extend(std::env::var_os("HOME").map(|home| Path::new(&home).join(".aws")));
         paths.retain(|path| path.exists());
         paths
     }
@@ -110,8 +103,8 @@ impl Reach {
         let proxies = proxies.iter().filter_map(|name| std::env::var(name).ok());
         let port = |url: String| url.trim_end_matches('/').rsplit(':').next()?.parse().ok();
         let mut ports: Vec<u16> = proxies.filter_map(port).collect();
-        // Names, and services that lend credentials.
-        ports.extend([address.port(), 53, 80, 443]);
+        // And that by which names are resolved.
+        ports.extend([address.port(), 53]);
         ports
     }
 }
@@ -157,7 +150,7 @@ fn restrict_files(reach: &Reach) -> Result<String, Box<dyn Error>> {
     let reach = match reach {
         Reach::Nothing => "/proc",
         Reach::Below(_) => "the source and /proc",
-        Reach::Bucket(_) => "the bucket's address, credentials, the resolver's files and /proc",
+        Reach::Bucket(_) => "the bucket's address, the resolver's files and /proc",
     };
     Ok(match rules.restrict_self()?.ruleset {
         RulesetStatus::FullyEnforced => format!("only {reach}"),

@@ -12,6 +12,8 @@ uvfs_concurrent::lock_classes! {
     OBJECT_IN_WORK = 362, "object-in-work", "which files of an object store are made here or open for writing";
     /// Buffers.
     OBJECT_ALLOWANCE = 363, "object-allowance", "bytes that buffers of uploads to an object store may have";
+    /// Credentials.
+    OBJECT_CREDENTIALS = 365, "object-credentials", "the credentials that requests to an object store are signed with";
     /// Listings under way.
     OBJECT_LISTINGS = 391, "object-listings", "pages of listings of an object store that are being read";
     /// Nodes.

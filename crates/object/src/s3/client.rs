@@ -4,19 +4,19 @@
 //! Requests by URL, with a signature if there is one to give; what the status means is the caller's to say.
 //!
 //! # Concurrency
-//! Shared by all threads. Connections are kept and taken up again by `ureq`; credentials that expire are renewed by one
-//! thread, and the others wait for it, as `reqsign` has it.
+//! Shared by all threads. Connections are kept and taken up again by `ureq`; credentials are renewed by a thread of their own
+//! (`credentials`).
 //!
 //! # Why
 //! Certificates are checked against the system's list, so that an administrator's own authority counts. Redirects are not
 //! followed: a signature is for one host. Every wait has a bound, since a file operation hangs on it.
 
 use super::address::Address;
+use super::credentials::Credentials;
 use crate::store::{Result, StoreError};
-use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, Response};
-use reqsign_aws_v4::{DefaultCredentialProvider, RequestSigner};
-use reqsign_core::{Context, FileRead, HttpSend, OsEnv, Signer};
+use reqsign_aws_v4::{Credential, RequestSigner};
+use reqsign_core::{Context, SignRequest};
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,37 +38,36 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 const SENT_WITHIN: Duration = Duration::from_secs(120);
 /// Until its body has come.
 const BODY_WITHIN: Duration = Duration::from_secs(60);
-/// For a service that lends credentials: where there is none, nobody answers.
-const LENDER_WITHIN: Duration = Duration::from_secs(2);
 /// Connections that are kept.
 const IDLE_MAX: usize = 32;
-
-type S3Signer = Signer<reqsign_aws_v4::Credential>;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Client {
     agent: Agent,
     /// Absent where nothing is signed.
-    signer: Option<S3Signer>,
+    signer: Option<Signer>,
+}
+
+#[derive(Debug)]
+struct Signer {
+    credentials: Credentials,
+    context: Context,
+    sign: RequestSigner,
 }
 
 impl Client {
     /// For the bucket at `address`.
     pub(super) fn new(address: &Address) -> Result<Self> {
         let agent = agent(address)?;
-        let signer = (!address.anonymous).then(|| {
-            let context = Context::new()
-                .with_env(OsEnv)
-                .with_file_read(Files)
-                .with_http_send(Lender(agent.clone()));
-            let mut chain = DefaultCredentialProvider::builder();
-            if let Some(profile) = &address.profile {
-                chain = chain.with_profile(profile);
-            }
-            let signer = RequestSigner::new("s3", address.region());
-            Signer::new(context, chain.build(), signer)
-        });
+        let signer = match address.anonymous {
+            true => None,
+            false => Some(Signer {
+                credentials: Credentials::new(address, &agent)?,
+                context: Context::new(),
+                sign: RequestSigner::new("s3", address.region()),
+            }),
+        };
         Ok(Self { agent, signer })
     }
 
@@ -79,8 +78,9 @@ impl Client {
 
     /// As [`Client::get`], by another method that sends nothing.
     pub(super) fn ask(&self, method: Method, url: &str, headers: Headers<'_>) -> Result<Answer> {
-        let request = self.signed(method, url, headers, ())?;
-        self.agent.run(request).map(Answer).map_err(unreachable)
+        let (request, signed_with) = self.signed(method, url, headers, ())?;
+        let answer = self.agent.run(request).map_err(unreachable)?;
+        Ok(Answer { answer, signed_with })
     }
 
     /// Sends `body`, and waits until the answer begins.
@@ -91,8 +91,9 @@ impl Client {
         headers: Headers<'_>,
         body: &[u8],
     ) -> Result<Answer> {
-        let request = self.signed(method, url, headers, body)?;
-        self.agent.run(request).map(Answer).map_err(unreachable)
+        let (request, signed_with) = self.signed(method, url, headers, body)?;
+        let answer = self.agent.run(request).map_err(unreachable)?;
+        Ok(Answer { answer, signed_with })
     }
 
     fn signed<B>(
@@ -101,7 +102,7 @@ impl Client {
         url: &str,
         headers: Headers<'_>,
         body: B,
-    ) -> Result<Request<B>> {
+    ) -> Result<(Request<B>, SignedWith)> {
         let invalid = |error: http::Error| StoreError::Refused(error.to_string());
         let mut request = Request::builder().method(method).uri(url).body(body).map_err(invalid)?;
         for (name, value) in headers {
@@ -109,39 +110,57 @@ impl Client {
             let name = HeaderName::try_from(*name).map_err(|error| invalid(error.into()))?;
             request.headers_mut().insert(name, value);
         }
-        let Some(signer) = &self.signer else { return Ok(request) };
+        let Some(signer) = &self.signer else { return Ok((request, None)) };
+        let credential = signer.credentials.get()?;
         let (mut parts, body) = request.into_parts();
-        let signed = pollster::block_on(signer.sign(&mut parts, None));
+        let signed = signer.sign.sign_request(&signer.context, &mut parts, Some(&credential), None);
+        let signed = pollster::block_on(signed);
         signed.map_err(|error| StoreError::Credentials(error.to_string()))?;
-        Ok(Request::from_parts(parts, body))
+        Ok((Request::from_parts(parts, body), Some(credential)))
+    }
+
+    /// Whether other credentials are there now than those of a request that the store has refused for them.
+    pub(super) fn has_other_credentials(&self, used: &SignedWith) -> bool {
+        let (Some(signer), Some(used)) = (&self.signer, used) else { return false };
+        signer.credentials.others_than(used)
     }
 }
+
+/// What a request was signed with; absent where nothing is signed.
+pub(super) type SignedWith = Option<Arc<Credential>>;
 
 /// Names in small letters, and values.
 pub(super) type Headers<'a> = &'a [(&'a str, &'a str)];
 
 /// An answer whose body was not read yet.
 #[derive(Debug)]
-pub(super) struct Answer(Response<Body>);
+pub(super) struct Answer {
+    answer: Response<Body>,
+    signed_with: SignedWith,
+}
 
 impl Answer {
     pub(super) fn status(&self) -> u16 {
-        self.0.status().as_u16()
+        self.answer.status().as_u16()
+    }
+
+    pub(super) fn signed_with(&self) -> SignedWith {
+        self.signed_with.clone()
     }
 
     /// A header, if it is there and plain text.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
-        self.0.headers().get(name)?.to_str().ok()
+        self.answer.headers().get(name)?.to_str().ok()
     }
 
     /// All headers that are plain text, and the names of the others.
     pub(super) fn headers(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
-        self.0.headers().iter().map(|(name, value)| (name.as_str(), value.to_str().ok()))
+        self.answer.headers().iter().map(|(name, value)| (name.as_str(), value.to_str().ok()))
     }
 
     /// The body, if it is no longer than `bytes_max`.
     pub(super) fn body_up_to(mut self, bytes_max: u64) -> Result<Vec<u8>> {
-        let body = self.0.body_mut().with_config().limit(bytes_max).read_to_vec();
+        let body = self.answer.body_mut().with_config().limit(bytes_max).read_to_vec();
         body.map_err(|error| match error {
             ureq::Error::BodyExceedsLimit(_) => StoreError::Broken("longer than any answer"),
             other => unreachable(other),
@@ -150,7 +169,7 @@ impl Answer {
 
     /// The body, which must be as long as `into`.
     pub(super) fn body_into(mut self, into: &mut [u8]) -> Result<()> {
-        let mut reader = self.0.body_mut().as_reader();
+        let mut reader = self.answer.body_mut().as_reader();
         let cut = |error: std::io::Error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => StoreError::Broken("the object is cut"),
             _ => StoreError::Unreachable(error.to_string()),
@@ -214,31 +233,4 @@ fn certificates() -> Result<Vec<Certificate<'static>>> {
         _ => None,
     };
     Ok(parse_pem(&text).filter_map(certificate).collect())
-}
-
-/// Credential files, for `reqsign`.
-#[derive(Debug)]
-struct Files;
-
-impl FileRead for Files {
-    async fn file_read(&self, path: &str) -> reqsign_core::Result<Vec<u8>> {
-        let unreadable = |error| reqsign_core::Error::config_invalid(format!("{path}: {error}"));
-        std::fs::read(path).map_err(unreadable)
-    }
-}
-
-/// Services that lend credentials, for `reqsign`: blocks, as its caller does.
-#[derive(Debug)]
-struct Lender(Agent);
-
-impl HttpSend for Lender {
-    async fn http_send(&self, request: Request<Bytes>) -> reqsign_core::Result<Response<Bytes>> {
-        let failed = |error: ureq::Error| reqsign_core::Error::unexpected(error.to_string());
-        let (parts, body) = request.into_parts();
-        let request = Request::from_parts(parts, body.to_vec());
-        let request = self.0.configure_request(request).timeout_global(Some(LENDER_WITHIN)).build();
-        let (parts, mut body) = self.0.run(request).map_err(failed)?.into_parts();
-        let body = body.read_to_vec().map_err(failed)?;
-        Ok(Response::from_parts(parts, body.into()))
-    }
 }

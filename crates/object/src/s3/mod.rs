@@ -14,6 +14,7 @@
 
 mod address;
 mod client;
+mod credentials;
 mod xml;
 
 pub use address::Address;
@@ -99,6 +100,7 @@ impl S3Store {
     fn refusal(&self, answer: Answer) -> StoreError {
         let after = answer.header("retry-after").and_then(|text| text.parse().ok());
         let region = answer.header("x-amz-bucket-region").map(str::to_owned);
+        let signed_with = answer.signed_with();
         let status = answer.status();
         let document = answer.body_up_to(ERROR_BYTES_MAX).unwrap_or_default();
         let said = xml::said(&document);
@@ -128,7 +130,11 @@ impl S3Store {
                 | "TokenRefreshRequired"
                 | "MissingAuthenticationToken",
             )
-            | (401, _) => StoreError::Credentials(text),
+            | (401, _) => match self.client.has_other_credentials(&signed_with) {
+                // They were renewed since: the same request may succeed now.
+                true => StoreError::Busy { said: text, after: Some(Duration::ZERO) },
+                false => StoreError::Credentials(text),
+            },
             (403, _) => StoreError::Denied(text),
             (501, _) | (_, "NotImplemented") => StoreError::Unsupported(text),
             // Two puts under a condition at once.
