@@ -31,6 +31,28 @@ pub(crate) enum Fault {
     Overtaken,
 }
 
+/// The request at which a [`Hook`] runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum On {
+    /// When the answer is on the way.
+    List,
+    /// Before the object is looked at.
+    Read,
+    /// When it is done, and the answer is on the way.
+    Put,
+    /// The same.
+    Copy,
+}
+
+/// Runs on the thread of a request.
+struct Hook(On, Box<dyn FnOnce() + Send>);
+
+impl std::fmt::Debug for Hook {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{:?}", self.0)
+    }
+}
+
 /// See the module. Clones are one bucket.
 #[derive(Debug, Clone)]
 pub(crate) struct Bucket(Arc<Mutex<State>>);
@@ -46,6 +68,7 @@ struct State {
     /// The time that was said of it.
     modified: BTreeMap<String, Timestamp>,
     metadata: BTreeMap<String, Metadata>,
+    hooks: Vec<Hook>,
     /// Keys and parts.
     uploads: BTreeMap<String, BTreeMap<u32, Vec<u8>>>,
 }
@@ -102,6 +125,20 @@ impl Bucket {
     /// What the next requests meet, one each.
     pub(crate) fn plan(&self, faults: &[Option<Fault>]) {
         self.0.lock().faults.extend(faults);
+    }
+
+    /// Runs `hook` at the next request of this kind.
+    pub(crate) fn then(&self, on: On, hook: impl FnOnce() + Send + 'static) {
+        self.0.lock().hooks.push(Hook(on, Box::new(hook)));
+    }
+
+    /// Runs the first hook for such a request.
+    fn run_hook(&self, on: On) {
+        let mut state = self.0.lock();
+        let Some(at) = state.hooks.iter().position(|hook| hook.0 == on) else { return };
+        let hook = state.hooks.remove(at);
+        drop(state);
+        (hook.1)();
     }
 
     /// Requests so far.
@@ -190,10 +227,13 @@ impl Store for Bucket {
             };
             page.entries.push(Listed { key: shown.to_owned(), kind });
         }
+        drop(state);
+        self.run_hook(On::List);
         Ok(page)
     }
 
     fn read(&self, key: &str, wanted: &Tag, range: Range<u64>, into: &mut [u8]) -> Result<()> {
+        self.run_hook(On::Read);
         let mut state = self.0.lock();
         state.meet()?;
         let (version, content) = state.objects.get(key).ok_or(StoreError::NotFound)?;
@@ -205,7 +245,9 @@ impl Store for Bucket {
     }
 
     fn put(&self, put: &Put<'_>, body: &[u8]) -> Result<Tag> {
-        self.0.lock().put(put, body.to_vec())
+        let done = self.0.lock().put(put, body.to_vec());
+        self.run_hook(On::Put);
+        done
     }
 
     fn begin_upload(&self, put: &Put<'_>) -> Result<Upload> {
@@ -287,6 +329,8 @@ impl Store for Bucket {
             None => state.metadata.get(from).cloned().unwrap_or_default(),
         };
         state.metadata.insert(to.to_owned(), metadata);
+        drop(state);
+        self.run_hook(On::Copy);
         Ok(tag(copy))
     }
 

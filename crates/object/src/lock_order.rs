@@ -1,15 +1,15 @@
 //! The lock classes of an object store, outermost first.
 //!
 //! # Boundary
-//! In the stores' band of ranks ([`uvfs_concurrent::lock_classes`]), after those of the host directory. None but
-//! [`OBJECT_UPLOADING`] is held while a request is under way.
+//! In the stores' band of ranks ([`uvfs_concurrent::lock_classes`]), after those of the host directory. None is held while a
+//! request is under way.
 
 uvfs_concurrent::lock_classes! {
     in STORES;
-    /// Uploads of files without written pages, one at a time. Held during requests.
-    OBJECT_UPLOADING = 361, "object-uploading", "a file that goes to an object store though none of its pages was written";
+    /// Objects that are being changed.
+    OBJECT_GATES = 361, "object-gates", "which objects of a store a thread changes";
     /// Files in work.
-    OBJECT_IN_WORK = 362, "object-in-work", "which files of an object store are made here or open for writing";
+    OBJECT_IN_WORK = 362, "object-in-work", "which files of an object store are made here or open for writing, and what was changed here";
     /// Buffers.
     OBJECT_ALLOWANCE = 363, "object-allowance", "bytes that buffers of uploads to an object store may have";
     /// Credentials.

@@ -15,6 +15,7 @@
 //! a program that does not go down has no use for.
 
 use super::Shared;
+use super::here::Question;
 use super::names::PAGE_MAX;
 use super::table::{Node, What};
 use crate::store::{Delimiter, Kind, ListRequest, Listed, Store};
@@ -41,6 +42,7 @@ struct Way<'a> {
     open: Vec<Open>,
     below: &'a mut dyn Below,
     hidden: u64,
+    asked: Question,
 }
 
 impl Shared {
@@ -56,9 +58,11 @@ impl Shared {
             after: Some(&after),
             entries_max: PAGE_MAX,
         };
+        let asked = self.uploads.here.ask();
         let page = self.store.list_page(&request);
         let page = page.map_err(|error| self.told("listing", &prefix, error))?;
-        let mut way = Way { shared: self, open: vec![Open::new(parent.clone())], below, hidden: 0 };
+        let open = vec![Open::new(parent.clone())];
+        let mut way = Way { shared: self, open, below, hidden: 0, asked };
         way.enter(node.name())?;
         for listed in page.entries {
             way.meet(listed)?;
@@ -82,7 +86,7 @@ impl Way<'_> {
 
     fn leave(&mut self, whole: bool) {
         let Some(left) = self.open.pop() else { return };
-        let whole = whole && self.shared.uploads.in_work.names_in(&left.prefix).is_empty();
+        let whole = whole && self.shared.uploads.here.names_in(&left.prefix).is_empty();
         self.below.leave(whole);
     }
 
@@ -121,10 +125,10 @@ impl Way<'_> {
             // Of the parent only some entries are met: it is not told of.
             if let (Kind::Object { tag, size, modified }, false) = (kind, is_first) {
                 let what = What::Object { tag, size, modified };
-                let table = &self.shared.table;
-                let here = self.shared.uploads.in_work.find(&key, |id| table.refer_to(id));
-                let node = here.unwrap_or_else(|| table.refer(&top.node, name, what));
-                self.below.add(Name::new(name.as_bytes())?, self.shared.entry(&node)?);
+                let (table, here) = (&self.shared.table, &self.shared.uploads.here);
+                if let Some(node) = here.refer(table, (&top.node, name), &self.asked, Some(what)) {
+                    self.below.add(Name::new(name.as_bytes())?, self.shared.entry(&node)?);
+                }
             }
             return Ok(());
         }

@@ -58,10 +58,13 @@ impl Shared {
             }
             NewKind::Directory => {
                 let key = self.key_in(&directory, name)?;
-                self.put_marker(&format!("{key}/")).map_err(|error| match error {
+                let marker = format!("{key}/");
+                let _inside = self.uploads.gates.enter(&marker);
+                self.put_marker(&marker).map_err(|error| match error {
                     Error::Busy => Error::Exists,
                     other => other,
                 })?;
+                self.changed(&key, Some(What::Directory));
                 let node = self.table.refer(&directory, node_name(&key), What::Directory);
                 self.table.mark(node.id, true);
                 self.entry(&node)
@@ -89,7 +92,7 @@ impl Shared {
     fn make(&self, directory: &Arc<Node>, name: Name<'_>) -> Result<Arc<Node>> {
         let key = self.key_in(directory, name)?;
         let node = self.table.make(directory, node_name(&key), Timestamp::now());
-        if self.uploads.in_work.add_new(key, node.id) {
+        if self.uploads.here.add_new(key, node.id) {
             return Ok(node);
         }
         self.table.forget(node.id, 1);
@@ -97,7 +100,7 @@ impl Shared {
     }
 
     fn unmake(&self, node: &Node) {
-        self.uploads.in_work.remove(&node.key(), node.id);
+        self.uploads.here.remove(&node.key(), node.id);
         self.table.forget(node.id, 1);
     }
 
@@ -123,7 +126,7 @@ impl Shared {
             self.table.opened(id, writes).ok_or(Error::Stale)?;
         }
         if writes && node.what != What::Directory {
-            self.uploads.in_work.add(node.key(), id);
+            self.uploads.here.add(node.key(), id);
         }
         Ok(FileId((self.next_file() << 1) | if writes { WRITES } else { 0 }))
     }
@@ -164,18 +167,18 @@ impl Shared {
 
     fn set_size(&self, file: FileRef, size: u64) -> Result<()> {
         let id = file.inode;
-        let before = self.table.get(id).ok_or(Error::Stale)?;
+        let (_inside, before) = self.enter(id)?;
         let changed = self.table.change(id, |node| Some(node.become_what(cut(&node.what, size)?)));
         let node = changed.ok_or(Error::Stale)?;
         if matches!(node.what, What::Orphan { .. }) {
             return Ok(());
         }
-        self.uploads.in_work.add(node.key(), id);
+        self.uploads.here.add(node.key(), id);
         if self.table.opens(id).writers > 0 {
             return Ok(());
         }
         // Nobody will close it.
-        self.upload_local(id).inspect_err(|_| {
+        self.upload_local_inside(&node).inspect_err(|_| {
             self.table.change(id, |now| Some(now.become_what(before.what.clone())));
             self.leave_work(id);
         })
@@ -183,7 +186,7 @@ impl Shared {
 
     /// A time that is said while a file is written goes to the store with its content, and otherwise at once.
     fn set_time(&self, id: InodeId, modified: Timestamp, now: &Attributes) -> Result<()> {
-        let node = self.table.get(id).ok_or(Error::Stale)?;
+        let (_inside, node) = self.enter(id)?;
         match node.what {
             // A directory has no object that must be there, and so no time; programs that copy trees insist on setting one.
             What::Directory | What::Orphan { .. } => Ok(()),
@@ -199,23 +202,31 @@ impl Shared {
     pub(super) fn unlink(&self, parent: InodeId, name: Name<'_>) -> Result<()> {
         let directory = self.node_of_directory(parent)?;
         let key = self.key_in(&directory, name)?;
+        let _inside = self.uploads.gates.enter(&key);
         if let Some(node) = self.in_work(&key)? {
             let stored = node.what.tag().is_some();
             if stored {
                 // Whatever version is there, as of every name: a file whose put met another's could else never be removed.
                 let removed = self.remove(&key, None);
                 removed.map_err(|error| self.refused("removing", &key, error))?;
+                self.changed(&key, None);
             }
             self.orphan(&node, &key)?;
             return if stored { self.keep_directory(&directory) } else { Ok(()) };
         }
         self.remove(&key, None).map_err(|error| self.refused("removing", &key, error))?;
+        self.changed(&key, None);
+        // Opened for writing while it was being removed.
+        let opened = self.uploads.here.find(&key, |id| self.table.get(id));
+        if let Some(node) = opened.filter(|node| node.what.tag().is_some()) {
+            self.orphan(&node, &key)?;
+        }
         self.keep_directory(&directory)
     }
 
     /// The file in work that is found under `key`, and comes from what the store has of it (U5).
     fn in_work(&self, key: &str) -> Result<Option<Arc<Node>>> {
-        let find = || self.uploads.in_work.find(key, |id| self.table.get(id));
+        let find = || self.uploads.here.find(key, |id| self.table.get(id));
         let Some(node) = find() else { return Ok(None) };
         match self.settle(node.id, key) {
             Ok(None) => Ok(Some(node)),
@@ -229,7 +240,7 @@ impl Shared {
         let size = self.attributes_of(node.id)?.size;
         let what = What::Orphan { content: None, size };
         self.table.change(node.id, |node| Some(node.become_what(what)));
-        self.uploads.in_work.remove(key, node.id);
+        self.uploads.here.remove(key, node.id);
         Ok(())
     }
 
@@ -264,6 +275,7 @@ impl Shared {
         let directory = self.node_of_directory(parent)?;
         let key = self.key_in(&directory, name)?;
         let prefix = format!("{key}/");
+        let _inside = self.uploads.gates.enter(&prefix);
         let request = ListRequest {
             prefix: &prefix,
             delimiter: Delimiter::None,
@@ -274,11 +286,12 @@ impl Shared {
         let page =
             self.store.list_page(&request).map_err(|error| self.told("listing", &prefix, error))?;
         if page.entries.iter().any(|entry| entry.key != prefix)
-            || self.uploads.in_work.any_below(&prefix)
+            || self.uploads.here.any_below(&prefix)
         {
             return Err(Error::NotEmpty);
         }
         self.remove(&prefix, None).map_err(|error| self.refused("removing", &prefix, error))?;
+        self.changed(&key, None);
         self.keep_directory(&directory)
     }
 
@@ -296,8 +309,9 @@ impl Shared {
         if from == to {
             return Ok(());
         }
+        let _inside = self.uploads.gates.enter_both(&from, &to);
         let finding = |key: &str| self.find(key).map_err(|error| self.told("finding", key, error));
-        let replaced_here = self.uploads.in_work.find(&to, |id| self.table.get(id));
+        let replaced_here = self.uploads.here.find(&to, |id| self.table.get(id));
         let replaced = finding(&to)?;
         if replaced == Some(What::Directory) {
             return Err(Error::IsDirectory);
@@ -306,12 +320,12 @@ impl Shared {
             return Err(Error::Exists);
         }
         let mut node = self.in_work(&from)?;
-        if let Some(Node { id, what: What::Local(Local { base: Some(_), .. }), .. }) =
-            node.as_deref()
+        if let Some(changed) = &node
+            && matches!(changed.what, What::Local(Local { base: Some(_), .. }))
         {
             // The version that is copied has to be what it is here.
-            self.upload_local(*id)?;
-            node = self.table.get(*id);
+            self.upload_local_inside(changed)?;
+            node = self.table.get(changed.id);
         }
         // The version that goes from the old name: the one that is copied.
         let mut copied = None;
@@ -337,17 +351,24 @@ impl Shared {
             self.orphan(&replaced, &to)?;
         }
         if let Some(node) = &node {
-            if !in_store || self.table.opens(node.id).writers > 0 {
-                self.uploads.in_work.add(to.clone(), node.id);
-            }
+            self.uploads.here.add(to.clone(), node.id);
+        }
+        if in_store {
+            self.changed(&to, Some(moved.clone()));
+        }
+        if let Some(node) = &node {
             self.table.move_to(node.id, (&target, node_name(&to)), moved);
-            self.uploads.in_work.remove(&from, node.id);
+            self.uploads.here.remove(&from, node.id);
+            self.leave_work(node.id);
         }
         if !in_store {
             return Ok(());
         }
         match self.remove(&from, copied.as_ref()) {
-            Ok(()) => self.keep_directory(&source),
+            Ok(()) => {
+                self.changed(&from, None);
+                self.keep_directory(&source)
+            }
             // Others have put a new one under the old name since: it is not the one that was moved.
             Err(StoreError::Changed) => {
                 let from = from.escape_debug();
@@ -372,7 +393,7 @@ impl Shared {
     /// Brings everything to the store that nobody will close any more.
     pub(super) fn upload_rest(&self) -> Result<()> {
         let mut result = Ok(());
-        for id in self.uploads.in_work.all() {
+        for id in self.uploads.here.all() {
             if let Err(error) = self.upload_local(id) {
                 result = Err(error);
             }

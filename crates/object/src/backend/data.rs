@@ -3,7 +3,7 @@
 //! # Boundary
 //! Attributes are the table's; each read is one request for a range of the version that the inode is, or comes from.
 
-use super::table::{Local, What};
+use super::table::{Local, Node, What};
 use super::{ObjectBackend, Shared};
 use crate::store::{Store, StoreError};
 use uvfs_vfs::{
@@ -52,9 +52,10 @@ impl Shared {
         if let Some(tag) = of.filter(|_| from_store > 0) {
             let (key, range) = (node.key(), offset..offset + from_store);
             let read = self.store.read(&key, tag, range, &mut into[..from_store as usize]);
-            // Perhaps it was a put of this file that has replaced it, which nobody knew of.
+            // Perhaps this file has another version or name by now; or a put of it has replaced that version, whose answer was lost.
             if let Err(StoreError::Changed | StoreError::NotFound) = read
-                && self.settle(id, &key).is_ok_and(|now| now.is_some_and(|now| now != *tag))
+                && (self.is_elsewhere(&node)
+                    || self.settle(id, &key).is_ok_and(|now| now.is_some_and(|now| now != *tag)))
             {
                 return self.read(id, offset, into);
             }
@@ -62,6 +63,12 @@ impl Shared {
         }
         into[from_store as usize..count].fill(0);
         Ok(Content { count, version: node.version })
+    }
+
+    /// Whether the file has another version or another name than `node` by now.
+    fn is_elsewhere(&self, node: &Node) -> bool {
+        let now = self.table.get(node.id);
+        now.is_some_and(|now| now.what.tag() != node.what.tag() || now.key() != node.key())
     }
 }
 

@@ -11,8 +11,8 @@
 //! all versions that come of it ([`writing`], [`table`]).
 //!
 //! # Concurrency
-//! `table` shards its locks, `names` has one over the listings under way, `writing` one over the files in work; none of them is held
-//! during a request. One file at a time is uploaded that has no written pages, under a lock of its own.
+//! `table` shards its locks, `names` has one over the listings under way, `here` one over the files in work; none of them is held
+//! during a request. `gates` lets one thread at a time change an object.
 //!
 //! # Why
 //! Programs expect of an open file that it is one file, and of a new name that it is the new file. POSIX has words for that: a
@@ -22,9 +22,13 @@
 mod below;
 mod creation;
 mod data;
+mod gates;
+mod here;
 #[cfg(test)]
 mod metadata_tests;
 mod names;
+#[cfg(test)]
+mod race_tests;
 mod runs;
 mod table;
 #[cfg(test)]
@@ -181,7 +185,8 @@ impl Shared {
 
 impl Tenant for Shared {
     fn held_bytes(&self) -> u64 {
-        self.table.bytes() + self.listings.bytes() + self.uploads.bytes()
+        let listings = self.listings.bytes() + self.uploads.here.bytes();
+        self.table.bytes() + listings + self.uploads.bytes()
     }
 
     /// Nothing: what is here is what the core holds, and goes with it.

@@ -19,6 +19,7 @@
 //! bill of AWS.
 
 use super::Shared;
+use super::here::Question;
 use super::table::{Node, What};
 use crate::lock_order::OBJECT_LISTINGS;
 use crate::path::{self, Shown};
@@ -66,6 +67,8 @@ struct Walk {
     /// Of the first entry that is kept.
     first: u64,
     page: Vec<Named>,
+    /// From which entry on the page is the answer to which question; the one that was asked last stands last.
+    questions: Vec<(u64, Question)>,
     /// How to ask for the next page.
     next: Option<String>,
     /// Objects whose keys the last key of the page begins with (R1).
@@ -133,6 +136,13 @@ impl Walks {
         // ORDERING: Relaxed; a size.
         self.bytes.fetch_sub(gone.map_or(0, |walk| walk.bytes()), Relaxed);
     }
+
+    /// Gives all pages up that are kept. A listing that goes on begins again (R4).
+    pub(super) fn give_up(&self) {
+        let gone = std::mem::take(&mut self.state.lock().under_way);
+        // ORDERING: Relaxed; a size.
+        self.bytes.fetch_sub(gone.iter().map(Walk::bytes).sum(), Relaxed);
+    }
 }
 
 impl Walk {
@@ -142,6 +152,7 @@ impl Walk {
             directory,
             first: 0,
             page: Vec::new(),
+            questions: Vec::new(),
             next: None,
             open: Vec::new(),
             in_work: Vec::new(),
@@ -152,6 +163,12 @@ impl Walk {
     fn bytes(&self) -> u64 {
         let names = self.page.iter().flatten().map(|(name, _)| name.len() + 48);
         (names.sum::<usize>() + self.page.len() * size_of::<Named>() + size_of::<Self>()) as u64
+    }
+
+    /// The question that the entry at `place`, which is kept, is an answer to.
+    fn question(&self, place: u64) -> &Question {
+        let after = self.questions.partition_point(|(first, _)| *first <= place);
+        &self.questions[after - 1].1
     }
 
     /// Number of the entry after those that are kept.
@@ -168,6 +185,8 @@ impl Walk {
         let place = place.clamp(self.first, self.end());
         self.page.drain(..(place - self.first) as usize);
         self.first = place;
+        let before = self.questions.partition_point(|(first, _)| *first <= place);
+        self.questions.drain(..before.saturating_sub(1));
     }
 
     /// Goes on to `page` of the listing below `prefix`; how many of its entries are hidden.
@@ -205,12 +224,16 @@ impl Names for Shared {
     fn lookup(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
         let directory = self.node_of_directory(parent)?;
         let key = path::key_of(&directory.key(), name).ok_or(Error::NotFound)?;
-        if let Some(node) = self.uploads.in_work.find(&key, |id| self.table.refer_to(id)) {
+        if let Some(node) = self.uploads.here.find(&key, |id| self.table.refer_to(id)) {
             return self.entry(&node);
         }
+        let asked = self.uploads.here.ask();
         let found = self.find(&key).map_err(|error| self.told("finding", &key, error))?;
-        let name = node_name(&key);
-        self.entry(&self.table.refer(&directory, name, found.ok_or(Error::NotFound)?))
+        let place = (&directory, node_name(&key));
+        match self.uploads.here.refer(&self.table, place, &asked, found) {
+            Some(node) => self.entry(&node),
+            None => Err(Error::NotFound),
+        }
     }
 
     fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
@@ -307,19 +330,15 @@ impl Shared {
             while place < walk.end() {
                 let next = walk.cookie(place + 1);
                 if let Some((name, what)) = &walk.page[(place - walk.first) as usize] {
-                    let here = self
-                        .uploads
-                        .in_work
-                        .find(&format!("{prefix}{name}"), |id| self.table.refer_to(id));
-                    let refer = |what: &What| self.table.refer(directory, name, what.clone());
-                    let node = match (here, what) {
-                        (Some(node), _) => node,
-                        // It was removed since.
-                        (None, What::Local(_) | What::Orphan { .. }) => {
-                            place += 1;
-                            continue;
-                        }
-                        (None, what) => refer(what),
+                    // A file that was in work may have been removed since.
+                    let stored = matches!(what, What::Directory | What::Object { .. });
+                    let listed = stored.then(|| what.clone());
+                    let asked = walk.question(place);
+                    let node =
+                        self.uploads.here.refer(&self.table, (directory, name), asked, listed);
+                    let Some(node) = node else {
+                        place += 1;
+                        continue;
                     };
                     if !listing.add_entry(Name::new(name.as_bytes())?, next, self.entry(&node)?) {
                         self.table.forget(node.id, 1);
@@ -333,9 +352,10 @@ impl Shared {
                     // The kernel asks once more behind the end.
                     return Ok(());
                 }
+                walk.questions.push((walk.end(), self.uploads.here.ask()));
                 for name in std::mem::take(&mut walk.in_work) {
                     let key = Node::key_below(directory, &name);
-                    let here = self.uploads.in_work.find(&key, |id| self.table.get(id));
+                    let here = self.uploads.here.find(&key, |id| self.table.get(id));
                     let what = match here {
                         Some(node) => Some(node.what.clone()),
                         // It was closed since, or removed.
@@ -348,7 +368,7 @@ impl Shared {
                 continue;
             }
             if walk.fresh {
-                walk.in_work = self.uploads.in_work.names_in(&prefix);
+                walk.in_work = self.uploads.here.names_in(&prefix);
             }
             let (delimiter, token) = (Delimiter::Slash, walk.next.as_deref());
             let request = ListRequest {
@@ -358,8 +378,10 @@ impl Shared {
                 after: None,
                 entries_max: PAGE_MAX,
             };
+            let asked = self.uploads.here.ask();
             let page = self.store.list_page(&request);
             let page = page.map_err(|error| self.told("listing", &prefix, error))?;
+            walk.questions.push((walk.end(), asked));
             if page
                 .entries
                 .first()

@@ -8,10 +8,9 @@
 //! U1. No reader sees a part of a file: one request brings all of it, or an upload whose parts no reader sees before it ends.
 //! U2. What is put says what it replaces: nothing, or the version that was opened. If others were faster, the writer is told
 //! EBUSY, and what it wrote stays with it.
-//! U3. A file that is made or open for writing here is found here under its name, whatever the store has there. The index of
-//! them ([`InWork`]) is asked before the store, and what it finds is referred to under its lock, so that it does not go away.
-//! U4. One upload of a file at a time: the core's gate sees to that for [`Data::replace`], and `uploading` for those that a
-//! close or `fsync` without written pages makes.
+//! U3. A file that is made or open for writing here is found here under its name, whatever the store has there ([`Here`]).
+//! U4. One change of an object at a time: uploads, copies, renames and removals of a key enter its gate ([`Gates`]). A thread reads the
+//! node of a file after it has entered, so a file keeps its key until the change has ended.
 //! U5. A put that has failed may have been done: its answer was lost, and a later try was refused for another reason. Such a file is
 //! *in doubt* until a put of it succeeds. Before it loses or changes its name, and where a condition does not hold, the object is
 //! asked whether it bears a mark of this file ([`Shared::settle`]); then it is the version that this file comes from.
@@ -22,17 +21,16 @@
 //! A condition on each put makes lost updates visible; a store that has none is asked for its listing before, which leaves
 //! a moment (and is said once). Weakness: an upload that is given up because the process dies leaves parts that cost money until the
 //! bucket's own rule removes them.
-//!
-//! [`Data::replace`]: uvfs_vfs::Data::replace
 
 use super::Shared;
+use super::gates::{Gates, Inside};
+use super::here::Here;
 use super::table::{Local, Node, What};
-use crate::lock_order::{OBJECT_ALLOWANCE, OBJECT_IN_WORK, OBJECT_UPLOADING};
+use crate::lock_order::OBJECT_ALLOWANCE;
 use crate::store::{
     Condition, Head, Metadata, PART_BYTES_MIN, PARTS_MAX, Put, REQUEST_BYTES_MAX, Store,
     StoreError, Tag, Upload,
 };
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -48,9 +46,9 @@ const PARTS_AT_ONCE: u64 = 4;
 /// What uploads need.
 #[derive(Debug)]
 pub(super) struct Uploads {
-    pub(super) in_work: InWork,
-    /// One file at a time that no page brings (U4).
-    uploading: Mutex<()>,
+    pub(super) here: Here,
+    /// One change of an object at a time (U4).
+    pub(super) gates: Gates,
     allowance: Allowance,
     /// The store has conditions on puts, as far as is known.
     conditions: AtomicBool,
@@ -67,8 +65,8 @@ impl Uploads {
     pub(super) fn new(bytes_max: u64) -> Self {
         use std::hash::{BuildHasher, RandomState};
         Self {
-            in_work: InWork::new(),
-            uploading: Mutex::new(&OBJECT_UPLOADING, ()),
+            here: Here::new(),
+            gates: Gates::new(),
             allowance: Allowance::new(bytes_max.max(PART_BYTES_MIN)),
             conditions: AtomicBool::new(true),
             removal_conditions: AtomicBool::new(true),
@@ -93,69 +91,6 @@ impl Uploads {
     /// Whether a put of `id` had this mark.
     fn is_mark_of(&self, mark: u64, id: InodeId) -> bool {
         mark >> MARK_BITS == self.seed.wrapping_add(id.0) << MARK_BITS >> MARK_BITS
-    }
-}
-
-/// Files by key that are made here, or open for writing, or not yet in the store as they are here (U3).
-#[derive(Debug)]
-pub(super) struct InWork(Mutex<BTreeMap<String, InodeId>>);
-
-impl InWork {
-    fn new() -> Self {
-        Self(Mutex::new(&OBJECT_IN_WORK, BTreeMap::new()))
-    }
-
-    /// `id` is found under `key` from now on.
-    pub(super) fn add(&self, key: String, id: InodeId) {
-        self.0.lock().insert(key, id);
-    }
-
-    /// As [`InWork::add`], if nothing else is.
-    pub(super) fn add_new(&self, key: String, id: InodeId) -> bool {
-        let mut known = self.0.lock();
-        if known.contains_key(&key) {
-            return false;
-        }
-        known.insert(key, id);
-        true
-    }
-
-    /// `id` is found under `key` no more.
-    pub(super) fn remove(&self, key: &str, id: InodeId) {
-        self.remove_if(key, id, || true);
-    }
-
-    /// As [`InWork::remove`], if `done` says so while nobody else changes what is found.
-    fn remove_if(&self, key: &str, id: InodeId, done: impl FnOnce() -> bool) {
-        let mut known = self.0.lock();
-        if known.get(key) == Some(&id) && done() {
-            known.remove(key);
-        }
-    }
-
-    /// What is found under `key`; `refer` is asked for it while nobody else changes that.
-    pub(super) fn find<T>(&self, key: &str, refer: impl FnOnce(InodeId) -> Option<T>) -> Option<T> {
-        let known = self.0.lock();
-        refer(*known.get(key)?)
-    }
-
-    /// The names of files that lie in the directory `prefix` itself.
-    pub(super) fn names_in(&self, prefix: &str) -> Vec<Box<str>> {
-        let known = self.0.lock();
-        let below = known.range(prefix.to_owned()..).map(|(key, _)| key.strip_prefix(prefix));
-        let names = below.take_while(Option::is_some).flatten();
-        names.filter(|name| !name.contains('/')).map(Into::into).collect()
-    }
-
-    /// Whether a file lies below the directory `prefix`.
-    pub(super) fn any_below(&self, prefix: &str) -> bool {
-        let known = self.0.lock();
-        known.range(prefix.to_owned()..).next().is_some_and(|(key, _)| key.starts_with(prefix))
-    }
-
-    /// All of them, as of now.
-    pub(super) fn all(&self) -> Vec<InodeId> {
-        self.0.lock().values().copied().collect()
     }
 }
 
@@ -222,82 +157,113 @@ impl WholeContent for Virtual<'_> {
 }
 
 impl Shared {
+    /// Enters the gate of the file `id`. Its node as it is then; `None` for the gate of a file without a name (U4).
+    pub(super) fn enter(&self, id: InodeId) -> Result<(Option<Inside<'_>>, Arc<Node>)> {
+        loop {
+            let node = self.table.get(id).ok_or(Error::Stale)?;
+            if matches!(node.what, What::Orphan { .. }) {
+                return Ok((None, node));
+            }
+            let key = node.key();
+            let inside = self.uploads.gates.enter(&key);
+            let node = self.table.get(id).ok_or(Error::Stale)?;
+            if matches!(node.what, What::Orphan { .. }) {
+                return Ok((None, node));
+            }
+            // It may have been renamed while this thread waited.
+            if node.key() == key {
+                return Ok((Some(inside), node));
+            }
+        }
+    }
+
     /// Makes `content` the content of the file `id`, in the store.
     pub(super) fn replace(&self, id: InodeId, content: &dyn WholeContent) -> Result<Attributes> {
-        let node = self.table.get(id).ok_or(Error::Stale)?;
+        let (_inside, node) = self.enter(id)?;
+        self.replace_inside(&node, content)
+    }
+
+    /// As [`Shared::replace`], by a thread that is inside the gate of `node`.
+    fn replace_inside(&self, node: &Arc<Node>, content: &dyn WholeContent) -> Result<Attributes> {
+        let id = node.id;
         let base = match &node.what {
             What::Directory => return Err(Error::IsDirectory),
-            What::Orphan { .. } => return self.keep_orphan(&node, content),
+            What::Orphan { .. } => return self.keep_orphan(node, content),
             What::Object { tag, .. } => Some(tag.clone()),
             What::Local(local) => local.base.as_ref().map(|(tag, _)| tag.clone()),
         };
         let key = node.key();
         let condition = base.as_ref().map_or(Condition::Absent, Condition::Is);
-        let tag = match self.upload(id, &key, condition, content) {
-            Ok(tag) => tag,
-            Err(error) => {
-                self.take_back(id, &key);
-                return Err(error);
-            }
-        };
+        let tag = self.upload(id, &key, condition, content)?;
         let modified = self.table.stated(id).unwrap_or_else(Timestamp::now);
         self.table.forget_time(id);
-        let put = Some(tag.clone());
-        let what = What::Object { tag, size: content.size(), modified };
-        let now = self.table.change(id, |now| match now.what {
-            // Removed meanwhile: what was put is not its any more.
-            What::Orphan { .. } => None,
-            _ => Some(now.become_what(what)),
-        });
-        if now.is_some_and(|now| matches!(now.what, What::Orphan { .. })) {
-            // What others have put since is theirs.
-            match self.remove(&key, put.as_ref()) {
-                Ok(()) | Err(StoreError::Changed) => {}
-                Err(error) => return Err(self.refused("removing", &key, error)),
-            }
-        }
+        self.becomes(node, &key, What::Object { tag, size: content.size(), modified });
         self.leave_work(id);
         self.attributes_of(id)
+    }
+
+    /// A request has made the object `key` what the file `node` is now. The file is in work, and the caller is inside its gate.
+    fn becomes(&self, node: &Node, key: &str, what: What) {
+        self.changed(key, Some(what.clone()));
+        self.table.change(node.id, |now| Some(now.become_what(what)));
+    }
+
+    /// A request has made `key` what it is `now`.
+    pub(super) fn changed(&self, key: &str, now: Option<What>) {
+        if self.uploads.here.changed(key, now) {
+            self.listings.give_up();
+        }
     }
 
     /// Brings the file `id` to the store, if it is not there as it is here though no page of it is dirty: it was made and
     /// not written, or cut, or its time was said.
     pub(super) fn upload_local(&self, id: InodeId) -> Result<()> {
-        let is_there = |node: &Node| match node.what {
-            What::Local(_) => false,
-            What::Object { .. } => self.table.stated(id).is_none(),
-            What::Directory | What::Orphan { .. } => true,
-        };
-        if self.table.get(id).is_none_or(|node| is_there(&node)) {
+        if self.table.get(id).is_none_or(|node| self.is_stored(&node)) {
             return Ok(());
         }
-        let _one = self.uploads.uploading.lock();
-        let node = self.table.get(id).ok_or(Error::Stale)?;
+        let (_inside, node) = self.enter(id)?;
+        self.upload_local_inside(&node)
+    }
+
+    /// Whether the store has the file as it is here, but for its pages.
+    fn is_stored(&self, node: &Node) -> bool {
+        match node.what {
+            What::Local(_) => false,
+            What::Object { .. } => self.table.stated(node.id).is_none(),
+            What::Directory | What::Orphan { .. } => true,
+        }
+    }
+
+    /// As [`Shared::upload_local`], by a thread that is inside the gate of `node`.
+    pub(super) fn upload_local_inside(&self, node: &Arc<Node>) -> Result<()> {
+        let id = node.id;
         match (&node.what, self.table.stated(id)) {
             (What::Local(Local { size, .. }), _) => {
                 let content = Virtual { shared: self, id, size: *size, version: node.version };
-                self.replace(id, &content).map(drop)
+                self.replace_inside(node, &content).map(drop)
             }
-            (What::Object { .. }, Some(modified)) => self.touch(&node, modified),
+            (What::Object { .. }, Some(modified)) => self.touch(node, modified),
             _ => Ok(()),
         }
     }
 
-    /// The time of the last change of an object becomes `modified`, in the store.
+    /// The time of the last change of an object becomes `modified`, in the store. The caller is inside the gate of `node`.
     pub(super) fn touch(&self, node: &Node, modified: Timestamp) -> Result<()> {
         let What::Object { tag, size, .. } = &node.what else { return Err(Error::NotPermitted) };
         if *size > REQUEST_BYTES_MAX {
             return Err(Error::NotPermitted);
         }
         let key = node.key();
+        self.uploads.here.add_new(key.clone(), node.id);
         let copied = self
             .metadata_of(&key, tag)
             .and_then(|metadata| self.store.copy(&key, tag, &key, Some((modified, &metadata))));
-        let tag = copied.map_err(|error| self.refused("touching", &key, error))?;
-        let what = What::Object { tag, size: *size, modified };
-        self.table.change(node.id, |node| Some(node.become_what(what)));
-        self.table.forget_time(node.id);
-        Ok(())
+        let touched = copied.map_err(|error| self.refused("touching", &key, error)).map(|tag| {
+            self.becomes(node, &key, What::Object { tag, size: *size, modified });
+            self.table.forget_time(node.id);
+        });
+        self.leave_work(node.id);
+        touched
     }
 
     /// The metadata of the version `tag` of `key`. A store forgets all metadata that a put or a copy to the same key does
@@ -320,7 +286,7 @@ impl Shared {
     pub(super) fn leave_work(&self, id: InodeId) {
         let Some(node) = self.table.get(id) else { return };
         // An open or a cut adds it again after that.
-        self.uploads.in_work.remove_if(&node.key(), id, || {
+        self.uploads.here.remove_if(&node.key(), id, || {
             let is_stored = |node: Arc<Node>| matches!(node.what, What::Object { .. });
             self.table.get(id).is_none_or(is_stored) && self.table.opens(id).writers == 0
         });
@@ -332,32 +298,19 @@ impl Shared {
         if !self.table.is_doubtful(id) {
             return Ok(None);
         }
+        let Some(before) = self.table.get(id) else { return Ok(None) };
         match self.store.head(key) {
             Ok(Head { tag, mark: Some(mark), .. }) if self.uploads.is_mark_of(mark, id) => {
-                let based = |now: &Node| Some(now.become_what(now.what.based_on(tag.clone())?));
+                // A put that has succeeded meanwhile knows better.
+                let based = |now: &Node| {
+                    let is_same = now.what == before.what;
+                    is_same.then_some(now.become_what(now.what.based_on(tag.clone())?))
+                };
                 self.table.change(id, based);
                 Ok(Some(tag))
             }
             Ok(_) | Err(StoreError::NotFound) => Ok(None),
             Err(error) => Err(error),
-        }
-    }
-
-    /// The file `id` has lost its name `key` while a put of it was under way that failed: what that has left goes, too.
-    fn take_back(&self, id: InodeId, key: &str) {
-        let is_orphan = |node: Arc<Node>| matches!(node.what, What::Orphan { .. });
-        if !self.table.get(id).is_some_and(is_orphan) {
-            return;
-        }
-        let left = self.settle(id, key).and_then(|left| match left {
-            Some(tag) => self.remove(key, Some(&tag)),
-            None => Ok(()),
-        });
-        if let Err(error) = left
-            && error != StoreError::Changed
-        {
-            let key = key.escape_debug();
-            log::warn!("`{key}` was removed while it was written, and may be there again: {error}");
         }
     }
 
