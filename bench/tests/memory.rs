@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-const PHASES: [&str; 11] = [
+const PHASES: [&str; 12] = [
     "names",
     "find-size",
     "find-size-again",
@@ -11,6 +11,7 @@ const PHASES: [&str; 11] = [
     "data",
     "missing",
     "together",
+    "make-remove",
     "drop",
     "set",
     "find-size-after",

@@ -3,16 +3,15 @@
 //! # Boundary
 //! Starts it with a size or in a control group, asks what it was granted, tells it to drop and to take a size.
 
-use super::Bound;
 use super::sampler;
+use super::{Bound, Mounted};
 use crate::clean::said;
 use crate::context;
 use crate::group::Group;
 use crate::places::Places;
 use crate::server::Server;
-use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,13 +30,12 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// Serves `source` with `size`, or by its own choice if there is none.
+    /// Serves `mounted` with `size`, or by its own choice if there is none.
     pub(super) fn start(
         places: &Places,
-        source: &Path,
+        mounted: &Mounted,
         tag: &str,
         size: Option<&str>,
-        page_cache: &str,
         group: Option<&Group>,
     ) -> io::Result<Self> {
         let uvfs = places.uvfs.clone().ok_or_else(|| io::Error::other("no mount tool"))?;
@@ -50,9 +48,10 @@ impl Daemon {
                 command
             }
         };
-        let mut from = OsString::from("dir:");
-        from.push(source);
-        command.arg("mount").arg(from).arg(&mountpoint).args(["--page-cache", page_cache]);
+        command.arg("mount").arg(&mounted.source).arg(&mountpoint);
+        if let Some(page_cache) = &mounted.page_cache {
+            command.args(["--page-cache", page_cache]);
+        }
         // What is known is believed: the phases are about memory, and not about how often the store is asked.
         command.args(["--attr-timeout", "600s", "--entry-timeout", "600s"]);
         command.args(["--negative-timeout", "600s"]);

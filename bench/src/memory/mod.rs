@@ -26,6 +26,7 @@ use clap::Args;
 use daemon::Daemon;
 use phases::{Client, PHASES, Phase, Sizes};
 use sampler::{Sampled, Sampler};
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -38,12 +39,30 @@ const MIB: f64 = (1 << 20) as f64;
 const SYSTEM: &str = "uvfs";
 
 const SECOND: Duration = Duration::from_secs(1);
-const FULL: Sizes =
-    Sizes { files: 300_000, open: 10_000, missing: 400_000, data_times: 4, after: SECOND };
-const QUICK: Sizes =
-    Sizes { files: 30_000, open: 3_000, missing: 40_000, data_times: 2, after: SECOND };
-const TINY: Sizes =
-    Sizes { files: 300, open: 50, missing: 200, data_times: 1, after: Duration::from_millis(100) };
+const FULL: Sizes = Sizes {
+    files: 300_000,
+    open: 10_000,
+    missing: 400_000,
+    data_times: 4,
+    make_for: Duration::from_secs(60),
+    after: SECOND,
+};
+const QUICK: Sizes = Sizes {
+    files: 30_000,
+    open: 3_000,
+    missing: 40_000,
+    data_times: 2,
+    make_for: Duration::from_secs(5),
+    after: SECOND,
+};
+const TINY: Sizes = Sizes {
+    files: 300,
+    open: 50,
+    missing: 200,
+    data_times: 1,
+    make_for: Duration::ZERO,
+    after: Duration::from_millis(100),
+};
 
 /// Arguments of the bench.
 #[derive(Debug, Args)]
@@ -57,9 +76,17 @@ pub(crate) struct MemoryArguments {
     /// A size to give the daemon; may be repeated [default: 16M and 64M]
     #[arg(long = "cache-size", value_name = "SIZE")]
     sizes: Vec<String>,
+    /// What is mounted, as `uvfs mount` takes it: `image:PATH`, `s3://BUCKET?endpoint=URL`; the files are made in it if they are
+    /// not there [default: a directory of the bench's inputs]
+    #[arg(long)]
+    source: Option<String>,
+    /// For how many seconds files are made and removed [default: 60, or 5 with --quick]
+    #[arg(long, value_name = "SECONDS")]
+    make_for: Option<u64>,
     /// What the daemon does with file data
-    #[arg(long, value_name = "HOW", default_value = "write-back")]
-    page_cache: String,
+    /// [default: write-back for a directory, the source's own choice for another one]
+    #[arg(long, value_name = "HOW")]
+    page_cache: Option<String>,
     /// Only these phases, separated by commas [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     phases: Vec<String>,
@@ -79,11 +106,20 @@ struct Bench {
     places: Places,
     sizes: Sizes,
     phases: Vec<&'static Phase>,
-    page_cache: String,
+    mounted: Mounted,
     runs: u32,
     report: Report,
     rows: Vec<Row>,
     failures: Vec<String>,
+}
+
+/// What is mounted, and how.
+#[derive(Debug, Clone)]
+struct Mounted {
+    source: OsString,
+    page_cache: Option<String>,
+    /// The files lie in a folder of the mount, because the source has others.
+    is_shared: bool,
 }
 
 /// What one phase took of one mount.
@@ -116,22 +152,37 @@ pub(crate) fn run(arguments: &MemoryArguments) -> io::Result<()> {
     let phases = chosen(&arguments.phases)?;
     crate::mount::check_machine()?;
     cleanup::on_signals()?;
-    let (sizes, runs) = match (arguments.tiny, arguments.quick) {
+    let (mut sizes, runs) = match (arguments.tiny, arguments.quick) {
         (true, _) => (TINY, 1),
         (false, true) => (QUICK, 1),
         (false, false) => (FULL, 3),
     };
+    sizes.make_for = arguments.make_for.map_or(sizes.make_for, Duration::from_secs);
     let places = Places::find()?;
     if places.uvfs.is_none() {
         eprintln!("uvfs-bench: skipped: no mount tool; cargo build --release -p uvfs");
         return Ok(());
     }
-    let source = phases::source(&places.inputs, &sizes)?;
+    let page_cache = arguments.page_cache.clone();
+    let mounted = match &arguments.source {
+        Some(source) => Mounted { source: source.into(), page_cache, is_shared: true },
+        None => {
+            let mut source = OsString::from("dir:");
+            source.push(phases::source(&places.inputs, &sizes)?);
+            let page_cache = page_cache.or_else(|| Some("write-back".to_owned()));
+            Mounted { source, page_cache, is_shared: false }
+        }
+    };
+    if mounted.is_shared {
+        // By a mount without a size: it is not what is measured.
+        let daemon = Daemon::start(&places, &mounted, "memory-fill", None, None)?;
+        phases::fill_mount(&daemon.root(), &sizes)?;
+    }
     let mut bench = Bench {
         places,
         sizes,
         phases,
-        page_cache: arguments.page_cache.clone(),
+        mounted,
         runs: arguments.runs.unwrap_or(runs),
         report: Report::new("memory"),
         rows: Vec::new(),
@@ -148,7 +199,7 @@ pub(crate) fn run(arguments: &MemoryArguments) -> io::Result<()> {
     for size in asked {
         for at in 0..bench.runs {
             // What was measured before is told, too.
-            if let Err(error) = bench.measure(&source, size, at) {
+            if let Err(error) = bench.measure(size, at) {
                 bench.failures.push(format!("{}: {error}", label_of(size)));
             }
         }
@@ -191,8 +242,8 @@ fn chosen(names: &[String]) -> io::Result<Vec<&'static Phase>> {
 }
 
 impl Bench {
-    /// All phases of one mount of `source` with `size`, or of one in a control group that has none.
-    fn measure(&mut self, source: &Path, size: Option<&str>, at: u32) -> io::Result<()> {
+    /// All phases of one mount with `size`, or of one in a control group that has none.
+    fn measure(&mut self, size: Option<&str>, at: u32) -> io::Result<()> {
         let label = label_of(size);
         let group = match size {
             Some(_) => None,
@@ -209,11 +260,14 @@ impl Bench {
             },
         };
         let tag = format!("memory-{label}-{at}");
-        let mut daemon =
-            Daemon::start(&self.places, source, &tag, size, &self.page_cache, group.as_ref())?;
+        let mut daemon = Daemon::start(&self.places, &self.mounted, &tag, size, group.as_ref())?;
         let bound = daemon.bound()?;
+        let root = match self.mounted.is_shared {
+            true => phases::tree_in(&daemon.root(), &self.sizes),
+            false => daemon.root(),
+        };
         let client = Client {
-            root: daemon.root(),
+            root,
             sizes: self.sizes,
             data_bytes: bound.size_bytes * self.sizes.data_times,
         };

@@ -13,13 +13,18 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Files in one directory.
 const FILES_PER_DIRECTORY: usize = 1000;
 /// Files with content, so that those that are opened can be read.
 const WITH_CONTENT: usize = 10_000;
-/// Bytes of the file that is read beyond the size; it is sparse.
+/// Files that are made before the first of them is removed.
+const MADE: usize = 500;
+/// Threads that make and remove, each in a directory of its own.
+const MAKERS: usize = 2;
+/// The file that is read beyond the size; it is sparse.
+const DATA: &str = "data";
 const DATA_BYTES: u64 = 512 << 20;
 /// What one read asks for.
 const PIECE: usize = 1 << 20;
@@ -34,6 +39,8 @@ pub(super) struct Sizes {
     pub(super) missing: usize,
     /// How many times the size is read.
     pub(super) data_times: u64,
+    /// For how long files are made and removed.
+    pub(super) make_for: Duration,
     /// Time for what the daemon does after the last call.
     pub(super) after: Duration,
 }
@@ -54,7 +61,7 @@ pub(super) struct Phase {
 }
 
 /// In the order in which they are asked of one mount.
-pub(super) const PHASES: [Phase; 11] = [
+pub(super) const PHASES: [Phase; 12] = [
     Phase { name: "names", run: |client, _| client.names() },
     Phase { name: "find-size", run: |client, _| client.attributes(false) },
     Phase { name: "find-size-again", run: |client, _| client.attributes(false) },
@@ -63,6 +70,7 @@ pub(super) const PHASES: [Phase; 11] = [
     Phase { name: "data", run: |client, _| client.data() },
     Phase { name: "missing", run: |client, _| client.missing() },
     Phase { name: "together", run: |client, _| client.together() },
+    Phase { name: "make-remove", run: |client, _| client.make_and_remove() },
     Phase { name: "drop", run: |_, daemon| daemon.drop_all() },
     Phase { name: "set", run: |_, daemon| daemon.set_own_size() },
     Phase { name: "find-size-after", run: |client, _| client.attributes(false) },
@@ -76,17 +84,35 @@ pub(super) fn source(inputs: &Path, sizes: &Sizes) -> io::Result<PathBuf> {
     }
     // Under a name of its own until it is whole: a run may be killed.
     let draft = inputs.join(format!("memory-{}.{}", sizes.files, std::process::id()));
+    fill(&draft, sizes)?;
+    fs::rename(&draft, &tree).map_err(context(tree.display()))?;
+    Ok(tree)
+}
+
+/// The same in a mount of another source: by the file that is made last it is known to be whole.
+pub(super) fn fill_mount(root: &Path, sizes: &Sizes) -> io::Result<PathBuf> {
+    let tree = tree_in(root, sizes);
+    if !tree.join(DATA).exists() {
+        fill(&tree, sizes)?;
+    }
+    Ok(tree)
+}
+
+/// The tree of `sizes` in a mount.
+pub(super) fn tree_in(root: &Path, sizes: &Sizes) -> PathBuf {
+    root.join(format!("memory-{}", sizes.files))
+}
+
+fn fill(tree: &Path, sizes: &Sizes) -> io::Result<()> {
     for at in 0..sizes.files {
         if at % FILES_PER_DIRECTORY == 0 {
-            let directory = draft.join(directory(at));
+            let directory = tree.join(directory(at));
             fs::create_dir_all(&directory).map_err(context(directory.display()))?;
         }
         let content: &[u8] = if at < WITH_CONTENT { b"content\n" } else { b"" };
-        fs::write(draft.join(path(at)), content)?;
+        fs::write(tree.join(path(at)), content)?;
     }
-    File::create(draft.join("data"))?.set_len(DATA_BYTES)?;
-    fs::rename(&draft, &tree).map_err(context(tree.display()))?;
-    Ok(tree)
+    File::create(tree.join(DATA))?.set_len(DATA_BYTES)
 }
 
 fn directory(at: usize) -> String {
@@ -161,9 +187,10 @@ impl Client {
 
     /// Data beyond the size, from begin to end.
     fn data(&self) -> io::Result<()> {
-        let file = File::open(self.root.join("data"))?;
+        let file = File::open(self.root.join(DATA))?;
+        let length = self.data_bytes.min(file.metadata()?.len());
         let (mut piece, mut at) = (vec![0; PIECE], 0);
-        while at < self.data_bytes.min(DATA_BYTES) {
+        while at < length {
             match file.read_at(&mut piece, at)? {
                 0 => return Err(io::Error::other("the file of data is short")),
                 read => at += read as u64,
@@ -185,6 +212,35 @@ impl Client {
         Ok(())
     }
 
+    /// Files and directories are made, written, renamed and removed for a while, beside each other.
+    fn make_and_remove(&self) -> io::Result<()> {
+        let until = Instant::now() + self.sizes.make_for;
+        let make = |maker: usize| -> io::Result<()> {
+            let top = self.root.join(format!("made-{maker}"));
+            for round in 0.. {
+                let folder = top.join(format!("round-{round}"));
+                fs::create_dir_all(&folder)?;
+                for at in 0..MADE {
+                    let name = folder.join(format!("file-{at}"));
+                    fs::write(&name, b"content\n")?;
+                    if at % 4 == 0 {
+                        fs::rename(&name, folder.join(format!("other-{at}")))?;
+                    }
+                }
+                fs::remove_dir_all(&folder)?;
+                if Instant::now() >= until {
+                    break;
+                }
+            }
+            fs::remove_dir(&top)
+        };
+        thread::scope(|scope| {
+            let makers: Vec<_> =
+                (0..MAKERS).map(|maker| scope.spawn(move || make(maker))).collect();
+            joined(makers)
+        })
+    }
+
     /// A walk, open files, data and missing names at the same time.
     fn together(&self) -> io::Result<()> {
         let opened = || -> io::Result<()> {
@@ -199,10 +255,17 @@ impl Client {
                 scope.spawn(|| self.missing()),
                 scope.spawn(opened),
             ];
-            let crashed = |_| Err(io::Error::other("a client panicked"));
-            clients.into_iter().try_for_each(|one| one.join().unwrap_or_else(crashed))
+            joined(clients)
         })
     }
+}
+
+/// Waits for `clients`; the first error that one of them met.
+fn joined<'s>(
+    clients: impl IntoIterator<Item = thread::ScopedJoinHandle<'s, io::Result<()>>>,
+) -> io::Result<()> {
+    let crashed = |_| Err(io::Error::other("a client panicked"));
+    clients.into_iter().try_for_each(|one| one.join().unwrap_or_else(crashed))
 }
 
 /// Lets this process have `files` descriptors, if that is allowed.
@@ -225,8 +288,14 @@ mod tests {
     fn the_tree_is_walked_opened_and_read() {
         let inputs = std::env::temp_dir().join(format!("uvfs-bench-memory-{}", std::process::id()));
         fs::create_dir_all(&inputs).unwrap();
-        let sizes =
-            Sizes { files: 2500, open: 20, missing: 30, data_times: 1, after: Duration::ZERO };
+        let sizes = Sizes {
+            files: 2500,
+            open: 20,
+            missing: 30,
+            data_times: 1,
+            make_for: Duration::ZERO,
+            after: Duration::ZERO,
+        };
         let root = source(&inputs, &sizes).unwrap();
         assert_eq!(source(&inputs, &sizes).unwrap(), root, "made once");
         let client = Client { root, sizes, data_bytes: 3 << 20 };
@@ -235,6 +304,9 @@ mod tests {
         client.missing().unwrap();
         client.data().unwrap();
         assert_eq!(client.opened(20).unwrap().len(), 20);
+        client.make_and_remove().unwrap();
+        assert!(!client.root.join("made-0").exists());
+        assert_eq!(fill_mount(&inputs, &sizes).unwrap(), client.root, "it is there");
         fs::remove_file(client.root.join(path(2000))).unwrap();
         let short = client.names().unwrap_err().to_string();
         assert_eq!(short, "2499 files of 2500");
