@@ -335,8 +335,7 @@ pub(crate) fn forget_stack(thread: &Thread) {
         let place = Place { module: module.record.id, offset };
         collect(at, bytes, ObjectKind::ThreadLocal, Some(place), thread.id);
     }
-    // The thread's control block lies just above its base.
-    collect(start, end - start + 4096, ObjectKind::Stack, None, thread.id);
+    collect(start, end - start, ObjectKind::Stack, None, thread.id);
 }
 
 /// Takes the counts of a range as one object, if there are any.

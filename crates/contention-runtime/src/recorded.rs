@@ -156,10 +156,10 @@ fn with_recorder<R>(recording: &Recording, call: impl FnOnce(&mut Recorder) -> R
             threads.push(own);
             threads.len() - 1
         });
-        // SAFETY: it is this thread's own and lives to the end of the process.
+        // SAFETY: it is this thread's own and lives to the end of the process; `pthread_self` touches nothing.
         unsafe {
             (*own).core = number % recording.cores;
-            (*own).stack = stack_of_caller();
+            (*own).stack = crate::threads::stack_of(libc::pthread_self());
             (*own).busy = false;
         }
         MAKING.set(false);
@@ -186,20 +186,6 @@ pub(crate) fn is_at_work() -> bool {
     let own = RECORDER.get();
     // SAFETY: this thread's own (R3); only a flag is read, of a recorder that lives for ever.
     MAKING.get() || (!own.is_null() && unsafe { (*own).busy })
-}
-
-fn stack_of_caller() -> (u64, u64) {
-    // SAFETY: the attributes are initialised by the first call, read, and destroyed.
-    unsafe {
-        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
-        if libc::pthread_getattr_np(libc::pthread_self(), &mut attributes) != 0 {
-            return (0, 0);
-        }
-        let (mut start, mut bytes) = (std::ptr::null_mut(), 0);
-        libc::pthread_attr_getstack(&attributes, &mut start, &mut bytes);
-        libc::pthread_attr_destroy(&mut attributes);
-        (start as u64, start as u64 + bytes as u64)
-    }
 }
 
 fn shard_of(address: u64) -> usize {

@@ -345,6 +345,22 @@ unsafe extern "C-unwind" fn pthread_create(
     result
 }
 
+/// The stack of a real thread that has not ended, as `[start, end)`: where the C library mapped it or the program gave it,
+/// with the thread's control block and its thread-local parts. Not one byte of a neighbour.
+pub(crate) fn stack_of(thread: pthread_t) -> (u64, u64) {
+    // SAFETY: the thread has not ended; the attributes are initialised by the first call, read, and destroyed.
+    unsafe {
+        let mut attributes: pthread_attr_t = std::mem::zeroed();
+        if libc::pthread_getattr_np(thread, &mut attributes) != 0 {
+            return (0, 0);
+        }
+        let (mut start, mut bytes) = (std::ptr::null_mut(), 0);
+        libc::pthread_attr_getstack(&attributes, &mut start, &mut bytes);
+        libc::pthread_attr_destroy(&mut attributes);
+        (start as u64, start as u64 + bytes as u64)
+    }
+}
+
 /// # Safety
 /// As `pthread_create`.
 type Create =
@@ -369,7 +385,6 @@ unsafe fn create_virtual(
     thread.side.set(side as usize);
     thread.start.set(Some(start));
     thread.argument.set(argument);
-    let mut stack_bytes = 8 << 20;
     // SAFETY: `attributes` is the program's or null; the detached state is put back below.
     unsafe {
         if !attributes.is_null() {
@@ -379,7 +394,6 @@ unsafe fn create_virtual(
                 &mut detached,
             );
             thread.detached.set(detached == libc::PTHREAD_CREATE_DETACHED);
-            libc::pthread_attr_getstacksize(attributes, &mut stack_bytes);
             if thread.detached.get() {
                 let joinable = libc::PTHREAD_CREATE_JOINABLE;
                 libc::pthread_attr_setdetachstate(attributes.cast_mut(), joinable);
@@ -417,8 +431,7 @@ unsafe fn create_virtual(
     // SAFETY: the program gave room for it.
     unsafe { *handle = made };
     thread.handle.set(made);
-    let top = thread.base.get();
-    thread.stack.set((top.saturating_sub(stack_bytes as u64), top));
+    thread.stack.set(stack_of(made));
     state.scheduler.get().advance(state.costs.thread_create);
     let mut scheduler = state.scheduler.get();
     let now = scheduler.now();

@@ -219,6 +219,17 @@ fn rust_mutexes_are_named_by_their_field_on_the_heap() {
     );
 }
 
+/// A block of 128 KiB or more that was allocated just before the first thread was called the stack of that thread, since
+/// the runtime took a whole page for the thread's control block. Type, field and advice were lost.
+#[test]
+fn a_block_beside_a_stack_is_no_stack() {
+    let Some(analyser) = Analyser::new() else { return };
+    let program = analyser.c("table", &[]);
+    let profile = run(&Plan { seeds: 1, ..analyser.plan(&program, 8, &[]) });
+    let fields = fields(&profile);
+    assert!(fields.first().is_some_and(|(field, _)| field.ends_with("].hits")), "{fields:?}");
+}
+
 #[test]
 fn one_counter_is_a_plateau_of_true_sharing() {
     let Some(analyser) = Analyser::new() else { return };
