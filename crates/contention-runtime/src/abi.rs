@@ -72,6 +72,19 @@ with_caller!(__tsan_write_range => range, "rdx", "ecx" = kind(Operation::Store, 
 with_caller!(__tsan_memcpy => copy, "rcx");
 with_caller!(__tsan_memmove => copy_overlapping, "rcx");
 with_caller!(__tsan_memset => fill, "rcx");
+// GCC's pass leaves these calls as they are; the programs are linked with `--wrap` (`build/compiler.rs`), so that theirs come
+// here and nobody else's do.
+with_caller!(__wrap_memcpy => copy, "rcx");
+with_caller!(__wrap_memmove => copy_overlapping, "rcx");
+with_caller!(__wrap_memset => fill, "rcx");
+with_caller!(__wrap_memcmp => compare, "rcx");
+with_caller!(__wrap_strlen => length, "rsi");
+with_caller!(__wrap_strcmp => compare_strings, "rdx");
+with_caller!(__wrap_strcpy => copy_string, "rdx");
+with_caller!(__wrap___memcpy_chk => copy_within, "r8");
+with_caller!(__wrap___memmove_chk => copy_overlapping_within, "r8");
+with_caller!(__wrap___memset_chk => fill_within, "r8");
+with_caller!(__wrap___strcpy_chk => copy_string_within, "rcx");
 with_stack!(__tsan_func_entry => function_entry, "rsi");
 with_caller!(__tsan_func_exit => function_exit, "rdi");
 with_caller!(__sanitizer_cov_trace_pc => block, "rdi");
@@ -139,6 +152,112 @@ unsafe extern "C" fn fill(to: *mut u8, byte: i32, bytes: usize, pc: u64) -> *mut
         range(to as u64, bytes, pc, kind(Operation::Store, 1));
         libc::memset(to.cast::<c_void>(), byte, bytes).cast()
     }
+}
+
+unsafe extern "C" {
+    /// The C library's: ends a program that would write behind an object.
+    safe fn __chk_fail() -> !;
+}
+
+/// # Safety
+/// As `__memcpy_chk`: `memcpy` into an object of `room` bytes.
+unsafe extern "C" fn copy_within(
+    to: *mut u8,
+    from: *const u8,
+    bytes: usize,
+    room: usize,
+    pc: u64,
+) -> *mut u8 {
+    if bytes > room {
+        __chk_fail();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy(to, from, bytes, pc) }
+}
+
+/// # Safety
+/// As `__memmove_chk`: `memmove` into an object of `room` bytes.
+unsafe extern "C" fn copy_overlapping_within(
+    to: *mut u8,
+    from: *const u8,
+    bytes: usize,
+    room: usize,
+    pc: u64,
+) -> *mut u8 {
+    if bytes > room {
+        __chk_fail();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy_overlapping(to, from, bytes, pc) }
+}
+
+/// # Safety
+/// As `__memset_chk`: `memset` of an object of `room` bytes.
+unsafe extern "C" fn fill_within(
+    to: *mut u8,
+    byte: i32,
+    bytes: usize,
+    room: usize,
+    pc: u64,
+) -> *mut u8 {
+    if bytes > room {
+        __chk_fail();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { fill(to, byte, bytes, pc) }
+}
+
+/// # Safety
+/// As `memcmp`. The whole of both ranges counts as read, though the function may stop at the first difference.
+unsafe extern "C" fn compare(one: *const u8, other: *const u8, bytes: usize, pc: u64) -> i32 {
+    // SAFETY: the program asks for exactly this comparison.
+    unsafe {
+        range(one as u64, bytes, pc, kind(Operation::Load, 1));
+        range(other as u64, bytes, pc, kind(Operation::Load, 1));
+        libc::memcmp(one.cast(), other.cast(), bytes)
+    }
+}
+
+/// # Safety
+/// As `strlen`.
+unsafe extern "C" fn length(text: *const u8, pc: u64) -> usize {
+    // SAFETY: the program asks for exactly this length.
+    unsafe {
+        let bytes = libc::strlen(text.cast());
+        range(text as u64, bytes + 1, pc, kind(Operation::Load, 1));
+        bytes
+    }
+}
+
+/// # Safety
+/// As `strcmp`. Of both strings that counts as read which is as long as the shorter one.
+unsafe extern "C" fn compare_strings(one: *const u8, other: *const u8, pc: u64) -> i32 {
+    // SAFETY: the program asks for exactly this comparison.
+    unsafe {
+        let bytes = libc::strlen(one.cast()).min(libc::strlen(other.cast())) + 1;
+        range(one as u64, bytes, pc, kind(Operation::Load, 1));
+        range(other as u64, bytes, pc, kind(Operation::Load, 1));
+        libc::strcmp(one.cast(), other.cast())
+    }
+}
+
+/// # Safety
+/// As `strcpy`.
+unsafe extern "C" fn copy_string(to: *mut u8, from: *const u8, pc: u64) -> *mut u8 {
+    // SAFETY: the program asks for exactly this copy, the terminating zero included.
+    unsafe { copy(to, from, libc::strlen(from.cast()) + 1, pc) }
+}
+
+/// # Safety
+/// As `__strcpy_chk`: `strcpy` into an object of `room` bytes.
+unsafe extern "C" fn copy_string_within(
+    to: *mut u8,
+    from: *const u8,
+    room: usize,
+    pc: u64,
+) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    unsafe { copy_within(to, from, libc::strlen(from.cast()) + 1, room, pc) }
 }
 
 macro_rules! atomics {

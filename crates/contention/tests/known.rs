@@ -230,6 +230,21 @@ fn a_block_beside_a_stack_is_no_stack() {
     assert!(fields.first().is_some_and(|(field, _)| field.ends_with("].hits")), "{fields:?}");
 }
 
+/// GCC leaves `memcpy` and its kin to the C library, where no access is instrumented. Eight threads that copied into one
+/// block were said to share nothing.
+#[test]
+fn copies_by_the_c_library_are_seen() {
+    let Some(analyser) = Analyser::new() else { return };
+    for flags in [&[][..], &["-DFILL"], &["-DMOVE"], &["-DSTRING"], &["-D_FORTIFY_SOURCE=2"]] {
+        let program = analyser.c("copies", flags);
+        let profile = run(&Plan { seeds: 1, ..analyser.plan(&program, 8, &[]) });
+        let fields = fields(&profile);
+        let share: f64 =
+            fields.iter().filter(|(name, _)| name.contains("text")).map(|(_, share)| share).sum();
+        assert!(share > 0.5 && transfers(&profile) > 1000, "{flags:?}: {fields:?}");
+    }
+}
+
 #[test]
 fn one_counter_is_a_plateau_of_true_sharing() {
     let Some(analyser) = Analyser::new() else { return };

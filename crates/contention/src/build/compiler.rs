@@ -373,17 +373,36 @@ fn is_assembly(name: &OsStr) -> bool {
     matches!(extension, Some("s" | "S" | "sx"))
 }
 
+/// Functions of the C library whose accesses the runtime sees (`contention-runtime/src/abi.rs` has `__wrap_` of each): the
+/// program's own calls are linked to it, those within libraries stay.
+const WRAPPED: &[&str] = &[
+    "memcpy",
+    "memmove",
+    "memset",
+    "memcmp",
+    "strlen",
+    "strcmp",
+    "strcpy",
+    "__memcpy_chk",
+    "__memmove_chk",
+    "__memset_chk",
+    "__strcpy_chk",
+];
+
 /// Words for linking with the runtime at `library`, whether or not it seems needed.
 fn link_words(library: &Path) -> Vec<OsString> {
     let mut path = OsString::from("-Wl,-rpath,");
     path.push(library.parent().unwrap_or(Path::new("/")));
-    vec![
+    let wrapped = WRAPPED.iter().map(|name| OsString::from(format!("-Wl,--wrap={name}")));
+    let mut words: Vec<OsString> = wrapped.collect();
+    words.extend([
         "-fno-lto".into(),
         "-Wl,--push-state,--no-as-needed".into(),
         library.into(),
         "-Wl,--pop-state".into(),
         path,
-    ]
+    ]);
+    words
 }
 
 /// Looks at the object file of one compilation: a compiler that does not know the flag may ignore it.
