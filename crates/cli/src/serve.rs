@@ -171,6 +171,9 @@ struct Report<'a> {
     /// Where the source is now, if it was renamed, or that it was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     source_now: Option<String>,
+    /// For how long the source has not answered, if it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_silent_seconds: Option<f64>,
     pid: u32,
     /// Seconds since 1970.
     since: u64,
@@ -184,10 +187,12 @@ struct Report<'a> {
 
 impl Served for Live {
     fn report(&self) -> serde_json::Value {
+        let now = self.place.as_ref().map(Place::now).unwrap_or_default();
         let report = Report {
             mountpoint: self.mountpoint.to_string_lossy().into_owned(),
             source: &self.source,
-            source_now: self.place.as_ref().and_then(Place::moved),
+            source_now: now.moved,
+            source_silent_seconds: now.silent.map(|silent| silent.as_secs_f64()),
             pid: std::process::id(),
             since: self.since,
             version: env!("CARGO_PKG_VERSION"),
@@ -265,18 +270,22 @@ impl Served for Live {
     fn waits(&self) -> Waits {
         Waits { dirty_bytes: self.dirty_bytes() }
     }
+
+    fn source_hangs(&self) -> bool {
+        self.place.as_ref().is_some_and(Place::hangs)
+    }
 }
 
 impl Live {
     /// The host directory that is shown, if one is.
     fn host_source(&self) -> Option<HostSource> {
         let path = self.directory.as_deref()?;
-        // Who asks compares: under the same path there may be another directory where it runs.
-        let seen = rustix::fs::stat(path).ok();
+        // The client compares: under the same path there may be another directory where it runs.
+        let (device, inode) = self.place.as_ref().map_or((0, 0), |place| place.identity);
         Some(HostSource {
             path: Raw(path.as_os_str().as_bytes().into()),
-            device: seen.map_or(0, |stat| stat.st_dev),
-            inode: seen.map_or(0, |stat| stat.st_ino),
+            device,
+            inode,
             caches_pages: self.vfs.capabilities().caching == PageCaching::Store,
         })
     }

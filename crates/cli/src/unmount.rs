@@ -35,7 +35,7 @@ use uvfs_terminal::interrupt::Interrupt;
 
 /// Time for the kernel to write everything; and for the daemon, beyond the last time that it got further.
 const END_TIME: Duration = Duration::from_secs(60);
-/// Time after which a user is told what the end waits for, and again after as long.
+/// Time between two lines that say what the end waits for. The first comes with the daemon's first word.
 const TOLD_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs the subcommand.
@@ -58,7 +58,7 @@ struct Progress {
     place: String,
     most: u64,
     left: u64,
-    told: Instant,
+    told: Option<Instant>,
 }
 
 impl Progress {
@@ -67,7 +67,7 @@ impl Progress {
         let style = ProgressStyle::with_template("{msg} [{wide_bar}] {percent} % of {total_bytes}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
         let place = shown_name(mountpoint);
-        Self { bar, place, most: 0, left: 0, told: Instant::now() }
+        Self { bar, place, most: 0, left: 0, told: None }
     }
 
     fn show(&mut self, dirty_bytes: u64) {
@@ -81,8 +81,8 @@ impl Progress {
             self.bar.set_length(self.most);
             self.bar.set_position(self.most - dirty_bytes);
             self.bar.tick();
-        } else if dirty_bytes > 0 && self.told.elapsed() >= TOLD_EVERY {
-            self.told = Instant::now();
+        } else if dirty_bytes > 0 && self.told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
+            self.told = Some(Instant::now());
             let (place, left) = (&self.place, show_bytes(dirty_bytes));
             eprintln!("uvfs: {place}: unmounted; waiting for its daemon to write {left}");
         }

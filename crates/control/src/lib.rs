@@ -21,6 +21,7 @@ pub mod locks;
 pub mod mounts;
 pub mod place;
 pub mod policies;
+pub mod probe;
 pub mod protocol;
 pub mod resident;
 pub mod serve;

@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &CachedArguments) -> Result<ExitCode, Failure> {
 fn target(arguments: &CachedArguments, offered: Offered) -> Result<Option<Target>, Failure> {
     let path = &arguments.directory;
     // In a mount that this user may not enter, or whose daemon is gone, links cannot be followed.
-    let whole = path.canonicalize().or_else(|_| std::path::absolute(path));
+    let whole = mounted::whole(path);
     let Some(whole) = whole.ok().filter(|_| !arguments.kernel) else { return Ok(None) };
     match Target::find(&whole, offered) {
         Ok(target) => Ok(target),

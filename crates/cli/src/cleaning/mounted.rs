@@ -31,6 +31,7 @@ use crate::mountinfo::{self, MountEntry};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -66,12 +67,16 @@ impl Target {
     pub(super) fn find(path: &Path, offered: Offered) -> Result<Option<Self>, Refused> {
         let mut from = path;
         let mount = loop {
-            match (opener::look(from, offered), from.parent()) {
-                (Ok(directory), _) => break mounted(&directory).map_err(Refused::Failure)?,
-                (Err(Errno::ACCESS | Errno::PERM | Errno::NOTCONN | Errno::IO), Some(parent)) => {
-                    from = parent;
+            match (look(from, offered).map_err(Refused::Failure)?, from.parent()) {
+                (Looked::Mount(mount), _) => break Some(*mount),
+                (Looked::At(Ok(directory)), _) => {
+                    break mounted(&directory).map_err(Refused::Failure)?;
                 }
-                (Err(errno), _) => return Err(Refused::NotOpened(errno)),
+                (
+                    Looked::At(Err(Errno::ACCESS | Errno::PERM | Errno::NOTCONN | Errno::IO)),
+                    Some(parent),
+                ) => from = parent,
+                (Looked::At(Err(errno)), _) => return Err(Refused::NotOpened(errno)),
             }
         };
         mount.map(|mount| Self::inside(mount, path).map_err(Refused::Failure)).transpose()
@@ -222,7 +227,15 @@ impl Target {
             let owner = self.mount.owner_uid;
             return left(format!("of user {owner}; run as that user, or `uvfs drop 1:{shown}`"));
         }
-        let seen = opener::look(&root, offered).and_then(rustix::fs::fstat);
+        // The root may have to be asked of the source, which the daemon sees hanging.
+        let seen = match opener::look_cached(&root, offered) {
+            None if client::source_hangs(&self.mount) => {
+                return left("the source does not answer".into());
+            }
+            None => opener::look(&root, offered),
+            Some(looked) => looked,
+        };
+        let seen = seen.and_then(rustix::fs::fstat);
         if !seen.is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (source.device, source.inode)) {
             return left(
                 "not the directory that the daemon sees under this path; run it there".into(),
@@ -249,6 +262,46 @@ impl Target {
             }
         }
     }
+}
+
+/// What a look at a path shows.
+enum Looked {
+    /// The directory there, or why it cannot be opened.
+    At(Result<OwnedFd, Errno>),
+    /// The mount that it lies in, whose source hangs: the path cannot be looked at.
+    Mount(Box<MountEntry>),
+}
+
+/// Looks at `path`, unless that would hang: in a mount whose source hangs, the mount table has to do, and its daemon walks the
+/// rest of the path. The kernel cannot be interrupted there once the daemon has read the request.
+fn look(path: &Path, offered: Offered) -> Result<Looked, Failure> {
+    if let Some(looked) = opener::look_cached(path, offered) {
+        return Ok(Looked::At(looked));
+    }
+    let above = above(path)?.filter(|mount| mount.is_uvfs() && client::source_hangs(mount));
+    let looked = || Looked::At(opener::look(path, offered));
+    Ok(above.map_or_else(looked, |mount| Looked::Mount(Box::new(mount))))
+}
+
+/// The whole path of `path`, without links; with them, if finding out where they lead fails or would hang.
+///
+/// # Errors
+/// If the path is empty, or there is no current directory.
+pub(super) fn whole(path: &Path) -> io::Result<PathBuf> {
+    let whole = std::path::absolute(path)?;
+    let above = above(&whole).ok().flatten();
+    match above.is_some_and(|mount| mount.is_uvfs() && client::source_hangs(&mount)) {
+        true => Ok(whole),
+        false => Ok(path.canonicalize().unwrap_or(whole)),
+    }
+}
+
+/// The mount that an absolute path without links lies in.
+fn above(path: &Path) -> Result<Option<MountEntry>, Failure> {
+    let mounts = mountinfo::read()?.into_iter();
+    let above = mounts.filter(|mount| path.starts_with(&mount.mountpoint));
+    // Of several at one place the last one is seen.
+    Ok(above.max_by_key(|mount| mount.mountpoint.components().count()))
 }
 
 /// The uvfs mount that `directory` lies in, if it does.

@@ -169,6 +169,14 @@ pub(super) fn look(path: &Path, offered: Offered) -> Result<OwnedFd, Errno> {
     open_at(path, offered, OFlags::PATH)
 }
 
+/// As [`look`], if the kernel can tell from its caches alone: no file system is asked, so none can hang. Nothing if it cannot.
+pub(super) fn look_cached(path: &Path, offered: Offered) -> Option<Result<OwnedFd, Errno>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::CACHED;
+    let looked = offered.cached.then(|| fs::openat2(CWD, path, flags, Mode::empty(), resolve))?;
+    (!matches!(looked, Err(Errno::AGAIN))).then_some(looked)
+}
+
 fn open_at(path: &Path, offered: Offered, how: OFlags) -> Result<OwnedFd, Errno> {
     let flags = how | OFlags::DIRECTORY | OFlags::CLOEXEC;
     if offered.openat2 {

@@ -8,7 +8,7 @@
 //! at before the first is marked. Weakness: a mountpoint that is called `keep` is written `./keep`.
 
 use super::flags::PolicyArguments;
-use super::mounted::{Refused, Target};
+use super::mounted::{self, Refused, Target};
 use super::opener::Offered;
 use crate::Failure;
 use crate::control::client;
@@ -82,7 +82,7 @@ fn mark(policy: &str, directories: &[OsString]) -> Result<(), Failure> {
 fn find(path: &Path, offered: Offered) -> Result<Target, Failure> {
     let refused = |cause: String| Failure::refused(format!("{}: {cause}", path.display()));
     // In a mount that this user may not enter, links cannot be followed.
-    let whole = path.canonicalize().or_else(|_| std::path::absolute(path));
+    let whole = mounted::whole(path);
     let whole =
         whole.map_err(|error| refused(format!("{}; name a directory", crate::cause(&error))))?;
     match Target::find(&whole, offered) {

@@ -33,6 +33,9 @@ pub(crate) const REPLY_TIME: Duration = Duration::from_secs(20);
 /// Time in which it accepts.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
+/// Time in which it says whether its source hangs.
+const HANGS_TIME: Duration = Duration::from_secs(2);
+
 /// Time between two looks at whether a mount that is starting has its socket.
 const LOOK_FOR_SOCKET: Duration = Duration::from_millis(5);
 
@@ -147,6 +150,15 @@ pub(crate) fn reach(mount: &MountEntry) -> Result<Connection, Failure> {
 /// Whether a daemon serves `mount`, as far as this user can tell; when in doubt, yes.
 pub(crate) fn is_served(mount: &MountEntry) -> bool {
     !matches!(connect(mount), Err(Unreachable::Nobody)) || liveness::of(mount) != Life::Dead
+}
+
+/// Whether the daemon of `mount` says that its source does not answer; false where nobody says so.
+pub(crate) fn source_hangs(mount: &MountEntry) -> bool {
+    let stat = connect_within(mount, Duration::ZERO).ok().and_then(|mut daemon| {
+        let reply = daemon.ask(Request::Stat, HANGS_TIME).ok()?;
+        reply.report
+    });
+    stat.is_some_and(|report| !report["source_silent_seconds"].is_null())
 }
 
 impl Connection {

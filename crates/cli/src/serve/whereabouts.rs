@@ -1,7 +1,7 @@
 //! Where the source of a mount is, after others may have moved it.
 //!
 //! # Boundary
-//! Asks the kernel for the name of an open directory, and never the source itself, which may hang.
+//! Asks the kernel for the name of an open directory, and the source itself only by a [`Probe`]: it may hang.
 //!
 //! # Why
 //! A mount serves the directory, not the path: `uvfs stat` went on showing the path where something else, or
@@ -11,12 +11,31 @@
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use uvfs_control::probe::{Asked, Probe};
+
+/// Time in which a source answers for its root, or hangs.
+const ANSWER_TIME: Duration = Duration::from_millis(200);
 
 /// A directory, and where it was.
 #[derive(Debug)]
 pub(super) struct Place {
-    directory: OwnedFd,
+    directory: Arc<OwnedFd>,
     path: PathBuf,
+    /// Its device and inode.
+    pub(super) identity: (u64, u64),
+    /// Whether it has been removed.
+    removed: Probe<bool>,
+}
+
+/// What has become of a directory.
+#[derive(Debug, Default)]
+pub(super) struct Now {
+    /// Its path, unless that is the old one; or that it was removed.
+    pub(super) moved: Option<String>,
+    /// For how long it has not answered, if it does not.
+    pub(super) silent: Option<Duration>,
 }
 
 impl Place {
@@ -24,17 +43,32 @@ impl Place {
     pub(super) fn of(path: &Path) -> Option<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
-        let path = named(&directory)?;
-        Some(Self { directory, path })
+        let about = rustix::fs::fstat(&directory).ok()?;
+        let (path, identity) = (named(&directory)?, (about.st_dev, about.st_ino));
+        Some(Self { directory: Arc::new(directory), path, identity, removed: Probe::default() })
     }
 
-    /// What became of it, unless it is where it was.
-    pub(super) fn moved(&self) -> Option<String> {
-        if rustix::fs::fstat(&self.directory).is_ok_and(|now| now.st_nlink == 0) {
-            return Some("removed".into());
-        }
-        let now = named(&self.directory)?;
-        (now != self.path).then(|| now.to_string_lossy().into_owned())
+    /// What has become of it.
+    pub(super) fn now(&self) -> Now {
+        let silent = match self.ask() {
+            Asked::Answer(true) => return Now { moved: Some("removed".into()), silent: None },
+            Asked::Silent(since) => Some(since),
+            Asked::Answer(false) | Asked::NotAsked => None,
+        };
+        let now = named(&self.directory).filter(|now| *now != self.path);
+        Now { moved: now.map(|now| now.to_string_lossy().into_owned()), silent }
+    }
+
+    /// Whether it does not answer now.
+    pub(super) fn hangs(&self) -> bool {
+        matches!(self.ask(), Asked::Silent(_))
+    }
+
+    fn ask(&self) -> Asked<bool> {
+        let directory = self.directory.clone();
+        self.removed.ask(ANSWER_TIME, move || {
+            rustix::fs::fstat(&directory).is_ok_and(|now| now.st_nlink == 0)
+        })
     }
 }
 
@@ -54,11 +88,11 @@ mod tests {
         let (before, after) = (base.join("before"), base.join("after"));
         fs::create_dir(&before).unwrap();
         let place = Place::of(&before).unwrap();
-        assert_eq!(place.moved(), None);
+        assert_eq!(place.now().moved, None);
         fs::rename(&before, &after).unwrap();
         fs::create_dir(&before).unwrap();
-        assert_eq!(place.moved().as_deref(), after.to_str());
+        assert_eq!(place.now().moved.as_deref(), after.to_str());
         fs::remove_dir(&after).unwrap();
-        assert_eq!(place.moved().as_deref(), Some("removed"));
+        assert_eq!(place.now().moved.as_deref(), Some("removed"));
     }
 }

@@ -21,6 +21,9 @@ pub(super) fn head(text: &mut String, report: &Value) {
     if let Some(now) = report["source_now"].as_str() {
         row(text, "source now", now);
     }
+    if let Some(seconds) = report["source_silent_seconds"].as_f64() {
+        row(text, "source", &format!("has not answered for {seconds:.1} s"));
+    }
     let since = show_time(report["since"].as_u64().unwrap_or(0));
     let (pid, version) = (string(&report["pid"]), string(&report["version"]));
     row(text, "daemon", &format!("pid {pid}, uvfs {version}, since {since}"));

@@ -11,6 +11,7 @@ mod config;
 mod doctor;
 mod exit_status;
 mod fstab;
+mod hanging;
 mod images;
 mod images_written;
 mod library_mounts;

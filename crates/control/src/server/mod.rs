@@ -1,14 +1,14 @@
 //! The end of the control socket that answers: a daemon's, or a program's that mounts through the library.
 //!
 //! # Concurrency
-//! One thread accepts; each client gets a thread, at most `CLIENTS_MAX` at a time. A client that
-//! sends nothing loses its place after `REQUEST_TIME`, however it dribbles. No lock: the served
-//! mount is shared and immutable, the rest are two counts. Whoever asked for the end is told of it:
-//! dropping the server waits for replies under way, and ends cleanings early.
+//! One thread accepts; each client gets a thread, at most `CLIENTS_MAX` at a time, and `LAST_PLACES` more that may only ask for
+//! the end. A client that sends nothing loses its place after `REQUEST_TIME`, however it dribbles. No lock: the served mount is
+//! shared and immutable, the rest are counts. A client that asked for the end is told of it: dropping the server
+//! waits for replies under way, and ends cleanings early.
 //!
-//! A cleaning may take minutes, on its client's thread; others are served meanwhile, since at most
-//! `CLEANINGS_MAX` of the places are for cleanings. Its client hears how far it is, by lines that are
-//! dropped when it does not read. It is listened to as well: closing the sending side ends the cleaning.
+//! A request that may need the source is carried out by a thread of its own ([`asking`]), so a source that hangs takes no place.
+//! A cleaning may take minutes; others are served meanwhile, since at most `LONG_MAX` cleanings and commits are under way. The
+//! client of a cleaning hears how far it is, by lines that are dropped when it does not read. Closing its sending side ends the cleaning.
 //!
 //! Whoever had the mount ended is told what the end waits for, and at last the verdict
 //! ([`Server::tell_end`]), before the process ends. Threads refer to what they serve only while they answer: where
@@ -16,7 +16,9 @@
 //!
 //! # Why
 //! Only the daemon's user and root are heard, by the kernel's word (SO_PEERCRED); strangers are told so before they occupy a
-//! place. Weakness: eight silent clients of the *same* user delay a ninth by up to ten seconds; that user can also kill the daemon.
+//! place. Weakness: silent clients of the *same* user can take all places, for up to ten seconds; that user can also kill the daemon.
+
+mod asking;
 
 use super::cleaned::Cleaned;
 use super::ended::{EndLine, Verdict, Waits};
@@ -25,6 +27,7 @@ use super::policies::{Mark, PolicyRequest};
 use super::protocol::{self, CleanLine, CleanRequest, Reply, Request};
 use super::resident::{Cached, CachedRequest};
 use crate::locks;
+use asking::Course;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -48,8 +51,12 @@ use uvfs_vfs::CleanProgress;
 
 /// Clients served at once.
 const CLIENTS_MAX: usize = 8;
-/// Cleanings done at once.
-const CLEANINGS_MAX: usize = CLIENTS_MAX / 2;
+/// Clients served beyond these, if they ask for the end.
+const LAST_PLACES: usize = 2;
+/// Cleanings and commits done at once.
+const LONG_MAX: usize = CLIENTS_MAX / 2;
+/// Time in which a request is answered that is neither a cleaning nor a commit.
+const ANSWER_TIME: Duration = Duration::from_secs(15);
 /// Time between two lines that say how far a cleaning is, and between two looks at whether it is wanted.
 const NEWS_TIME: Duration = Duration::from_millis(50);
 /// Time between two looks at whether there is a verdict.
@@ -128,6 +135,11 @@ pub trait Served: Send + Sync + 'static {
 
     /// What its end waits for.
     fn waits(&self) -> Waits;
+
+    /// Whether the source is known not to answer now. Returns within a fraction of a second; false where nothing tells.
+    fn source_hangs(&self) -> bool {
+        false
+    }
 }
 
 /// Why a mount stays mounted.
@@ -194,8 +206,10 @@ struct Crowd {
     clients: AtomicUsize,
     /// Requests read and not yet replied to.
     requests: AtomicUsize,
-    /// Cleanings under way.
-    cleanings: AtomicUsize,
+    /// Cleanings and commits under way.
+    long: AtomicUsize,
+    /// Threads that carry out a request for which no client waits any more.
+    abandoned: AtomicUsize,
     /// A client asked for the end.
     is_asked_to_end: AtomicBool,
     /// The daemon ends.
@@ -232,7 +246,7 @@ impl Server {
 
     /// Whether a client has asked for the end, and waits for the verdict.
     pub fn is_asked_to_end(&self) -> bool {
-        // ORDERING: Acquire, partner the Release in `answer`: set before the mount is ended.
+        // ORDERING: Acquire, partner the Release in `end`: set before the mount is ended.
         self.crowd.is_asked_to_end.load(Acquire)
     }
 
@@ -298,6 +312,9 @@ fn accept_all(listener: &UnixListener, door: &Door) {
     }
 }
 
+/// The refusal where all places are taken.
+const TOO_MANY: &str = "too many requests at once; try again";
+
 /// Gives the client a thread, or says why not.
 fn admit(stream: UnixStream, door: &Door) {
     let own_uid = rustix::process::geteuid().as_raw();
@@ -307,16 +324,17 @@ fn admit(stream: UnixStream, door: &Door) {
         return turn_away(stream, "not permitted: only root and the user who mounted it may ask");
     }
     // ORDERING: Relaxed; a bound on threads, nothing is reached through it.
-    if door.crowd.clients.fetch_add(1, Relaxed) >= CLIENTS_MAX {
-        door.crowd.clients.fetch_sub(1, Relaxed);
-        return turn_away(stream, "too many requests at once; try again");
-    }
+    let before = door.crowd.clients.fetch_add(1, Relaxed);
     let place = Place(door.crowd.clone());
+    if before >= CLIENTS_MAX + LAST_PLACES {
+        return turn_away(stream, TOO_MANY);
+    }
+    let is_last = before >= CLIENTS_MAX;
     let door = door.clone();
     let thread = thread::Builder::new().name("uvfs-control-client".into());
     let started = thread.spawn(move || {
         let _place = place;
-        if let Err(error) = converse(stream, &door) {
+        if let Err(error) = converse(stream, &door, is_last) {
             log::debug!("control client: {error}");
         }
     });
@@ -325,7 +343,7 @@ fn admit(stream: UnixStream, door: &Door) {
     }
 }
 
-/// One of [`CLIENTS_MAX`]; given back when dropped.
+/// One of [`CLIENTS_MAX`] and [`LAST_PLACES`]; given back when dropped.
 #[derive(Debug)]
 struct Place(Arc<Crowd>);
 
@@ -347,9 +365,9 @@ fn turn_away(mut stream: UnixStream, cause: &str) {
     let _ = stream.write_all(Reply::refused(cause).to_line().as_bytes());
 }
 
-/// Answers requests until the client leaves.
-fn converse(mut stream: UnixStream, door: &Door) -> io::Result<()> {
-    let crowd = &*door.crowd;
+/// Answers requests until the client leaves. In the last places (`is_last`) the end is the only request.
+fn converse(mut stream: UnixStream, door: &Door, is_last: bool) -> io::Result<()> {
+    let crowd = &door.crowd;
     stream.set_write_timeout(Some(REQUEST_TIME))?;
     let mut requests =
         BufReader::new(Patient { stream: stream.try_clone()?, until: Instant::now() });
@@ -368,13 +386,18 @@ fn converse(mut stream: UnixStream, door: &Door) -> io::Result<()> {
         let Some(served) = door.served.upgrade() else {
             return stream.write_all(Reply::refused("the mount has ended").to_line().as_bytes());
         };
-        let (reply, is_ending) = match serde_json::from_str(&line) {
-            Ok(Request::Clean(request)) => (clean(&request, &*served, &stream, crowd), false),
-            Ok(request) => answer(request, &*served, crowd),
-            Err(error) => (Reply::refused(format!("not a request: {error}")), false),
+        let answer = match serde_json::from_str(&line) {
+            Ok(request @ Request::Unmount { .. }) => answer(request, &served, &stream, crowd),
+            Ok(_) if is_last => Answer::Last(Reply::refused(TOO_MANY)),
+            Ok(request) => answer(request, &served, &stream, crowd),
+            Err(error) => Answer::Reply(Reply::refused(format!("not a request: {error}"))),
         };
+        let (Answer::Reply(reply) | Answer::Last(reply) | Answer::End(reply)) = &answer;
         stream.write_all(reply.to_line().as_bytes())?;
-        if is_ending {
+        if let Answer::Last(_) = answer {
+            return Ok(());
+        }
+        if let Answer::End(_) = answer {
             see_end(&mut stream, &*served, crowd)?;
             drop(served);
             drop(request);
@@ -453,35 +476,42 @@ fn see_end(stream: &mut UnixStream, served: &dyn Served, crowd: &Crowd) -> io::R
     }
 }
 
-/// One of [`CLEANINGS_MAX`]; given back when dropped.
+/// One of [`LONG_MAX`]; given back when dropped.
 #[derive(Debug)]
-struct Turn<'a>(&'a Crowd);
+struct Turn(Arc<Crowd>);
 
-impl<'a> Turn<'a> {
-    fn take(crowd: &'a Crowd) -> Option<Self> {
+impl Turn {
+    fn take(crowd: &Arc<Crowd>) -> Result<Self, String> {
         // ORDERING: Relaxed; a bound on work, nothing is reached through it.
-        let before = crowd.cleanings.fetch_add(1, Relaxed);
-        let turn = Self(crowd);
-        (before < CLEANINGS_MAX).then_some(turn)
+        let before = crowd.long.fetch_add(1, Relaxed);
+        let turn = Self(crowd.clone());
+        match before < LONG_MAX {
+            true => Ok(turn),
+            false => Err(format!("{LONG_MAX} cleanings are under way; try again")),
+        }
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Turn {
     fn drop(&mut self) {
         // ORDERING: Relaxed; as in `take`.
-        self.0.cleanings.fetch_sub(1, Relaxed);
+        self.0.long.fetch_sub(1, Relaxed);
     }
 }
 
 /// Cleans for the client at the other end of `stream`, and tells it how far that is.
-fn clean(request: &CleanRequest, served: &dyn Served, stream: &UnixStream, crowd: &Crowd) -> Reply {
-    let Some(_turn) = Turn::take(crowd) else {
-        return Reply::refused(format!("{CLEANINGS_MAX} cleanings are under way; try again"));
-    };
+fn clean(
+    request: &CleanRequest,
+    served: &dyn Served,
+    course: &Course,
+    stream: &UnixStream,
+    crowd: &Crowd,
+) -> Result<Cleaned, String> {
     let mut last = Instant::now();
     let mut progress = |step| {
+        course.step();
         // ORDERING: Relaxed; as in `Server::drop`.
-        if crowd.is_ending.load(Relaxed) {
+        if course.is_abandoned() || crowd.is_ending.load(Relaxed) {
             return ControlFlow::Break(());
         }
         if last.elapsed() < NEWS_TIME {
@@ -493,7 +523,7 @@ fn clean(request: &CleanRequest, served: &dyn Served, stream: &UnixStream, crowd
             false => ControlFlow::Continue(()),
         }
     };
-    reported(served.clean(request, &mut progress))
+    served.clean(request, &mut progress)
 }
 
 /// The reply that says whether something was done.
@@ -531,33 +561,83 @@ fn tell(stream: &UnixStream, progress: CleanProgress) -> bool {
     }
 }
 
-/// The reply to a request that needs no patience, and whether the daemon is about to end.
-fn answer(request: Request, served: &dyn Served, crowd: &Crowd) -> (Reply, bool) {
+/// The answer to a request.
+#[derive(Debug)]
+enum Answer {
+    /// More may be asked.
+    Reply(Reply),
+    /// The client is to connect again for more: a thread may still be at work for it.
+    Last(Reply),
+    /// The mount is about to end.
+    End(Reply),
+}
+
+/// The answer to a request other than that for the end.
+fn answer(
+    request: Request,
+    served: &Arc<dyn Served>,
+    stream: &UnixStream,
+    crowd: &Arc<Crowd>,
+) -> Answer {
+    let of_source = |limit, carry_out: Carried| {
+        let done = asking::ask(served, crowd, limit, |served, course| carry_out(served, course));
+        done.map_or_else(|cause| Answer::Last(Reply::refused(cause)), Answer::Reply)
+    };
+    let (short, long) = (Some(ANSWER_TIME), None);
     match request {
-        Request::Stat => (Reply { report: Some(served.report()), ..Reply::done() }, false),
-        Request::Locks => (Reply { report: Some(locks::collect()), ..Reply::done() }, false),
-        Request::Set { settings } => (done(served.set(&settings)), false),
-        Request::Policy(request) => (done(served.set_policy(&request)), false),
-        Request::Policies => (reported(Ok(served.policies())), false),
-        Request::Cached(request) => (reported(served.cached(&request)), false),
-        Request::Level(request) => (reported(served.level(&request)), false),
-        Request::Commit => (done(served.commit()), false),
-        // Taken out by `converse`, which has the stream that it needs.
-        Request::Clean(_) => (Reply::refused("a cleaning has no short answer"), false),
-        Request::Unmount { lazy } => match end(lazy, served, crowd) {
-            Ok(()) => (Reply::done(), true),
-            Err(stays) => (Reply { busy: stays.busy, ..Reply::refused(stays.cause) }, false),
+        Request::Unmount { lazy } => end(lazy, &**served, crowd),
+        // These ask the source nothing.
+        Request::Stat => Answer::Reply(Reply { report: Some(served.report()), ..Reply::done() }),
+        Request::Locks => Answer::Reply(Reply { report: Some(locks::collect()), ..Reply::done() }),
+        Request::Set { settings } => Answer::Reply(done(served.set(&settings))),
+        Request::Policy(request) => {
+            of_source(short, Box::new(move |served, _| done(served.set_policy(&request))))
+        }
+        Request::Policies => {
+            of_source(short, Box::new(|served, _| reported(Ok(served.policies()))))
+        }
+        Request::Cached(request) => {
+            of_source(short, Box::new(move |served, _| reported(served.cached(&request))))
+        }
+        Request::Level(request) => {
+            of_source(short, Box::new(move |served, _| reported(served.level(&request))))
+        }
+        Request::Commit => match Turn::take(crowd) {
+            Err(cause) => Answer::Reply(Reply::refused(cause)),
+            Ok(turn) => of_source(
+                long,
+                Box::new(move |served, _| {
+                    let _turn = turn;
+                    done(served.commit())
+                }),
+            ),
+        },
+        Request::Clean(request) => match (Turn::take(crowd), stream.try_clone()) {
+            (Err(cause), _) => Answer::Reply(Reply::refused(cause)),
+            (_, Err(error)) => Answer::Reply(Reply::refused(crate::cause(&error))),
+            (Ok(turn), Ok(stream)) => of_source(
+                long,
+                Box::new(move |served, course| {
+                    reported(clean(&request, served, course, &stream, &turn.0))
+                }),
+            ),
         },
     }
 }
 
+/// A request, as its thread carries it out.
+type Carried = Box<dyn FnOnce(&dyn Served, &Course) -> Reply + Send>;
+
 /// Ends the mount for a client that waits for the verdict.
-fn end(lazy: bool, served: &dyn Served, crowd: &Crowd) -> Result<(), Stays> {
-    // Before the mount can end: whoever sees the end sees this too.
+fn end(lazy: bool, served: &dyn Served, crowd: &Crowd) -> Answer {
+    // Before the mount can end: a thread that sees the end sees this too.
     // ORDERING: Release, partner the Acquire in `Server::is_asked_to_end`. Where the end is refused it stays set, and
-    // a verdict is made for nobody.
+    // a verdict is made for no client.
     crowd.is_asked_to_end.store(true, Release);
-    served.unmount(lazy)
+    match served.unmount(lazy) {
+        Ok(()) => Answer::End(Reply::done()),
+        Err(stays) => Answer::Reply(Reply { busy: stays.busy, ..Reply::refused(stays.cause) }),
+    }
 }
 
 /// A stream whose reads end, all together, at an instant.
@@ -579,321 +659,4 @@ impl Read for Patient {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::BufRead;
-    use std::os::unix::fs::MetadataExt;
-
-    #[derive(Debug, Default)]
-    struct Fake {
-        busy: AtomicBool,
-        /// Cleanings that ended.
-        cleaned: AtomicUsize,
-    }
-
-    impl Served for Fake {
-        fn report(&self) -> serde_json::Value {
-            serde_json::json!({"source": "fake"})
-        }
-        fn set(&self, settings: &BTreeMap<String, String>) -> Result<(), String> {
-            settings.get("size").filter(|size| *size == "1").map(drop).ok_or("size is 1".into())
-        }
-        /// `1` is done at once, `2` refused, `3` goes on until it is stopped.
-        fn clean(
-            &self,
-            request: &CleanRequest,
-            progress: &mut dyn FnMut(CleanProgress) -> ControlFlow<()>,
-        ) -> Result<Cleaned, String> {
-            let mut done = 0;
-            let interrupted = match &*request.request.0 {
-                b"1" => false,
-                b"2" => return Err("no".into()),
-                _ => loop {
-                    done += 1;
-                    if progress(CleanProgress { done, ..CleanProgress::default() }).is_break() {
-                        break true;
-                    }
-                },
-            };
-            self.cleaned.fetch_add(1, Relaxed);
-            Ok(Cleaned { interrupted, ..Cleaned::default() })
-        }
-        /// `/a` has a directory, others are not there.
-        fn cached(&self, request: &CachedRequest) -> Result<Cached, String> {
-            let there = request.directory.0 == b"/a" && request.depth == Some(2);
-            let folded = if there { 7 } else { return Err("no".into()) };
-            Ok(Cached { folded, ..Cached::default() })
-        }
-        fn level(&self, _: &LevelRequest) -> Result<Level, String> {
-            Ok(Level { rest_directories: 9, ..Level::default() })
-        }
-        fn set_policy(&self, request: &PolicyRequest) -> Result<(), String> {
-            (request.policy == "keep").then_some(()).ok_or("no".into())
-        }
-        fn policies(&self) -> Vec<Mark> {
-            vec![Mark { inode: 5, ..Mark::default() }]
-        }
-        fn commit(&self) -> Result<(), String> {
-            if self.busy.load(Relaxed) { Err("the disk is gone".into()) } else { Ok(()) }
-        }
-        fn unmount(&self, lazy: bool) -> Result<(), Stays> {
-            match self.busy.load(Relaxed) && !lazy {
-                true => Err(Stays { cause: "in use".into(), busy: true }),
-                false => Ok(()),
-            }
-        }
-        fn waits(&self) -> Waits {
-            Waits { dirty_bytes: 7 }
-        }
-    }
-
-    fn serve() -> (tempfile::TempDir, PathBuf, Server, Arc<Fake>) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("0:1");
-        let fake = Arc::new(Fake::default());
-        let server = Server::start(&path, fake.clone(), Ends::Process).unwrap();
-        (folder, path, server, fake)
-    }
-
-    fn ask(stream: &mut UnixStream, line: &str) -> String {
-        stream.write_all(line.as_bytes()).unwrap();
-        let mut reply = String::new();
-        BufReader::new(stream.try_clone().unwrap()).read_line(&mut reply).unwrap();
-        reply
-    }
-
-    /// Bug: a client that waited for the verdict looked for it, then for the end of the server; where both came between
-    /// the two looks it was told nothing, and said that the daemon had ended without a word.
-    #[test]
-    fn a_verdict_that_comes_with_the_end_is_told() {
-        let crowd = Crowd::default();
-        let both = || {
-            crowd.verdict.set("told".into()).unwrap();
-            crowd.is_ending.store(true, Release);
-        };
-        assert_eq!(crowd.last_line(both), LastLine::Verdict("told"));
-        let crowd = Crowd::default();
-        assert_eq!(crowd.last_line(|| {}), LastLine::NotYet);
-        crowd.is_ending.store(true, Release);
-        assert_eq!(crowd.last_line(|| {}), LastLine::None);
-    }
-
-    #[test]
-    fn requests_are_answered_in_turn_on_one_connection() {
-        let (_folder, path, _server, fake) = serve();
-        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        let mut client = UnixStream::connect(&path).unwrap();
-        let report = ask(&mut client, "{\"op\":\"stat\"}\n");
-        assert_eq!(report, "{\"ok\":true,\"report\":{\"source\":\"fake\"}}\n");
-        let locks = ask(&mut client, "{\"op\":\"locks\"}\n");
-        assert!(locks.starts_with("{\"ok\":true,\"report\":{\"classes\":["), "{locks}");
-        let cached =
-            |path: &str| format!("{{\"op\":\"cached\",\"directory\":\"{path}\",\"depth\":2}}\n");
-        assert!(ask(&mut client, &cached("/a")).contains("\"folded\":7"));
-        assert_eq!(ask(&mut client, &cached("/b")), "{\"ok\":false,\"error\":\"no\"}\n");
-        let level = "{\"op\":\"level\",\"directory\":\"/a\"}\n";
-        assert!(ask(&mut client, level).contains("\"rest_directories\":9"));
-        let policy = |policy: &str| {
-            format!("{{\"op\":\"policy\",\"directory\":\"/a\",\"policy\":\"{policy}\"}}\n")
-        };
-        assert_eq!(ask(&mut client, &policy("keep")), "{\"ok\":true}\n");
-        assert_eq!(ask(&mut client, &policy("hold")), "{\"ok\":false,\"error\":\"no\"}\n");
-        assert!(ask(&mut client, "{\"op\":\"policies\"}\n").contains("\"inode\":5"));
-        assert!(ask(&mut client, "nonsense\n").contains("not a request"));
-        let set =
-            |value: &str| format!("{{\"op\":\"set\",\"settings\":{{\"size\":\"{value}\"}}}}\n");
-        assert_eq!(ask(&mut client, &set("1")), "{\"ok\":true}\n");
-        assert_eq!(ask(&mut client, &set("2")), "{\"ok\":false,\"error\":\"size is 1\"}\n");
-        fake.busy.store(true, Relaxed);
-        assert!(ask(&mut client, "{\"op\":\"unmount\"}\n").contains("\"busy\":true"));
-        assert_eq!(ask(&mut client, "{\"op\":\"unmount\",\"lazy\":true}\n"), "{\"ok\":true}\n");
-    }
-
-    #[test]
-    fn an_endless_line_is_refused() {
-        let (_folder, path, _server, _) = serve();
-        let mut client = UnixStream::connect(&path).unwrap();
-        let reply = ask(&mut client, &"x".repeat(protocol::REQUEST_BYTES_MAX as usize));
-        assert!(reply.contains("longer than 64 KiB"), "{reply}");
-    }
-
-    #[test]
-    fn silent_clients_leave_room_until_the_places_are_taken() {
-        let (_folder, path, _server, _) = serve();
-        let silent: Vec<_> =
-            (0..CLIENTS_MAX - 1).map(|_| UnixStream::connect(&path).unwrap()).collect();
-        let mut last = UnixStream::connect(&path).unwrap();
-        assert!(ask(&mut last, "{\"op\":\"stat\"}\n").contains("\"ok\":true"));
-        let mut refused = String::new();
-        let ninth = UnixStream::connect(&path).unwrap();
-        BufReader::new(ninth).read_line(&mut refused).unwrap();
-        assert!(refused.contains("too many requests"), "{refused}");
-        drop((silent, last));
-        // Their threads notice in their own time.
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while Instant::now() < deadline {
-            let mut next = UnixStream::connect(&path).unwrap();
-            let mut reply = String::new();
-            let _ = next.write_all(b"{\"op\":\"stat\"}\n");
-            let _ = BufReader::new(next).read_line(&mut reply);
-            if reply.contains("report") {
-                return;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        panic!("no place came free");
-    }
-
-    fn request(digit: char) -> String {
-        format!("{{\"op\":\"clean\",\"request\":\"{digit}\"}}\n")
-    }
-
-    /// Reads until the last line of a cleaning.
-    fn reply(client: UnixStream) -> Reply {
-        client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let mut lines = BufReader::new(client);
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            assert!(Instant::now() < deadline, "it goes on");
-            let mut line = String::new();
-            lines.read_line(&mut line).unwrap();
-            match serde_json::from_str(&line).expect("a line of a cleaning") {
-                CleanLine::Progress { .. } => {}
-                CleanLine::Reply(reply) => return reply,
-            }
-        }
-    }
-
-    #[test]
-    fn a_cleaning_is_told_step_by_step_while_others_are_served() {
-        let (_folder, path, _server, fake) = serve();
-        let mut client = UnixStream::connect(&path).unwrap();
-        assert!(ask(&mut client, &request('1')).contains("\"interrupted\":false"));
-        assert_eq!(ask(&mut client, &request('2')), "{\"ok\":false,\"error\":\"no\"}\n");
-        let step = ask(&mut client, &request('3'));
-        assert!(step.starts_with("{\"progress\":{"), "{step}");
-        let mut other = UnixStream::connect(&path).unwrap();
-        assert!(ask(&mut other, "{\"op\":\"stat\"}\n").contains("fake"), "meanwhile");
-        assert_eq!(fake.cleaned.load(Relaxed), 1, "it goes on");
-        client.shutdown(std::net::Shutdown::Write).unwrap();
-        let reply = reply(client);
-        assert!(reply.ok && reply.report.unwrap()["interrupted"] == true);
-    }
-
-    #[test]
-    fn a_client_that_goes_away_or_an_end_of_the_daemon_ends_its_cleaning() {
-        let (_folder, path, server, fake) = serve();
-        let mut client = UnixStream::connect(&path).unwrap();
-        ask(&mut client, &request('3'));
-        drop(client);
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while fake.cleaned.load(Relaxed) < 1 {
-            assert!(Instant::now() < deadline, "it goes on for nobody");
-            thread::yield_now();
-        }
-        let mut client = UnixStream::connect(&path).unwrap();
-        ask(&mut client, &request('3'));
-        drop(server);
-        assert_eq!(fake.cleaned.load(Relaxed), 2, "before the server was gone");
-        assert!(reply(client).ok);
-    }
-
-    #[test]
-    fn a_client_that_does_not_read_holds_up_no_cleaning() {
-        let (_folder, path, _server, fake) = serve();
-        let mut client = UnixStream::connect(&path).unwrap();
-        client.write_all(request('3').as_bytes()).unwrap();
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        while rustix::net::send(&ours, b"x", SendFlags::DONTWAIT).is_ok() {}
-        assert!(tell(&ours, CleanProgress::default()), "full is not gone");
-        assert!(!is_leaving(&ours));
-        drop(theirs);
-        assert!(is_leaving(&ours) && !tell(&ours, CleanProgress::default()));
-        assert_eq!(fake.cleaned.load(Relaxed), 0);
-        client.shutdown(std::net::Shutdown::Write).unwrap();
-        assert!(reply(client).ok);
-    }
-
-    #[test]
-    fn cleanings_leave_places_for_short_requests() {
-        let (_folder, path, _server, _fake) = serve();
-        let clients: Vec<_> = (0..CLEANINGS_MAX)
-            .map(|_| {
-                let mut client = UnixStream::connect(&path).unwrap();
-                assert!(ask(&mut client, &request('3')).contains("progress"));
-                client
-            })
-            .collect();
-        let mut next = UnixStream::connect(&path).unwrap();
-        let refused = ask(&mut next, &request('1'));
-        assert!(refused.contains("4 cleanings are under way; try again"), "{refused}");
-        assert!(ask(&mut next, "{\"op\":\"stat\"}\n").contains("fake"));
-        drop(clients);
-    }
-
-    #[test]
-    fn strangers_are_not_heard() {
-        assert!(is_permitted(0, 1000) && is_permitted(1000, 1000));
-        assert!(!is_permitted(1001, 1000) && !is_permitted(1000, 0));
-    }
-
-    #[test]
-    fn a_left_over_socket_is_replaced_and_ours_is_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("0:1");
-        drop(UnixListener::bind(&path).unwrap());
-        let server = Server::start(&path, Arc::new(Fake::default()), Ends::Process).unwrap();
-        assert!(UnixStream::connect(&path).is_ok());
-        drop(server);
-        assert!(!path.exists());
-    }
-
-    /// A device number is free as soon as its mount is gone, before the daemon has ended. Where the next mount got
-    /// it, the daemon that ended took away the socket of the one that had begun.
-    #[test]
-    fn a_socket_that_another_has_replaced_stays() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("0:1");
-        let ends = Server::start(&path, Arc::new(Fake::default()), Ends::Process).unwrap();
-        let begins = Server::start(&path, Arc::new(Fake::default()), Ends::Process).unwrap();
-        drop(ends);
-        assert!(UnixStream::connect(&path).is_ok());
-        drop(begins);
-        assert!(!path.exists());
-    }
-
-    /// Between the look whether the socket is its own and the removal, the daemon that ended could be overtaken by one
-    /// that put its own there: the mount that had begun then had no socket for as long as it lived.
-    #[test]
-    fn who_ends_beside_one_that_begins_leaves_its_socket() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("0:1");
-        let start = || Server::start(&path, Arc::new(Fake::default()), Ends::Process).unwrap();
-        let mut ends = start();
-        for turn in 0..3000 {
-            let barrier = std::sync::Barrier::new(2);
-            let begins = thread::scope(|scope| {
-                scope.spawn(|| {
-                    barrier.wait();
-                    drop(ends);
-                });
-                barrier.wait();
-                start()
-            });
-            assert!(UnixStream::connect(&path).is_ok(), "turn {turn}");
-            ends = begins;
-        }
-    }
-
-    /// A process that was stopped while it had the folder would keep every mount of its user from starting.
-    #[test]
-    fn a_folder_that_somebody_keeps_is_waited_for_a_moment_only() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("0:1");
-        let kept = File::open(folder.path()).unwrap();
-        rustix::fs::flock(&kept, FlockOperation::LockExclusive).unwrap();
-        let server = Server::start(&path, Arc::new(Fake::default()), Ends::Process).unwrap();
-        assert!(UnixStream::connect(&path).is_ok());
-        drop(server);
-    }
-}
+mod tests;
