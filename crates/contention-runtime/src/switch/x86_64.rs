@@ -357,6 +357,8 @@ pub(crate) unsafe fn compare_exchange_16(cell: *mut u128, old: u128, new: u128) 
 /// register, and, where given, a constant in another.
 macro_rules! with_caller {
     ($name:ident => $target:path, $register:literal) => {
+        // The linker makes `__wrap___memcpy_chk` of the C library's name.
+        #[allow(non_snake_case)]
         // SAFETY: the name and the type are E1's, the code keeps to E2; `$target` has the arguments of the
         // original and then, in registers that those leave free, the ones that are set here.
         #[cfg_attr(not(test), unsafe(no_mangle))]
