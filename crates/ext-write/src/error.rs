@@ -8,6 +8,9 @@ use std::sync::Arc;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why something was not done.
+///
+/// [`Error::Ended`] is of the whole volume. Every other error is of one operation: it was refused, or what it did is taken
+/// back, and the volume goes on. An operation of several steps says in its own words what a failure leaves.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -20,6 +23,8 @@ pub enum Error {
     NotWritable(String),
     /// There is no room, or no inode.
     NoSpace,
+    /// The index of the directory has no room for another name.
+    DirectoryFull,
     /// There is something of this name.
     Exists,
     /// There is no such thing.
@@ -52,6 +57,7 @@ impl fmt::Display for Error {
             ),
             Error::NotWritable(why) => write!(out, "the image can be read and not written: {why}"),
             Error::NoSpace => out.write_str("no space left in the image"),
+            Error::DirectoryFull => out.write_str("the index of the directory is full"),
             Error::Exists => out.write_str("there is something of this name"),
             Error::NotFound => out.write_str("there is no such thing"),
             Error::NotEmpty => out.write_str("the directory is not empty"),

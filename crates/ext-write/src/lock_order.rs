@@ -23,7 +23,7 @@ uvfs_concurrent::lock_classes! {
     /// One group.
     EXT_GROUP = 378, "ext-group", "what of one block group is in use";
     /// Totals.
-    EXT_SPACE = 379, "ext-space", "free blocks of an image, and those that are promised to operations";
+    EXT_SPACE = 379, "ext-space", "free blocks of an image, and those that wait for a commit";
     /// The log.
     EXT_LOG = 381, "ext-log", "the log of an image's journal, while one thread commits or brings blocks to their places";
     /// Transactions.

@@ -42,11 +42,6 @@ impl<'s> Handle<'s> {
         self.transaction
     }
 
-    /// Whether it changed anything.
-    pub fn is_changed(&self) -> bool {
-        self.changed
-    }
-
     /// Blocks that it may still add.
     pub fn credits_left(&self) -> usize {
         self.credits.saturating_sub(self.added)
@@ -62,6 +57,49 @@ impl<'s> Handle<'s> {
         role: Role,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
+        // S2: whoever froze or reads it keeps what it has.
+        self.contents(block, role, |bytes| change(Arc::make_mut(bytes)))
+    }
+
+    /// Does the same, and gives the contents before the change.
+    ///
+    /// # Errors
+    /// As [`Handle::modify`].
+    pub fn modify_keeping<R>(
+        &mut self,
+        block: u64,
+        role: Role,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<(Arc<[u8]>, R)> {
+        self.contents(block, role, |bytes| {
+            let before = bytes.clone();
+            (before, change(Arc::make_mut(bytes)))
+        })
+    }
+
+    /// Gives `block`, which this handle modified, the contents back that it had before.
+    ///
+    /// # Errors
+    /// None for a block of the running transaction, which is in memory.
+    pub fn restore(&mut self, block: u64, before: Arc<[u8]>) -> Result<()> {
+        self.contents(block, Role::Inodes, |bytes| *bytes = before)
+    }
+
+    /// Takes `block`, which this handle gave contents and which was free before, out of the transaction: it is free again, and
+    /// data may go there at once.
+    pub fn unmake(&mut self, block: u64) {
+        let buffer = self.store.buffers.get(block);
+        let mut contents = buffer.contents.lock();
+        *contents = super::Contents::default();
+        self.store.running.lock().blocks.remove(&block);
+    }
+
+    fn contents<R>(
+        &mut self,
+        block: u64,
+        role: Role,
+        change: impl FnOnce(&mut Arc<[u8]>) -> R,
+    ) -> Result<R> {
         let buffer = self.store.buffers.get(block);
         let mut contents = buffer.contents.lock();
         self.store.load(block, &mut contents)?;
@@ -72,8 +110,7 @@ impl<'s> Handle<'s> {
         }
         let bytes = contents.bytes.as_mut().expect("it was read just now");
         self.changed = true;
-        // S2: whoever froze or reads it keeps what it has.
-        Ok(change(Arc::make_mut(bytes)))
+        Ok(change(bytes))
     }
 
     /// Gives `block` new contents, whatever it had.

@@ -6,7 +6,8 @@
 //! becomes of it.
 
 use super::operations::SetAttributes;
-use super::{CREDITS, Op, State, Volume, time};
+use super::undo::Op;
+use super::{CREDITS, State, Volume, time};
 use crate::error::{Error, Result};
 use uvfs_ext::encode::inode::Time;
 use uvfs_ext::encode::xattr::{self, Stored};
@@ -173,7 +174,7 @@ impl Volume {
                 Some((before, after))
             }
         };
-        self.operate(CREDITS, 1, |op| {
+        self.operate_on(inode, CREDITS, |op, inode| {
             if let Some((before, after)) = &places {
                 op.put_places(inode, before, after)?;
             }

@@ -7,8 +7,9 @@
 //! a writer that left something there. Weakness: the handle is held while the device writes.
 
 use super::change::Privileges;
-use super::groups::From;
-use super::{CREDITS, Op, State, Volume, time};
+use super::groups::{From, corrupt};
+use super::undo::Op;
+use super::{CREDITS, State, Volume, time};
 use crate::error::{Error, Result};
 use std::io::IoSlice;
 use std::ops::Range;
@@ -18,8 +19,6 @@ use uvfs_ext::{Inode, Kind, Passed, Place, Run, windows};
 
 /// Blocks that are written in one handle.
 const BLOCKS_AT_ONCE: u64 = 1024;
-/// Blocks that a tree may grow by when one extent comes in.
-const TREE: u64 = 8;
 /// Zeros that are written in one call.
 const ZEROS_AT_ONCE: u64 = 1 << 20;
 /// One more than the last block that a file can have.
@@ -91,73 +90,17 @@ impl Volume {
         piece: Range<u64>,
         part: &[u8],
     ) -> Result<u64> {
-        let size = u64::from(self.image.superblock().block_size);
-        let mut wanted = run.length;
-        let promise = |wanted: u64| if run.place == Place::Hole { wanted + TREE } else { TREE };
-        loop {
-            let work = |op: &mut Op<'_>| {
-                // Data first: when the device refuses it, nothing has to be undone but the allocation.
-                let part_to = |end: u64| {
-                    let end = piece.end.min(end * size);
-                    (end, &part[..(end - piece.start) as usize])
-                };
-                let end = match run.place {
-                    Place::At(block) => {
-                        let (end, part) = part_to(run.logical + run.length);
-                        op.put_data(block, run.logical, piece.start, part, true)?;
-                        end
-                    }
-                    Place::Unwritten(block) => {
-                        let last = op.last_extent_before(inode, run.logical + 1)?;
-                        let extent_end = last.map_or(0, |extent| extent.end());
-                        let range = run.logical..(run.logical + run.length).min(extent_end);
-                        let (end, part) = part_to(range.end);
-                        op.put_data(block, run.logical, piece.start, part, false)?;
-                        op.mark_written(inode, range)?;
-                        end
-                    }
-                    Place::Hole => {
-                        let most = u64::from(Extent::length_max(false)).min(wanted);
-                        let goal = op.goal(inode, run.logical)?;
-                        let blocks = op.allocate(goal, most as u32)?;
-                        let length = (blocks.end - blocks.start) as u32;
-                        let (end, part) = part_to(run.logical + u64::from(length));
-                        if let Err(error) =
-                            op.put_data(blocks.start, run.logical, piece.start, part, false)
-                        {
-                            op.free_blocks(blocks)?;
-                            op.undone = true;
-                            return Err(error);
-                        }
-                        let extent = Extent {
-                            logical: run.logical as u32,
-                            start: blocks.start,
-                            length,
-                            unwritten: false,
-                        };
-                        op.insert_extent(inode, extent)?;
-                        op.add_blocks(inode, i64::from(length))?;
-                        end
-                    }
-                };
-                let grows = end > inode.size();
-                if grows {
-                    inode.set_size(end);
-                }
-                let now = time::now();
-                inode.set_time(Time::Modified, now);
-                inode.set_time(Time::Changed, now);
-                match run.place {
-                    Place::At(_) if !grows => op.put_times(inode, state)?,
-                    _ => op.put_inode(inode, state)?,
-                }
-                Ok(end)
-            };
-            match self.operate(CREDITS, promise(wanted), work) {
-                // The last blocks are taken one by one.
-                Err(Error::NoSpace) if wanted > 1 && run.place == Place::Hole => wanted /= 2,
-                done => return done,
+        let written = self.operate_on(inode, CREDITS, |op, inode| {
+            op.write_run(inode, state, run, &piece, part, Convert::Part)
+        });
+        match (written, run.place) {
+            // There is no block for a node of the tree: without a split, none is needed.
+            (Err(Error::NoSpace), Place::Unwritten(_)) => {
+                self.operate_on(inode, CREDITS, |op, inode| {
+                    op.write_run(inode, state, run, &piece, part, Convert::Extent)
+                })
             }
+            (written, _) => written,
         }
     }
 
@@ -197,11 +140,8 @@ impl Volume {
             self.clear_behind_end(&inode)?;
         }
         let kept = length.div_ceil(size);
-        self.operate(CREDITS, 0, |op| {
-            if length < inode.size() {
-                // Other kernels map the whole block, and rely on zeros where they make the file longer.
-                self.clear(&inode, length..length.next_multiple_of(size))?;
-            }
+        self.operate_on(&mut inode, CREDITS, |op, inode| {
+            let before = inode.clone();
             inode.set_size(length);
             let now = time::now();
             inode.set_time(Time::Modified, now);
@@ -209,13 +149,19 @@ impl Volume {
             if shorter {
                 op.add_orphan(inode.number)?;
             }
-            op.put_inode(&inode, state)
+            op.put_inode(inode, state)?;
+            if length < before.size() {
+                // Other kernels map the whole block, and rely on zeros where they make the file longer. Last, because what
+                // this overwrites is not taken back.
+                self.clear(&before, length..length.next_multiple_of(size))?;
+            }
+            Ok(())
         })?;
         if shorter {
             self.free_extents(&mut inode, kept, state)?;
             // One without names stays in the list.
             if inode.links() > 0 {
-                self.operate(CREDITS, 0, |op| op.remove_orphan(inode.number))?;
+                self.operate(CREDITS, |op| op.remove_orphan(inode.number))?;
             }
         }
         Ok(())
@@ -280,11 +226,11 @@ impl Volume {
         if grow == Grow::Size && end > inode.size() {
             return self.set_length(inode, state, end);
         }
-        self.operate(CREDITS, 0, |op| {
+        self.operate_on(&mut inode, CREDITS, |op, inode| {
             let now = time::now();
             inode.set_time(Time::Modified, now);
             inode.set_time(Time::Changed, now);
-            op.put_times(&inode, state)
+            op.put_times(inode, state)
         })
     }
 
@@ -299,9 +245,9 @@ impl Volume {
             let run = self.image.map(inode, at..end)?[0];
             if run.place == Place::Hole {
                 let most = u64::from(Extent::length_max(true)).min(run.length).min(BLOCKS_AT_ONCE);
-                let length = self.operate(CREDITS, most + TREE, |op| {
+                let length = self.operate_on(inode, CREDITS, |op, inode| {
                     let goal = op.goal(inode, run.logical)?;
-                    let blocks = op.allocate(goal, most as u32)?;
+                    let blocks = op.allocate(goal, most as u32, From::Free)?;
                     let length = (blocks.end - blocks.start) as u32;
                     let logical = run.logical as u32;
                     let extent = Extent { logical, start: blocks.start, length, unwritten: true };
@@ -364,16 +310,16 @@ impl Volume {
         // A hole that reaches the end in the last block frees that too, where nothing is behind it.
         loop {
             let most = 6;
-            let freed = self.operate_from(From::Kept, CREDITS, TREE, |op| {
-                let extents = op.remove_extents(&mut inode, whole.clone(), most)?;
+            let freed = self.operate_on(&mut inode, CREDITS, |op, inode| {
+                let extents = op.remove_extents(inode, whole.clone(), most)?;
                 for extent in &extents {
                     op.free_blocks(extent.start..extent.start + u64::from(extent.length))?;
-                    op.add_blocks(&mut inode, -i64::from(extent.length))?;
+                    op.add_blocks(inode, -i64::from(extent.length))?;
                 }
                 let now = time::now();
                 inode.set_time(Time::Modified, now);
                 inode.set_time(Time::Changed, now);
-                op.put_inode(&inode, &mut state)?;
+                op.put_inode(inode, &mut state)?;
                 Ok(extents.len())
             })?;
             if freed == 0 {
@@ -424,16 +370,21 @@ impl Volume {
             if let Place::At(block) = run.place {
                 let from = range.start.max(run.logical * size);
                 let to = range.end.min((run.logical + run.length) * size);
-                let mut at = block * size + (from - run.logical * size);
-                let zeros = vec![0; (to - from).min(ZEROS_AT_ONCE) as usize];
-                let mut left = (to - from) as usize;
-                while left > 0 {
-                    let some = &zeros[..left.min(zeros.len())];
-                    self.store.device().write_at(at, &[IoSlice::new(some)])?;
-                    at += some.len() as u64;
-                    left -= some.len();
-                }
+                let at = block * size + (from - run.logical * size);
+                self.write_zeros(at..at + (to - from))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Writes zeros to these bytes of the device.
+    fn write_zeros(&self, range: Range<u64>) -> Result<()> {
+        let zeros = vec![0; (range.end - range.start).min(ZEROS_AT_ONCE) as usize];
+        let mut at = range.start;
+        while at < range.end {
+            let some = &zeros[..(range.end - at).min(ZEROS_AT_ONCE) as usize];
+            self.store.device().write_at(at, &[IoSlice::new(some)])?;
+            at += some.len() as u64;
         }
         Ok(())
     }
@@ -459,6 +410,15 @@ fn has_extents(inode: &Inode) -> bool {
     inode.block_bytes()[2..4] != [0, 0]
 }
 
+/// What of a preallocated extent becomes written when data goes into a part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Convert {
+    /// That part: the extent is split.
+    Part,
+    /// All of it: its other blocks get zeros.
+    Extent,
+}
+
 /// Where a write goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteAt {
@@ -478,6 +438,74 @@ pub enum Grow {
 }
 
 impl Op<'_> {
+    /// Writes the beginning of `piece`, which lies in `run`; gives how far it came.
+    fn write_run(
+        &mut self,
+        inode: &mut Inode,
+        state: &mut State,
+        run: Run,
+        piece: &Range<u64>,
+        part: &[u8],
+        convert: Convert,
+    ) -> Result<u64> {
+        let size = u64::from(self.volume.image.superblock().block_size);
+        let part_to = |end: u64| {
+            let end = piece.end.min(end * size);
+            (end, &part[..(end - piece.start) as usize])
+        };
+        let end = match run.place {
+            Place::At(block) => {
+                let (end, part) = part_to(run.logical + run.length);
+                self.put_data(block, run.logical, piece.start, part, true)?;
+                end
+            }
+            Place::Unwritten(block) => {
+                let extent = self.last_extent_before(inode, run.logical + 1)?;
+                let extent = extent.filter(|extent| extent.end() > run.logical);
+                let extent = extent.ok_or_else(|| corrupt("an extent is in two places", block))?;
+                let first = u64::from(extent.logical);
+                let range = run.logical..(run.logical + run.length).min(extent.end());
+                let (end, part) = part_to(range.end);
+                let range = range.start..end.div_ceil(size);
+                self.put_data(block, run.logical, piece.start, part, false)?;
+                if convert == Convert::Part {
+                    self.mark_written(inode, range)?;
+                } else {
+                    let at = |logical: u64| (extent.start + (logical - first)) * size;
+                    self.volume.write_zeros(at(first)..at(range.start))?;
+                    self.volume.write_zeros(at(range.end)..at(extent.end()))?;
+                    self.mark_written(inode, first..extent.end())?;
+                }
+                end
+            }
+            Place::Hole => {
+                let most = u64::from(Extent::length_max(false)).min(run.length);
+                let goal = self.goal(inode, run.logical)?;
+                let blocks = self.allocate(goal, most as u32, From::Free)?;
+                let length = (blocks.end - blocks.start) as u32;
+                let (end, part) = part_to(run.logical + u64::from(length));
+                self.put_data(blocks.start, run.logical, piece.start, part, false)?;
+                let logical = run.logical as u32;
+                let extent = Extent { logical, start: blocks.start, length, unwritten: false };
+                self.insert_extent(inode, extent)?;
+                self.add_blocks(inode, i64::from(length))?;
+                end
+            }
+        };
+        let grows = end > inode.size();
+        if grows {
+            inode.set_size(end);
+        }
+        let now = time::now();
+        inode.set_time(Time::Modified, now);
+        inode.set_time(Time::Changed, now);
+        match run.place {
+            Place::At(_) if !grows => self.put_times(inode, state)?,
+            _ => self.put_inode(inode, state)?,
+        }
+        Ok(end)
+    }
+
     /// Where block `logical` of a file is best put: behind the block before it, else near the inode.
     pub(super) fn goal(&self, inode: &Inode, logical: u64) -> Result<u64> {
         Ok(match self.last_extent_before(inode, logical)? {

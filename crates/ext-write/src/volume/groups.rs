@@ -2,14 +2,15 @@
 //!
 //! # Concurrency
 //! One lock for each group. A thread that looks for room takes the group it wants, and skips others that are busy; only
-//! when all that were free had none does it wait for the busy ones. What an operation may need is promised to it before it begins,
-//! so that it does not run out of blocks halfway.
+//! when all that were free had none does it wait for the busy ones. An operation asks for a block when it needs one; if there is
+//! none, it is taken back ([`super::undo`]).
 //!
 //! # Why
 //! A freed block is used again only when the transaction that freed it is stable ([`Waiting`]): before, a crash brings its
 //! owner back. A group that was never used has no bitmap on the disk; it is made when it is first touched.
 
-use super::{Op, Volume, time};
+use super::undo::{Op, Step};
+use super::{Volume, time};
 use crate::error::{Error, Result};
 use crate::lock_order::{EXT_GROUP, EXT_SPACE};
 use crate::store::{Handle, Role};
@@ -36,16 +37,14 @@ struct Waiting {
     words: Box<[u64]>,
 }
 
-/// What there is, and what is promised.
+/// What there is.
 #[derive(Debug, Default)]
 struct Space {
     /// Blocks that nobody uses, those that wait included.
     free: u64,
     /// Freed blocks that are not to be used again yet.
     waiting: u64,
-    /// Blocks that operations under way may still take.
-    promised: u64,
-    /// Blocks that only what frees others may take.
+    /// The last blocks, which only trees may take.
     kept: u64,
     inodes: u32,
     directories: u64,
@@ -66,16 +65,31 @@ pub struct Room {
     pub free_inodes: u32,
 }
 
-/// Which blocks an operation may be promised.
+/// Which blocks an allocation may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum From {
-    /// Those that nobody else will need.
+    /// All but the last ones: for data, names and attributes.
     Free,
-    /// Also the last ones: it frees others, and may have to split a tree for that.
+    /// The last ones, too: for nodes of trees. An overwrite of preallocated blocks and a hole may have to split one, and
+    /// both have to work on a full volume.
     Kept,
 }
 
-/// Blocks that are kept for what frees others.
+/// What becomes of blocks or of an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    Free,
+    Taken,
+}
+
+/// Whether the blocks wait for a commit while they are free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waits {
+    Never,
+    Now,
+}
+
+/// Blocks that are kept for nodes of trees.
 const KEPT: u64 = 64;
 
 /// Whether it waits for a group that is busy.
@@ -106,32 +120,16 @@ impl Groups {
         Room { free_blocks: space.free, free_inodes: space.inodes }
     }
 
-    /// Promises `blocks` to an operation; false if there are not so many.
-    pub(super) fn promise(&self, blocks: u64, from: From) -> bool {
-        if blocks == 0 {
-            return true;
-        }
-        let mut space = self.space.lock();
-        let spoken_for = space.promised + space.waiting;
-        let others = if from == From::Free { space.kept } else { 0 };
-        let fits = spoken_for + others + blocks <= space.free;
-        if fits {
-            space.promised += blocks;
-        }
-        fits
+    /// How many blocks an allocation may take.
+    fn available(&self, from: From) -> u64 {
+        let space = self.space.lock();
+        let kept = if from == From::Free { space.kept } else { 0 };
+        space.free.saturating_sub(space.waiting + kept)
     }
 
-    /// Blocks that an operation which frees nothing cannot have.
+    /// Blocks that data, names and attributes cannot have.
     pub(super) fn kept(&self) -> u64 {
         self.space.lock().kept
-    }
-
-    /// Gives back what an operation did not take of a promise.
-    pub(super) fn give_back(&self, blocks: u64) {
-        if blocks == 0 {
-            return;
-        }
-        self.space.lock().promised -= blocks;
     }
 
     /// Whether blocks come free with the next commit.
@@ -279,13 +277,16 @@ fn each_word(bits: Range<u32>, mut change: impl FnMut(usize, u64)) {
 }
 
 impl Op<'_> {
-    /// Takes up to `want` blocks in a row, near `goal`, of what was promised.
-    pub(super) fn allocate(&mut self, goal: u64, want: u32) -> Result<Range<u64>> {
+    /// Takes up to `want` blocks in a row, near `goal`.
+    pub(super) fn allocate(&mut self, goal: u64, want: u32, from: From) -> Result<Range<u64>> {
+        self.may_fail()?;
+        let available = self.volume.groups.available(from);
+        let want = u64::from(want).min(available) as u32;
         let superblock = self.volume.image.superblock();
         let goal = if superblock.has_block(goal) { goal } else { superblock.first_data_block };
         let first = group_of(goal, superblock);
         for busy in [Busy::Skip, Busy::Wait] {
-            for step in 0..superblock.groups {
+            for step in 0..if want == 0 { 0 } else { superblock.groups } {
                 let number = (first + step) % superblock.groups;
                 let from = if step == 0 { goal - superblock.first_block_of(number) } else { 0 };
                 if let Some(run) = self.allocate_in(number, from as u32, want, busy)? {
@@ -293,6 +294,7 @@ impl Op<'_> {
                 }
             }
         }
+        self.lacks_blocks = true;
         Err(Error::NoSpace)
     }
 
@@ -326,24 +328,24 @@ impl Op<'_> {
         // Whoever changes bytes that others refer to copies them.
         drop(bitmap);
         let Some(run) = found else { return Ok(None) };
-        let sum = self.handle.modify(state.group.block_bitmap, Role::Inodes, |bytes| {
-            set_bits(bytes, run.clone(), true);
-            superblock.block_bitmap_checksum(bytes)
-        })?;
-        let count = run.end - run.start;
-        state.group.block_bitmap_checksum = sum;
-        state.group.free_blocks = state.group.free_blocks.saturating_sub(count);
-        self.put_descriptor(number, &state.group)?;
-        let mut space = volume.groups.space.lock();
-        space.free -= u64::from(count);
-        let of_promise = u64::from(count).min(self.promised);
-        space.promised -= of_promise;
-        self.promised -= of_promise;
-        Ok(Some(start + u64::from(run.start)..start + u64::from(run.end)))
+        self.change_bits(number, state, run.clone(), Use::Taken, Waits::Never)?;
+        let run = start + u64::from(run.start)..start + u64::from(run.end);
+        self.record(Step::Allocated(run.clone()));
+        Ok(Some(run))
     }
 
     /// Frees `blocks`, which a file had; they are used again when this is stable.
     pub(super) fn free_blocks(&mut self, blocks: Range<u64>) -> Result<()> {
+        self.free_as(blocks, false)
+    }
+
+    /// The same for blocks that held metadata.
+    pub(super) fn free_metadata(&mut self, blocks: Range<u64>) -> Result<()> {
+        self.free_as(blocks, true)
+    }
+
+    fn free_as(&mut self, blocks: Range<u64>, metadata: bool) -> Result<()> {
+        self.may_fail()?;
         let (volume, superblock) = (self.volume, self.volume.image.superblock());
         let mut rest = blocks;
         while !rest.is_empty() {
@@ -359,28 +361,68 @@ impl Op<'_> {
                 return Err(corrupt(what, run.start));
             }
             drop(bitmap);
-            let count = bits.end - bits.start;
-            let sum = self.handle.modify(state.group.block_bitmap, Role::Inodes, |bytes| {
-                set_bits(bytes, bits.clone(), false);
-                superblock.block_bitmap_checksum(bytes)
-            })?;
-            state.group.block_bitmap_checksum = sum;
-            state.group.free_blocks += count;
-            self.put_descriptor(number, &state.group)?;
-            state.waiting.add(bits, superblock.blocks_per_group);
-            self.handle.free(run.clone());
-            let mut space = volume.groups.space.lock();
-            space.free += u64::from(count);
-            space.waiting += u64::from(count);
+            self.change_bits(number, state, bits, Use::Free, Waits::Now)?;
+            self.note_freed(run.clone(), metadata);
             rest.start = run.end;
         }
         Ok(())
     }
 
-    /// The same for blocks that held metadata.
-    pub(super) fn free_metadata(&mut self, blocks: Range<u64>) -> Result<()> {
-        self.handle.forget(blocks.clone());
-        self.free_blocks(blocks)
+    /// Takes back what an allocation or freeing of blocks of one group did.
+    pub(super) fn change_blocks(&mut self, run: Range<u64>, to: Use, waits: Waits) -> Result<()> {
+        let (volume, superblock) = (self.volume, self.volume.image.superblock());
+        let number = group_of(run.start, superblock);
+        let start = superblock.first_block_of(number);
+        let mut guard = volume.groups.states[number as usize].lock();
+        let state = volume.groups.load(&mut guard, number, &volume.image, &self.handle)?;
+        let bits = (run.start - start) as u32..(run.end - start) as u32;
+        self.change_bits(number, state, bits, to, waits)
+    }
+
+    /// Changes the use of some blocks of a group: its bitmap, its descriptor and the sums. If it fails, nothing is changed.
+    fn change_bits(
+        &mut self,
+        number: u32,
+        state: &mut State,
+        bits: Range<u32>,
+        to: Use,
+        waits: Waits,
+    ) -> Result<()> {
+        let (volume, superblock) = (self.volume, self.volume.image.superblock());
+        let (group, count) = (&mut state.group, bits.end - bits.start);
+        // Behind this, nothing can fail: both blocks are in the transaction.
+        self.pin(superblock.descriptor_block(number))?;
+        let sum = self.handle.modify(group.block_bitmap, Role::Inodes, |bytes| {
+            set_bits(bytes, bits.clone(), to == Use::Taken);
+            superblock.block_bitmap_checksum(bytes)
+        })?;
+        group.block_bitmap_checksum = sum;
+        match to {
+            Use::Taken => group.free_blocks = group.free_blocks.saturating_sub(count),
+            Use::Free => group.free_blocks += count,
+        }
+        match (waits, to) {
+            (Waits::Never, _) => {}
+            (Waits::Now, Use::Free) => state.waiting.add(bits, superblock.blocks_per_group),
+            (Waits::Now, Use::Taken) => state.waiting.remove(bits),
+        }
+        self.put_descriptor(number, &state.group)?;
+        let (count, mut space) = (u64::from(count), volume.groups.space.lock());
+        match to {
+            Use::Taken => space.free -= count,
+            Use::Free => space.free += count,
+        }
+        match (waits, to) {
+            (Waits::Never, _) => {}
+            (Waits::Now, Use::Free) => space.waiting += count,
+            (Waits::Now, Use::Taken) => space.waiting -= count,
+        }
+        Ok(())
+    }
+
+    /// Brings a block into the transaction, so that changing it later cannot fail.
+    fn pin(&mut self, block: u64) -> Result<()> {
+        self.handle.modify(block, Role::Inodes, |_| ())
     }
 
     /// Takes an inode: a directory far from others if its parent is the root, anything else near its parent.
@@ -390,6 +432,7 @@ impl Op<'_> {
         directory: bool,
         name: &[u8],
     ) -> Result<u32> {
+        self.may_fail()?;
         let superblock = self.volume.image.superblock();
         let home = (parent - 1) / superblock.inodes_per_group;
         let top = directory && parent == uvfs_ext::ROOT;
@@ -463,29 +506,21 @@ impl Op<'_> {
                 state.group.unused_inodes = per_group;
             }
         }
-        let sum = self.handle.modify(state.group.inode_bitmap, Role::Inodes, |bytes| {
-            set_bits(bytes, run.clone(), true);
-            superblock.inode_bitmap_checksum(bytes)
-        })?;
-        state.group.inode_bitmap_checksum = sum;
-        // What was never used before it is no inode, and must not look like one.
+        // It begins with zeros. What was never used before it is no inode, and must not look like one.
         let used = per_group - state.group.unused_inodes;
-        if run.start >= used {
-            if !state.zeroed {
-                self.clear_inodes(&state.group, used..run.start + 1)?;
-            }
+        let never_used = run.start >= used;
+        let from = if never_used && !state.zeroed { used } else { run.start };
+        self.clear_inodes(&state.group, from..run.start + 1)?;
+        if never_used {
             state.group.unused_inodes = per_group - run.start - 1;
         }
-        state.group.free_inodes -= 1;
-        state.group.directories += u32::from(directory);
-        self.put_descriptor(number, &state.group)?;
-        let mut space = volume.groups.space.lock();
-        space.inodes -= 1;
-        space.directories += u64::from(directory);
-        Ok(Some(number * per_group + run.start + 1))
+        let inode = number * per_group + run.start + 1;
+        self.change_inode_bit(number, state, run.start, directory, Use::Taken)?;
+        self.record(Step::AllocatedInode(inode, directory));
+        Ok(Some(inode))
     }
 
-    /// Writes zeros over inodes that were never used.
+    /// Writes zeros over inodes that are not in use.
     fn clear_inodes(&mut self, group: &Group, inodes: Range<u32>) -> Result<()> {
         let superblock = self.volume.image.superblock();
         let size = usize::from(superblock.inode_size);
@@ -504,27 +539,64 @@ impl Op<'_> {
 
     /// Frees an inode whose blocks are free already.
     pub(super) fn free_inode(&mut self, inode: &Inode, directory: bool) -> Result<()> {
+        self.may_fail()?;
+        self.put_deleted(inode.number, time::seconds() as u32)?;
+        self.change_inode_use(inode.number, directory, Use::Free)?;
+        self.record(Step::FreedInode(inode.number, directory));
+        Ok(())
+    }
+
+    pub(super) fn change_inode_use(&mut self, inode: u32, directory: bool, to: Use) -> Result<()> {
         let (volume, superblock) = (self.volume, self.volume.image.superblock());
-        let number = (inode.number - 1) / superblock.inodes_per_group;
-        let at = (inode.number - 1) % superblock.inodes_per_group;
-        let now = time::seconds();
-        self.change_inode_bytes(inode.number, |bytes| {
-            Inode::set_deleted(inode.number, bytes, now as u32, superblock);
-        })?;
+        let number = (inode - 1) / superblock.inodes_per_group;
+        let at = (inode - 1) % superblock.inodes_per_group;
         let mut guard = volume.groups.states[number as usize].lock();
         let state = volume.groups.load(&mut guard, number, &volume.image, &self.handle)?;
+        self.change_inode_bit(number, state, at, directory, to)
+    }
+
+    /// Changes the use of an inode of a group: its bitmap, its descriptor and the sums. If it fails, nothing is changed.
+    fn change_inode_bit(
+        &mut self,
+        number: u32,
+        state: &mut State,
+        at: u32,
+        directory: bool,
+        to: Use,
+    ) -> Result<()> {
+        let (volume, superblock) = (self.volume, self.volume.image.superblock());
+        // Behind this, nothing can fail: both blocks are in the transaction.
+        self.pin(superblock.descriptor_block(number))?;
         let sum = self.handle.modify(state.group.inode_bitmap, Role::Inodes, |bytes| {
-            set_bits(bytes, at..at + 1, false);
+            set_bits(bytes, at..at + 1, to == Use::Taken);
             superblock.inode_bitmap_checksum(bytes)
         })?;
-        state.group.inode_bitmap_checksum = sum;
-        state.inodes_from = state.inodes_from.min(at);
-        state.group.free_inodes += 1;
-        state.group.directories -= u32::from(directory).min(state.group.directories);
+        let group = &mut state.group;
+        group.inode_bitmap_checksum = sum;
+        let directories = u32::from(directory);
+        match to {
+            Use::Taken => {
+                group.free_inodes = group.free_inodes.saturating_sub(1);
+                group.directories += directories;
+            }
+            Use::Free => {
+                group.free_inodes += 1;
+                group.directories = group.directories.saturating_sub(directories);
+                state.inodes_from = state.inodes_from.min(at);
+            }
+        }
         self.put_descriptor(number, &state.group)?;
-        let mut space = volume.groups.space.lock();
-        space.inodes += 1;
-        space.directories = space.directories.saturating_sub(u64::from(directory));
+        let (directories, mut space) = (u64::from(directory), volume.groups.space.lock());
+        match to {
+            Use::Taken => {
+                space.inodes -= 1;
+                space.directories += directories;
+            }
+            Use::Free => {
+                space.inodes += 1;
+                space.directories = space.directories.saturating_sub(directories);
+            }
+        }
         Ok(())
     }
 
@@ -566,7 +638,7 @@ impl Volume {
         self.groups.room()
     }
 
-    /// Free blocks that are kept for what frees others.
+    /// Free blocks that are kept for nodes of trees.
     pub fn kept_blocks(&self) -> u64 {
         self.groups.kept()
     }

@@ -9,8 +9,8 @@
 //! V1. An operation locks the inodes that it changes, in the order of their numbers (a rename that changes two directories after
 //!     the lock of all such renames), then begins a handle, then takes groups' locks one at a time.
 //! V2. Of an inode, only the time of deletion is changed without its lock: the list of orphans links through it.
-//! V3. An operation that fails has changed nothing, or has undone it; one that fails halfway, because metadata cannot be read,
-//!     ends writing: half an operation is never committed.
+//! V3. An operation that fails has changed nothing, or has taken it back ([`undo`]): half an operation is never committed. If
+//!     taking back fails, writing ends.
 //! V4. Data is in its place before the handle that makes it reachable ends, so it is stable when that is.
 //!
 //! # Why
@@ -25,6 +25,9 @@ mod names;
 mod operations;
 mod orphans;
 mod tree;
+mod undo;
+#[cfg(test)]
+mod undo_tests;
 mod xattrs;
 
 pub use change::{Change, Look, Privileges};
@@ -39,12 +42,13 @@ use crate::hashing::Seeded;
 use crate::lock_order::{EXT_INODE, EXT_INODES, EXT_RENAMES};
 use crate::recovery::{log_place, recover};
 use crate::store::{Counts, Handle, Newest, Now, Owner, Role, Store};
-use groups::{From, Groups};
+use groups::Groups;
 use orphans::Orphans;
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use undo::Op;
 use uvfs_concurrent::lock::{Mutex, RwLock};
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_ext::{Class, DirectoryEntry, Image, Inode, Recovery, Superblock};
@@ -137,23 +141,6 @@ pub struct Volume {
     recovery: Option<Recovery>,
 }
 
-/// One operation's part of a transaction.
-#[derive(Debug)]
-pub(super) struct Op<'v> {
-    volume: &'v Volume,
-    handle: Handle<'v>,
-    /// Blocks that it may still take.
-    promised: u64,
-    /// It failed, and what it did until then is undone.
-    undone: bool,
-}
-
-impl Drop for Op<'_> {
-    fn drop(&mut self) {
-        self.volume.groups.give_back(self.promised);
-    }
-}
-
 impl Volume {
     /// Opens the image on `device` for writing: brings its journal to it, removes what had no names at the last crash, and says in
     /// its superblock that it is in use.
@@ -176,6 +163,8 @@ impl Volume {
             source = Some(of.clone());
             Box::new(of)
         })?;
+        // What the journal brought may be a new superblock.
+        writable(image.superblock())?;
         let source = source.expect("opening has a source");
         let log = log_place(&image, &source)?;
         let block_size = image.superblock().block_size;
@@ -466,61 +455,63 @@ impl Volume {
         superblock.first_block_of((number - 1) / superblock.inodes_per_group)
     }
 
-    /// Does `work` as a part of a transaction, with room for `blocks` blocks promised.
+    /// Does `work` as a part of a transaction: all of it, or nothing if it fails. It is done a second time if it found no block
+    /// and a commit brought some.
     fn operate<R>(
         &self,
         credits: usize,
-        blocks: u64,
-        work: impl FnOnce(&mut Op<'_>) -> Result<R>,
+        mut work: impl FnMut(&mut Op<'_>) -> Result<R>,
     ) -> Result<R> {
-        self.operate_from(From::Free, credits, blocks, work)
+        let (done, lacks_blocks) = self.attempt(credits, &mut work)?;
+        if !lacks_blocks || !self.groups.has_waiting() {
+            return done;
+        }
+        self.sync()?;
+        self.attempt(credits, &mut work)?.0
     }
 
-    fn operate_from<R>(
+    /// Does the same to inodes, or whatever else, which become what the operation makes of them only if it succeeds.
+    fn operate_on<S: Clone, R>(
         &self,
-        from: From,
+        inodes: &mut S,
         credits: usize,
-        blocks: u64,
-        work: impl FnOnce(&mut Op<'_>) -> Result<R>,
+        mut work: impl FnMut(&mut Op<'_>, &mut S) -> Result<R>,
     ) -> Result<R> {
-        if !self.groups.promise(blocks, from) {
-            // What was freed may come back with a commit.
-            if !self.groups.has_waiting() {
-                return Err(Error::NoSpace);
-            }
-            self.sync()?;
-            if !self.groups.promise(blocks, from) {
-                return Err(Error::NoSpace);
-            }
-        }
-        let begun = loop {
-            match self.store.begin(credits.min(self.store.credits_max())) {
-                Ok(Some(handle)) => break Ok(handle),
-                Ok(None) => {
-                    if let Err(error) = self.sync() {
-                        break Err(error);
-                    }
-                }
-                Err(error) => break Err(error),
-            }
-        };
-        let handle = match begun {
-            Ok(handle) => handle,
-            Err(error) => {
-                self.groups.give_back(blocks);
-                return Err(error);
+        self.operate(credits, |op| {
+            let mut changed = inodes.clone();
+            let done = work(op, &mut changed)?;
+            *inodes = changed;
+            Ok(done)
+        })
+    }
+
+    /// What became of `work`, and whether it failed for want of a block.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    fn attempt<R>(
+        &self,
+        credits: usize,
+        work: &mut dyn FnMut(&mut Op<'_>) -> Result<R>,
+    ) -> Result<(Result<R>, bool)> {
+        let handle = loop {
+            match self.store.begin(credits.min(self.store.credits_max()))? {
+                Some(handle) => break handle,
+                None => self.sync()?,
             }
         };
-        let mut op = Op { volume: self, handle, promised: blocks, undone: false };
+        let mut op = Op::new(self, handle);
         let done = work(&mut op);
-        if let Err(error) = &done
-            && op.handle.is_changed()
-            && !op.undone
-        {
-            // V3: what it did is in the transaction, and cannot be taken out.
-            self.store.end_writing(&error.to_string());
+        let lacks_blocks = done.is_err() && op.lacks_blocks;
+        if done.is_ok() {
+            op.succeed();
+        } else if let Err(error) = op.undo() {
+            // V3: a half of it is in the transaction, and cannot be taken out.
+            let why = format!("an operation could not be taken back: {error}");
+            self.store.end_writing(&why);
+            return Err(Error::Ended(why.into()));
         }
-        done
+        Ok((done, lacks_blocks))
     }
 }
 
@@ -581,11 +572,6 @@ fn put_superblock(handle: &mut Handle<'_>, superblock: &Superblock) -> Result<()
 }
 
 impl Op<'_> {
-    fn change_inode_bytes(&mut self, number: u32, change: impl FnOnce(&mut [u8])) -> Result<()> {
-        let (block, bytes) = self.volume.place_of(number)?;
-        self.handle.modify(block, Role::Inodes, |block| change(&mut block[bytes]))
-    }
-
     /// Writes an inode back, which this thread has locked.
     fn put_inode(&mut self, inode: &Inode, state: &mut State) -> Result<()> {
         state.reached = Some(self.handle.transaction());

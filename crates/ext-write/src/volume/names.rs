@@ -5,8 +5,9 @@
 //! many blocks as the index has levels, whatever its size. A full leaf is split in half by hash, a full node too, and a full
 //! root puts a level below itself. Names that have one hash may run on into the next leaf, which the lowest bit of its key tells.
 
-use super::groups::corrupt;
-use super::{Op, Volume};
+use super::Volume;
+use super::groups::{From, corrupt};
+use super::undo::Op;
 use crate::error::{Error, Result};
 use crate::store::Role;
 use std::sync::Arc;
@@ -14,9 +15,6 @@ use uvfs_ext::encode::directory::{Entries, entries, entry_bytes, find, has_room}
 use uvfs_ext::encode::extent::Extent;
 use uvfs_ext::encode::index::Node;
 use uvfs_ext::{HashVersion, Inode, Place, directory_hash};
-
-/// Blocks that a directory may grow by for one name: a leaf, nodes of its index, and of the tree that maps it.
-pub(super) const GROWTH: u64 = 14;
 
 /// Levels of nodes below the root of an index.
 const LEVELS_MAX: u8 = 3;
@@ -146,7 +144,7 @@ impl Op<'_> {
     ) -> Result<R> {
         let place = self.volume.directory_place(directory, logical)?;
         let superblock = self.volume.image.superblock();
-        self.handle.modify(place, Role::Names, |bytes| {
+        self.modify(place, Role::Names, |bytes| {
             let mut entries = Entries::of(bytes, superblock);
             let changed = change(&mut entries);
             entries.seal(directory);
@@ -157,7 +155,7 @@ impl Op<'_> {
     fn put_index_node(&mut self, directory: &Inode, logical: u32, node: &Node) -> Result<()> {
         let place = self.volume.directory_place(directory, logical)?;
         let superblock = self.volume.image.superblock();
-        self.handle.modify(place, Role::Names, |bytes| node.encode(bytes, directory, superblock))
+        self.modify(place, Role::Names, |bytes| node.encode(bytes, directory, superblock))
     }
 
     /// The block of a directory that has `name`.
@@ -228,7 +226,7 @@ impl Op<'_> {
         let root = self.volume.index_node(directory, 0)?;
         let place = self.volume.directory_place(directory, 0)?;
         let superblock = self.volume.image.superblock();
-        self.handle.modify(place, Role::Names, |bytes| {
+        self.modify(place, Role::Names, |bytes| {
             bytes[PARENT_AT..PARENT_AT + 4].copy_from_slice(&parent.to_le_bytes());
             root.encode(bytes, directory, superblock);
         })
@@ -268,12 +266,12 @@ impl Op<'_> {
     fn append_block(&mut self, directory: &mut Inode) -> Result<u32> {
         let logical = (directory.size() / self.volume.block_size()) as u32;
         let goal = self.goal(directory, logical.into())?;
-        let start = self.allocate(goal, 1)?.start;
+        let start = self.allocate(goal, 1, From::Free)?.start;
         self.insert_extent(directory, Extent { logical, start, length: 1, unwritten: false })?;
         self.add_blocks(directory, 1)?;
         directory.set_size((u64::from(logical) + 1) * self.volume.block_size());
         let bytes = vec![0; self.volume.block_size() as usize];
-        self.handle.replace(start, Role::Names, bytes);
+        self.make(start, Role::Names, bytes);
         Ok(logical)
     }
 
@@ -304,7 +302,7 @@ impl Op<'_> {
         let superblock = self.volume.image.superblock();
         let version = superblock.directory_hash().0;
         let place = self.volume.directory_place(directory, 0)?;
-        self.handle.modify(place, Role::Names, |bytes| {
+        self.modify(place, Role::Names, |bytes| {
             Node::make_root(bytes, version, leaf).encode(bytes, directory, superblock);
         })
     }
@@ -348,7 +346,6 @@ impl Op<'_> {
         let middle = middle.unwrap_or(0).clamp(1, hashed.len() - 1);
         let runs_on = hashed[middle - 1].0 == hashed[middle].0;
         let key = hashed[middle].0 | u32::from(runs_on);
-        // Room in the index first: it may be full, and then nothing has been changed.
         self.make_room(directory, &mut path)?;
         let new = self.append_block(directory)?;
         let names: Vec<Name> = hashed.into_iter().map(|(_, name)| name).collect();
@@ -376,7 +373,7 @@ impl Op<'_> {
             let levels_max = if superblock.features.large_dir() { 2 } else { 1 };
             let levels = path[0].1.root_levels.unwrap_or(0);
             if levels >= levels_max {
-                return Err(Error::NoSpace);
+                return Err(Error::DirectoryFull);
             }
             // The root's entries go into a node below it.
             let new = self.append_block(directory)?;

@@ -1,13 +1,14 @@
 //! Operations on names and attributes.
 //!
 //! # Why
-//! Everything that can be refused is refused before a handle begins: see V3.
+//! What can be refused early is refused before a handle begins; what fails later is taken back: see V3.
 
 use super::change::Places;
+use super::groups::From;
 use super::held::Held;
-use super::names::GROWTH;
 use super::tree::empty_root;
-use super::{CREDITS_NAMES, Op, State, Volume, time};
+use super::undo::{Op, Step};
+use super::{CREDITS_NAMES, State, Volume, time};
 use crate::error::{Error, Result};
 use crate::lock_order::{EXT_INODE_2, EXT_INODE_3, EXT_INODE_4};
 use std::ops::ControlFlow;
@@ -150,52 +151,52 @@ impl Volume {
         if is_directory {
             add_link(&mut directory, superblock.features.ro_compat & 0x20 != 0)?;
         }
-        let (inode, transaction) = self.operate(CREDITS_NAMES, GROWTH + 5, |op| {
-            let number = op.allocate_inode(parent, is_directory, name.unwrap_or_default())?;
-            let now = time::now();
-            let generation = now.nanoseconds ^ (now.seconds as u32).rotate_left(12);
-            let mut inode = Inode::fresh(number, mode, generation, superblock)?;
-            inode.set_owner(new.uid, new.gid);
-            inode.set_links(if is_directory { 2 } else { u16::from(name.is_some()) });
-            for which in [Time::Accessed, Time::Modified, Time::Changed, Time::Born] {
-                inode.set_time(which, now);
-            }
-            match new.kind {
-                Kind::Regular | Kind::Directory => {
-                    inode.set_has_extents(true);
-                    inode.set_block(empty_root());
+        let (inode, transaction) =
+            self.operate_on(&mut directory, CREDITS_NAMES, |op, directory| {
+                let number = op.allocate_inode(parent, is_directory, name.unwrap_or_default())?;
+                let now = time::now();
+                let generation = now.nanoseconds ^ (now.seconds as u32).rotate_left(12);
+                let mut inode = Inode::fresh(number, mode, generation, superblock)?;
+                inode.set_owner(new.uid, new.gid);
+                inode.set_links(if is_directory { 2 } else { u16::from(name.is_some()) });
+                for which in [Time::Accessed, Time::Modified, Time::Changed, Time::Born] {
+                    inode.set_time(which, now);
                 }
-                Kind::CharDevice | Kind::BlockDevice => {
-                    inode.set_device(new.device.0, new.device.1)
+                match new.kind {
+                    Kind::Regular | Kind::Directory => {
+                        inode.set_has_extents(true);
+                        inode.set_block(empty_root());
+                    }
+                    Kind::CharDevice | Kind::BlockDevice => {
+                        inode.set_device(new.device.0, new.device.1)
+                    }
+                    Kind::Symlink => op.put_target(&mut inode, new.target)?,
+                    Kind::Fifo | Kind::Socket => {}
                 }
-                Kind::Symlink => op.put_target(&mut inode, new.target)?,
-                Kind::Fifo | Kind::Socket => {}
-            }
-            if is_directory {
-                op.make_directory(&mut inode, parent)?;
-            }
-            // What was there before had a time of deletion.
-            op.change_inode_bytes(number, |bytes| bytes.fill(0))?;
-            op.put_places(&mut inode, &Places::default(), &places)?;
-            // Held before anybody else can find it.
-            let node = self.node(number);
-            self.change_holds(number, holds);
-            self.unnamed(number, Some(name.is_none()));
-            match name {
-                Some(name) => {
-                    op.put_inode(&inode, &mut State::default())?;
-                    op.add_name(&mut directory, name, number, new.kind.entry())?;
-                    op.touch(&mut directory, &mut state)?;
+                if is_directory {
+                    op.make_directory(&mut inode, parent)?;
                 }
-                None => {
-                    // Its time of deletion, by which it is in the list, comes behind what is written here.
-                    op.put_inode(&inode, &mut State::default())?;
-                    op.add_orphan(number)?;
+                op.put_places(&mut inode, &Places::default(), &places)?;
+                // Held before anybody else can find it.
+                let node = self.node(number);
+                self.change_holds(number, holds);
+                self.unnamed(number, Some(name.is_none()));
+                op.record(Step::Held(number, holds));
+                match name {
+                    Some(name) => {
+                        op.put_inode(&inode, &mut State::default())?;
+                        op.add_name(directory, name, number, new.kind.entry())?;
+                        op.touch(directory, &mut state)?;
+                    }
+                    None => {
+                        // Its time of deletion, by which it is in the list, comes behind what is written here.
+                        op.put_inode(&inode, &mut State::default())?;
+                        op.add_orphan(number)?;
+                    }
                 }
-            }
-            drop(node);
-            Ok((inode, op.handle.transaction()))
-        })?;
+                drop(node);
+                Ok((inode, op.handle.transaction()))
+            })?;
         let node = self.node(inode.number);
         let mut state = node.state.write_as(&EXT_INODE_2);
         (state.changed, state.reached) = (Some(transaction), Some(transaction));
@@ -223,8 +224,8 @@ impl Volume {
         let (node, child) = (self.node(parent), self.node(number));
         let mut state = node.state.write();
         let mut child_state = child.state.write_as(&EXT_INODE_2);
-        let mut directory = self.directory(parent)?;
-        let mut inode = self.load(number)?;
+        let directory = self.directory(parent)?;
+        let inode = self.load(number)?;
         match inode.kind() {
             Some(Kind::Directory) | None => return Err(Error::IsDirectory),
             Some(_) if inode.links() == 0 && !self.unnamed(number, None) => {
@@ -236,17 +237,19 @@ impl Volume {
         if self.image.lookup(&directory, name)?.is_some() {
             return Err(Error::Exists);
         }
-        self.operate(CREDITS_NAMES, GROWTH, |op| {
+        let mut both = (directory, inode);
+        self.operate_on(&mut both, CREDITS_NAMES, |op, (directory, inode)| {
             let kind = inode.kind().map_or(0, Kind::entry);
-            op.add_name(&mut directory, name, number, kind)?;
-            op.touch(&mut directory, &mut state)?;
+            op.add_name(directory, name, number, kind)?;
+            op.touch(directory, &mut state)?;
             if inode.links() == 0 {
                 op.remove_orphan(number)?;
             }
             inode.set_links(inode.links() + 1);
             inode.set_time(Time::Changed, time::now());
-            op.put_inode(&inode, &mut child_state)
+            op.put_inode(inode, &mut child_state)
         })?;
+        let (_, inode) = both;
         self.unnamed(number, Some(false));
         self.change_holds(number, 1);
         Ok(Held(inode))
@@ -272,25 +275,28 @@ impl Volume {
         check_name(name)?;
         let node = self.node(parent);
         let mut state = node.state.write();
-        let mut directory = self.directory(parent)?;
+        let directory = self.directory(parent)?;
         let number = self.image.lookup(&directory, name)?.ok_or(Error::NotFound)?;
         if number == parent {
             return Err(Error::Invalid("a directory has its own number in it"));
         }
         let child = self.node(number);
         let mut child_state = child.state.write_as(&EXT_INODE_2);
-        let mut inode = self.load(number)?;
+        let inode = self.load(number)?;
         self.check_victim(&inode, is_directory)?;
-        self.operate(CREDITS_NAMES, 0, |op| {
-            op.remove_name(&directory, name)?;
+        let mut both = (directory, inode);
+        self.operate_on(&mut both, CREDITS_NAMES, |op, (directory, inode)| {
+            op.remove_name(directory, name)?;
             if is_directory {
-                drop_link(&mut directory);
+                drop_link(directory);
             }
-            op.touch(&mut directory, &mut state)?;
-            op.lose_name(&mut inode, &mut child_state)
+            op.touch(directory, &mut state)?;
+            op.lose_name(inode, &mut child_state)
         })?;
+        let (_, inode) = both;
         drop(state);
-        self.delete_unheld(inode, &mut child_state)
+        self.delete_unheld(inode, &mut child_state);
+        Ok(())
     }
 
     /// Whether something may lose a name, as a directory or as something else.
@@ -311,23 +317,18 @@ impl Volume {
                 return Err(Error::NotEmpty);
             }
         }
-        let mapped = match inode.kind() {
-            Some(Kind::Regular | Kind::Directory) => inode.block_bytes() != &[0; 60],
-            Some(Kind::Symlink) => inode.size() >= SHORT_LINK as u64,
-            _ => false,
-        };
-        if mapped && !inode.is_by_extents() {
+        if is_by_tables(inode) {
             return Err(Error::NotWritable("it is mapped by tables, not by extents".into()));
         }
         Ok(())
     }
 
-    /// Frees what lost its last name, unless somebody holds it.
-    fn delete_unheld(&self, inode: Inode, state: &mut State) -> Result<()> {
-        if inode.links() > 0 || self.holds(inode.number) > 0 {
-            return Ok(());
+    /// Frees what lost its last name, unless somebody holds it. The name is gone, whatever becomes of this: an inode that cannot
+    /// be freed now stays in the list of orphans, for [`Volume::close`] and for the next writer.
+    fn delete_unheld(&self, inode: Inode, state: &mut State) {
+        if inode.links() == 0 && self.holds(inode.number) == 0 {
+            let _ = self.delete(inode, state);
         }
-        self.delete(inode, state)
     }
 
     /// Gives something another name, in another directory perhaps; what has that name already loses it.
@@ -469,8 +470,8 @@ impl Volume {
         }
         let mut moved_state =
             moved_state.unwrap_or_else(|| moved_node.state.write_as(&EXT_INODE_4));
-        let mut inode = self.load(moved)?;
-        let mut other = victim.map(|victim| self.load(victim)).transpose()?;
+        let inode = self.load(moved)?;
+        let other = victim.map(|victim| self.load(victim)).transpose()?;
         let is_directory = inode.kind() == Some(Kind::Directory);
         let other_is_directory =
             other.as_ref().is_some_and(|other| other.kind() == Some(Kind::Directory));
@@ -510,19 +511,20 @@ impl Volume {
             (_, None) => {}
         }
         let mut to_state = to.map(|(_, state)| state);
-        self.operate(CREDITS_NAMES, GROWTH, |op| {
+        let mut inodes = (source, target, inode, other);
+        self.operate_on(&mut inodes, CREDITS_NAMES, |op, (source, target, inode, other)| {
             let kind = inode.kind().map_or(0, Kind::entry);
             {
-                let into = target.as_mut().unwrap_or(&mut source);
+                let into = target.as_mut().unwrap_or(source);
                 match other {
                     Some(_) => op.replace_name(into, new_name, moved, kind)?,
                     None => op.add_name(into, new_name, moved, kind)?,
                 }
             }
-            match (&mut other, &mut victim_state) {
+            match (&mut *other, &mut victim_state) {
                 (Some(other), Some(state)) if how == Rename::Exchange => {
                     let kind = other.kind().map_or(0, Kind::entry);
-                    op.replace_name(&source, name, other.number, kind)?;
+                    op.replace_name(source, name, other.number, kind)?;
                     if other_is_directory && target.is_some() {
                         op.set_parent(other, from)?;
                     }
@@ -530,28 +532,39 @@ impl Volume {
                     op.put_inode(other, state)?;
                 }
                 (Some(other), Some(state)) => {
-                    op.remove_name(&source, name)?;
+                    op.remove_name(source, name)?;
                     op.lose_name(other, state)?;
                 }
-                _ => op.remove_name(&source, name)?,
+                _ => op.remove_name(source, name)?,
             }
             if comes {
-                op.set_parent(&inode, to_number)?;
+                op.set_parent(inode, to_number)?;
             }
-            op.touch(&mut source, from_state)?;
-            if let (Some(target), Some(state)) = (&mut target, &mut to_state) {
+            op.touch(source, from_state)?;
+            if let (Some(target), Some(state)) = (target, &mut to_state) {
                 op.touch(target, state)?;
             }
             inode.set_time(Time::Changed, time::now());
-            op.put_inode(&inode, &mut moved_state)
+            op.put_inode(inode, &mut moved_state)
         })?;
+        let (.., other) = inodes;
         if let (Some(gone), Some(mut state)) = (other, victim_state)
             && how == Rename::Replace
         {
-            self.delete_unheld(gone, &mut state)?;
+            self.delete_unheld(gone, &mut state);
         }
         Ok(())
     }
+}
+
+/// Whether an inode has blocks that tables map: they are not freed by us.
+pub(super) fn is_by_tables(inode: &Inode) -> bool {
+    let mapped = match inode.kind() {
+        Some(Kind::Regular | Kind::Directory) => inode.block_bytes() != &[0; 60],
+        Some(Kind::Symlink) => inode.size() >= SHORT_LINK as u64,
+        _ => false,
+    };
+    mapped && !inode.is_by_extents()
 }
 
 /// Counts one more directory in another; one with too many to count has 1, where the volume allows it.
@@ -602,7 +615,7 @@ impl Op<'_> {
         }
         inode.set_has_extents(true);
         inode.set_block(empty_root());
-        let start = self.allocate(self.volume.home_of(inode.number), 1)?.start;
+        let start = self.allocate(self.volume.home_of(inode.number), 1, From::Free)?.start;
         self.put_data(start, 0, 0, target, false)?;
         self.insert_extent(inode, Extent { logical: 0, start, length: 1, unwritten: false })?;
         self.add_blocks(inode, 1)

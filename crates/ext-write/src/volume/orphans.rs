@@ -6,12 +6,14 @@
 //! end is freed again. What the superblock says of it is brought up to date when a transaction is closed, as its totals are:
 //! nobody reads it before.
 
-use super::groups::From;
-use super::{CREDITS, Op, State, Volume};
+use super::operations::is_by_tables;
+use super::undo::{Op, Step};
+use super::{CREDITS, State, Volume};
 use crate::error::{Error, Result};
 use crate::hashing::Seeded;
 use crate::lock_order::EXT_ORPHANS;
-use std::collections::HashMap;
+use crate::store::Role;
+use std::collections::{HashMap, HashSet};
 use uvfs_concurrent::lock::Mutex;
 use uvfs_ext::{Inode, Superblock};
 
@@ -90,34 +92,58 @@ impl Orphans {
 impl Op<'_> {
     /// Puts an inode in front of the list, if it is not in it.
     pub(super) fn add_orphan(&mut self, number: u32) -> Result<()> {
-        let volume = self.volume;
-        let mut list = volume.orphans.0.lock();
-        if list.links.contains_key(&number) {
-            return Ok(());
+        self.may_fail()?;
+        if self.list_orphan(number)? {
+            self.record(Step::AddedOrphan(number));
         }
-        let next = list.superblock.last_orphan();
-        self.change_inode_bytes(number, |bytes| {
-            Inode::set_deleted(number, bytes, next, volume.image.superblock());
-        })?;
-        list.push(number);
         Ok(())
     }
 
-    /// Takes an inode out of the list.
+    /// Takes an inode out of the list, if it is in it.
     pub(super) fn remove_orphan(&mut self, number: u32) -> Result<()> {
-        let volume = self.volume;
-        let mut list = volume.orphans.0.lock();
-        let Some(&link) = list.links.get(&number) else { return Ok(()) };
-        self.change_inode_bytes(number, |bytes| {
-            Inode::set_deleted(number, bytes, 0, volume.image.superblock());
-        })?;
+        self.may_fail()?;
+        if self.unlist_orphan(number)? {
+            self.record(Step::RemovedOrphan(number));
+        }
+        Ok(())
+    }
+
+    /// Puts an inode in front of the list; false if it is in it. If it fails, nothing is changed.
+    pub(super) fn list_orphan(&mut self, number: u32) -> Result<bool> {
+        let mut list = self.volume.orphans.0.lock();
+        if list.links.contains_key(&number) {
+            return Ok(false);
+        }
+        self.put_deleted(number, list.superblock.last_orphan())?;
+        list.push(number);
+        Ok(true)
+    }
+
+    /// Takes an inode out of the list; false if it is not in it. If it fails, nothing is changed.
+    pub(super) fn unlist_orphan(&mut self, number: u32) -> Result<bool> {
+        let mut list = self.volume.orphans.0.lock();
+        let Some(&link) = list.links.get(&number) else { return Ok(false) };
         if link.before != 0 {
-            self.change_inode_bytes(link.before, |bytes| {
-                Inode::set_deleted(link.before, bytes, link.behind, volume.image.superblock());
-            })?;
+            // Of the two, only this one may have to be read.
+            self.put_deleted(link.before, link.behind)?;
+        }
+        if let Err(error) = self.put_deleted(number, 0) {
+            if link.before != 0 {
+                self.put_deleted(link.before, number)?;
+            }
+            return Err(error);
         }
         list.remove(number, link);
-        Ok(())
+        Ok(true)
+    }
+
+    /// Sets the time of deletion of an inode: it is the list's (V2), and each change of the list has its opposite.
+    pub(super) fn put_deleted(&mut self, number: u32, deleted: u32) -> Result<()> {
+        let superblock = self.volume.image.superblock();
+        let (block, place) = self.volume.place_of(number)?;
+        self.handle.modify(block, Role::Inodes, |block| {
+            Inode::set_deleted(number, &mut block[place], deleted, superblock);
+        })
     }
 }
 
@@ -128,10 +154,10 @@ impl Op<'_> {
         let extents = self.remove_extents(inode, from..1 << 32, EXTENTS_AT_ONCE)?;
         for extent in &extents {
             let blocks = extent.start..extent.start + u64::from(extent.length);
-            if directory {
-                self.handle.forget(blocks.clone());
+            match directory {
+                true => self.free_metadata(blocks)?,
+                false => self.free_blocks(blocks)?,
             }
-            self.free_blocks(blocks)?;
             self.add_blocks(inode, -i64::from(extent.length))?;
         }
         Ok(extents.len())
@@ -152,17 +178,17 @@ impl Volume {
         if !few {
             self.free_extents(&mut inode, 0, state)?;
         }
-        self.operate_from(From::Kept, CREDITS, 0, |op| {
+        self.operate_on(&mut inode, CREDITS, |op, inode| {
             if few {
-                op.free_some(&mut inode, 0)?;
+                op.free_some(inode, 0)?;
             }
             if inode.xattr_block() != 0 {
-                op.release_xattr_block(&mut inode)?;
+                op.release_xattr_block(inode)?;
             }
             op.remove_orphan(inode.number)?;
             inode.set_size(0);
-            op.put_inode(&inode, state)?;
-            op.free_inode(&inode, directory)
+            op.put_inode(inode, state)?;
+            op.free_inode(inode, directory)
         })
     }
 
@@ -177,8 +203,8 @@ impl Volume {
             return Ok(());
         }
         loop {
-            // A tree that is taken apart may be split once before it shrinks.
-            let freed = self.operate_from(From::Kept, CREDITS, 6, |op| {
+            // A tree whose end is freed never grows.
+            let freed = self.operate_on(inode, CREDITS, |op, inode| {
                 let freed = op.free_some(inode, from)?;
                 if freed > 0 {
                     op.put_inode(inode, state)?;
@@ -191,38 +217,33 @@ impl Volume {
         }
     }
 
-    /// Frees all orphans without names, whoever holds them.
+    /// Frees all orphans without names, whoever holds them. One that cannot be freed stays in the list, for the next writer.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
     pub(super) fn drop_orphans(&self) -> Result<()> {
         let orphans = self.orphans.0.lock().inodes();
         for number in orphans {
             let node = self.node(number);
             let mut state = node.state.write();
             if self.orphans.has(number) {
-                let inode = self.load(number)?;
-                if inode.links() == 0 {
-                    self.delete(inode, &mut state)?;
-                }
+                stays(self.drop_orphan(number, &mut state))?;
             }
         }
         Ok(())
     }
 
-    /// Brings to an end what a crash interrupted.
+    fn drop_orphan(&self, number: u32, state: &mut State) -> Result<()> {
+        let inode = self.load(number)?;
+        if inode.links() == 0 { self.delete(inode, state) } else { Ok(()) }
+    }
+
+    /// Brings to an end what a crash interrupted. An orphan that cannot be freed stays in the list: it costs its blocks.
+    ///
+    /// # Errors
+    /// [`Error::NotWritable`] for a list that cannot be, or an orphan that is not freed by us; [`Error::Ended`].
     pub(super) fn finish_orphans(&self) -> Result<()> {
-        let mut found = Vec::new();
-        let mut next = self.orphans.0.lock().superblock.last_orphan();
-        while next != 0 {
-            let (block, bytes) = self.place_of(next)?;
-            let inode =
-                Inode::decode(next, &self.store.read(block)?[bytes], self.image.superblock())?;
-            if found.contains(&next) || inode.kind().is_none() {
-                return Err(Error::NotWritable(
-                    "its list of orphans is wrong: let e2fsck look".into(),
-                ));
-            }
-            found.push(next);
-            next = inode.deleted();
-        }
+        let found = self.listed_orphans()?;
         {
             let mut list = self.orphans.0.lock();
             list.superblock.set_last_orphan(0);
@@ -233,16 +254,47 @@ impl Volume {
         for number in found {
             let node = self.node(number);
             let mut state = node.state.write();
-            let mut inode = self.load(number)?;
-            if inode.links() == 0 {
-                self.delete(inode, &mut state)?;
-            } else {
-                let size = u64::from(self.image.superblock().block_size);
-                let kept = inode.size().div_ceil(size);
-                self.free_extents(&mut inode, kept, &mut state)?;
-                self.operate(CREDITS, 0, |op| op.remove_orphan(number))?;
-            }
+            stays(self.finish_orphan(number, &mut state))?;
         }
         Ok(())
+    }
+
+    fn finish_orphan(&self, number: u32, state: &mut State) -> Result<()> {
+        let mut inode = self.load(number)?;
+        if inode.links() == 0 {
+            return self.delete(inode, state);
+        }
+        let kept = inode.size().div_ceil(self.block_size());
+        self.free_extents(&mut inode, kept, state)?;
+        self.operate(CREDITS, |op| op.remove_orphan(number))
+    }
+
+    /// The list of orphans as a crash left it.
+    fn listed_orphans(&self) -> Result<Vec<u32>> {
+        let refuse = |why: &str| Err(Error::NotWritable(format!("{why}: let e2fsck look")));
+        let (mut found, mut seen) = (Vec::new(), HashSet::<u32, Seeded>::default());
+        let mut next = self.orphans.0.lock().superblock.last_orphan();
+        while next != 0 {
+            let (block, bytes) = self.place_of(next)?;
+            let inode =
+                Inode::decode(next, &self.store.read(block)?[bytes], self.image.superblock())?;
+            if !seen.insert(next) || inode.kind().is_none() {
+                return refuse("its list of orphans is wrong");
+            }
+            if is_by_tables(&inode) {
+                return refuse("a file that is to be freed is mapped by tables, not by extents");
+            }
+            found.push(next);
+            next = inode.deleted();
+        }
+        Ok(found)
+    }
+}
+
+/// What became of an orphan, where only the end of writing is of others.
+fn stays(done: Result<()>) -> Result<()> {
+    match done {
+        Err(Error::Ended(why)) => Err(Error::Ended(why)),
+        _ => Ok(()),
     }
 }

@@ -5,8 +5,8 @@
 //! takes its place in the parent, and so on up to the root. Keys are those of the first entry below, which e2fsck
 //! wants to the letter.
 
-use super::Op;
-use super::groups::corrupt;
+use super::groups::{From, corrupt};
+use super::undo::Op;
 use crate::error::{Error, Result};
 use crate::store::Role;
 use std::ops::Range;
@@ -240,14 +240,14 @@ impl Op<'_> {
 
     fn put_node(&mut self, inode: &Inode, place: u64, entries: &Entries) -> Result<()> {
         let new = self.node_bytes(inode, entries);
-        self.handle.modify(place, Role::Inodes, |bytes| bytes.copy_from_slice(&new))
+        self.modify(place, Role::Inodes, |bytes| bytes.copy_from_slice(&new))
     }
 
     fn new_node(&mut self, inode: &mut Inode, entries: &Entries) -> Result<u64> {
         let goal = self.volume.home_of(inode.number);
-        let place = self.allocate(goal, 1)?.start;
+        let place = self.allocate(goal, 1, From::Kept)?.start;
         let bytes = self.node_bytes(inode, entries);
-        self.handle.replace(place, Role::Inodes, bytes);
+        self.make(place, Role::Inodes, bytes);
         self.add_blocks(inode, 1)?;
         Ok(place)
     }

@@ -1,6 +1,8 @@
 //! Extended attributes: read, and the block that those have which do not fit into the inode.
 
-use super::{Op, Volume};
+use super::Volume;
+use super::groups::From;
+use super::undo::{Op, Step};
 use crate::error::{Error, Result};
 use crate::store::Role;
 use uvfs_ext::encode::xattr::{self, Stored};
@@ -47,11 +49,14 @@ impl Op<'_> {
         if stored.is_empty() {
             return self.release_xattr_block(inode);
         }
-        let place = if alone {
-            old
-        } else {
+        if alone {
+            let block = xattr::encode_block(stored, 1, old, superblock).ok_or(Error::NoSpace)?;
+            return self.modify(old, Role::Inodes, |bytes| bytes.copy_from_slice(&block));
+        }
+        let place = {
             // One that others have too stays as it is for them.
-            let place = self.allocate(self.volume.home_of(inode.number), 1)?.start;
+            let home = self.volume.home_of(inode.number);
+            let place = self.allocate(home, 1, From::Free)?.start;
             if old != 0 {
                 self.release_xattr_block(inode)?;
             }
@@ -60,21 +65,33 @@ impl Op<'_> {
             place
         };
         let block = xattr::encode_block(stored, 1, place, superblock).ok_or(Error::NoSpace)?;
-        self.handle.replace(place, Role::Inodes, block);
+        self.make(place, Role::Inodes, block);
         Ok(())
     }
 
     /// Takes the block of attributes from an inode; the last one that has it frees it.
     pub(super) fn release_xattr_block(&mut self, inode: &mut Inode) -> Result<()> {
-        let superblock = self.volume.image.superblock();
+        self.may_fail()?;
         let place = inode.xattr_block();
-        let left = self.handle.modify(place, Role::Inodes, |block| {
-            let left = xattr::references(block).saturating_sub(1);
-            xattr::set_references(block, left, place, superblock);
-            left
-        })?;
+        let left = self.change_references(place, |references| references.saturating_sub(1))?;
+        self.record(Step::Released(place));
         inode.set_xattr_block(0);
         self.add_blocks(inode, -1)?;
         if left == 0 { self.free_metadata(place..place + 1) } else { Ok(()) }
+    }
+
+    /// Takes the release of a block of attributes back.
+    pub(super) fn add_reference(&mut self, place: u64) -> Result<()> {
+        self.change_references(place, |references| references.saturating_add(1)).map(drop)
+    }
+
+    /// Changes how many inodes have the block at `place`; gives how many have it then.
+    fn change_references(&mut self, place: u64, change: impl FnOnce(u32) -> u32) -> Result<u32> {
+        let superblock = self.volume.image.superblock();
+        self.handle.modify(place, Role::Inodes, |block| {
+            let references = change(xattr::references(block));
+            xattr::set_references(block, references, place, superblock);
+            references
+        })
     }
 }

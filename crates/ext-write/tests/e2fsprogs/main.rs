@@ -7,4 +7,5 @@ mod faults;
 mod images;
 mod operations;
 mod order;
+mod room;
 mod transactions;

@@ -8,6 +8,7 @@
 use super::{halves, put_half, put_word};
 use crate::error::{Error, Result};
 use crate::format::inode::{EXTENTS, HUGE, INDEXED, Inode, Kind, Timestamp, checksum};
+use crate::format::layout::word;
 use crate::format::superblock::Superblock;
 use zerocopy::IntoBytes;
 
@@ -106,6 +107,18 @@ impl Inode {
         let mut generation = [0; 4];
         generation.copy_from_slice(&bytes[GENERATION_AT..GENERATION_AT + 4]);
         seal(bytes, number, u32::from_le_bytes(generation), superblock);
+    }
+
+    /// Gives the bytes of inode `number` in the table back what they were `before`; keeps only the time of deletion that is there.
+    ///
+    /// # Panics
+    /// If the two have different lengths.
+    pub fn restore(number: u32, bytes: &mut [u8], before: &[u8], superblock: &Superblock) {
+        let deleted = word(bytes, DELETED_AT).unwrap_or(0);
+        bytes.copy_from_slice(before);
+        if word(before, DELETED_AT) != Some(deleted) {
+            Self::set_deleted(number, bytes, deleted, superblock);
+        }
     }
 
     /// Sets the permission bits; the kind stays.

@@ -131,7 +131,7 @@ fn told<T>(result: uvfs_ext_write::Result<T>) -> Result<T> {
 
 fn refusal(error: VolumeError) -> Error {
     match error {
-        VolumeError::NoSpace => Error::NoSpace,
+        VolumeError::NoSpace | VolumeError::DirectoryFull => Error::NoSpace,
         VolumeError::Exists => Error::Exists,
         VolumeError::NotFound => Error::NotFound,
         VolumeError::NotEmpty => Error::NotEmpty,
