@@ -20,13 +20,13 @@ mod clean;
 mod control_socket;
 mod direct;
 mod dispatch;
-mod groups;
 pub mod lock_order;
 mod mount;
 mod mount_error;
 mod notify;
 mod server;
 mod statistics;
+mod task;
 mod transport;
 mod work;
 

@@ -260,7 +260,7 @@ mod tests {
             let new = NewNode { kind: NewKind::Regular, mode: 0o644, umask: 0 };
             let name = Name::new(name).unwrap();
             let found = vfs.create(&Caller::root(), vfs.root(), name, &new).unwrap();
-            nodes.publish(&found.node, found.attributes.number, None);
+            nodes.publish(&found.node, (found.attributes.number, 0), None);
         }
         let kernel = Refusing(Mutex::new(&TOLD, Vec::new()));
         let told = forget_everything(&kernel, &nodes);

@@ -92,6 +92,26 @@ impl fmt::Debug for GroupList {
     }
 }
 
+/// Whether a caller's changes of the data of a file leave the set-id bits of its mode: CAP_FSETID of capabilities(7).
+#[derive(Debug, Clone, Copy, Default)]
+pub enum SetIds {
+    /// Those of user 0 leave them, and those of other users clear them.
+    #[default]
+    ByUser,
+    /// They leave them.
+    Keep,
+    /// They clear them.
+    Clear,
+    /// Those of user 0 leave them if this says so of a task, by its thread id; those of other users clear them.
+    /// Called only for a file that has such bits.
+    ByTask {
+        /// The task's thread id.
+        task: u32,
+        /// Whether it has the capability.
+        has: fn(u32) -> bool,
+    },
+}
+
 /// Whether the core must check permissions for a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checks {
@@ -112,6 +132,8 @@ pub struct Caller {
     pub groups: Groups,
     /// Who checks permissions.
     pub checks: Checks,
+    /// Whether changes of data leave set-id bits.
+    pub set_ids: SetIds,
     /// The frontend in front, which knows of its own changes.
     pub origin: Origin,
 }
@@ -129,6 +151,7 @@ impl Caller {
             gid,
             groups: Groups::Known(groups.into()),
             checks: Checks::Enforce,
+            set_ids: SetIds::default(),
             origin: Origin::default(),
         }
     }
@@ -139,10 +162,19 @@ impl Caller {
         Self { origin, ..self }
     }
 
-    /// Whether the caller may ignore permissions (CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID, ... as
-    /// user 0 has them).
+    /// Whether the caller may ignore permissions (CAP_DAC_OVERRIDE, CAP_FOWNER, ... as user 0 has them).
     pub fn is_privileged(&self) -> bool {
         self.uid == 0
+    }
+
+    /// Whether the caller's changes of data leave set-id bits; may read from the system.
+    pub fn keeps_set_ids(&self) -> bool {
+        match self.set_ids {
+            SetIds::ByUser => self.is_privileged(),
+            SetIds::Keep => true,
+            SetIds::Clear => false,
+            SetIds::ByTask { task, has } => self.is_privileged() && has(task),
+        }
     }
 
     /// The supplementary groups; may read them from the system.
@@ -172,6 +204,19 @@ impl Caller {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn set_ids_stay_for_user_0_unless_the_task_or_the_request_says_otherwise() {
+        let (root, user) = (Caller::root(), Caller::new(1000, 100, &[]));
+        let of = |caller: &Caller, set_ids| Caller { set_ids, ..caller.clone() }.keeps_set_ids();
+        let by_task = |task| SetIds::ByTask { task, has: |task| task == 7 };
+        let root = [SetIds::ByUser, by_task(7), by_task(8), SetIds::Keep, SetIds::Clear]
+            .map(|set_ids| of(&root, set_ids));
+        assert_eq!(root, [true, true, false, true, false]);
+        let user = [SetIds::ByUser, by_task(7), SetIds::Keep, SetIds::Clear]
+            .map(|set_ids| of(&user, set_ids));
+        assert_eq!(user, [false, false, true, false], "a user has every capability of a namespace");
+    }
 
     #[test]
     fn membership_counts_the_primary_and_the_supplementary_groups() {

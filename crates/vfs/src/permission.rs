@@ -156,7 +156,8 @@ pub fn cleared_set_ids(mode: u32, kind: FileKind) -> u32 {
 
 /// The mode that a write to, or a cut of, the object by `caller` leaves.
 pub fn set_ids_after_write(caller: &Caller, attributes: &Attributes) -> u32 {
-    if caller.is_privileged() || attributes.kind != FileKind::Regular {
+    let has_ids = attributes.mode & (SET_UID | SET_GID) != 0;
+    if attributes.kind != FileKind::Regular || !has_ids || caller.keeps_set_ids() {
         return attributes.mode;
     }
     set_ids_after_chown(caller, attributes)
@@ -164,15 +165,12 @@ pub fn set_ids_after_write(caller: &Caller, attributes: &Attributes) -> u32 {
 
 /// The mode that a change of owner or group by `caller`, root included, leaves. `attributes` are
 /// those before the change. A set-group-id bit without group execution is kept only by a member of
-/// the old group, or root.
+/// the old group, or a caller that keeps such bits.
 pub fn set_ids_after_chown(caller: &Caller, attributes: &Attributes) -> u32 {
     let mode = cleared_set_ids(attributes.mode, attributes.kind);
     let directory = attributes.kind == FileKind::Directory;
-    if mode & SET_GID == 0 || directory || has_group(caller, attributes.gid) {
-        mode
-    } else {
-        mode & !SET_GID
-    }
+    let keeps = || caller.in_group(attributes.gid) || caller.keeps_set_ids();
+    if mode & SET_GID == 0 || directory || keeps() { mode } else { mode & !SET_GID }
 }
 
 /// Whether `caller` may give (or keep) set-group-id rights of `group`: a member, or root.

@@ -13,7 +13,7 @@ import harness
 
 FAMILIES = [
     "names", "links", "renames", "directories", "files", "space", "times", "maps",
-    "locks", "flocks", "permissions", "identity", "attributes", "acl", "special",
+    "locks", "flocks", "permissions", "identity", "attributes", "acl", "special", "habits",
 ]
 
 

@@ -38,6 +38,44 @@ const SUITES: &[(&str, u64, u64)] = &[
     ("dbench", 180, 420),
 ];
 
+/// One kind of mount.
+#[derive(Debug, PartialEq, Eq)]
+struct Kind {
+    name: &'static str,
+    backend: Backend,
+    /// Options of the mount.
+    options: &'static [&'static str],
+    /// The only suite, with the only cases of it.
+    only: Option<(&'static str, &'static str)>,
+}
+
+/// What depends on how data reaches a host directory: by the kernel alone, in requests, or through our pages.
+const HABITS: Option<(&str, &str)> = Some(("posix", "habits."));
+
+const KINDS: &[Kind] = &[
+    Kind { name: "memory", backend: Backend::Memory, options: &[], only: None },
+    Kind { name: "dir", backend: Backend::Dir, options: &[], only: None },
+    Kind { name: "image", backend: Backend::Image, options: &[], only: None },
+    Kind {
+        name: "dir-requests",
+        backend: Backend::Dir,
+        options: &["--no-passthrough"],
+        only: HABITS,
+    },
+    Kind {
+        name: "dir-write-through",
+        backend: Backend::Dir,
+        options: &["--page-cache", "write-through"],
+        only: HABITS,
+    },
+    Kind {
+        name: "dir-write-back",
+        backend: Backend::Dir,
+        options: &["--page-cache", "write-back"],
+        only: HABITS,
+    },
+];
+
 /// The size of a disk image that a suite runs on; it takes as much as is written to it.
 const IMAGE_SIZE: &str = "2G";
 
@@ -130,8 +168,9 @@ fn all(
 ) -> Score {
     let mut total = Score::default();
     for (name, quick, full) in suites {
+        let Some(cases) = target.cases(name) else { continue };
         let limit = Duration::from_secs(if options.quick { *quick } else { *full });
-        total.add(one(place, target, name, limit, options, watch));
+        total.add(one(place, target, (name, cases), limit, options, watch));
         if watch.interrupted() {
             break;
         }
@@ -143,14 +182,24 @@ fn all(
 #[derive(Debug, PartialEq, Eq)]
 enum Target {
     Host,
-    Mounted { backend: &'static str, binary: PathBuf },
+    Mounted { kind: &'static Kind, binary: PathBuf },
 }
 
 impl Target {
     fn name(&self) -> &'static str {
         match self {
             Self::Host => "host",
-            Self::Mounted { backend, .. } => backend,
+            Self::Mounted { kind, .. } => kind.name,
+        }
+    }
+
+    /// Which cases of the suite `name` run here: none, or those that contain a text (which may be empty).
+    fn cases(&self, name: &str) -> Option<&'static str> {
+        match self {
+            Self::Mounted { kind: Kind { only: Some((suite, cases)), .. }, .. } => {
+                (*suite == name).then_some(cases)
+            }
+            _ => Some(""),
         }
     }
 }
@@ -199,7 +248,7 @@ impl Place {
 fn one(
     place: &Place,
     target: &Target,
-    name: &str,
+    (name, cases): (&str, &str),
     limit: Duration,
     options: &Options,
     watch: &Watch,
@@ -209,7 +258,7 @@ fn one(
     let score = match prepared(place, target, name, options) {
         Ok((directory, mount)) => {
             let logs = &place.logs;
-            let job = suite::Job { name, directory: &directory, logs, title: &title, limit };
+            let job = suite::Job { name, cases, directory: &directory, logs, title: &title, limit };
             let image = source(place, target, name).join("disk.img");
             let image = image.exists().then_some(&*image);
             judged(&job, mount, image, options.quick, watch)
@@ -277,18 +326,20 @@ fn prepared(
 ) -> Result<(PathBuf, Option<Mount>), String> {
     let source = source(place, target, name);
     fs::create_dir_all(&source).map_err(|error| shown(&source, &error))?;
-    let Target::Mounted { backend, binary } = target else {
+    let Target::Mounted { kind, binary } = target else {
         return Ok((source, None));
     };
-    let point = place.points.join(format!("{backend}-{name}"));
+    let point = place.points.join(format!("{}-{name}", kind.name));
     fs::create_dir_all(&point).map_err(|error| shown(&point, &error))?;
-    let source = match *backend {
-        "memory" => "memory:".to_owned(),
-        "image" => format!("image:{}", image(binary, &source)?.display()),
-        _ => format!("dir:{}", source.display()),
+    let source = match kind.backend {
+        Backend::Memory => "memory:".to_owned(),
+        Backend::Image => format!("image:{}", image(binary, &source)?.display()),
+        Backend::Dir | Backend::All => format!("dir:{}", source.display()),
     };
-    let log = place.logs.join(format!("{backend}-{name}.mount.log"));
-    let mount = Mount::new(binary, &source, &point, &options.mount_option, &log)?;
+    let log = place.logs.join(format!("{}-{name}.mount.log", kind.name));
+    let mut given: Vec<_> = kind.options.iter().map(|&option| option.to_owned()).collect();
+    given.extend_from_slice(&options.mount_option);
+    let mount = Mount::new(binary, &source, &point, &given, &log)?;
     Ok((point, Some(mount)))
 }
 
@@ -305,14 +356,9 @@ fn targets(options: &Options) -> Result<Vec<Target>, String> {
         Some(binary) => fs::canonicalize(binary).map_err(|error| shown(binary, &error))?,
         None => built(options.quick)?,
     };
-    let backends: &[&'static str] = match options.backend {
-        Backend::Memory => &["memory"],
-        Backend::Dir => &["dir"],
-        Backend::Image => &["image"],
-        Backend::All => &["memory", "dir", "image"],
-    };
-    let mounted = |backend: &&'static str| Target::Mounted { backend, binary: binary.clone() };
-    Ok(backends.iter().map(mounted).collect())
+    let wanted = |kind: &&Kind| [kind.backend, Backend::All].contains(&options.backend);
+    let mounted = |kind| Target::Mounted { kind, binary: binary.clone() };
+    Ok(KINDS.iter().filter(wanted).map(mounted).collect())
 }
 
 /// A short run takes the build that the tests have made already: a release build takes longer than the
@@ -364,6 +410,18 @@ mod tests {
         files.sort();
         names.sort();
         assert_eq!(files, names);
+    }
+
+    #[test]
+    fn a_kind_with_cases_of_its_own_runs_nothing_else() {
+        let target = |kind| Target::Mounted { kind, binary: PathBuf::new() };
+        for kind in KINDS {
+            let run = SUITES.iter().filter_map(|suite| target(kind).cases(suite.0));
+            match kind.only {
+                Some((_, cases)) => assert_eq!(run.collect::<Vec<_>>(), [cases], "{kind:?}"),
+                None => assert!(run.eq(SUITES.iter().map(|_| "")), "{kind:?}"),
+            }
+        }
     }
 
     #[test]

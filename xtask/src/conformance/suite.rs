@@ -65,6 +65,8 @@ pub(super) struct Outcome {
 /// What to run, where, and for how long at most.
 pub(super) struct Job<'a> {
     pub(super) name: &'a str,
+    /// Only cases that contain this.
+    pub(super) cases: &'a str,
     pub(super) directory: &'a Path,
     pub(super) logs: &'a Path,
     pub(super) title: &'a str,
@@ -101,6 +103,9 @@ fn start(job: &Job<'_>, quick: bool, mounted: bool, log: &Path) -> Result<Child,
     let errors = output.try_clone().map_err(|error| shown(log, &error))?;
     let mut command = Command::new("setsid");
     command.arg("bash").arg(scripts().join(format!("{}.sh", job.name))).arg(job.directory);
+    if !job.cases.is_empty() {
+        command.env("CASES", job.cases);
+    }
     command.env("QUICK", if quick { "1" } else { "" });
     command.env("UVFS_TOOLS", steps::target().join("tools"));
     // What is missing now was not to be had: no suite spends its time on that again.

@@ -118,7 +118,7 @@ impl Host {
         let cut = |file: &OwnedFd| {
             retry_on_intr(|| rustix::fs::ftruncate(file, size)).map_err(host_error)?;
             match self.identity.clears_set_id_by_hand(caller) {
-                true => clear_set_id(file),
+                true => clear_set_id(file, caller),
                 false => Ok(()),
             }
         };

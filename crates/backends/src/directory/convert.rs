@@ -119,19 +119,15 @@ pub(super) fn host_mode(mode: u32) -> Mode {
     Mode::from_raw_mode(mode & 0o7777)
 }
 
-/// Host open flags of `mode`, without any that create.
+/// Host open flags of `mode`, without any that create, and without O_APPEND: every write says where it goes.
 pub(super) fn open_flags(mode: OpenMode) -> OFlags {
     let mut flags = match (mode.read, mode.write || mode.append) {
         (_, false) => OFlags::RDONLY,
         (false, true) => OFlags::WRONLY,
         (true, true) => OFlags::RDWR,
     };
-    let switches = [
-        (mode.append, OFlags::APPEND),
-        (mode.truncate, OFlags::TRUNC),
-        (mode.direct, OFlags::DIRECT),
-        (mode.sync, OFlags::SYNC),
-    ];
+    let switches =
+        [(mode.truncate, OFlags::TRUNC), (mode.direct, OFlags::DIRECT), (mode.sync, OFlags::SYNC)];
     for (_, flag) in switches.into_iter().filter(|(wanted, _)| *wanted) {
         flags |= flag;
     }

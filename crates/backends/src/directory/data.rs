@@ -13,15 +13,15 @@
 //! itself, in the same step. Bad at: quota and reserved blocks, which under user 0 are charged to
 //! the owner but not enforced for data; and set-id bits that appeared behind our back after the
 //! attributes were last read. Errors that a network host reports only when a file is closed are not
-//! seen at [`Host::flush`]; `fsync` reports them. An append finds the end in the host, whatever its file was opened
-//! for: the core opens files that it caches without O_APPEND.
+//! seen at [`Host::flush`]; `fsync` reports them. An append finds the end in the host by its own flag
+//! (RWF_APPEND): files are open without O_APPEND.
 
 use super::convert::{host_error, open_flags};
 use super::host::Host;
 use super::node::HostNode;
 use super::open::{OpenHostFile, clear_set_id};
 use rustix::fd::OwnedFd;
-use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -153,8 +153,8 @@ impl Data for Host {
 impl Host {
     /// As [`Host::append`], by a descriptor whose every write goes to the end.
     fn append_opened(&self, open: &OwnedFd, mode: OpenMode, data: &[u8]) -> Result<usize> {
-        let mode = OpenMode { append: true, direct: mode.direct, ..WRITE };
-        let end = self.reopen(open, open_flags(mode))?;
+        let mode = OpenMode { direct: mode.direct, ..WRITE };
+        let end = self.reopen(open, open_flags(mode) | OFlags::APPEND)?;
         retry_on_intr(|| rustix::io::write(&end, data)).map_err(host_error)
     }
 
@@ -170,7 +170,7 @@ impl Host {
         let descriptor = self.descriptor_of(&open)?;
         let _own = self.own_change([Some(&open.node), None, None, None]);
         let written = {
-            let clears = !caller.is_privileged() && open.node.mode_hint() & 0o6000 != 0;
+            let clears = open.node.mode_hint() & 0o6000 != 0 && !caller.keeps_set_ids();
             let _as_caller = match clears && self.identity.switches() {
                 true => {
                     self.counters.writes_as_caller.hit();
@@ -179,7 +179,7 @@ impl Host {
                 false => None,
             };
             if clears && self.identity.clears_set_id_by_hand(caller) {
-                clear_set_id(&descriptor)?;
+                clear_set_id(&descriptor, caller)?;
             }
             match open.mode.direct && !is_aligned(data) {
                 false => write(&descriptor, open.mode, data)?,

@@ -74,10 +74,10 @@ impl Identity {
         self.switches
     }
 
-    /// Whether set-id bits must be cleared by hand when `caller` changes data: the host sees the
-    /// daemon do it, who may be privileged where the caller is not.
+    /// Whether set-id bits must be cleared by hand when `caller` changes data and does not keep them: the host sees
+    /// user 0 or the daemon do it, which may have CAP_FSETID where the caller does not.
     pub(super) fn clears_set_id_by_hand(&self, caller: &Caller) -> bool {
-        !caller.is_privileged() && !self.switches
+        caller.is_privileged() || !self.switches
     }
 
     /// Acts as `caller` from here until the guard is dropped, with `umask` for what is created.

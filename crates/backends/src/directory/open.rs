@@ -10,7 +10,9 @@
 //!
 //! # Why
 //! Only regular files and directories are ever opened. Opening a pipe blocks a worker, opening a
-//! device or a socket has effects; a kernel in front handles those itself and never asks.
+//! device or a socket has effects; a kernel in front handles those itself and never asks. Files are opened
+//! without O_APPEND, where the host permits that: a program turns it off and on while the file is open, a kernel in
+//! front says so with each write, and stores to a mapping never append.
 
 use super::convert::{host_error, open_flags, stat_of};
 use super::given_up::OpenDescriptor;
@@ -26,7 +28,9 @@ use std::sync::Arc;
 use uvfs_concurrent::lock::{Mutex, RwLock};
 use uvfs_concurrent::padded::Padded;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
-use uvfs_vfs::{Caller, Checks, Error, FileId, FileKind, FileRef, InodeId, OpenMode, Result};
+use uvfs_vfs::{
+    Caller, Checks, Error, FileId, FileKind, FileRef, InodeId, OpenMode, Result, permission,
+};
 
 const SHARDS: u64 = 16;
 
@@ -198,7 +202,13 @@ impl Host {
         let _own = self.own_change([mode.truncate.then_some(node), None, None, None]);
         let opened = {
             let _as_caller = self.identity.enter(caller, None)?;
-            self.reopen(&denoting, flags_for(node, mode))
+            match self.reopen(&denoting, flags_for(node, mode)) {
+                // The host lets an append-only file (`chattr +a`) be opened in no other way.
+                Err(Error::NotPermitted) if mode.append => {
+                    self.reopen(&denoting, flags_for(node, mode) | OFlags::APPEND)
+                }
+                opened => opened,
+            }
         };
         let opened = match opened {
             // A program may be run without being readable. A kernel that runs it has checked that,
@@ -210,7 +220,7 @@ impl Host {
         };
         if mode.truncate {
             if self.identity.clears_set_id_by_hand(caller) {
-                clear_set_id(&opened)?;
+                clear_set_id(&opened, caller)?;
             }
             self.note_own_change(node);
         }
@@ -258,12 +268,11 @@ fn may_be_executing(caller: &Caller, node: &HostNode, mode: OpenMode) -> bool {
         && OpenMode { direct: false, ..mode } == OpenMode::READ
 }
 
-/// Takes the set-id bits off an open file, as the host does when an unprivileged user writes.
-pub(super) fn clear_set_id(descriptor: &OwnedFd) -> Result<()> {
-    let mode = stat_of(descriptor)?.attributes.mode;
-    let group_runs = mode & 0o010 != 0;
-    let cleared = mode & !0o4000 & !(if group_runs { 0o2000 } else { 0 });
-    if cleared != mode {
+/// Takes off an open file the set-id bits that `caller` does not keep, as the host does when that caller writes.
+pub(super) fn clear_set_id(descriptor: &OwnedFd, caller: &Caller) -> Result<()> {
+    let attributes = stat_of(descriptor)?.attributes;
+    let cleared = permission::set_ids_after_write(caller, &attributes);
+    if cleared != attributes.mode {
         rustix::fs::fchmod(descriptor, super::convert::host_mode(cleared)).map_err(host_error)?;
     }
     Ok(())
@@ -348,8 +357,12 @@ mod tests {
         let append = OpenMode { append: true, ..OpenMode::READ_WRITE };
         let file = scratch.backend.open_files().open(&root_caller(), inode, append).unwrap();
         let open = FileRef { inode, file };
-        assert_eq!(scratch.backend.data().write(&root_caller(), open, 0, b"67").unwrap(), 2);
+        assert_eq!(scratch.backend.data().append(&root_caller(), open, b"67").unwrap(), 2);
         assert_eq!(fs::read(scratch.path("f")).unwrap(), b"1234567");
+        // Bug: the host's descriptor appended whatever it was told, for ever: also after the program had
+        // cleared O_APPEND, and when the kernel wrote pages of a mapping back.
+        assert_eq!(scratch.backend.data().write(&root_caller(), open, 0, b"89").unwrap(), 2);
+        assert_eq!(fs::read(scratch.path("f")).unwrap(), b"8934567");
         scratch.backend.open_files().close(open);
         let truncate = OpenMode { truncate: true, ..OpenMode::READ_WRITE };
         let file = scratch.backend.open_files().open(&root_caller(), inode, truncate).unwrap();

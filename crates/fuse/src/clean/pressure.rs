@@ -378,7 +378,7 @@ mod tests {
             let name = format!("file-{at}");
             let name = Name::new(name.as_bytes()).unwrap();
             let found = vfs.create(&caller, vfs.root(), name, &new).unwrap();
-            server.nodes.publish(&found.node, found.attributes.number, None)
+            server.nodes.publish(&found.node, (found.attributes.number, 0), None)
         };
         let first = server.nodes.held() + server.nodes.forgotten();
         (0..count as u64).map(|at| made(first + at)).collect()

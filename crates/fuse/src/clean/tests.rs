@@ -124,7 +124,7 @@ impl Tree {
             let found = vfs
                 .create(&Caller::root(), parent, Name::new(name.as_bytes()).unwrap(), &new)
                 .unwrap();
-            let id = nodes.publish(&found.node, found.attributes.number, None);
+            let id = nodes.publish(&found.node, (found.attributes.number, 0), None);
             names.push((nodes.id_of(parent.id()).unwrap(), name, id));
             found.node
         };

@@ -32,9 +32,7 @@ pub(super) fn answer<R: Reply>(
             }
             return read(shared, sender, (node, file, offset, size), due);
         }
-        Request::Write { node, from: WriteFrom::Paged | WriteFrom::Mapped, .. }
-            if !is_control(node) =>
-        {
+        Request::Write { node, how, .. } if how.from != WriteFrom::Direct && !is_control(node) => {
             server.direct.pages_come(node);
             return Some(due);
         }
@@ -91,9 +89,8 @@ fn plain<R: Reply>(
             let (handle, keep) = server.opened(Arc::new(file));
             hit(Answer::Opened(Opened { handle, through: Through::Pages { keep } }))
         }
-        Request::Write { node, offset, data, from, flags, .. } if is_control(*node) => {
-            let mapped = *from == WriteFrom::Mapped;
-            server.control.accepts(*offset, *flags, data.len(), mapped).err().map(Err)
+        Request::Write { node, offset, data, how, .. } if is_control(*node) => {
+            server.control.accepts(*offset, *how, data.len()).err().map(Err)
         }
         Request::Flush { .. } if !server.wants_flush() => Some(Ok(Answer::NeedNotAsk)),
         Request::Flush { file } => {
@@ -104,6 +101,8 @@ fn plain<R: Reply>(
         Request::SetXattr { .. } | Request::RemoveXattr { .. } if !server.vfs.has_xattrs() => {
             Some(Ok(Answer::NeedNotAsk))
         }
+        // The kernel then answers for itself, for as long as the mount lasts: always ready, as files are.
+        Request::Poll {} => Some(Ok(Answer::NeedNotAsk)),
         Request::IoCtl {} => Some(Err(Error::from_errno(libc::ENOTTY))),
         _ => None,
     }

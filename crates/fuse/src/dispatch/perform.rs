@@ -16,10 +16,10 @@ use super::pending::Pending;
 use super::{Lane, Shared, listing, with_buffer};
 use crate::server::control::is_control;
 use crate::server::{
-    Answer, EntryOut, Opened, Reply, Request, Sender, Through, WriteFrom, special_kind,
+    Answer, EntryOut, Opened, Reply, Request, Sender, Through, WriteFrom, WriteHow, special_kind,
 };
 use std::sync::Arc;
-use uvfs_vfs::{Caller, Error, FileKind, NewKind, NewNode, OpenFile, Result};
+use uvfs_vfs::{Caller, Error, FileKind, NewKind, NewNode, OpenFile, Result, SetIds};
 
 /// Whether a reader must not run it, pass or no pass. A cleaning waits until the kernel has let go, which readers have
 /// to hear of. The kernel holds the lock of the written inode meanwhile, so there is one such write at a time.
@@ -30,7 +30,9 @@ pub(super) fn needs_worker(request: &Request<'_>) -> bool {
 /// Which workers run it.
 pub(super) fn lane(request: &Request<'_>, sender: Sender) -> Lane {
     match request {
-        Request::Write { node, from: WriteFrom::Mapped, .. } if !is_control(*node) => Lane::Pages,
+        Request::Write { node, how, .. } if how.from == WriteFrom::Mapped && !is_control(*node) => {
+            Lane::Pages
+        }
         _ => Lane::User(sender.uid),
     }
 }
@@ -60,10 +62,10 @@ pub(super) fn perform<R: Reply>(
         Request::Write { node, file, data, .. } if is_control(node) => {
             server.write_control(&caller, file, &data).map(Answer::Written)
         }
-        Request::Write { node, file, offset, data, from, .. } => {
+        Request::Write { node, file, offset, data, how } => {
             let range = (node, offset, data.len() as u64);
-            let written = write(shared, caller, (node, file), offset, &data, from);
-            match from {
+            let written = write(shared, caller, (node, file), offset, &data, how);
+            match how.from {
                 WriteFrom::Direct => return pending.finish_direct(server, range, written),
                 WriteFrom::Paged | WriteFrom::Mapped => written.map(Answer::Written),
             }
@@ -159,6 +161,7 @@ fn simple<R: Reply>(
         // Answered at once, or by the function above.
         Request::Forget { .. }
         | Request::IoCtl {}
+        | Request::Poll {}
         | Request::Release { .. }
         | Request::ReleaseDir { .. }
         | Request::Open { .. }
@@ -186,13 +189,14 @@ fn write<R: Reply>(
     (node, file): (u64, u64),
     offset: u64,
     data: &[u8],
-    from: WriteFrom,
+    how: WriteHow,
 ) -> Result<usize> {
-    if from == WriteFrom::Mapped {
+    if how.from == WriteFrom::Mapped {
         // Written by the kernel on nobody's behalf.
         caller.uid = 0;
     }
-    shared.server.write(&caller, node, file, offset, data)
+    caller.set_ids = if how.keeps_set_ids { SetIds::Keep } else { SetIds::Clear };
+    shared.server.write(&caller, (node, file), offset, data, how.appends)
 }
 
 fn open<R: Reply>(
@@ -211,9 +215,22 @@ fn open<R: Reply>(
         // From now on it asks each time; what it was told before may last longer.
         shared.server.direct.attributes_changed(node);
     }
+    if flags & libc::O_APPEND != 0 {
+        shared.server.opened_to_append(node, &file);
+    }
     let (handle, keep) = shared.server.opened(Arc::new(file));
-    let through = backing.map_or(Through::Pages { keep }, Through::Host);
+    let through = through(backing, flags, keep);
     pending.finish(Ok(Answer::Opened(Opened { handle, through })));
+}
+
+/// How the kernel gets at a file that was opened with `flags`. It opens the host's file once more with these, and goes on
+/// to append whatever the program does with O_APPEND (Linux up to 6.18 at least): a request has the flags of the moment.
+fn through<B>(backing: Option<Arc<B>>, flags: i32, keep: bool) -> Through<B> {
+    match backing {
+        None => Through::Pages { keep },
+        Some(host) if flags & libc::O_APPEND != 0 => Through::HostByRequests(host),
+        Some(host) => Through::Host(host),
+    }
 }
 
 fn create<R: Reply>(
@@ -246,7 +263,7 @@ fn create<R: Reply>(
         }
     };
     let (node, passed) = (attrs.node_id, backing.is_some());
-    let through = backing.map_or(Through::Pages { keep }, Through::Host);
+    let through = through(backing, flags, keep);
     let (valid, opened) = (attrs.valid.min(entry_valid), Opened { handle, through });
     pending.finish(Ok(Answer::Created { attrs, valid, generation, opened }));
     if passed {

@@ -2,7 +2,7 @@
 //! counts as free by then.
 
 use super::*;
-use crate::server::{Answer, Bytes, Listed, Settings, WriteFrom};
+use crate::server::{Answer, Bytes, Listed, Settings, WriteFrom, WriteHow};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc;
@@ -136,6 +136,11 @@ fn name(name: &str) -> Bytes<'_> {
     Bytes::Borrowed(name.as_bytes())
 }
 
+/// A write of a plain descriptor.
+fn how(from: WriteFrom) -> WriteHow {
+    WriteHow { from, appends: false, keeps_set_ids: true }
+}
+
 /// Sends requests of every kind that may wait, and checks each by `check` with its answer.
 fn every_kind(front: &Front, mut check: impl FnMut(&'static str, Sent) -> Sent) {
     let mut ask = |what: &'static str, request: Request<'_>| {
@@ -156,8 +161,7 @@ fn every_kind(front: &Front, mut check: impl FnMut(&'static str, Sent) -> Sent) 
         file: handle,
         offset: 0,
         data: Bytes::Borrowed(data),
-        from: WriteFrom::Paged,
-        flags,
+        how: how(WriteFrom::Paged),
     };
     assert_eq!(ask("write", write(b"hello")).answer.unwrap(), "5 bytes");
     let read = Request::Read { node, file: handle, offset: 1, size: 9, into_pages: true };
@@ -167,8 +171,7 @@ fn every_kind(front: &Front, mut check: impl FnMut(&'static str, Sent) -> Sent) 
         file: handle,
         offset: 5,
         data: Bytes::Borrowed(b" you"),
-        from: WriteFrom::Direct,
-        flags,
+        how: how(WriteFrom::Direct),
     };
     assert_eq!(ask("direct write", direct).answer.unwrap(), "4 bytes");
     let whence = libc::SEEK_HOLE;
@@ -274,6 +277,7 @@ fn a_handler_that_panics_drops_its_reply_and_gives_its_pass_back() {
 fn what_needs_no_store_is_answered_without_leave() {
     let front = Front::new(1);
     assert_eq!(front.ask(Request::IoCtl {}).answer, Err(libc::ENOTTY));
+    assert_eq!(front.ask(Request::Poll {}).answer.unwrap(), "need not ask");
     assert_eq!(front.ask(Request::Release { file: 77 }).answer.unwrap(), "done");
     assert_eq!(front.ask(Request::Forget { node: ROOT, lookups: 0 }).answer.unwrap(), "done");
     assert_eq!(front.counts(), (0, 0));
@@ -282,13 +286,59 @@ fn what_needs_no_store_is_answered_without_leave() {
 #[test]
 fn a_request_that_is_kept_is_the_same_request() {
     let data = b"abc".to_vec();
-    let (node, file, offset, flags) = (5, 6, 7, 8);
+    let (node, file, offset) = (5, 6, 7);
     let data = Bytes::Borrowed(&data);
-    let request = Request::Write { node, file, offset, data, from: WriteFrom::Direct, flags };
+    let request = Request::Write { node, file, offset, data, how: how(WriteFrom::Direct) };
     let (shown, bytes) = (format!("{request:?}"), request.kept_bytes());
     let kept: Request<'static> = request.into_owned();
     assert_eq!((format!("{kept:?}"), kept.kept_bytes()), (shown, bytes));
     assert!(matches!(kept, Request::Write { data: Bytes::Owned(_), .. }));
+}
+
+/// Bug: the mode of the open file decided whether a write appends, and the user whether set-id bits stay. The kernel
+/// says both with every write, and a place that is not the end even where the flags say append.
+#[test]
+fn a_write_does_what_the_kernel_says_of_it() {
+    let front = Front::new(2);
+    let flags = libc::O_RDWR | libc::O_APPEND;
+    let (mode, umask) = (0o755, 0);
+    let made = front.ask(Request::Create { parent: ROOT, name: name("f"), mode, umask, flags });
+    let (node, file) = (made.node, made.handle);
+    let write = |offset, text: &'static str, how| {
+        let data = Bytes::Borrowed(text.as_bytes());
+        let sent = front.ask(Request::Write { node, file, offset, data, how });
+        assert_eq!(sent.answer.unwrap(), format!("{} bytes", text.len()));
+    };
+    let read = || {
+        let read = Request::Read { node, file, offset: 0, size: 99, into_pages: true };
+        front.ask(read).answer.unwrap()
+    };
+    let paged = how(WriteFrom::Paged);
+    let appends = WriteHow { appends: true, ..paged };
+    write(0, "hello ", appends);
+    write(6, "world", appends);
+    assert_eq!(read(), "hello world");
+    write(0, "HELLO", how(WriteFrom::Mapped));
+    assert_eq!(read(), "HELLO world", "a page has its place");
+    write(6, "WORLD", paged);
+    assert_eq!(read(), "HELLO WORLD", "O_APPEND was cleared");
+    write(1, "ello", appends);
+    assert_eq!(read(), "Hello WORLD", "RWF_NOAPPEND");
+    // Another program appends past this kernel, which goes on from its own end.
+    let vfs = &front.dispatcher.server().vfs;
+    let others = vfs.root_directory(uvfs_vfs::Caller::root());
+    let options = uvfs_vfs::OpenOptions::write().append();
+    others.open("f", options).unwrap().write_all_at(0, b"+theirs").unwrap();
+    write(11, "+ours", appends);
+    write(16, "+more", appends);
+    assert_eq!(read(), "Hello WORLD+theirs+ours+more");
+    let set = SetAttributes { mode: Some(0o6755), ..SetAttributes::default() };
+    front.ask(Request::SetAttr { node, file: 0, set });
+    let mode = || others.stat("f").unwrap().mode & 0o7777;
+    write(0, "J", paged);
+    assert_eq!(mode(), 0o6755, "user 0 with CAP_FSETID");
+    write(0, "C", WriteHow { keeps_set_ids: false, ..paged });
+    assert_eq!(mode(), 0o755, "user 0 without it");
 }
 
 /// Bug: every file made on a mount of an image stayed in the table of passed-through files until the mount ended.

@@ -49,13 +49,14 @@ impl Server {
         attributes: &Attributes,
         place: Option<Place<'_>>,
     ) -> (u64, u32) {
+        let shown = (attributes.number, attributes.size);
         if !self.vfs.capabilities().births {
-            return (self.nodes.publish(node, attributes.number, None), 0);
+            return (self.nodes.publish(node, shown, None), 0);
         }
         let generation = attributes.generation();
         let others = attributes.links > 1 && !node.is_directory();
         let seen = Seen { generation, place, others };
-        (self.nodes.publish(node, attributes.number, Some(seen)), generation)
+        (self.nodes.publish(node, shown, Some(seen)), generation)
     }
 
     /// What `id` is (`.`), or in which directory it lies (`..`).

@@ -12,6 +12,7 @@ mod again;
 pub(crate) mod control;
 pub(crate) mod files;
 pub(crate) mod heat;
+mod kernel_end;
 pub(crate) mod missing;
 pub(crate) mod nodes;
 pub(crate) mod places;
@@ -19,6 +20,6 @@ mod request;
 mod requests;
 
 pub(crate) use request::{
-    Answer, Bytes, Listed, Opened, Reply, Request, Sender, Through, WriteFrom,
+    Answer, Bytes, Listed, Opened, Reply, Request, Sender, Through, WriteFrom, WriteHow,
 };
 pub(crate) use requests::{Attrs, EntryOut, Server, Settings, special_kind};

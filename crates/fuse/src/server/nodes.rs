@@ -19,6 +19,7 @@
 //! lookup and forget of the mount takes the lock over those ids.
 
 use super::control::is_reserved;
+use super::kernel_end::KernelEnd;
 use super::missing::Missing;
 use super::places::{Past, Place, Places};
 use crate::lock_order;
@@ -46,6 +47,7 @@ const PAST_SHARE: u64 = 16;
 struct Held {
     node: Node,
     lookups: u64,
+    end: KernelEnd,
     /// Where it was seen; none of what cannot be found again.
     places: Places,
     generation: u32,
@@ -170,13 +172,14 @@ impl Shard {
     }
 
     /// The kernel is told of `id`, which nobody has yet.
-    fn add(&mut self, id: u64, node: &Node, seen: Option<Seen<'_>>) {
+    fn add(&mut self, (id, size): (u64, u64), node: &Node, seen: Option<Seen<'_>>) {
         let (generation, was) = (seen.map_or(0, |seen| seen.generation), self.past.take(id));
         let known = was.filter(|was| seen.is_some() && was.generation == generation);
         let places = known.map_or_else(Places::default, |was| was.places);
         self.places_bytes += places.bytes();
         self.lookups += 1;
-        self.insert(id, Held { node: node.clone(), lookups: 1, places, generation, recent: false });
+        let (node, end) = (node.clone(), KernelEnd::at(size));
+        self.insert(id, Held { node, lookups: 1, end, places, generation, recent: false });
         self.see(id, seen);
     }
 
@@ -281,6 +284,24 @@ impl NodeTable {
         let held = shard.held.get_mut(&id)?;
         held.recent = true;
         Some(held.node.clone())
+    }
+
+    /// As [`NodeTable::get`], with where the kernel takes a file to end.
+    pub(crate) fn get_with_end(&self, id: u64) -> Option<(Node, KernelEnd)> {
+        if id == ROOT {
+            return Some((self.vfs.root().clone(), KernelEnd::at(0)));
+        }
+        let mut shard = self.shards.of(&id).lock();
+        let held = shard.held.get_mut(&id)?;
+        held.recent = true;
+        Some((held.node.clone(), held.end))
+    }
+
+    /// Changes where the kernel takes `id` to end.
+    pub(crate) fn ends(&self, id: u64, change: impl FnOnce(&mut KernelEnd)) {
+        if let Some(held) = self.shards.of(&id).lock().held.get_mut(&id) {
+            change(&mut held.end);
+        }
     }
 
     /// As [`NodeTable::get`], without marking it as used.
@@ -393,9 +414,14 @@ impl NodeTable {
         idle
     }
 
-    /// Counts a lookup of `node`, whose number is `number`, and returns its id. It was `seen` there, if it can be
-    /// found again.
-    pub(crate) fn publish(&self, node: &Node, number: u64, seen: Option<Seen<'_>>) -> u64 {
+    /// Counts a lookup of `node`, of which the kernel is shown `number` and `size`, and returns its id. It was `seen`
+    /// there, if it can be found again.
+    pub(crate) fn publish(
+        &self,
+        node: &Node,
+        (number, size): (u64, u64),
+        seen: Option<Seen<'_>>,
+    ) -> u64 {
         if node.id() == InodeId::ROOT {
             return ROOT;
         }
@@ -403,33 +429,38 @@ impl NodeTable {
         // ORDERING: SeqCst both here and in `publish_alias`: of two threads that publish one node at
         // once, one by its number and one by an alias, at least one sees the other.
         let made = self.aliases_made.load(SeqCst);
-        if made == 0 && number > ROOT && self.count(number, node, seen) {
+        if made == 0 && number > ROOT && self.count((number, size), node, seen) {
             if self.aliases_made.load(SeqCst) == made {
                 return number;
             }
             self.uncount(number, 1);
         }
-        self.publish_alias(node, number, seen)
+        self.publish_alias(node, (number, size), seen)
     }
 
     /// The careful way: the lock over the aliases keeps a node from getting two ids.
-    fn publish_alias(&self, node: &Node, number: u64, seen: Option<Seen<'_>>) -> u64 {
+    fn publish_alias(
+        &self,
+        node: &Node,
+        (number, size): (u64, u64),
+        seen: Option<Seen<'_>>,
+    ) -> u64 {
         let mut aliases = self.aliases.lock();
         if let Some(&alias) = aliases.get(&node.id()) {
-            self.count(alias, node, None);
+            self.count((alias, size), node, None);
             return alias;
         }
-        if number > ROOT && self.count(number, node, seen) {
+        if number > ROOT && self.count((number, size), node, seen) {
             return number;
         }
         loop {
             // ORDERING: SeqCst, partner `publish`.
             let alias = ALIASES + self.aliases_made.fetch_add(1, SeqCst);
             // Free by now, or published by somebody who could not see the alias coming.
-            if number > ROOT && self.count(number, node, seen) {
+            if number > ROOT && self.count((number, size), node, seen) {
                 return number;
             }
-            if self.count(alias, node, None) {
+            if self.count((alias, size), node, None) {
                 aliases.insert(node.id(), alias);
                 return alias;
             }
@@ -502,18 +533,19 @@ impl NodeTable {
         self.missing.clear();
     }
 
-    /// Counts a lookup on `id` if it is free or is `node`'s already.
-    fn count(&self, id: u64, node: &Node, seen: Option<Seen<'_>>) -> bool {
+    /// Counts a lookup on `id` if it is free or is `node`'s already; the kernel is shown `size`.
+    fn count(&self, (id, size): (u64, u64), node: &Node, seen: Option<Seen<'_>>) -> bool {
         self.with(id, |shard| {
             match shard.held.get_mut(&id) {
                 Some(held) if held.node == *node => {
                     held.lookups += 1;
+                    held.end.shown(size);
                     shard.lookups += 1;
                     shard.see(id, seen);
                 }
                 Some(_) => return false,
                 None => {
-                    shard.add(id, node, seen);
+                    shard.add((id, size), node, seen);
                     // ORDERING: Relaxed; a size.
                     self.count.fetch_add(1, Relaxed);
                 }
@@ -621,7 +653,7 @@ mod tests {
     fn what_is_used_gets_another_turn() {
         let (table, [a, _]) = sevens();
         for id in 100..200 {
-            assert!(table.count(id, &a, None));
+            assert!(table.count((id, 0), &a, None));
         }
         assert_eq!(table.bytes(), 100 * ID_BYTES as u64);
         let turn = |table: &NodeTable| {
@@ -642,7 +674,7 @@ mod tests {
         assert_eq!((table.bytes(), table.idle(1000)), (0, Vec::new()));
         // Ids that come and go leave nothing in the order.
         for id in 0..100_000 {
-            assert!(table.count(1000 + id % 7, &a, None) && table.forget(1000 + id % 7, 1));
+            assert!(table.count((1000 + id % 7, 0), &a, None) && table.forget(1000 + id % 7, 1));
         }
         let order: usize = table.shards.iter().map(|shard| shard.lock().order.len()).sum();
         assert!(order <= SHARDS * (ORDER_SLACK + 1), "{order}");
@@ -672,7 +704,7 @@ mod tests {
         for round in 0..20_000 {
             let (id, lookups) = (100 + next(300), next(6));
             if next(2) == 0 {
-                assert!(table.count(id, &a, None));
+                assert!(table.count((id, 0), &a, None));
                 *model.entry(id).or_default() += 1;
             } else {
                 // Also of ids that are not held, and of more lookups than there were.
@@ -696,23 +728,27 @@ mod tests {
     #[test]
     fn two_objects_of_one_number_get_two_ids_and_keep_them() {
         let (table, [a, b]) = sevens();
-        assert_eq!((table.publish(&a, 7, None), table.publish(&a, 7, None)), (7, 7));
-        let alias = table.publish(&b, 7, None);
-        assert!(alias >= ALIASES && table.publish(&b, 7, None) == alias);
+        assert_eq!((table.publish(&a, (7, 0), None), table.publish(&a, (7, 0), None)), (7, 7));
+        let alias = table.publish(&b, (7, 0), None);
+        assert!(alias >= ALIASES && table.publish(&b, (7, 0), None) == alias);
         assert_eq!((table.id_of(a.id()), table.id_of(b.id())), (Some(7), Some(alias)));
         assert!(table.forget(7, 2) && table.forget(alias, 1));
-        assert_eq!(table.publish(&b, 7, None), alias, "the alias stays while it is held");
+        assert_eq!(table.publish(&b, (7, 0), None), alias, "the alias stays while it is held");
         assert!(table.forget(alias, 2) && !table.forget(alias, 1));
-        assert_eq!(table.publish(&b, 7, None), 7, "and the number is taken when both are free");
+        assert_eq!(
+            table.publish(&b, (7, 0), None),
+            7,
+            "and the number is taken when both are free"
+        );
         assert_eq!(table.totals(), (1, 1));
     }
 
     #[test]
     fn forgets_are_awaited_until_enough_came_or_none_comes_any_more() {
         let (table, [a, b]) = sevens();
-        let ids = [table.publish(&a, 7, None), table.publish(&b, 7, None)];
+        let ids = [table.publish(&a, (7, 0), None), table.publish(&b, (7, 0), None)];
         assert!(table.forget(ids[0], 1), "before the watch: not counted");
-        assert_eq!(table.publish(&a, 7, None), 7);
+        assert_eq!(table.publish(&a, (7, 0), None), 7);
         let watch = table.watch_forgets();
         std::thread::scope(|scope| {
             scope.spawn(|| ids.map(|id| assert!(table.forget(id, 1))));
@@ -724,7 +760,7 @@ mod tests {
         watch.wait(1, Duration::from_millis(5), Duration::from_secs(3600));
         watch.wait(1, Duration::from_secs(3600), Duration::from_millis(5));
         drop(watch);
-        assert_eq!(table.publish(&a, 7, None), 7);
+        assert_eq!(table.publish(&a, (7, 0), None), 7);
         assert!(table.forget(7, 1));
         assert_eq!(table.forgets.count.lock().gone, 0, "nobody watches");
     }
@@ -740,7 +776,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..20_000 {
                         let (one, other) =
-                            (table.publish(node, 7, None), table.publish(node, 7, None));
+                            (table.publish(node, (7, 0), None), table.publish(node, (7, 0), None));
                         assert_eq!(one, other);
                         assert_eq!(table.id_of(node.id()), Some(one));
                         assert!(table.forget(one, 1) && table.forget(other, 1));

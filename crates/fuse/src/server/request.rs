@@ -2,7 +2,7 @@
 //!
 //! # Boundary
 //! Names no transport and does nothing: [`crate::dispatch`] does. Fields mean what the protocol says of the message of
-//! that name; what no store can use (the owner of a lock, the flags of a close) is not here.
+//! that name; what no store can use is not here. docs/kernel-contract.md lists both.
 //!
 //! # Concurrency
 //! A request borrows its names and data from the buffer that a reader reads into. One that goes to another
@@ -44,6 +44,17 @@ pub(crate) enum WriteFrom {
     Mapped,
 }
 
+/// What the kernel says of one write, beside its place and its bytes. The mode of the open file says none of it: a
+/// program changes that mode, the kernel picks any open file for pages of a mapping, and capabilities change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WriteHow {
+    pub(crate) from: WriteFrom,
+    /// The descriptor has O_APPEND now. The kernel puts the write where it takes the end to be.
+    pub(crate) appends: bool,
+    /// The writer keeps set-id bits (CAP_FSETID).
+    pub(crate) keeps_set_ids: bool,
+}
+
 /// A copy of a field that borrows from no buffer.
 trait Keep {
     type Kept;
@@ -70,7 +81,7 @@ macro_rules! keep_plain {
     };
 }
 
-keep_plain!(u64, u32, i64, i32, bool, SetAttributes, WriteFrom);
+keep_plain!(u64, u32, i64, i32, bool, SetAttributes, WriteHow);
 
 macro_rules! requests {
     ($life:lifetime, $($request:ident { $($field:ident: $type:ty),* } => $counter:ident),* $(,)?) => {
@@ -114,7 +125,7 @@ requests! { 'a,
     Open { node: u64, flags: i32 } => open,
     Create { parent: u64, name: Bytes<'a>, mode: u32, umask: u32, flags: i32 } => create,
     Read { node: u64, file: u64, offset: u64, size: u32, into_pages: bool } => read,
-    Write { node: u64, file: u64, offset: u64, data: Bytes<'a>, from: WriteFrom, flags: i32 } => write,
+    Write { node: u64, file: u64, offset: u64, data: Bytes<'a>, how: WriteHow } => write,
     Flush { file: u64 } => flush,
     Release { file: u64 } => release,
     Fsync { node: u64, file: u64, data_only: bool } => fsync,
@@ -135,6 +146,7 @@ requests! { 'a,
         node: u64, file: u64, offset: u64, to_node: u64, to_file: u64, to_offset: u64, length: u64
     } => copy_file_range,
     IoCtl {} => other,
+    Poll {} => other,
 }
 
 impl Request<'_> {
@@ -175,7 +187,8 @@ impl Request<'_> {
             | Self::Release { .. }
             | Self::ReleaseDir { .. }
             | Self::StatFs {}
-            | Self::IoCtl {} => None,
+            | Self::IoCtl {}
+            | Self::Poll {} => None,
         }
     }
 
@@ -199,6 +212,8 @@ pub(crate) enum Through<B> {
     Listing { keep: bool },
     /// By itself.
     Host(Arc<B>),
+    /// By requests, but for mappings, of a file that it gets at by itself through other descriptors.
+    HostByRequests(Arc<B>),
 }
 
 /// An open file for the kernel.

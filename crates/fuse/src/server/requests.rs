@@ -3,19 +3,20 @@
 use super::control::{Control, Hiding, is_control};
 use super::files::FileTable;
 use super::heat::Heat;
+use super::kernel_end::KernelEnd;
 use super::nodes::NodeTable;
 use super::request::Sender;
 use crate::direct::DirectWrites;
-use crate::groups;
 use crate::notify::Notices;
 use crate::statistics::Counters;
+use crate::task;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use uvfs_vfs::{
     Access, AllocateMode, Attributes, Authority, Caller, Checks, Cookie, Entries, Error, FileId,
     FileKind, FileRef, Found, Groups, Hit, Lookup, Name, NewKind, NewNode, Node, OpenFile,
-    OpenMode, Opens, Origin, PageCaching, RenameMode, Result, SeekTarget, SetAttributes, SyncMode,
-    Totals, Vfs, XattrMode,
+    OpenMode, Opens, Origin, PageCaching, RenameMode, Result, SeekTarget, SetAttributes, SetIds,
+    SyncMode, Totals, Vfs, XattrMode,
 };
 
 /// What a mount asks for, as far as requests depend on it.
@@ -90,8 +91,10 @@ impl Server {
     /// The credentials of a request. The kernel in front has checked permissions.
     pub(crate) fn caller(&self, sender: Sender) -> Caller {
         let Sender { uid, gid, task } = sender;
-        let groups = Groups::OfTask { task, read: groups::of_task };
-        Caller { uid, gid, groups, checks: Checks::Done, origin: self.origin }
+        let groups = Groups::OfTask { task, read: task::groups };
+        // A write says so itself; of a truncation and the like the FUSE crate drops the flag.
+        let set_ids = SetIds::ByTask { task, has: task::may_keep_set_ids };
+        Caller { uid, gid, groups, checks: Checks::Done, set_ids, origin: self.origin }
     }
 
     /// Whether the kernel need not tell of opens.
@@ -132,8 +135,9 @@ impl Server {
     }
 
     pub(crate) fn try_getattr(&self, id: u64) -> Option<Attrs> {
-        let node = self.nodes.get(id)?;
+        let (node, end) = self.nodes.get_with_end(id)?;
         let (attributes, valid) = self.vfs.try_attributes(&node)?;
+        self.shows(id, end, attributes.size);
         Some(Attrs { node_id: id, attributes, valid })
     }
 
@@ -141,10 +145,11 @@ impl Server {
         if is_control(id) {
             return Ok(self.control.attributes(id));
         }
-        let node = self.node(id)?;
+        let (node, end) = self.nodes.get_with_end(id).ok_or(Error::Stale)?;
         let file = self.files.get(handle);
         let attributes = self.vfs.attributes(&node, file.as_deref())?;
         let (attributes, valid) = self.vfs.believed(&node, attributes);
+        self.shows(id, end, attributes.size);
         Ok(Attrs { node_id: id, attributes, valid })
     }
 
@@ -162,7 +167,19 @@ impl Server {
         let file = self.files.get(handle);
         let attributes = self.vfs.set_attributes(caller, &node, file.as_deref(), set)?;
         let (attributes, valid) = self.vfs.believed(&node, attributes);
+        match set.size {
+            // The kernel holds the lock of the file until it has taken this size over.
+            Some(_) => self.nodes.ends(id, |end| *end = KernelEnd::at(attributes.size)),
+            None => self.nodes.ends(id, |end| end.shown(attributes.size)),
+        }
         Ok(Attrs { node_id: id, attributes, valid })
+    }
+
+    /// The kernel is shown `size` of `id`, which ended for it at `end` so far.
+    fn shows(&self, id: u64, end: KernelEnd, size: u64) {
+        if !end.is_at(size) {
+            self.nodes.ends(id, |end| end.shown(size));
+        }
     }
 
     pub(crate) fn readlink(&self, id: u64) -> Result<Vec<u8>> {
@@ -250,6 +267,13 @@ impl Server {
         self.vfs.open(caller, &self.node(id)?, open_mode(flags))
     }
 
+    /// `file`, which the kernel knows as `id`, is open to be appended to.
+    pub(crate) fn opened_to_append(&self, id: u64, file: &OpenFile) {
+        if let Ok(attributes) = self.vfs.attributes(file.node(), Some(file)) {
+            self.nodes.ends(id, |end| end.agrees(attributes.size));
+        }
+    }
+
     /// Creates a file and opens it, or opens what somebody else created since the kernel looked.
     pub(crate) fn create(
         &self,
@@ -328,19 +352,25 @@ impl Server {
     pub(crate) fn write(
         &self,
         caller: &Caller,
-        id: u64,
-        handle: u64,
+        (id, handle): (u64, u64),
         offset: u64,
         data: &[u8],
+        appends: bool,
     ) -> Result<usize> {
-        // Its idea of the end may be old, when it appends.
-        let append = self.files.get(handle).is_some_and(|file| file.mode().append);
-        self.with_file(id, handle, |node, file| {
-            self.changing(caller, (id, node), || match append {
+        // The kernel's idea of the end may be old: the store knows it. What lies surely before the kernel's end is
+        // no append (RWF_NOAPPEND), of which the flags of the request say nothing.
+        let before_end =
+            || self.nodes.get_with_end(id).is_some_and(|(_, end)| end.is_behind(offset));
+        let at_end = appends && !before_end();
+        let written = self.with_file(id, handle, |node, file| {
+            self.changing(caller, (id, node), || match at_end {
                 true => self.vfs.append(caller, node, file, data),
                 false => self.vfs.write(caller, node, file, offset, data),
             })
-        })
+        })?;
+        // Wherever it went: the kernel counts from the place that it gave.
+        self.nodes.ends(id, |end| end.reaches(offset.saturating_add(written as u64)));
+        Ok(written)
     }
 
     /// Changes data of `node`, which the kernel knows as `id`, by `work`. What that takes from the mode the kernel

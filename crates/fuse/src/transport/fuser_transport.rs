@@ -10,12 +10,13 @@ use super::convert::set_time;
 use super::reply::FuserReply;
 use crate::direct::BACKGROUND_MAX;
 use crate::dispatch::Dispatcher;
-use crate::server::{Bytes, Request, Sender, WriteFrom};
+use crate::server::{Bytes, Request, Sender, WriteFrom, WriteHow};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, INodeNo, InitFlags, IoctlFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
+    KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, TimeOrNow,
+    WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
@@ -44,6 +45,22 @@ fn handle(file: Option<FileHandle>) -> u64 {
 
 fn bytes(name: &OsStr) -> Bytes<'_> {
     Bytes::Borrowed(name.as_bytes())
+}
+
+fn write_how(write_flags: WriteFlags, flags: OpenFlags, owner: Option<LockOwner>) -> WriteHow {
+    let from = match owner {
+        _ if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) => WriteFrom::Mapped,
+        // Only a direct write names its owner.
+        Some(_) => WriteFrom::Direct,
+        None => WriteFrom::Paged,
+    };
+    WriteHow {
+        from,
+        // A page has its place, whatever the flags of the file that the kernel writes it by.
+        appends: from != WriteFrom::Mapped && flags.0 & libc::O_APPEND != 0,
+        // A kernel that did not agree to FUSE_HANDLE_KILLPRIV_V2 clears them itself, before the write.
+        keeps_set_ids: !write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+    }
 }
 
 impl fuser::Filesystem for Adapter {
@@ -274,20 +291,9 @@ impl fuser::Filesystem for Adapter {
         owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let from = match owner {
-            _ if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) => WriteFrom::Mapped,
-            // Only a direct write names its owner.
-            Some(_) => WriteFrom::Direct,
-            None => WriteFrom::Paged,
-        };
-        let request = Request::Write {
-            node: node.0,
-            file: file.0,
-            offset,
-            data: Bytes::Borrowed(data),
-            from,
-            flags: flags.0,
-        };
+        let how = write_how(write_flags, flags, owner);
+        let data = Bytes::Borrowed(data);
+        let request = Request::Write { node: node.0, file: file.0, offset, data, how };
         self.dispatch(header, request, FuserReply::Written(reply));
     }
 
@@ -448,6 +454,19 @@ impl fuser::Filesystem for Adapter {
         self.dispatch(header, request, FuserReply::Ioctl(reply));
     }
 
+    fn poll(
+        &self,
+        header: &fuser::Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: PollNotifier,
+        _: PollEvents,
+        _: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        self.dispatch(header, Request::Poll {}, FuserReply::Poll(reply));
+    }
+
     fn fallocate(
         &self,
         header: &fuser::Request,
@@ -498,5 +517,26 @@ impl fuser::Filesystem for Adapter {
             length,
         };
         self.dispatch(header, request, FuserReply::Written(reply));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bug: only the mode of the open decided whether a write appends. A store to a mapping of an O_APPEND file was
+    /// appended, and doubled the file; a program that had cleared O_APPEND went on appending.
+    #[test]
+    fn a_write_is_what_its_own_flags_say() {
+        let (append, plain) = (OpenFlags(libc::O_APPEND | libc::O_RDWR), OpenFlags(libc::O_RDWR));
+        let (none, owner) = (WriteFlags::empty(), Some(LockOwner(7)));
+        let how = |from, appends, keeps_set_ids| WriteHow { from, appends, keeps_set_ids };
+        assert_eq!(write_how(none, append, None), how(WriteFrom::Paged, true, true));
+        assert_eq!(write_how(none, plain, None), how(WriteFrom::Paged, false, true));
+        assert_eq!(write_how(none, append, owner), how(WriteFrom::Direct, true, true));
+        let kill = WriteFlags::FUSE_WRITE_KILL_SUIDGID;
+        assert_eq!(write_how(kill, plain, None), how(WriteFrom::Paged, false, false));
+        let page = WriteFlags::FUSE_WRITE_CACHE;
+        assert_eq!(write_how(page, append, None), how(WriteFrom::Mapped, false, true));
     }
 }

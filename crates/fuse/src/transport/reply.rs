@@ -13,7 +13,7 @@ use crate::server::{Answer, EntryOut, Listed, Opened, Reply, Through};
 use fuser::{
     BackingId, Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyCreate,
     ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr,
 };
 use std::ffi::OsStr;
 use std::io;
@@ -53,6 +53,7 @@ replies!(
     Entries(ReplyDirectoryPlus),
     Offset(ReplyLseek),
     Open(ReplyOpen),
+    Poll(ReplyPoll),
     Totals(ReplyStatfs),
     Value(ReplyXattr),
     Written(ReplyWrite),
@@ -103,14 +104,12 @@ impl Reply for FuserReply {
             (Self::Create(reply), Answer::Created { attrs, valid, generation, opened }) => {
                 let (attr, generation) = (attrs.entry_attr(), Generation(generation.into()));
                 let handle = FileHandle(opened.handle);
+                let flags = flags_of(&opened.through);
                 match &opened.through {
-                    Through::Host(id) => {
-                        let flags = FopenFlags::empty();
+                    Through::Host(id) | Through::HostByRequests(id) => {
                         reply.created_passthrough(&valid, &attr, generation, handle, flags, id);
                     }
-                    through => {
-                        reply.created(&valid, &attr, generation, handle, flags_of(through));
-                    }
+                    _ => reply.created(&valid, &attr, generation, handle, flags),
                 }
             }
             (Self::Written(reply), Answer::Written(count)) => {
@@ -151,10 +150,12 @@ fn send_entry(reply: ReplyEntry, entry: &EntryOut) {
 }
 
 fn send_opened(reply: ReplyOpen, opened: &Opened<BackingId>) {
-    let handle = FileHandle(opened.handle);
+    let (handle, flags) = (FileHandle(opened.handle), flags_of(&opened.through));
     match &opened.through {
-        Through::Host(id) => reply.opened_passthrough(handle, FopenFlags::empty(), id),
-        through => reply.opened(handle, flags_of(through)),
+        Through::Host(id) | Through::HostByRequests(id) => {
+            reply.opened_passthrough(handle, flags, id);
+        }
+        _ => reply.opened(handle, flags),
     }
 }
 
@@ -164,7 +165,8 @@ fn flags_of(through: &Through<BackingId>) -> FopenFlags {
         Through::Listing { keep: true } => {
             FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE
         }
-        Through::Requests => FopenFlags::FOPEN_DIRECT_IO,
+        // It prevails over passthrough, but in mmap(2).
+        Through::Requests | Through::HostByRequests(_) => FopenFlags::FOPEN_DIRECT_IO,
         Through::Pages { keep: false } | Through::Listing { keep: false } | Through::Host(_) => {
             FopenFlags::empty()
         }

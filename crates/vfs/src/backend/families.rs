@@ -178,8 +178,9 @@ pub trait Data: Inodes {
         run.complete(result);
     }
 
-    /// Writes bytes; returns how many. Where [`Writes`](super::Writes) says so, `offset` is the end. At the end of the file if it was opened to append. Clears
-    /// set-id bits unless the caller is privileged.
+    /// Writes bytes; returns how many. Where [`Writes`](super::Writes) says so, `offset` is the end. At `offset` also if the file was
+    /// opened to append: an appending program may stop to, and stores to a mapping have a place. Clears set-id
+    /// bits unless the caller keeps them ([`Caller::keeps_set_ids`]).
     fn write(&self, caller: &Caller, file: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
         let _ = (caller, file, offset, data);
         Err(Error::Unsupported("writing"))
@@ -187,8 +188,7 @@ pub trait Data: Inodes {
 
     /// Writes bytes at the end of the file, wherever that is when it happens; returns how many.
     /// The default is right only while nobody else appends: every store that others change, or that is
-    /// asked by several callers at once, overrides it. A file may be open here without
-    /// [`OpenMode::append`]: one whose pages are cached is.
+    /// asked by several callers at once, overrides it. The file may be open without [`OpenMode::append`].
     fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
         let end = self.attributes(file)?.size;
         self.write(caller, file, end, data)

@@ -125,7 +125,8 @@ pub struct OpenMode {
     pub read: bool,
     /// For writing.
     pub write: bool,
-    /// Every write goes to the end.
+    /// Writes are meant to go to the end, until the program changes that: `Data::append` does that, and `Data::write` goes
+    /// where it says. A store needs it only to open what may be nothing but appended to.
     pub append: bool,
     /// Cut to size 0 first.
     pub truncate: bool,

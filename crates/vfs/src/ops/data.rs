@@ -255,14 +255,14 @@ impl Vfs {
         }
     }
 
-    /// Who is not privileged and changes a file's data takes its set-id bits away. A backend does
-    /// that for a write, where it knows the caller; for other changes it is done here.
     /// Whether a change of `node`'s data by `caller` may take set-id bits away: a frontend whose client keeps
     /// modes tells it afterwards.
     pub fn may_lose_set_ids(&self, caller: &Caller, node: &Node) -> bool {
-        !caller.is_privileged() && node.inode.last_attributes().mode & SET_IDS != 0
+        node.inode.last_attributes().mode & SET_IDS != 0 && !caller.keeps_set_ids()
     }
 
+    /// Clears the set-id bits that a change of data by `caller` does not leave. A backend does that for a write,
+    /// where it knows the caller; other changes, and writes that are written back later, call this.
     fn drop_set_ids(&self, caller: &Caller, node: &Node, file: FileRef) -> Result<()> {
         if !self.may_lose_set_ids(caller, node) {
             return Ok(());

@@ -10,7 +10,7 @@
 //! that needs no opens has none to remember, and the writer alone is judged.
 
 use super::{Control, HANDLE};
-use crate::server::Server;
+use crate::server::{Server, WriteFrom, WriteHow};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Instant;
@@ -20,17 +20,12 @@ use uvfs_vfs::{Caller, Checks, Error, FileKind, Lookup, Name, Node, Result};
 impl Control {
     /// Whether a write can be a request, before its bytes are copied. The kernel puts an appending write where
     /// it believes the end to be, which means nothing here.
-    pub(crate) fn accepts(
-        &self,
-        offset: u64,
-        flags: i32,
-        length: usize,
-        mapped: bool,
-    ) -> Result<()> {
-        let appends = flags & libc::O_APPEND != 0;
+    pub(crate) fn accepts(&self, offset: u64, how: WriteHow, length: usize) -> Result<()> {
         match () {
-            () if mapped => Err(Error::Invalid("a request through a mapping")),
-            () if offset != 0 && !appends => Err(Error::Invalid("a request not at offset 0")),
+            () if how.from == WriteFrom::Mapped => {
+                Err(Error::Invalid("a request through a mapping"))
+            }
+            () if offset != 0 && !how.appends => Err(Error::Invalid("a request not at offset 0")),
             () if length > REQUEST_BYTES_MAX => Err(refused(Refusal::TooLong)),
             () => Ok(()),
         }

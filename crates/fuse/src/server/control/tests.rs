@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lock_order;
-use crate::server::{Server, Settings};
+use crate::server::{Server, Settings, WriteFrom, WriteHow};
 use std::sync::Arc;
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
 use uvfs_concurrent::lock::Mutex;
@@ -208,14 +208,14 @@ fn until_somebody_cleans_a_request_is_to_be_made_again() {
 #[test]
 fn a_write_is_one_request_at_the_beginning() {
     let control = Control::new(true);
-    let accepts = |offset, flags, length, mapped| {
-        errno(control.accepts(offset, flags | libc::O_WRONLY, length, mapped))
+    let accepts = |offset, appends, length, from| {
+        errno(control.accepts(offset, WriteHow { from, appends, keeps_set_ids: true }, length))
     };
-    assert_eq!(accepts(0, 0, 4096, false), 0);
-    assert_eq!(accepts(7, libc::O_APPEND, 7, false), 0);
-    assert_eq!(accepts(7, 0, 7, false), libc::EINVAL);
-    assert_eq!(accepts(0, 0, 4097, false), libc::EINVAL);
-    assert_eq!(accepts(0, 0, 7, true), libc::EINVAL);
+    assert_eq!(accepts(0, false, 4096, WriteFrom::Direct), 0);
+    assert_eq!(accepts(7, true, 7, WriteFrom::Direct), 0);
+    assert_eq!(accepts(7, false, 7, WriteFrom::Direct), libc::EINVAL);
+    assert_eq!(accepts(0, false, 4097, WriteFrom::Direct), libc::EINVAL);
+    assert_eq!(accepts(0, false, 7, WriteFrom::Mapped), libc::EINVAL);
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn a_store_that_uses_our_numbers_gets_other_ids() {
     let name = Name::new(b"own").unwrap();
     let own = server.vfs.lookup(&Caller::root(), &node, name).unwrap().found().unwrap().node;
     for number in RESERVED..=u64::MAX {
-        let id = server.nodes.publish(&own, number, None);
+        let id = server.nodes.publish(&own, (number, 0), None);
         assert!(!is_control(id), "{number:#x}");
         assert!(server.nodes.forget(id, 1));
     }

@@ -1,0 +1,101 @@
+//! Where the kernel takes a file to end: which writes of an appending descriptor append.
+//!
+//! # Boundary
+//! One word for each node id. Knows sizes that were sent and written, and neither the store nor the kernel.
+//!
+//! # Concurrency
+//! Plain data under the lock of the node's shard.
+//!
+//! E1. A certain end is never above the kernel's own. The kernel writes and sets sizes under the lock of the file, one
+//!     at a time: when it sends the next write, its end is at or behind those of all writes before.
+//! E2. A larger size that the kernel is shown makes the end uncertain: it may take that over, or be sending a write
+//!     with its old end just then. A smaller one is certain: whichever it takes, its end is not below that.
+//! E3. An uncertain end is certain again at the end of the next write, and when a file is opened to be appended to, at the size
+//!     that the kernel was shown last: a kernel asks for attributes that it does not believe before it opens.
+//!
+//! # Why
+//! A write of an O_APPEND descriptor comes with the kernel's end as its offset. The store's may be behind it, if others append: so
+//! the store appends wherever its own end is. But a program can ask for one write at an offset (RWF_NOAPPEND), and the request
+//! says so in no flag. It is one if its offset is before the kernel's end, and that is what this knows. In doubt a write
+//! appends: it overwrites nothing then. Weakness: while the end is uncertain, and at or behind it, RWF_NOAPPEND appends. E3
+//! takes the reply to another program's `stat` for received, which that program may have to be scheduled for first.
+
+/// See the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KernelEnd(u64);
+
+/// Sizes are below 2^63.
+const UNCERTAIN: u64 = 1 << 63;
+
+impl KernelEnd {
+    /// The kernel's end is `size`.
+    pub(crate) fn at(size: u64) -> Self {
+        Self(size & !UNCERTAIN)
+    }
+
+    /// Whether this is `size`, for certain.
+    pub(crate) fn is_at(self, size: u64) -> bool {
+        self.0 == size
+    }
+
+    /// Whether `offset` is surely before the kernel's end.
+    pub(crate) fn is_behind(self, offset: u64) -> bool {
+        self.0 & UNCERTAIN == 0 && offset < self.0
+    }
+
+    /// The kernel is shown `size` (E2).
+    pub(crate) fn shown(&mut self, size: u64) {
+        let uncertain = if size > self.0 { UNCERTAIN } else { self.0 & UNCERTAIN };
+        self.0 = Self::at(size).0 | uncertain;
+    }
+
+    /// The kernel has written up to `end` (E1, E3).
+    pub(crate) fn reaches(&mut self, end: u64) {
+        let end = Self::at(end);
+        let behind = self.0 & UNCERTAIN == 0 && self.0 > end.0;
+        *self = if behind { *self } else { end };
+    }
+
+    /// The file is opened to be appended to, and the store says that it has `size` (E3).
+    pub(crate) fn agrees(&mut self, size: u64) {
+        if self.0 == size | UNCERTAIN {
+            *self = Self::at(size);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RWF_NOAPPEND was ignored: of the writes of an O_APPEND descriptor nothing but the offset tells which ones append.
+    /// An offset that may be the kernel's end, also an old one, must never count as another.
+    #[test]
+    fn an_offset_is_before_the_end_only_if_every_end_that_the_kernel_may_know_is_behind_it() {
+        let mut end = KernelEnd::at(12);
+        assert!(end.is_behind(11) && !end.is_behind(12));
+        end.shown(12);
+        assert!(end.is_behind(11));
+        // Others append 10 bytes: the kernel may have heard of it, or go on from 12.
+        end.shown(22);
+        assert!(!end.is_behind(12) && !end.is_behind(0) && !end.is_at(22));
+        // It goes on from 12, and is at 17 then.
+        end.reaches(17);
+        assert!(end.is_behind(16) && !end.is_behind(17));
+        end.reaches(5);
+        assert!(end.is_behind(16), "a write before the end moves it not");
+        // Cut, and shown so.
+        end.shown(3);
+        assert!(end.is_behind(2) && !end.is_behind(3));
+        // Written past us, shown, and opened to be appended to.
+        end.shown(40);
+        end.agrees(50);
+        assert!(!end.is_behind(2), "others have appended since");
+        end.agrees(40);
+        assert!(end.is_behind(39) && !end.is_behind(40));
+        // Uncertain ends stay so when smaller sizes are shown.
+        end.shown(60);
+        end.shown(50);
+        assert!(!end.is_behind(39));
+    }
+}

@@ -1,0 +1,57 @@
+//! What the FUSE protocol does not carry of the task that sent a request.
+//!
+//! It carries a uid, a gid and a thread id; the kernel shows the rest in `/proc/TID/status` (proc(5)). Read only for
+//! operations that act as the caller, and for changes of data of a file with set-id bits. The task waits for the
+//! answer, so it is there, unless it is in a PID namespace that does not see it or was killed meanwhile.
+
+/// The bit of CAP_FSETID.
+const FSETID: u32 = 4;
+
+/// The supplementary groups of thread `task`; none if it has gone.
+pub(crate) fn groups(task: u32) -> Vec<u32> {
+    parse_groups(&status(task))
+}
+
+/// Whether thread `task`, which is user 0's, may have CAP_FSETID; not if it has gone: a set-id bit too few is
+/// harmless. For other users it says nothing: in a user namespace of their own they have every capability.
+pub(crate) fn may_keep_set_ids(task: u32) -> bool {
+    parse_effective(&status(task)) & (1 << FSETID) != 0
+}
+
+fn status(task: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{task}/status")).unwrap_or_default()
+}
+
+fn line<'a>(status: &'a str, name: &str) -> &'a str {
+    status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default()
+}
+
+fn parse_groups(status: &str) -> Vec<u32> {
+    line(status, "Groups:").split_whitespace().flat_map(str::parse).collect()
+}
+
+fn parse_effective(status: &str) -> u64 {
+    u64::from_str_radix(line(status, "CapEff:").trim(), 16).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_groups_line_is_found_among_the_others() {
+        assert_eq!(parse_groups("Name:\tx\nGroups:\t4 27 1000 \nVmPeak: 1 kB\n"), [4, 27, 1000]);
+        assert_eq!(parse_groups("Groups:\t \n"), [0u32; 0]);
+        assert_eq!(parse_groups(""), [0u32; 0]);
+        assert_eq!(groups(u32::MAX), [0u32; 0]);
+    }
+
+    #[test]
+    fn capabilities_are_those_in_effect() {
+        let status =
+            "CapInh:\t0000000000000010\nCapPrm:\t0000000000000010\nCapEff:\t000001ffffffffef\n";
+        assert_eq!(parse_effective(status), 0x1ff_ffff_ffef);
+        assert_eq!((parse_effective("CapEff:\tx\n"), parse_effective("")), (0, 0));
+        assert!(!may_keep_set_ids(u32::MAX));
+    }
+}
