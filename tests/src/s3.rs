@@ -505,6 +505,7 @@ fn change(bucket: &mut Bucket, key: &str, request: &Request) -> Result<Answer, R
             {
                 return Err((412, "PreconditionFailed"));
             }
+            check_conditions(bucket, key, request)?;
             let replaces =
                 headers.get("x-amz-metadata-directive").is_some_and(|word| word == "REPLACE");
             if source == key && !replaces {

@@ -161,6 +161,16 @@ impl State {
         }
     }
 
+    /// Fails if `key` is not as the condition has it.
+    fn check(&self, key: &str, condition: Condition<'_>) -> Result<()> {
+        let known = self.objects.get(key).map(|(version, _)| tag(*version));
+        match condition {
+            Condition::Absent if known.is_some() => Err(StoreError::Changed),
+            Condition::Is(tag) if known.as_ref() != Some(tag) => Err(StoreError::Changed),
+            _ => Ok(()),
+        }
+    }
+
     /// Puts an object under a condition, as the next fault has it.
     fn put(&mut self, put: &Put<'_>, content: Vec<u8>) -> Result<Tag> {
         let fault = self.faults.front().copied().flatten();
@@ -173,12 +183,7 @@ impl State {
             self.objects.insert(put.key.to_owned(), (self.versions, b"theirs".to_vec()));
             self.marks.remove(put.key);
         }
-        let known = self.objects.get(put.key).map(|(version, _)| tag(*version));
-        match put.condition {
-            Condition::Absent if known.is_some() => return Err(StoreError::Changed),
-            Condition::Is(tag) if known.as_ref() != Some(tag) => return Err(StoreError::Changed),
-            _ => {}
-        }
+        self.check(put.key, put.condition)?;
         self.versions += 1;
         let version = self.versions;
         self.objects.insert(put.key.to_owned(), (version, content));
@@ -310,10 +315,22 @@ impl Store for Bucket {
         from: &str,
         wanted: &Tag,
         to: &str,
+        condition: Condition<'_>,
         said: Option<(Timestamp, &Metadata)>,
     ) -> Result<Tag> {
         let mut state = self.0.lock();
+        let fault = state.faults.front().copied().flatten();
         state.meet()?;
+        if fault == Some(Fault::NoConditions) && condition != Condition::Any {
+            return Err(StoreError::Unsupported("planned".into()));
+        }
+        if fault == Some(Fault::Overtaken) {
+            state.versions += 1;
+            let theirs = (state.versions, b"theirs".to_vec());
+            state.objects.insert(to.to_owned(), theirs);
+            state.marks.remove(to);
+        }
+        state.check(to, condition)?;
         let (version, content) = state.objects.get(from).cloned().ok_or(StoreError::NotFound)?;
         if tag(version) != *wanted {
             return Err(StoreError::Changed);
@@ -329,9 +346,16 @@ impl Store for Bucket {
             None => state.metadata.get(from).cloned().unwrap_or_default(),
         };
         state.metadata.insert(to.to_owned(), metadata);
+        match state.marks.get(from).copied() {
+            Some(mark) => _ = state.marks.insert(to.to_owned(), mark),
+            None => _ = state.marks.remove(to),
+        }
         drop(state);
         self.run_hook(On::Copy);
-        Ok(tag(copy))
+        match fault {
+            Some(Fault::Lost) => Err(StoreError::Unreachable("planned".into())),
+            _ => Ok(tag(copy)),
+        }
     }
 
     fn delete(&self, key: &str, wanted: Option<&Tag>) -> Result<()> {

@@ -12,7 +12,8 @@
 //! where its condition does not hold, the object is asked whose it is. Weakness: attempts are bounded per request, not per mount.
 
 use crate::store::{
-    Head, ListRequest, Metadata, Page, Put, Result, Store, StoreError, Tag, Temporary, Upload,
+    Condition, Head, ListRequest, Metadata, Page, Put, Result, Store, StoreError, Tag, Temporary,
+    Upload,
 };
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -154,6 +155,25 @@ impl Patient {
     }
 }
 
+/// What a copy to another key that fails its condition finds.
+impl Patient {
+    /// The version at `to`, if it is a copy of the version `tag` of `from`: an earlier try may have made it, whose answer was lost.
+    fn copied_before(&self, from: &str, tag: &Tag, to: &str) -> Result<Option<Tag>> {
+        let head = |key: &str| {
+            self.counts.heads.hit();
+            match self.store.head(key) {
+                Ok(head) => Ok(Some(head)),
+                Err(StoreError::NotFound) => Ok(None),
+                Err(unknown) => Err(unknown),
+            }
+        };
+        let (Some(source), Some(there)) = (head(from)?, head(to)?) else { return Ok(None) };
+        let same_put = source.mark.is_some() && source.mark == there.mark;
+        let is_copy = source.tag == *tag && (same_put || source.tag == there.tag);
+        Ok(is_copy.then_some(there.tag))
+    }
+}
+
 impl Store for Patient {
     fn list_page(&self, request: &ListRequest<'_>) -> Result<Page> {
         self.repeat(&self.counts.lists, || self.store.list_page(request))
@@ -201,9 +221,15 @@ impl Store for Patient {
         from: &str,
         tag: &Tag,
         to: &str,
+        condition: Condition<'_>,
         said: Option<(Timestamp, &Metadata)>,
     ) -> Result<Tag> {
-        self.repeat(&self.counts.copies, || self.store.copy(from, tag, to, said))
+        self.repeat(&self.counts.copies, || match self.store.copy(from, tag, to, condition, said) {
+            Err(StoreError::Changed) if condition != Condition::Any => {
+                self.copied_before(from, tag, to)?.ok_or(StoreError::Changed)
+            }
+            answer => answer,
+        })
     }
 
     fn delete(&self, key: &str, tag: Option<&Tag>) -> Result<()> {

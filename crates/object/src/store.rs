@@ -45,14 +45,15 @@ pub trait Store: Send + Sync + 'static {
     /// object is its own.
     fn head(&self, key: &str) -> Result<Head>;
 
-    /// Copies the version `tag` of the object `from` to the key `to`, whatever is there; within the store. Returns the
-    /// version there. Without `said`, the copy has the metadata of `from`. With it, the copy has that time and those
+    /// Copies the version `tag` of the object `from` to the key `to`, if the condition holds there; within the store. A store may not look at
+    /// the condition, or say [`StoreError::Unsupported`]. Returns the version there. Without `said`, the copy has the metadata of `from`. With it, the copy has that time and those
     /// headers, and may be under the same key.
     fn copy(
         &self,
         from: &str,
         tag: &Tag,
         to: &str,
+        condition: Condition<'_>,
         said: Option<(Timestamp, &Metadata)>,
     ) -> Result<Tag>;
 

@@ -182,6 +182,7 @@ impl Vfs {
             return Err(Error::Corrupt("the backend's root is not InodeId::ROOT"));
         }
         let root = core.adopt(&entry, ticket);
+        core.backend().report_to(Arc::new(News(core.way)));
         if core.config.watch {
             let watch =
                 core.backend().watching().ok_or(Error::Unsupported("watching for changes"))?;

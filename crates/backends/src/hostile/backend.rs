@@ -194,6 +194,10 @@ impl<B: Backend> Backend for HostileBackend<B> {
         self.entry(Call::Root, InodeId::ROOT, None, |inner| inner.root(), |entry| *entry)
     }
 
+    fn report_to(&self, changes: Arc<dyn ChangeSink>) {
+        self.inner.report_to(changes);
+    }
+
     fn sync_fs(&self) -> Result<()> {
         self.plain(Call::SyncFs, InodeId::ROOT, None, |inner, _| inner.sync_fs())
     }

@@ -11,6 +11,8 @@
 //! meanwhile, one is left.
 //! C3. Directories are not renamed (EXDEV): that would be two requests for each object below, and half of it done where one
 //! fails. `mv` copies then, and says how far it has come.
+//! C4. A rename replaces the version that this mount has shown under the new name, or nothing where it has shown none. Any other version
+//! that the store has there was put by others: the rename is refused (EBUSY), and the name leads to theirs from the next lookup on.
 //!
 //! # Why
 //! Links, modes and owners have no place in a listing, so they cannot be shown without one request more for each file; they are
@@ -23,9 +25,10 @@ use super::table::{Local, Node, What};
 use super::writing::cut;
 use crate::path;
 use crate::store::{
-    Condition, Delimiter, ListRequest, Metadata, Put, REQUEST_BYTES_MAX, Store, StoreError,
+    Condition, Delimiter, ListRequest, Metadata, Put, REQUEST_BYTES_MAX, Store, StoreError, Tag,
 };
 use std::sync::Arc;
+use uvfs_concurrent::primitive::atomic::Ordering::Relaxed;
 use uvfs_vfs::{
     Attributes, Entry, Error, FileId, FileRef, InodeId, Name, NewKind, NewNode, OpenMode,
     RenameMode, Result, SetAttributes, SetTime, Timestamp,
@@ -319,6 +322,16 @@ impl Shared {
         if mode == RenameMode::NoReplace && (replaced.is_some() || replaced_here.is_some()) {
             return Err(Error::Exists);
         }
+        // The version that a user saw under the new name is the one that the rename may replace (C4).
+        let shown = match &replaced_here {
+            Some(node) => node.what.tag().cloned(),
+            None => self.table.shown(&target, node_name(&to)),
+        };
+        let replaced = replaced.and_then(|what| what.tag().cloned());
+        if replaced.is_some() && replaced != shown {
+            self.went_elsewhere(&target, node_name(&to));
+            return Err(self.refused("renaming to", &to, StoreError::Changed));
+        }
         let mut node = self.in_work(&from)?;
         if let Some(changed) = &node
             && matches!(changed.what, What::Local(Local { base: Some(_), .. }))
@@ -332,18 +345,18 @@ impl Shared {
         let moved = match node.as_ref().map(|node| &node.what) {
             Some(What::Local(local)) => {
                 // In the store it is nowhere yet; it will replace what is there now.
-                let base = replaced.as_ref().and_then(|what| Some((what.tag()?.clone(), 0)));
+                let base = replaced.clone().map(|tag| (tag, 0));
                 What::Local(Local { base, ..local.clone() })
             }
             Some(what) => {
                 copied = what.tag().cloned();
-                self.copy(&from, what.clone(), &to)?
+                self.copy(&from, what.clone(), (&target, &to), replaced.as_ref())?
             }
             None => {
                 let what = finding(&from)?.ok_or(Error::NotFound)?;
                 node = self.table.known(&source, node_name(&from), &what);
                 copied = what.tag().cloned();
-                self.copy(&from, what, &to)?
+                self.copy(&from, what, (&target, &to), replaced.as_ref())?
             }
         };
         let in_store = matches!(moved, What::Object { .. });
@@ -379,15 +392,52 @@ impl Shared {
         }
     }
 
-    /// Copies an object; what it is there.
-    fn copy(&self, from: &str, what: What, to: &str) -> Result<What> {
+    /// Copies an object over the version `replaced`, or where nothing is; what it is there.
+    fn copy(
+        &self,
+        from: &str,
+        what: What,
+        (directory, to): (&Node, &str),
+        replaced: Option<&Tag>,
+    ) -> Result<What> {
         let What::Object { tag, size, modified } = what else { return Err(Error::CrossDevice) };
         if size > REQUEST_BYTES_MAX {
             return Err(Error::CrossDevice);
         }
-        let copied = self.store.copy(from, &tag, to, None);
-        let tag = copied.map_err(|error| self.refused("copying", from, error))?;
+        let copied =
+            self.copy_if(from, &tag, to, replaced.map_or(Condition::Absent, Condition::Is));
+        let tag = copied.map_err(|error| {
+            self.went_elsewhere(directory, node_name(to));
+            self.refused("copying", from, error)
+        })?;
         Ok(What::Object { tag, size, modified })
+    }
+
+    /// Copies an object under a condition, as far as the store has them for copies. It was looked at before.
+    fn copy_if(
+        &self,
+        from: &str,
+        tag: &Tag,
+        to: &str,
+        condition: Condition<'_>,
+    ) -> crate::store::Result<Tag> {
+        let knows = &self.uploads.copy_conditions;
+        // ORDERING: Relaxed; a thread that does not see the store below is refused once more.
+        if knows.load(Relaxed) {
+            match self.store.copy(from, tag, to, condition, None) {
+                Err(StoreError::Unsupported(said)) => {
+                    // ORDERING: Relaxed; as above.
+                    if knows.swap(false, Relaxed) {
+                        log::warn!(
+                            "the store has no conditions on copies ({said}): a change by others in the moment between \
+                             looking and renaming is overwritten"
+                        );
+                    }
+                }
+                copied => return copied,
+            }
+        }
+        self.store.copy(from, tag, to, Condition::Any, None)
     }
 
     /// Brings everything to the store that nobody will close any more.

@@ -41,14 +41,14 @@ use crate::retry::{Patience, Patient};
 use crate::store::{Store, StoreError};
 use names::Walks;
 use runs::Runs;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use table::{Node, Table};
 use uvfs_concurrent::counter::Counter;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_vfs::{
-    Attributes, Authority, Backend, Capabilities, Creation, Data, Entry, Error, FileKind, InodeId,
-    Inodes, Listings, Names, OpenFiles, Opens, PageCaching, Result, Tenant, Timestamp, Totals,
-    Writes,
+    Attributes, Authority, Backend, Capabilities, ChangeSink, Creation, Data, Entry, Error,
+    FileKind, InodeId, Inodes, Listings, Name, Names, OpenFiles, Opens, PageCaching, Result,
+    Tenant, Timestamp, Totals, Writes,
 };
 use writing::Uploads;
 
@@ -107,6 +107,18 @@ struct Shared {
     uploads: Uploads,
     /// Files that were opened.
     files: AtomicU64,
+    /// Told of names that lead elsewhere than was said, once there is one.
+    news: News,
+}
+
+/// See [`Backend::report_to`].
+#[derive(Default)]
+struct News(OnceLock<Arc<dyn ChangeSink>>);
+
+impl std::fmt::Debug for News {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("News").finish_non_exhaustive()
+    }
 }
 
 /// Preferred size of reads: a request for less is a request all the same.
@@ -125,6 +137,7 @@ impl ObjectBackend {
             config,
             since: Timestamp::now(),
             hidden: Counter::new(),
+            news: News::default(),
         });
         Self { runs: Runs::new(shared.clone(), requests_max), shared }
     }
@@ -159,6 +172,13 @@ impl Shared {
             ctime: self.since,
             btime: None,
             ..Attributes::new(number, FileKind::Directory, self.config.modes.1)
+        }
+    }
+
+    /// The store was found to have something else under `name` than this mount has shown: caches forget the name.
+    fn went_elsewhere(&self, directory: &Node, name: &str) {
+        if let (Some(news), Ok(name)) = (self.news.0.get(), Name::new(name.as_bytes())) {
+            news.entry_changed(directory.id, name);
         }
     }
 
@@ -235,6 +255,11 @@ impl Backend for ObjectBackend {
 
     fn open_files(&self) -> &dyn OpenFiles {
         &*self.shared
+    }
+
+    fn report_to(&self, changes: Arc<dyn ChangeSink>) {
+        // Once; a second sink is not reported to.
+        let _ = self.shared.news.0.set(changes);
     }
 
     fn sync_fs(&self) -> Result<()> {

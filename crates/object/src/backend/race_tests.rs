@@ -1,7 +1,7 @@
 //! Two things at once: an answer that is older than a change made here, and two changes of one file.
 
 use super::tests::{LONG, counter, mount, names};
-use crate::bucket::{Bucket, On};
+use crate::bucket::{Bucket, Fault, On};
 use std::sync::mpsc;
 use std::time::Duration;
 use uvfs_vfs::{
@@ -171,4 +171,71 @@ fn empty_files_are_put_at_once() {
     });
     drop(root.open("first", OpenOptions::write().create(0o644)).unwrap());
     assert_eq!(bucket.keys(), ["first", "second"]);
+}
+
+/// Two editors on two machines changed one file, each by writing a new one and renaming it over the old one (`sed -i`, vim, rsync, git). The
+/// second rename replaced the first editor's version without a word.
+#[test]
+fn a_rename_does_not_replace_a_version_that_was_not_seen() {
+    let bucket = Bucket::new(&["f"]);
+    let (one, other) = (mount(&bucket, "", LONG), mount(&bucket, "", LONG));
+    let [one, other] = [one, other].map(|vfs| vfs.root_directory(Caller::root()));
+    for root in [&one, &other] {
+        assert_eq!(root.read_file("f").unwrap(), b"f");
+    }
+    one.write_file("f.1", b"first").unwrap();
+    other.write_file("f.2", b"second").unwrap();
+    one.rename("f.1", "f", RenameMode::Replace).unwrap();
+    let refused = other.rename("f.2", "f", RenameMode::Replace);
+    assert!(matches!(refused, Err(Error::Busy)), "{refused:?}");
+    assert_eq!(bucket.content("f").unwrap(), b"first");
+    assert_eq!(other.read_file("f.2").unwrap(), b"second", "it stays with its user");
+    // The next look shows the other version, and then it may be replaced.
+    assert_eq!(other.read_file("f").unwrap(), b"first");
+    other.rename("f.2", "f", RenameMode::Replace).unwrap();
+    assert_eq!(bucket.content("f").unwrap(), b"second");
+    // The same of a file that is not in the store yet.
+    let open = other.open("open", OpenOptions::write().create(0o644)).unwrap();
+    one.write_file("f.3", b"third").unwrap();
+    assert_eq!(one.read_file("f").unwrap(), b"first");
+    assert!(matches!(one.rename("f.3", "f", RenameMode::Replace), Err(Error::Busy)));
+    one.rename("f.3", "f", RenameMode::Replace).unwrap();
+    assert!(matches!(other.rename("open", "f", RenameMode::Replace), Err(Error::Busy)));
+    assert_eq!(bucket.content("f").unwrap(), b"third");
+    drop(open);
+}
+
+/// A rename looked at its target, and replaced what others put there between the look and the copy.
+#[test]
+fn a_rename_replaces_nothing_that_comes_after_its_look() {
+    for (there, mode) in [(true, RenameMode::Replace), (false, RenameMode::NoReplace)] {
+        let bucket = Bucket::new(&["from"]);
+        if there {
+            bucket.put("to", b"to");
+        }
+        let vfs = mount(&bucket, "", LONG);
+        let root = vfs.root_directory(Caller::root());
+        names(&vfs, ".");
+        // The core asks for a name that it does not know. Then come two looks and the copy.
+        let looks = if there { 2 } else { 3 };
+        bucket.plan(&[&[None; 3][..looks], &[Some(Fault::Overtaken)]].concat());
+        let refused = root.rename("from", "to", mode);
+        assert!(matches!(refused, Err(Error::Busy)), "{refused:?}");
+        assert_eq!(bucket.content("to").unwrap(), b"theirs");
+        assert_eq!(bucket.content("from").unwrap(), b"from");
+        assert_eq!(root.read_file("to").unwrap(), b"theirs");
+        // A copy whose answer was lost is no conflict.
+        root.write_file("made", b"made").unwrap();
+        bucket.plan(&[None, None, Some(Fault::Lost)]);
+        root.rename("made", "to", RenameMode::Replace).unwrap();
+        assert_eq!(bucket.content("to").unwrap(), b"made");
+        assert_eq!(bucket.keys(), ["from", "to"]);
+    }
+    let bucket = Bucket::new(&["from", "to"]);
+    let vfs = mount(&bucket, "", LONG);
+    let root = vfs.root_directory(Caller::root());
+    names(&vfs, ".");
+    bucket.plan(&[None, None, Some(Fault::NoConditions)]);
+    root.rename("from", "to", RenameMode::Replace).unwrap();
+    assert_eq!(bucket.content("to").unwrap(), b"from");
 }

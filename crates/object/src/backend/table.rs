@@ -227,7 +227,7 @@ impl Slot {
 #[derive(Debug, Default)]
 struct Shard {
     by_id: HashMap<InodeId, Slot>,
-    /// By what [`Table::place`] makes of directory, name and version.
+    /// By what [`Table::place`] makes of directory and name.
     by_place: HashMap<u64, InodeId>,
 }
 
@@ -294,7 +294,7 @@ impl Table {
 
     /// The node of `what` that is called `name` in `parent`, with one reference more.
     pub(super) fn refer(&self, parent: &Arc<Node>, name: &str, what: What) -> Arc<Node> {
-        let place = self.place(parent.id, name, &what);
+        let place = self.place(parent.id, name);
         loop {
             let mut shard = self.shard(place).lock();
             let known = shard.by_place.get(&place).copied();
@@ -388,9 +388,12 @@ impl Table {
         let places = [&before, &after].map(|node| self.place_of(node));
         if places[0] != places[1] {
             self.leave_place(places[0], id);
-            if let Some(place) = places[1] {
-                self.shard(place).lock().by_place.insert(place, id);
-            }
+        }
+        // By a new version it is the one that the name leads to.
+        if let Some(place) = places[1]
+            && (places[0] != places[1] || before.what.tag() != after.what.tag())
+        {
+            self.shard(place).lock().by_place.insert(place, id);
         }
         Some(after)
     }
@@ -410,11 +413,21 @@ impl Table {
 
     /// The node of the version `tag` called `name` in `parent`, if anybody refers to it.
     pub(super) fn known(&self, parent: &Node, name: &str, what: &What) -> Option<Arc<Node>> {
-        let place = self.place(parent.id, name, what);
+        let place = self.place(parent.id, name);
         let id = self.shard(place).lock().by_place.get(&place).copied()?;
         let shard = self.shard(id.0).lock();
         let node = &shard.by_id.get(&id)?.node;
         node.is_known_as(parent, name, what).then(|| node.clone())
+    }
+
+    /// The version of `name` in `parent` that an answer or a change made here has brought last, if the core has references to it.
+    pub(super) fn shown(&self, parent: &Node, name: &str) -> Option<Tag> {
+        let place = self.place(parent.id, name);
+        let id = self.shard(place).lock().by_place.get(&place).copied()?;
+        let shard = self.shard(id.0).lock();
+        let node = &shard.by_id.get(&id)?.node;
+        let is_there = node.parent.as_ref().is_some_and(|known| known.id == parent.id);
+        node.what.tag().filter(|_| is_there && *node.name == *name).cloned()
     }
 
     /// One open file more of `id`; how many there are then.
@@ -544,14 +557,14 @@ impl Table {
         self.bytes.load(Relaxed)
     }
 
-    /// Where a node is found. Two nodes at one place are found by their ids, and the later one by its place.
-    fn place(&self, parent: InodeId, name: &str, what: &What) -> u64 {
-        self.hasher.hash_one((parent, name, what.tag()))
+    /// Where a node is found. Of several versions of one name the last one is found by its place, the others by their ids.
+    fn place(&self, parent: InodeId, name: &str) -> u64 {
+        self.hasher.hash_one((parent, name))
     }
 
     fn place_of(&self, node: &Node) -> Option<u64> {
         let parent = node.parent.as_ref().filter(|_| node.what.has_place())?;
-        Some(self.place(parent.id, &node.name, &node.what))
+        Some(self.place(parent.id, &node.name))
     }
 
     /// The shard of a place, or of the id that was made for it.

@@ -52,6 +52,8 @@ pub(super) struct Uploads {
     allowance: Allowance,
     /// The store has conditions on puts, as far as is known.
     conditions: AtomicBool,
+    /// The same, of copies.
+    pub(super) copy_conditions: AtomicBool,
     /// The same, of removals.
     removal_conditions: AtomicBool,
     /// Of this process.
@@ -69,6 +71,7 @@ impl Uploads {
             gates: Gates::new(),
             allowance: Allowance::new(bytes_max.max(PART_BYTES_MIN)),
             conditions: AtomicBool::new(true),
+            copy_conditions: AtomicBool::new(true),
             removal_conditions: AtomicBool::new(true),
             seed: RandomState::new().hash_one(Timestamp::now().nanoseconds),
             begun: AtomicU64::new(0),
@@ -255,9 +258,9 @@ impl Shared {
         }
         let key = node.key();
         self.uploads.here.add_new(key.clone(), node.id);
-        let copied = self
-            .metadata_of(&key, tag)
-            .and_then(|metadata| self.store.copy(&key, tag, &key, Some((modified, &metadata))));
+        let copied = self.metadata_of(&key, tag).and_then(|metadata| {
+            self.store.copy(&key, tag, &key, Condition::Any, Some((modified, &metadata)))
+        });
         let touched = copied.map_err(|error| self.refused("touching", &key, error)).map(|tag| {
             self.becomes(node, &key, What::Object { tag, size: *size, modified });
             self.table.forget_time(node.id);

@@ -377,11 +377,13 @@ impl Store for S3Store {
         from: &str,
         tag: &Tag,
         to: &str,
+        condition: Condition<'_>,
         said: Option<(Timestamp, &Metadata)>,
     ) -> Result<Tag> {
         let source = self.source(from);
         let mut headers =
             vec![("x-amz-copy-source", source.as_str()), ("x-amz-copy-source-if-match", &tag.0)];
+        headers.extend(conditional(condition));
         let modified = said.map(|(modified, _)| seconds(modified));
         if let (Some((_, metadata)), Some(modified)) = (said, &modified) {
             headers.extend(borrowed(metadata));

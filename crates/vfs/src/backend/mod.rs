@@ -301,6 +301,12 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
+    /// Gives the store a sink for names that lead elsewhere than it said, where it finds that out while it does something else: a
+    /// rename that is refused because others have replaced its target. Called once, before anything is asked.
+    fn report_to(&self, changes: Arc<dyn ChangeSink>) {
+        drop(changes);
+    }
+
     /// Returns when everything that the store was given before is stable: the place for a group commit
     /// and for its errors (`sync_fs` of Linux's `super_operations`; syncfs(2)). Every dirty page was written
     /// before.

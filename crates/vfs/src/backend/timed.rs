@@ -217,6 +217,10 @@ impl<B: Backend> Backend for Timed<B> {
         self.inner.watching().map(|_| self as &dyn Watch)
     }
 
+    fn report_to(&self, changes: Arc<dyn ChangeSink>) {
+        self.inner.report_to(changes);
+    }
+
     fn sync_fs(&self) -> Result<()> {
         self.time(Call::sync, || self.inner.sync_fs())
     }
