@@ -74,6 +74,8 @@ struct Bucket {
     unsigned: u64,
     /// The only access key that is taken; all, if it is empty.
     access_key: String,
+    /// How tags are written in listings and in headers, with `{}` for what is between the quotes; empty: as they are.
+    tag_forms: [String; 2],
     under_way: usize,
     most: usize,
     /// What was asked for, what it met, and how it was answered.
@@ -179,6 +181,12 @@ impl S3Server {
         self.bucket.lock().unsigned
     }
 
+    /// Writes tags in listings and in headers as the two forms say, in which `{}` is the tag without its quotes. A form of a
+    /// space leaves them out.
+    pub fn write_tags(&self, forms: [&str; 2]) {
+        self.bucket.lock().tag_forms = forms.map(str::to_owned);
+    }
+
     /// Refuses all requests from now on but those that are signed with the access key `key`.
     pub fn accept_only(&self, key: &str) {
         key.clone_into(&mut self.bucket.lock().access_key);
@@ -232,7 +240,14 @@ fn serve(stream: TcpStream, bucket: &Mutex<Bucket>) {
                 let first = answer(&mut bucket, &request, None);
                 bucket.told.push(told(&request, fault, &first));
             }
-            let answer = answer(&mut bucket, &request, fault);
+            let mut answer = answer(&mut bucket, &request, fault);
+            let form = bucket.tag_forms[1].clone();
+            if !form.is_empty() {
+                for (_, value) in answer.headers.iter_mut().filter(|(name, _)| name == "etag") {
+                    *value = form.replace("{}", value.trim_matches('"'));
+                }
+                answer.headers.retain(|(_, value)| !value.trim().is_empty());
+            }
             bucket.told.push(told(&request, fault, &answer));
             answer
         };
@@ -303,13 +318,13 @@ fn write(
     if answer.status == 204 {
         return write!(writer, "{head}\r\n");
     }
-    if head_only {
-        answer.body.clear();
-    }
     if fault == Some(Fault::Half) {
         answer.body.truncate(answer.body.len() / 2);
     }
     let _infallible = write!(head, "content-length: {}\r\n", answer.body.len());
+    if head_only {
+        answer.body.clear();
+    }
     for (name, value) in &answer.headers {
         let _infallible = write!(head, "{name}: {value}\r\n");
     }
@@ -359,8 +374,12 @@ fn answer(bucket: &mut Bucket, request: &Request, fault: Option<Fault>) -> Answe
     };
     if request.method == "HEAD" {
         let metadata = bucket.metadata.get(key).cloned().unwrap_or_default();
-        let headers = metadata.into_iter().chain([("etag".to_owned(), tag(*version))]).collect();
-        return Answer { status: 200, headers, body: Vec::new() };
+        let about = [
+            ("etag".to_owned(), tag(*version)),
+            ("last-modified".to_owned(), format!("Thu, 01 Jan 2026 00:00:{:02} GMT", version % 60)),
+        ];
+        let headers = metadata.into_iter().chain(about).collect();
+        return Answer { status: 200, headers, body: vec![0; content.len()] };
     }
     let other = u64::from(fault == Some(Fault::OtherVersion));
     let wanted = request.headers.get("if-match");
@@ -381,6 +400,7 @@ fn answer(bucket: &mut Bucket, request: &Request, fault: Option<Fault>) -> Answe
         status: 206,
         headers: vec![
             ("etag".to_owned(), tag(version + other)),
+            ("last-modified".to_owned(), format!("Thu, 01 Jan 2026 00:00:{:02} GMT", version % 60)),
             ("content-range".to_owned(), format!("bytes {shown}-{}/{}", end - 1, content.len())),
         ],
         body: content[first..end].to_vec(),
@@ -548,8 +568,12 @@ fn list(bucket: &Bucket, query: &BTreeMap<String, String>) -> Answer {
             None => write!(
                 objects,
                 "<Contents><Key>{name}</Key><LastModified>2026-01-01T00:00:{:02}.000Z</LastModified>\
-                 <ETag>&quot;{version:x}&quot;</ETag><Size>{}</Size></Contents>",
+                 <ETag>{}</ETag><Size>{}</Size></Contents>",
                 version % 60,
+                match bucket.tag_forms[0].as_str() {
+                    "" => format!("&quot;{version:x}&quot;"),
+                    form => form.replace("{}", &format!("{version:x}")),
+                },
                 content.len()
             ),
         };

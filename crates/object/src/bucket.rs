@@ -29,6 +29,10 @@ pub(crate) enum Fault {
     NoConditions,
     /// Somebody else puts an object under the key first.
     Overtaken,
+    /// Whatever page was asked for, it is the first one that comes.
+    FirstPage,
+    /// A page without entries, and not the last.
+    EmptyPage,
 }
 
 /// The request at which a [`Hook`] runs.
@@ -141,6 +145,11 @@ impl Bucket {
         (hook.1)();
     }
 
+    /// The next requests meet nothing.
+    pub(crate) fn forget_plan(&self) {
+        self.0.lock().faults.clear();
+    }
+
     /// Requests so far.
     pub(crate) fn requests(&self) -> u64 {
         self.0.lock().requests
@@ -158,6 +167,8 @@ impl State {
             Some(Fault::Denied) => Err(StoreError::Denied("planned".into())),
             // For puts only.
             Some(Fault::Lost | Fault::NoConditions | Fault::Overtaken) => Ok(()),
+            // For listings only.
+            Some(Fault::FirstPage | Fault::EmptyPage) => Ok(()),
         }
     }
 
@@ -204,7 +215,16 @@ fn tag(version: u64) -> Tag {
 impl Store for Bucket {
     fn list_page(&self, request: &ListRequest<'_>) -> Result<Page> {
         let mut state = self.0.lock();
+        let fault = state.faults.front().copied().flatten();
         state.meet()?;
+        let request = match fault {
+            Some(Fault::FirstPage) => &ListRequest { token: None, ..*request },
+            Some(Fault::EmptyPage) => {
+                let next = Some(request.token.unwrap_or("").to_owned());
+                return Ok(Page { entries: Vec::new(), next });
+            }
+            _ => request,
+        };
         let mut page = Page::default();
         for (key, (version, content)) in &state.objects {
             let Some(rest) = key.strip_prefix(request.prefix) else { continue };

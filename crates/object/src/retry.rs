@@ -54,6 +54,9 @@ impl Patience {
     }
 }
 
+/// Pages of a listing without entries that are passed over, one after the other.
+const EMPTY_PAGES_MAX: u32 = 10_000;
+
 /// A store that is asked again. See the module.
 pub struct Patient {
     store: Box<dyn Store>,
@@ -176,7 +179,19 @@ impl Patient {
 
 impl Store for Patient {
     fn list_page(&self, request: &ListRequest<'_>) -> Result<Page> {
-        self.repeat(&self.counts.lists, || self.store.list_page(request))
+        // A page without entries that is not the last says nothing: stores pass over removed keys in such pages.
+        let (mut token, mut page) = (None, None);
+        for _ in 0..EMPTY_PAGES_MAX {
+            let request = ListRequest { token: token.as_deref().or(request.token), ..*request };
+            let asked = self.repeat(&self.counts.lists, || self.store.list_page(&request))?;
+            token.clone_from(&asked.next);
+            let is_empty = asked.entries.is_empty() && asked.next.is_some();
+            page = Some(asked).filter(|_| !is_empty);
+            if page.is_some() {
+                break;
+            }
+        }
+        page.ok_or(StoreError::Broken("pages without an entry and without an end"))
     }
 
     fn read(&self, key: &str, tag: &Tag, range: Range<u64>, into: &mut [u8]) -> Result<()> {

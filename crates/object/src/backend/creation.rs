@@ -25,7 +25,8 @@ use super::table::{Local, Node, What};
 use super::writing::cut;
 use crate::path;
 use crate::store::{
-    Condition, Delimiter, ListRequest, Metadata, Put, REQUEST_BYTES_MAX, Store, StoreError, Tag,
+    Condition, Delimiter, Kind, ListRequest, Metadata, Put, REQUEST_BYTES_MAX, Store, StoreError,
+    Tag,
 };
 use std::sync::Arc;
 use uvfs_concurrent::primitive::atomic::Ordering::Relaxed;
@@ -61,6 +62,9 @@ impl Shared {
             }
             NewKind::Directory => {
                 let key = self.key_in(&directory, name)?;
+                if key.len() == path::KEY_MAX {
+                    return Err(Error::NameTooLong);
+                }
                 let marker = format!("{key}/");
                 let _inside = self.uploads.gates.enter(&marker);
                 self.put_marker(&marker).map_err(|error| match error {
@@ -293,7 +297,23 @@ impl Shared {
         {
             return Err(Error::NotEmpty);
         }
-        self.remove(&prefix, None).map_err(|error| self.refused("removing", &prefix, error))?;
+        let marker = page.entries.first().map(|entry| &entry.kind);
+        let tag = match marker {
+            Some(Kind::Object { size: 1.., .. }) => {
+                let prefix = prefix.escape_debug();
+                log::warn!(
+                    "`{prefix}` is an object with content, which has no name here; it stays"
+                );
+                return Err(Error::NotEmpty);
+            }
+            Some(Kind::Object { tag, .. }) => Some(tag),
+            Some(Kind::Prefix) | None => None,
+        };
+        match self.remove(&prefix, tag) {
+            // Others have given it content.
+            Err(StoreError::Changed) => return Err(Error::NotEmpty),
+            removed => removed.map_err(|error| self.refused("removing", &prefix, error))?,
+        }
         self.changed(&key, None);
         self.keep_directory(&directory)
     }

@@ -25,6 +25,8 @@ mod data;
 mod gates;
 mod here;
 #[cfg(test)]
+mod listing_tests;
+#[cfg(test)]
 mod metadata_tests;
 mod names;
 #[cfg(test)]

@@ -23,7 +23,7 @@ use super::here::Question;
 use super::table::{Node, What};
 use crate::lock_order::OBJECT_LISTINGS;
 use crate::path::{self, Shown};
-use crate::store::{Delimiter, Kind, ListRequest, Listed, Page, Store};
+use crate::store::{Delimiter, Kind, ListRequest, Listed, Page, Store, StoreError};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use uvfs_concurrent::counter::Counter;
@@ -77,6 +77,32 @@ struct Walk {
     in_work: Vec<Box<str>>,
     /// No page was read.
     fresh: bool,
+    pages: Pages,
+}
+
+/// Finds out that the pages of a listing go in a circle, as Brent's algorithm does: one token is kept, and replaced after one, two,
+/// four and so on further pages.
+#[derive(Debug, Default)]
+struct Pages {
+    kept: Option<String>,
+    since: u64,
+    until: u64,
+}
+
+impl Pages {
+    /// The listing goes on at `next`. False if it was there before.
+    fn go_on(&mut self, next: Option<&str>) -> bool {
+        if next.is_some() && next == self.kept.as_deref() {
+            return false;
+        }
+        self.since += 1;
+        if self.since >= self.until {
+            self.kept = next.map(str::to_owned);
+            self.until = (2 * self.until).max(1);
+            self.since = 0;
+        }
+        true
+    }
 }
 
 /// An entry: its name and what it is, if it is shown.
@@ -157,6 +183,7 @@ impl Walk {
             open: Vec::new(),
             in_work: Vec::new(),
             fresh: true,
+            pages: Pages::default(),
         }
     }
 
@@ -197,7 +224,10 @@ impl Walk {
         let mut hidden = 0;
         let mut named = |listed: Listed| {
             let Shown::As(name) = path::shown(prefix, &listed) else {
-                hidden += u64::from(path::shown(prefix, &listed) == Shown::Hidden);
+                // The content of an object that says that the directory exists has no name, either.
+                let has_content = matches!(listed.kind, Kind::Object { size, .. } if size > 0);
+                let is_hidden = path::shown(prefix, &listed) == Shown::Hidden;
+                hidden += u64::from(is_hidden || has_content);
                 return None;
             };
             open.retain(|object| name.starts_with(&**object));
@@ -381,6 +411,10 @@ impl Shared {
             let asked = self.uploads.here.ask();
             let page = self.store.list_page(&request);
             let page = page.map_err(|error| self.told("listing", &prefix, error))?;
+            if !walk.pages.go_on(page.next.as_deref()) {
+                let error = StoreError::Broken("the pages of the listing go in a circle");
+                return Err(self.told("listing", &prefix, error));
+            }
             walk.questions.push((walk.end(), asked));
             if page
                 .entries

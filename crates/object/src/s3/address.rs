@@ -132,12 +132,17 @@ fn prefix_of(text: &str) -> Result<String, String> {
 }
 
 fn endpoint_of(text: String) -> Result<String, String> {
+    if text.contains('@') {
+        // It is not shown: what stands before that is a secret.
+        return Err("endpoint: credentials do not belong in it, which everybody can read; write \
+                    http://HOST:PORT or https://HOST"
+            .into());
+    }
     let uri: Result<http::Uri, _> = text.parse();
     let fits = uri.is_ok_and(|uri| {
         matches!(uri.scheme_str(), Some("http" | "https"))
             && uri.host().is_some_and(|host| !host.is_empty())
             && uri.query().is_none()
-            && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
     });
     if !fits {
         let text = text.escape_debug();
@@ -200,6 +205,11 @@ mod tests {
         check("//bucket?endpoint=here", "write http://HOST:PORT");
         check("//bucket?endpoint=ftp://here", "write http://HOST:PORT");
         check("//bucket?endpoint=http://me:secret@here", "write http://HOST:PORT");
+        // The refusal printed the password.
+        for text in ["http://me:secret@here", "me:secret@here", "http://me:sec%23ret@here#"] {
+            let refusal = parse(&format!("//bucket?endpoint={text}")).unwrap_err();
+            assert!(!refusal.contains("sec"), "{refusal}");
+        }
         check("//bucket?anonymous=yes", "anonymous=true");
         check("//bucket/a//b", "each part must be a name");
         check("//bucket/../b", "each part must be a name");

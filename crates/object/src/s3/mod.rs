@@ -15,6 +15,7 @@
 mod address;
 mod client;
 mod credentials;
+mod tag;
 mod xml;
 
 pub use address::Address;
@@ -98,7 +99,7 @@ impl S3Store {
 
     /// What an answer without the wanted status means.
     fn refusal(&self, answer: Answer) -> StoreError {
-        let after = answer.header("retry-after").and_then(|text| text.parse().ok());
+        let after = answer.header("retry-after").and_then(tag::retry_after);
         let region = answer.header("x-amz-bucket-region").map(str::to_owned);
         let signed_with = answer.signed_with();
         let status = answer.status();
@@ -112,8 +113,6 @@ impl S3Store {
         let elsewhere = region.or(said.region);
         match (status, said.code.as_str()) {
             (_, "NoSuchBucket") => StoreError::NoBucket,
-            (404, _) => StoreError::NotFound,
-            (412, _) => StoreError::Changed,
             (_, "RequestTimeTooSkewed") => StoreError::Clock,
             (301 | 307, _)
             | (_, "AuthorizationHeaderMalformed" | "IllegalLocationConstraintException")
@@ -135,6 +134,9 @@ impl S3Store {
                 true => StoreError::Busy { said: text, after: Some(Duration::ZERO) },
                 false => StoreError::Credentials(text),
             },
+            // Some stores say so of a key that they do not know, too: that was told above by its code.
+            (404, _) => StoreError::NotFound,
+            (412, _) => StoreError::Changed,
             (403, _) => StoreError::Denied(text),
             (501, _) | (_, "NotImplemented") => StoreError::Unsupported(text),
             // Two puts under a condition at once.
@@ -169,7 +171,7 @@ impl S3Store {
         if answer.status() != 200 {
             return Err(self.refusal(answer));
         }
-        let tag = answer.header("etag").map(|tag| Tag(tag.into()));
+        let tag = answer.header("etag").and_then(tag::parse);
         // Read to its end: then the connection is used again.
         answer.body_up_to(ERROR_BYTES_MAX)?;
         tag.ok_or(StoreError::Broken("it was taken, and no tag told"))
@@ -181,9 +183,9 @@ impl S3Store {
             return Err(self.refusal(answer));
         }
         let document = answer.body_up_to(ERROR_BYTES_MAX)?;
-        xml::value(&document, root, "ETag")
-            .map(|tag| Tag(tag.into()))
-            .map_err(|error| self.late_refusal(&document).unwrap_or(error))
+        let tag = xml::value(&document, root, "ETag");
+        let tag = tag.map_err(|error| self.late_refusal(&document).unwrap_or(error))?;
+        tag::parse(&tag).ok_or(StoreError::Broken("it was done, and no tag told"))
     }
 
     /// What an error says that came behind status 200.
@@ -214,7 +216,7 @@ impl S3Store {
 fn conditional<'a>(condition: Condition<'a>) -> Option<(&'static str, &'a str)> {
     match condition {
         Condition::Absent => Some(("if-none-match", "*")),
-        Condition::Is(tag) => Some(("if-match", &tag.0)),
+        Condition::Is(tag) => tag::condition(tag).map(|tag| ("if-match", tag)),
         Condition::Any => None,
     }
 }
@@ -279,10 +281,10 @@ impl Store for S3Store {
         match answer.status() {
             200 => xml::page(&answer.body_up_to(PAGE_BYTES_MAX)?, request),
             // Of a listing, what is not found is the bucket.
-            404 => {
-                log::debug!("{}: {}", self.bucket, self.refusal(answer));
-                Err(StoreError::NoBucket)
-            }
+            404 => match self.refusal(answer) {
+                StoreError::NotFound => Err(StoreError::NoBucket),
+                other => Err(other),
+            },
             _ => Err(self.refusal(answer)),
         }
     }
@@ -293,21 +295,28 @@ impl Store for S3Store {
         }
         let url = format!("{}/{}", self.url, utf8_percent_encode(key, PATH));
         let bytes = format!("bytes={}-{}", range.start, range.end - 1);
-        let answer = self.client.get(&url, &[("range", &bytes), ("if-match", &tag.0)])?;
-        match answer.status() {
+        let mut headers = vec![("range", bytes.as_str())];
+        headers.extend(tag::condition(tag).map(|tag| ("if-match", tag)));
+        let answer = self.client.get(&url, &headers)?;
+        let size = match answer.status() {
             206 => {
                 let place = answer.header("content-range").map(str::trim);
                 let wanted = format!("bytes {}-{}/", range.start, range.end - 1);
-                if !place.is_some_and(|place| place.starts_with(&wanted)) {
-                    return Err(StoreError::Broken("another range than was asked for"));
-                }
+                let size = place.and_then(|place| place.strip_prefix(&wanted));
+                size.ok_or(StoreError::Broken("another range than was asked for"))?.parse().ok()
             }
             // The whole object, from a store that knows no ranges: right if that was asked for.
-            200 if range.start == 0 => {}
+            200 if range.start == 0 => Some(into.len() as u64),
             200 => return Err(StoreError::Broken("the whole object instead of a range")),
             _ => return Err(self.refusal(answer)),
-        }
-        if answer.header("etag").is_some_and(|other| other != &*tag.0) {
+        };
+        let other = match (tag::is_made(tag), size) {
+            (true, Some(size)) => tag::of_answer(&answer, size),
+            // Without a size, the time alone cannot be compared.
+            (true, None) => None,
+            (false, _) => answer.header("etag").and_then(tag::parse),
+        };
+        if other.is_some_and(|other| other != *tag) {
             return Err(StoreError::Changed);
         }
         if answer.header("content-length").is_some_and(|length| length != into.len().to_string()) {
@@ -368,8 +377,10 @@ impl Store for S3Store {
             return Err(self.refusal(answer));
         }
         let mark = answer.header(MARK).and_then(|text| u64::from_str_radix(text, 16).ok());
-        let tag = answer.header("etag").ok_or(StoreError::Broken("an object without a tag"))?;
-        Ok(Head { tag: Tag(tag.into()), mark, metadata: metadata(key, &answer) })
+        let size = answer.header("content-length").and_then(|length| length.parse().ok());
+        let tag = tag::of_answer(&answer, size.unwrap_or(0));
+        let tag = tag.ok_or(StoreError::Broken("an object without a tag and a time"))?;
+        Ok(Head { tag, mark, metadata: metadata(key, &answer) })
     }
 
     fn copy(
@@ -381,8 +392,8 @@ impl Store for S3Store {
         said: Option<(Timestamp, &Metadata)>,
     ) -> Result<Tag> {
         let source = self.source(from);
-        let mut headers =
-            vec![("x-amz-copy-source", source.as_str()), ("x-amz-copy-source-if-match", &tag.0)];
+        let mut headers = vec![("x-amz-copy-source", source.as_str())];
+        headers.extend(tag::condition(tag).map(|tag| ("x-amz-copy-source-if-match", tag)));
         headers.extend(conditional(condition));
         let modified = said.map(|(modified, _)| seconds(modified));
         if let (Some((_, metadata)), Some(modified)) = (said, &modified) {
@@ -393,7 +404,7 @@ impl Store for S3Store {
     }
 
     fn delete(&self, key: &str, tag: Option<&Tag>) -> Result<()> {
-        let condition = tag.map(|tag| ("if-match", &*tag.0));
+        let condition = tag.and_then(tag::condition).map(|tag| ("if-match", tag));
         let answer = self.client.ask(Method::DELETE, &self.url_of(key), condition.as_slice())?;
         match answer.status() {
             200 | 204 => answer.body_up_to(ERROR_BYTES_MAX).map(drop),

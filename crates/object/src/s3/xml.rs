@@ -8,6 +8,7 @@
 //! Half a listing that passes for a whole one makes files vanish, so a page counts only if its last tag was read. Keys are
 //! asked for in the encoding of URLs, because XML has no words for control characters.
 
+use super::tag;
 use crate::store::{Kind, ListRequest, Listed, Page, Result, StoreError, Tag};
 use percent_encoding::percent_decode;
 use quick_xml::events::Event;
@@ -121,16 +122,12 @@ pub(super) fn page(document: &[u8], request: &ListRequest<'_>) -> Result<Page> {
 
 impl Parts {
     fn object(self) -> Result<Listed> {
-        let missing = StoreError::Broken("an object without a key, a tag, a size or a time");
-        let Self { key: Some(key), tag: Some(tag), size: Some(size), modified: Some(modified) } =
-            self
-        else {
-            return Err(missing);
+        let Self { key: Some(key), tag, size: Some(size), modified: Some(modified) } = self else {
+            return Err(StoreError::Broken("an object without a key, a size or a time"));
         };
-        if tag.is_empty() {
-            return Err(missing);
-        }
-        Ok(Listed { key, kind: Kind::Object { tag: Tag(tag.into()), size, modified } })
+        let tag = tag.as_deref().and_then(tag::parse);
+        let tag = tag.unwrap_or_else(|| tag::made_of(size, modified));
+        Ok(Listed { key, kind: Kind::Object { tag, size, modified } })
     }
 
     fn prefix(self) -> Result<Listed> {
@@ -264,6 +261,11 @@ mod tests {
             let cut = page(&whole.as_bytes()[..end], &REQUEST);
             assert!(cut.is_err(), "{end} of {} bytes pass for a page", whole.len());
         }
+        let untagged = page(
+            document(&format!("{LAST}{}", object("p/a"))).replace("0a-2", "").as_bytes(),
+            &REQUEST,
+        );
+        assert_eq!(untagged.unwrap().entries.len(), 1, "an object without a tag hides no other");
         let more = "<IsTruncated>true</IsTruncated>";
         let check = |body: &str, why: &str| {
             let refused = page(document(body).as_bytes(), &REQUEST);
