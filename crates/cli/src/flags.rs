@@ -63,7 +63,7 @@ Names, units and labels are in docs/metrics.md and stay. `uvfs mount --metrics` 
 Examples:
   uvfs metrics                             all mounts
   uvfs metrics /mnt/data | grep hits       of one mount
-  uvfs metrics > /var/lib/node_exporter/uvfs.prom
+  uvfs metrics --text > /var/lib/node_exporter/uvfs.prom
                                            for the textfile collector
   uvfs mount /srv/data /mnt/data --metrics 9567
                                            http://127.0.0.1:9567/metrics";
@@ -438,6 +438,9 @@ pub(crate) struct MetricsArguments {
     /// The mounts; without one, all that there are, also those that do not answer
     #[arg(value_name = "MOUNTPOINT")]
     pub(crate) mountpoints: Vec<PathBuf>,
+    /// Write the older text format (0.0.4), as the textfile collector of node_exporter reads it
+    #[arg(long)]
+    pub(crate) text: bool,
 }
 
 /// `uvfs doctor`.

@@ -6,8 +6,10 @@
 //! mapped, not open, are not found.
 
 use crate::mountinfo::MountEntry;
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use uvfs_control::mounts;
 
 /// Processes named in a message.
 const SHOWN_MAX: usize = 5;
@@ -30,6 +32,34 @@ pub(crate) fn describe(mountpoint: &Path, mounts: &[MountEntry]) -> String {
         more => format!(" and {more} more"),
     };
     format!("in use by {}{more}", shown.join(", "))
+}
+
+/// Where else the file system of `gone` is mounted, in words: in this mount namespace, or in another one, with a process of it.
+pub(crate) fn elsewhere(gone: &MountEntry) -> Option<String> {
+    let is_same = |mount: &MountEntry| mount.device == gone.device && mount.source == gone.source;
+    let has = |table: &[u8]| mounts::parse(table).into_iter().find(is_same);
+    let own = fs::read("/proc/self/mountinfo").ok().and_then(|table| has(&table));
+    if let Some(mount) = own {
+        return Some(format!("also mounted on {}", mount.mountpoint.display()));
+    }
+    let mut seen = HashSet::from([fs::read_link("/proc/self/ns/mnt").ok()?]);
+    let mut processes: Vec<(u32, PathBuf)> = fs::read_dir("/proc")
+        .ok()?
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            Some((entry.file_name().to_str()?.parse().ok()?, entry.path()))
+        })
+        .collect();
+    processes.sort();
+    processes.into_iter().find_map(|(pid, process)| {
+        let namespace = fs::read_link(process.join("ns/mnt")).ok()?;
+        if !seen.insert(namespace) {
+            return None;
+        }
+        let mount = has(&fs::read(process.join("mountinfo")).ok()?)?;
+        let (place, command) = (mount.mountpoint.display(), command(&process));
+        Some(format!("still mounted on {place} in the mount namespace of {pid} ({command})"))
+    })
 }
 
 /// `pid (command)` of every process whose directory, root, program or open file is at or below
@@ -87,6 +117,17 @@ mod tests {
         fs::create_dir(proc.join("sys")).unwrap();
         assert_eq!(list(proc, Path::new("/mnt/a")), ["4 (bash)", "30 (vim)"]);
         assert!(list(&proc.join("missing"), Path::new("/")).is_empty());
+    }
+
+    /// The daemon of a mount of which a container had a copy was waited for a minute, without a word about the container.
+    #[test]
+    fn another_mount_of_the_file_system_is_found() {
+        let table = fs::read("/proc/self/mountinfo").unwrap();
+        let here = mounts::parse(&table).into_iter().next_back().expect("a mount");
+        let text = elsewhere(&here).expect("it is still mounted");
+        assert!(text.starts_with("also mounted on "), "{text}");
+        let gone = MountEntry { source: "no such source".into(), ..here };
+        assert_eq!(elsewhere(&gone), None);
     }
 
     #[test]

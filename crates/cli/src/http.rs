@@ -111,6 +111,18 @@ pub(crate) fn read(stream: &mut TcpStream, limits: Limits) -> Result<Request, Un
     Ok(request)
 }
 
+/// The request without a body that `bytes` are the beginning of; nothing as long as it is not whole.
+///
+/// # Errors
+/// The status with which it is refused.
+pub(crate) fn parse(bytes: &[u8], limits: Limits) -> Result<Option<Request>, Status> {
+    match head(bytes, limits)? {
+        Some((request, _, _)) => Ok(Some(request)),
+        None if bytes.len() >= limits.head_bytes => Err(HEAD_TOO_LARGE),
+        None => Ok(None),
+    }
+}
+
 /// Reads on, up to `bytes_max` of all.
 fn more(
     stream: &mut TcpStream,
@@ -186,7 +198,8 @@ impl Reply {
         Self { status, kind, fields: Vec::new(), body: body.into() }
     }
 
-    fn bytes(&self) -> Vec<u8> {
+    /// As it is sent.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let (number, words) = self.status;
         let mut head = format!(
             "HTTP/1.1 {number} {words}\r\nContent-Type: {}\r\nContent-Length: {}\r\nX-Content-Type-Options: nosniff\r\n",

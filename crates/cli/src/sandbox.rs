@@ -25,6 +25,7 @@ use landlock::{
     Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
 };
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule,
@@ -159,16 +160,64 @@ fn restrict_files(reach: &Reach) -> Result<String, Box<dyn Error>> {
     })
 }
 
+/// Restricts the calling thread, which answers strangers at a socket that listens already: no file but `/proc`, no capability, no
+/// system call that serving does without, but for accept(2).
+pub(crate) fn restrict_listener() {
+    let none = CapabilitySet::empty();
+    drop_capabilities(none);
+    if let Err(error) = restrict_files(&Reach::Nothing) {
+        log::warn!("Landlock: {error}");
+    }
+    if let Err(error) = deny_all_but(&[libc::SYS_accept, libc::SYS_accept4], false) {
+        log::warn!("seccomp: {error}");
+    }
+}
+
+/// Restricts the calling thread and all that it will start to what a client of daemons needs that listens, too: it connects to
+/// sockets of others, asks mounts by a program of its own, and drops pages of files that it may not read.
+pub(crate) fn restrict_client() {
+    drop_capabilities(
+        CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH | CapabilitySet::FOWNER,
+    );
+    let needed = [
+        libc::SYS_execve,
+        libc::SYS_execveat,
+        libc::SYS_socket,
+        libc::SYS_socketpair,
+        libc::SYS_connect,
+        libc::SYS_accept,
+        libc::SYS_accept4,
+    ];
+    if let Err(error) = deny_all_but(&needed, false) {
+        log::warn!("seccomp: {error}");
+    }
+}
+
+/// Of the calling thread all but `kept`; those that it lacks stay lacking.
+fn drop_capabilities(kept: CapabilitySet) {
+    let dropped = rustix::thread::capabilities(None).and_then(|sets| {
+        let (effective, permitted) = (sets.effective & kept, sets.permitted & kept);
+        let inheritable = CapabilitySet::empty();
+        let sets = CapabilitySets { effective, permitted, inheritable };
+        rustix::thread::set_capabilities(None, sets)
+    });
+    if let Err(error) = dropped {
+        log::warn!("capabilities: {error}");
+    }
+}
+
 /// How many calls are denied now, whatever their arguments are.
 fn restrict_system_calls(reach: &Reach) -> Result<usize, Box<dyn Error>> {
-    let denied: Vec<i64> = match reach {
-        Reach::Bucket(_) => {
-            let needed = [libc::SYS_socket, libc::SYS_connect];
-            DENIED.iter().copied().filter(|call| !needed.contains(call)).collect()
-        }
-        _ => DENIED.to_vec(),
-    };
-    let program = denying_program(&denied, matches!(reach, Reach::Bucket(_)))?;
+    match reach {
+        Reach::Bucket(_) => deny_all_but(&[libc::SYS_socket, libc::SYS_connect], true),
+        _ => deny_all_but(&[], false),
+    }
+}
+
+/// Denies all of [`DENIED`] but `needed`.
+fn deny_all_but(needed: &[i64], is_on_net: bool) -> Result<usize, Box<dyn Error>> {
+    let denied: Vec<i64> = DENIED.iter().copied().filter(|call| !needed.contains(call)).collect();
+    let program = denying_program(&denied, is_on_net)?;
     seccompiler::apply_filter(&program)?;
     Ok(denied.len())
 }

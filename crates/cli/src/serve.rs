@@ -37,7 +37,10 @@ use crate::sandbox::{self, Reach, Sandbox};
 use crate::shown::shown;
 use ending::Ending;
 use serde::Serialize;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{
+    SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM,
+    SIGXCPU, SIGXFSZ,
+};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeMap;
 use std::io;
@@ -107,7 +110,8 @@ pub(crate) fn mount(arguments: &MountArguments) -> Result<ExitCode, Failure> {
         return Err(failure);
     }
     if let Some(listener) = scraped {
-        answer_scrapers(&served, listener).inspect_err(|_| abandon(&served))?;
+        answer_scrapers(&served, listener, !arguments.no_sandbox)
+            .inspect_err(|_| abandon(&served))?;
     }
     forward_end(&served, sender.clone());
     let ended = Ending::new(&served, sender).wait(&events);
@@ -430,7 +434,10 @@ fn preparation(
 }
 
 fn not_mounted(error: &MountError) -> Failure {
-    let cause = crate::cause(error.cause());
+    let mut cause = crate::cause(error.cause());
+    if cause.is_empty() {
+        cause = "it failed without a word".into();
+    }
     let missing = error.cause().kind() == io::ErrorKind::NotFound;
     let (what, remedy) = match error {
         MountError::Device { .. } if missing => (
@@ -444,9 +451,14 @@ fn not_mounted(error: &MountError) -> Failure {
             format!("mountpoint {}: fusermount3", path.display()),
             "install the package fuse3, or run as root",
         ),
-        MountError::Helper { path, .. } => (
+        // In its own words, which begin with its name; or the system's, about running it.
+        MountError::Helper { path, .. } if cause.starts_with("fusermount") => (
             format!("mountpoint {}: cannot mount", path.display()),
             "mount on a directory that you own and may write to",
+        ),
+        MountError::Helper { path, .. } => (
+            format!("mountpoint {}: cannot mount by fusermount3", path.display()),
+            "fusermount3 must be executable by you and set-user-id root (`ls -l $(command -v fusermount3)`); reinstall the package fuse3",
         ),
         MountError::Mountpoint { path, .. } => {
             (format!("mountpoint {}", path.display()), "name an existing directory")
@@ -505,7 +517,11 @@ fn abandon(live: &Live) {
 }
 
 /// Answers at `listener` as long as the mount is there, and does not keep it.
-fn answer_scrapers(live: &Arc<Live>, listener: TcpListener) -> Result<(), Failure> {
+fn answer_scrapers(
+    live: &Arc<Live>,
+    listener: TcpListener,
+    sandboxed: bool,
+) -> Result<(), Failure> {
     let live = Arc::downgrade(live);
     let sample = move || {
         let live = live.upgrade()?;
@@ -516,15 +532,39 @@ fn answer_scrapers(live: &Arc<Live>, listener: TcpListener) -> Result<(), Failur
             locks: uvfs_control::locks::collect(),
         })
     };
-    metrics::server::start(listener, sample)
+    metrics::server::start(listener, sandboxed, sample)
         .map_err(|error| Failure::refused(format!("metrics: no thread: {}", crate::cause(&error))))
 }
 
+/// Signals that end a mount. By default each of them ends the process, with all that is not written yet.
+const ENDING_SIGNALS: [i32; 13] = [
+    SIGINT,
+    SIGTERM,
+    SIGHUP,
+    SIGQUIT,
+    SIGUSR1,
+    SIGUSR2,
+    SIGALRM,
+    SIGVTALRM,
+    SIGPROF,
+    SIGIO,
+    SIGXCPU,
+    libc::SIGPWR,
+    libc::SIGSTKFLT,
+];
+
 fn forward_signals(events: Sender<Event>) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::refused(format!("signals: {}", crate::cause(&error)));
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
+    let mut signals = Signals::new(ENDING_SIGNALS).map_err(failed)?;
+    // A write beyond a limit on sizes is refused then (EFBIG), and nothing ends.
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
     let forward = move || {
-        for _ in signals.forever() {
+        let mut out_of_time = false;
+        for signal in signals.forever() {
+            // The kernel sends it again each second; further signals drop what is not written.
+            if signal == SIGXCPU && std::mem::replace(&mut out_of_time, true) {
+                continue;
+            }
             if events.send(Event::Signal).is_err() {
                 return;
             }

@@ -22,6 +22,7 @@ use crate::mountinfo::{self, MountEntry};
 use crate::shown::{shown, shown_name};
 use crate::units::show_bytes;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::cell::OnceCell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -129,10 +130,27 @@ fn ask(mount: &MountEntry, mut daemon: Connection, lazy: bool) -> Result<ExitCod
     let patience = if lazy { Duration::from_millis(200) } else { END_TIME };
     let interrupt = Interrupt::by_signals().map_err(Failure::refused)?;
     let mut progress = Progress::new(&mount.mountpoint);
-    let is_enough = || interrupt.is_set();
-    let ended = daemon.see_end(patience, &mut |waits| progress.show(waits.dirty_bytes), &is_enough);
+    // The daemon goes on until the last of its mounts has gone. It is looked for when the daemon says that it still works: the
+    // device number of a mount that has gone may be another's at once.
+    let elsewhere = OnceCell::new();
+    let mut show = |waits: &Waits| {
+        progress.show(waits.dirty_bytes);
+        if !lazy && let Some(place) = holders::elsewhere(mount) {
+            let _ = elsewhere.set(place);
+        }
+    };
+    let is_enough = || interrupt.is_set() || elsewhere.get().is_some();
+    let ended = daemon.see_end(patience, &mut show, &is_enough);
     let brought = progress.end();
     match ended {
+        End::StillWorking(_) if elsewhere.get().is_some() => Err(refused(
+            mount,
+            &format!(
+                "unmounted, but {}, so its daemon goes on",
+                elsewhere.get().map_or("", String::as_str)
+            ),
+            "unmount it there too, or end that process",
+        )),
         End::StillWorking(waits) if interrupt.is_set() => Err(Failure::refused(format!(
             "{}: interrupted; unmounted, {} brought to the source while it was waited for, {} left: its daemon goes on with \
              them by itself, wait for it before using the source elsewhere",

@@ -15,6 +15,7 @@
 use crate::Failure;
 use crate::cleaning::warmed::{self, Place};
 use crate::flags::{RefreshArguments, WarmupArguments};
+use crate::shown::shown_name;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::fs::{self, File};
@@ -205,7 +206,7 @@ impl<'a> Work<'a> {
 
     fn fail(&mut self, path: &Path, error: &io::Error) {
         self.failed += 1;
-        let line = || format!("{}: {}", path.display(), crate::cause(error));
+        let line = || format!("{}: {}", shown_name(path), crate::cause(error));
         self.first_failure.get_or_insert_with(line);
     }
 }
@@ -237,7 +238,7 @@ impl Work<'_> {
         let mut line = format!(
             "{} {}: {} directories, {} files",
             self.verb,
-            self.place.path().display(),
+            shown_name(self.place.path()),
             show_count(self.directories),
             show_count(self.files.len() as u64 + self.read.total())
         );
@@ -285,8 +286,9 @@ impl Work<'_> {
             crate::print_line(&report.to_string());
         } else {
             let mut line = format!(
-                "{} {path}: {} directories, {} files",
+                "{} {}: {} directories, {} files",
                 self.verb,
+                shown_name(self.place.path()),
                 show_count(self.directories),
                 show_count(files)
             );

@@ -44,6 +44,11 @@ pub enum Passthrough {
     Off,
 }
 
+/// The program that mounts and unmounts for users who may not.
+const HELPER: &str = "fusermount3";
+/// Where it is installed.
+const HELPER_FOLDERS: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
+
 /// How to unmount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unmount {
@@ -383,12 +388,18 @@ pub fn unmount(mountpoint: &Path, how: Unmount) -> io::Result<()> {
 
 /// A user who may not unmount asks the set-id helper, which checks that the mount is theirs.
 fn unmount_by_helper(mountpoint: &Path, how: Unmount) -> io::Result<()> {
-    let mut command = Command::new("fusermount3");
+    let mut command = Command::new(helper());
     command.arg("-u");
     if how == Unmount::Lazy {
         command.arg("-z");
     }
-    let output = command.arg("--").arg(mountpoint).output()?;
+    let output = command.arg("--").arg(mountpoint).output().map_err(|error| {
+        // Otherwise the cause would be read as one of the mount point's.
+        match error.kind() {
+            io::ErrorKind::NotFound => error,
+            kind => io::Error::new(kind, format!("fusermount3: {error}")),
+        }
+    })?;
     if output.status.success() {
         return Ok(());
     }
@@ -397,6 +408,16 @@ fn unmount_by_helper(mountpoint: &Path, how: Unmount) -> io::Result<()> {
         true => Err(io::Error::from_raw_os_error(libc::EBUSY)),
         false => Err(io::Error::other(said)),
     }
+}
+
+/// The set-id helper: of PATH, or where it is installed as a rule. A daemon of cron or of a unit may have a PATH without it.
+fn helper() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = HELPER_FOLDERS.map(PathBuf::from);
+    let mut candidates =
+        std::env::split_paths(&path).chain(usual).map(|folder| folder.join(HELPER));
+    let found = candidates.find(|program| program.is_absolute() && program.is_file());
+    found.unwrap_or_else(|| HELPER.into())
 }
 
 /// One stays free for hits while others wait for the store: so that every core has one that may, it is one more.

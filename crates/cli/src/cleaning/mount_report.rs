@@ -113,7 +113,7 @@ impl MountReport {
             SourcePages::None => {}
             SourcePages::Left { path, why } => {
                 let path = shown_name(path);
-                row("source pages", &format!("{path}: left: {why}"));
+                row("source pages", &format!("{path}: left: {}", shown(why)));
             }
             SourcePages::Walked(report) => {
                 row("source pages", &path_of(report));

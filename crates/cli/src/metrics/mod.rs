@@ -50,7 +50,8 @@ pub(crate) fn run(arguments: &MetricsArguments) -> Result<ExitCode, Failure> {
             named.collect::<Result<_, Failure>>()?
         }
     };
-    crate::print_text(&text::render(&sampled));
+    let format = if arguments.text { text::Format::Text } else { text::Format::OpenMetrics };
+    crate::print_text(&text::render(&sampled, format));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -5,28 +5,36 @@
 //! refuses the mount.
 //!
 //! # Concurrency
-//! One thread takes one connection after the other, and gives each [`PATIENCE`] to ask and as much to be answered: a scraper comes a few times in
-//! a minute. It holds the mount only while it answers.
+//! One thread serves up to [`CONNECTIONS_MAX`] connections, and waits for none of them alone: each has [`PATIENCE`] to ask and as much to
+//! take its answer. A connection beyond that number ends the oldest one that has not asked yet. The thread holds the mount only while it samples.
 //!
 //! # Why
 //! Loopback unless an address is written, since names of directories are in the answer. A page in a browser reaches loopback
 //! too, by a name that its owner lets point there; so the host that a request names has to be an address or `localhost`.
-//! Weakness: who may connect can hold up a scraper for that patience, again and again.
+//! Any local user may connect, and the thread reads what they send: it has no capabilities, reaches no file, and can start nothing
+//! ([`sandbox::restrict_listener`]). Weakness: each whole request costs a report of the mount, so a user who asks again and
+//! again costs its daemon a processor.
 
+use super::text::Format;
 use super::{Sampled, text};
 use crate::Failure;
-use crate::http::{self, Limits, Reply, Request, Unread};
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use crate::http::{self, Limits, Reply, Request};
+use crate::sandbox;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// Connections at once.
+const CONNECTIONS_MAX: usize = 64;
+/// Answers with metrics that are being sent at once; they take memory.
+const ANSWERS_MAX: usize = 8;
 /// Time for a request, and for its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LIMITS: Limits = Limits { head_bytes: 8 << 10, body_bytes: 0, time: PATIENCE };
 
 const TEXT: &str = "text/plain; charset=utf-8";
-const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Opens the socket that `address` names: a port of the loopback interface, or an address with a port.
 ///
@@ -45,48 +53,186 @@ pub(crate) fn open(address: &str) -> Result<TcpListener, Failure> {
     })
 }
 
-/// Answers at `listener` with what `sample` finds, until it finds nothing.
+/// Answers at `listener` with what `sample` finds, until it finds nothing. If `sandboxed`, the thread gives up what it need not have.
 ///
 /// # Errors
 /// If there is no thread for it.
 pub(crate) fn start(
     listener: TcpListener,
+    sandboxed: bool,
     sample: impl Fn() -> Option<Sampled> + Send + 'static,
 ) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
     let serve = move || {
-        for stream in listener.incoming() {
-            match stream {
-                Ok(stream) => match sample() {
-                    Some(sampled) => answer(stream, &text::render(&[sampled])),
-                    None => return,
-                },
-                Err(error) => {
-                    log::warn!("metrics: {}", crate::cause(&error));
-                    // Such as no descriptor left: not again at once.
-                    thread::sleep(PATIENCE);
-                }
-            }
+        if sandboxed {
+            sandbox::restrict_listener();
         }
+        let mut clients = Vec::new();
+        while serve_some(&listener, &mut clients, &sample) {}
     };
     thread::Builder::new().name("uvfs-metrics".into()).spawn(serve).map(drop)
 }
 
-fn answer(mut stream: TcpStream, metrics: &str) {
-    let reply = match http::read(&mut stream, LIMITS) {
-        Ok(request) => reply(&request, metrics),
-        Err(Unread::Refused(status)) => Reply::new(status, TEXT, "GET /metrics\n"),
-        // Whoever is gone or says nothing is told nothing.
-        Err(Unread::Gone) => return,
-    };
-    http::write(&mut stream, &reply, LIMITS);
+/// A connection.
+struct Client {
+    stream: TcpStream,
+    stage: Stage,
+    /// When it is cut off.
+    until: Instant,
 }
 
-fn reply(request: &Request, metrics: &str) -> Reply {
+/// How far a connection is.
+enum Stage {
+    /// So much of the request has come.
+    Asking(Vec<u8>),
+    /// The answer, and how much of it is sent.
+    Answering(Vec<u8>, usize),
+    /// All is sent. What of the request was not read would have the kernel take the answer back.
+    Leaving,
+}
+
+impl Client {
+    fn new(stream: TcpStream) -> Self {
+        Self { stream, stage: Stage::Asking(Vec::new()), until: Instant::now() + PATIENCE }
+    }
+
+    fn is_asking(&self) -> bool {
+        matches!(self.stage, Stage::Asking(_))
+    }
+
+    /// Goes as far as it can without waiting; an error ends the connection. `reply` answers a request, or a refused one.
+    fn go_on(
+        &mut self,
+        reply: &mut dyn FnMut(Result<Request, http::Status>) -> Reply,
+    ) -> io::Result<()> {
+        let mut buffer = [0; 4096];
+        loop {
+            match &mut self.stage {
+                Stage::Asking(bytes) => {
+                    let room = buffer.len().min(LIMITS.head_bytes - bytes.len());
+                    match self.stream.read(&mut buffer[..room])? {
+                        0 => return Err(ErrorKind::UnexpectedEof.into()),
+                        length => bytes.extend_from_slice(&buffer[..length]),
+                    }
+                    let answer = match http::parse(bytes, LIMITS) {
+                        Ok(None) => continue,
+                        Ok(Some(request)) => reply(Ok(request)),
+                        Err(status) => reply(Err(status)),
+                    };
+                    self.stage = Stage::Answering(answer.bytes(), 0);
+                    self.until = Instant::now() + PATIENCE;
+                }
+                Stage::Answering(answer, sent) => {
+                    *sent += self.stream.write(&answer[*sent..])?;
+                    if *sent == answer.len() {
+                        self.stream.shutdown(Shutdown::Write)?;
+                        self.stage = Stage::Leaving;
+                    }
+                }
+                Stage::Leaving => {
+                    if self.stream.read(&mut buffer)? == 0 {
+                        return Err(ErrorKind::UnexpectedEof.into());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Waits until a connection comes or can go on, and serves those; false when there is nothing to sample any more.
+fn serve_some(
+    listener: &TcpListener,
+    clients: &mut Vec<Client>,
+    sample: &dyn Fn() -> Option<Sampled>,
+) -> bool {
+    let now = Instant::now();
+    clients.retain(|client| client.until > now);
+    let first = clients.iter().map(|client| client.until).min();
+    let left = first.map(|first| first.saturating_duration_since(now));
+    let left = left.and_then(|left| Timespec::try_from(left).ok());
+    let mut polled = vec![PollFd::new(listener, PollFlags::IN)];
+    polled.extend(clients.iter().map(|client| {
+        let wanted = if matches!(client.stage, Stage::Answering(..)) {
+            PollFlags::OUT
+        } else {
+            PollFlags::IN
+        };
+        PollFd::new(&client.stream, wanted)
+    }));
+    if rustix::event::poll(&mut polled, left.as_ref()).is_err() {
+        return true;
+    }
+    let ready: Vec<_> = polled.iter().map(|polled| !polled.revents().is_empty()).collect();
+    drop(polled);
+    let mut sampling = true;
+    let mut answering =
+        clients.iter().filter(|client| matches!(client.stage, Stage::Answering(..))).count();
+    let mut reply = |request: Result<Request, http::Status>| match request {
+        Ok(request) => reply(&request, &mut |format| {
+            answering += 1;
+            if answering > ANSWERS_MAX {
+                return None;
+            }
+            let sampled = sample();
+            sampling &= sampled.is_some();
+            Some(text::render(&[sampled?], format))
+        }),
+        Err(status) => Reply::new(status, TEXT, "GET /metrics\n"),
+    };
+    let mut at = 0;
+    clients.retain_mut(|client| {
+        at += 1;
+        !ready[at] || is_kept(client.go_on(&mut reply))
+    });
+    // Some at a time: a flood of connections keeps nobody from being answered.
+    for _ in 0..CONNECTIONS_MAX {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) => {
+                log::warn!("metrics: {}", crate::cause(&error));
+                // Such as no descriptor left: not again at once.
+                thread::sleep(Duration::from_millis(100));
+                break;
+            }
+        };
+        if stream.set_nonblocking(true).is_err() {
+            continue;
+        }
+        let mut client = Client::new(stream);
+        // A scraper's request comes with its connection, as a rule.
+        if !is_kept(client.go_on(&mut reply)) {
+            continue;
+        }
+        if clients.len() >= CONNECTIONS_MAX {
+            match clients.iter().position(Client::is_asking) {
+                Some(oldest) => drop(clients.remove(oldest)),
+                None => continue,
+            }
+        }
+        clients.push(client);
+    }
+    sampling
+}
+
+fn is_kept(outcome: io::Result<()>) -> bool {
+    outcome
+        .is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted))
+}
+
+/// The answer to `request`; `metrics` are asked for only if they are what it wants.
+fn reply(request: &Request, metrics: &mut dyn FnMut(Format) -> Option<String>) -> Reply {
     if !request.values("host").all(http::is_address) {
         return Reply::new(http::FORBIDDEN, TEXT, "name the host by its address\n");
     }
     match (&*request.method, &*request.path) {
-        ("GET", "/metrics") => Reply::new(http::OK, KIND, metrics),
+        ("GET", "/metrics") => {
+            let format = Format::accepted(request.values("accept"));
+            match metrics(format) {
+                Some(text) => Reply::new(http::OK, format.kind(), text),
+                None => Reply::new(http::BUSY, TEXT, "too many at once; try again\n"),
+            }
+        }
         (_, "/metrics") => {
             let fields = vec![("Allow", "GET")];
             Reply { fields, ..Reply::new(http::NOT_ALLOWED, TEXT, "GET\n") }
@@ -116,18 +262,31 @@ mod tests {
         }
     }
 
-    #[test]
-    fn one_page_is_served_and_only_to_those_who_name_an_address() {
+    /// Serves on a port of its own; where.
+    fn served() -> SocketAddr {
         let listener = open("0").unwrap();
         let address = listener.local_addr().unwrap();
-        let status = |request: &str| {
-            let mut client = TcpStream::connect(address).unwrap();
-            client.write_all(request.as_bytes()).unwrap();
-            answer(listener.accept().unwrap().0, "x");
-            let mut told = String::new();
-            client.read_to_string(&mut told).unwrap();
-            told.split("\r\n").next().unwrap().to_owned()
+        let sample = || {
+            let (report, locks) = (json!({"since": 1}), json!(null));
+            Some(Sampled { mountpoint: "/m".into(), source: "s".into(), report, locks })
         };
+        start(listener, true, sample).unwrap();
+        address
+    }
+
+    fn ask(address: SocketAddr, request: &str) -> String {
+        let mut client = TcpStream::connect(address).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        client.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn one_page_is_served_and_only_to_those_who_name_an_address() {
+        let address = served();
+        let status = |request: &str| ask(address, request).split("\r\n").next().unwrap().to_owned();
         for good in [
             "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:9567\r\n\r\n",
             "GET /metrics?a=b HTTP/1.1\r\nhost: localhost\r\n\r\n",
@@ -144,33 +303,41 @@ mod tests {
     }
 
     #[test]
-    fn a_scraper_is_answered_behind_one_that_says_nothing_or_too_much() {
-        let listener = open("0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let sample = || {
-            let report = json!({"since": 1});
-            Some(Sampled {
-                mountpoint: "/m".into(),
-                source: "s".into(),
-                report,
-                locks: json!(null),
-            })
-        };
-        start(listener, sample).unwrap();
+    fn the_format_is_the_one_that_is_asked_for() {
+        let address = served();
+        let with = |accept: &str| ask(address, &format!("GET /metrics HTTP/1.1\r\n{accept}\r\n"));
+        let prometheus = "Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3\r\n";
+        for open in ["", "Accept: */*\r\n", prometheus] {
+            let answer = with(open);
+            assert!(answer.contains("Content-Type: application/openmetrics-text"), "{answer}");
+            assert!(answer.ends_with("# EOF\n"), "{answer}");
+        }
+        let answer = with("Accept: text/plain;version=0.0.4\r\n");
+        assert!(answer.contains("Content-Type: text/plain; version=0.0.4"), "{answer}");
+        assert!(
+            !answer.contains("# EOF") && answer.contains("uvfs_start_time_seconds{"),
+            "{answer}"
+        );
+    }
+
+    /// Connections that said nothing were served one after the other, two seconds each: three hundred of them, of any local
+    /// user, kept every scraper waiting for ten minutes.
+    #[test]
+    fn a_scraper_is_answered_behind_many_that_say_nothing_or_too_much() {
+        let address = served();
         let mut flood = TcpStream::connect(address).unwrap();
         // It is cut off somewhere in the middle.
         let _ = flood.write_all(&vec![b'x'; 1 << 20]);
-        let silent = TcpStream::connect(address).unwrap();
-        let mut scraper = TcpStream::connect(address).unwrap();
-        scraper.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        scraper.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let mut answer = String::new();
-        scraper.read_to_string(&mut answer).unwrap();
+        let silent: Vec<_> =
+            (0..3 * CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let answer = ask(address, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(
             answer.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text")
         );
         assert!(answer.contains("uvfs_start_time_seconds{mountpoint=\"/m\"} 1\n"), "{answer}");
-        assert!(answer.ends_with("# EOF\n"), "{answer}");
-        drop((flood, silent));
+        // The first of them were cut off for the later ones, so none is waited for.
+        let mut first = &silent[0];
+        assert!(matches!(first.read(&mut [0]), Ok(0) | Err(_)));
+        drop(flood);
     }
 }

@@ -1,4 +1,4 @@
-//! Reports as OpenMetrics text.
+//! Reports as OpenMetrics text, or in the older text format.
 //!
 //! # Boundary
 //! Writes; asks nobody. The format is that of OpenMetrics 1.0: the samples of a metric stand together, and the
@@ -19,9 +19,44 @@ use uvfs_vfs::Latency;
 /// Ends of the histograms' buckets, as powers of two of nanoseconds: 1 µs to 17 s.
 const BUCKET_ENDS: [u32; 9] = [10, 13, 16, 19, 22, 25, 28, 31, 34];
 
+/// How metrics are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+    /// The older text format of Prometheus, 0.0.4, which knows neither `info` nor units nor an end.
+    Text,
+}
+
+impl Format {
+    /// What fields `Accept` ask for: OpenMetrics, unless they name plain text and not OpenMetrics.
+    pub(super) fn accepted<'a>(accept: impl Iterator<Item = &'a str>) -> Self {
+        let accept = accept.collect::<Vec<_>>().join(",").to_ascii_lowercase();
+        match accept.contains("text/plain") && !accept.contains("application/openmetrics-text") {
+            true => Format::Text,
+            false => Format::OpenMetrics,
+        }
+    }
+
+    /// Its media type.
+    pub(super) fn kind(self) -> &'static str {
+        match self {
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Format::Text => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
 /// The metrics of `mounts`.
-pub(super) fn render(mounts: &[Sampled]) -> String {
+pub(super) fn render(mounts: &[Sampled], format: Format) -> String {
     let mut text = String::new();
+    let heading = |text: &mut String, name: &str, kind: &str, help: &str| match (format, kind) {
+        (Format::OpenMetrics, _) => heading(text, name, kind, help),
+        // Named as their samples are.
+        (Format::Text, "counter") => old_heading(text, &format!("{name}_total"), kind, help),
+        (Format::Text, "info") => old_heading(text, &format!("{name}_info"), "gauge", help),
+        (Format::Text, _) => old_heading(text, name, kind, help),
+    };
     heading(&mut text, UP.0, "gauge", UP.1);
     for mount in mounts {
         let up = u8::from(!mount.report.is_null());
@@ -49,8 +84,14 @@ pub(super) fn render(mounts: &[Sampled]) -> String {
     }
     heading(&mut text, LOCK_WAIT.0, "histogram", LOCK_WAIT.1);
     mounts.iter().for_each(|mount| waits(&mut text, mount));
-    text.push_str("# EOF\n");
+    if format == Format::OpenMetrics {
+        text.push_str("# EOF\n");
+    }
     text
+}
+
+fn old_heading(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# HELP {name} {help}.\n# TYPE {name} {kind}");
 }
 
 fn heading(text: &mut String, name: &str, kind: &str, help: &str) {
@@ -176,8 +217,10 @@ mod tests {
     fn samples_stand_together_are_escaped_and_end() {
         let locks = json!({"classes": [{"lock": "dir", "mode": "mutex", "wait_ns": 1_500_000_000_u64,
             "wait_histogram": [0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]}, {"lock": "idle", "wait_histogram": []}]});
-        let text =
-            render(&[mount("/mnt/a", report(), locks), mount("/mnt/b", Value::Null, Value::Null)]);
+        let text = render(
+            &[mount("/mnt/a", report(), locks), mount("/mnt/b", Value::Null, Value::Null)],
+            Format::OpenMetrics,
+        );
         for line in [
             "uvfs_up{mountpoint=\"/mnt/a\"} 1\nuvfs_up{mountpoint=\"/mnt/b\"} 0\n",
             "uvfs_mount_info{mountpoint=\"/mnt/a\",source=\"memory:\",store=\"memory\",version=\"0.1.0\"} 1\n",
@@ -199,6 +242,28 @@ mod tests {
         assert!(text.ends_with("\n# EOF\n") && !text.contains("idle"), "{text}");
         let types: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE ")).collect();
         assert_eq!(types.len(), types.iter().collect::<HashSet<_>>().len(), "each metric once");
+    }
+
+    /// The textfile collector of node_exporter refused the whole file for its kind `info`, and showed no metric.
+    #[test]
+    fn the_older_format_has_its_kinds_and_names_alone() {
+        let text = render(&[mount("/m", report(), Value::Null)], Format::Text);
+        for line in text.lines() {
+            let words: Vec<_> = line.split(' ').collect();
+            match words[..2] {
+                ["#", "TYPE"] => {
+                    assert!(["counter", "gauge", "histogram"].contains(&words[3]), "{line}");
+                }
+                ["#", second] => assert_eq!(second, "HELP", "{line}"),
+                _ => assert!(line.starts_with("uvfs_"), "{line}"),
+            }
+        }
+        assert!(text.contains("# TYPE uvfs_mount_info gauge\nuvfs_mount_info{"), "{text}");
+        assert!(
+            text.contains("# TYPE uvfs_cache_hits_total counter\nuvfs_cache_hits_total{"),
+            "{text}"
+        );
+        assert!(text.contains("uvfs_request_seconds_bucket{"), "{text}");
     }
 
     /// All names of samples that a mount can have.

@@ -21,6 +21,7 @@ mod watch;
 use crate::Failure;
 use crate::flags::WebArguments;
 use crate::http::{self, Limits, Unread};
+use crate::sandbox;
 use api::Site;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io;
@@ -57,6 +58,8 @@ pub(crate) fn run(arguments: &WebArguments) -> Result<ExitCode, Failure> {
     let address = listener.local_addr().map_err(refused)?;
     // Behind the `#`: a browser keeps it to itself, it is sent to nobody.
     crate::print_line(&format!("uvfs: http://{address}/#{}", site.token().text()));
+    // From here on it reads what strangers send.
+    sandbox::restrict_client();
     serve(&listener, &site, &interrupt).map_err(refused)?;
     Ok(ExitCode::SUCCESS)
 }

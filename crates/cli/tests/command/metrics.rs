@@ -29,6 +29,8 @@ fn the_metrics_of_a_mount_are_what_its_report_says() {
     assert!(value(&text, &place, "uvfs_requests_total", "kind=\"create\"") >= Some(1), "{text}");
     assert!(value(&text, &place, "uvfs_memory_bytes", "of=\"program\"") > Some(0), "{text}");
     assert!(text.ends_with("# EOF\n"), "{text}");
+    let old = run(&["metrics", "--text", place.mnt()]).stdout;
+    assert!(old.contains("# TYPE uvfs_mount_info gauge\n") && !old.contains("# EOF"), "{old}");
     rustix::process::kill_process(daemon, Signal::KILL).unwrap();
     eventually("it is down", || value(&run(&["metrics"]).stdout, &place, "uvfs_up", "") == Some(0));
     let named = run(&["metrics", place.mnt()]);
@@ -52,7 +54,7 @@ fn a_mount_answers_a_scraper_and_an_address_that_is_taken_refuses_it() {
     );
     assert!(!crate::common::is_mounted(&place.mountpoint));
 
-    place.mount_daemon("memory:", &["--size", "16M", "--metrics", "0"]);
+    let daemon = place.mount_daemon("memory:", &["--size", "16M", "--metrics", "0"]);
     let report = run(&["stat", place.mnt(), "--json"]).stdout;
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
     let address = report["options"]["metrics"].as_str().expect("an address").to_owned();
@@ -64,6 +66,15 @@ fn a_mount_answers_a_scraper_and_an_address_that_is_taken_refuses_it() {
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
     assert_eq!(value(&answer, &place, "uvfs_up", ""), Some(1), "{answer}");
     assert!(answer.contains("store=\"memory\"") && answer.ends_with("# EOF\n"), "{answer}");
+    // The thread that read all that could do whatever root may.
+    let tasks = fs::read_dir(format!("/proc/{}/task", daemon.as_raw_nonzero())).unwrap();
+    let mut status =
+        tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")).unwrap());
+    let status = status.find(|status| status.starts_with("Name:\tuvfs-metrics\n"));
+    let status = status.expect("the thread that answers");
+    for line in ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {
+        assert!(status.lines().any(|has| has == line), "no {line}: {status}");
+    }
     // A scraper does not keep the mount.
     assert_eq!(run(&["unmount", place.mnt()]).code, Some(0));
 }

@@ -49,7 +49,8 @@ fn a_mount_in_the_foreground_ends_on_each_signal() {
     if !can_mount() {
         return;
     }
-    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+    let others = [Signal::QUIT, Signal::USR1, Signal::ALARM, Signal::XCPU];
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP].into_iter().chain(others) {
         let place = Place::new();
         let mount = Foreground::start(&["memory:", place.mnt(), "--size", "16M"]);
         let expected = format!("uvfs: memory: mounted on {} (pid ", place.mnt());

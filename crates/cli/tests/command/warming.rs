@@ -70,6 +70,29 @@ fn a_refresh_shows_what_others_have_done() {
     assert_eq!(all["directories"], 2);
 }
 
+/// A directory's name set the title of the terminal of a user who warmed it, or dropped it from a write-back mount.
+#[test]
+fn names_are_shown_without_what_a_terminal_obeys() {
+    if !can_mount() {
+        return;
+    }
+    let place = filled();
+    place.mount_daemon(place.src(), &["--page-cache", "write-back"]);
+    let name = "a\u{1b}]0;pwned\u{7}b";
+    fs::create_dir(place.mountpoint.join(name)).expect("a fresh folder");
+    fs::write(place.mountpoint.join(name).join("file"), "text").expect("a fresh file");
+    let (path, missing) = (format!("{}/{name}", place.mnt()), format!("{}/{name}-", place.mnt()));
+    for words in
+        [["warmup", &path], ["refresh", &path], ["warmup", &missing], ["refresh", &missing]]
+    {
+        let outcome = run(&words);
+        let said = outcome.stdout + &outcome.stderr;
+        assert!(said.contains("a\\x1b]0;pwned\\x07b") && !said.contains('\u{1b}'), "{said}");
+    }
+    let dropped = run(&["drop", &format!("3:{path}")]).stdout;
+    assert!(dropped.contains("left: ") && !dropped.contains('\u{1b}'), "{dropped}");
+}
+
 #[test]
 fn what_is_in_no_mount_is_refused_with_what_helps() {
     let place = Place::new();
