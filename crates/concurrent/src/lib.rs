@@ -31,6 +31,7 @@
 //! * [`shared`]: ownership that is counted by thread while there is an owner.
 //! * [`allowance`]: what threads may add to a budget before they look at all of it.
 //! * [`gate`]: a bounded number of threads at once, without waiting. `workers`: threads that come with work and end without it.
+//! * [`write_back`]: the order in which dirty pages, errors and moments are noted, so that none is missed.
 //! * [`allocator`]: three calls of the C library about the memory that the global allocator keeps.
 
 pub mod allocator;
@@ -67,3 +68,4 @@ pub mod shared;
 pub mod whereabouts;
 #[cfg(not(loom))]
 pub mod workers;
+pub mod write_back;

@@ -2,21 +2,10 @@
 //!
 //! # Boundary
 //! Finds the files that are due, and when the next one will be. How files are written is [`super::write_back`]'s, and
-//! when one is due its own [`FilePages::due`].
+//! when one is due its own [`FilePages::due`]. Their order, and Q1, Q2 and Q4, are [`uvfs_concurrent::write_back::due`]'s, whose
+//! models run the same code.
 //!
-//! # Order
-//! ```text
-//!            looked at, but the store refused it a moment ago
-//!  Ripening ───────────────────────────────────────────────────▶ Paused
-//!  (by since when    ◀───────────────────────────────────────── (by when that ends)
-//!   it is dirty)      its pause is over, or space has come
-//! ```
-//! Q1. A file is in the map at most once, at the place that its `queued` names.
-//! Q2. Its place is no later than it is due. One that is too early is put right when a step looks at the file; whoever
-//!     makes a file due sooner moves it ([`DirtyFiles::hasten`]).
 //! Q3. A file that was refused for want of space is in `full` until some comes, wherever it waits: then it is due.
-//! Q4. A step ends with a moment to look again for each file that is in the map by then, also for one that came to be
-//!     due behind its back: an `fsync` that succeeds ends a pause, and tells no thread.
 //!
 //! So a step costs a search in the tree for each file that is due, and one for each file whose place had become too
 //! early since. Files that are not due cost nothing, however many they are. Steps go round among those that are due: a
@@ -24,7 +13,8 @@
 //!
 //! # Concurrency
 //! One lock, taken before a file's own and held for a search. A file stays in the map while it is written, so that
-//! another thread may write its next run.
+//! another thread may write its next run. An `fsync` that succeeds ends a pause and wakes no thread: what is left of the
+//! file was written meanwhile, and a thread looks at the latest when the pause was to end.
 //!
 //! # Why
 //! One list was gone over at each step: with 100,000 small files that wait five seconds, the pauses of one that
@@ -34,36 +24,20 @@
 use super::file::{FilePages, Local};
 use crate::lock_order;
 use std::collections::BTreeMap;
-use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::Mutex;
+use uvfs_concurrent::write_back::due::{self, Next, Places, WaitsFor};
 
 /// How soon to look again when what is due is being written by others, or came while a step was looking elsewhere.
 const BUSY: Duration = Duration::from_millis(10);
 /// Files that one thread looks at which needs any page written.
 const SOME: usize = 8;
 
-/// Why a file waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    /// Its delay runs since a moment; none if it is due at once.
-    Ripening,
-    /// The store failed: it is left alone until a moment.
-    Paused,
-}
-
-/// Where a file is in the map; numbers tell those of one moment apart, and begin at 1.
-pub(super) type Place = (WaitsFor, Option<Instant>, u64);
-
-/// The first part of a [`Place`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct WaitsFor(Stage);
-
-const RIPENING: WaitsFor = WaitsFor(Stage::Ripening);
-const PAUSED: WaitsFor = WaitsFor(Stage::Paused);
-/// Before all places.
-const START: Place = (RIPENING, None, 0);
+/// Where a file is.
+pub(super) type Place = due::Place<Instant>;
+/// One step's way round the files that are due.
+pub(super) type Round = due::Round<Instant>;
 
 /// See the module.
 #[derive(Debug)]
@@ -71,15 +45,9 @@ pub(super) struct DirtyFiles(Mutex<Queue>);
 
 #[derive(Debug)]
 struct Queue {
-    files: BTreeMap<Place, Arc<FilePages>>,
+    files: Places<Instant, Arc<FilePages>>,
     /// Those that wait for space as well, by owner.
     full: BTreeMap<u64, Arc<FilePages>>,
-    /// The number given last.
-    number: u64,
-    /// Where the last step looked.
-    hand: Place,
-    /// Where somebody looked last who needed any page written.
-    any_hand: Place,
     /// How much space had come when those that wait for it were looked at.
     freed: u64,
     /// Files given to steps so far.
@@ -87,24 +55,11 @@ struct Queue {
     looks: u64,
 }
 
-/// One step's way round the files that are due.
-#[derive(Debug)]
-pub(super) struct Round {
-    /// Behind the last that is due.
-    limit: Place,
-    start: Place,
-    at: Place,
-    wrapped: bool,
-}
-
 impl DirtyFiles {
     pub(super) fn new() -> Self {
         let queue = Queue {
-            files: BTreeMap::new(),
+            files: Places::new(),
             full: BTreeMap::new(),
-            number: 0,
-            hand: START,
-            any_hand: START,
             freed: 0,
             #[cfg(test)]
             looks: 0,
@@ -119,38 +74,34 @@ impl DirtyFiles {
         if local.queued.is_some() || local.keeps.is_none() {
             return false;
         }
-        let place = queue.place(RIPENING, local.since);
-        local.queued = Some(place);
+        let since = local.since;
+        local.queued = Some(queue.files.put((WaitsFor::Ripening, since), file.clone()));
+        let refused = local.pause.and_then(|pause| pause.for_space);
         drop(local);
-        queue.files.insert(place, file);
+        if let Some(then) = refused {
+            // By another writer's run, before the first write ended.
+            queue.wants_space(&file, then);
+        }
         true
     }
 
     /// A file may be due sooner than its place says.
     pub(super) fn hasten(&self, file: &FilePages) {
-        self.0.lock().put(file, |local| (RIPENING, local.since));
+        self.0.lock().put(file, |local| (WaitsFor::Ripening, local.since));
     }
 
     /// A file may be due later than its place says.
     pub(super) fn postpone(&self, file: &FilePages, now: Instant) {
         let mut queue = self.0.lock();
         queue.put(file, |local| match local.pause {
-            Some(pause) if pause.until > now => (PAUSED, Some(pause.until)),
-            _ => (RIPENING, local.since),
+            Some(pause) if pause.until > now => (WaitsFor::Paused, Some(pause.until)),
+            _ => (WaitsFor::Ripening, local.since),
         });
     }
 
     /// A file was refused for want of space when `then` had come.
     pub(super) fn wants_space(&self, file: &FilePages, then: u64) {
-        let mut queue = self.0.lock();
-        let Some(place) = file.local().queued else { return };
-        // Read under the lock under which those that wait are gone over: what came before is seen here, what
-        // comes later finds the file.
-        if then != file.cache.space.freed() {
-            queue.put(file, |_| (RIPENING, None));
-        } else if let Some(file) = queue.files.get(&place).cloned() {
-            queue.full.insert(file.owner, file);
-        }
+        self.0.lock().wants_space(file, then);
     }
 
     /// Takes a file that holds nothing back out. False if it does again.
@@ -164,7 +115,7 @@ impl DirtyFiles {
         local.forget_if_idle();
         drop(local);
         let gone =
-            (place.and_then(|place| queue.files.remove(&place)), queue.full.remove(&file.owner));
+            (place.and_then(|place| queue.files.remove(place)), queue.full.remove(&file.owner));
         drop(queue);
         drop(gone);
         true
@@ -180,45 +131,21 @@ impl DirtyFiles {
     ) -> Round {
         let mut queue = self.0.lock();
         queue.end_pauses(now);
-        if std::mem::replace(&mut queue.freed, freed) != freed {
+        // Another step may have begun since that count was read: then the files are where they belong.
+        if freed > queue.freed {
+            queue.freed = freed;
             // Each has its place in the map too: none goes with this.
             for file in std::mem::take(&mut queue.full).into_values() {
-                queue.put(&file, |_| (RIPENING, None));
+                queue.put(&file, |_| (WaitsFor::Ripening, None));
             }
         }
-        let limit = match hurry {
-            true => (PAUSED, None, 0),
-            false => (RIPENING, now.checked_sub(delay), u64::MAX),
-        };
-        let start = queue.hand;
-        Round { limit, start, at: start, wrapped: false }
+        queue.files.begin(now.checked_sub(delay), hurry)
     }
 
     /// The next file that is due; `None` when the step has been at all of them.
     pub(super) fn next(&self, round: &mut Round) -> Option<Arc<FilePages>> {
         let mut queue = self.0.lock();
-        let mut found = None;
-        if !round.wrapped {
-            if round.at < round.limit {
-                found = queue.files.range((Excluded(round.at), Excluded(round.limit))).next();
-            }
-            if found.is_none() {
-                round.wrapped = true;
-                round.at = START;
-            }
-        }
-        if round.wrapped && found.is_none() {
-            let end = match round.start < round.limit {
-                true => Included(round.start),
-                false => Excluded(round.limit),
-            };
-            let is_empty = round.at >= round.start.min(round.limit);
-            found =
-                if is_empty { None } else { queue.files.range((Excluded(round.at), end)).next() };
-        }
-        let (place, file) = found.map(|(place, file)| (*place, file.clone()))?;
-        round.at = place;
-        queue.hand = place;
+        let file = queue.files.next(round)?;
         #[cfg(test)]
         {
             queue.looks += 1;
@@ -231,53 +158,33 @@ impl DirtyFiles {
     pub(super) fn next_due(&self, round: &Round, delay: Duration) -> Option<Instant> {
         let queue = self.0.lock();
         let now = Instant::now();
-        // What a hurry puts off is at a moment to come.
-        let due = round.limit.min((RIPENING, Some(now), u64::MAX));
-        if queue.files.range(..due).next().is_some() {
-            return Some(now + BUSY);
+        match queue.files.next_due(round, now) {
+            Next::Now => Some(now + BUSY),
+            Next::Later { ripens_since, pause_ends } => {
+                ripens_since.map(|since| since + delay).into_iter().chain(pause_ends).min()
+            }
         }
-        let moment = |(place, _): (&Place, _)| place.1;
-        let paused = (PAUSED, None, 0);
-        let ripe = match round.limit < paused {
-            true => queue.files.range(round.limit..paused).next().and_then(moment),
-            false => None,
-        };
-        let pause = queue.files.range(paused..).next().and_then(moment);
-        ripe.map(|since| since + delay).into_iter().chain(pause).min()
     }
 
     /// Some files, others each time.
     pub(super) fn some(&self) -> Vec<Arc<FilePages>> {
-        let mut queue = self.0.lock();
-        let hand = queue.any_hand;
-        let behind = queue.files.range((Excluded(hand), Unbounded));
-        let before = queue.files.range(..=hand);
-        let some: Vec<_> = behind.chain(before).take(SOME).collect();
-        let last = some.last().map_or(hand, |(place, _)| **place);
-        let some = some.into_iter().map(|(_, file)| file.clone()).collect();
-        queue.any_hand = last;
-        some
+        self.0.lock().files.some(SOME)
     }
 
     /// All files.
     pub(super) fn all(&self) -> Vec<Arc<FilePages>> {
-        self.0.lock().files.values().cloned().collect()
+        self.0.lock().files.all()
     }
 
     /// Forgets all files, which are returned, to be dropped with no lock held.
     pub(super) fn take(&self) -> Vec<Arc<FilePages>> {
         let mut queue = self.0.lock();
         let full = std::mem::take(&mut queue.full);
-        std::mem::take(&mut queue.files).into_values().chain(full.into_values()).collect()
+        queue.files.take().into_iter().chain(full.into_values()).collect()
     }
 }
 
 impl Queue {
-    fn place(&mut self, waits_for: WaitsFor, moment: Option<Instant>) -> Place {
-        self.number += 1;
-        (waits_for, moment, self.number)
-    }
-
     /// Moves a file that is in the map to where `choose` says.
     fn put(
         &mut self,
@@ -285,32 +192,30 @@ impl Queue {
         choose: impl FnOnce(&Local) -> (WaitsFor, Option<Instant>),
     ) {
         let mut local = file.local();
-        let Some(old) = local.queued else { return };
-        let (waits_for, moment) = choose(&local);
-        if (old.0, old.1) == (waits_for, moment) {
-            return;
+        if let Some(old) = local.queued {
+            local.queued = Some(self.files.move_to(old, choose(&local)));
         }
-        let Some(file) = self.files.remove(&old) else { return };
-        let place = self.place(waits_for, moment);
-        local.queued = Some(place);
-        drop(local);
-        self.files.insert(place, file);
+    }
+
+    /// As [`DirtyFiles::wants_space`].
+    fn wants_space(&mut self, file: &FilePages, then: u64) {
+        let Some(place) = file.local().queued else { return };
+        // Read under the lock under which those that wait are gone over: what came before is seen here, what
+        // comes later finds the file.
+        if then != file.cache.space.freed() {
+            self.put(file, |_| (WaitsFor::Ripening, None));
+        } else if let Some(file) = self.files.get(place).cloned() {
+            self.full.insert(file.owner, file);
+        }
     }
 
     /// What was left alone until `now` is not any more.
     fn end_pauses(&mut self, now: Instant) {
-        loop {
-            let first = self.files.range((PAUSED, None, 0)..).next().map(|(place, _)| *place);
-            let over = first.filter(|first| first.1 <= Some(now));
-            let Some((old, file)) = over.and_then(|over| self.files.remove_entry(&over)) else {
-                return;
-            };
+        while let Some((old, file)) = self.files.rested(now) {
             let mut local = file.local();
             debug_assert_eq!(local.queued, Some(old), "Q1");
-            let place = self.place(RIPENING, local.since);
-            local.queued = Some(place);
-            drop(local);
-            self.files.insert(place, file);
+            let since = local.since;
+            local.queued = Some(self.files.move_to(old, (WaitsFor::Ripening, since)));
         }
     }
 }
@@ -583,5 +488,52 @@ mod tests {
         }
         let next = files.next_due(&round, delay);
         assert!(next.is_some_and(|next| next <= Instant::now() + BUSY), "{next:?}");
+    }
+
+    /// A step that had read how much space had come, and began after a step that knew of more, took the file out of those
+    /// that wait for space. When some came the file waited out its pause, up to five seconds.
+    #[test]
+    fn a_late_step_does_not_forget_who_waits_for_space() {
+        let (_store, vfs, _root) = dirty_files();
+        let (core, files) = (&vfs.core, &vfs.core.pages.dirty_files);
+        core.pages.workers.stop();
+        let (now, delay) = (Instant::now(), Duration::from_secs(3600));
+        let file = files.all().into_iter().next().unwrap();
+        let full = Error::NoSpace;
+        let is_next = |freed| {
+            let mut round = files.begin((now, delay), false, freed);
+            files.next(&mut round).is_some_and(|next| Arc::ptr_eq(&next, &file))
+        };
+        file.be_due();
+        file.failed(&full);
+        files.postpone(&file, now);
+        core.space_came();
+        let freed = core.pages.space.freed();
+        assert!(is_next(freed), "some came");
+        file.failed(&full);
+        files.postpone(&file, now);
+        assert!(!is_next(freed - 1), "it began late, and none has come since");
+        core.space_came();
+        assert!(is_next(core.pages.space.freed()), "some came");
+    }
+
+    /// A file was refused before its first write had ended, by the run of another writer: it was not queued yet, and so
+    /// not among those that wait for space.
+    #[test]
+    fn a_file_that_is_refused_before_it_is_queued_waits_for_space() {
+        let (_store, vfs, _root) = dirty_files();
+        let (core, files) = (&vfs.core, &vfs.core.pages.dirty_files);
+        core.pages.workers.stop();
+        let (now, delay) = (Instant::now(), Duration::from_secs(3600));
+        let file = files.all().into_iter().next().unwrap();
+        // As before its first write has ended.
+        let place = file.local().queued.take().unwrap();
+        files.0.lock().files.remove(place);
+        file.failed(&Error::NoSpace);
+        assert!(files.add(file.clone()));
+        files.postpone(&file, now);
+        core.space_came();
+        let mut round = files.begin((now, delay), false, core.pages.space.freed());
+        assert!(files.next(&mut round).is_some_and(|next| Arc::ptr_eq(&next, &file)));
     }
 }

@@ -24,6 +24,7 @@ use crate::error::Error;
 use crate::inode::Node;
 use crate::vfs::{Core, Vfs};
 use std::sync::Arc;
+use std::time::Instant;
 
 impl Vfs {
     /// Gives `node` back. If it was the last hold on a file without a name, what was written to the file and is not in
@@ -54,7 +55,7 @@ impl Core {
         if pages.is_abandoned() && !self.discard_if_gone(pages) {
             // Somebody is writing it back just now, or the store did not say.
             pages.be_due();
-            self.pages.workers.hasten();
+            self.pages.workers.write_back_at(self, Instant::now());
         }
     }
 

@@ -145,7 +145,7 @@ impl Core {
             space.came();
         }
         if wanted {
-            self.pages.workers.hasten();
+            self.pages.workers.write_back_at(self, Instant::now());
         }
     }
 

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 use uvfs_concurrent::shared::Weak;
 use uvfs_concurrent::workers::{Next, Queue, Source, Workers};
+use uvfs_concurrent::write_back::due::Wake;
 
 /// Threads at most.
 const THREADS_MAX: usize = 4;
@@ -43,21 +44,14 @@ pub(super) struct PageWorkers {
 #[derive(Debug, Default)]
 struct Tasks {
     ahead: VecDeque<Ahead>,
-    /// Something is to be written back at this moment, or as soon as possible after.
-    due: Option<Instant>,
-    writing: usize,
+    /// When something is to be written back, or as soon as possible after.
+    wake: Wake<Instant>,
 }
 
 enum Task {
     Ahead(Ahead),
     /// A step of write-back, not before this moment.
     WriteBack(Instant),
-}
-
-impl Tasks {
-    fn due_at(&mut self, when: Instant) {
-        self.due = Some(self.due.map_or(when, |due| due.min(when)));
-    }
 }
 
 impl Source for Tasks {
@@ -68,8 +62,8 @@ impl Source for Tasks {
             Task::Ahead(_) if self.ahead.len() >= AHEAD_MAX => return Err(task),
             Task::Ahead(job) => self.ahead.push_back(job),
             // A thread waits for that moment already.
-            Task::WriteBack(when) if self.due.is_some_and(|due| due <= when) => return Err(task),
-            Task::WriteBack(when) => self.due_at(when),
+            Task::WriteBack(when) if !self.wake.look_at(when) => return Err(task),
+            Task::WriteBack(_) => {}
         }
         Ok(())
     }
@@ -78,19 +72,14 @@ impl Source for Tasks {
         if let Some(job) = self.ahead.pop_front() {
             return Next::Task(Task::Ahead(job));
         }
-        match self.due.filter(|_| self.writing < WRITERS_MAX) {
-            None => Next::Nothing,
-            Some(due) if due > now => Next::At(due),
-            Some(due) => {
-                self.due = None;
-                self.writing += 1;
-                Next::Task(Task::WriteBack(due))
-            }
+        if let Some(due) = self.wake.begin(now, WRITERS_MAX) {
+            return Next::Task(Task::WriteBack(due));
         }
+        self.wake.next_if_fewer(WRITERS_MAX).map_or(Next::Nothing, Next::At)
     }
 
     fn waiting(&self) -> usize {
-        self.ahead.len() + usize::from(self.due.is_some())
+        self.ahead.len() + usize::from(self.wake.next().is_some())
     }
 
     fn not_started(&mut self, error: &io::Error, alive: usize) -> Option<Task> {
@@ -99,7 +88,7 @@ impl Source for Tasks {
             return None;
         }
         // The reader fetches for itself; the next dirty page asks for a thread again.
-        let due = self.due.take().map(Task::WriteBack);
+        let due = self.wake.forget().map(Task::WriteBack);
         self.ahead.pop_back().map(Task::Ahead).or(due)
     }
 }
@@ -118,7 +107,8 @@ impl PageWorkers {
         }
     }
 
-    /// Something is to be written back at `when`.
+    /// Something is to be written back at `when`. Told after the file has its place among those that wait (Q4 of
+    /// [`uvfs_concurrent::write_back::due`]).
     pub(super) fn write_back_at(&self, core: &Core, when: Instant) {
         // Refused where it is due before that.
         let _ = self.submit(core, Task::WriteBack(when));
@@ -128,16 +118,6 @@ impl PageWorkers {
         let core = core.way;
         let performer = || move |task, queue: &Queue<Tasks>| perform(core, task, queue);
         self.workers.submit(task, THREADS_MAX, performer)
-    }
-
-    /// What waits to be written back is looked at now. For what waits already: then a thread waits, too.
-    pub(super) fn hasten(&self) {
-        self.workers.update(|tasks| {
-            if tasks.due.is_some() {
-                tasks.due = Some(Instant::now());
-            }
-            tasks.due.is_some()
-        });
     }
 
     /// Too much is dirty: writes back at once, until [`PageWorkers::end_hurry`].
@@ -171,10 +151,8 @@ fn perform(core: Weak<Core>, task: Task, queue: &Queue<Tasks>) {
     });
     if writes {
         queue.update(|tasks| {
-            tasks.writing -= 1;
-            again.into_iter().for_each(|when| tasks.due_at(when));
             // Another thread may write beside.
-            again.is_some()
+            tasks.wake.ended(again)
         });
     }
 }

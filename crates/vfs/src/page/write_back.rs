@@ -14,9 +14,9 @@
 //!
 //! W1. A page that is dirty and not locked has the tag [`Tag::Dirty`].
 //! W2. A page is `WRITING` from the copy of its bytes until the store has answered about them.
-//! W3. A run that failed, or whose thread panicked, leaves its pages dirty.
-//! W4. Its error is in the file's log before its pages lose the tag or the state of being written. So
-//!     who finds a page neither dirty nor being written, and then no new error, knows that it arrived.
+//!
+//! W3 and W4, of runs that fail and the `fsync`s beside them, are [`uvfs_concurrent::write_back::marked`]'s, whose models run
+//! the same code.
 //!
 //! # Why
 //! In index order and large runs, because every store is slow per request. Where others change the store, a run has gaps:
@@ -42,6 +42,7 @@ use std::time::{Duration, Instant};
 use uvfs_concurrent::epoch;
 use uvfs_concurrent::frame::{Locked, Outcome, PageRef};
 use uvfs_concurrent::radix::Tag;
+use uvfs_concurrent::write_back::marked;
 
 /// How soon to look again at a file that is not whole yet, which the store takes as a whole only.
 const UNFINISHED: Duration = Duration::from_secs(1);
@@ -89,30 +90,7 @@ impl Core {
 
     /// The caller is inside the gate, or alone. Gives up after so many runs that failed.
     fn write_marked(&self, pages: &FilePages, failures_max: usize) -> Result<()> {
-        let errors = pages.errors.count();
-        let mut failures = 0;
-        // What others were writing in the first round and failed to is dirty in the second.
-        for _ in 0..2 {
-            pages.tree.copy_tag(ALL, Tag::Dirty, Tag::ToWrite, &epoch::pin());
-            let mut at = 0;
-            while let Some(index) = pages.next_tagged(at..u64::MAX, Tag::ToWrite) {
-                let run = self.write_run(pages, index, Tag::ToWrite);
-                at = run.stop;
-                failures += usize::from(run.result.is_err());
-                if failures >= failures_max {
-                    break;
-                }
-            }
-            // Marks that are left may be another one's who runs beside: they stay. One that nobody asks for
-            // any more costs its page being written a little earlier.
-            let waited = pages.wait_for_writing();
-            // A run that failed before we came to wait for it has noted its error (W4).
-            if !(waited || pages.errors.count() != errors) || failures > 0 {
-                break;
-            }
-        }
-        // Errors are noted before the pages they are about can be met as written (W4).
-        match pages.errors.count() == errors {
+        match marked::write_marked(&Synced { core: self, pages }, failures_max) {
             true => Ok(()),
             false => Err(pages.errors.last().unwrap_or(Error::Busy)),
         }
@@ -655,11 +633,7 @@ impl<'a> WritingRun<'a> {
             locked.begin_writing();
             locked.read(0, into);
         }
-        let guard = epoch::pin();
-        pages.tree.set_tags(range.clone(), Tag::Writing, &guard);
-        pages.tree.clear_tags(range.clone(), Tag::Dirty, &guard);
-        pages.tree.clear_tags(range.clone(), Tag::ToWrite, &guard);
-        drop(guard);
+        marked::begin(&mut Begun { pages, range: range.clone() });
         let pieces = pages.take_pieces(range.clone());
         let writing = locks.into_iter().map(Locked::unlock).collect();
         Self { pages, range, writing, pieces }
@@ -694,12 +668,7 @@ impl<'a> WritingRun<'a> {
 
     /// The store did not take it.
     fn fail(&mut self, error: &Error) {
-        // Before the pages can be met as written: who waits for them looks for errors next (W4).
-        let again = self.pages.local().tried;
-        self.pages.errors.record(error, again);
-        self.pages.failed(error);
-        self.pages.cache.counters.write_errors.hit();
-        self.end(Outcome::Again);
+        marked::fail(&mut Failed { run: self, error });
     }
 
     /// The store has answered; how many pages that were. Once.
@@ -710,16 +679,85 @@ impl<'a> WritingRun<'a> {
             return 0;
         }
         let guard = epoch::pin();
-        if outcome == Outcome::Again {
-            self.pages.give_pieces_back(writing.iter().zip(std::mem::take(&mut self.pieces)));
-            self.pages.tree.set_tags(self.range.clone(), Tag::Dirty, &guard);
-        }
         self.pages.tree.clear_tags(self.range.clone(), Tag::Writing, &guard);
         drop(guard);
         // One that was written to meanwhile is dirty on its own account: it counts once.
         let less = writing.iter().filter(|page| page.end_writing(outcome)).count() as u64;
         self.pages.answered(less, outcome);
         count
+    }
+}
+
+/// A run that is about to go to the store.
+struct Begun<'a> {
+    pages: &'a FilePages,
+    range: Range<u64>,
+}
+
+impl marked::Begin for Begun<'_> {
+    fn make_written(&mut self) {
+        self.pages.tree.set_tags(self.range.clone(), Tag::Writing, &epoch::pin());
+    }
+
+    fn clear_dirty(&mut self) {
+        let guard = epoch::pin();
+        self.pages.tree.clear_tags(self.range.clone(), Tag::Dirty, &guard);
+        self.pages.tree.clear_tags(self.range.clone(), Tag::ToWrite, &guard);
+    }
+}
+
+/// A run that the store did not take.
+struct Failed<'a, 'p> {
+    run: &'a mut WritingRun<'p>,
+    error: &'a Error,
+}
+
+impl marked::Fail for Failed<'_, '_> {
+    fn make_dirty(&mut self) {
+        let (pages, range) = (self.run.pages, self.run.range.clone());
+        pages.give_pieces_back(self.run.writing.iter().zip(std::mem::take(&mut self.run.pieces)));
+        pages.tree.set_tags(range, Tag::Dirty, &epoch::pin());
+    }
+
+    fn note_error(&mut self) {
+        let pages = self.run.pages;
+        let again = pages.local().tried;
+        pages.errors.record(self.error, again);
+        pages.failed(self.error);
+        pages.cache.counters.write_errors.hit();
+    }
+
+    fn end(&mut self) {
+        self.run.end(Outcome::Again);
+    }
+}
+
+/// A file, as an `fsync` sees it.
+struct Synced<'a> {
+    core: &'a Core,
+    pages: &'a FilePages,
+}
+
+impl marked::Marked for Synced<'_> {
+    fn errors(&self) -> u64 {
+        self.pages.errors.count()
+    }
+
+    fn mark_dirty(&self) {
+        self.pages.tree.copy_tag(ALL, Tag::Dirty, Tag::ToWrite, &epoch::pin());
+    }
+
+    fn next_marked(&self, from: u64) -> Option<u64> {
+        self.pages.next_tagged(from..u64::MAX, Tag::ToWrite)
+    }
+
+    fn write_run(&self, first: u64) -> (u64, bool) {
+        let run = self.core.write_run(self.pages, first, Tag::ToWrite);
+        (run.stop, run.result.is_err())
+    }
+
+    fn wait_for_runs(&self) -> bool {
+        self.pages.wait_for_writing()
     }
 }
 
