@@ -57,6 +57,8 @@ const LOOK_AT_TENANTS: Duration = Duration::from_millis(2);
 const LOOKS_AT_TENANTS: usize = 50;
 /// Steps after something went out of use.
 const STEPS_AFTER_RELEASE: usize = 2;
+/// Share of what names and inodes may have that one list may take.
+const LIST_SHARE: u64 = 4;
 /// Directories whose lists are looked at by one who makes room.
 const LISTS: usize = 2;
 /// Buckets of the name table in one step.
@@ -451,6 +453,11 @@ impl Core {
             true => Taken::Others,
             false => Taken::Kept,
         }
+    }
+
+    /// Bytes of the longest list that is kept.
+    pub(crate) fn list_bytes_max(&self) -> usize {
+        usize::try_from(self.metadata_allowed() / LIST_SHARE).unwrap_or(usize::MAX)
     }
 
     /// Room for memos of whole paths.

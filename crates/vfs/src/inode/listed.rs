@@ -17,6 +17,7 @@
 //!
 //! # Why
 //! The name table finds a name and cannot say what names there are. A list takes 16 bytes for each entry, and its name.
+//! Lists, those that are being read and added names are all in [`ListedBytes`], which the budget has.
 //! Weakness: removed names take their room until the directory is listed again.
 
 use crate::attributes::FileKind;
@@ -56,6 +57,16 @@ impl ListedBytes {
         // ORDERING: Relaxed; a size.
         self.bytes.load(Relaxed)
     }
+
+    fn add(&self, bytes: usize) {
+        // ORDERING: Relaxed; a size.
+        self.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    fn subtract(&self, bytes: usize) {
+        // ORDERING: Relaxed; a size.
+        self.bytes.fetch_sub(bytes as u64, Relaxed);
+    }
 }
 
 /// One entry of a list.
@@ -79,36 +90,58 @@ pub(crate) struct Listed {
 }
 
 /// A list that is being read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Recording {
     items: Vec<Item>,
     names: Vec<u8>,
+    /// Bytes that `all` counts for it.
+    counted: usize,
+    all: Arc<ListedBytes>,
 }
 
 impl Recording {
+    pub(crate) fn new(all: &Arc<ListedBytes>) -> Self {
+        Self { items: Vec::new(), names: Vec::new(), counted: 0, all: all.clone() }
+    }
+
     /// One entry more; false if it is too long to be kept.
     pub(crate) fn add(&mut self, name: &[u8], number: u64, kind: FileKind) -> bool {
         self.names.extend_from_slice(name);
         let Ok(end) = u32::try_from(self.names.len()) else { return false };
         self.items.push(Item { number, end, kind });
+        let bytes = self.bytes();
+        if bytes != self.counted {
+            self.all.add(bytes - self.counted);
+            self.counted = bytes;
+        }
         self.items.len() < ENTRIES_MAX
     }
 
-    pub(crate) fn finish(self, all: &Arc<ListedBytes>) -> Arc<Listed> {
-        let (items, names) = (self.items.into_boxed_slice(), self.names.into_boxed_slice());
+    /// Bytes that it has in memory; it only grows.
+    pub(crate) fn bytes(&self) -> usize {
+        self.items.capacity() * size_of::<Item>() + self.names.capacity()
+    }
+
+    pub(crate) fn finish(mut self, all: &Arc<ListedBytes>) -> Arc<Listed> {
+        let items = std::mem::take(&mut self.items).into_boxed_slice();
+        let names = std::mem::take(&mut self.names).into_boxed_slice();
         // ORDERING: Relaxed; only the value must be another one.
         let number = all.numbers.fetch_add(1, Relaxed) % NUMBERS;
         let listed = Listed { number, items, names, all: all.clone() };
-        // ORDERING: Relaxed; a size.
-        all.bytes.fetch_add(listed.bytes(), Relaxed);
+        all.add(listed.bytes());
         Arc::new(listed)
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        self.all.subtract(self.counted);
     }
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        // ORDERING: Relaxed; a size.
-        self.all.bytes.fetch_sub(self.bytes(), Relaxed);
+        self.all.subtract(self.bytes());
     }
 }
 
@@ -118,8 +151,8 @@ impl Listed {
         self.number
     }
 
-    fn bytes(&self) -> u64 {
-        (size_of::<Self>() + size_of_val(&*self.items) + self.names.len()) as u64
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.items) + self.names.len()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -176,8 +209,7 @@ impl Offered {
         let hash = |name: &[u8]| listed.all.hasher.hash_one(name);
         let hashes: Box<[u64]> = listed.names().take(count).map(hash).collect();
         let all = listed.all.clone();
-        // ORDERING: Relaxed; a size.
-        all.bytes.fetch_add(size_of_val(&*hashes) as u64, Relaxed);
+        all.add(size_of_val(&*hashes));
         Self { number: listed.number, hashes, all }
     }
 
@@ -190,8 +222,7 @@ impl Offered {
 
 impl Drop for Offered {
     fn drop(&mut self) {
-        // ORDERING: Relaxed; a size.
-        self.all.bytes.fetch_sub(size_of_val(&*self.hashes) as u64, Relaxed);
+        self.all.subtract(size_of_val(&*self.hashes));
     }
 }
 
@@ -230,6 +261,19 @@ struct Added {
     name: Box<[u8]>,
     number: u64,
     kind: FileKind,
+    all: Arc<ListedBytes>,
+}
+
+impl Added {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.name.len()
+    }
+}
+
+impl Drop for Added {
+    fn drop(&mut self) {
+        self.all.subtract(self.bytes());
+    }
 }
 
 /// Where a program that opens the files of a directory in order has come to.
@@ -292,14 +336,14 @@ impl Kept {
 
     /// A name was made in a directory that stays complete (L1).
     pub(crate) fn add(&mut self, name: &[u8], number: u64, kind: FileKind) {
-        if self.current.is_none() {
-            return;
-        }
+        let Some(current) = &self.current else { return };
         if self.added.len() >= ADDED_MAX {
             self.forget();
             return;
         }
-        self.added.push(Added { name: name.into(), number, kind });
+        let added = Added { name: name.into(), number, kind, all: current.all.clone() };
+        added.all.add(added.bytes());
+        self.added.push(added);
     }
 
     /// The directory is not known as a whole any more.
@@ -387,7 +431,7 @@ impl Kept {
                 Vacant(new) => _ = new.insert((one.number, one.kind)),
             }
         }
-        let mut recording = Recording::default();
+        let mut recording = Recording::new(&current.all);
         for place in 0..current.len() {
             let Some((name, number, kind)) = current.get(place) else { break };
             let (number, kind) = added.remove(name).unwrap_or((number, kind));
@@ -426,7 +470,7 @@ mod tests {
     use super::*;
 
     fn listed(names: &[&str], all: &Arc<ListedBytes>) -> Arc<Listed> {
-        let mut recording = Recording::default();
+        let mut recording = Recording::new(all);
         for (at, name) in names.iter().enumerate() {
             assert!(recording.add(name.as_bytes(), at as u64 + 10, FileKind::Regular));
         }
@@ -435,6 +479,28 @@ mod tests {
 
     fn shown(listed: &Listed) -> Vec<String> {
         listed.names().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+    }
+
+    /// Only whole lists were counted. A listing of a large directory, one that its reader had left in the middle and
+    /// 65,000 names made in a directory were memory that the budget did not know of.
+    #[test]
+    fn lists_that_are_read_and_names_that_are_added_are_counted() {
+        let all: Arc<ListedBytes> = Arc::default();
+        let mut recording = Recording::new(&all);
+        for number in 0..1000 {
+            recording.add(b"name", number, FileKind::Regular);
+        }
+        assert!(all.total() >= 1000 * 20 && all.total() == recording.bytes() as u64);
+        drop(recording);
+        assert_eq!(all.total(), 0);
+        let mut kept = Kept::default();
+        kept.set(Some(listed(&["a"], &all)));
+        let before = all.total();
+        (0..100).for_each(|number| kept.add(b"added", number, FileKind::Regular));
+        assert!(all.total() > before + 100 * 5, "{} of {before}", all.total());
+        kept.whole();
+        kept.clear();
+        assert_eq!(all.total(), 0);
     }
 
     #[test]

@@ -60,7 +60,8 @@ impl Vfs {
         // Neither its entries nor itself may have changed, or have been forgotten and come back.
         if changes.admits(ticket) && directory.inode.changed() <= ticket {
             let losses = core.names.losses().of(directory.id().0);
-            let listed = core.keeps_listings().then(|| Recording::default().finish(&core.listed));
+            let listed =
+                core.keeps_listings().then(|| Recording::new(&core.listed).finish(&core.listed));
             directory.inode.declare_complete(losses, core.complete_expiry(), listed);
             drop(changes);
             core.has_list(directory);

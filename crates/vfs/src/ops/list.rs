@@ -492,7 +492,7 @@ impl Core {
         if from == Cookie::default() {
             let losses = self.names.losses().of(directory.id().0);
             let until = self.complete_expiry();
-            let recording = self.keeps_listings().then(Recording::default);
+            let recording = self.keeps_listings().then(|| Recording::new(&self.listed));
             return Some(Progress { asked, losses, until, next: from, recording });
         }
         listing.take().filter(|known| known.next == from).map(|known| *known)
@@ -563,6 +563,8 @@ impl Core {
         (at, recording): (&mut Cookie, &mut Option<Recording>),
     ) -> bool {
         let mut wanted = true;
+        // A longer one would be dropped as soon as it is whole, and has to be in memory twice for that.
+        let list_bytes_max = self.list_bytes_max();
         for (name, next, item) in batch.items {
             let checked = Name::new(&name);
             let was_wanted = wanted;
@@ -577,7 +579,8 @@ impl Core {
                         let (number, kind) = (entry.attributes.number, entry.attributes.kind);
                         if wanted
                             && let Some(names) = recording
-                            && !names.add(name.as_bytes(), number, kind)
+                            && !(names.add(name.as_bytes(), number, kind)
+                                && names.bytes() <= list_bytes_max)
                         {
                             *recording = None;
                         }
@@ -680,7 +683,7 @@ impl Core {
                         // A store that tells such names is left alone with them.
                         break;
                     };
-                    open.push(Open { node, losses, recording: Recording::default() });
+                    open.push(Open { node, losses, recording: Recording::new(&self.listed) });
                 }
                 Told::Add(name, entry) => {
                     self.take_told(&top, ticket, (&name, entry), open.last_mut());

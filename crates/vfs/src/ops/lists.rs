@@ -165,8 +165,11 @@ mod tests {
     };
     use std::time::Duration;
 
-    /// Empty directories, whose names are their numbers.
+    /// Directories whose names are their numbers. They are empty, but those from [`LARGE`] on: so many files are in these as
+    /// their numbers are beyond it.
     struct Store;
+
+    const LARGE: u64 = 1 << 32;
 
     fn directory(inode: u64) -> Entry {
         let attributes = Attributes::new(inode, FileKind::Directory, 0o755);
@@ -196,7 +199,15 @@ mod tests {
             let name = std::str::from_utf8(name.as_bytes()).unwrap();
             Ok(directory(name.parse().unwrap()))
         }
-        fn list(&self, _: FileRef, _: Cookie, _: &mut dyn Listing) -> Result<()> {
+        fn list(&self, file: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
+            for at in from.0..file.inode.0.saturating_sub(LARGE) {
+                let attributes = Attributes::new(1000 + at, FileKind::Regular, 0o644);
+                let entry = Entry { inode: InodeId(1000 + at), attributes };
+                let name = format!("{at}");
+                if !listing.add_entry(Name::new(name.as_bytes())?, Cookie(at + 1), entry) {
+                    break;
+                }
+            }
             Ok(())
         }
     }
@@ -217,7 +228,7 @@ mod tests {
 
     impl Entries for Nothing {
         fn room(&self) -> usize {
-            8
+            1000
         }
         fn wants_nodes(&self) -> bool {
             false
@@ -269,5 +280,24 @@ mod tests {
         assert!(vfs.core.lists.bytes() > 0);
         vfs.core.drop_lists(None);
         assert_eq!((places(), vfs.core.lists.bytes()), (0, 0));
+    }
+
+    /// A list was kept however long it was, and dropped at once where it was more than there was room for: until then
+    /// it was in memory beside all that the budget allows.
+    #[test]
+    fn a_list_that_takes_a_good_part_of_the_room_is_not_kept() {
+        let config = VfsConfig { cache_bytes: crate::MINIMUM_BYTES, ..VfsConfig::default() };
+        let vfs = Vfs::new(Store, config).unwrap();
+        for (files, is_kept) in [(1000, true), (60_000, false)] {
+            let name = (LARGE + files).to_string();
+            let name = Name::new(name.as_bytes()).unwrap();
+            let found = vfs.lookup(&Caller::root(), vfs.root(), name).unwrap();
+            let node = found.found().unwrap().node;
+            vfs.refresh(&node).unwrap();
+            let kept = node.inode.of_directory().known_kept();
+            assert_eq!(kept.is_some_and(|kept| kept.current().is_some()), is_kept, "{files}");
+        }
+        vfs.core.drop_lists(None);
+        assert_eq!(vfs.core.listed.total(), 0);
     }
 }
