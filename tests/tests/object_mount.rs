@@ -164,6 +164,22 @@ fn write(server: &S3Server, at: &Path) {
     shell("mv made other; touch other/moved; touch empty; cp big copy; cmp big copy; rm copy");
     assert_eq!(server.content("p/other/moved").unwrap(), b"content, more");
     assert_eq!(server.content("p/empty").unwrap(), b"");
+    shell("install -m 700 empty installed; chmod 600 installed; chown 7:8 installed; rm installed");
+    if Command::new("rsync").arg("--version").output().is_ok() {
+        let from = tempfile::tempdir().unwrap();
+        for at in 0..5 {
+            fs::write(from.path().join(at.to_string()), at.to_string()).unwrap();
+        }
+        let from = from.path().display();
+        shell(&format!(
+            "touch -d 2001-02-03 {from}/*; chmod 600 {from}/*; rsync -a {from}/ copied"
+        ));
+        let puts = server.puts();
+        shell(&format!("rsync -a {from}/ copied; rsync -rt {from}/ copied"));
+        assert_eq!(server.puts(), puts, "nothing is sent again");
+        assert_eq!(server.content("p/copied/3").unwrap(), b"3");
+        shell("rm -r copied");
+    }
     // Somebody else is faster.
     let file = fs::OpenOptions::new().write(true).open(at.join("empty")).unwrap();
     (&file).write_all(b"ours").unwrap();

@@ -363,7 +363,12 @@ impl Store for Bucket {
                 state.modified.insert(to.to_owned(), modified);
                 metadata.clone()
             }
-            None => state.metadata.get(from).cloned().unwrap_or_default(),
+            None => {
+                if let Some(modified) = state.modified.get(from).copied() {
+                    state.modified.insert(to.to_owned(), modified);
+                }
+                state.metadata.get(from).cloned().unwrap_or_default()
+            }
         };
         state.metadata.insert(to.to_owned(), metadata);
         match state.marks.get(from).copied() {

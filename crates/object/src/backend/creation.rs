@@ -15,9 +15,10 @@
 //! that the store has there was put by others: the rename is refused (EBUSY), and the name leads to theirs from the next lookup on.
 //!
 //! # Why
-//! Links, modes and owners have no place in a listing, so they cannot be shown without one request more for each file; they are
-//! refused rather than forgotten. A time is kept with the object, since programs that copy insist on it and other clients show it,
-//! and is seen here until the next listing. Weakness: a removal costs a listing, where it is not known that the directory stays.
+//! Links, modes and owners have no place in a listing, so they cannot be shown without one request more for each file. Links are
+//! refused. Modes and owners are accepted and forgotten: programs that copy set them on each file, and gave each file up where
+//! that was refused. A time is kept with the object, since other clients show it, and is seen here as long as the object is
+//! cached, also under another name. Weakness: a removal costs a listing, where it is not known that the directory stays.
 
 use super::Shared;
 use super::names::node_name;
@@ -154,10 +155,6 @@ impl Shared {
 
     pub(super) fn set_attributes(&self, file: FileRef, set: &SetAttributes) -> Result<Attributes> {
         let now = self.attributes_of(file.inode)?;
-        let other = |wanted: Option<u32>, is: u32| wanted.is_some_and(|wanted| wanted != is);
-        if other(set.mode, now.mode) || other(set.uid, now.uid) || other(set.gid, now.gid) {
-            return Err(Error::NotPermitted);
-        }
         if let Some(size) = set.size.filter(|size| *size != now.size) {
             self.set_size(file, size)?;
             self.table.forget_time(file.inode);
@@ -375,6 +372,11 @@ impl Shared {
             None => {
                 let what = finding(&from)?.ok_or(Error::NotFound)?;
                 node = self.table.known(&source, node_name(&from), &what);
+                // A time that was set is not in the listing.
+                let known = node.as_ref().map(|node| &node.what);
+                let what =
+                    known.filter(|known| matches!(known, What::Object { .. })).unwrap_or(&what);
+                let what = what.clone();
                 copied = what.tag().cloned();
                 self.copy(&from, what, (&target, &to), replaced.as_ref())?
             }

@@ -1,8 +1,9 @@
 //! Changes of an object keep the metadata that other clients gave it.
 
-use super::tests::{LONG, mount};
+use super::tests::{LONG, mount, names};
 use crate::bucket::{Bucket, Fault};
 use crate::store::Metadata;
+use std::time::Duration;
 use uvfs_vfs::{
     Caller, Error, OpenOptions, RenameMode, SetAttributes, SetTime, SyncMode, Timestamp,
 };
@@ -72,4 +73,52 @@ fn without_its_metadata_an_object_is_not_replaced() {
     assert_eq!((bucket.content("x").unwrap(), bucket.metadata("x")), (b"page".to_vec(), page()));
     file.sync(SyncMode::All).unwrap();
     assert_eq!((bucket.content("x").unwrap(), bucket.metadata("x")), (b"new".to_vec(), page()));
+}
+
+/// `rsync -t` sets a time, renames the file and compares the time when it comes again. A rename and each listing forgot it, so that
+/// all files were sent again each time.
+#[test]
+fn a_time_that_was_set_survives_a_rename_and_listings() {
+    for valid in [Duration::ZERO, LONG] {
+        let bucket = Bucket::new(&[]);
+        let vfs = mount(&bucket, "", valid);
+        let root = vfs.root_directory(Caller::root());
+        let time = Timestamp { seconds: 7, nanoseconds: 9 };
+        let set = SetAttributes { mtime: Some(SetTime::At(time)), ..SetAttributes::default() };
+        let shown = |name: &str| {
+            assert!(names(&vfs, ".").contains(&name.to_owned()));
+            root.stat(name).unwrap().mtime
+        };
+        root.write_file("closed", b"x").unwrap();
+        root.set_attributes("closed", &set).unwrap();
+        let file = root.open("open", OpenOptions::write().create(0o644)).unwrap();
+        file.write_all_at(0, b"x").unwrap();
+        file.set_attributes(&set).unwrap();
+        drop(file);
+        for name in ["closed", "open"] {
+            assert_eq!(shown(name), time, "{name}");
+            root.rename(name, "moved", RenameMode::Replace).unwrap();
+            assert_eq!(shown("moved"), time, "{name}");
+            assert_eq!(bucket.modified("moved"), Some(time), "{name}: other clients see it, too");
+            root.write_file("moved", b"other").unwrap();
+            assert_ne!(shown("moved"), time, "{name}: it is another content");
+            root.remove_file("moved").unwrap();
+        }
+    }
+}
+
+/// A mode or an owner that was set was EPERM, so `rsync -a` and `install` copied nothing.
+#[test]
+fn a_mode_and_an_owner_are_accepted_and_forgotten() {
+    let bucket = Bucket::new(&["x", "d/y"]);
+    let vfs = mount(&bucket, "", LONG);
+    let root = vfs.root_directory(Caller::root());
+    let set =
+        SetAttributes { mode: Some(0o600), uid: Some(7), gid: Some(8), ..SetAttributes::default() };
+    for name in ["x", "d"] {
+        let before = root.stat(name).unwrap();
+        let requests = bucket.requests();
+        root.set_attributes(name, &set).unwrap();
+        assert_eq!((root.stat(name).unwrap(), bucket.requests()), (before, requests), "{name}");
+    }
 }

@@ -202,6 +202,8 @@ struct Slot {
     doubtful: bool,
     /// The time of its last change that a caller has set, and that the store does not have yet.
     stated: Option<Timestamp>,
+    /// A caller has set the time of its last change, and the object bears it; a listing has another one.
+    keeps_time: bool,
 }
 
 /// How often something is open.
@@ -220,6 +222,7 @@ impl Slot {
             marked: false,
             doubtful: false,
             stated: None,
+            keeps_time: false,
         }
     }
 }
@@ -248,7 +251,7 @@ impl Shard {
         }
         slot.references += 1;
         let is_object = matches!(slot.node.what, What::Object { .. });
-        if is_object && slot.node.what != *what {
+        if is_object && !slot.keeps_time && slot.node.what != *what {
             // The same bytes, put once more; or put by us, and now the store's time of that is known.
             slot.node = Arc::new(slot.node.become_what(what.clone()));
         }
@@ -490,10 +493,17 @@ impl Table {
         self.shard(id.0).lock().by_id.get(&id)?.stated
     }
 
-    /// The store has the time of the last change, or it counts no more.
+    /// The time of the last change that a caller has set is not that any more.
     pub(super) fn forget_time(&self, id: InodeId) {
         if let Some(slot) = self.shard(id.0).lock().by_id.get_mut(&id) {
             slot.stated = None;
+        }
+    }
+
+    /// The version that the store has now bears the time that a caller has set, if one has.
+    pub(super) fn time_is_stored(&self, id: InodeId) {
+        if let Some(slot) = self.shard(id.0).lock().by_id.get_mut(&id) {
+            slot.keeps_time = slot.stated.take().is_some();
         }
     }
 

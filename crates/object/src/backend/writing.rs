@@ -199,7 +199,7 @@ impl Shared {
         let condition = base.as_ref().map_or(Condition::Absent, Condition::Is);
         let tag = self.upload(id, &key, condition, content)?;
         let modified = self.table.stated(id).unwrap_or_else(Timestamp::now);
-        self.table.forget_time(id);
+        self.table.time_is_stored(id);
         self.becomes(node, &key, What::Object { tag, size: content.size(), modified });
         self.leave_work(id);
         self.attributes_of(id)
@@ -262,8 +262,9 @@ impl Shared {
             self.store.copy(&key, tag, &key, Condition::Any, Some((modified, &metadata)))
         });
         let touched = copied.map_err(|error| self.refused("touching", &key, error)).map(|tag| {
+            self.table.state_time(node.id, modified);
             self.becomes(node, &key, What::Object { tag, size: *size, modified });
-            self.table.forget_time(node.id);
+            self.table.time_is_stored(node.id);
         });
         self.leave_work(node.id);
         touched

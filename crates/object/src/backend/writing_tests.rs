@@ -64,8 +64,6 @@ fn files_that_are_not_written_are_made_and_cut() {
     assert_eq!(bucket.content("old").unwrap(), expected);
     drop(root.open("old", OpenOptions::write().truncate()).unwrap());
     assert_eq!(bucket.content("old").unwrap(), b"");
-    let mode = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
-    assert!(matches!(root.set_attributes("old", &mode), Err(Error::NotPermitted)));
 }
 
 #[test]
