@@ -4,14 +4,15 @@
 //! Gives the reply back if it has no answer; has no effect on the caches then.
 //!
 //! # Concurrency
-//! Nothing here waits, for a store or for another request.
+//! Nothing here waits, for a store or for another request, but what has leave to: reading ahead, closing a file, and
+//! letting go of a removed one.
 //!
 //! # Why
 //! Apart from [`super::perform`], because a hit pays for neither a pass nor a copy. Weakness: a hit that
 //! finds pages to read ahead starts that on this reader, if it has leave.
 
 use super::due::Due;
-use super::{Shared, close, with_buffer};
+use super::{Lane, Shared, close, with_buffer};
 use crate::server::control::is_control;
 use crate::server::{Answer, Opened, Reply, Request, Sender, Through, WriteFrom};
 use std::sync::Arc;
@@ -44,6 +45,10 @@ pub(super) fn answer<R: Reply>(
             }
             return None;
         }
+        Request::Forget { node, lookups } => {
+            forget(shared, node, lookups, due);
+            return None;
+        }
         Request::Release { file } | Request::ReleaseDir { file } => {
             release(shared, file, due);
             return None;
@@ -71,10 +76,6 @@ fn plain<R: Reply>(
     match request {
         Request::Lookup { parent, name } => hit(Answer::Entry(server.try_lookup(*parent, name)?)),
         Request::GetAttr { node, .. } => hit(Answer::Attrs(server.try_getattr(*node)?)),
-        Request::Forget { node, lookups } => {
-            server.forget(*node, *lookups);
-            Some(Ok(Answer::Done))
-        }
         Request::Open { .. } | Request::OpenDir { .. } if server.stateless() => {
             Some(Ok(Answer::NeedNotAsk))
         }
@@ -166,7 +167,7 @@ fn read<R: Reply>(
         match shared.may_wait_here() {
             Some(_pass) => ahead(shared),
             // Refused or not: nobody waits for it.
-            None => shared.submit(super::Lane::User(sender.uid), 0, move |shared, may_run| {
+            None => shared.submit(Lane::User(sender.uid), 0, move |shared, may_run| {
                 if may_run.is_ok() {
                     ahead(shared);
                 }
@@ -174,6 +175,21 @@ fn read<R: Reply>(
         }
     }
     due
+}
+
+/// Gives lookups back. What is freed by that may take the store: not on this reader, unless it has leave, and never
+/// refused.
+fn forget<R: Reply>(shared: &Arc<Shared<R>>, node: u64, lookups: u64, due: Due<R>) {
+    let gone = shared.server.give_back(node, lookups);
+    due.send(&shared.server.counters, Ok(Answer::Done));
+    let Some(gone) = gone else { return };
+    if !gone.may_wait() {
+        return shared.server.nodes.let_go(gone);
+    }
+    match shared.may_wait_here() {
+        Some(_pass) => shared.server.nodes.let_go(gone),
+        None => shared.submit(Lane::Closing, 0, move |shared, _| shared.server.nodes.let_go(gone)),
+    }
 }
 
 /// Closes an open file and replies. Never refused: nobody would close it otherwise.

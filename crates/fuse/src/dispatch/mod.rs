@@ -60,7 +60,7 @@ enum Lane {
     /// Pages of a mapping. Never refused: what a refused write would lose is lost for good, and who stored it has no
     /// call to tell.
     Pages,
-    /// The closing of a file. Never refused: nobody would close it otherwise.
+    /// The closing of a file, or the end of a removed one. Never refused: nobody would do it otherwise.
     Closing,
 }
 

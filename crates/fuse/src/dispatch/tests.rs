@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use uvfs_backends::hostile::{Call, Fault, HostileBackend, Moment, On, Plan};
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
-use uvfs_vfs::{Opens, Result, SetAttributes, Vfs, VfsConfig};
+use uvfs_vfs::{Capabilities, Opens, Result, SetAttributes, Vfs, VfsConfig};
 
 const ROOT: u64 = crate::server::nodes::ROOT;
 
@@ -100,12 +100,16 @@ impl Front {
 
     /// The same, of a store with such opens.
     fn over(readers: usize, opens: Opens) -> Self {
+        Self::with(readers, VfsConfig::default(), |capabilities| capabilities.opens = opens)
+    }
+
+    fn with(readers: usize, config: VfsConfig, claim: impl FnOnce(&mut Capabilities)) -> Self {
         let memory = MemoryBackend::new(MemoryConfig::default()).unwrap();
         let store = HostileBackend::new(memory).claiming(|capabilities| {
             capabilities.waits = Waits::Sometimes;
-            capabilities.opens = opens;
+            claim(capabilities);
         });
-        let vfs = Vfs::new(store.clone(), VfsConfig::default()).unwrap();
+        let vfs = Vfs::new(store.clone(), config).unwrap();
         // As a mount of the command asks for it.
         let settings = Settings { passthrough: true, control_directory: false };
         let server = Arc::new(Server::new(vfs, settings));
@@ -339,6 +343,39 @@ fn a_write_does_what_the_kernel_says_of_it() {
     assert_eq!(mode(), 0o6755, "user 0 with CAP_FSETID");
     write(0, "C", WriteHow { keeps_set_ids: false, ..paged });
     assert_eq!(mode(), 0o755, "user 0 without it");
+}
+
+/// Bug: FORGET ran on its reader to the end, and of a removed file that asks the store. As many of them as there are
+/// readers, sent into a store that hung, stopped the mount: no hit was answered either.
+#[test]
+fn a_forget_that_needs_the_store_keeps_no_reader() {
+    let pages = uvfs_vfs::PagePolicy::WriteBack;
+    let write_back_delay = Duration::from_secs(3600);
+    let config = VfsConfig { pages, write_back_delay, ..VfsConfig::default() };
+    let front = Front::with(1, config, |claims| {
+        claims.opens = Opens::Tracked;
+        claims.authority = uvfs_vfs::Authority::Shared;
+        claims.caching = uvfs_vfs::PageCaching::Core;
+    });
+    let (mode, umask, flags) = (0o644, 0, libc::O_RDWR);
+    let made = front.ask(Request::Create { parent: ROOT, name: name("f"), mode, umask, flags });
+    let (node, file) = (made.node, made.handle);
+    let data = Bytes::Borrowed(b"never in the store");
+    let how = how(WriteFrom::Paged);
+    front.ask(Request::Write { node, file, offset: 0, data, how });
+    front.ask(Request::Unlink { parent: ROOT, name: name("f") });
+    front.ask(Request::Release { file });
+    let gate = uvfs_backends::hostile::Gate::new();
+    let hold = Fault::Hold(Moment::Before, gate.clone());
+    front.store.follow(Plan::new().when(On::call(Call::Attributes), hold));
+    std::thread::scope(|scope| {
+        let before = front.counts();
+        scope.spawn(|| front.ask(Request::Forget { node, lookups: 1 }));
+        gate.wait_for(1);
+        let now = front.counts();
+        gate.open();
+        assert_eq!(now, (before.0, before.1 + 1), "the only reader asks the store");
+    });
 }
 
 /// Bug: every file made on a mount of an image stayed in the table of passed-through files until the mount ended.

@@ -55,6 +55,18 @@ struct Held {
     recent: bool,
 }
 
+/// What the kernel has forgotten, still held. To be passed to [`NodeTable::let_go`].
+#[derive(Debug)]
+#[must_use = "who waits for forgets waits for it"]
+pub(crate) struct Gone(Node);
+
+impl Gone {
+    /// Whether letting go of it may ask the store: of a removed object, whether it has other names there, and to free it.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.0.is_unlinked()
+    }
+}
+
 /// Where the entry was that the kernel is told of, and what it is told of its object besides.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen<'a> {
@@ -467,10 +479,17 @@ impl NodeTable {
         }
     }
 
-    /// The kernel gives `lookups` of `id` back. False if it had not so many.
+    /// The kernel gives `lookups` of `id` back. False if it had not so many. May ask the store.
     pub(crate) fn forget(&self, id: u64, lookups: u64) -> bool {
+        let (exact, gone) = self.give_back(id, lookups);
+        gone.into_iter().for_each(|gone| self.let_go(gone));
+        exact
+    }
+
+    /// As [`NodeTable::forget`], without asking the store: the hold, if it has gone, is to be let go of.
+    pub(crate) fn give_back(&self, id: u64, lookups: u64) -> (bool, Option<Gone>) {
         if id == ROOT {
-            return true;
+            return (true, None);
         }
         // ORDERING: SeqCst, partner `publish_alias`: an alias was made before the kernel could have it.
         let aliases = (self.aliases_made.load(SeqCst) > 0).then(|| self.aliases.lock());
@@ -480,12 +499,13 @@ impl NodeTable {
         {
             aliases.remove(&held.node.id());
         }
-        // The hold goes here, with no lock held: it may be the last one.
-        if let Some(held) = gone {
-            self.vfs.let_go(held.node);
-            self.forgets.tell();
-        }
-        exact
+        (exact, gone.map(|held| Gone(held.node)))
+    }
+
+    /// Drops the hold on what the kernel has forgotten. It may be the last one: call it with no lock held.
+    pub(crate) fn let_go(&self, gone: Gone) {
+        self.vfs.let_go(gone.0);
+        self.forgets.tell();
     }
 
     /// The id by which the kernel holds `inode`, if it does.

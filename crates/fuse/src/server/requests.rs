@@ -4,7 +4,7 @@ use super::control::{Control, Hiding, is_control};
 use super::files::FileTable;
 use super::heat::Heat;
 use super::kernel_end::KernelEnd;
-use super::nodes::NodeTable;
+use super::nodes::{Gone, NodeTable};
 use super::request::Sender;
 use crate::direct::DirectWrites;
 use crate::notify::Notices;
@@ -128,10 +128,21 @@ impl Server {
         Ok(self.lookup_out(parent, name, answer))
     }
 
+    /// The kernel gives `lookups` of `id` back. May ask the store.
     pub(crate) fn forget(&self, id: u64, lookups: u64) {
-        if !is_control(id) && !self.nodes.forget(id, lookups) {
+        self.give_back(id, lookups).into_iter().for_each(|gone| self.nodes.let_go(gone));
+    }
+
+    /// As [`Server::forget`], without asking the store: what is left to let go of.
+    pub(crate) fn give_back(&self, id: u64, lookups: u64) -> Option<Gone> {
+        if is_control(id) {
+            return None;
+        }
+        let (exact, gone) = self.nodes.give_back(id, lookups);
+        if !exact {
             self.counters.forgotten_too_often.hit();
         }
+        gone
     }
 
     pub(crate) fn try_getattr(&self, id: u64) -> Option<Attrs> {
