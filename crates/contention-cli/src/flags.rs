@@ -137,6 +137,7 @@ that are. Without FILE the program is run once as it is first, which also is wha
 Changes:
   TYPE.field -> own line              alone on a cache line
   TYPE.{a, b} -> own line             both on a line with nothing else
+  TYPE.{a, b} -> own lines            each on a line; of an array, each element
   TYPE.field -> away from TYPE.other  on another line than that field
   TYPE -> align 64                    objects start at multiples of 64
   TYPE -> pad 128                     elements of a row a multiple of 128 apart

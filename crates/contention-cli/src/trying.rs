@@ -10,6 +10,7 @@ use super::flags::{
 use super::{machine, reading, running};
 use crate::Failure;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -407,17 +408,16 @@ struct Advised {
 /// `uvfs contention advise`.
 pub(super) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
     let profile = Profile::read(&arguments.file)?;
-    let mut advised: Vec<_> = advise::advise(&Ledger::new(&profile))
-        .into_iter()
-        .map(|advice| Advised { advice, tried: None, not_tried: None })
-        .collect();
+    let advice = advise::advise(&Ledger::new(&profile));
+    let mut advised: Vec<_> = advice.into_iter().map(|advice| (advice, None)).collect();
+    let mut not_tried = BTreeMap::new();
     if !arguments.program.is_empty() {
         let mut plan = running::program(&arguments.program)?;
         running::set_pace(&mut plan, &arguments.pace);
-        for one in &mut advised {
+        for (advice, tried) in &mut advised {
             let mut refused = None;
-            let what = one.advice.about.clone();
-            let checked = advise::check(&profile, &one.advice, |request| {
+            let what = advice.about.clone();
+            let checked = advise::check(&profile, advice, |request| {
                 let run =
                     requested(&plan, request).and_then(|plan| running::complete(&plan, &what));
                 run.map_err(|failure| {
@@ -431,23 +431,29 @@ pub(super) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
                 return Err(failure);
             }
             match checked {
-                Ok(tried) => one.tried = tried,
-                Err(error) => one.not_tried = Some(error.to_string()),
+                Ok(found) => *tried = found,
+                Err(error) => drop(not_tried.insert(what, error.to_string())),
             }
         }
     }
+    let dropped = advise::judge(&mut advised);
     if arguments.form.json {
+        let advised: Vec<_> = advised
+            .into_iter()
+            .map(|(advice, tried)| {
+                let not_tried = not_tried.remove(&advice.about);
+                Advised { advice, tried, not_tried }
+            })
+            .collect();
         reading::print_json(&advised)?;
         return Ok(ExitCode::SUCCESS);
     }
-    for (number, one) in (1..).zip(&advised) {
-        if let Some(why) = &one.not_tried {
-            eprintln!("uvfs: advice {number} was not tried: {why}");
-        }
+    for (about, why) in &not_tried {
+        eprintln!("uvfs: the advice on {about} was not tried: {why}");
     }
-    let (advice, tried): (Vec<_>, Vec<_>) =
-        advised.into_iter().map(|one| (one.advice, one.tried)).unzip();
-    crate::print_line(report::advise_text(&advice, &tried, &reading::plain_options()).trim_end());
+    let options = reading::plain_options();
+    let text = report::advise_text(&advised, &dropped, &profile.meta.command, &options);
+    crate::print_line(text.trim_end());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -27,7 +27,8 @@
 //! An advice must be checkable: it shows the numbers that made it fire, and where a layout expresses it,
 //! the what-if that tries it. Every figure is a mean over the seeds. Weakness: thresholds are
 //! conventions, listed with each rule; and the expected gain is the latency that would be gone, which
-//! is more than the time that a program would gain.
+//! is more than the time that a program would gain. Only a trial tells that, so an advice that was tried without a gain
+//! is not given.
 
 mod memory;
 mod scene;
@@ -40,6 +41,7 @@ use crate::whatif::{self, Evidence, Request};
 use scene::Scene;
 use serde::Serialize;
 use uvfs_coherence::Profile;
+use uvfs_coherence::profile::Thread;
 
 /// Which remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -86,8 +88,46 @@ pub struct Advice {
     pub share: Estimate,
 }
 
-/// Advice that promises less than this part is not given.
+/// Advice that promises less than this part of the threads' time is not given.
 const WORTH: f64 = 0.01;
+
+/// Of all threads' time, what they stand still for misses; all of it where the profile does not say.
+fn stalled(profile: &Profile) -> f64 {
+    let sum = |of: fn(&Thread) -> u64| profile.threads.iter().map(of).sum::<u64>() as f64;
+    match sum(|thread| thread.cycles) {
+        0.0 => 1.0,
+        time => (sum(|thread| thread.stalled) / time).min(1.0),
+    }
+}
+
+impl Advice {
+    /// Of all threads' time, what may be avoided, where misses take the part `stalled` of it.
+    fn promise(&self, stalled: f64) -> f64 {
+        match self.rule {
+            Rule::BatchUnderLock | Rule::ShortenHold => self.share.mean,
+            _ => self.share.mean * stalled,
+        }
+    }
+}
+
+/// Whether a trial shows a gain that is worth a change: a hundredth of the cycles or more, beyond the spread of the seeds.
+pub fn is_proven(tried: &Evidence) -> bool {
+    tried.gain.mean >= WORTH * tried.base.mean && tried.significant != Some(false)
+}
+
+/// Puts advice that was tried first, the greatest gain first of all, and drops what gains nothing. Gives the layouts that were
+/// dropped.
+pub fn judge(advised: &mut Vec<(Advice, Option<Evidence>)>) -> Vec<String> {
+    let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(advised)
+        .into_iter()
+        .partition(|(_, tried)| tried.as_ref().is_none_or(is_proven));
+    *advised = kept;
+    let gain = |tried: &Option<Evidence>| {
+        tried.as_ref().map_or(0.0, |tried| tried.gain.mean / tried.base.mean.max(1.0))
+    };
+    advised.sort_by(|(_, one), (_, other)| gain(other).total_cmp(&gain(one)));
+    dropped.into_iter().filter_map(|(advice, _)| advice.what_if).collect()
+}
 
 /// All advice on a profile, the most promising first.
 pub fn advise(ledger: &Ledger<'_>) -> Vec<Advice> {
@@ -108,8 +148,10 @@ pub fn advise(ledger: &Ledger<'_>) -> Vec<Advice> {
     memory::batch_under_lock(&scene, &mut all);
     memory::read_without_lock(&scene, &mut all);
     memory::shorten_hold(&scene, &mut all);
-    all.retain(|advice| advice.share.mean >= WORTH);
-    all.sort_by(|a, b| b.share.mean.total_cmp(&a.share.mean).then_with(|| a.rule.cmp(&b.rule)));
+    let stalled = stalled(ledger.profile);
+    let promise = |advice: &Advice| advice.promise(stalled);
+    all.retain(|advice| promise(advice) >= WORTH);
+    all.sort_by(|a, b| promise(b).total_cmp(&promise(a)).then_with(|| a.rule.cmp(&b.rule)));
     // The same change need not be advised for two reasons.
     let mut tried: Vec<String> = Vec::new();
     all.retain(|advice| match &advice.what_if {

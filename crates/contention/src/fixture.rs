@@ -211,7 +211,7 @@ impl Builder {
                 core,
                 accesses: 1000,
                 misses: 100,
-                stalled: 0,
+                stalled: 500_000,
                 blocked: 0,
                 cycles: 1_000_000,
             });

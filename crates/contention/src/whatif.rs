@@ -4,6 +4,7 @@
 //! ```text
 //! Foo.bar -> own line                the field on a cache line of its own
 //! Foo.{a, b} -> own line             both, together
+//! Foo.{a, b} -> own lines            each on a line of its own; of an array, each element
 //! Foo.lock -> away from Foo.data     the field on another line than the data
 //! Foo.lock -> away from Foo.{a, b}
 //! Foo -> align 64                    each Foo begins at a multiple of 64 bytes

@@ -119,33 +119,41 @@ fn hot_words<'s>(fields: &[(&'s Spot, &'s Field)]) -> Vec<(&'s Spot, &'s Field)>
 }
 
 /// 2. Two or more atomic words of one line, with false sharing between them.
+///
+/// Words of one structure are one proposal, whatever lines they are on: parting the words of one line alone leaves its
+/// neighbours as they are.
 pub(super) fn isolate_hot_words(scene: &Scene<'_>, all: &mut Vec<Advice>) {
+    type Words<'s> = BTreeMap<&'s Spot, &'s Field>;
+    let mut structures: BTreeMap<(&str, Option<&str>), Words<'_>> = BTreeMap::new();
     for spots in scene.lines.values() {
         let hot = hot_words(&fields_of(scene, spots));
-        if hot.len() < 2 {
+        if hot.len() < 2 || hot.iter().all(|(_, field)| field.sum().false_latency == 0.0) {
             continue;
         }
+        // Words of several structures on one line are parted by aligning the first.
+        let (first, field) = hot[0];
+        let one = hot.iter().all(|(spot, _)| spot.structure == first.structure);
+        let key = (first.structure.as_str(), field.layout.as_deref().filter(|_| one));
+        structures.entry(key).or_default().extend(hot);
+    }
+    for ((_, layout), words) in structures {
+        let mut hot: Vec<_> = words.into_iter().collect();
+        hot.sort_by_key(|(_, field)| std::cmp::Reverse(field.sum().latency()));
         let mut avoidable = Vec::new();
         hot.iter().for_each(|(_, field)| add(&mut avoidable, &false_latency(&field.costs)));
-        if avoidable.iter().sum::<f64>() == 0.0 {
-            continue;
-        }
-        let about = hot.iter().map(|(spot, _)| spot.name()).collect::<Vec<_>>().join(", ");
-        let mut named = hot.iter().filter(|(_, field)| field.named);
-        let what_if = match (named.next(), named.next()) {
-            (Some((first, field)), Some((second, other))) if field.layout == other.layout => {
-                field.layout.as_ref().filter(|_| first.structure == second.structure).map(
-                    |layout| {
-                        format!("{layout}.{} -> away from {layout}.{}", first.field, second.field)
-                    },
-                )
+        let mut names: Vec<String> = hot.iter().map(|(spot, _)| spot.name()).collect();
+        names.sort();
+        let about = shortened(&names);
+        let what_if = layout.and_then(|layout| {
+            let fields: Vec<&str> =
+                hot.iter().filter(|(_, field)| field.named).map(|(spot, _)| &*spot.field).collect();
+            match arrays(&fields).as_slice() {
+                [] => None,
+                [""] | ["", ..] => Some(format!("{layout} -> align {}", scene.ledger.line_bytes)),
+                [one] => Some(format!("{layout}.{one} -> own lines")),
+                several => Some(format!("{layout}.{{{}}} -> own lines", several.join(", "))),
             }
-            (Some((first, field)), Some(_)) if first.field.is_empty() => field
-                .layout
-                .as_ref()
-                .map(|layout| format!("{layout} -> align {}", scene.ledger.line_bytes)),
-            _ => None,
-        };
+        });
         all.push(Advice {
             rule: Rule::IsolateHotWords,
             remedy: format!(
@@ -157,6 +165,27 @@ pub(super) fn isolate_hot_words(scene: &Scene<'_>, all: &mut Vec<Advice>) {
             share: scene.share(&avoidable),
         });
     }
+}
+
+/// Names between commas; of many, the first and the last.
+fn shortened(names: &[String]) -> String {
+    match names {
+        [first, .., last] if names.len() > 8 => format!("{first} to {last}"),
+        names => names.join(", "),
+    }
+}
+
+/// Fields of a structure, with the elements of an array as the array. Sorted.
+fn arrays<'f>(fields: &[&'f str]) -> Vec<&'f str> {
+    let array = |field: &'f str| field.rsplit_once('[').map(|(array, _)| array);
+    let several = |name: &str| {
+        fields.iter().filter(|field| array(field).is_some_and(|found| found == name)).count() > 1
+    };
+    let whole = |field: &&'f str| match array(field) {
+        Some(name) if several(name) => name,
+        _ => *field,
+    };
+    fields.iter().map(whole).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// 12. A lock, and on its line data that is no lock and is missed for the lock's sake.

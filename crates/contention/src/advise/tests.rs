@@ -76,7 +76,7 @@ fn two_words(offset: u64, falsely: f64) -> Profile {
 #[test]
 fn two_hot_words_of_a_line_are_parted() {
     let rule = Rule::IsolateHotWords;
-    let what_if = Some("Host.busy -> away from Host.pending");
+    let what_if = Some("Host.{busy, pending} -> own lines");
     fires(&two_words(8, 0.5), rule, "Host.busy, Host.pending", what_if);
     is_silent(&two_words(64, 0.5), rule);
     is_silent(&two_words(8, 0.0), rule);

@@ -34,13 +34,21 @@ fn name(rule: Rule) -> &'static str {
     }
 }
 
-/// Advice with its evidence; `tried` has what the what-if of each found, as far as it ran.
-pub fn advise_text(advice: &[Advice], tried: &[Option<Evidence>], options: &Options) -> String {
-    if advice.is_empty() {
-        return "Nothing to advise: no rule found as much as one hundredth to gain.\n".to_owned();
-    }
+/// Advice with its evidence and, as far as it was tried, what its layout gains. `dropped` are layouts that gained nothing;
+/// `program` is what the profile was made of.
+pub fn advise_text(
+    advised: &[(Advice, Option<Evidence>)],
+    dropped: &[String],
+    program: &[String],
+    options: &Options,
+) -> String {
     let mut text = String::new();
-    for (at, one) in advice.iter().enumerate() {
+    if advised.is_empty() {
+        text.push_str(
+            "Nothing to advise: no rule found a change that gains a hundredth of the time.\n",
+        );
+    }
+    for (at, (one, tried)) in advised.iter().enumerate() {
         if at != 0 {
             text.push('\n');
         }
@@ -56,19 +64,38 @@ pub fn advise_text(advice: &[Advice], tried: &[Option<Evidence>], options: &Opti
             let (what, found) = (clean(&fact.what, PIECE), clean(&fact.found, PIECE));
             text.push_str(&wrap(&format!("- {what}: {found}"), options.width));
         }
-        match (tried.get(at).and_then(Option::as_ref), &one.what_if) {
+        match (tried, &one.what_if) {
             (Some(evidence), _) => text.push_str(&wrap(&found(evidence), options.width)),
             (None, Some(change)) => {
-                let line =
-                    format!("Try it: uvfs contention what-if '{}' ...", clean(change, PIECE));
-                text.push_str(&wrap(&line, options.width));
+                // One line, to be pasted whole.
+                let program = program.iter().map(|word| format!(" {}", quoted(word)));
+                let change = clean(change, usize::MAX);
+                text.push_str(&format!("Try it: uvfs contention what-if {} --", quoted(&change)));
+                text.extend(program);
+                text.push('\n');
             }
             (None, None) => {
                 text.push_str("No layout expresses this; change the source and compare.\n")
             }
         }
     }
+    if !dropped.is_empty() {
+        let layouts: Vec<_> =
+            dropped.iter().map(|layout| format!("`{}`", clean(layout, PIECE))).collect();
+        let line =
+            format!("Tried, and not advised since it gains nothing: {}.", layouts.join(", "));
+        text.push_str(&wrap(&line, options.width));
+    }
     text
+}
+
+/// `word` as a shell reads it.
+fn quoted(word: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=:,+@%".contains(letter);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 /// What a what-if found, in a sentence.

@@ -337,12 +337,13 @@ fn advice_stands_with_its_evidence() {
         what_if: Some("Super.hash -> own line".into()),
         share: crate::analysis::Estimate { mean: 0.12, plus_minus: Some(0.01) },
     };
-    let shown = advise_text(std::slice::from_ref(&advice), &[None], &all());
+    let program = ["./prog".to_owned(), "it's 8".to_owned()];
+    let shown = advise_text(&[(advice.clone(), None)], &[], &program, &all());
     for part in [
         "1. Super.hash (separate-read-mostly)",
         "it stands for 12 % (± 1.0) of the cost",
         "- Super.hash: nobody\u{fffd}writes it",
-        "what-if 'Super.hash -> own line'",
+        "Try it: uvfs contention what-if 'Super.hash -> own line' -- ./prog 'it'\\''s 8'\n",
     ] {
         assert!(shown.contains(part), "{part}\n{shown}");
     }
@@ -357,10 +358,12 @@ fn advice_stands_with_its_evidence() {
         bytes_per_object: 64,
         objects: 1,
     };
-    let shown = advise_text(&[advice], &[Some(tried)], &all());
+    let dropped = ["Super -> align 64".to_owned()];
+    let shown = advise_text(&[(advice, Some(tried))], &dropped, &program, &all());
+    assert!(shown.contains("gains nothing: `Super -> align 64`."), "{shown}");
     assert!(shown.contains("1,000 -> 750 cycles, 25 % fewer, of one seed"), "{shown}");
     assert!(shown.contains("+64 bytes for each object"), "{shown}");
-    assert!(advise_text(&[], &[], &all()).contains("Nothing to advise"));
+    assert!(advise_text(&[], &[], &[], &all()).contains("Nothing to advise"));
 }
 
 #[test]

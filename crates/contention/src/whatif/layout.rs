@@ -114,6 +114,14 @@ pub(super) fn plan(
             let end = pack(element, all().filter(is_selected), start, &mut moves);
             (round_up(end, line), line)
         }
+        Action::OwnLines => {
+            stay(&mut moves);
+            let mut at = end(&moves);
+            for index in all().filter(is_selected) {
+                at = pack(element, std::iter::once(index), round_up(at, line), &mut moves);
+            }
+            (round_up(at, line), line)
+        }
         Action::AwayFrom(_) => {
             if element.against.iter().any(is_selected) {
                 return Err("the two share bytes and cannot be parted".to_owned());
@@ -213,6 +221,14 @@ mod tests {
     }
 
     #[test]
+    fn each_field_gets_a_line() {
+        let three = [(0, 8), (8, 8), (16, 8)];
+        let plan = plan(&element(24, &three, &[0, 1, 2], &[]), &Action::OwnLines, 64, 16).unwrap();
+        assert_eq!(plan.moves, [go(0, 8, 0), go(8, 8, 64), go(16, 8, 128)]);
+        assert_eq!((plan.new_size, plan.align), (192, 64));
+    }
+
+    #[test]
     fn away_takes_no_more_room_than_it_must() {
         let action = Action::AwayFrom(Vec::new());
         // The lock goes behind the data's line only.
@@ -257,7 +273,7 @@ mod tests {
             fields in prop::collection::vec((0_u64..300, 1_u64..40), 2..12),
             picks in prop::collection::vec(any::<prop::sample::Index>(), 1..4),
             others in prop::collection::vec(any::<prop::sample::Index>(), 1..4),
-            which in 0..5,
+            which in 0..6,
             line in prop::sample::select(vec![32_u64, 64, 128]),
         ) {
             let blocks = Block::of(fields.iter().copied());
@@ -265,13 +281,14 @@ mod tests {
             let choose = |picks: &[prop::sample::Index]| -> Vec<usize> {
                 picks.iter().map(|pick| pick.index(blocks.len())).collect()
             };
-            let selected = if which < 2 { choose(&picks) } else { Vec::new() };
+            let selected = if which < 2 || which == 5 { choose(&picks) } else { Vec::new() };
             let against = if which == 1 || which == 4 { choose(&others) } else { Vec::new() };
             let action = match which {
                 0 => Action::OwnLine,
                 1 => Action::AwayFrom(Vec::new()),
                 2 => Action::Align(64),
                 3 => Action::Pad(48),
+                5 => Action::OwnLines,
                 _ => Action::Order(Vec::new()),
             };
             let element = Element { size, align: 8, blocks, selected, against };
@@ -308,6 +325,13 @@ mod tests {
                 .filter(|index| !element.selected.contains(index)).collect();
             match action {
                 Action::OwnLine => prop_assert!(lines(&element.selected).is_disjoint(&lines(&rest))),
+                Action::OwnLines => {
+                    for one in &element.selected {
+                        let others: Vec<usize> =
+                            (0..element.blocks.len()).filter(|index| index != one).collect();
+                        prop_assert!(lines(&[*one]).is_disjoint(&lines(&others)));
+                    }
+                }
                 Action::AwayFrom(_) => {
                     prop_assert!(lines(&element.selected).is_disjoint(&lines(&element.against)));
                 }

@@ -30,6 +30,8 @@ pub struct Change {
 pub enum Action {
     /// The fields, together, on a line that nothing else is on.
     OwnLine,
+    /// Each of the fields on a line that nothing else is on.
+    OwnLines,
     /// The fields on another line than these.
     AwayFrom(Vec<String>),
     /// Every object at a multiple of so many bytes.
@@ -51,7 +53,8 @@ impl Action {
 }
 
 /// The forms, for errors.
-const FORMS: &str = "`own line`, `away from Type.field`, `align N`, `pad N` or `order a, b, c`";
+const FORMS: &str =
+    "`own line`, `own lines`, `away from Type.field`, `align N`, `pad N` or `order a, b, c`";
 
 /// Reads a change; see [`crate::whatif`] for the grammar.
 ///
@@ -65,7 +68,7 @@ pub fn parse(text: &str) -> Result<Change, Error> {
     let (name, fields) = place(left).map_err(wrong)?;
     let action = action(right.trim(), &name).map_err(wrong)?;
     match (&action, fields.is_empty()) {
-        (Action::OwnLine | Action::AwayFrom(_), true) => {
+        (Action::OwnLine | Action::OwnLines | Action::AwayFrom(_), true) => {
             Err(wrong(format!("`{}` names no field to move: write `{name}.field`", left.trim())))
         }
         (Action::Align(_) | Action::Pad(_) | Action::Order(_), false) => Err(wrong(format!(
@@ -132,6 +135,9 @@ fn action(text: &str, name: &str) -> Result<Action, String> {
     if text.split_whitespace().eq(["own", "line"]) {
         return Ok(Action::OwnLine);
     }
+    if text.split_whitespace().eq(["own", "lines"]) {
+        return Ok(Action::OwnLines);
+    }
     let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let rest = rest.trim();
     match word {
@@ -185,6 +191,7 @@ mod tests {
         let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         check("Foo.bar -> own line", "Foo", &["bar"], Action::OwnLine);
         check("Foo.{a,b.c} -> own  line", "Foo", &["a", "b.c"], Action::OwnLine);
+        check("Foo.{a, b[0]} -> own lines", "Foo", &["a", "b[0]"], Action::OwnLines);
         check("a::Foo<B, C>.d->own line", "a::Foo<B, C>", &["d"], Action::OwnLine);
         check("Foo -> align 64", "Foo", &[], Action::Align(64));
         check("Foo -> pad 96", "Foo", &[], Action::Pad(96));
@@ -202,6 +209,7 @@ mod tests {
         refused("Foo.bar own line", "no `->`");
         refused(".bar -> own line", "`.bar` does not begin with the name of a type");
         refused("Foo -> own line", "`Foo` names no field");
+        refused("Foo -> own lines", "`Foo` names no field");
         refused("Foo.a -> align 64", "leave the field out");
         refused("Foo -> align 48", "a power of two");
         refused("Foo -> align x", "`align x` wants a number");
