@@ -33,6 +33,7 @@ use std::sync::{Arc, Weak};
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::padded::Padded;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
+use uvfs_concurrent::shard::shrink_sparse;
 use uvfs_vfs::{FileKind, InodeId};
 
 const SHARDS: u64 = 64;
@@ -268,10 +269,12 @@ impl NodeTable {
     pub(super) fn remove(&self, id: InodeId, key: HostKey) {
         let mut shard = self.shards[self.shard_of_key(&key)].lock();
         let _slot = shard.by_id.remove(&id);
+        shrink_sparse(&mut shard.by_id);
         // ORDERING: Relaxed; a size.
         self.count.fetch_sub(1, Relaxed);
         if shard.by_key.get(&key) == Some(&id) {
             shard.by_key.remove(&key);
+            shrink_sparse(&mut shard.by_key);
         }
     }
 

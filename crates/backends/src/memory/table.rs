@@ -28,6 +28,7 @@ use std::sync::Arc;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::padded::Padded;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
+use uvfs_concurrent::shard::shrink_sparse;
 use uvfs_vfs::{Error, InodeId, Result};
 
 /// A multiple of [`STRIPES`], so that stripes begin apart.
@@ -136,11 +137,7 @@ impl Table {
             return None;
         }
         let node = place.remove().node;
-        // A table that is mostly empty is memory that nobody is charged for.
-        if shard.capacity() > 64 && shard.len() < shard.capacity() / 8 {
-            let wanted = shard.len() * 2;
-            shard.shrink_to(wanted);
-        }
+        shrink_sparse(&mut shard);
         Some(node)
     }
 }

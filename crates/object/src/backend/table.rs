@@ -37,6 +37,7 @@ use std::sync::Arc;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::padded::Padded;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
+use uvfs_concurrent::shard::shrink_sparse;
 use uvfs_vfs::{InodeId, Timestamp};
 
 const SHARDS: u64 = 32;
@@ -535,6 +536,7 @@ impl Table {
             return;
         }
         let gone = shard.by_id.remove(&id);
+        shrink_sparse(&mut shard.by_id);
         drop(shard);
         if let Some(Slot { node, .. }) = &gone {
             self.leave_place(self.place_of(node), id);
@@ -552,6 +554,7 @@ impl Table {
         let mut shard = self.shard(place).lock();
         if shard.by_place.get(&place) == Some(&id) {
             shard.by_place.remove(&place);
+            shrink_sparse(&mut shard.by_place);
         }
     }
 
@@ -589,6 +592,22 @@ mod tests {
 
     fn object(tag: &str, size: u64) -> What {
         What::Object { tag: Tag(tag.into()), size, modified: Timestamp::default() }
+    }
+
+    /// The table kept its room for all files that it ever had: 8 MiB after 30,000, beside a cache of 16.
+    #[test]
+    fn a_table_that_was_emptied_is_small() {
+        let table = Table::new("");
+        let root = table.get(InodeId::ROOT).unwrap();
+        let file = |at: u64| table.refer(&root, &at.to_string(), object("1", 5)).id;
+        let files: Vec<_> = (0..20_000).map(file).collect();
+        files.into_iter().for_each(|id| table.forget(id, 1));
+        let room = table.shards.iter().map(|shard| {
+            let shard = shard.lock();
+            shard.by_id.capacity() + shard.by_place.capacity()
+        });
+        let room = room.sum::<usize>();
+        assert!(room < 20_000 / 2, "room for {room}");
     }
 
     #[test]

@@ -29,7 +29,7 @@ use uvfs_concurrent::counter::Counter;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::object::{Hold, Ref};
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
-use uvfs_concurrent::shard::Shards;
+use uvfs_concurrent::shard::{Shards, shrink_sparse_set};
 
 const SHARDS: usize = 64;
 /// Directories that have left one shard of which something is remembered: together some 200 KiB.
@@ -505,7 +505,9 @@ impl InodeTable {
             match shard.inodes.get(&inode.id) {
                 Some(current) if current.0.same(inode) => {
                     self.count.add(ONE_LESS);
-                    shard.inodes.take(&inode.id).map(|left| left.0)
+                    let left = shard.inodes.take(&inode.id).map(|left| left.0);
+                    shrink_sparse_set(&mut shard.inodes);
+                    left
                 }
                 _ => {
                     let at = shard.displaced.iter().position(|one| one.same(inode));
