@@ -87,9 +87,8 @@ mod tests {
             set.remove(&key);
             shrink_sparse(&mut table);
             shrink_sparse_set(&mut set);
-            assert!(
-                table.len() == 9_999 - key as usize && table.get(&9_999).is_some() == (key < 9_999)
-            );
+            assert_eq!(table.len(), 9_999 - key as usize);
+            assert_eq!(table.contains_key(&9_999), key < 9_999);
         }
         assert!(table.capacity() <= 2 * FEW && set.capacity() <= 2 * FEW);
     }
