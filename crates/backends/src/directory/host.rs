@@ -26,6 +26,9 @@ use uvfs_vfs::{Capabilities, Entry, Error, FileKind, InodeId, Result, Tenant, To
 /// The type of overlay file systems, as `statfs` tells it. There a file seems to be born again when
 /// it is first written, so times of birth tell nothing apart.
 const OVERLAYFS: u64 = 0x794c_7630;
+/// The other file systems of Linux that pass files of another one through.
+const ECRYPTFS: u64 = 0xf15f;
+const FUSE: u64 = 0x6573_5546;
 /// Descriptors kept at most, unless configured.
 const DESCRIPTORS_MAX: usize = 4096;
 
@@ -46,6 +49,8 @@ pub(super) struct Host {
     pub(super) lacks_openat2: AtomicBool,
     pub(super) xattrs: bool,
     acls: bool,
+    /// The root lies on a file system that passes another one's files through.
+    stacked: bool,
     /// Times of birth tell objects apart.
     births: bool,
     /// What a list of extended attributes tells of those that it lacks.
@@ -76,7 +81,8 @@ impl Host {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(host_error)?;
         let stat = stat_of(&root)?;
-        let births = rustix::fs::fstatfs(&root).map_err(host_error)?.f_type as u64 != OVERLAYFS;
+        let kind = rustix::fs::fstatfs(&root).map_err(host_error)?.f_type as u64;
+        let births = kind != OVERLAYFS;
         let (nodes, node) = NodeTable::new(&stat, births);
         let limit = raise_descriptor_limit();
         let capacity = config.descriptors_max.unwrap_or(to_keep(limit));
@@ -93,6 +99,7 @@ impl Host {
             lacks_openat2: AtomicBool::new(false),
             xattrs: false,
             acls: false,
+            stacked: [OVERLAYFS, ECRYPTFS, FUSE].contains(&kind),
             births: births && stat.attributes.btime.is_some(),
             listing: XattrListing::of(&root)?,
             root: node,
@@ -113,6 +120,7 @@ impl Host {
             read_only: false,
             acls: self.acls,
             os_files: true,
+            os_stacked: self.stacked,
             births: self.births,
             queue_depth: 1,
             writes: Writes::Anywhere,

@@ -169,6 +169,7 @@ impl Backend for MemoryBackend {
             read_only: false,
             acls: true,
             os_files: false,
+            os_stacked: false,
             births: true,
             queue_depth: 1,
             writes: Writes::Anywhere,

@@ -11,7 +11,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The control socket of the mount at `mountpoint`, by its device number.
 fn socket(mountpoint: &Path) -> PathBuf {
@@ -493,4 +493,49 @@ fn a_socket_that_comes_a_moment_after_the_mount_is_waited_for() {
     unmount(&place);
     // It was moved, so the daemon took it for another's.
     let _ = fs::remove_file(&socket);
+}
+
+/// An overlay that is unmounted when dropped.
+struct Overlay(PathBuf);
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// The kernel stacks two file systems at most. A mount of a plain directory took both levels, so an overlay above it was
+/// refused: "maximum fs stacking depth exceeded".
+#[test]
+fn a_directory_is_the_lower_layer_of_an_overlay() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    fs::write(place.source.join("lower"), "below").unwrap();
+    place.mount_daemon(place.src(), &[]);
+    let layers = tempfile::tempdir().unwrap();
+    let [upper, work, whole] = ["upper", "work", "whole"].map(|name| layers.path().join(name));
+    for folder in [&upper, &work, &whole] {
+        fs::create_dir(folder).unwrap();
+    }
+    let options =
+        format!("lowerdir={},upperdir={},workdir={}", place.mnt(), upper.display(), work.display());
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "overlay", "overlay", "-o", &options]).arg(&whole);
+    mount.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let outcome = finish(&mut mount);
+    // The folders for tests may lie on an overlay themselves.
+    if outcome.code != Some(0) && outcome.stderr.contains("unknown filesystem type") {
+        return uvfs_skip::lacking("overlay file systems");
+    }
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let overlay = Overlay(whole.clone());
+    assert_eq!(fs::read_to_string(whole.join("lower")).unwrap(), "below");
+    fs::write(whole.join("lower"), "above").unwrap();
+    assert_eq!(fs::read_to_string(place.source.join("lower")).unwrap(), "below");
+    assert_eq!(fs::read_to_string(upper.join("lower")).unwrap(), "above");
+    assert_eq!(report(&place)["frontend"]["passthrough"], true);
+    drop(overlay);
+    unmount(&place);
 }

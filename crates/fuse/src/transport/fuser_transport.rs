@@ -88,11 +88,13 @@ impl fuser::Filesystem for Adapter {
         let _ = config.set_max_write(WRITE_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
         let _ = config.set_time_granularity(Duration::from_nanos(1));
+        // The kernel stacks at most two levels. A mount that takes both cannot be the lower layer of an overlay.
+        let levels = if capabilities.os_stacked { 2 } else { 1 };
         let passthrough = server.settings.passthrough
             && capabilities.os_files
             && rustix::process::geteuid().is_root()
             && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
-            && config.set_max_stack_depth(2).is_ok();
+            && config.set_max_stack_depth(levels).is_ok();
         // ORDERING: Relaxed; no request comes before this greeting is answered.
         self.0.passthrough().store(passthrough, Relaxed);
         Ok(())

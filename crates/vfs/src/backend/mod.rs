@@ -210,6 +210,9 @@ pub struct Capabilities {
     pub acls: bool,
     /// [`OpenFiles::os_file`] can return host files for the kernel to read and write directly.
     pub os_files: bool,
+    /// Those files may lie on a file system that is stacked on another one (overlay, FUSE). The kernel counts the levels and
+    /// allows two.
+    pub os_stacked: bool,
     /// An object's time of birth never changes, and tells it from those that have its number later: handles
     /// of objects outlive what is cached of them.
     pub births: bool,
@@ -236,6 +239,7 @@ impl Capabilities {
             read_only: true,
             acls: false,
             os_files: false,
+            os_stacked: false,
             births: false,
             queue_depth: 1,
             writes: Writes::Anywhere,
