@@ -35,6 +35,8 @@ pub struct Image {
     source: Arc<Source>,
     blocks: Box<dyn Blocks>,
     groups: Groups,
+    /// The journal, where no file's data may lie.
+    own: Vec<Range<u64>>,
     recovery: Option<Recovery>,
 }
 
@@ -93,6 +95,16 @@ impl Image {
         self
     }
 
+    /// This image, in which no inode's map may lead into these blocks: those of the journal, for a writer.
+    #[must_use]
+    pub fn without(self, own: Vec<Range<u64>>) -> Self {
+        Self { own, ..self }
+    }
+
+    pub(crate) fn own(&self) -> &[Range<u64>] {
+        &self.own
+    }
+
     fn of(
         superblock: Superblock,
         source: Arc<Source>,
@@ -100,7 +112,7 @@ impl Image {
         recovery: Option<Recovery>,
     ) -> Self {
         let groups = Groups::new(&superblock);
-        Self { superblock, source, blocks, groups, recovery }
+        Self { superblock, source, blocks, groups, own: Vec::new(), recovery }
     }
 
     /// The superblock.

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io::IoSlice;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
 use uvfs_ext::encode::journal::{Brought, JournalHead};
@@ -31,6 +32,15 @@ pub struct LogPlace {
 }
 
 impl LogPlace {
+    /// The blocks of its file on the volume.
+    pub(crate) fn ranges(&self) -> Vec<Range<u64>> {
+        let place = |run: &Run| match run.place {
+            Place::At(block) | Place::Unwritten(block) => Some(block..block + run.length),
+            Place::Hole => None,
+        };
+        self.runs.iter().filter_map(place).collect()
+    }
+
     /// Blocks of the ring.
     pub(super) fn blocks(&self) -> usize {
         let (first, end) = self.head.ring();

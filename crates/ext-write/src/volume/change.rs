@@ -122,7 +122,7 @@ impl Volume {
         let own = xattr::decode_in_inode(inode.xattr_bytes())?;
         let block = match inode.xattr_block() {
             0 => Vec::new(),
-            place => xattr::decode_block(&self.store.read(place)?)?,
+            place => xattr::decode_block(&self.image.xattr_block(place)?)?,
         };
         Ok(Places { own, block })
     }

@@ -7,7 +7,9 @@
 //!
 //! # Why
 //! A freed block is used again only when the transaction that freed it is stable ([`Waiting`]): before, a crash brings its
-//! owner back. A group that was never used has no bitmap on the disk; it is made when it is first touched.
+//! owner back. A group that was never used has no bitmap on the disk; it is made when it is first touched. A bitmap that
+//! contradicts its checksum or its descriptor would give blocks of one file to another: its group is set aside, as in the
+//! kernel. Nothing is allocated there, what would be freed there is an error, and the bitmap is never written.
 
 use super::undo::{Op, Step};
 use super::{Volume, time};
@@ -27,6 +29,24 @@ struct State {
     waiting: Waiting,
     /// All inodes before it are in use.
     inodes_from: u32,
+    blocks: Trust,
+    inodes: Trust,
+}
+
+/// What is known of a bitmap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    /// It was not looked at yet.
+    Unknown,
+    Sound,
+    /// It is damaged, and its group set aside.
+    Damaged,
+}
+
+impl Trust {
+    fn of(sound: bool) -> Self {
+        if sound { Trust::Sound } else { Trust::Damaged }
+    }
 }
 
 /// The blocks of a group that were freed and must not be used again yet.
@@ -46,7 +66,7 @@ struct Space {
     waiting: u64,
     /// The last blocks, which only trees may take.
     kept: u64,
-    inodes: u32,
+    inodes: u64,
     directories: u64,
 }
 
@@ -106,8 +126,10 @@ impl Groups {
         let groups = image.superblock().groups;
         for number in 0..groups {
             let group = image.group(number)?;
-            space.free += u64::from(group.free_blocks);
-            space.inodes += group.free_inodes;
+            // One that says more is found to be damaged when it is touched.
+            space.free += u64::from(group.free_blocks.min(image.superblock().blocks_of(number)));
+            let per_group = image.superblock().inodes_per_group;
+            space.inodes += u64::from(group.free_inodes.min(per_group));
             space.directories += u64::from(group.directories);
         }
         space.kept = KEPT.min(image.superblock().blocks / 64);
@@ -117,7 +139,10 @@ impl Groups {
 
     pub(super) fn room(&self) -> Room {
         let space = self.space.lock();
-        Room { free_blocks: space.free, free_inodes: space.inodes }
+        Room {
+            free_blocks: space.free,
+            free_inodes: u32::try_from(space.inodes).unwrap_or(u32::MAX),
+        }
     }
 
     /// How many blocks an allocation may take.
@@ -162,12 +187,9 @@ impl Groups {
             let superblock = image.superblock();
             let block = handle.read(superblock.descriptor_block(number))?;
             let zeroed = Group::table_is_zeroed(&block[descriptor(number, superblock)]);
-            **guard = Some(Box::new(State {
-                group,
-                zeroed,
-                waiting: Waiting::default(),
-                inodes_from: 0,
-            }));
+            let (waiting, blocks, inodes) = (Waiting::default(), Trust::Unknown, Trust::Unknown);
+            **guard =
+                Some(Box::new(State { group, zeroed, waiting, inodes_from: 0, blocks, inodes }));
         }
         Ok(guard.as_mut().expect("it was read just now"))
     }
@@ -201,6 +223,13 @@ fn set_bits(bytes: &mut [u8], bits: Range<u32>, value: bool) {
             at += 1;
         }
     }
+}
+
+/// How many of `bits` are not set.
+fn free_bits(bytes: &[u8], bits: Range<u32>) -> u32 {
+    let mut free = 0;
+    each_word(bits, |at, mask| free += (!word_of(bytes, at) & mask).count_ones());
+    free
 }
 
 /// Word `at` of a bitmap of whole words.
@@ -314,7 +343,9 @@ impl Op<'_> {
             return Ok(None);
         };
         let state = volume.groups.load(&mut guard, number, &volume.image, &self.handle)?;
-        if state.group.free_blocks <= state.waiting.blocks {
+        if state.group.free_blocks <= state.waiting.blocks
+            || !self.blocks_are_sound(number, state)?
+        {
             return Ok(None);
         }
         self.make_block_bitmap(number, state)?;
@@ -347,6 +378,8 @@ impl Op<'_> {
     fn free_as(&mut self, blocks: Range<u64>, metadata: bool) -> Result<()> {
         self.may_fail()?;
         let (volume, superblock) = (self.volume, self.volume.image.superblock());
+        let usable = volume.image.usable(blocks.clone());
+        usable.map_err(|what| corrupt(&what, blocks.start))?;
         let mut rest = blocks;
         while !rest.is_empty() {
             let number = group_of(rest.start, superblock);
@@ -355,6 +388,10 @@ impl Op<'_> {
             let mut guard = volume.groups.states[number as usize].lock();
             let state = volume.groups.load(&mut guard, number, &volume.image, &self.handle)?;
             let bits = (run.start - start) as u32..(run.end - start) as u32;
+            if !self.blocks_are_sound(number, state)? {
+                let what = "blocks are to be freed in a group whose bitmap is damaged";
+                return Err(corrupt(what, run.start));
+            }
             let bitmap = self.handle.read(state.group.block_bitmap)?;
             if state.group.no_block_bitmap || !bits.clone().all(|at| bit(&bitmap, at)) {
                 let what = "blocks that are freed are free already";
@@ -409,7 +446,7 @@ impl Op<'_> {
         self.put_descriptor(number, &state.group)?;
         let (count, mut space) = (u64::from(count), volume.groups.space.lock());
         match to {
-            Use::Taken => space.free -= count,
+            Use::Taken => space.free = space.free.saturating_sub(count),
             Use::Free => space.free += count,
         }
         match (waits, to) {
@@ -444,7 +481,8 @@ impl Op<'_> {
             if space.inodes == 0 {
                 return Err(Error::NoSpace);
             }
-            (space.inodes / superblock.groups, (space.free / u64::from(superblock.groups)) as u32)
+            let groups = u64::from(superblock.groups);
+            ((space.inodes / groups) as u32, (space.free / groups) as u32)
         };
         let wanted = if directory { (inodes, blocks) } else { (1, 0) };
         for (busy, least) in [(Busy::Skip, wanted), (Busy::Skip, (1, 0)), (Busy::Wait, (1, 0))] {
@@ -478,6 +516,9 @@ impl Op<'_> {
         if poor {
             return Ok(None);
         }
+        if !self.inodes_are_sound(number, state)? {
+            return Ok(None);
+        }
         let per_group = superblock.inodes_per_group;
         // Group 0 begins with the format's own.
         let own = if number == 0 { superblock.first_inode() - 1 } else { 0 };
@@ -496,7 +537,9 @@ impl Op<'_> {
         drop(bitmap);
         let Some(run) = found else { return Ok(None) };
         state.inodes_from = run.end;
-        self.make_block_bitmap(number, state)?;
+        if self.blocks_are_sound(number, state)? {
+            self.make_block_bitmap(number, state)?;
+        }
         if state.group.no_inodes {
             let mut bytes = vec![0; superblock.block_size as usize];
             set_bits(&mut bytes, per_group..8 * superblock.block_size, true);
@@ -552,6 +595,11 @@ impl Op<'_> {
         let at = (inode - 1) % superblock.inodes_per_group;
         let mut guard = volume.groups.states[number as usize].lock();
         let state = volume.groups.load(&mut guard, number, &volume.image, &self.handle)?;
+        let sound = self.inodes_are_sound(number, state)? && !state.group.no_inodes;
+        if !sound || bit(&self.handle.read(state.group.inode_bitmap)?, at) != (to == Use::Free) {
+            let what = "an inode is to be freed that its group's bitmap does not have";
+            return Err(corrupt(what, state.group.inode_bitmap));
+        }
         self.change_inode_bit(number, state, at, directory, to)
     }
 
@@ -589,7 +637,7 @@ impl Op<'_> {
         let (directories, mut space) = (u64::from(directory), volume.groups.space.lock());
         match to {
             Use::Taken => {
-                space.inodes -= 1;
+                space.inodes = space.inodes.saturating_sub(1);
                 space.directories += directories;
             }
             Use::Free => {
@@ -600,24 +648,76 @@ impl Op<'_> {
         Ok(())
     }
 
+    /// Whether the bitmap of a group's blocks is to be believed: its checksum, its number of free blocks, and that metadata is in
+    /// use. If not, the group is set aside, with what it said was free.
+    fn blocks_are_sound(&self, number: u32, state: &mut State) -> Result<bool> {
+        if state.blocks == Trust::Unknown {
+            let superblock = self.volume.image.superblock();
+            let (group, bits) = (&state.group, superblock.blocks_of(number));
+            let first = self.first_block_bitmap(number);
+            let bitmap = match group.no_block_bitmap {
+                true => first.clone().into(),
+                false => self.handle.read(group.block_bitmap)?,
+            };
+            let sum = superblock.features.metadata_checksum() && !group.no_block_bitmap;
+            let sound = (!sum
+                || superblock.block_bitmap_checksum(&bitmap) == group.block_bitmap_checksum)
+                && free_bits(&bitmap, 0..bits) == group.free_blocks
+                && bitmap.iter().zip(&first).all(|(bits, metadata)| bits & metadata == *metadata);
+            state.blocks = Trust::of(sound);
+            if !sound {
+                let mut space = self.volume.groups.space.lock();
+                space.free = space.free.saturating_sub(group.free_blocks.min(bits).into());
+            }
+        }
+        Ok(state.blocks == Trust::Sound)
+    }
+
+    /// The same of the bitmap of a group's inodes; none is in use that the descriptor says was never used.
+    fn inodes_are_sound(&self, number: u32, state: &mut State) -> Result<bool> {
+        if state.inodes == Trust::Unknown {
+            let superblock = self.volume.image.superblock();
+            let (group, bits) = (&state.group, superblock.inodes_per_group);
+            let sound = if group.no_inodes {
+                group.free_inodes == bits
+            } else {
+                let bitmap = self.handle.read(group.inode_bitmap)?;
+                let used = bits - group.unused_inodes;
+                (!superblock.features.metadata_checksum()
+                    || superblock.inode_bitmap_checksum(&bitmap) == group.inode_bitmap_checksum)
+                    && free_bits(&bitmap, 0..bits) == group.free_inodes
+                    && free_bits(&bitmap, used..bits) == group.unused_inodes
+            };
+            // The first inodes of all are the format's own.
+            let sound = sound && (number > 0 || !group.no_inodes);
+            state.inodes = Trust::of(sound);
+            if !sound {
+                let mut space = self.volume.groups.space.lock();
+                space.inodes = space.inodes.saturating_sub(group.free_inodes.min(bits).into());
+            }
+        }
+        Ok(state.inodes == Trust::Sound)
+    }
+
+    /// The bitmap of a group in which only metadata is in use.
+    fn first_block_bitmap(&self, number: u32) -> Vec<u8> {
+        let (image, superblock) = (&self.volume.image, self.volume.image.superblock());
+        let start = superblock.first_block_of(number);
+        let mut bytes = vec![0; superblock.block_size as usize];
+        for run in image.metadata_of(number) {
+            set_bits(&mut bytes, (run.start - start) as u32..(run.end - start) as u32, true);
+        }
+        bytes
+    }
+
     /// The bitmap of a group whose blocks were never touched: its metadata, and what lies behind its end.
     fn make_block_bitmap(&mut self, number: u32, state: &mut State) -> Result<()> {
         if !state.group.no_block_bitmap {
             return Ok(());
         }
-        let (image, superblock) = (&self.volume.image, self.volume.image.superblock());
-        let (start, bits) = (superblock.first_block_of(number), superblock.blocks_of(number));
-        let mut bytes = vec![0; superblock.block_size as usize];
-        let mut used = 0;
-        for run in image.metadata_of(number) {
-            used += (run.end - run.start) as u32;
-            set_bits(&mut bytes, (run.start - start) as u32..(run.end - start) as u32, true);
-        }
-        set_bits(&mut bytes, bits..8 * superblock.block_size, true);
-        if state.group.free_blocks != bits - used {
-            let what = "a group without a bitmap has another number of free blocks than it says";
-            return Err(corrupt(what, state.group.block_bitmap));
-        }
+        let superblock = self.volume.image.superblock();
+        let mut bytes = self.first_block_bitmap(number);
+        set_bits(&mut bytes, superblock.blocks_of(number)..8 * superblock.block_size, true);
         state.group.block_bitmap_checksum = superblock.block_bitmap_checksum(&bytes);
         state.group.no_block_bitmap = false;
         self.handle.replace(state.group.block_bitmap, Role::Inodes, bytes);

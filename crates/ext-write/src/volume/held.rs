@@ -9,6 +9,7 @@
 //! H2. What has no name is freed under its own lock, when nobody holds it.
 
 use super::Volume;
+use super::groups::corrupt;
 use super::names::Name;
 use crate::error::{Error, Result};
 use std::ops::ControlFlow;
@@ -135,7 +136,12 @@ impl Volume {
             let (mut path, first) = self.path(directory, ((from >> 31) as u32) << 1)?;
             add(&mut found, first)?;
             // Names of one hash are told together, whatever leaf they are in.
+            let mut leaves = directory.size() / self.block_size();
             while let Some((next, runs_on)) = self.leaf_behind(directory, &mut path)? {
+                // No more leaves than blocks: an index that names itself ends there.
+                leaves = leaves.checked_sub(1).ok_or_else(|| {
+                    corrupt("an index has more leaves than its directory blocks", 0)
+                })?;
                 if found.len() >= most && !runs_on {
                     ended = false;
                     break;

@@ -7,6 +7,7 @@
 
 use super::Volume;
 use super::groups::{From, corrupt};
+use super::tree::ALL;
 use super::undo::Op;
 use crate::error::{Error, Result};
 use crate::store::Role;
@@ -27,11 +28,14 @@ impl Volume {
         u64::from(self.image.superblock().block_size)
     }
 
-    /// Where block `logical` of a directory lies.
-    pub(super) fn directory_place(&self, directory: &Inode, logical: u32) -> Result<u64> {
+    /// Where block `logical` of a directory lies, whose contents are checked.
+    fn directory_place(&self, directory: &Inode, logical: u32) -> Result<u64> {
         let logical = u64::from(logical);
         match self.image.map(directory, logical..logical + 1)?.first().map(|run| run.place) {
-            Some(Place::At(place)) => Ok(place),
+            Some(Place::At(place)) => {
+                self.image.directory_block(directory, place, logical)?;
+                Ok(place)
+            }
             _ => Err(corrupt("a directory has a hole", 0)),
         }
     }
@@ -183,7 +187,8 @@ impl Op<'_> {
             return Ok(None);
         }
         let (mut path, mut leaf) = self.volume.path(directory, hash)?;
-        loop {
+        // A directory has no more leaves than blocks: an index that names itself ends there.
+        for _ in 0..directory.size() / self.volume.block_size() {
             if has(leaf)? {
                 return Ok(Some(leaf));
             }
@@ -192,6 +197,7 @@ impl Op<'_> {
                 None => return Ok(None),
             }
         }
+        Err(corrupt("an index has more leaves than its directory blocks", 0))
     }
 
     /// Removes `name`, which is there.
@@ -262,15 +268,22 @@ impl Op<'_> {
         self.put_leaf(directory, new, &[(name.to_vec(), inode, kind)])
     }
 
-    /// Adds a block to a directory, whose contents follow.
+    /// Adds a block without names to a directory.
     fn append_block(&mut self, directory: &mut Inode) -> Result<u32> {
         let logical = (directory.size() / self.volume.block_size()) as u32;
         let goal = self.goal(directory, logical.into())?;
         let start = self.allocate(goal, 1, From::Free)?.start;
+        let after = self.last_extent_before(directory, ALL.end)?;
+        if after.is_some_and(|last| last.end() > logical.into()) {
+            return Err(corrupt("a directory has blocks behind its end", start));
+        }
         self.insert_extent(directory, Extent { logical, start, length: 1, unwritten: false })?;
         self.add_blocks(directory, 1)?;
         directory.set_size((u64::from(logical) + 1) * self.volume.block_size());
-        let bytes = vec![0; self.volume.block_size() as usize];
+        let mut bytes = vec![0; self.volume.block_size() as usize];
+        let mut entries = Entries::of(&mut bytes, self.volume.image.superblock());
+        entries.clear();
+        entries.seal(directory);
         self.make(start, Role::Names, bytes);
         Ok(logical)
     }

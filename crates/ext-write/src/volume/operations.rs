@@ -4,7 +4,7 @@
 //! What can be refused early is refused before a handle begins; what fails later is taken back: see V3.
 
 use super::change::Places;
-use super::groups::From;
+use super::groups::{From, corrupt};
 use super::held::Held;
 use super::tree::empty_root;
 use super::undo::{Op, Step};
@@ -417,14 +417,20 @@ impl Volume {
 
     /// Whether directory `one` is `other` or above it, while nobody moves any.
     fn is_above(&self, one: u32, other: u32) -> Result<bool> {
-        let mut at = other;
-        for _ in 0..self.image.superblock().inodes {
-            if at == one || at == ROOT {
-                return Ok(at == one);
+        // Directories that are above each other would be walked for ever: each walk that is twice as long as the one before
+        // looks for the directory at which it began (Brent).
+        let (mut at, mut mark, mut steps, mut walk) = (other, 0, 0_u64, 1_u64);
+        while at != one && at != ROOT {
+            if at == mark {
+                return Err(corrupt("directories are above each other", 0));
+            }
+            steps += 1;
+            if steps == walk {
+                (mark, steps, walk) = (at, 0, walk * 2);
             }
             at = self.lookup(at, b"..")?.ok_or(Error::NotFound)?;
         }
-        Err(Error::Invalid("directories are above each other"))
+        Ok(at == one)
     }
 
     fn rename_locked(

@@ -5,17 +5,19 @@
 //! takes its place in the parent, and so on up to the root. Keys are those of the first entry below, which e2fsck
 //! wants to the letter.
 
-use super::groups::{From, corrupt};
+use super::groups::From;
 use super::undo::Op;
 use crate::error::{Error, Result};
 use crate::store::Role;
 use std::ops::Range;
 use uvfs_ext::Inode;
-use uvfs_ext::encode::extent::{Child, Entries, Extent, capacity, decode, encode, seal};
+use uvfs_ext::encode::extent::{Child, Entries, Extent, capacity, encode, seal};
 
 /// Entries of the root, which lies in the inode.
 const ROOT_ENTRIES: usize = 4;
 const DEPTH_MAX: u16 = 5;
+/// The blocks that a file can have.
+pub(super) const ALL: Range<u64> = 0..1 << 32;
 
 /// The extents of an inode that has none.
 pub(super) fn empty_root() -> [u8; 60] {
@@ -42,6 +44,17 @@ fn key(entries: &Entries) -> u32 {
         Entries::Leaf(extents) => extents.first().map_or(0, |extent| extent.logical),
         Entries::Inner(_, children) => children.first().map_or(0, |child| child.logical),
     }
+}
+
+/// Which of the children, which increase and of which there is one at least, has block `logical` of the file.
+fn child_for(children: &[Child], logical: u64) -> usize {
+    children[1..].partition_point(|child| u64::from(child.logical) <= logical)
+}
+
+/// The blocks of the file that child `at` of a node has which has `keys`.
+fn keys_of(children: &[Child], at: usize, keys: &Range<u64>) -> Range<u64> {
+    let end = children.get(at + 1).map_or(keys.end, |next| next.logical.into());
+    children[at].logical.into()..end
 }
 
 /// Puts `new` into a sorted list, joined with its neighbours where they go on.
@@ -129,21 +142,29 @@ impl Op<'_> {
 
     /// The last extent that begins before block `end` of the file.
     pub(super) fn last_extent_before(&self, inode: &Inode, end: u64) -> Result<Option<Extent>> {
-        let mut entries = decode(inode.block_bytes())?;
-        for _ in 0..=DEPTH_MAX {
+        let Some(last) = end.checked_sub(1) else { return Ok(None) };
+        let (mut entries, mut keys) = (self.volume.image.extent_root(inode)?, ALL);
+        loop {
             match entries {
                 Entries::Leaf(extents) => {
-                    let found = extents.iter().rfind(|extent| u64::from(extent.logical) < end);
-                    return Ok(found.copied());
+                    let before = extents.partition_point(|one| u64::from(one.logical) < end);
+                    return Ok(extents[..before].last().copied());
                 }
-                Entries::Inner(_, children) => {
-                    let child = children.iter().rfind(|child| u64::from(child.logical) < end);
-                    let Some(child) = child else { return Ok(None) };
-                    entries = decode(&self.handle.read(child.block)?)?;
+                Entries::Inner(depth, children) => {
+                    if u64::from(children[0].logical) > last {
+                        return Ok(None);
+                    }
+                    let at = child_for(&children, last);
+                    keys = keys_of(&children, at, &keys);
+                    entries = self.node(inode, children[at].block, depth - 1, &keys)?;
                 }
             }
         }
-        Err(corrupt("a tree of extents is too deep", 0))
+    }
+
+    /// A node below an inner one, checked by the rules of reading: a tree that breaks them costs its inode.
+    fn node(&self, inode: &Inode, place: u64, depth: u16, keys: &Range<u64>) -> Result<Entries> {
+        Ok(self.volume.image.extent_entries(inode, place, depth, keys)?)
     }
 
     fn edit_leaf(
@@ -152,12 +173,12 @@ impl Op<'_> {
         logical: u32,
         change: &mut dyn FnMut(&mut Vec<Extent>),
     ) -> Result<()> {
-        let root = decode(inode.block_bytes())?;
+        let root = self.volume.image.extent_root(inode)?;
         let depth = match &root {
             Entries::Leaf(_) => 0,
             Entries::Inner(depth, _) => *depth,
         };
-        let mut parts = self.edit(inode, root, usize::MAX, logical, change)?;
+        let mut parts = self.edit(inode, (root, ALL), usize::MAX, logical, change)?;
         let mut root = parts.pop().unwrap_or(Entries::Leaf(Vec::new()));
         let count = match &root {
             Entries::Leaf(extents) => extents.len(),
@@ -169,10 +190,10 @@ impl Op<'_> {
             }
             let block = self.new_node(inode, &root)?;
             root = Entries::Inner(depth + 1, vec![Child { logical: key(&root), block }]);
-        } else if let Entries::Inner(_, children) = &root
+        } else if let Entries::Inner(depth, children) = &root
             && let [only] = children[..]
         {
-            let below = decode(&self.handle.read(only.block)?)?;
+            let below = self.node(inode, only.block, depth - 1, &keys_of(children, 0, &ALL))?;
             let few = match &below {
                 Entries::Leaf(extents) => extents.len() <= ROOT_ENTRIES,
                 Entries::Inner(_, children) => children.len() <= ROOT_ENTRIES,
@@ -192,7 +213,7 @@ impl Op<'_> {
     fn edit(
         &mut self,
         inode: &mut Inode,
-        entries: Entries,
+        (entries, keys): (Entries, Range<u64>),
         most: usize,
         logical: u32,
         change: &mut dyn FnMut(&mut Vec<Extent>),
@@ -205,12 +226,12 @@ impl Op<'_> {
                 Ok(parts.into_iter().map(Entries::Leaf).collect())
             }
             Entries::Inner(depth, mut children) => {
-                let at = children[1..].partition_point(|child| child.logical <= logical);
+                let at = child_for(&children, logical.into());
                 let at_end = at + 1 == children.len();
-                let place = children[at].block;
-                let below = decode(&self.handle.read(place)?)?;
+                let (place, keys) = (children[at].block, keys_of(&children, at, &keys));
+                let below = self.node(inode, place, depth - 1, &keys)?;
                 let size = self.volume.image.superblock().block_size as usize;
-                let parts = self.edit(inode, below, capacity(size), logical, change)?;
+                let parts = self.edit(inode, (below, keys), capacity(size), logical, change)?;
                 let mut places = vec![place];
                 for part in parts.iter().skip(1) {
                     places.push(self.new_node(inode, part)?);

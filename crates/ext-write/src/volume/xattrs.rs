@@ -45,7 +45,7 @@ impl Op<'_> {
     pub(super) fn put_xattr_block(&mut self, inode: &mut Inode, stored: &[Stored]) -> Result<()> {
         let superblock = self.volume.image.superblock();
         let old = inode.xattr_block();
-        let alone = old != 0 && xattr::references(&self.handle.read(old)?) <= 1;
+        let alone = old != 0 && xattr::references(&self.volume.image.xattr_block(old)?) <= 1;
         if stored.is_empty() {
             return self.release_xattr_block(inode);
         }
@@ -88,6 +88,7 @@ impl Op<'_> {
     /// Changes how many inodes have the block at `place`; gives how many have it then.
     fn change_references(&mut self, place: u64, change: impl FnOnce(u32) -> u32) -> Result<u32> {
         let superblock = self.volume.image.superblock();
+        self.volume.image.xattr_block(place)?;
         self.handle.modify(place, Role::Inodes, |block| {
             let references = change(xattr::references(block));
             xattr::set_references(block, references, place, superblock);

@@ -114,7 +114,8 @@ fn gpt(device: &dyn Device, sector_bytes: u64) -> Result<Option<Vec<Partition>>>
             continue;
         }
         let bytes = |sectors: u64| sectors.checked_mul(sector_bytes);
-        let (Some(start_bytes), Some(length_bytes)) = (bytes(first), bytes(last - first + 1))
+        let sectors = (last - first).checked_add(1);
+        let (Some(start_bytes), Some(length_bytes)) = (bytes(first), sectors.and_then(bytes))
         else {
             continue;
         };
@@ -200,6 +201,11 @@ mod tests {
         disk[second] = 1;
         disk[second + 32] = 20;
         disk[second + 40] = 29;
+        assert_eq!(numbers(disk.clone()), [(2, 20, 10)]);
+        // One that ends at the last number there is: counting its sectors overflowed.
+        let third = second + 128;
+        disk[third] = 1;
+        disk[third + 40..third + 48].fill(0xFF);
         assert_eq!(numbers(disk.clone()), [(2, 20, 10)]);
         disk[512 + 84] = 0;
         assert!(partitions(&MemoryDevice::new(disk.clone())).is_err());

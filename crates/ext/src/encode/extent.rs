@@ -1,10 +1,8 @@
-//! Nodes of extent trees.
+//! Nodes of extent trees. They are read by `crate::format::map`.
 
-use super::{half, halves, put_half, put_word};
-use crate::error::{Error, Result};
+use super::{halves, put_half, put_word};
 use crate::format::checksum::crc32c;
 use crate::format::inode::Inode;
-use crate::format::layout::word;
 
 const MAGIC: u16 = 0xF30A;
 const HEAD: usize = 12;
@@ -72,41 +70,6 @@ pub fn capacity(bytes: usize) -> usize {
     (bytes - HEAD) / ENTRY
 }
 
-/// Reads a node: the root of an inode, or a block whose checksum was verified.
-///
-/// # Errors
-/// What cannot be.
-pub fn decode(bytes: &[u8]) -> Result<Entries> {
-    let fault = |what: &str| Err(Error::corrupt(format!("a node of extents {what}")));
-    if bytes.len() < HEAD || half(bytes, 0) != MAGIC {
-        return fault("has no magic number");
-    }
-    let (count, depth) = (usize::from(half(bytes, 2)), half(bytes, 6));
-    if count > capacity(bytes.len()) {
-        return fault("has more entries than room");
-    }
-    let entries = bytes[HEAD..HEAD + count * ENTRY].chunks_exact(ENTRY);
-    let at = |entry: &[u8], offset| word(entry, offset).unwrap_or(0);
-    if depth > 0 {
-        let child = |entry: &[u8]| Child {
-            logical: at(entry, 0),
-            block: u64::from(half(entry, 8)) << 32 | u64::from(at(entry, 4)),
-        };
-        return Ok(Entries::Inner(depth, entries.map(child).collect()));
-    }
-    let extent = |entry: &[u8]| {
-        let stored = half(entry, 4);
-        let unwritten = stored > UNWRITTEN;
-        Extent {
-            logical: at(entry, 0),
-            start: u64::from(half(entry, 6)) << 32 | u64::from(at(entry, 8)),
-            length: u32::from(stored - if unwritten { UNWRITTEN } else { 0 }),
-            unwritten,
-        }
-    };
-    Ok(Entries::Leaf(entries.map(extent).collect()))
-}
-
 /// Writes a node over `bytes`: the sixty of an inode, or a block, which [`seal`] completes.
 ///
 /// # Panics
@@ -160,23 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_come_back_as_they_went() {
-        let leaf = Entries::Leaf(vec![
-            Extent { logical: 0, start: 7, length: 32768, unwritten: false },
-            Extent { logical: 40_000, start: 0xFFFF_1234_5678, length: 32767, unwritten: true },
-            Extent { logical: u32::MAX, start: 9, length: 1, unwritten: true },
-        ]);
-        let inner = Entries::Inner(3, vec![Child { logical: 5, block: 0xABCD_0000_0001 }; 4]);
-        for entries in [leaf, inner, Entries::Leaf(Vec::new())] {
-            let mut bytes = [0xEE; 60];
-            encode(&entries, &mut bytes);
-            assert_eq!(decode(&bytes).unwrap(), entries);
-        }
-        assert!(decode(&[0; 60]).is_err());
-        let mut full = [0; 60];
-        encode(&Entries::Leaf(Vec::new()), &mut full);
-        full[2] = 5;
-        assert!(decode(&full).is_err());
+    fn a_node_has_room_for_what_its_bytes_hold() {
         assert_eq!([60, 1024, 2048, 4096, 65536].map(capacity), [4, 84, 169, 340, 5460]);
     }
 

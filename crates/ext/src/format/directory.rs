@@ -136,8 +136,11 @@ impl Image {
         place_of(runs.first().map_or(Place::Hole, |run| run.place), 0)
     }
 
-    /// A block of a directory whose checksum is right.
-    pub(crate) fn directory_block(
+    /// A block of a directory whose checksum is right: block `logical` of it, at `place`.
+    ///
+    /// # Errors
+    /// A wrong checksum; those of the device.
+    pub fn directory_block(
         &self,
         directory: &Inode,
         place: u64,

@@ -1,7 +1,8 @@
 //! Where the data of a file lies: extents of any depth, and tables of blocks.
 //!
 //! # Boundary
-//! `map(inode, blocks of the file) → runs` and nothing else: no state, and the same answer for the same bytes.
+//! `map(inode, blocks of the file) → runs`, and the nodes of a tree for those that change it, checked by the same rules. No
+//! state, and the same answer for the same bytes.
 //!
 //! # Why
 //! Every step is bounded by the bytes that it reads: a node's depth is one less than its parent's, its first key is the
@@ -13,7 +14,8 @@
 use super::blocks::Block;
 use super::checksum::crc32c;
 use super::inode::Inode;
-use super::layout::{Extent, ExtentHeader, ExtentIndex, view, views, word};
+use super::layout::{Extent as RawExtent, ExtentHeader, ExtentIndex, view, views, word};
+use crate::encode::extent::{Child, Entries, Extent};
 use crate::error::{Error, Result};
 use crate::image::Image;
 use std::collections::HashMap;
@@ -56,7 +58,99 @@ struct Node<'a> {
     block: Option<u64>,
 }
 
-impl Node<'_> {
+/// The entries of a node, in which its head is right.
+enum Checked<'a> {
+    Leaf(&'a [RawExtent]),
+    Inner(&'a [ExtentIndex]),
+}
+
+fn place_of(entry: &ExtentIndex) -> u64 {
+    u64::from(entry.leaf_hi.get()) << 32 | u64::from(entry.leaf_lo.get())
+}
+
+fn root_depth(root: &Node<'_>) -> Result<u16> {
+    match header(root)?.depth.get() {
+        depth @ 0..=DEPTH_MAX => Ok(depth),
+        _ => Err(root.fault("its tree of extents is too deep")),
+    }
+}
+
+impl<'a> Node<'a> {
+    /// The entries of a node `depth` levels above the leaves, whose parent says that it has the blocks `keys`.
+    fn checked(&self, depth: u16, keys: &Range<u64>) -> Result<Checked<'a>> {
+        let header = header(self)?;
+        if header.depth.get() != depth {
+            return Err(self.fault("a node of extents has the wrong depth"));
+        }
+        let count = usize::from(header.entries.get());
+        let short = || self.fault("a node of extents is short");
+        let (first, checked) = if depth == 0 {
+            let extents: &[RawExtent] = views(self.bytes, 12, count).ok_or_else(short)?;
+            (extents.first().map(|first| first.logical.get()), Checked::Leaf(extents))
+        } else {
+            let entries: &[ExtentIndex] = views(self.bytes, 12, count).ok_or_else(short)?;
+            (entries.first().map(|first| first.logical.get()), Checked::Inner(entries))
+        };
+        let begins = match (self.block, first) {
+            (None, None) => depth == 0,
+            (None, Some(_)) => true,
+            (Some(_), first) => first.map(u64::from) == Some(keys.start),
+        };
+        if !begins {
+            return Err(self.fault("a node of extents does not begin where its parent says"));
+        }
+        Ok(checked)
+    }
+
+    /// The blocks of the file that entry `at` of an inner node leads to.
+    fn child(&self, entries: &[ExtentIndex], at: usize, keys: &Range<u64>) -> Result<Range<u64>> {
+        let key = |at: usize| entries.get(at).map(|entry| u64::from(entry.logical.get()));
+        let start = key(at).unwrap_or(keys.end);
+        let end = key(at + 1).unwrap_or(keys.end);
+        if start >= end || end > keys.end {
+            return Err(self.fault("the keys of a node of extents do not increase"));
+        }
+        Ok(start..end)
+    }
+
+    /// An extent of a leaf, which begins at or behind block `behind` of the file.
+    fn extent(&self, raw: &RawExtent, behind: u64, keys: &Range<u64>) -> Result<Extent> {
+        let stored = raw.length.get();
+        let unwritten = stored > UNWRITTEN;
+        let extent = Extent {
+            logical: raw.logical.get(),
+            start: u64::from(raw.start_hi.get()) << 32 | u64::from(raw.start_lo.get()),
+            length: u32::from(stored - if unwritten { UNWRITTEN } else { 0 }),
+            unwritten,
+        };
+        if extent.length == 0 || u64::from(extent.logical) < behind || extent.end() > keys.end {
+            return Err(self.fault("extents overlap or are empty"));
+        }
+        Ok(extent)
+    }
+
+    /// All entries, checked.
+    fn entries(&self, depth: u16, keys: &Range<u64>) -> Result<Entries> {
+        match self.checked(depth, keys)? {
+            Checked::Leaf(raw) => {
+                let mut extents: Vec<Extent> = Vec::with_capacity(raw.len());
+                for raw in raw {
+                    let behind = extents.last().map_or(keys.start, Extent::end);
+                    extents.push(self.extent(raw, behind, keys)?);
+                }
+                Ok(Entries::Leaf(extents))
+            }
+            Checked::Inner(raw) => {
+                let child = |at| {
+                    let start = self.child(raw, at, keys)?.start;
+                    Ok(Child { logical: start as u32, block: place_of(&raw[at]) })
+                };
+                let children: Result<Vec<_>> = (0..raw.len()).map(child).collect();
+                Ok(Entries::Inner(depth, children?))
+            }
+        }
+    }
+
     fn fault(&self, what: &str) -> Error {
         let error = Error::corrupt(what);
         match self.block {
@@ -200,11 +294,7 @@ impl Image {
         }
         if inode.has_extents() {
             let root = Node { bytes: inode.block(), block: None };
-            let depth = header(&root)?.depth.get();
-            if depth > DEPTH_MAX {
-                return Err(root.fault("its tree of extents is too deep"));
-            }
-            return self.extents(inode, &root, depth, 0..END, runs, seen);
+            return self.extents(inode, &root, root_depth(&root)?, 0..END, runs, seen);
         }
         self.table(inode, (runs, passed), seen)
     }
@@ -218,85 +308,97 @@ impl Image {
         runs: &mut Runs,
         seen: &mut dyn FnMut(u64),
     ) -> Result<()> {
-        let header = header(node)?;
-        if header.depth.get() != depth {
-            return Err(node.fault("a node of extents has the wrong depth"));
-        }
-        let count = usize::from(header.entries.get());
-        let short = || node.fault("a node of extents is short");
-        let is_root = node.block.is_none();
-        if depth == 0 {
-            let extents: &[Extent] = views(node.bytes, 12, count).ok_or_else(short)?;
-            if !is_root
-                && extents.first().is_none_or(|first| u64::from(first.logical.get()) != keys.start)
-            {
-                return Err(node.fault("a node of extents does not begin where its parent says"));
+        match node.checked(depth, &keys)? {
+            Checked::Leaf(extents) => self.leaf(node, extents, keys, runs),
+            Checked::Inner(entries) => {
+                for at in 0..entries.len() {
+                    let child = node.child(entries, at, &keys)?;
+                    if child.end <= runs.wanted.start {
+                        continue;
+                    }
+                    if child.start >= runs.wanted.end {
+                        break;
+                    }
+                    let place = place_of(&entries[at]);
+                    let block = self.extent_node(inode, node, place)?;
+                    seen(place);
+                    runs.spend(1)?;
+                    let below = Node { bytes: &block, block: Some(place) };
+                    self.extents(inode, &below, depth - 1, child, runs, seen)?;
+                }
+                Ok(())
             }
-            return self.leaf(node, extents, keys, runs);
         }
-        let entries: &[ExtentIndex] = views(node.bytes, 12, count).ok_or_else(short)?;
-        let key = |at: usize| entries.get(at).map(|entry| u64::from(entry.logical.get()));
-        if count == 0 || (!is_root && key(0) != Some(keys.start)) {
-            return Err(node.fault("a node of extents does not begin where its parent says"));
-        }
-        for (at, entry) in entries.iter().enumerate() {
-            let start = u64::from(entry.logical.get());
-            let end = key(at + 1).unwrap_or(keys.end);
-            if start >= end || end > keys.end {
-                return Err(node.fault("the keys of a node of extents do not increase"));
-            }
-            if end <= runs.wanted.start {
-                continue;
-            }
-            if start >= runs.wanted.end {
-                break;
-            }
-            let place = u64::from(entry.leaf_hi.get()) << 32 | u64::from(entry.leaf_lo.get());
-            self.usable(place..place + 1).map_err(|what| node.fault(&what))?;
-            let block = self.extent_node(inode, place)?;
-            seen(place);
-            runs.spend(1)?;
-            let child = Node { bytes: &block, block: Some(place) };
-            self.extents(inode, &child, depth - 1, start..end, runs, seen)?;
-        }
-        Ok(())
     }
 
     fn leaf(
         &self,
         node: &Node<'_>,
-        extents: &[Extent],
+        extents: &[RawExtent],
         keys: Range<u64>,
         runs: &mut Runs,
     ) -> Result<()> {
         let mut behind = keys.start;
-        for extent in extents {
-            let logical = u64::from(extent.logical.get());
-            let written = extent.length.get() <= UNWRITTEN;
-            let length = extent.length.get() - if written { 0 } else { UNWRITTEN };
-            let start = u64::from(extent.start_hi.get()) << 32 | u64::from(extent.start_lo.get());
-            if length == 0 || logical < behind || logical + u64::from(length) > keys.end {
-                return Err(node.fault("extents overlap or are empty"));
-            }
-            behind = logical + u64::from(length);
+        for raw in extents {
+            let extent = node.extent(raw, behind, &keys)?;
+            let (logical, length) = (u64::from(extent.logical), u64::from(extent.length));
+            behind = extent.end();
             if behind <= runs.wanted.start {
                 continue;
             }
             if logical >= runs.wanted.end {
                 break;
             }
-            self.usable(start..start + u64::from(length)).map_err(|what| node.fault(&what))?;
-            let place = if written { Place::At(start) } else { Place::Unwritten(start) };
-            runs.push(logical, u64::from(length), place)?;
+            let (start, end) = (extent.start, extent.start + length);
+            self.usable(start..end).map_err(|what| node.fault(&what))?;
+            let place = if extent.unwritten { Place::Unwritten(start) } else { Place::At(start) };
+            runs.push(logical, length, place)?;
         }
         Ok(())
     }
 
-    /// Whether data may lie in `run`; otherwise why not.
-    pub(crate) fn usable(&self, run: Range<u64>) -> std::result::Result<(), String> {
+    /// The root of the tree of extents of `inode`, for those that change it.
+    ///
+    /// # Errors
+    /// A root that cannot be.
+    pub fn extent_root(&self, inode: &Inode) -> Result<Entries> {
+        let root = Node { bytes: inode.block(), block: None };
+        let entries = root_depth(&root).and_then(|depth| root.entries(depth, &(0..END)));
+        entries.map_err(|error| error.in_inode(inode.number))
+    }
+
+    /// The node of the tree of extents of `inode` at block `place`, `depth` levels above the leaves, whose parent says that it
+    /// has the blocks `keys` of the file.
+    ///
+    /// # Errors
+    /// What [`Image::map`] refuses: another depth, keys out of order or out of their range, an empty node, a place outside the
+    /// volume or in its own structures, a wrong checksum.
+    pub fn extent_entries(
+        &self,
+        inode: &Inode,
+        place: u64,
+        depth: u16,
+        keys: &Range<u64>,
+    ) -> Result<Entries> {
+        let read = || {
+            let parent = Node { bytes: &[], block: None };
+            let block = self.extent_node(inode, &parent, place)?;
+            Node { bytes: &block, block: Some(place) }.entries(depth, keys)
+        };
+        read().map_err(|error| error.in_inode(inode.number))
+    }
+
+    /// Whether data may lie in `run`, which is not empty; otherwise why not.
+    ///
+    /// # Errors
+    /// Blocks outside the volume, or of the file system itself.
+    pub fn usable(&self, run: Range<u64>) -> std::result::Result<(), String> {
         let superblock = self.superblock();
         if !superblock.has(run.start) || run.end > superblock.blocks {
             return Err(format!("blocks {} to {} are outside the volume", run.start, run.end - 1));
+        }
+        if self.own().iter().any(|own| own.start < run.end && run.start < own.end) {
+            return Err(format!("block {} belongs to the journal", run.start));
         }
         match self.groups().metadata_in(run, superblock, self.blocks()) {
             Some(block) => Err(format!("block {block} belongs to the file system itself")),
@@ -304,8 +406,9 @@ impl Image {
         }
     }
 
-    /// A node of extents whose checksum is right.
-    fn extent_node(&self, inode: &Inode, place: u64) -> Result<Block<'_>> {
+    /// A node of extents that `parent` leads to, whose place may be and whose checksum is right.
+    fn extent_node(&self, inode: &Inode, parent: &Node<'_>, place: u64) -> Result<Block<'_>> {
+        self.usable(place..place + 1).map_err(|what| parent.fault(&what))?;
         if !self.superblock().features.metadata_checksum() {
             return self.blocks().block(place);
         }
@@ -405,6 +508,41 @@ fn header<'a>(node: &Node<'a>) -> Result<&'a ExtentHeader> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_come_back_as_they_went_and_no_others() {
+        let extent =
+            |logical, start, length, unwritten| Extent { logical, start, length, unwritten };
+        let leaf = vec![
+            extent(0, 7, 32768, false),
+            extent(40_000, 0xFFFF_1234_5678, 32767, true),
+            extent(u32::MAX, 9, 1, true),
+        ];
+        let children: Vec<_> =
+            (0..4).map(|at| Child { logical: 5 + at, block: 0xABCD_0000_0001 }).collect();
+        let read = |entries: &Entries, depth, keys: Range<u64>, block| {
+            let mut bytes = [0xEE; 60];
+            crate::encode::extent::encode(entries, &mut bytes);
+            Node { bytes: &bytes, block }.entries(depth, &keys)
+        };
+        let (leaf, inner) = (Entries::Leaf(leaf), Entries::Inner(3, children.clone()));
+        for (entries, depth) in [(&leaf, 0), (&inner, 3), (&Entries::Leaf(Vec::new()), 0)] {
+            assert_eq!(read(entries, depth, 0..END, None).unwrap(), *entries);
+        }
+        assert_eq!(read(&inner, 3, 5..9, Some(1)).unwrap(), inner);
+        // Another depth, another beginning, an end that is too early, nothing in a node that is no root.
+        assert!(read(&inner, 2, 5..9, Some(1)).is_err());
+        assert!(read(&inner, 3, 4..9, Some(1)).is_err());
+        assert!(read(&inner, 3, 5..8, Some(1)).is_err());
+        assert!(read(&leaf, 0, 0..END - 1, Some(1)).is_err());
+        assert!(read(&Entries::Leaf(Vec::new()), 0, 0..9, Some(1)).is_err());
+        assert!(read(&Entries::Inner(1, Vec::new()), 1, 0..END, None).is_err());
+        // Out of order, or one behind the other.
+        let reversed: Vec<_> = children.into_iter().rev().collect();
+        assert!(read(&Entries::Inner(1, reversed), 1, 0..END, None).is_err());
+        let over = Entries::Leaf(vec![extent(3, 7, 5, false), extent(7, 20, 2, false)]);
+        assert!(read(&over, 0, 0..END, None).is_err());
+    }
 
     /// A file said that it has 2^63 bytes, and looking for its data took 2^37 steps, in a thread that others wait for.
     #[test]

@@ -91,7 +91,6 @@ impl Image {
         }
         let place = inode.xattr_block();
         if place != 0 {
-            self.usable(place..place + 1).map_err(|what| Error::corrupt(what).at_block(place))?;
             let block = self.xattr_block(place)?;
             let listed = entries(&block, size_of::<XattrHeader>(), &mut found);
             listed.map_err(|error| error.at_block(place))?;
@@ -99,8 +98,13 @@ impl Image {
         Ok(found)
     }
 
-    fn xattr_block(&self, place: u64) -> Result<Block<'_>> {
+    /// A block of attributes, which may lie at `place` and whose checksum is right.
+    ///
+    /// # Errors
+    /// Where it contradicts the format; those of the device.
+    pub fn xattr_block(&self, place: u64) -> Result<Block<'_>> {
         let fault = |what: &str| Error::corrupt(what).at_block(place);
+        self.usable(place..place + 1).map_err(|what| fault(&what))?;
         let block = self.blocks().block(place)?;
         let head: &XattrHeader =
             view(&block, 0).ok_or_else(|| fault("a block of attributes is short"))?;

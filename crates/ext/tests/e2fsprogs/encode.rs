@@ -3,7 +3,7 @@
 
 use crate::images::{Workshop, at, read, run, tools, whole};
 use std::fs;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::process::Command;
 use uvfs_ext::encode::journal::{Brought, JournalHead};
@@ -114,7 +114,8 @@ impl Both {
             return;
         }
         if inode.is_by_extents() {
-            self.nodes(inode, inode.block_bytes(), seen);
+            let root = self.image.extent_root(inode).unwrap();
+            self.nodes(inode, root, inode.block_bytes(), 0..1 << 32, seen);
         }
         if inode.kind() == Some(Kind::Directory) {
             self.directory(inode, seen);
@@ -138,8 +139,14 @@ impl Both {
         seen.attributes += stored.len();
     }
 
-    fn nodes(&self, inode: &Inode, bytes: &[u8], seen: &mut Seen) {
-        let entries = extent::decode(bytes).unwrap();
+    fn nodes(
+        &self,
+        inode: &Inode,
+        entries: extent::Entries,
+        bytes: &[u8],
+        keys: Range<u64>,
+        seen: &mut Seen,
+    ) {
         let mut again = vec![0; bytes.len()];
         extent::encode(&entries, &mut again);
         if bytes.len() > 60 {
@@ -155,9 +162,12 @@ impl Both {
             };
         // What lies behind the entries is what others left there; our checksum covers zeros.
         assert_eq!(again[..used], bytes[..used]);
-        if let extent::Entries::Inner(_, children) = entries {
-            for child in children {
-                self.nodes(inode, self.block(child.block), seen);
+        if let extent::Entries::Inner(depth, children) = entries {
+            for (at, child) in children.iter().enumerate() {
+                let end = children.get(at + 1).map_or(keys.end, |next| next.logical.into());
+                let keys = child.logical.into()..end;
+                let below = self.image.extent_entries(inode, child.block, depth - 1, &keys);
+                self.nodes(inode, below.unwrap(), self.block(child.block), keys, seen);
             }
         }
     }
