@@ -16,6 +16,7 @@
 //! * `direct`: what direct writes leave of the kernel's pages.
 //! * `notify`: news for the kernel's caches, sent by a thread that holds no lock and serves nothing.
 
+mod buffers;
 mod clean;
 mod control_socket;
 mod direct;

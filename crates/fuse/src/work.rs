@@ -19,8 +19,8 @@
 mod lanes;
 
 use crate::lock_order;
-pub(crate) use lanes::LANE_WORKERS;
 use lanes::{CLOSING, Lanes, PAGES};
+pub(crate) use lanes::{JOB_BYTES, LANE_WORKERS};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uvfs_concurrent::gate::{Gate, Pass};

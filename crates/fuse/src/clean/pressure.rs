@@ -19,6 +19,7 @@
 
 use super::Bridge;
 use super::kernel::gone_is_fine;
+use crate::buffers;
 use crate::lock_order;
 use crate::server::Server;
 use crate::server::nodes::NodeTable;
@@ -86,7 +87,9 @@ enum Rested {
 impl Tenant for Pressure {
     fn held_bytes(&self) -> u64 {
         let nodes = &self.server.nodes;
-        nodes.bytes() + nodes.missing.bytes() + self.server.files.bytes()
+        let tables = nodes.bytes() + nodes.missing.bytes() + self.server.files.bytes();
+        // ORDERING: Relaxed; a size.
+        tables + buffers::extra_bytes() + self.server.queued_bytes.load(Relaxed)
     }
 
     fn shrink(&self, _bytes: u64) {

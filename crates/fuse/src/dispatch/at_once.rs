@@ -12,7 +12,8 @@
 //! finds pages to read ahead starts that on this reader, if it has leave.
 
 use super::due::Due;
-use super::{Lane, Shared, close, with_buffer};
+use super::{Lane, Shared, close};
+use crate::buffers::with_buffer;
 use crate::server::control::is_control;
 use crate::server::{Answer, Opened, Reply, Request, Sender, Through, WriteFrom};
 use std::sync::Arc;

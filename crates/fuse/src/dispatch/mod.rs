@@ -29,8 +29,7 @@ use self::backing::Backings;
 use self::due::Due;
 use self::pending::Pending;
 use crate::server::{Reply, Request, Sender, Server};
-use crate::work::{Job, Work};
-use std::cell::RefCell;
+use crate::work::{JOB_BYTES, Job, Work};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use uvfs_concurrent::gate::Pass;
@@ -167,6 +166,9 @@ impl<R: Reply> Shared<R> {
     ) {
         let shared = self.clone();
         self.server.counters.pooled.hit();
+        let kept = (bytes + JOB_BYTES) as u64;
+        // ORDERING: Relaxed, both; a size.
+        self.server.queued_bytes.fetch_add(kept, Relaxed);
         let job: Job = Box::new(move |runs| {
             shared.guarded(|_| match runs {
                 true => job(&shared, Ok(())),
@@ -175,6 +177,7 @@ impl<R: Reply> Shared<R> {
                     job(&shared, Err(Error::WouldBlock));
                 }
             });
+            shared.server.queued_bytes.fetch_sub(kept, Relaxed);
         });
         match lane {
             Lane::User(uid) => self.work.submit(uid, bytes, job),
@@ -187,15 +190,4 @@ impl<R: Reply> Shared<R> {
         // ORDERING: Relaxed; set before the first request, and once more to false.
         self.passthrough.load(Relaxed)
     }
-}
-
-/// Lends this thread's read buffer.
-fn with_buffer<T>(size: usize, action: impl FnOnce(&mut [u8]) -> T) -> T {
-    thread_local!(static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
-    BUFFER.with_borrow_mut(|buffer| {
-        if buffer.len() < size {
-            buffer.resize(size, 0);
-        }
-        action(&mut buffer[..size])
-    })
 }

@@ -13,7 +13,8 @@
 
 use super::at_once::send_value;
 use super::pending::Pending;
-use super::{Lane, Shared, listing, with_buffer};
+use super::{Lane, Shared, listing};
+use crate::buffers::with_buffer;
 use crate::server::control::is_control;
 use crate::server::{
     Answer, EntryOut, Opened, Reply, Request, Sender, Through, WriteFrom, WriteHow, special_kind,

@@ -378,6 +378,33 @@ fn a_forget_that_needs_the_store_keeps_no_reader() {
     });
 }
 
+/// Writes that waited for a worker were in nobody's count: a hundred programs that wrote 1 MiB each into a slow store took
+/// 100 MiB beside a budget of 16.
+#[test]
+fn a_write_that_waits_for_a_worker_counts() {
+    let front = Front::new(1);
+    let (mode, umask, flags) = (0o644, 0, libc::O_RDWR);
+    let made = front.ask(Request::Create { parent: ROOT, name: name("f"), mode, umask, flags });
+    let server = front.dispatcher.server();
+    let queued = || server.queued_bytes.load(Relaxed);
+    assert!(soon(|| queued() == 0), "{}", queued());
+    let gate = uvfs_backends::hostile::Gate::new();
+    let hold = Fault::Hold(Moment::Before, gate.clone());
+    front.store.follow(Plan::new().when(On::call(Call::Write), hold));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (node, file, how) = (made.node, made.handle, how(WriteFrom::Paged));
+            let data = Bytes::Owned(vec![7; 1 << 20]);
+            front.ask(Request::Write { node, file, offset: 0, data, how })
+        });
+        gate.wait_for(1);
+        let now = queued();
+        gate.open();
+        assert!(now >= 1 << 20, "{now} bytes while it is under way");
+    });
+    assert!(soon(|| queued() == 0), "{}", queued());
+}
+
 /// Bug: every file made on a mount of an image stayed in the table of passed-through files until the mount ended.
 /// CREATE counted an open there, and the kernel of a store without opens sends no RELEASE. Half an hour of
 /// creating and removing took the whole memory budget, and the caches were left with nothing.

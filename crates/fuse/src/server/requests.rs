@@ -12,6 +12,7 @@ use crate::statistics::Counters;
 use crate::task;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use uvfs_concurrent::primitive::atomic::AtomicU64;
 use uvfs_vfs::{
     Access, AllocateMode, Attributes, Authority, Caller, Checks, Cookie, Entries, Error, FileId,
     FileKind, FileRef, Found, Groups, Hit, Lookup, Name, NewKind, NewNode, Node, OpenFile,
@@ -60,6 +61,8 @@ pub(crate) struct Server {
     pub(crate) notices: Arc<Notices>,
     pub(crate) direct: Arc<DirectWrites>,
     pub(crate) settings: Settings,
+    /// Bytes of requests that workers have or will have.
+    pub(crate) queued_bytes: AtomicU64,
     /// Of what comes through this mount: others are told of it, and it of others.
     pub(crate) origin: Origin,
 }
@@ -85,6 +88,7 @@ impl Server {
             notices,
             vfs,
             settings,
+            queued_bytes: AtomicU64::new(0),
         }
     }
 

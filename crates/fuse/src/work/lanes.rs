@@ -33,7 +33,7 @@ pub(super) const STUCK_AFTER: Duration = Duration::from_secs(5);
 /// What may wait in a lane that is stuck.
 pub(super) const LANE_BYTES: usize = 16 << 20;
 /// What a waiting request keeps besides its data: job, reply and caller.
-pub(super) const JOB_BYTES: usize = 4 << 10;
+pub(crate) const JOB_BYTES: usize = 4 << 10;
 
 /// The lane of what closes files. Such requests name whoever ran when the last descriptor went, which may be
 /// nobody in particular; no user has this number.
