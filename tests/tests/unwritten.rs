@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use uvfs_backends::hostile::{Call, Fault, Moment, On, Plan};
-use uvfs_tests::paged::{Kind, assert_references_come_back, stored};
+use uvfs_backends::hostile::{Call, Fault, Gate, Moment, On, Plan};
+use uvfs_tests::paged::{Kind, assert_references_come_back, difference, stored};
 use uvfs_tests::{Hostile, Watchdog, root};
 use uvfs_vfs::backend::RenameMode;
 use uvfs_vfs::{Error, OpenOptions, Opens, Vfs, VfsConfig};
@@ -83,6 +83,37 @@ fn a_name_that_is_not_cached_any_more_is_found_in_the_store() {
         assert_eq!(lost, [b"a/x".to_vec()], "{kind:?}");
         // Of those, too, that the search was given.
         assert_references_come_back(&vfs, &store);
+    }
+}
+
+/// A request wrote to another file while the end looked for the name of a file that was lost. What it wrote was dropped, and
+/// no list named it.
+#[test]
+fn what_is_written_while_the_end_looks_for_names_is_not_dropped() {
+    let _dog = Watchdog::new(Duration::from_secs(120));
+    for kind in kinds() {
+        let (vfs, store) = scene(kind);
+        let late = write(&vfs, "late", 0);
+        root(&vfs).create_directory("a", 0o700).unwrap();
+        drop(write(&vfs, "a/x", 5000));
+        vfs.forget_unused();
+        let gate = Gate::new();
+        let refused = Fault::Fail(Moment::Before, libc::ENOSPC);
+        let held = Fault::Hold(Moment::Before, gate.clone());
+        let plan = Plan::new().when(On::call(Call::Write), refused);
+        store.follow(plan.when(On::call(Call::List), held));
+        let lost = std::thread::scope(|scope| {
+            let end = scope.spawn(|| vfs.end());
+            gate.wait_for(1);
+            late.write_at(0, &[7; 5000]).unwrap();
+            gate.open();
+            end.join().unwrap()
+        });
+        let lost: Vec<_> = lost.into_iter().filter_map(|file| file.path).collect();
+        assert_eq!(lost, [b"a/x".to_vec()], "{kind:?}");
+        store.behave();
+        assert_eq!(told(vfs.end()), [""; 0], "{kind:?}");
+        assert_eq!(difference(&stored(&store, "late"), &[7; 5000]), None, "{kind:?}");
     }
 }
 

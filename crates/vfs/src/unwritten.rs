@@ -113,26 +113,28 @@ impl Vfs {
 impl Core {
     /// Which files the store lacks something of.
     pub(crate) fn unwritten(&self, names: Names) -> Vec<Unwritten> {
-        let files = self.pages.files().into_iter();
-        let files = files.filter_map(|file| Some((file.unwritten_bytes()?, file)));
-        let files: Vec<_> = files.collect();
+        let mut told = self.named(&self.pages.unwritten_files(), names);
+        told.sort_by(|one, other| (&one.path, one.number).cmp(&(&other.path, other.number)));
+        told
+    }
+
+    /// Names `files`, each with the bytes that the store lacks, in their order.
+    pub(crate) fn named(&self, files: &[(u64, Arc<FilePages>)], names: Names) -> Vec<Unwritten> {
         if files.is_empty() {
             return Vec::new();
         }
         let wanted = files.iter().map(|(_, file)| file.inode).collect();
         let mut places = Places::of(self, wanted, names);
-        let tell = |(bytes, file): (u64, Arc<FilePages>)| {
+        let tell = |(bytes, file): &(u64, Arc<FilePages>)| {
             let node = self.inodes.peek(file.inode);
             Unwritten {
                 path: node.as_ref().and_then(|node| places.path(node)),
                 number: node.map_or(file.inode.0, |node| node.number()),
-                bytes,
+                bytes: *bytes,
                 error: file.errors.last(),
             }
         };
-        let mut told: Vec<_> = files.into_iter().map(tell).collect();
-        told.sort_by(|one, other| (&one.path, one.number).cmp(&(&other.path, other.number)));
-        told
+        files.iter().map(tell).collect()
     }
 
     /// Where one file is, for a warning: asks the store nothing.

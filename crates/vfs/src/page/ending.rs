@@ -5,7 +5,8 @@
 //!
 //! # Concurrency
 //! Called by one thread, when the threads of the pool have ended. Requests may still run: what they write after
-//! the last try is found by the next call, at the latest by the one of [`crate::Vfs`]'s end.
+//! the last try stays, unless it is to a file that is named as lost. The next call finds it, at the latest the one of
+//! [`crate::Vfs`]'s end.
 //!
 //! # Why
 //! Removed files go first: nobody can read them any more, and the space that they take may be what the others
@@ -14,11 +15,12 @@
 //! up the end; whoever calls it does so on a thread that may be left.
 
 use super::write_back::ALL;
-use super::{FilePages, PAGE};
+use super::{FilePages, PAGE, PageCache};
 use crate::error::{Error, Result};
 use crate::unwritten::{Names, Unwritten};
 use crate::vfs::Core;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 impl Core {
     /// The end: writes everything back. What could not be written is dropped, and returned.
@@ -34,13 +36,20 @@ impl Core {
         for _ in 0..2 {
             let _ = catch_unwind(AssertUnwindSafe(|| self.sync_all_pages()));
         }
-        let mut lost = self.unwritten(Names::Stored);
+        let files = self.pages.unwritten_files();
+        let mut lost = self.named(&files, Names::Stored);
+        // Only what is named goes: a request may have written to another file while names were looked for.
+        for ((_, file), lost) in files.iter().zip(&mut lost) {
+            let bytes = file.bytes_of(file.drop_range(ALL));
+            lost.bytes = lost.bytes.max(bytes);
+            self.unreserve_pages(file, 0, u64::MAX);
+        }
+        lost.sort_by(|one, other| (&one.path, one.number).cmp(&(&other.path, other.number)));
         for file in self.pages.all_files() {
-            file.drop_range(ALL);
-            self.unreserve_pages(&file, 0, u64::MAX);
+            file.drop_clean_from(0);
             let changed = file.unwritten_change_time();
             drop(file.change_time_written(changed));
-            for open in file.opens.closable(false) {
+            for open in file.opens.closable(file.is_unwritten()) {
                 let _ = catch_unwind(AssertUnwindSafe(|| self.store_files().close(open)));
             }
         }
@@ -70,7 +79,20 @@ impl FilePages {
     /// Bytes that the store lacks, if any.
     pub(crate) fn unwritten_bytes(&self) -> Option<u64> {
         let pages = self.local().unwritten.max(0) as u64;
+        (pages > 0).then(|| self.bytes_of(pages))
+    }
+
+    /// Bytes of so many of its pages.
+    fn bytes_of(&self, pages: u64) -> u64 {
         let bytes = pages * PAGE;
-        (pages > 0).then(|| bytes.min(self.size().unwrap_or(bytes)))
+        bytes.min(self.size().unwrap_or(bytes))
+    }
+}
+
+impl PageCache {
+    /// Files of which the store lacks something, with its bytes.
+    pub(crate) fn unwritten_files(&self) -> Vec<(u64, Arc<FilePages>)> {
+        let files = self.all_files().into_iter();
+        files.filter_map(|file| Some((file.unwritten_bytes()?, file))).collect()
     }
 }

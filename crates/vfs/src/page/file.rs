@@ -630,15 +630,18 @@ impl FilePages {
         }
     }
 
-    /// Takes out the pages of `range`, waiting for who has them. What is dirty in them is lost.
-    pub(super) fn drop_range(&self, range: Range<u64>) {
-        let mut at = range.start;
+    /// Takes out the pages of `range`, waiting for the threads that have them. What is dirty in them is lost: so many
+    /// pages.
+    pub(super) fn drop_range(&self, range: Range<u64>) -> u64 {
+        let (mut at, mut dirty) = (range.start, 0);
         while let Some(index) = self.next(at..range.end) {
             at = index + 1;
             if let Some(locked) = self.lock(index) {
+                dirty += u64::from(locked.page().is_dirty());
                 self.take_out(locked);
             }
         }
+        dirty
     }
 
     /// Others changed the content in the store, and maybe the size. Never waits.
