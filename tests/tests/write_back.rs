@@ -8,7 +8,7 @@ use std::time::Duration;
 use uvfs_backends::hostile::{Call, Fault, Gate, HostileBackend, Moment, On, Plan};
 use uvfs_backends::memory::{MemoryBackend, MemoryConfig};
 use uvfs_tests::paged::{Kind, assert_references_come_back, difference, stored, until};
-use uvfs_tests::{Hostile, Watchdog, errno, root};
+use uvfs_tests::{Hostile, Watchdog, errno, root, tiny};
 use uvfs_vfs::{
     Authority, Backend, Caller, Directory, InodeId, Name, OpenFile, OpenMode, OpenOptions, Opens,
     RenameMode, SyncMode, VfsConfig,
@@ -413,4 +413,46 @@ fn the_store_commits_after_the_last_page_and_at_the_end() {
     drop(vfs);
     ledger.assert_settled();
     assert_eq!(stored(&store, "a"), [8; PAGE]);
+}
+
+/// A cache that was full of what the store refused of some files refused the writes of every other one, by ENOSPC, though
+/// the store took their bytes. They go past the cache. Each file that fails is let in with a little, so it takes many.
+#[test]
+fn files_that_the_store_refuses_are_no_reason_to_refuse_others() {
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    for (authority, opens) in
+        [(Authority::Sole, Opens::Stateless), (Authority::Shared, Opens::Tracked)]
+    {
+        let kind = Kind { authority, ..Kind::sole(opens) };
+        let store = kind.store();
+        let (vfs, ledger) = kind.mount(&store, tiny());
+        let top = root(&vfs);
+        let open = |name: &str| top.open(name, OpenOptions::read_write().create(0o644)).unwrap();
+        let good = open("good");
+        good.write_all_at(0, &[1; PAGE]).unwrap();
+        good.sync(SyncMode::All).unwrap();
+        let bad: Vec<_> = (0..60).map(|at| open(&format!("bad{at}"))).collect();
+        let plan = bad.iter().fold(Plan::new(), |plan, bad| {
+            let on = On::call(Call::Write).inode(bad.node().id());
+            plan.when(on, Fault::Fail(Moment::Before, libc::EIO))
+        });
+        store.follow(plan);
+        std::thread::scope(|scope| {
+            for bad in &bad {
+                scope.spawn(|| drop(bad.write_at(0, &[9; 8 * PAGE])));
+            }
+        });
+        good.write_all_at(100, &[3; 2 * PAGE]).expect("the store takes it");
+        let expected = [vec![1; 100], vec![3; 2 * PAGE]].concat();
+        assert_eq!(difference(&good.read_to_end().unwrap(), &expected), None, "{kind:?}");
+        good.sync(SyncMode::All).unwrap();
+        assert_eq!(difference(&stored(&store, "good"), &expected), None, "{kind:?}");
+        top.open("good", OpenOptions::write().append()).unwrap().write_all_at(0, &[4; 10]).unwrap();
+        assert_eq!(good.stat().unwrap().size, expected.len() as u64 + 10);
+        store.behave();
+        drop((bad, good, top));
+        vfs.write_back_all().unwrap();
+        assert_references_come_back(&vfs, &store);
+        ledger.assert_settled();
+    }
 }

@@ -19,6 +19,7 @@
 //! several appends.
 
 use super::file::FilePages;
+use super::space::is_full;
 use super::{PAGE, Wanted, key};
 use crate::attributes::Timestamp;
 use crate::backend::{Authority, FileRef, Writes};
@@ -190,7 +191,10 @@ impl Core {
                 true => Ok(pages.cache.no_room()),
                 false => pages.cache.room(self, (least, count), PATIENCE),
             };
-            let mut room = room.map_err(|error| pages.why_not_written().unwrap_or(error))?;
+            let mut room = match room {
+                Ok(room) => room,
+                Err(error) => return self.write_around(pages, node, (file, place, data), error),
+            };
             let inside = pages.gate.enter();
             let mut writing = Writing::begin(self, pages, node);
             // From here on the size is ours, if it is known.
@@ -270,6 +274,28 @@ impl Core {
                 }
                 _ => Ok((done, came_in)),
             };
+        }
+    }
+
+    /// There is no room, because of `error`. Where the cache is full of what the store refuses of other files, writes past
+    /// it: they are no reason to refuse this one.
+    fn write_around(
+        &self,
+        pages: &Arc<FilePages>,
+        node: &Node,
+        (file, place, data): (FileRef, Place, &[u8]),
+        error: Error,
+    ) -> Result<(usize, bool)> {
+        if let Some(refused) = pages.why_not_written() {
+            return Err(refused);
+        }
+        if !is_full(&error) || self.takes_whole_files() {
+            return Err(error);
+        }
+        // As the threads that write back do, by nobody in particular.
+        match self.write_through(&Caller::root(), pages, node, (file, place), data)? {
+            0 => Err(Error::NoSpace),
+            written => Ok((written, false)),
         }
     }
 
