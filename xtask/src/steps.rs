@@ -13,7 +13,7 @@ use crate::timing::{self, Running};
 use crate::tree::{self, Tree};
 use crate::{browser, conformance, locks, programs, supply, tidy};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::OnceLock;
 use std::thread::JoinHandle;
@@ -246,7 +246,8 @@ pub(crate) fn step(command: &mut Command) -> Result<(), String> {
 /// The command as somebody would type it.
 pub(crate) fn words(command: &Command) -> String {
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
-    format!("cargo {}", words.join(" "))
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default();
+    format!("{} {}", program.to_string_lossy(), words.join(" "))
 }
 
 /// A message, if the command failed.

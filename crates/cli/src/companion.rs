@@ -55,17 +55,25 @@ fn beside(own: &Path, program: &str) -> Option<PathBuf> {
     Some(own.parent()?.join(program)).filter(|path| path.is_file())
 }
 
+/// Whether a folder of PATH has a file `name`, as far as it can be seen.
+fn is_in_path(name: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(name).is_file())
+}
+
 fn failure(companion: Companion, program: &Path, error: &io::Error) -> Failure {
     let Companion { word, program: name, remedy } = companion;
-    match error.kind() {
-        io::ErrorKind::NotFound => Failure::of_another(
+    // The search ends with EACCES when one folder of PATH may not be read, also where no folder has the program.
+    let searched = program == Path::new(name) && !is_in_path(name);
+    if searched || error.kind() == io::ErrorKind::NotFound {
+        return Failure::of_another(
             format!("{word}: {name} is neither beside this program nor in PATH; {remedy}"),
             NOT_FOUND,
-        ),
-        _ => {
-            let cause = crate::cause(error);
-            let line = format!("{}: {cause}; see that you may execute it", program.display());
-            Failure::of_another(line, NOT_STARTED)
-        }
+        );
     }
+    let cause = crate::cause(error);
+    Failure::of_another(
+        format!("{}: {cause}; see that you may execute it", program.display()),
+        NOT_STARTED,
+    )
 }

@@ -168,6 +168,9 @@ pub(crate) fn run(arguments: &ConfigArguments) -> Result<ExitCode, Failure> {
     let sources = Sources::here()?;
     let mountpoint = mountpoint.as_ref().map(|path| path.as_os_str());
     let settings = effective(&sources, mountpoint, None)?;
+    if !*all && settings.iter().all(|one| one.origin == Origin::Default) {
+        eprintln!("uvfs: nothing is set by a file or a variable; --effective shows the defaults");
+    }
     for one in settings.iter().filter(|one| *all || one.origin != Origin::Default) {
         let origin = one.origin.to_string();
         if *json {

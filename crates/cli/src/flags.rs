@@ -34,7 +34,7 @@ Examples:
                                            whole in a crash
   uvfs mount disk.img /mnt/disk --read-only
                                            an ext2, 3 or 4 image, never written
-  uvfs mount disk.img?partition=1 /mnt/disk
+  uvfs mount 'disk.img?partition=1' /mnt/disk
                                            a partition of it; ?offset=1M
   uvfs mount s3://bucket/data /mnt/data    an object store;
                                            ?endpoint=http://host:9000
@@ -225,6 +225,7 @@ pub(crate) enum Command {
     /// Collect what helps to find out what is wrong, in one archive without secrets
     Doctor(DoctorArguments),
     /// End a mount, with everything written
+    #[command(visible_alias = "umount")]
     Unmount(UnmountArguments),
     /// Find the locks and fields that a program's threads fight over, on a simulated machine
     #[command(disable_help_flag = true, after_help = CONTENTION_HELP)]

@@ -45,7 +45,7 @@ pub(crate) fn find_among(mounts: &[MountEntry], path: &Path) -> Result<MountEntr
     for _ in 0..LINKS_MAX {
         let place = resolve_parent(&wanted).map_err(|error| {
             Failure::refused(format!(
-                "{}: {}; name an existing mountpoint (`uvfs stat` lists them)",
+                "{}: {}; name an existing mountpoint (`uvfs mounts` lists them)",
                 path.display(),
                 crate::cause(&error)
             ))
@@ -54,7 +54,7 @@ pub(crate) fn find_among(mounts: &[MountEntry], path: &Path) -> Result<MountEntr
             Some(mount) if mount.is_uvfs() => return Ok(mount.clone()),
             Some(mount) => {
                 return Err(Failure::refused(format!(
-                    "{}: a {} file system, not a uvfs mount; `uvfs stat` lists the uvfs mounts",
+                    "{}: a {} file system, not a uvfs mount; `uvfs mounts` lists the uvfs mounts",
                     path.display(),
                     mount.file_system
                 )));
@@ -98,9 +98,9 @@ fn not_mounted(mounts: &[MountEntry], path: &Path, place: &Path, error: &io::Err
             format!("{path}: lies inside the uvfs mount {mountpoint}; name that instead")
         }
         None if error.kind() == io::ErrorKind::NotFound => {
-            format!("{path}: no such directory; `uvfs stat` lists the uvfs mounts")
+            format!("{path}: no such directory; `uvfs mounts` lists the uvfs mounts")
         }
-        None => format!("{path}: nothing is mounted here; `uvfs stat` lists the uvfs mounts"),
+        None => format!("{path}: nothing is mounted here; `uvfs mounts` lists the uvfs mounts"),
     })
 }
 

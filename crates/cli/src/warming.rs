@@ -227,6 +227,11 @@ fn read_file(
     Ok(())
 }
 
+/// `1 file`, `2,000 files`.
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", show_count(count), if count == 1 { one } else { many })
+}
+
 /// What is said.
 impl Work<'_> {
     /// Says how far it is, on a terminal and not too often; `all` bytes are to be read, if that is known.
@@ -236,11 +241,11 @@ impl Work<'_> {
         }
         self.bar.reset_elapsed();
         let mut line = format!(
-            "{} {}: {} directories, {} files",
+            "{} {}: {}, {}",
             self.verb,
             shown_name(self.place.path()),
-            show_count(self.directories),
-            show_count(self.files.len() as u64 + self.read.total())
+            counted(self.directories, "directory", "directories"),
+            counted(self.files.len() as u64 + self.read.total(), "file", "files")
         );
         if all > 0 {
             let done = self.bytes.total();
@@ -286,12 +291,15 @@ impl Work<'_> {
             crate::print_line(&report.to_string());
         } else {
             let mut line = format!(
-                "{} {}: {} directories, {} files",
+                "{} {}: {}, {}",
                 self.verb,
                 shown_name(self.place.path()),
-                show_count(self.directories),
-                show_count(files)
+                counted(self.directories, "directory", "directories"),
+                counted(files, "file", "files")
             );
+            if !self.recursive {
+                line += " (its own entries; -r goes into the directories below)";
+            }
             if read > 0 {
                 line += &format!(", {} of them read, {}", show_count(read), show_bytes(bytes));
             }

@@ -90,7 +90,8 @@ fn make(options: &Options, folder: &Path) -> Result<PathBuf, String> {
     tar.arg(format!("--mtime=@{time}")).arg("-C").arg(&stage).arg("-cf").arg(&archive).arg(&name);
     step(&mut tar)?;
     let list = folder.join(format!("{name}.cdx.json"));
-    let metadata = supply::metadata("Cargo.toml").ok_or("cargo has not downloaded every crate")?;
+    let metadata = supply::metadata("Cargo.toml")
+        .ok_or("a crate is missing; `cargo fetch` downloads all of them")?;
     let lock = fs::read_to_string(tree::root().join("Cargo.lock")).map_err(made)?;
     fs::write(&list, sbom::of("uvfs", &metadata, &lock)?).map_err(made)?;
     checksums(folder, &[&package, &archive, &list])?;

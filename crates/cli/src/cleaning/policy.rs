@@ -87,7 +87,7 @@ fn find(path: &Path, offered: Offered) -> Result<Target, Failure> {
         whole.map_err(|error| refused(format!("{}; name a directory", crate::cause(&error))))?;
     match Target::find(&whole, offered) {
         Ok(Some(target)) => Ok(target),
-        Ok(None) => Err(refused("not in a uvfs mount; `uvfs stat` lists them".into())),
+        Ok(None) => Err(refused("not in a uvfs mount; `uvfs mounts` lists them".into())),
         Err(Refused::Failure(failure)) => Err(failure),
         Err(Refused::NotOpened(errno)) => {
             let cause = crate::cause(&errno.into());
@@ -146,7 +146,7 @@ mod tests {
     fn what_is_in_no_mount_is_refused() {
         let offered = Offered::probe();
         let refused = |path: &str| find(Path::new(path), offered).unwrap_err().to_string();
-        assert_eq!(refused("/proc"), "/proc: not in a uvfs mount; `uvfs stat` lists them");
+        assert_eq!(refused("/proc"), "/proc: not in a uvfs mount; `uvfs mounts` lists them");
         assert!(refused("/no/such").starts_with("/no/such: No such file or directory; "));
     }
 }

@@ -38,9 +38,7 @@ pub(crate) fn find(path: &Path) -> Result<Place, Failure> {
         Refused::NotOpened(errno) => refused(&crate::cause(&errno.into())),
         Refused::Failure(failure) => failure,
     })?;
-    let target = target.ok_or_else(|| {
-        refused("in no uvfs mount, whose caches could be filled; `uvfs mounts` lists them")
-    })?;
+    let target = target.ok_or_else(|| refused("in no uvfs mount; `uvfs mounts` lists them"))?;
     target.check()?;
     Ok(Place { path, target })
 }

@@ -50,15 +50,25 @@ pub(super) fn run(arguments: &CreateArguments) -> Result<ExitCode, Failure> {
         // It was made above, and has nothing in it.
         let _ = fs::remove_file(&arguments.file);
     }
-    made.map(|()| ExitCode::SUCCESS)
+    made?;
+    let size = units::show_bytes(size);
+    let kind = kind_of(arguments.kind);
+    crate::print_line(&format!(
+        "uvfs: image {path}: {size}, an empty {kind}; `uvfs mount` mounts it"
+    ));
+    Ok(ExitCode::SUCCESS)
 }
 
-fn make(path: &Path, arguments: &CreateArguments) -> Result<(), String> {
-    let kind = match arguments.kind {
+fn kind_of(kind: Type) -> &'static str {
+    match kind {
         Type::Ext4 => "ext4",
         Type::Ext3 => "ext3",
         Type::Ext2 => "ext2",
-    };
+    }
+}
+
+fn make(path: &Path, arguments: &CreateArguments) -> Result<(), String> {
+    let kind = kind_of(arguments.kind);
     // Its root is whose image it is.
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     for program in PLACES {

@@ -85,7 +85,8 @@ fn text(image: &Image) -> String {
     };
     let size = superblock.blocks.saturating_mul(superblock.block_size.into());
     line("kind", format!("{}, {}", superblock.kind(), units::show_bytes(size)));
-    line("label", shown(&superblock.label()).into_owned());
+    let label = superblock.label();
+    line("label", if label.is_empty() { "none".into() } else { shown(&label).into_owned() });
     line("uuid", superblock.uuid());
     let free = superblock.free_blocks();
     let block = superblock.block_size;

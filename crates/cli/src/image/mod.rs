@@ -34,7 +34,7 @@ Examples:
   uvfs image check disk.img                every structure, every checksum
   uvfs image ls disk.img /etc              names, modes, owners, sizes
   uvfs image ls -R --json disk.img /       the whole tree, one object per line
-  uvfs image cat disk.img?partition=1 /etc/fstab
+  uvfs image cat 'disk.img?partition=1' /etc/fstab
   uvfs image extract disk.img /home ./home with owners, modes, times,
                                            attributes, holes and hard links
   uvfs image create disk.img --size 10G    a new one, to be mounted

@@ -135,7 +135,7 @@ fn places_where_nothing_of_ours_is_mounted_are_refused() {
         let check_refused = |arguments: &[&str], status, parts: &[&str]| {
             check_refused(&[arguments, rest].concat(), status, parts)
         };
-        check_refused(&[command, place.mnt()], 1, &["nothing is mounted here", "uvfs stat"]);
+        check_refused(&[command, place.mnt()], 1, &["nothing is mounted here", "uvfs mounts"]);
         check_refused(&[command, "/no-such"], 1, &["/no-such", "no such directory"]);
         check_refused(&[command, "/no/such/folder"], 1, &["/no/such/folder", "No such file"]);
         check_refused(&[command, "/proc"], 1, &["/proc", "not a uvfs mount"]);

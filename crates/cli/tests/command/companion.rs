@@ -77,6 +77,11 @@ fn an_analyser_that_is_not_there_or_cannot_be_started_is_named() {
         `cargo install --path crates/contention-cli` in uvfs's sources installs it\n";
     assert_eq!(outcome.stderr, expected);
 
+    // The search for it then ends with EACCES, as beside a folder of PATH that may not be read.
+    fs::create_dir(elsewhere.path().join("uvfs-contention")).expect("a fresh folder");
+    let outcome = contention(&program, elsewhere.path(), &["machine"]);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(127), expected), "{outcome:?}");
+
     put(folder.path(), "beside", 0o644);
     let outcome = contention(&program, elsewhere.path(), &[]);
     assert_eq!(outcome.code, Some(126), "{outcome:?}");

@@ -166,7 +166,11 @@ fn what_cannot_be_marked_is_refused_before_anything_is() {
         &["`hold` is no policy", "keep, once, normal, none"],
     );
     check_refused(&["policy", "keep", "/no/such"], 1, &["/no/such", "No such file"]);
-    check_refused(&["policy", "keep", "/proc"], 1, &["/proc: not in a uvfs mount", "`uvfs stat`"]);
+    check_refused(
+        &["policy", "keep", "/proc"],
+        1,
+        &["/proc: not in a uvfs mount", "`uvfs mounts`"],
+    );
     if !can_mount() {
         return;
     }
