@@ -11,7 +11,7 @@
 //! the changes (`repair`), with one of the two numbers of bytes. Weakness: checksums of a journal are tested by `crates/ext/tests` and
 //! not here.
 
-mod repair;
+pub(crate) mod repair;
 
 use repair::Sums;
 use std::collections::HashSet;
@@ -24,7 +24,7 @@ use uvfs_ext::{Fault, Image, Inode, Kind, MemoryDevice, ROOT};
 const BASE: &[u8] = include_bytes!("image.bin");
 /// The same of the image with checksums.
 const CHECKSUMS: &[u8] = include_bytes!("image/checksums.bin");
-const BLOCK: usize = 1024;
+pub(crate) const BLOCK: usize = 1024;
 const BLOCKS: usize = 4096;
 /// Most that is read of one file.
 const READ_MAX: usize = 64 << 10;
@@ -33,18 +33,7 @@ const READ_MAX: usize = 64 << 10;
 pub fn run(input: &[u8]) {
     let spare = input.len() % 5;
     let (mut bytes, used) = unpacked(if spare < 3 { BASE } else { CHECKSUMS });
-    for change in input.chunks_exact(5) {
-        let block = used[usize::from(u16::from_le_bytes([change[0], change[1]])) % used.len()];
-        let offset = usize::from(u16::from_le_bytes([change[2], change[3]]));
-        let byte = &mut bytes[block * BLOCK + offset % BLOCK];
-        // The highest bits of the offset say what is done.
-        *byte = match offset >> 14 {
-            0 => change[4],
-            1 => *byte ^ change[4],
-            2 => byte.wrapping_add(change[4]),
-            _ => 0xFF,
-        };
-    }
+    change(&mut bytes, &used, input);
     if spare == 3 {
         SUMS.repair(&mut bytes);
     }
@@ -58,6 +47,22 @@ pub fn run(input: &[u8]) {
     }
 }
 
+/// Does to an image what a script says.
+pub(crate) fn change(bytes: &mut [u8], used: &[usize], script: &[u8]) {
+    for change in script.chunks_exact(5) {
+        let block = used[usize::from(u16::from_le_bytes([change[0], change[1]])) % used.len()];
+        let offset = usize::from(u16::from_le_bytes([change[2], change[3]]));
+        let byte = &mut bytes[block * BLOCK + offset % BLOCK];
+        // The highest bits of the offset say what is done.
+        *byte = match offset >> 14 {
+            0 => change[4],
+            1 => *byte ^ change[4],
+            2 => byte.wrapping_add(change[4]),
+            _ => 0xFF,
+        };
+    }
+}
+
 /// Where the checksums of that image are. A repair of the base changes nothing: both sides mean the same checksums.
 static SUMS: LazyLock<Sums> = LazyLock::new(|| {
     let (base, _) = unpacked(CHECKSUMS);
@@ -68,7 +73,7 @@ static SUMS: LazyLock<Sums> = LazyLock::new(|| {
 });
 
 /// The image before anything was changed, and the blocks of it that hold something.
-fn unpacked(packed: &[u8]) -> (Vec<u8>, Vec<usize>) {
+pub(crate) fn unpacked(packed: &[u8]) -> (Vec<u8>, Vec<usize>) {
     let (mut image, mut used, mut rest) = (vec![0; BLOCK * BLOCKS], Vec::new(), packed);
     while let [n0, n1, l0, l1, behind @ ..] = rest {
         let number = usize::from(u16::from_le_bytes([*n0, *n1]));

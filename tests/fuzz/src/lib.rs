@@ -15,6 +15,7 @@ pub mod clean_request;
 pub mod control;
 pub mod handle;
 pub mod image;
+pub mod image_write;
 pub mod memory_data;
 pub mod walk;
 
@@ -28,6 +29,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("control", control::run),
     ("handle", handle::run),
     ("image", image::run),
+    ("image_write", image_write::run),
     ("memory_data", memory_data::run),
     ("walk", walk::run),
 ];

@@ -101,6 +101,11 @@ fn image() {
 }
 
 #[test]
+fn image_write() {
+    drive("image_write", 100);
+}
+
+#[test]
 fn memory_data() {
     drive("memory_data", 100);
 }

@@ -124,7 +124,7 @@ impl ImageBackend {
     }
 
     fn entry(&self, number: u32) -> Result<Entry> {
-        self.guarded(number, || {
+        self.poisoned.guarded(number, || {
             let inode = self.told(self.image.inode(number))?;
             Ok(Entry { inode: id_of(&inode), attributes: self.attributes_of(&inode)? })
         })

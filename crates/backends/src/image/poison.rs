@@ -1,7 +1,7 @@
-//! Inodes in which the code that reads images has panicked: they fail from then on, and nothing else does.
+//! Inodes in which the code that reads or writes images has panicked: they fail from then on, and nothing else does.
 //!
 //! # Boundary
-//! One door for every call that reads an image. What a fault of the image is, is said by errors; this is for faults of ours that an
+//! One door for every call that reads or changes an image. What a fault of the image is, is said by errors; this is for faults of ours that an
 //! image has found.
 //!
 //! # Concurrency
@@ -10,9 +10,8 @@
 //! # Why
 //! A panic at the same bytes would be met again by everybody who comes by, each time with a report of a panic and a walk through
 //! the stack. What the caches share is right after one: a block that was being read is nobody's, a descriptor that was being read is
-//! not known. Weakness: a panic in one of the core's listings is taken for one of ours.
+//! not known. A panic halfway through a change ends writing, by the handle that was open; reading goes on. Weakness: a panic in one of the core's listings is taken for one of ours.
 
-use super::ImageBackend;
 use crate::lock_order;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -49,18 +48,16 @@ impl Poisoned {
         // ORDERING: Relaxed; see `count`.
         self.count.store(inodes.len(), Ordering::Relaxed);
     }
-}
 
-impl ImageBackend {
-    /// What `work` gives, which reads the inode `number`; a panic in it is an error, now and from then on.
+    /// What `work` gives, which uses the inode `number`; a panic in it is an error, now and from then on.
     pub(super) fn guarded<T>(&self, number: u32, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        const WHY: Error = Error::Corrupt("reading this object of the image panicked");
-        if self.poisoned.count() > 0 && self.poisoned.inodes.lock().contains(&number) {
+        const WHY: Error = Error::Corrupt("using this object of the image panicked");
+        if self.count() > 0 && self.inodes.lock().contains(&number) {
             return Err(WHY);
         }
         catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-            log::error!("image: reading inode {number} panicked, which is a fault of uvfs; it fails from now on");
-            self.poisoned.add(number);
+            log::error!("image: using inode {number} panicked, which is a fault of uvfs; it fails from now on");
+            self.add(number);
             Err(WHY)
         })
     }
@@ -68,7 +65,7 @@ impl ImageBackend {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ImageConfig, id_of};
+    use super::super::{ImageBackend, ImageConfig, id_of};
     use super::*;
     use std::sync::Arc;
     use uvfs_ext::device::testing::{Plan, Probe};
@@ -122,5 +119,17 @@ mod tests {
             assert_eq!((device.reads(), store.poisoned.count()), (reads, 1), "{bad}");
             assert!(use_it(ids[0]).is_ok());
         }
+    }
+
+    /// Only the backend that reads was guarded: a panic in the one that writes, which is the default, ended in the frontend.
+    #[test]
+    fn a_panic_while_an_image_is_written_costs_one_inode() {
+        let poisoned = Poisoned::new();
+        let panics =
+            || poisoned.guarded(7, || -> Result<()> { panic!("as a fault of ours would") });
+        assert!(matches!(panics(), Err(Error::Corrupt(_))));
+        let again = poisoned.guarded(7, || -> Result<()> { unreachable!("it is not called") });
+        assert!(matches!(again, Err(Error::Corrupt(_))));
+        assert!(poisoned.guarded(8, || Ok(())).is_ok() && poisoned.count() == 1);
     }
 }

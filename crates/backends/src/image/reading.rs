@@ -10,7 +10,7 @@ use uvfs_vfs::{
 
 impl Names for ImageBackend {
     fn lookup(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
-        self.guarded(number_of(parent), || {
+        self.poisoned.guarded(number_of(parent), || {
             let parent = self.inode(parent)?;
             let found = self.told(self.image.lookup(&parent, name.as_bytes()))?;
             self.entry(found.ok_or(Error::NotFound)?)
@@ -18,7 +18,7 @@ impl Names for ImageBackend {
     }
 
     fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()> {
-        self.guarded(number_of(directory.inode), || {
+        self.poisoned.guarded(number_of(directory.inode), || {
             let inode = self.inode(directory.inode)?;
             let ahead = listing.wants_attributes() && self.cache.is_some();
             let (mut failed, mut at, mut brought) = (None, from.0, from.0);
@@ -87,11 +87,12 @@ impl ImageBackend {
 
 impl Inodes for ImageBackend {
     fn attributes(&self, file: FileRef) -> Result<Attributes> {
-        self.guarded(number_of(file.inode), || self.attributes_of(&self.inode(file.inode)?))
+        self.poisoned
+            .guarded(number_of(file.inode), || self.attributes_of(&self.inode(file.inode)?))
     }
 
     fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
-        self.guarded(number_of(inode), || {
+        self.poisoned.guarded(number_of(inode), || {
             let inode = self.inode(inode)?;
             self.told(self.image.read_link(&inode))
         })
@@ -100,7 +101,7 @@ impl Inodes for ImageBackend {
 
 impl Data for ImageBackend {
     fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
-        self.guarded(number_of(file.inode), || {
+        self.poisoned.guarded(number_of(file.inode), || {
             let inode = self.inode(file.inode)?;
             let read = match &self.cache {
                 Some(cache) => {
@@ -114,7 +115,7 @@ impl Data for ImageBackend {
     }
 
     fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {
-        self.guarded(number_of(file.inode), || {
+        self.poisoned.guarded(number_of(file.inode), || {
             let inode = self.inode(file.inode)?;
             let size = inode.size();
             if offset >= size {
@@ -143,7 +144,7 @@ impl Data for ImageBackend {
 
 impl Xattrs for ImageBackend {
     fn get_xattr(&self, _: &Caller, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
-        self.guarded(number_of(inode), || {
+        self.poisoned.guarded(number_of(inode), || {
             let inode = self.inode(inode)?;
             self.told(self.image.xattr(&inode, name))?.ok_or(Error::NoAttribute)
         })
@@ -154,7 +155,7 @@ impl Xattrs for ImageBackend {
     }
 
     fn list_xattrs(&self, caller: &Caller, inode: InodeId) -> Result<Vec<Vec<u8>>> {
-        self.guarded(number_of(inode), || {
+        self.poisoned.guarded(number_of(inode), || {
             let inode = self.inode(inode)?;
             let mut names = self.told(self.image.xattr_names(&inode))?;
             // As the kernel's own file systems: others do not see that there are any.
@@ -164,7 +165,7 @@ impl Xattrs for ImageBackend {
     }
 
     fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
-        self.guarded(number_of(inode), || {
+        self.poisoned.guarded(number_of(inode), || {
             let inode = self.inode(inode)?;
             self.told(self.image.xattr_names(&inode)).map(Some)
         })
@@ -183,7 +184,7 @@ impl Export for ImageBackend {
         if own || number > superblock.inodes {
             return Err(Error::Stale);
         }
-        self.guarded(number, || {
+        self.poisoned.guarded(number, || {
             // A number from before, of another image perhaps: what is not in use is gone, not faulty.
             let inode = self.image.inode(number).map_err(|_| Error::Stale)?;
             if inode.links() == 0 || inode.kind().is_none() {
@@ -194,7 +195,7 @@ impl Export for ImageBackend {
     }
 
     fn parent_of(&self, directory: InodeId) -> Result<Entry> {
-        self.guarded(number_of(directory), || {
+        self.poisoned.guarded(number_of(directory), || {
             let inode = self.inode(directory)?;
             let parent = self.told(self.image.lookup(&inode, b".."))?;
             self.entry(parent.ok_or(Error::Corrupt("a directory of the image has no parent"))?)

@@ -21,7 +21,7 @@ const DESCRIPTOR_SUM: usize = 30;
 
 /// Where the checksums of an image are.
 #[derive(Debug)]
-pub(super) struct Sums {
+pub(crate) struct Sums {
     inodes: u32,
     inode_table: usize,
     /// Bitmaps: of blocks and of inodes, each with its bytes that count.
@@ -45,7 +45,7 @@ enum Kept {
 
 impl Sums {
     /// Those of `base`, in which nothing was changed.
-    pub(super) fn of(base: &[u8]) -> Self {
+    pub(crate) fn of(base: &[u8]) -> Self {
         let image = Image::open(Arc::new(MemoryDevice::new(base.to_vec()))).expect("the base");
         let block = |at| long(base, GROUP + at) as usize * BLOCK;
         let inodes = long(base, SUPER);
@@ -91,7 +91,7 @@ impl Sums {
     }
 
     /// Writes them anew.
-    pub(super) fn repair(&self, image: &mut [u8]) {
+    pub(crate) fn repair(&self, image: &mut [u8]) {
         let whole = crc32c(!0, &image[SUPER + 0x68..SUPER + 0x78]);
         for number in 1..=self.inodes {
             let at = self.inode_at(number);

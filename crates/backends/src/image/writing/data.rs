@@ -1,9 +1,9 @@
 //! Contents and attributes of an image that is written.
 
-use super::{WritingImage, number_of, told, unstable};
+use super::{WritingImage, number_of, unstable};
 use crate::image::{attributes, kind_of};
 use uvfs_ext::Inode;
-use uvfs_ext_write::{Change, Grow, Privileges, SetAttributes as Set, WriteAt};
+use uvfs_ext_write::{Change, Grow, Look, Privileges, SetAttributes as Set, WriteAt};
 use uvfs_vfs::acl::{ACCESS_XATTR, Acl};
 use uvfs_vfs::{
     AllocateMode, Attributes, Caller, Data, Error, FileRef, InodeId, Inodes, Result, SeekTarget,
@@ -51,7 +51,8 @@ fn at(time: SetTime) -> uvfs_ext::Timestamp {
 
 impl Inodes for WritingImage {
     fn attributes(&self, file: FileRef) -> Result<Attributes> {
-        self.attributes_of(&told(self.volume.inode(number_of(file.inode)))?)
+        let number = number_of(file.inode);
+        self.attributes_of(&self.guarded(number, |volume| volume.inode(number))?)
     }
 
     fn forget(&self, inode: InodeId, references: u64) {
@@ -67,13 +68,15 @@ impl Inodes for WritingImage {
         let number = number_of(file.inode);
         if let Some(size) = set.size {
             let after = |inode: &Inode| after_write(caller, inode);
-            told(self.volume.truncate_as(number, size, Privileges::Become(&after)))?;
+            self.guarded(number, |volume| {
+                volume.truncate_as(number, size, Privileges::Become(&after))
+            })?;
         }
         let rest = SetAttributes { size: None, ..*set };
         if rest == SetAttributes::default() {
             return self.attributes(file);
         }
-        let changed = self.volume.change(number, |look| {
+        let changed = self.change(number, |look| {
             let about = self.attributes_of(look.inode)?;
             let asked = Attributes { mode: set.mode.unwrap_or(about.mode), ..about };
             let mut change = Change::default();
@@ -100,17 +103,19 @@ impl Inodes for WritingImage {
             };
             Ok::<_, Refused>(change)
         });
-        self.attributes_of(&changed.map_err(|refused| refused.0)?)
+        self.attributes_of(&changed?)
     }
 
     fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
-        told(self.volume.read_link(number_of(inode)))
+        let number = number_of(inode);
+        self.guarded(number, |volume| volume.read_link(number))
     }
 }
 
 impl Data for WritingImage {
     fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize> {
-        told(self.volume.read(number_of(file.inode), offset, into))
+        let number = number_of(file.inode);
+        self.guarded(number, |volume| volume.read(number, offset, into))
     }
 
     fn write(&self, caller: &Caller, file: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
@@ -130,22 +135,19 @@ impl Data for WritingImage {
         // Whoever may write has the set-id bits taken away by the kernel or the core; capabilities go here.
         let stay = |inode: &Inode| inode.mode() & 0o7777;
         let privileges = Privileges::Become(&stay);
-        told(match mode {
-            AllocateMode::Extend => self.volume.allocate_as(number, range, Grow::Size, privileges),
-            AllocateMode::KeepSize => {
-                self.volume.allocate_as(number, range, Grow::Nothing, privileges)
-            }
-            AllocateMode::PunchHole => self.volume.punch_as(number, range, privileges),
-            AllocateMode::Zero => self.volume.zero(number, range, Grow::Size, privileges),
-            AllocateMode::ZeroKeepSize => {
-                self.volume.zero(number, range, Grow::Nothing, privileges)
-            }
+        self.guarded(number, |volume| match mode {
+            AllocateMode::Extend => volume.allocate_as(number, range, Grow::Size, privileges),
+            AllocateMode::KeepSize => volume.allocate_as(number, range, Grow::Nothing, privileges),
+            AllocateMode::PunchHole => volume.punch_as(number, range, privileges),
+            AllocateMode::Zero => volume.zero(number, range, Grow::Size, privileges),
+            AllocateMode::ZeroKeepSize => volume.zero(number, range, Grow::Nothing, privileges),
         })
     }
 
     fn seek(&self, file: FileRef, offset: u64, target: SeekTarget) -> Result<u64> {
         let data = target == SeekTarget::Data;
-        told(self.volume.seek(number_of(file.inode), offset, data))?.ok_or(Error::NoData)
+        let number = number_of(file.inode);
+        self.guarded(number, |volume| volume.seek(number, offset, data))?.ok_or(Error::NoData)
     }
 
     fn sync(&self, file: FileRef, mode: SyncMode) -> Result<()> {
@@ -159,6 +161,16 @@ impl Data for WritingImage {
 }
 
 impl WritingImage {
+    /// Changes an inode to what `decide` says; a panic in it costs that inode.
+    pub(super) fn change(
+        &self,
+        number: u32,
+        decide: impl FnOnce(&Look<'_>) -> std::result::Result<Change, Refused>,
+    ) -> Result<Inode> {
+        let change = || self.volume.change(number, decide).map_err(|refused| refused.0);
+        self.poisoned.guarded(number, change)
+    }
+
     fn write_data(
         &self,
         caller: &Caller,
@@ -167,6 +179,7 @@ impl WritingImage {
         data: &[u8],
     ) -> Result<usize> {
         let after = |inode: &Inode| after_write(caller, inode);
-        told(self.volume.write_at(number_of(file.inode), to, data, Privileges::Become(&after)))
+        let number = number_of(file.inode);
+        self.guarded(number, |volume| volume.write_at(number, to, data, Privileges::Become(&after)))
     }
 }

@@ -19,6 +19,7 @@ mod data;
 mod names;
 mod xattrs;
 
+use super::poison::Poisoned;
 use super::{attributes, kind_of};
 use commits::Commits;
 use std::sync::Arc;
@@ -63,6 +64,7 @@ pub struct WritingImage {
     volume: Arc<Volume>,
     tenant: Arc<Metadata>,
     commits: Commits,
+    poisoned: Poisoned,
 }
 
 /// What of an image is in memory.
@@ -90,12 +92,26 @@ impl WritingImage {
     ) -> uvfs_ext_write::Result<Self> {
         let volume = Arc::new(Volume::with_buffers(device, config.cache_bytes)?);
         let commits = Commits::start(volume.clone(), config.commit_interval)?;
-        Ok(Self { tenant: Arc::new(Metadata(volume.clone())), volume, commits })
+        Ok(Self {
+            tenant: Arc::new(Metadata(volume.clone())),
+            volume,
+            commits,
+            poisoned: Poisoned::new(),
+        })
     }
 
     /// The volume.
     pub fn volume(&self) -> &Volume {
         &self.volume
+    }
+
+    /// What `work` gives, which uses the inode `number`, in the words of the seam; a panic in it costs that inode.
+    fn guarded<T>(
+        &self,
+        number: u32,
+        work: impl FnOnce(&Volume) -> uvfs_ext_write::Result<T>,
+    ) -> Result<T> {
+        self.poisoned.guarded(number, || told(work(&self.volume)))
     }
 
     fn attributes_of(&self, inode: &Inode) -> Result<Attributes> {
@@ -116,11 +132,15 @@ impl WritingImage {
 
     /// Gives holds back; what nobody holds and nothing names is freed then.
     fn give_back(&self, number: u32, holds: u64) {
-        match self.volume.forget_all(number, holds) {
-            // Nothing is freed any more; whoever opens the image next does it.
-            Ok(()) | Err(VolumeError::Ended(_)) => {}
-            Err(error) => log::error!("image: inode {number} cannot be freed: {error}"),
-        }
+        // What panics is logged there, and the inode is not freed.
+        let _ = self.poisoned.guarded(number, || {
+            match self.volume.forget_all(number, holds) {
+                // Nothing is freed any more; whoever opens the image next does it.
+                Ok(()) | Err(VolumeError::Ended(_)) => {}
+                Err(error) => log::error!("image: inode {number} cannot be freed: {error}"),
+            }
+            Ok(())
+        });
     }
 }
 
@@ -199,7 +219,8 @@ impl Backend for WritingImage {
     }
 
     fn root(&self) -> Result<Entry> {
-        let root = self.entry(&told(self.volume.hold(uvfs_ext::ROOT))?)?;
+        let root =
+            self.entry(&self.guarded(uvfs_ext::ROOT, |volume| volume.hold(uvfs_ext::ROOT))?)?;
         match root.attributes.kind {
             FileKind::Directory => Ok(root),
             _ => Err(Error::Corrupt("the root of the image is no directory")),
@@ -259,6 +280,7 @@ impl Backend for WritingImage {
         let replayed = self.volume.recovery().map_or(0, |recovery| recovery.blocks as u64);
         vec![
             ("replayed_blocks", replayed),
+            ("poisoned_inodes", self.poisoned.count() as u64),
             ("buffer_bytes", self.volume.held_bytes()),
             ("journal_transaction", now.transaction.into()),
             ("journal_running_blocks", now.running_blocks),

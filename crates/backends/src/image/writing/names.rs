@@ -1,9 +1,9 @@
 //! Names and new objects of an image that is written; objects by number.
 
 use super::data::Refused;
-use super::{WritingImage, kind_to, number_of, told, unpacked};
+use super::{WritingImage, kind_to, number_of, unpacked};
 use crate::image::{id_of, kind_of};
-use uvfs_ext_write::{Listed, New, Rename};
+use uvfs_ext_write::{Listed, New, Rename, Volume};
 use uvfs_vfs::acl::{ACCESS_XATTR, Acl, DEFAULT_XATTR};
 use uvfs_vfs::{
     Caller, Cookie, Creation, Entry, Error, Export, FileId, FileRef, InodeId, Listing, Name, Names,
@@ -15,7 +15,8 @@ const BATCH: usize = 64;
 
 impl Names for WritingImage {
     fn lookup(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<Entry> {
-        let held = told(self.volume.lookup_held(number_of(parent), name.as_bytes()))?;
+        let parent = number_of(parent);
+        let held = self.guarded(parent, |volume| volume.lookup_held(parent, name.as_bytes()))?;
         self.entry(&held.ok_or(Error::NotFound)?)
     }
 
@@ -23,7 +24,8 @@ impl Names for WritingImage {
         let (number, hold) = (number_of(directory.inode), listing.wants_attributes());
         let mut position = from.0;
         loop {
-            let (listed, ended) = told(self.volume.list_held(number, position, BATCH, hold))?;
+            let list = |volume: &Volume| volume.list_held(number, position, BATCH, hold);
+            let (listed, ended) = self.guarded(number, list)?;
             let mut listed = listed.into_iter();
             while let Some(one) = listed.next() {
                 position = one.next;
@@ -42,11 +44,13 @@ impl Names for WritingImage {
     }
 
     fn unlink(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
-        told(self.volume.unlink(number_of(parent), name.as_bytes()))
+        let parent = number_of(parent);
+        self.guarded(parent, |volume| volume.unlink(parent, name.as_bytes()))
     }
 
     fn remove_directory(&self, _: &Caller, parent: InodeId, name: Name<'_>) -> Result<()> {
-        told(self.volume.rmdir(number_of(parent), name.as_bytes()))
+        let parent = number_of(parent);
+        self.guarded(parent, |volume| volume.rmdir(parent, name.as_bytes()))
     }
 
     fn rename(
@@ -62,7 +66,8 @@ impl Names for WritingImage {
             RenameMode::Exchange => Rename::Exchange,
         };
         let (name, new_name) = (from.1.as_bytes(), to.1.as_bytes());
-        told(self.volume.rename_as(number_of(from.0), name, number_of(to.0), new_name, how))
+        let (from, to) = (number_of(from.0), number_of(to.0));
+        self.guarded(from, |volume| volume.rename_as(from, name, to, new_name, how))
     }
 }
 
@@ -81,7 +86,10 @@ impl WritingImage {
         // Without attributes, or with an inode that is not in order: its name is shown, and using it tells.
         let kind = match one.kind {
             Some(kind) => kind,
-            None => told(self.volume.inode(one.number))?.kind().ok_or(Error::Stale)?,
+            None => self
+                .guarded(one.number, |volume| volume.inode(one.number))?
+                .kind()
+                .ok_or(Error::Stale)?,
         };
         Ok(listing.add_name(name, next, one.number.into(), kind_of(kind)))
     }
@@ -95,12 +103,12 @@ impl WritingImage {
         make: impl FnOnce(&New<'_>) -> uvfs_ext_write::Result<uvfs_ext_write::Held>,
     ) -> Result<Entry> {
         let parent = number_of(parent);
-        let (about, default) = self
-            .volume
-            .look(parent, |look| {
+        let (about, default) = self.poisoned.guarded(parent, || {
+            let looked = self.volume.look(parent, |look| {
                 Ok::<_, Refused>((self.attributes_of(look.inode)?, look.xattr(DEFAULT_XATTR)?))
-            })
-            .map_err(|refused| refused.0)?;
+            });
+            looked.map_err(|refused| refused.0)
+        })?;
         let default = default.map(|list| Acl::parse(&list)).transpose()?.flatten();
         let resolved = creation::resolve(caller, &about, default.as_ref(), new);
         let lists = [(ACCESS_XATTR, &resolved.access), (DEFAULT_XATTR, &resolved.default)];
@@ -119,7 +127,7 @@ impl WritingImage {
             NewKind::CharDevice(device) | NewKind::BlockDevice(device) => (&b""[..], device),
             _ => (&b""[..], 0),
         };
-        let held = told(make(&New {
+        let new = New {
             kind: kind_to(new.kind.kind()),
             permissions: (resolved.mode & 0o7777) as u16,
             uid: resolved.uid,
@@ -127,7 +135,8 @@ impl WritingImage {
             device: unpacked(device),
             target,
             xattrs: &xattrs,
-        }))?;
+        };
+        let held = self.guarded(parent, |_| make(&new))?;
         self.entry(&held)
     }
 }
@@ -158,8 +167,8 @@ impl Creation for WritingImage {
     }
 
     fn link(&self, _: &Caller, inode: InodeId, parent: InodeId, name: Name<'_>) -> Result<Entry> {
-        let linked = self.volume.link_held(number_of(inode), number_of(parent), name.as_bytes());
-        match told(linked) {
+        let (inode, parent) = (number_of(inode), number_of(parent));
+        match self.guarded(parent, |volume| volume.link_held(inode, parent, name.as_bytes())) {
             Ok(held) => self.entry(&held),
             Err(Error::IsDirectory) => Err(Error::NotPermitted),
             Err(error) => Err(error),
@@ -174,7 +183,7 @@ impl Export for WritingImage {
             return Err(Error::Stale);
         }
         // A number from before, perhaps: what is not in use is gone, not faulty.
-        let held = self.volume.hold(number).map_err(|_| Error::Stale)?;
+        let held = self.guarded(number, |volume| volume.hold(number)).map_err(|_| Error::Stale)?;
         if held.0.links() == 0 {
             self.give_back(number, 1);
             return Err(Error::Stale);
@@ -185,8 +194,9 @@ impl Export for WritingImage {
     }
 
     fn parent_of(&self, directory: InodeId) -> Result<Entry> {
-        let parent = told(self.volume.lookup(number_of(directory), b".."))?;
+        let directory = number_of(directory);
+        let parent = self.guarded(directory, |volume| volume.lookup(directory, b".."))?;
         let parent = parent.ok_or(Error::Corrupt("a directory of the image has no parent"))?;
-        self.entry(&told(self.volume.hold(parent))?)
+        self.entry(&self.guarded(parent, |volume| volume.hold(parent))?)
     }
 }

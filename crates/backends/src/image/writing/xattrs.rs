@@ -1,7 +1,7 @@
 //! Extended attributes of an image that is written, and access control lists, which are two of them with a meaning.
 
 use super::data::Refused;
-use super::{WritingImage, number_of, told};
+use super::{WritingImage, number_of};
 use uvfs_ext::Kind;
 use uvfs_ext_write::{Change, Look, SetAttributes};
 use uvfs_vfs::acl::{ACCESS_XATTR, Acl, DEFAULT_XATTR};
@@ -16,7 +16,8 @@ const SET_GID: u32 = 0o2000;
 impl Xattrs for WritingImage {
     fn get_xattr(&self, _: &Caller, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
         check_name(name)?;
-        told(self.volume.xattr(number_of(inode), name))?.ok_or(Error::NoAttribute)
+        let number = number_of(inode);
+        self.guarded(number, |volume| volume.xattr(number, name))?.ok_or(Error::NoAttribute)
     }
 
     fn set_xattr(
@@ -31,7 +32,7 @@ impl Xattrs for WritingImage {
         if value.len() > VALUE_MAX {
             return Err(Error::from_errno(libc::E2BIG));
         }
-        let changed = self.volume.change(number_of(inode), |look| {
+        let changed = self.change(number_of(inode), |look| {
             check_kind(look, name)?;
             let there = look.xattr(name)?.is_some();
             match mode {
@@ -45,23 +46,25 @@ impl Xattrs for WritingImage {
                 _ => set(name, Some(value.to_vec())),
             })
         });
-        changed.map(drop).map_err(|refused| refused.0)
+        changed.map(drop)
     }
 
     fn list_xattrs(&self, caller: &Caller, inode: InodeId) -> Result<Vec<Vec<u8>>> {
-        let mut names = told(self.volume.xattr_names(number_of(inode)))?;
+        let number = number_of(inode);
+        let mut names = self.guarded(number, |volume| volume.xattr_names(number))?;
         // As the kernel's own file systems: others do not see that there are any.
         names.retain(|name| caller.is_privileged() || !name.starts_with(b"trusted."));
         Ok(names)
     }
 
     fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
-        told(self.volume.xattr_names(number_of(inode))).map(Some)
+        let number = number_of(inode);
+        self.guarded(number, |volume| volume.xattr_names(number)).map(Some)
     }
 
     fn remove_xattr(&self, _: &Caller, inode: InodeId, name: &[u8]) -> Result<()> {
         check_name(name)?;
-        let changed = self.volume.change(number_of(inode), |look| {
+        let changed = self.change(number_of(inode), |look| {
             check_kind(look, name)?;
             // Removing a list that is not there succeeds, as on Linux; the mode stays as the list left it.
             let is_list = matches!(name, ACCESS_XATTR | DEFAULT_XATTR);
@@ -70,7 +73,7 @@ impl Xattrs for WritingImage {
             }
             Ok(set(name, None))
         });
-        changed.map(drop).map_err(|refused| refused.0)
+        changed.map(drop)
     }
 }
 
