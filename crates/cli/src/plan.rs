@@ -67,6 +67,8 @@ pub(crate) enum Store {
 pub(crate) struct OpenImage {
     /// As users write it.
     pub(crate) name: String,
+    /// The file or the device that it is in.
+    pub(crate) path: PathBuf,
     /// What is in it.
     pub(crate) opened: Opened,
 }
@@ -101,6 +103,14 @@ impl Store {
         match self {
             Store::Memory { .. } | Store::Image(_) | Store::Bucket(_) => None,
             Store::Directory(path) => Some(path),
+        }
+    }
+
+    /// What the source is on the host: a directory, or the file of an image.
+    pub(crate) fn host_path(&self) -> Option<&Path> {
+        match self {
+            Store::Image(image) => Some(&image.path),
+            _ => self.path(),
         }
     }
 
@@ -288,7 +298,7 @@ fn image(arguments: &MountArguments, spec: &Spec) -> Result<Store, Failure> {
         }
         Opened::Write { device, commit_interval }
     };
-    Ok(Store::Image(OpenImage { name, opened }))
+    Ok(Store::Image(OpenImage { name, path: spec.path.clone(), opened }))
 }
 
 /// Refuses what is said of writing an image where none is written.

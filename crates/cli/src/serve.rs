@@ -156,7 +156,7 @@ struct Live {
     source: String,
     /// The directory that is the source, if it is one.
     directory: Option<PathBuf>,
-    /// Where that is.
+    /// Where that is, or the file of an image.
     place: Option<Place>,
     policies: Marks,
     options: Options,
@@ -320,6 +320,7 @@ impl Live {
 fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
     let source = plan.store.name();
     let path = plan.store.path().map(Path::to_path_buf);
+    let place = plan.store.host_path().and_then(Place::of);
     let reach = plan.store.reach();
     let vfs = match plan.store {
         Store::Memory { size_bytes, access_times } => {
@@ -379,7 +380,7 @@ fn start(plan: Plan, sandboxed: bool) -> Result<Arc<Live>, Failure> {
         vfs,
         mountpoint: plan.mountpoint,
         source,
-        place: path.as_deref().and_then(Place::of),
+        place,
         directory: path,
         policies,
         options: plan.options,

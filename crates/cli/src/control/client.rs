@@ -59,6 +59,7 @@ pub(crate) struct Connection {
     stream: BufReader<Timed>,
     /// The daemon, if it can be seen from here.
     process: Option<OwnedFd>,
+    pid: i32,
 }
 
 /// What a daemon said of the end of its mount.
@@ -104,7 +105,9 @@ fn connect_now(mount: &MountEntry, limit: Duration) -> Result<Connection, Unreac
                 Ok(peer) if peer.uid.as_raw() != mount.owner_uid => {}
                 Ok(peer) => {
                     let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok();
-                    return Ok(Connection { stream: BufReader::new(Timed::new(stream)), process });
+                    let (stream, pid) =
+                        (BufReader::new(Timed::new(stream)), peer.pid.as_raw_nonzero().get());
+                    return Ok(Connection { stream, process, pid });
                 }
                 Err(errno) => worst = Unreachable::Failed(errno.into()),
             },
@@ -162,6 +165,11 @@ pub(crate) fn source_hangs(mount: &MountEntry) -> bool {
 }
 
 impl Connection {
+    /// The process that serves it, as it is numbered here.
+    pub(crate) fn pid(&self) -> Option<i32> {
+        (self.pid > 0).then_some(self.pid)
+    }
+
     /// Sends `request` and returns the reply, also a refusal.
     ///
     /// # Errors
@@ -398,7 +406,8 @@ mod tests {
     ) -> Result<Cleaned, String> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let peer = std::thread::spawn(move || serve(BufReader::new(theirs)));
-        let mut connection = Connection { stream: BufReader::new(Timed::new(ours)), process: None };
+        let mut connection =
+            Connection { stream: BufReader::new(Timed::new(ours)), process: None, pid: 0 };
         let request = CleanRequest { request: Default::default(), sync: false, dry_run: false };
         let cleaned = connection.clean(request, show, is_enough);
         peer.join().unwrap();
@@ -470,7 +479,7 @@ mod tests {
         });
         let mut timed = Timed::new(ours);
         timed.line_time = Duration::from_secs(3600);
-        let mut connection = Connection { stream: BufReader::new(timed), process: None };
+        let mut connection = Connection { stream: BufReader::new(timed), process: None, pid: 0 };
         let refused = connection.ask(Request::Stat, Duration::from_secs(1)).unwrap_err();
         assert!(refused.to_string().contains("no answer within 1 s"), "{refused}");
         let ended = connection.see_end(Duration::from_millis(200), &mut |_| {}, &|| false);
@@ -490,7 +499,7 @@ mod tests {
         });
         let mut timed = Timed::new(ours);
         timed.line_time = Duration::from_millis(100);
-        let mut connection = Connection { stream: BufReader::new(timed), process: None };
+        let mut connection = Connection { stream: BufReader::new(timed), process: None, pid: 0 };
         let hour = Duration::from_secs(3600);
         let refused = connection.ask(Request::Unmount { lazy: false }, hour).unwrap_err();
         assert!(refused.to_string().contains("began an answer and did not end it"), "{refused}");
@@ -505,7 +514,8 @@ mod tests {
     fn who_has_waited_enough_is_told_what_is_left() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(b"{\"waits\":{\"dirty_bytes\":7}}\n").unwrap();
-        let mut connection = Connection { stream: BufReader::new(Timed::new(ours)), process: None };
+        let mut connection =
+            Connection { stream: BufReader::new(Timed::new(ours)), process: None, pid: 0 };
         let seen = std::cell::Cell::new(0);
         let ended = connection.see_end(
             Duration::from_secs(3600),
@@ -527,7 +537,7 @@ mod tests {
             peer.get_mut().write_all(b"\n").unwrap();
         });
         let stream = BufReader::new(Timed::new(ours));
-        let mut connection = Connection { stream, process: None };
+        let mut connection = Connection { stream, process: None, pid: 0 };
         let refused = connection.report(Request::Stat).unwrap_err().to_string();
         assert_eq!(refused, "\\x1b]0;pwned\\x07\\nuvfs: another line");
         peer.join().unwrap();

@@ -15,6 +15,7 @@ mod extract;
 pub(crate) mod info;
 pub(crate) mod source;
 mod tree;
+mod users;
 
 use crate::Failure;
 use clap::{Args, Subcommand, ValueEnum};
@@ -59,7 +60,7 @@ enum ImageCommand {
     /// Make an image with an empty file system; the file must not be there. mke2fs does it (package e2fsprogs)
     #[command(after_help = HELP)]
     Create(CreateArguments),
-    /// Make everything stable that was written to a mounted image, as `sync -f` does, and wait for it
+    /// Make everything stable that was written to a mounted image, and wait for it
     #[command(after_help = HELP)]
     Commit {
         /// Where it is mounted

@@ -4,6 +4,7 @@
 //! # Boundary
 //! Syntax and opening. Each refusal names what is there instead, and how to ask for it.
 
+use super::users;
 use crate::Failure;
 use crate::units::{self, Size};
 use std::ffi::{OsStr, OsString};
@@ -108,14 +109,16 @@ impl Spec {
                 self.refused(format!("direct=true is for reading; leave it out, or {reading}"))
             );
         }
-        let whole = WritableFile::open(&self.path).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => {
-                self.refused("another program has it locked; end that first (readers may share it, with --read-only)")
-            }
+        let opened = users::when_unlocked(&self.path, || WritableFile::open(&self.path));
+        let opened = opened.map_err(|who| {
+            self.refused(format!("{who}; end that first (readers may share it, with --read-only)"))
+        })?;
+        let whole = opened.map_err(|error| match error.kind() {
+            io::ErrorKind::ResourceBusy => self.refused(users::of_device(&self.path)),
             io::ErrorKind::NotFound => self.refused("does not exist"),
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => self.refused(
-                format!("cannot be written ({}); {reading}", crate::cause(&error)),
-            ),
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                self.refused(format!("cannot be written ({}); {reading}", crate::cause(&error)))
+            }
             _ => self.refused(crate::cause(&error)),
         })?;
         if let Some(device) = loop_device_of(&self.path) {
@@ -147,16 +150,15 @@ impl Spec {
     /// The part of the file that is meant.
     fn device(&self) -> Result<Arc<dyn Device>, Failure> {
         self.check_kind()?;
-        let opened = match self.direct {
-            true => {
-                DirectDevice::open(&self.path).map(|device| Arc::new(device) as Arc<dyn Device>)
-            }
-            false => FileDevice::open(&self.path).map(|device| Arc::new(device) as Arc<dyn Device>),
+        let open = || -> io::Result<Arc<dyn Device>> {
+            Ok(match self.direct {
+                true => Arc::new(DirectDevice::open(&self.path)?),
+                false => Arc::new(FileDevice::open(&self.path)?),
+            })
         };
+        let opened = users::when_unlocked(&self.path, open)
+            .map_err(|who| self.refused(format!("{who} to write; end that first")))?;
         let whole = opened.map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => {
-                self.refused("another program has it locked to write; end that first")
-            }
             io::ErrorKind::NotFound => self.refused("does not exist"),
             io::ErrorKind::InvalidInput if self.direct => {
                 self.refused("its file system has no direct reads; leave direct=true out")

@@ -1,10 +1,10 @@
 //! Where the source of a mount is, after others may have moved it.
 //!
 //! # Boundary
-//! Asks the kernel for the name of an open directory, and the source itself only by a [`Probe`]: it may hang.
+//! Asks the kernel for the name of an open directory, or of the file of an image, and the source itself only by a [`Probe`]: it may hang.
 //!
 //! # Why
-//! A mount serves the directory, not the path: `uvfs stat` went on showing the path where something else, or
+//! A mount serves the directory or the file, not the path: `uvfs stat` went on showing the path where something else, or
 //! nothing, was by then. Weakness: the descriptor is opened after the mount's own, so of a source that is replaced
 //! in that moment it shows the other one.
 
@@ -18,10 +18,10 @@ use uvfs_control::probe::{Asked, Probe};
 /// Time in which a source answers for its root, or hangs.
 const ANSWER_TIME: Duration = Duration::from_millis(200);
 
-/// A directory, and where it was.
+/// A directory or a file, and where it was.
 #[derive(Debug)]
 pub(super) struct Place {
-    directory: Arc<OwnedFd>,
+    source: Arc<OwnedFd>,
     path: PathBuf,
     /// Its device and inode.
     pub(super) identity: (u64, u64),
@@ -29,7 +29,7 @@ pub(super) struct Place {
     removed: Probe<bool>,
 }
 
-/// What has become of a directory.
+/// What has become of a source.
 #[derive(Debug, Default)]
 pub(super) struct Now {
     /// Its path, unless that is the old one; or that it was removed.
@@ -39,13 +39,13 @@ pub(super) struct Now {
 }
 
 impl Place {
-    /// Of the directory at `path`.
+    /// Of the directory or the file at `path`.
     pub(super) fn of(path: &Path) -> Option<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
-        let about = rustix::fs::fstat(&directory).ok()?;
-        let (path, identity) = (named(&directory)?, (about.st_dev, about.st_ino));
-        Some(Self { directory: Arc::new(directory), path, identity, removed: Probe::default() })
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let source = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
+        let about = rustix::fs::fstat(&source).ok()?;
+        let (path, identity) = (named(&source)?, (about.st_dev, about.st_ino));
+        Some(Self { source: Arc::new(source), path, identity, removed: Probe::default() })
     }
 
     /// What has become of it.
@@ -55,7 +55,7 @@ impl Place {
             Asked::Silent(since) => Some(since),
             Asked::Answer(false) | Asked::NotAsked => None,
         };
-        let now = named(&self.directory).filter(|now| *now != self.path);
+        let now = named(&self.source).filter(|now| *now != self.path);
         Now { moved: now.map(|now| now.to_string_lossy().into_owned()), silent }
     }
 
@@ -65,15 +65,14 @@ impl Place {
     }
 
     fn ask(&self) -> Asked<bool> {
-        let directory = self.directory.clone();
-        self.removed.ask(ANSWER_TIME, move || {
-            rustix::fs::fstat(&directory).is_ok_and(|now| now.st_nlink == 0)
-        })
+        let source = self.source.clone();
+        self.removed
+            .ask(ANSWER_TIME, move || rustix::fs::fstat(&source).is_ok_and(|now| now.st_nlink == 0))
     }
 }
 
-fn named(directory: &OwnedFd) -> Option<PathBuf> {
-    std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).ok()
+fn named(source: &OwnedFd) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{}", source.as_raw_fd())).ok()
 }
 
 #[cfg(test)]
@@ -93,6 +92,13 @@ mod tests {
         fs::create_dir(&before).unwrap();
         assert_eq!(place.now().moved.as_deref(), after.to_str());
         fs::remove_dir(&after).unwrap();
+        assert_eq!(place.now().moved.as_deref(), Some("removed"));
+        let image = base.join("image");
+        fs::write(&image, "").unwrap();
+        let place = Place::of(&image).unwrap();
+        assert_eq!(place.now().moved, None);
+        fs::write(base.join("another"), "").unwrap();
+        fs::rename(base.join("another"), &image).unwrap();
         assert_eq!(place.now().moved.as_deref(), Some("removed"));
     }
 }

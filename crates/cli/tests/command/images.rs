@@ -402,7 +402,7 @@ fn what_cannot_be_mounted_says_why_and_mounts_nothing() {
     let locked = File::open(&image).unwrap();
     locked.lock().unwrap();
     refused(&["mount", text(&image), place.mnt(), "--read-only"], "locked to write");
-    refused(&["mount", text(&image), place.mnt()], "another program has it locked");
+    refused(&["mount", text(&image), place.mnt()], "has it locked; end that first");
     drop(locked);
     for option in ["--size=1G", "--watch", "--page-cache=write-back"] {
         let outcome = run(&["mount", text(&image), place.mnt(), option]);

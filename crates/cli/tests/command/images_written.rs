@@ -17,7 +17,7 @@ use std::sync::mpsc;
 use std::thread;
 
 /// A new image beside the mountpoint; `None`, said aloud, where none can be made.
-fn created(place: &Place, name: &str, size: &str) -> Option<PathBuf> {
+pub(crate) fn created(place: &Place, name: &str, size: &str) -> Option<PathBuf> {
     let path = place.source.with_file_name(name);
     let outcome = run(&["image", "create", text(&path), "--size", size]);
     if outcome.stderr.contains("not installed") {
@@ -29,7 +29,7 @@ fn created(place: &Place, name: &str, size: &str) -> Option<PathBuf> {
 }
 
 /// What e2fsck says of it: nothing is wrong.
-fn sound(image: &Path) {
+pub(crate) fn sound(image: &Path) {
     let judged = Command::new("e2fsck").arg("-fn").arg(image).output().unwrap();
     let told = String::from_utf8_lossy(&judged.stdout);
     assert!(judged.status.success(), "{told}");
@@ -195,7 +195,7 @@ fn what_is_not_written_says_why_and_what_helps() {
     refused(&["image", "create", text(&image), "--size", "32M"], "is there already");
     place.mount_daemon(text(&image), &["--commit=1s"]);
     let second = place.source.clone();
-    refused(&["mount", text(&image), text(&second)], "another program has it locked");
+    refused(&["mount", text(&image), text(&second)], "it is mounted on ");
     refused(&["mount", text(&image), text(&second), "--read-only"], "locked to write");
     done(&["unmount", place.mnt()]);
     let old = place.source.with_file_name("old.img");
@@ -220,6 +220,27 @@ fn what_is_not_written_says_why_and_what_helps() {
         assert_eq!(outcome.code, Some(if source == text(&image) { 1 } else { 2 }), "{outcome:?}");
         assert!(!is_mounted(&place.mountpoint));
     }
+}
+
+/// The documents said that `sync -f` made everything stable, and the kernel passes none on to FUSE. `fsync` of the root does, also
+/// where the root itself has not changed.
+#[test]
+fn fsync_of_the_root_makes_everything_stable() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let Some(image) = created(&place, "disk.img", "16M") else { return };
+    place.mount_daemon(text(&image), &["--commit=5m"]);
+    fs::create_dir(place.mountpoint.join("d")).unwrap();
+    done(&["image", "commit", place.mnt()]);
+    fs::write(place.mountpoint.join("d/file"), "contents").unwrap();
+    File::open(&place.mountpoint).unwrap().sync_all().unwrap();
+    // As a crash would leave it: the journal has what the volume lacks.
+    let copy = image.with_file_name("copy.img");
+    fs::copy(&image, &copy).unwrap();
+    assert_eq!(done(&["image", "cat", text(&copy), "/d/file"]).stdout, "contents");
+    done(&["unmount", place.mnt()]);
 }
 
 /// The device is full for the writer; what is removed can be written again, and nothing else is lost.

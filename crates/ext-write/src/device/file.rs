@@ -1,47 +1,65 @@
 //! A regular file or a block device, written under an exclusive lock.
+//!
+//! # Why
+//! The kernel takes no such lock for what it uses itself: a block device is also claimed as a mount claims it (`O_EXCL`), and
+//! the kernel refuses that for a device that it has mounted, swaps to, or has made a part of another one. Others may remove a
+//! file, replace it or cut it without asking. That costs one look at its attributes for each write. Weakness: between that look
+//! and the write the file may still be cut, and a hole that others punch is not seen.
 
 use super::{WriteDevice, beyond, total};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use uvfs_ext::Device;
 
 /// Slices that one system call takes (`UIO_MAXIOV`).
 const SLICES_MAX: usize = 1024;
 
+/// Of a block device: only if the kernel does not use it.
+const EXCLUSIVE: i32 = OFlags::EXCL.bits() as i32;
+
 /// A regular file or a block device.
 #[derive(Debug)]
 pub struct WritableFile {
     file: File,
     length: u64,
+    /// A block device, claimed: as long as this is open, the kernel mounts nothing from it.
+    claim: Option<File>,
 }
 
 impl WritableFile {
     /// Opens `path` for reading and writing and locks it exclusively (`flock`): no other writer that locks, and no reader of
-    /// ours, uses it meanwhile.
+    /// ours, uses it meanwhile. A block device is claimed too.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if somebody else has it locked; those of opening.
+    /// [`io::ErrorKind::WouldBlock`] if another program has it locked; [`io::ErrorKind::ResourceBusy`] for a block device that
+    /// the kernel uses; those of opening. Where the file system has no locks, that is an error too: two writers destroy an image.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        Self::new(OpenOptions::new().read(true).write(true).open(path)?)
-    }
-
-    /// The same for a file that is open for both already.
-    ///
-    /// # Errors
-    /// As [`WritableFile::open`]. Where the file system has no locks, that is an error too: two writers destroy an image.
-    pub fn new(mut file: File) -> io::Result<Self> {
+        let path = path.as_ref();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        let mut file = options.open(path)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::WouldBlock.into()),
             Err(TryLockError::Error(error)) => return Err(error),
         }
+        let about = file.metadata()?;
+        let claim = match about.file_type().is_block_device() {
+            true => Some(options.custom_flags(EXCLUSIVE).open(path)?),
+            false => None,
+        };
+        if let Some(claim) = &claim
+            && claim.metadata()?.rdev() != about.rdev()
+        {
+            return Err(io::Error::other("another device took its place"));
+        }
         // The size of a block device is where its end is; its metadata says 0.
         let length = file.seek(SeekFrom::End(0))?;
-        Ok(Self { file, length })
+        Ok(Self { file, length, claim })
     }
 }
 
@@ -60,6 +78,7 @@ impl WriteDevice for WritableFile {
         if offset.checked_add(total(from)).is_none_or(|end| end > self.length) {
             return Err(beyond());
         }
+        self.check()?;
         let mut offset = offset;
         for some in from.chunks(SLICES_MAX) {
             let mut slices = some.to_vec();
@@ -83,6 +102,19 @@ impl WriteDevice for WritableFile {
 
     fn flush(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if self.claim.is_some() {
+            return Ok(());
+        }
+        let now = self.file.metadata()?;
+        let gone = match now.nlink() {
+            0 => "the image file was removed or replaced: what is in the mount is lost when the mount ends".into(),
+            _ if now.len() < self.length => format!("the image file was cut to {} bytes", now.len()),
+            _ => return Ok(()),
+        };
+        Err(io::Error::other(gone))
     }
 
     fn discard(&self, offset: u64, length: u64) -> io::Result<bool> {

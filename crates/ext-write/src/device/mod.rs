@@ -37,6 +37,15 @@ pub trait WriteDevice: Device {
     /// does not tell.
     fn flush(&self) -> io::Result<()>;
 
+    /// Whether what is written can still be found: a file may have lost its last name, or its end. Asked after each flush and
+    /// every few seconds; after an error nothing is written any more.
+    ///
+    /// # Errors
+    /// What became of the medium.
+    fn check(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// The range is not used any more. Returns whether the medium was told; what is read there afterwards is anything.
     ///
     /// # Errors
@@ -87,6 +96,10 @@ impl WriteDevice for WritableWindow {
         self.device.flush()
     }
 
+    fn check(&self) -> io::Result<()> {
+        self.device.check()
+    }
+
     fn discard(&self, offset: u64, length: u64) -> io::Result<bool> {
         let place = self.within(offset, length).ok_or_else(beyond)?;
         self.device.discard(place, length)
@@ -117,6 +130,10 @@ impl WriteDevice for WithoutBarriers {
         Ok(())
     }
 
+    fn check(&self) -> io::Result<()> {
+        self.0.check()
+    }
+
     fn discard(&self, offset: u64, length: u64) -> io::Result<bool> {
         self.0.discard(offset, length)
     }
@@ -141,6 +158,7 @@ fn beyond() -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
 
     fn slices<'a>(parts: &[&'a [u8]]) -> Vec<IoSlice<'a>> {
         parts.iter().map(|part| IoSlice::new(part)).collect()
@@ -191,6 +209,41 @@ mod tests {
         let parts: Vec<_> = bytes.chunks(3).map(IoSlice::new).collect();
         device.write_at(500, &parts).unwrap();
         assert_eq!(std::fs::read(&path).unwrap()[500..9500], bytes);
+    }
+
+    /// An image file was removed or cut under its writer: everything was written to nowhere, and every flush succeeded.
+    #[test]
+    fn a_file_that_was_removed_or_cut_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        let fresh = || {
+            std::fs::write(&path, vec![0; 20_000]).unwrap();
+            WritableFile::open(&path).unwrap()
+        };
+        let refused = |device: &WritableFile| device.check().unwrap_err().to_string();
+        let device = fresh();
+        device.check().unwrap();
+        std::fs::rename(&path, folder.path().join("elsewhere")).unwrap();
+        device.check().unwrap();
+        std::fs::remove_file(folder.path().join("elsewhere")).unwrap();
+        assert!(refused(&device).contains("removed or replaced"));
+        let device = fresh();
+        std::fs::write(folder.path().join("other"), vec![1; 20_000]).unwrap();
+        std::fs::rename(folder.path().join("other"), &path).unwrap();
+        assert!(refused(&device).contains("removed or replaced"));
+        let device = fresh();
+        File::options().write(true).open(&path).unwrap().set_len(10_000).unwrap();
+        assert!(refused(&device).contains("cut to 10000 bytes"), "{}", refused(&device));
+        // A write of the last bytes would give the file its length back, with a hole before them.
+        device.write_at(19_990, &slices(&[b"0123456789"])).unwrap_err();
+        assert_eq!(path.metadata().unwrap().len(), 10_000);
+        drop(device);
+        let device: Arc<dyn WriteDevice> = Arc::new(fresh());
+        let window = WritableWindow::new(device.clone(), 1000, 5000);
+        let lazy = WithoutBarriers(Arc::new(window));
+        lazy.check().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        lazy.check().unwrap_err();
     }
 
     #[test]

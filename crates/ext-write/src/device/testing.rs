@@ -312,6 +312,10 @@ impl<D: WriteDevice> WriteDevice for Faulty<D> {
         if succeeds { self.device.flush() } else { Err(broken()) }
     }
 
+    fn check(&self) -> io::Result<()> {
+        self.device.check()
+    }
+
     fn discard(&self, offset: u64, length: u64) -> io::Result<bool> {
         self.device.discard(offset, length)
     }

@@ -96,6 +96,12 @@ impl Flushes {
         self.numbers.lock().ticket()
     }
 
+    /// One flush; why it failed, if it did. What was flushed to a file that nobody can find is not stable.
+    fn flush(&self) -> std::result::Result<(), Arc<str>> {
+        self.device.flush().map_err(|error| Arc::from(format!("a flush failed: {error}")))?;
+        self.device.check().map_err(|error| Arc::from(error.to_string()))
+    }
+
     /// Returns when a flush has ended that began behind `ticket`.
     ///
     /// # Errors
@@ -109,10 +115,9 @@ impl Flushes {
                 Next::Wait => self.changed.wait(&mut numbers),
                 Next::Flush => {
                     drop(numbers);
-                    let flushed = self.device.flush();
+                    let flushed = self.flush();
                     numbers = self.numbers.lock();
-                    numbers
-                        .end(flushed.err().map(|error| format!("a flush failed: {error}").into()));
+                    numbers.end(flushed.err());
                     self.changed.notify_all();
                 }
             }

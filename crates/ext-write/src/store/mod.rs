@@ -345,6 +345,17 @@ impl Store {
         self.changed.notify_all();
     }
 
+    /// Ends writing if what is written can be found no more.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub fn check(&self) -> Result<()> {
+        self.device.check().map_err(|error| {
+            let why = Arc::from(error.to_string());
+            self.state.lock().ended_by(Error::Ended(why))
+        })
+    }
+
     /// The number of the running transaction: what a handle does now is stable when that is.
     pub fn running(&self) -> u32 {
         self.state.lock().running

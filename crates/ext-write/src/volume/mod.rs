@@ -277,6 +277,7 @@ impl Volume {
     /// # Errors
     /// [`Error::Ended`].
     pub fn commit_now_and_then(&self) -> Result<()> {
+        self.store.check()?;
         if self.store.has_changes() {
             self.store.commit(self.store.running(), self)?;
         }

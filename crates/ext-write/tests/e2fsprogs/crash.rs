@@ -513,7 +513,7 @@ workloads! {
     splits: 1,
     allocations: 0,
     threads: 0,
-    overwrites: 1,
+    overwrites: 0,
     fills: 0,
     orphans: 0,
 }

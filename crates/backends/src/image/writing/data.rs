@@ -153,6 +153,8 @@ impl Data for WritingImage {
     fn sync(&self, file: FileRef, mode: SyncMode) -> Result<()> {
         let number = number_of(file.inode);
         match mode {
+            // The kernel passes no `syncfs` on, so this is how a program asks for all of it.
+            _ if number == uvfs_ext::ROOT => self.volume.sync(),
             SyncMode::Data => self.volume.fdatasync(number),
             SyncMode::All => self.volume.fsync(number),
         }
