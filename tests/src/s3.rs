@@ -74,6 +74,8 @@ struct Bucket {
     unsigned: u64,
     /// The only access key that is taken; all, if it is empty.
     access_key: String,
+    /// Answers to reads of objects are held back.
+    holds: bool,
     /// How tags are written in listings and in headers, with `{}` for what is between the quotes; empty: as they are.
     tag_forms: [String; 2],
     under_way: usize,
@@ -187,6 +189,16 @@ impl S3Server {
         self.bucket.lock().tag_forms = forms.map(str::to_owned);
     }
 
+    /// Answers no read of an object while this is so: its readers hang.
+    pub fn hold_reads(&self, holds: bool) {
+        self.bucket.lock().holds = holds;
+    }
+
+    /// Requests that are under way now.
+    pub fn under_way(&self) -> usize {
+        self.bucket.lock().under_way
+    }
+
     /// Refuses all requests from now on but those that are signed with the access key `key`.
     pub fn accept_only(&self, key: &str) {
         key.clone_into(&mut self.bucket.lock().access_key);
@@ -233,6 +245,9 @@ fn serve(stream: TcpStream, bucket: &Mutex<Bucket>) {
             while bucket.lock().under_way < 2 && since.elapsed() < SECOND_WITHIN {
                 std::thread::sleep(Duration::from_millis(1));
             }
+        }
+        while request.headers.contains_key("range") && bucket.lock().holds {
+            std::thread::sleep(Duration::from_millis(1));
         }
         let answer = {
             let mut bucket = bucket.lock();

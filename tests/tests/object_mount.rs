@@ -9,7 +9,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uvfs_fuse::Unmount;
 use uvfs_tests::s3::{BUCKET_NAME, Fault, S3Server};
 use uvfs_tests::{Watchdog, built};
@@ -257,4 +257,51 @@ fn each_reason_why_nothing_is_mounted_is_a_line_with_its_remedy() {
     check(&other, None, ["there is no such bucket", "check the name of the bucket"]);
     check("s3://bucket?endpoint=http://127.0.0.1:1", None, ["cannot be reached", "?endpoint="]);
     check("s3://bucket?regoin=x", None, ["`regoin` is not known", "endpoint, region"]);
+}
+
+/// 80 programs that read from a store that hung took all threads of their user: `ls` of a cached directory and the opening of a
+/// cached file took two minutes.
+#[test]
+fn readers_that_hang_leave_what_is_cached_alone() {
+    if !uvfs_skip::can_mount() {
+        return;
+    }
+    const READERS: usize = 80;
+    let server = S3Server::start().unwrap();
+    for at in 0..READERS {
+        server.put(&format!("p/cold/{at}"), b"cold");
+    }
+    server.put("p/warm/x", b"warm");
+    let folder = Place::new();
+    let mountpoint = folder.path().to_str().unwrap();
+    let mounted = uvfs(&["mount", &source(&server), mountpoint, "--daemon"]).output().unwrap();
+    assert!(mounted.status.success(), "{}", said(&mounted));
+    let path = |name: &str| folder.path().join(name);
+    let list = |name: &str| fs::read_dir(path(name)).unwrap().count();
+    assert_eq!((list("cold"), list("warm")), (READERS, 1));
+    assert_eq!(fs::read(path("warm/x")).unwrap(), b"warm");
+    server.hold_reads(true);
+    std::thread::scope(|scope| {
+        let read = |at: usize| fs::read(path(&format!("cold/{at}")));
+        let readers: Vec<_> = (0..READERS).map(|at| scope.spawn(move || read(at))).collect();
+        let since = Instant::now();
+        // As many as may wait at once do.
+        while server.under_way() < 40 {
+            assert!(since.elapsed() < Duration::from_secs(20), "{} hang", server.under_way());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // In another thread: where this hangs, the readers have to be let go.
+        let cached = scope.spawn(move || (list("warm"), fs::read(path("warm/x")).unwrap()));
+        while !cached.is_finished() && since.elapsed() < Duration::from_secs(15) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let hung = !cached.is_finished();
+        server.hold_reads(false);
+        assert_eq!(cached.join().unwrap(), (1, b"warm".to_vec()));
+        assert!(!hung, "a hit waited for the store");
+        for reader in readers {
+            assert_eq!(reader.join().unwrap().unwrap(), b"cold");
+        }
+    });
+    assert!(uvfs(&["unmount", mountpoint]).output().unwrap().status.success());
 }

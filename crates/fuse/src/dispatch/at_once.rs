@@ -16,6 +16,7 @@ use super::{Lane, Shared, close};
 use crate::buffers::with_buffer;
 use crate::server::control::is_control;
 use crate::server::{Answer, Opened, Reply, Request, Sender, Through, WriteFrom};
+use crate::work::WaitsFor;
 use std::sync::Arc;
 use uvfs_vfs::{Error, Hit, OpenFile, Result};
 
@@ -168,11 +169,13 @@ fn read<R: Reply>(
         match shared.may_wait_here() {
             Some(_pass) => ahead(shared),
             // Refused or not: nobody waits for it.
-            None => shared.submit(Lane::User(sender.uid), 0, move |shared, may_run| {
-                if may_run.is_ok() {
-                    ahead(shared);
-                }
-            }),
+            None => {
+                shared.submit(Lane::User(sender.uid, WaitsFor::Data), 0, move |shared, may_run| {
+                    if may_run.is_ok() {
+                        ahead(shared);
+                    }
+                })
+            }
         }
     }
     due

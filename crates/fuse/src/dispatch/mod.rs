@@ -29,7 +29,7 @@ use self::backing::Backings;
 use self::due::Due;
 use self::pending::Pending;
 use crate::server::{Reply, Request, Sender, Server};
-use crate::work::{JOB_BYTES, Job, Work};
+use crate::work::{JOB_BYTES, Job, WaitsFor, Work};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use uvfs_concurrent::gate::Pass;
@@ -55,7 +55,7 @@ struct Shared<R: Reply> {
 /// Which workers run what a reader cannot.
 enum Lane {
     /// Those of the user who asked; refused if too much of it waits already and none of it gets on.
-    User(u32),
+    User(u32, WaitsFor),
     /// Pages of a mapping. Never refused: what a refused write would lose is lost for good, and who stored it has no
     /// call to tell.
     Pages,
@@ -180,7 +180,7 @@ impl<R: Reply> Shared<R> {
             shared.server.queued_bytes.fetch_sub(kept, Relaxed);
         });
         match lane {
-            Lane::User(uid) => self.work.submit(uid, bytes, job),
+            Lane::User(uid, waits) => self.work.submit(uid, waits, bytes, job),
             Lane::Pages => self.work.submit_pages(bytes, job),
             Lane::Closing => self.work.submit_closing(job),
         }

@@ -19,6 +19,7 @@ use crate::server::control::is_control;
 use crate::server::{
     Answer, EntryOut, Opened, Reply, Request, Sender, Through, WriteFrom, WriteHow, special_kind,
 };
+use crate::work::WaitsFor;
 use std::sync::Arc;
 use uvfs_vfs::{Caller, Error, FileKind, NewKind, NewNode, OpenFile, Result, SetIds};
 
@@ -34,7 +35,23 @@ pub(super) fn lane(request: &Request<'_>, sender: Sender) -> Lane {
         Request::Write { node, how, .. } if how.from == WriteFrom::Mapped && !is_control(*node) => {
             Lane::Pages
         }
-        _ => Lane::User(sender.uid),
+        _ => Lane::User(sender.uid, waits_for(request)),
+    }
+}
+
+fn waits_for(request: &Request<'_>) -> WaitsFor {
+    match request {
+        Request::Read { .. }
+        | Request::Write { .. }
+        | Request::Flush { .. }
+        | Request::Release { .. }
+        | Request::Fsync { .. }
+        | Request::Fallocate { .. }
+        | Request::Lseek { .. }
+        | Request::CopyFileRange { .. } => WaitsFor::Data,
+        Request::Open { .. } | Request::OpenDir { .. } => WaitsFor::Open,
+        Request::ReadDir { .. } | Request::ReadDirPlus { .. } => WaitsFor::Listing,
+        _ => WaitsFor::Names,
     }
 }
 
