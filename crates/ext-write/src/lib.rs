@@ -1,5 +1,5 @@
 #![forbid(unsafe_code)]
-//! Writes ext2, ext3 and ext4 images, by many threads and safe against a crash at any moment.
+//! Writes ext4 images with a journal, by many threads and safe against a crash at any moment.
 //!
 //! # Boundary
 //! `uvfs-ext` is the format, in pure functions; here is what has state and locks. Knows no VFS and no FUSE. From the
