@@ -428,6 +428,10 @@ impl<B: Backend> Data for HostileBackend<B> {
         })
     }
 
+    fn give_up(&self, file: FileRef) {
+        self.inner.data().give_up(file);
+    }
+
     fn allocate(&self, file: FileRef, mode: AllocateMode, offset: u64, length: u64) -> Result<()> {
         self.plain(Call::Allocate, file.inode, None, |inner, _| {
             inner.data().allocate(file, mode, offset, length)

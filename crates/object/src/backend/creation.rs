@@ -23,7 +23,7 @@
 use super::Shared;
 use super::names::node_name;
 use super::table::{Local, Node, What};
-use super::writing::cut;
+use super::writing::{AtConflict, cut};
 use crate::path;
 use crate::store::{
     Condition, Delimiter, Kind, ListRequest, Metadata, Put, REQUEST_BYTES_MAX, Store, StoreError,
@@ -58,7 +58,9 @@ impl Shared {
             NewKind::Regular => {
                 let node = self.make(&directory, name)?;
                 // Nobody will close it.
-                self.upload_local(node.id).inspect_err(|_| self.unmake(&node))?;
+                let (_inside, made) = self.enter(node.id)?;
+                let put = self.upload_local_inside(&made, AtConflict::Fail);
+                put.inspect_err(|_| self.unmake(&node))?;
                 self.entry(&node)
             }
             NewKind::Directory => {
@@ -182,7 +184,7 @@ impl Shared {
             return Ok(());
         }
         // Nobody will close it.
-        self.upload_local_inside(&node).inspect_err(|_| {
+        self.upload_local_inside(&node, AtConflict::Fail).inspect_err(|_| {
             self.table.change(id, |now| Some(now.become_what(before.what.clone())));
             self.leave_work(id);
         })
@@ -209,11 +211,18 @@ impl Shared {
         let _inside = self.uploads.gates.enter(&key);
         if let Some(node) = self.in_work(&key)? {
             let stored = node.what.tag().is_some();
-            if stored {
-                // Whatever version is there, as of every name: a file whose put met another's could else never be removed.
-                let removed = self.remove(&key, None);
-                removed.map_err(|error| self.refused("removing", &key, error))?;
-                self.changed(&key, None);
+            if let Some(tag) = node.what.tag() {
+                match self.remove(&key, Some(tag)) {
+                    Ok(()) => self.changed(&key, None),
+                    // What was written here goes with its name. What others have put is not what was to be removed: the next
+                    // look shows it, and then it can be.
+                    Err(StoreError::Changed) => {
+                        self.orphan(&node, &key)?;
+                        self.went_elsewhere(&directory, node_name(&key));
+                        return Err(self.refused("removing", &key, StoreError::Changed));
+                    }
+                    Err(error) => return Err(self.refused("removing", &key, error)),
+                }
             }
             self.orphan(&node, &key)?;
             return if stored { self.keep_directory(&directory) } else { Ok(()) };
@@ -354,7 +363,7 @@ impl Shared {
             && matches!(changed.what, What::Local(Local { base: Some(_), .. }))
         {
             // The version that is copied has to be what it is here.
-            self.upload_local_inside(changed)?;
+            self.upload_local_inside(changed, AtConflict::Keep)?;
             node = self.table.get(changed.id);
         }
         // The version that goes from the old name: the one that is copied.

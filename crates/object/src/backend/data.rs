@@ -127,6 +127,10 @@ impl Data for ObjectBackend {
         self.shared.replace(file.inode, content)
     }
 
+    fn give_up(&self, file: FileRef) {
+        self.shared.give_up(file);
+    }
+
     fn sync(&self, file: FileRef, _: SyncMode) -> Result<()> {
         self.shared.upload_local(file.inode)
     }

@@ -20,6 +20,9 @@
 //! Weakness: the inode number of a file changes when it is replaced, and programs that watch files by number see that.
 
 mod below;
+mod conflict;
+#[cfg(test)]
+mod conflict_tests;
 mod creation;
 mod data;
 mod gates;
@@ -184,6 +187,13 @@ impl Shared {
         }
     }
 
+    /// The content of `id` is another one than this mount has shown.
+    fn content_went(&self, id: InodeId) {
+        if let Some(news) = self.news.0.get() {
+            news.inode_changed(id);
+        }
+    }
+
     /// A number that no open file has had.
     fn next_file(&self) -> u64 {
         // ORDERING: Relaxed; only the value must be unique.
@@ -293,6 +303,7 @@ impl Backend for ObjectBackend {
         counters.push(("objects_known", shared.table.len() as u64));
         counters.push(("listings_begun_again", shared.listings.begun_again()));
         counters.push(("write_conflicts", shared.uploads.conflicts.total()));
+        counters.push(("conflicts_kept", shared.uploads.kept_beside.total()));
         counters.push(("upload_buffer_bytes", shared.uploads.bytes()));
         counters
     }

@@ -201,6 +201,8 @@ struct Slot {
     marked: bool,
     /// A put of it has failed, and may have been done all the same.
     doubtful: bool,
+    /// Its content must not be put under its own key ([`super::conflict`]).
+    refused: bool,
     /// The time of its last change that a caller has set, and that the store does not have yet.
     stated: Option<Timestamp>,
     /// A caller has set the time of its last change, and the object bears it; a listing has another one.
@@ -222,6 +224,7 @@ impl Slot {
             opens: Opens::default(),
             marked: false,
             doubtful: false,
+            refused: false,
             stated: None,
             keeps_time: false,
         }
@@ -472,6 +475,27 @@ impl Table {
     /// What [`Table::doubt`] has noted.
     pub(super) fn is_doubtful(&self, id: InodeId) -> bool {
         self.shard(id.0).lock().by_id.get(&id).is_some_and(|slot| slot.doubtful)
+    }
+
+    /// The content of `id` must not be put under its own key.
+    pub(super) fn refuse(&self, id: InodeId) {
+        self.set_refused(id, true);
+    }
+
+    /// It may be put again: it has another key.
+    pub(super) fn accept(&self, id: InodeId) {
+        self.set_refused(id, false);
+    }
+
+    fn set_refused(&self, id: InodeId, refused: bool) {
+        if let Some(slot) = self.shard(id.0).lock().by_id.get_mut(&id) {
+            slot.refused = refused;
+        }
+    }
+
+    /// What [`Table::refuse`] has noted.
+    pub(super) fn is_refused(&self, id: InodeId) -> bool {
+        self.shard(id.0).lock().by_id.get(&id).is_some_and(|slot| slot.refused)
     }
 
     /// Sets the time of the last change of `id`.

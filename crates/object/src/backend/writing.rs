@@ -7,7 +7,7 @@
 //! # Rules
 //! U1. No reader sees a part of a file: one request brings all of it, or an upload whose parts no reader sees before it ends.
 //! U2. What is put says what it replaces: nothing, or the version that was opened. If others were faster, the writer is told
-//! EBUSY, and what it wrote stays with it.
+//! EBUSY, and what it wrote is kept beside the file ([`super::conflict`]).
 //! U3. A file that is made or open for writing here is found here under its name, whatever the store has there ([`Here`]).
 //! U4. One change of an object at a time: uploads, copies, renames and removals of a key enter its gate ([`Gates`]). A thread reads the
 //! node of a file after it has entered, so a file keeps its key until the change has ended.
@@ -61,6 +61,8 @@ pub(super) struct Uploads {
     begun: AtomicU64,
     /// Puts that were refused since others had replaced what they were to replace.
     pub(super) conflicts: uvfs_concurrent::counter::Counter,
+    /// Those of which the content is kept beside the file.
+    pub(super) kept_beside: uvfs_concurrent::counter::Counter,
 }
 
 impl Uploads {
@@ -76,6 +78,7 @@ impl Uploads {
             seed: RandomState::new().hash_one(Timestamp::now().nanoseconds),
             begun: AtomicU64::new(0),
             conflicts: uvfs_concurrent::counter::Counter::new(),
+            kept_beside: uvfs_concurrent::counter::Counter::new(),
         }
     }
 
@@ -183,11 +186,16 @@ impl Shared {
     /// Makes `content` the content of the file `id`, in the store.
     pub(super) fn replace(&self, id: InodeId, content: &dyn WholeContent) -> Result<Attributes> {
         let (_inside, node) = self.enter(id)?;
-        self.replace_inside(&node, content)
+        self.replace_inside(&node, content, AtConflict::Keep)
     }
 
     /// As [`Shared::replace`], by a thread that is inside the gate of `node`.
-    fn replace_inside(&self, node: &Arc<Node>, content: &dyn WholeContent) -> Result<Attributes> {
+    fn replace_inside(
+        &self,
+        node: &Arc<Node>,
+        content: &dyn WholeContent,
+        at_conflict: AtConflict,
+    ) -> Result<Attributes> {
         let id = node.id;
         let base = match &node.what {
             What::Directory => return Err(Error::IsDirectory),
@@ -197,7 +205,26 @@ impl Shared {
         };
         let key = node.key();
         let condition = base.as_ref().map_or(Condition::Absent, Condition::Is);
-        let tag = self.upload(id, &key, condition, content)?;
+        if self.table.is_refused(id) {
+            return Err(self.keep_beside(node, content));
+        }
+        let tag = match self.upload(id, &key, condition, content) {
+            Ok(tag) => tag,
+            Err(failed) => {
+                let conflict = match failed {
+                    Failed::Store(error @ (StoreError::Changed | StoreError::NotFound)) => error,
+                    // What was not written here was in a version that is gone.
+                    Failed::Content(Error::Stale) => StoreError::Changed,
+                    Failed::Store(error) => return Err(self.refused("writing", &key, error)),
+                    Failed::Content(error) => return Err(error),
+                };
+                let told = self.refused("writing", &key, conflict);
+                return Err(match at_conflict {
+                    AtConflict::Keep => self.keep_beside(node, content),
+                    AtConflict::Fail => told,
+                });
+            }
+        };
         let modified = self.table.stated(id).unwrap_or_else(Timestamp::now);
         self.table.time_is_stored(id);
         self.becomes(node, &key, What::Object { tag, size: content.size(), modified });
@@ -225,7 +252,7 @@ impl Shared {
             return Ok(());
         }
         let (_inside, node) = self.enter(id)?;
-        self.upload_local_inside(&node)
+        self.upload_local_inside(&node, AtConflict::Keep)
     }
 
     /// Whether the store has the file as it is here, but for its pages.
@@ -238,12 +265,16 @@ impl Shared {
     }
 
     /// As [`Shared::upload_local`], by a thread that is inside the gate of `node`.
-    pub(super) fn upload_local_inside(&self, node: &Arc<Node>) -> Result<()> {
+    pub(super) fn upload_local_inside(
+        &self,
+        node: &Arc<Node>,
+        at_conflict: AtConflict,
+    ) -> Result<()> {
         let id = node.id;
         match (&node.what, self.table.stated(id)) {
             (What::Local(Local { size, .. }), _) => {
                 let content = Virtual { shared: self, id, size: *size, version: node.version };
-                self.replace_inside(node, &content).map(drop)
+                self.replace_inside(node, &content, at_conflict).map(drop)
             }
             (What::Object { .. }, Some(modified)) => self.touch(node, modified),
             _ => Ok(()),
@@ -266,6 +297,10 @@ impl Shared {
             self.becomes(node, &key, What::Object { tag, size: *size, modified });
             self.table.time_is_stored(node.id);
         });
+        if matches!(touched, Err(Error::Busy)) {
+            // The version whose time was to be set is gone.
+            self.table.forget_time(node.id);
+        }
         self.leave_work(node.id);
         touched
     }
@@ -280,7 +315,11 @@ impl Shared {
     /// A file without a name is kept while it is open.
     fn keep_orphan(&self, node: &Node, content: &dyn WholeContent) -> Result<Attributes> {
         let mut bytes = vec![0; usize::try_from(content.size()).map_err(|_| Error::NoSpace)?];
-        read_whole(content, 0, &mut bytes)?;
+        // What was not read before the name was lost is gone: no later try would find it.
+        read_whole(content, 0, &mut bytes).map_err(|error| match error {
+            Error::Stale => Error::Busy,
+            other => other,
+        })?;
         let what = What::Orphan { size: bytes.len() as u64, content: Some(bytes.into()) };
         self.table.change(node.id, |now| Some(now.become_what(what)));
         self.attributes_of(node.id)
@@ -326,21 +365,17 @@ impl Shared {
         key: &str,
         condition: Condition<'_>,
         content: &dyn WholeContent,
-    ) -> Result<Tag> {
+    ) -> std::result::Result<Tag, Failed> {
         let mut done = self.upload_if(id, key, condition, content);
-        if let Err(Failed::Store(StoreError::Changed | StoreError::NotFound)) = &done {
-            let settled = self.settle(id, key);
-            if let Some(tag) = settled.map_err(|error| self.refused("finding", key, error))? {
-                done = self.upload_if(id, key, Condition::Is(&tag), content);
-            }
+        if let Err(Failed::Store(StoreError::Changed | StoreError::NotFound)) = &done
+            && let Some(tag) = self.settle(id, key)?
+        {
+            done = self.upload_if(id, key, Condition::Is(&tag), content);
         }
-        done.map_err(|failed| match failed {
-            Failed::Store(error) => self.refused("writing", key, error),
-            Failed::Content(error) => error,
-        })
+        done
     }
 
-    fn upload_if(
+    pub(super) fn upload_if(
         &self,
         id: InodeId,
         key: &str,
@@ -377,11 +412,15 @@ impl Shared {
         done
     }
 
-    /// Removes what is under `key`, of the version `tag` only if that is known; where the store has no such conditions, whatever is there.
+    /// Removes what is under `key`, of the version `tag` only if that is known. Where the store has no such conditions, it is looked at before.
     pub(super) fn remove(&self, key: &str, tag: Option<&Tag>) -> crate::store::Result<()> {
         // ORDERING: Relaxed; see where it is written.
-        let tag = tag.filter(|_| self.uploads.removal_conditions.load(Relaxed));
-        match self.store.delete(key, tag) {
+        let knows = self.uploads.removal_conditions.load(Relaxed);
+        let removed = match tag.is_some() && !knows {
+            true => Err(StoreError::Unsupported(String::new())),
+            false => self.store.delete(key, tag),
+        };
+        match removed {
             Err(StoreError::Unsupported(said)) if tag.is_some() => {
                 // ORDERING: Relaxed; who does not see it is refused once more.
                 if self.uploads.removal_conditions.swap(false, Relaxed) {
@@ -389,7 +428,13 @@ impl Shared {
                         "the store has no conditions on removals ({said}): what others put in that moment goes with it"
                     );
                 }
-                self.store.delete(key, None)
+                // A look leaves a moment, and no more.
+                match (self.find(key)?, tag) {
+                    (Some(What::Object { tag: there, .. }), Some(tag)) if there != *tag => {
+                        Err(StoreError::Changed)
+                    }
+                    _ => self.store.delete(key, None),
+                }
             }
             removed => removed,
         }
@@ -518,16 +563,28 @@ impl Shared {
                 Error::Busy
             }
             StoreError::NotFound => {
-                self.told("writing", key, StoreError::Refused("it is gone".into()))
+                self.uploads.conflicts.hit();
+                let key = key.escape_debug();
+                log::warn!("{doing} `{key}`: others have removed it, and it stays removed");
+                Error::Busy
             }
             other => self.told(doing, key, other),
         }
     }
 }
 
+/// What becomes of a content that others were faster than.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AtConflict {
+    /// It is kept beside the file ([`super::conflict`]).
+    Keep,
+    /// Nothing: the caller takes back what it began.
+    Fail,
+}
+
 /// Why an upload was given up.
 #[derive(Debug)]
-enum Failed {
+pub(super) enum Failed {
     /// The store's reason.
     Store(StoreError),
     /// What was to be uploaded could not be read.

@@ -199,8 +199,8 @@ pub trait Data: Inodes {
     /// its own reads need while it reads `content`. Users see the old content or the new one, never a part.
     ///
     /// # Errors
-    /// [`Error::Busy`] if the content is not of [`WholeContent::version`] any more: others have replaced it. The core keeps
-    /// what was written, and tries again.
+    /// [`Error::Busy`] if the content is not of [`WholeContent::version`] any more: others have replaced it. That is for good: the store has
+    /// kept elsewhere what it could, and the core holds nothing back any more. After any other error the core tries again.
     fn replace(
         &self,
         caller: &Caller,
@@ -209,6 +209,12 @@ pub trait Data: Inodes {
     ) -> Result<Attributes> {
         let _ = (caller, file, content);
         Err(Error::Unsupported("replacing the content of a file"))
+    }
+
+    /// What was written to `file` and not given to [`Data::replace`] is dropped. The store forgets what it was told of that file: its name
+    /// leads to what the store has.
+    fn give_up(&self, file: FileRef) {
+        let _ = file;
     }
 
     /// Reserves or clears a range.

@@ -381,6 +381,10 @@ impl<B: Backend> Data for Timed<B> {
         self.time(Call::write, || self.inner.data().replace(caller, file, content))
     }
 
+    fn give_up(&self, file: FileRef) {
+        self.inner.data().give_up(file);
+    }
+
     fn allocate(&self, file: FileRef, mode: AllocateMode, offset: u64, length: u64) -> Result<()> {
         self.time(Call::allocate, || self.inner.data().allocate(file, mode, offset, length))
     }

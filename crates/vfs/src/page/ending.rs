@@ -40,6 +40,7 @@ impl Core {
         let mut lost = self.named(&files, Names::Stored);
         // Only what is named goes: a request may have written to another file while names were looked for.
         for ((_, file), lost) in files.iter().zip(&mut lost) {
+            let _ = catch_unwind(AssertUnwindSafe(|| self.give_up(file)));
             let bytes = file.bytes_of(file.drop_range(ALL));
             lost.bytes = lost.bytes.max(bytes);
             self.unreserve_pages(file, 0, u64::MAX);

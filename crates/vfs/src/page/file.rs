@@ -116,6 +116,8 @@ pub(super) struct Local {
     /// What the store's file was like after our last write to it: who finds it otherwise before the next
     /// one knows that others write to it.
     store: Option<Version>,
+    /// Where a write found no room, in a store that takes whole files ([`super::whole`]).
+    pub(super) short: Option<u64>,
     /// Threads that are writing it back.
     pub(super) helpers: u32,
     /// Keeps the inode while something is held back.
@@ -201,6 +203,7 @@ impl LocalGuard<'_> {
         let idle = |local: &Local| {
             let nothing = local.unwritten == 0 && local.writers == 0 && local.helpers == 0;
             let untold = local.changed.is_some() || local.doubtful || local.keeps.is_some();
+            let untold = untold || local.short.is_some();
             let waits = local.queued.is_some() || local.pause.is_some() || local.since.is_some();
             nothing && !untold && !waits && local.pieces.is_empty()
         };
@@ -220,6 +223,7 @@ impl Local {
         doubtful: false,
         blocks: 0,
         store: None,
+        short: None,
         helpers: 0,
         keeps: None,
         since: None,
@@ -679,6 +683,9 @@ impl FilePages {
 
     /// The file ends at `size` now. The caller is alone.
     pub(super) fn cut(&self, size: u64) {
+        if self.is_short() && self.local().short.is_some_and(|short| size <= short) {
+            self.local().short = None;
+        }
         // Readers see the new end before the pages behind it go.
         self.set_size(size);
         self.drop_range(size.div_ceil(PAGE)..u64::MAX);

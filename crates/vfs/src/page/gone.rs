@@ -17,6 +17,7 @@
 //! of names before anything is dropped. Weakness: a program on the host that has such a file open sees what had been
 //! brought to the store by then, and no more.
 
+use super::Alone;
 use super::file::FilePages;
 use super::write_back::ALL;
 use crate::backend::{Authority, FileRef};
@@ -73,16 +74,26 @@ impl Core {
         if !may(pages) {
             return false;
         }
+        self.discard_alone(pages, alone);
+        true
+    }
+
+    /// Drops what is held back of `pages`, by a thread that is alone in their gate.
+    pub(super) fn discard_alone(&self, pages: &FilePages, alone: Alone<'_>) {
         pages.drop_range(ALL);
+        pages.local().short = None;
         self.unreserve_pages(pages, 0, u64::MAX);
         drop(alone);
         let changed = pages.unwritten_change_time();
         let node = pages.change_time_written(changed);
         // Before the hold goes: with it the store may forget the object.
         self.close_released(pages);
+        if self.takes_whole_files() {
+            pages.doubt_size();
+            node.iter().for_each(|node| node.inode.expire_attributes(&self.clock));
+        }
         drop(node);
         self.space_came();
-        true
     }
 
     /// Whether the store has no name for it either; one that nobody knew of is known from now on.

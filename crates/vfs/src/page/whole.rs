@@ -9,6 +9,9 @@
 //!
 //! W5. No part of a file that is open for writing reaches the store but by `fsync`, `syncfs` or `close`.
 //!
+//! W6. A file of which a write found no room is not put: not by `fsync`, `close` or the end, which say ENOSPC. It is put again after that write was
+//! repeated, or the file cut before it. When its last writer closes it, what was written is dropped, and the store's content stays.
+//!
 //! # Why
 //! An object store has no call for a part of an object. What was not written here is read from the store while the new
 //! content goes there, so that a change of one byte needs no memory for the rest. A file that others have
@@ -52,13 +55,26 @@ impl Core {
         if !pages.is_unwritten() {
             return Ok(0);
         }
-        if let Err(error) = self.replace_by_pages(pages) {
-            let again = pages.local().tried;
-            pages.errors.record(&error, again);
-            pages.failed(&error);
-            self.pages.counters.write_errors.hit();
-            return Err(error);
-        }
+        let refused = match self.replace_by_pages(pages) {
+            Ok(()) => None,
+            Err(refused) => {
+                let again = pages.local().tried;
+                pages.errors.record(&refused.error, again);
+                pages.failed(&refused.error);
+                self.pages.counters.write_errors.hit();
+                if !refused.for_good {
+                    return Err(refused.error);
+                }
+                Some(refused.error)
+            }
+        };
+        // The store has the content, or will not have it: nothing is held back any more.
+        let count = self.end_dirty(pages)?;
+        refused.map_or(Ok(count), Err)
+    }
+
+    /// No page of the file is dirty any more; how many were. The caller is alone.
+    fn end_dirty(&self, pages: &FilePages) -> Result<u64> {
         let (mut at, mut count) = (0, 0);
         let mut buffer = pages.cache.buffer((pages.cache.run_pages(self) * PAGE) as usize);
         while let Some(first) = pages.next_tagged(at..u64::MAX, Tag::Dirty) {
@@ -72,7 +88,10 @@ impl Core {
         Ok(count)
     }
 
-    fn replace_by_pages(&self, pages: &FilePages) -> Result<()> {
+    fn replace_by_pages(&self, pages: &FilePages) -> std::result::Result<(), Refused> {
+        if pages.is_short() {
+            return Err(Error::NoSpace.into());
+        }
         let writer = Writer::find(self, pages)?;
         let size = match pages.size() {
             Some(size) => size,
@@ -83,12 +102,71 @@ impl Core {
         let content = Pages { core: self, pages, file: reader.file(), size, version };
         // Others have replaced it, and somebody has seen that: what is clean here is theirs.
         if version != 0 && pages.version() != version {
-            return Err(Error::Busy);
+            return Err(Refused { error: Error::Busy, for_good: true });
         }
         let store = self.backend().data();
-        let now = store.replace(&Caller::root(), writer.file(), &content)?;
-        pages.stored(&now);
+        match store.replace(&Caller::root(), writer.file(), &content) {
+            Ok(now) => pages.stored(&now),
+            Err(error) => {
+                let for_good = matches!(error, Error::Busy);
+                return Err(Refused { error, for_good });
+            }
+        }
         Ok(())
+    }
+
+    /// The last writer of the file is gone: if a part of the file did not fit, none of it is put (W6).
+    pub(super) fn drop_what_is_short(&self, pages: &FilePages) {
+        if !self.takes_whole_files() || !pages.is_short() || pages.opens.has_writer() {
+            return;
+        }
+        let alone = pages.gate.enter_alone();
+        if pages.is_short() && !pages.opens.has_writer() {
+            let place = self.place_of(pages.inode);
+            log::warn!("{place}: did not fit into the caches, and none of it was written");
+            self.give_up(pages);
+            self.discard_alone(pages, alone);
+        }
+    }
+
+    /// What is dirty of the file will not be put. Its name leads to what the store has.
+    pub(super) fn give_up(&self, pages: &FilePages) {
+        if self.takes_whole_files() && (pages.is_unwritten() || pages.is_short()) {
+            self.backend().data().give_up(FileRef::unopened(pages.inode));
+        }
+    }
+}
+
+/// Why a content was not taken.
+struct Refused {
+    error: Error,
+    /// It is not tried again.
+    for_good: bool,
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self { error, for_good: false }
+    }
+}
+
+impl FilePages {
+    /// A write at `offset` found no room: the file is short of it (W6).
+    pub(super) fn is_short_at(&self, offset: u64) {
+        self.local().short = Some(offset);
+    }
+
+    /// A write at `offset` has found room. If the file was short of just that, it is whole again.
+    pub(super) fn wrote_at(&self, offset: u64) {
+        let mut local = self.local();
+        if local.short == Some(offset) {
+            local.short = None;
+        }
+    }
+
+    /// Whether a write found no room, and was neither repeated nor cut off since.
+    pub(super) fn is_short(&self) -> bool {
+        self.local().short.is_some()
     }
 }
 

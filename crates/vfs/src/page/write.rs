@@ -85,16 +85,27 @@ impl Vfs {
                 Place::End => Place::End,
             };
             let chunk = &data[done..data.len().min(done + chunk_bytes)];
+            let offset = match place {
+                Place::At(offset) => offset,
+                Place::End => pages.size().unwrap_or(0),
+            };
             let written = core
                 .slow_down(pages, chunk.len())
                 .and_then(|()| core.write_chunk(pages, node, (file, place), chunk));
             match written {
                 Ok((count, came_in)) => {
+                    if core.takes_whole_files() {
+                        pages.wrote_at(offset);
+                    }
                     done += count;
                     grew |= came_in;
                 }
-                Err(_) if done > 0 => break Ok(done),
-                Err(error) => break Err(error),
+                Err(error) => {
+                    if core.takes_whole_files() && matches!(error, Error::NoSpace) {
+                        pages.is_short_at(offset);
+                    }
+                    break if done > 0 { Ok(done) } else { Err(error) };
+                }
             }
         };
         if grew {

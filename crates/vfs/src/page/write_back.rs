@@ -514,6 +514,7 @@ impl Drop for Closing<'_> {
             }
             // It may have been the last thing that was written while we looked.
             core.close_released(pages);
+            core.drop_what_is_short(pages);
         };
         if std::thread::panicking() {
             // One panic of the store is enough: a second one would end the process.
