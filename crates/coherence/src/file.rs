@@ -457,6 +457,7 @@ mod tests {
             stalled,
             blocked,
             cycles,
+            began: 0,
         });
         profile
     }

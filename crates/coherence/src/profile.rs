@@ -459,6 +459,9 @@ pub struct Thread {
     pub blocked: u64,
     /// Its clock at its end.
     pub cycles: u64,
+    /// Its clock when it was created: its creator's.
+    #[serde(default)]
+    pub began: u64,
 }
 
 /// One line of a profile.

@@ -62,6 +62,7 @@ struct Thread {
     deadline: Option<Ticks>,
     blocked: Ticks,
     blocked_since: Ticks,
+    began: Ticks,
 }
 
 #[derive(Debug)]
@@ -179,6 +180,11 @@ impl Scheduler {
     /// How long a thread was blocked so far; waiting for a core is not being blocked.
     pub fn blocked(&self, thread: usize) -> Ticks {
         self.threads[thread].blocked
+    }
+
+    /// The thread's clock when it was created.
+    pub fn began(&self, thread: usize) -> Ticks {
+        self.threads[thread].began
     }
 
     /// Whether the thread is blocked.
@@ -550,6 +556,7 @@ impl Thread {
             deadline: None,
             blocked: 0,
             blocked_since: 0,
+            began: clock,
         }
     }
 }

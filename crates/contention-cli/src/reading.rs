@@ -10,7 +10,7 @@ use crate::Failure;
 use rustix::termios::tcgetwinsize;
 use serde::Serialize;
 use std::fs;
-use std::io::{BufReader, IsTerminal, stdout};
+use std::io::{BufReader, IsTerminal, Read, stdout};
 use std::path::Path;
 use std::process::ExitCode;
 use uvfs_coherence::Profile;
@@ -56,6 +56,7 @@ fn print(ledger: &Ledger<'_>, show: &ShowFlags, options: &Options) -> Result<(),
 
 /// Writes a page.
 pub(super) fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
+    check_room("--html", Some(path))?;
     fs::write(path, page).map_err(|error| {
         Failure::refused(format!(
             "--html {}: {}; name another file",
@@ -65,12 +66,43 @@ pub(super) fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
     })
 }
 
-/// Refuses a file that could not be written later, before the runs that would be lost with it.
+/// The first bytes of a profile.
+const PROFILE: &[u8] = b"{\"record\":\"meta\"";
+
+/// Whether the file has nothing to lose: it is not there, it is empty, it is no regular file, or it begins with
+/// `start`.
+fn may_be_replaced(path: &Path, start: &[u8]) -> bool {
+    if !fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() > 0) {
+        return true;
+    }
+    let mut first = Vec::new();
+    let read =
+        fs::File::open(path).and_then(|file| file.take(start.len() as u64).read_to_end(&mut first));
+    read.is_ok() && first == start
+}
+
+/// Whether a profile may be written here: no other file is lost by it.
+pub(super) fn is_room_for_profile(path: &Path) -> bool {
+    may_be_replaced(path, PROFILE)
+}
+
+/// Refuses a file that could not be written later, or that is something else, before the runs that would be lost
+/// with it. `flag` says what is written: `--html` a page, others a profile.
 pub(super) fn check_room(flag: &str, path: Option<&Path>) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     let shown = path.display();
     if path.is_dir() {
         return Err(Failure::refused(format!("{flag} {shown}: Is a directory; name a file")));
+    }
+    let (start, what) = if flag == "--html" {
+        (report::PAGE_HEAD.as_bytes(), "a page of this tool")
+    } else {
+        (PROFILE, "a profile of this tool")
+    };
+    if !may_be_replaced(path, start) {
+        return Err(Failure::refused(format!(
+            "{flag} {shown}: it is there and not {what}; name another file"
+        )));
     }
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
@@ -228,21 +260,32 @@ pub(super) fn judge(outcome: &Outcome, rules: &Path, json: bool) -> Result<ExitC
         for note in &outcome.notes {
             eprintln!("uvfs: {file}: {note}");
         }
-        for broken in &outcome.broken {
-            let certain = match broken.certain {
-                Some(true) => "",
-                Some(false) => " (within the spread of the seeds)",
-                None => " (a single seed has no spread)",
-            };
-            crate::print_line(&format!(
-                "{file}:{}: broken: {}: {}{certain}",
-                broken.line, broken.rule, broken.evidence
-            ));
+        for line in verdicts(outcome, rules) {
+            crate::print_line(&line);
         }
-        let held = outcome.checked - outcome.broken.len();
-        crate::print_line(&format!("{held} of {} rules hold", outcome.checked));
     }
-    Ok(if outcome.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(status(outcome))
+}
+
+/// A line for each broken rule, and one with the number of those that hold.
+pub(super) fn verdicts(outcome: &Outcome, rules: &Path) -> Vec<String> {
+    let file = rules.display();
+    let verdict = |broken: &gate::Broken| {
+        let certain = match broken.certain {
+            Some(true) => "",
+            Some(false) => " (within the spread of the seeds)",
+            None => " (a single seed has no spread)",
+        };
+        format!("{file}:{}: broken: {}: {}{certain}", broken.line, broken.rule, broken.evidence)
+    };
+    let held = outcome.checked - outcome.broken.len();
+    let sum = format!("{held} of {} rules hold", outcome.checked);
+    outcome.broken.iter().map(verdict).chain([sum]).collect()
+}
+
+/// The exit status of `outcome`.
+pub(super) fn status(outcome: &Outcome) -> ExitCode {
+    if outcome.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// What of a text was left out, or not understood.
@@ -287,6 +330,7 @@ pub(super) fn import(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
     // perf named the places. Its addresses are those of the process, which say nothing of the program's file.
     let profile = found.profile;
     let output = arguments.profile.output.as_deref().unwrap_or(Path::new(DEFAULT_NAME));
+    check_room("--output", Some(output))?;
     profile.write(output)?;
     show(&profile, &arguments.show, &options)?;
     if !arguments.show.form.is_json() {

@@ -69,7 +69,16 @@ fn run_and_show(plan: &Plan, output: &Path, show: &ShowFlags) -> Result<ExitCode
             eprintln!("uvfs: {}: the profile", output.display());
         }
     }
-    Ok(tell(&plan.program, &outcome))
+    let status = tell(&plan.program, &outcome);
+    if outcome.interrupted {
+        let kept = outcome.profile.as_ref().map_or(0, |profile| profile.runs.len());
+        return Err(Failure::refused(format!(
+            "{}: interrupted; the profile has the {kept} of {} runs that had ended",
+            plan.program.display(),
+            plan.seeds
+        )));
+    }
+    Ok(status)
 }
 
 /// What has to be known before a program is run that writes files or reads from a pipe: it is run once per seed.
@@ -94,11 +103,12 @@ fn is_pipe() -> bool {
     std::fs::metadata("/proc/self/fd/0").is_ok_and(|found| found.file_type().is_fifo())
 }
 
-/// The profile that was there is kept beside the new one, as `NAME.old`; one that cannot be is overwritten.
+/// The profile that was there is kept beside the new one, as `NAME.old`; one that cannot be is overwritten. A file of
+/// that name that is no profile stays.
 fn keep_old(profile: &Path) {
-    if profile.is_file() {
-        let mut old = profile.as_os_str().to_owned();
-        old.push(".old");
+    let mut old = profile.as_os_str().to_owned();
+    old.push(".old");
+    if profile.is_file() && reading::is_room_for_profile(Path::new(&old)) {
         let _ = std::fs::rename(profile, old);
     }
 }
@@ -166,8 +176,7 @@ pub(super) fn shown(show: &ShowFlags) -> Output {
 
 /// Runs `plan` with progress on a terminal, until Ctrl-C.
 pub(super) fn attempt(plan: &Plan) -> Result<Outcome, Failure> {
-    let mut watcher = Watcher::new("")?;
-    Ok(run::attempt(plan, &mut |event| watcher.see(event))?)
+    attempt_one(plan, "")
 }
 
 /// As [`attempt`]; every run has to end well.
@@ -176,13 +185,10 @@ pub(super) fn complete(plan: &Plan, what: &str) -> Result<Profile, Failure> {
     Ok(run::run(plan, &mut |event| watcher.see(event))?)
 }
 
-/// As [`complete`], with what each run wrote.
-pub(super) fn complete_with_output(
-    plan: &Plan,
-    what: &str,
-) -> Result<(Profile, Vec<(u64, String)>), Failure> {
+/// As [`attempt`], for one of several plans, each of which has its own progress.
+pub(super) fn attempt_one(plan: &Plan, what: &str) -> Result<Outcome, Failure> {
     let mut watcher = Watcher::new(what)?;
-    Ok(run::run_with_output(plan, &mut |event| watcher.see(event))?)
+    Ok(run::attempt(plan, &mut |event| watcher.see(event))?)
 }
 
 /// Shows how far the runs are, and listens for Ctrl-C.
@@ -260,6 +266,11 @@ mod tests {
         std::fs::write(&path, "one").expect("written");
         keep_old(&path);
         assert!(!path.exists());
-        assert_eq!(std::fs::read(folder.path().join("uvfs.contention.old")).expect("kept"), b"one");
+        let old = folder.path().join("uvfs.contention.old");
+        assert_eq!(std::fs::read(&old).expect("kept"), b"one");
+        // This one is no profile, so it is not replaced.
+        std::fs::write(&path, "two").expect("written");
+        keep_old(&path);
+        assert_eq!(std::fs::read(&old).expect("kept"), b"one");
     }
 }

@@ -22,7 +22,7 @@ use uvfs_contention::analysis::Estimate;
 use uvfs_contention::gate;
 use uvfs_contention::numa::numa as compare_nodes;
 use uvfs_contention::report;
-use uvfs_contention::run::{Output, Plan, metric::Metric};
+use uvfs_contention::run::{self, Output, Plan, metric::Metric};
 use uvfs_contention::sweep::{Measurement, Work, sweep as evaluate};
 use uvfs_contention::whatif::{self, Change, Evidence, Request};
 
@@ -54,7 +54,9 @@ pub(super) fn numa(arguments: &NumaArguments) -> Result<ExitCode, Failure> {
         let what = format!("{nodes} node{}", if nodes == 1 { "" } else { "s" });
         let profile = running::complete(&plan, &what)?;
         if let Some(output) = &arguments.output {
-            profile.write(beside(output, &what.replace(' ', "-")))?;
+            let output = beside(output, &what.replace(' ', "-"));
+            reading::check_room("--output", Some(&output))?;
+            profile.write(output)?;
         }
         profiles.push(profile);
     }
@@ -118,13 +120,36 @@ pub(super) fn sweep(arguments: &SweepArguments) -> Result<ExitCode, Failure> {
     running::set_seeds(&mut plan, &arguments.seeds);
     plan.output = Output::Kept;
     let mut measured = Vec::new();
+    // What keeps the sweep from being whole: a size whose runs fail, or Ctrl-C. The other sizes are worth showing.
+    let mut lacks = Vec::new();
     for machine in machines {
         let cores = machine.cores;
         let args = plan.args.iter().map(|word| with_cores(word, cores)).collect();
         let plan = Plan { cores, nodes: machine.nodes, machine, args, ..plan.clone() };
-        let (profile, outputs) = running::complete_with_output(&plan, &format!("{cores} cores"))?;
+        let what = format!("{cores} core{}", if cores == 1 { "" } else { "s" });
+        let (profile, outputs) = match running::attempt_one(&plan, &what) {
+            Ok(outcome) if outcome.interrupted => {
+                lacks.push(format!("interrupted on {what}"));
+                break;
+            }
+            Ok(outcome) => match run::complete(&plan, outcome) {
+                Ok(done) => done,
+                Err(error) => {
+                    lacks.push(format!("{what}: {error}"));
+                    continue;
+                }
+            },
+            // A program that is refused on the first size is refused on all.
+            Err(failure) if measured.is_empty() && lacks.is_empty() => return Err(failure),
+            Err(failure) => {
+                lacks.push(format!("{what}: {failure}"));
+                break;
+            }
+        };
         if let Some(output) = &arguments.output {
-            profile.write(beside(output, &format!("{cores}-cores")))?;
+            let output = beside(output, &format!("{cores}-cores"));
+            reading::check_room("--output", Some(&output))?;
+            profile.write(output)?;
         }
         let work = match &count {
             Count::Auto => Work::Auto,
@@ -134,6 +159,10 @@ pub(super) fn sweep(arguments: &SweepArguments) -> Result<ExitCode, Failure> {
             Count::Printed(metric) => Work::Metric(metric.values(&outputs)?),
         };
         measured.push((profile, work));
+    }
+    let lacks = lacks.join("; ");
+    if measured.is_empty() {
+        return Err(Failure::refused(lacks));
     }
     let measurements: Vec<_> = measured
         .iter()
@@ -148,14 +177,24 @@ pub(super) fn sweep(arguments: &SweepArguments) -> Result<ExitCode, Failure> {
     } else {
         crate::print_line(report::sweep_text(&sweep, &reading::plain_options()).trim_end());
     }
+    if !lacks.is_empty() {
+        let kept: Vec<_> = sweep.points.iter().map(|point| point.cores.to_string()).collect();
+        return Err(Failure::refused(format!(
+            "{lacks}; the sweep has the sizes {}",
+            kept.join(", ")
+        )));
+    }
     match (&rules, &arguments.gate) {
         (Some(rules), Some(path)) => {
             let outcome = gate::check_sweep(&sweep, rules)?;
-            // With --json the object above is all that standard output has.
-            if arguments.form.is_json() && outcome.holds() {
-                return Ok(ExitCode::SUCCESS);
+            if !arguments.form.is_json() {
+                return reading::judge(&outcome, path, false);
             }
-            reading::judge(&outcome, path, false)
+            // The object above is all that standard output has.
+            for line in reading::verdicts(&outcome, path) {
+                eprintln!("uvfs: {line}");
+            }
+            Ok(reading::status(&outcome))
         }
         _ => Ok(ExitCode::SUCCESS),
     }

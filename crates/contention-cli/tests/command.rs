@@ -135,6 +135,23 @@ fn a_file_that_cannot_be_written_is_refused_before_the_runs() {
 }
 
 #[test]
+fn a_file_that_is_something_else_is_not_overwritten() {
+    // `run --output prog.c` replaced the source by a profile, and the second run replaced the copy that was kept of it.
+    let folder = TempDir::new().unwrap();
+    let program = file(&folder, "prog", "", 0o755);
+    let source = file(&folder, "prog.c", "int main(void) { return 0; }\n", 0o644);
+    let page = file(&folder, "index.html", "<!DOCTYPE html>\n<html lang=\"en\">\n", 0o644);
+    check_refused(&folder, &["run", "--html", &page, "--", &program], 1, &["it is there and not"]);
+    for flag in ["--output", "--html"] {
+        for command in ["run", "sweep", "numa"] {
+            let words = [command, flag, &source, "--", &program];
+            check_refused(&folder, &words, 1, &[flag, "prog.c", "it is there and not a p"]);
+        }
+    }
+    assert_eq!(fs::read_to_string(source).unwrap(), "int main(void) { return 0; }\n");
+}
+
+#[test]
 fn flags_may_stand_before_the_command() {
     let folder = TempDir::new().unwrap();
     check_refused(&folder, &["--cores", "0", "machine"], 1, &["`cores` is 0"]);

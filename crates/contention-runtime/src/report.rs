@@ -207,6 +207,7 @@ fn add_recorded(profile: &mut Profile, threads: &[crate::recorded::Summary]) {
             stalled: cycles(thread.stalled),
             blocked: 0,
             cycles: 0,
+            began: 0,
         });
     }
     for run in &mut profile.runs {
@@ -228,6 +229,7 @@ fn threads(profile: &mut Profile, seed: u64) {
             stalled: cycles(thread.stalled.get()),
             blocked: cycles(scheduler.blocked(thread.id)),
             cycles: cycles(scheduler.clock(thread.id)),
+            began: cycles(scheduler.began(thread.id)),
         });
     }
 }

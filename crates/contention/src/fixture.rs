@@ -214,6 +214,7 @@ impl Builder {
                 stalled: 500_000,
                 blocked: 0,
                 cycles: 1_000_000,
+                began: 0,
             });
         }
     }

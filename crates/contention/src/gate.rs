@@ -211,7 +211,10 @@ pub fn check_sweep(sweep: &Sweep, rules: &Rules) -> Result<Outcome, Error> {
         let found = Found {
             broken: efficiency.mean < rule.at_least,
             certain: is_above(&efficiency, rule.at_least).map(|above| !above),
-            evidence: format!("it is {}; the curve is {}", percent(&efficiency), sweep.shape),
+            evidence: match sweep.shape {
+                Some(shape) => format!("it is {}; the curve is {shape}", percent(&efficiency)),
+                None => format!("it is {}; the curve has no class", percent(&efficiency)),
+            },
         };
         let words =
             format!("efficiency at {} cores >= {} %", rule.cores, number(rule.at_least * 100.0));

@@ -430,6 +430,7 @@ impl Sums {
             stalled: working.stalled,
             blocked: 0,
             cycles,
+            began: 0,
         };
         let mut objects: Vec<Object> = self.objects.into_iter().map(object).collect();
         objects.sort_by_key(|object| object.id);

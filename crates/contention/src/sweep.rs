@@ -6,10 +6,14 @@
 //! # The shape
 //! With the throughput `X(n)`, `b` the core count of the highest mean, `m` the most cores:
 //! * **collapse**: `X(m) < X(b) / 2`: more cores halve what fewer reached;
-//! * **linear**: not that, and `X(m) / m >= X(first) / first / 2`: a core is still worth half of the first;
-//! * **plateau**: neither;
+//! * **dip**: not that, and between them some `X(k) < X(j) / 2` with `j < k < m`, from which the curve rises again;
+//! * **linear**: neither, and `X(m) / m >= X(first) / first / 2`: a core is still worth half of the first;
+//! * **plateau**: none of these;
 //! * **unclear**: fewer than three core counts, or `m` below four times the first, or a single seed, or
 //!   the 95 % interval of a quotient that decides holds one half.
+//!
+//! A sweep has no class, and no law, where its curve says nothing of the program: computing was charged a flat
+//! cost ([`uvfs_coherence::profile::Meta::computing`]), or the program makes fewer threads than there are cores.
 //!
 //! [`Sweep::by_seed`] has the shape that each seed alone would give, so that a program that falls into one
 //! of two states is seen to: its mean is then unclear, its seeds are not.
@@ -35,11 +39,13 @@ use crate::statistics::{is_above, ratio};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use uvfs_coherence::Profile;
+use uvfs_coherence::profile::Run;
 
 /// How the work of a run is counted.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Work {
-    /// Fixed or per core, whichever the accesses of the two least core counts are nearer to.
+    /// Fixed or per core, whichever the two least core counts are nearer to: by the time that their threads
+    /// compute, or by their accesses where computing is not charged.
     Auto,
     /// The program does the same on any number of cores: throughput is runs a second.
     Fixed,
@@ -139,6 +145,7 @@ pub struct Point {
 pub enum Shape {
     Linear,
     Plateau,
+    Dip,
     Collapse,
     Unclear,
 }
@@ -148,6 +155,7 @@ impl std::fmt::Display for Shape {
         out.write_str(match self {
             Self::Linear => "linear",
             Self::Plateau => "plateau",
+            Self::Dip => "dip",
             Self::Collapse => "collapse",
             Self::Unclear => "unclear",
         })
@@ -206,13 +214,13 @@ pub struct Sweep {
     pub unit: &'static str,
     /// By core count.
     pub points: Vec<Point>,
-    /// Of the mean over the seeds.
-    pub shape: Shape,
-    /// Why it is that, in a sentence with the numbers.
+    /// Of the mean over the seeds; `None` where the curve says nothing of the program.
+    pub shape: Option<Shape>,
+    /// Why it is that, or why there is none, in a sentence with the numbers.
     pub reason: String,
-    /// Of each seed alone; the shortest list of seeds counts.
+    /// Of each seed alone; the shortest list of seeds counts. Empty without a shape.
     pub by_seed: Vec<Shape>,
-    /// The fitted law; `None` with fewer than four core counts.
+    /// The fitted law; `None` with fewer than four core counts, or without a shape.
     pub law: Option<Law>,
     /// What grows, the greatest share on the most cores first; at most twenty.
     pub bends: Vec<Bend>,
@@ -233,11 +241,12 @@ pub fn sweep(measurements: &[Measurement<'_>]) -> Result<Sweep, Error> {
     }
     let (work, found) = match &first.work {
         Work::Auto => {
-            let counts: Vec<_> = ordered
-                .iter()
-                .map(|one| (one.profile.meta.machine.cores, accesses(one.profile)))
-                .collect();
-            let (work, reason) = kind_of_work(&counts);
+            let measure = Measure::of(&ordered);
+            let amount = |one: &&Measurement<'_>| {
+                (one.profile.meta.machine.cores, measure.amount(one.profile))
+            };
+            let amounts: Vec<_> = ordered.iter().map(amount).collect();
+            let (work, reason) = kind_of_work(&amounts, measure);
             (Some(work), Some(reason))
         }
         _ => (None, None),
@@ -254,33 +263,91 @@ pub fn sweep(measurements: &[Measurement<'_>]) -> Result<Sweep, Error> {
         }
         throughputs.push((cores, work.as_ref().unwrap_or(&one.work).throughput(one.profile)?));
     }
-    let means: Vec<(f64, f64)> = throughputs
-        .iter()
-        .map(|(cores, values)| (*cores as f64, Estimate::of(values).mean))
-        .collect();
-    let law = fit(&means);
-    let (shape, reason) = classify(&throughputs);
+    let profiles: Vec<&Profile> = ordered.iter().map(|one| one.profile).collect();
+    let (shape, reason, by_seed, law) = match says_nothing(&profiles) {
+        Some(why) => (None, why, Vec::new(), None),
+        None => {
+            let mean = |point: &(usize, Vec<f64>)| (point.0 as f64, Estimate::of(&point.1).mean);
+            let means: Vec<(f64, f64)> = throughputs.iter().map(mean).collect();
+            let (shape, reason) = classify(&throughputs);
+            (Some(shape), reason, by_seed(&throughputs), fit(&means))
+        }
+    };
     let points = ordered
         .iter()
         .zip(&throughputs)
         .map(|(one, (cores, values))| point(one.profile, *cores, values, &throughputs[0], law))
         .collect();
-    let profiles: Vec<&Profile> = ordered.iter().map(|one| one.profile).collect();
-    let by_seed = by_seed(&throughputs);
     let work = Counting { taken: work.as_ref().unwrap_or(&first.work).word(), found };
     Ok(Sweep { work, unit, points, shape, reason, by_seed, law, bends: bends(&profiles) })
 }
 
-/// Mean accesses of a run.
-fn accesses(profile: &Profile) -> f64 {
-    let all: Vec<f64> = profile.runs.iter().map(|run| run.accesses as f64).collect();
-    Estimate::of(&all).mean
+/// Why the curve says nothing of the program, whatever it looks like.
+fn says_nothing(profiles: &[&Profile]) -> Option<String> {
+    if profiles.iter().any(|profile| !profile.meta.computing) {
+        return Some(
+            "computing between accesses is charged a flat cost, so these times are not the program's; add \
+             --compute, and build the program with this version of uvfs"
+                .to_owned(),
+        );
+    }
+    let threads = |profile: &Profile| {
+        let counts: Vec<_> = profile.runs.iter().map(|run| run.threads as f64).collect();
+        Estimate::of(&counts).mean
+    };
+    let idle = profiles.windows(2).find_map(|two| {
+        let (fewer, more) = (&two[0].meta.machine, &two[1].meta.machine);
+        let (before, after) = (threads(two[0]), threads(two[1]));
+        (after <= before && after < more.cores as f64).then_some((fewer.cores, more.cores, after))
+    });
+    idle.map(|(fewer, more, threads)| {
+        let plural = if threads == 1.0 { "" } else { "s" };
+        format!(
+            "the program has no more threads on {more} cores than on {fewer} ({threads:.0} thread{plural}, the first \
+             included), so cores stand idle; write {{cores}} where its arguments name the number of threads"
+        )
+    })
 }
 
-/// Whether each core has its own work or all share one, by the accesses at the two least core counts: with
-/// `n` times the cores, `n` times as many or as many; halfway decides. Core counts ascend.
-fn kind_of_work(accesses: &[(usize, f64)]) -> (Work, String) {
-    let [(few, before), (more, after), ..] = accesses else {
+/// By what a sweep tells work for all cores from work for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Measure {
+    /// The cycles in which threads neither wait for a line nor sleep. A loop over registers makes no accesses.
+    Computing,
+    /// Accesses, where computing is not charged.
+    Accesses,
+}
+
+impl Measure {
+    fn of(measurements: &[&Measurement<'_>]) -> Self {
+        let computes = |one: &&Measurement<'_>| {
+            one.profile.meta.computing && Self::Computing.amount(one.profile) > 0.0
+        };
+        if measurements.iter().all(computes) { Self::Computing } else { Self::Accesses }
+    }
+
+    /// The mean of a run.
+    fn amount(self, profile: &Profile) -> f64 {
+        let of_run = |run: &Run| match self {
+            Self::Accesses => run.accesses as f64,
+            Self::Computing => {
+                let threads = profile.threads.iter().filter(|thread| thread.seed == run.seed);
+                let busy = threads.map(|thread| {
+                    let lived = thread.cycles.saturating_sub(thread.began);
+                    lived.saturating_sub(thread.stalled + thread.blocked)
+                });
+                busy.sum::<u64>() as f64
+            }
+        };
+        let all: Vec<f64> = profile.runs.iter().map(of_run).collect();
+        Estimate::of(&all).mean
+    }
+}
+
+/// Whether each core has its own work or all share one, by the amounts at the two least core counts: with `n`
+/// times the cores, `n` times as much or as much; halfway decides. Core counts ascend.
+fn kind_of_work(amounts: &[(usize, f64)], measure: Measure) -> (Work, String) {
+    let [(few, before), (more, after), ..] = amounts else {
         let why = "Work is taken as fixed, since one core count cannot tell; --work per-core if each core has its own.";
         return (Work::Fixed, why.to_owned());
     };
@@ -292,10 +359,12 @@ fn kind_of_work(accesses: &[(usize, f64)]) -> (Work, String) {
         (Work::Fixed, "all cores share one amount", "per-core if each core has its own")
     };
     let cores = if *few == 1 { "core" } else { "cores" };
-    let why = format!(
-        "Work is taken as {}, {means}: {more} cores make {ratio:.2} times the accesses of {few} {cores}; --work {other}.",
-        work.word()
-    );
+    let found = match measure {
+        Measure::Computing => format!("compute {ratio:.2} times as long as {few} {cores}"),
+        Measure::Accesses => format!("make {ratio:.2} times the accesses of {few} {cores}"),
+    };
+    let why =
+        format!("Work is taken as {}, {means}: {more} cores {found}; --work {other}.", work.word());
     (work, why)
 }
 
@@ -366,7 +435,13 @@ pub fn classify(throughputs: &[(usize, Vec<f64>)]) -> (Shape, String) {
         crate::statistics::percent(&worth),
         first.0
     );
-    match (is_above(&of_best, 0.5), is_above(&worth, 0.5)) {
+    let kept = is_above(&of_best, 0.5);
+    if kept == Some(true)
+        && let Some(words) = dip(throughputs)
+    {
+        return (Shape::Dip, words);
+    }
+    match (kept, is_above(&worth, 0.5)) {
         (Some(false), _) => (Shape::Collapse, of_best_words),
         (None, _) => (Shape::Unclear, format!("{of_best_words}: on either side of one half")),
         (Some(true), Some(true)) => (Shape::Linear, worth_words),
@@ -375,6 +450,23 @@ pub fn classify(throughputs: &[(usize, Vec<f64>)]) -> (Shape, String) {
             (Shape::Unclear, format!("{worth_words}: on either side of one half"))
         }
     }
+}
+
+/// The deepest fall below half of what fewer cores reach, if the curve rises again behind it.
+fn dip(throughputs: &[(usize, Vec<f64>)]) -> Option<String> {
+    let last = throughputs.last()?;
+    let falls = (1..throughputs.len() - 1).filter_map(|at| {
+        let (top, low) = (best(&throughputs[..at]), &throughputs[at]);
+        let left = against(top, low)?;
+        let rises = is_above(&against(low, last)?, 1.0) == Some(true);
+        (rises && is_above(&left, 0.5) == Some(false)).then_some((top.0, low.0, left))
+    });
+    let (top, low, left) = falls.min_by(|a, b| a.2.mean.total_cmp(&b.2.mean))?;
+    Some(format!(
+        "{low} cores reach {} of what {top} reach, and {} cores reach more again",
+        crate::statistics::percent(&left),
+        last.0
+    ))
 }
 
 fn best(throughputs: &[(usize, Vec<f64>)]) -> &(usize, Vec<f64>) {
@@ -450,7 +542,9 @@ fn bends(profiles: &[&Profile]) -> Vec<Bend> {
         let over_at = over_at.map(|(cores, _)| *cores);
         let (kind, line) = key;
         let name = match (kind, fields.get(&line)) {
-            (BendKind::Line, Some(fields)) => format!("{line} ({})", hottest(fields)),
+            (BendKind::Line, Some(fields)) if fields.keys().any(|field| !field.is_empty()) => {
+                format!("{line} ({})", hottest(fields))
+            }
             _ => line,
         };
         Bend { kind, name, shares, over_at }
@@ -501,6 +595,64 @@ mod tests {
         check([5.5, 4.4, 4.4, 4.2, 4.3, 4.3, 4.3, 4.3], Shape::Plateau); // a sleeping mutex
         check([6.0, 9.4, 18.7, 12.0, 16.0, 18.0, 19.0, 20.0], Shape::Plateau); // one counter
         check([6.0, 11.8, 23.6, 46.8, 92.8, 184.0, 360.0, 700.0], Shape::Linear); // shards
+        // One lock for all threads up to eight cores, many locks beyond: its last core is worth half of its first, and
+        // it was called linear.
+        check([1.0, 0.81, 0.45, 0.42, 8.6, 16.8, 33.0, 66.0], Shape::Dip);
+    }
+
+    #[test]
+    fn a_fall_that_stays_or_a_small_one_is_no_dip() {
+        let dips = |values: &[f64]| {
+            let cores = [1, 2, 4, 8];
+            let points: Vec<_> = cores.into_iter().zip(values.iter().copied()).collect();
+            classify(&curve(&points)).0 == Shape::Dip
+        };
+        assert!(dips(&[2.0, 0.5, 1.0, 2.0]));
+        assert!(!dips(&[2.0, 1.5, 1.6, 2.0]));
+        assert!(!dips(&[2.0, 0.5, 0.5, 0.5]));
+        assert!(!dips(&[2.0, 1.8, 1.5, 1.2]));
+    }
+
+    #[test]
+    fn a_sweep_that_says_nothing_has_no_class_and_no_law() {
+        // A loop over registers scaled perfectly and was called a collapse, because its computing was not charged. A
+        // program of eight threads got a law that promised its highest throughput at 216 cores.
+        let swept = |computing: bool, threads: fn(usize) -> u64| {
+            let profiles = [1, 2, 4, 8, 16].map(|cores| {
+                let mut builder = Builder::new(cores, 1, 2);
+                builder.meta(|meta| meta.computing = computing);
+                builder.runs(|run| run.threads = threads(cores));
+                builder.done()
+            });
+            let measure = |profile| Measurement { profile, work: Work::PerCore };
+            sweep(&profiles.iter().map(measure).collect::<Vec<_>>()).unwrap()
+        };
+        let flat = swept(false, |cores| cores as u64 + 1);
+        assert_eq!((flat.shape, flat.law, flat.by_seed.len()), (None, None, 0));
+        assert!(flat.reason.contains("--compute"), "{}", flat.reason);
+        let fixed = swept(true, |_| 9);
+        assert_eq!((fixed.shape, fixed.law), (None, None));
+        assert!(fixed.reason.contains("on 16 cores than on 8 (9 threads"), "{}", fixed.reason);
+        assert!(fixed.reason.contains("{cores}"), "{}", fixed.reason);
+        // As many threads on all core counts are no fault while the cores are fewer.
+        assert_eq!(swept(true, |_| 17).shape, Some(Shape::Linear));
+        assert!(swept(true, |cores| cores.min(5) as u64).reason.contains("on 16 cores than on 8"));
+    }
+
+    #[test]
+    fn a_loop_over_registers_has_its_own_work_on_each_core() {
+        // Its accesses do not grow with the cores, so its work was taken as one amount for all.
+        let profiles = [1, 2, 4].map(|cores| {
+            let mut builder = Builder::new(cores, 1, 2);
+            for core in 0..cores as u32 {
+                builder.thread(core, core);
+            }
+            builder.done()
+        });
+        let measure = |profile| Measurement { profile, work: Work::Auto };
+        let found = sweep(&profiles.iter().map(measure).collect::<Vec<_>>()).unwrap();
+        assert_eq!((found.shape, found.work.taken), (Some(Shape::Linear), "per-core"));
+        assert!(found.work.found.unwrap().contains("compute 2.00 times as long"));
     }
 
     #[test]
@@ -555,7 +707,7 @@ mod tests {
         assert!((sweep.points[0].throughput.mean - 2.6e6).abs() < 1.0);
         assert!((sweep.points[2].efficiency.mean - 1.0).abs() < 1e-9);
         assert!((sweep.points[2].speed_up.mean - 4.0).abs() < 1e-9);
-        assert_eq!(sweep.shape, Shape::Linear);
+        assert_eq!(sweep.shape, Some(Shape::Linear));
         assert!(serde_json::to_string(&sweep).unwrap().contains("\"shape\":\"linear\""));
     }
 
@@ -589,16 +741,16 @@ mod tests {
             sweep(&measurements).unwrap()
         };
         let found = of(Work::Auto);
-        assert_eq!((found.shape, found.work.taken), (Shape::Linear, "per-core"));
+        assert_eq!((found.shape, found.work.taken), (Some(Shape::Linear), "per-core"));
         let why = found.work.found.unwrap();
         assert!(why.contains("2.00 times") && why.contains("--work fixed"), "{why}");
-        assert_ne!(of(Work::Fixed).shape, Shape::Linear);
+        assert_ne!(of(Work::Fixed).shape, Some(Shape::Linear));
         assert_eq!(of(Work::PerCore).work, Counting { taken: "per-core", found: None });
     }
 
     #[test]
     fn work_is_told_by_the_two_least_core_counts() {
-        let taken = |accesses: &[(usize, f64)]| kind_of_work(accesses).0;
+        let taken = |accesses: &[(usize, f64)]| kind_of_work(accesses, Measure::Accesses).0;
         assert_eq!(taken(&[(1, 100.0), (2, 151.0)]), Work::PerCore);
         assert_eq!(taken(&[(1, 100.0), (2, 149.0)]), Work::Fixed);
         // Whoever spins makes more accesses later, where nobody looks.

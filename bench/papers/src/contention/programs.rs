@@ -118,7 +118,9 @@ impl Workshop {
 
     /// Runs a plan; every run has to end well.
     pub(super) fn run(&self, plan: &Plan) -> io::Result<Ran> {
-        let ran = run::run_with_output(plan, &mut |_| Go::On).map_err(io::Error::other)?;
+        let ran =
+            run::attempt(plan, &mut |_| Go::On).and_then(|outcome| run::complete(plan, outcome));
+        let ran = ran.map_err(io::Error::other)?;
         Ok((ran.0, ran.1.into_iter().map(|(_, text)| text).collect()))
     }
 

@@ -59,7 +59,7 @@ pub(super) fn curves(title: &str, unit: &str, sweeps: &[(String, Sweep)], scale:
             cells.push(estimate(&Estimate { mean, plus_minus: spread }));
         }
         let efficiency = sweep.points.last().map_or(0.0, |point| point.efficiency.mean);
-        cells.push(sweep.shape.to_string());
+        cells.push(sweep.shape.map_or_else(|| "none".to_owned(), |shape| shape.to_string()));
         cells.push(percent(efficiency));
         cells.push(sweep.law.as_ref().map_or_else(
             || "none".to_owned(),

@@ -240,6 +240,7 @@ pub(crate) fn profile() -> Profile {
                 stalled: 10_000,
                 blocked: 5000,
                 cycles: 50_000,
+                began: 0,
             });
         }
     }

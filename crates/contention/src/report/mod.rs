@@ -31,6 +31,7 @@ pub use advise::advise_text;
 pub use compare::{compare_html, compare_text};
 pub use html::html;
 pub use numa::{numa_html, numa_text};
+pub use page::PAGE_HEAD;
 pub use summary::summary;
 pub use sweep::{sweep_html, sweep_text};
 pub use text::text;

@@ -47,15 +47,17 @@ var c=typeof p==='number'&&typeof q==='number'?p-q:String(p).localeCompare(Strin
 .forEach(function(x){b.appendChild(x[2])})})});
 ";
 
+/// How every page begins, by which a page of ours is told from others.
+pub const PAGE_HEAD: &str = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+    <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
+    <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+    style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n";
+
 /// A whole page; `body` is HTML.
 pub(super) fn page(title: &str, body: &str) -> String {
     let title = escape(title);
     format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
-         style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n\
-         <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n{body}\
+        "{PAGE_HEAD}<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n{body}\
          </main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
     )
 }

@@ -20,6 +20,9 @@ use uvfs_coherence::profile::Mode;
 /// Longest name in a sentence.
 const NAME: usize = 60;
 
+/// The share of all cores' time from which a lock is the first thing that a report says.
+const MOST: f64 = 0.5;
+
 fn named(name: &str) -> String {
     format!("`{}`", clean(name, NAME))
 }
@@ -41,7 +44,12 @@ pub fn summary(ledger: &Ledger<'_>, options: &Options) -> Vec<String> {
         lines.push(verdict(&groups[0]));
         lines.push(rest(ledger, options, &runs));
     }
-    lines.extend(top_lock(&locks, &runs));
+    if let Some(lock) = top_lock(&locks, &runs) {
+        // Where cores wait for one lock for most of their time, the rest matters little.
+        let first = locks.iter().find(|lock| lock.kind.is_held());
+        let most = first.is_some_and(|lock| lock.wait_share.mean >= MOST);
+        lines.insert(if most { 0 } else { lines.len() }, lock);
+    }
     lines.push(origin(&runs));
     lines.extend(untyped(&runs));
     lines.extend(options.notes.iter().map(|note| clean(note, 400)));

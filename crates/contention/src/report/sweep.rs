@@ -26,12 +26,18 @@ fn number(value: f64) -> String {
 
 /// The sweep in sentences.
 fn sentences(sweep: &Sweep) -> Vec<String> {
-    let mut lines = vec![format!("The curve is {}: {}.", sweep.shape, sweep.reason)];
+    let mut lines = vec![match sweep.shape {
+        Some(shape) => format!("The curve is {shape}: {}.", sweep.reason),
+        None => format!("The curve has no class: {}.", sweep.reason),
+    }];
     lines.extend(sweep.work.found.clone());
-    if sweep.by_seed.len() > 1 {
-        let same = sweep.by_seed.iter().filter(|shape| **shape == sweep.shape).count();
-        lines.push(format!("{same} of {} seeds alone say the same.", sweep.by_seed.len()));
-    } else {
+    let seeds = sweep.points.iter().map(|point| point.by_seed.len()).min().unwrap_or(0);
+    if let Some(shape) = sweep.shape
+        && seeds > 1
+    {
+        let same = sweep.by_seed.iter().filter(|one| **one == shape).count();
+        lines.push(format!("{same} of {seeds} seeds alone say the same."));
+    } else if seeds < 2 {
         lines.push("One seed: there are no intervals; use --seeds 8.".to_owned());
     }
     if let Some(law) = &sweep.law {

@@ -206,6 +206,8 @@ pub struct Outcome {
     pub outputs: Vec<(u64, String)>,
     /// What could not be named, in words; empty when there is nothing to say.
     pub remarks: Vec<String>,
+    /// Whether [`Go::Stop`] ended the runs before all had ended by themselves: those that had are here.
+    pub interrupted: bool,
 }
 
 /// Runs `plan`; all runs have to end well.
@@ -216,19 +218,15 @@ pub fn run(plan: &Plan, progress: Progress<'_>) -> Result<Profile, Error> {
     complete(plan, attempt(plan, progress)?).map(|(profile, _)| profile)
 }
 
-/// As [`run`], with what the runs wrote to standard output, by seed.
+/// The profile of an outcome in which all runs ended well, with what they wrote to standard output, by seed.
 ///
 /// # Errors
-/// As [`run`].
-pub fn run_with_output(
-    plan: &Plan,
-    progress: Progress<'_>,
-) -> Result<(Profile, Vec<(u64, String)>), Error> {
-    complete(plan, attempt(plan, progress)?)
-}
-
-fn complete(plan: &Plan, outcome: Outcome) -> Result<(Profile, Vec<(u64, String)>), Error> {
+/// A run that failed, with its seed, or that the runs were interrupted.
+pub fn complete(plan: &Plan, outcome: Outcome) -> Result<(Profile, Vec<(u64, String)>), Error> {
     let name = plan.program.display();
+    if outcome.interrupted {
+        return Err(interrupted(plan));
+    }
     match (outcome.failures.first(), outcome.profile) {
         (Some(failure), _) => {
             let said = failure.output.lines().rfind(|line| !line.trim().is_empty());
@@ -248,7 +246,7 @@ pub fn check(plan: &Plan) -> Result<(), Error> {
 /// Runs `plan`, and says of each run that failed how.
 ///
 /// # Errors
-/// The program or the machine is refused, nothing could be started, or somebody said [`Go::Stop`].
+/// The program or the machine is refused, nothing could be started, or [`Go::Stop`] came before any run had ended.
 pub fn attempt(plan: &Plan, progress: Progress<'_>) -> Result<Outcome, Error> {
     let machine = plan.machine.clone().with(plan.cores, plan.nodes);
     machine.validate()?;
@@ -288,14 +286,22 @@ pub fn attempt(plan: &Plan, progress: Progress<'_>) -> Result<Outcome, Error> {
     }
     if go == Go::Stop {
         Running::end_all(running);
-        return Err(Error::new(format!(
-            "{}: interrupted; nothing was written",
-            plan.program.display()
-        )));
+        // Ctrl-C also goes to the programs: those that it ended are no failures.
+        ended.retain(|end| !SIGNALS.contains(&end.status));
+        if ended.is_empty() {
+            return Err(interrupted(plan));
+        }
     }
     progress(Event::Naming);
     ended.sort_by_key(|end| end.seed);
-    gather(&program, ended)
+    Ok(Outcome { interrupted: go == Go::Stop, ..gather(&program, ended)? })
+}
+
+/// The statuses of a program that SIGINT or SIGTERM ended.
+const SIGNALS: [u8; 2] = [128 + 2, 128 + 15];
+
+fn interrupted(plan: &Plan) -> Error {
+    Error::new(format!("{}: interrupted; nothing was written", plan.program.display()))
 }
 
 impl Go {
@@ -307,8 +313,13 @@ impl Go {
 /// Puts together what the runs left.
 fn gather(program: &Program, ended: Vec<Ended>) -> Result<Outcome, Error> {
     let mut profiles = Vec::new();
-    let mut outcome =
-        Outcome { profile: None, failures: Vec::new(), outputs: Vec::new(), remarks: Vec::new() };
+    let mut outcome = Outcome {
+        profile: None,
+        failures: Vec::new(),
+        outputs: Vec::new(),
+        remarks: Vec::new(),
+        interrupted: false,
+    };
     for end in ended {
         let Ended { seed, status, profile, output, mut failure } = end;
         match profile {

@@ -141,7 +141,7 @@ pub fn run(
         return Ok(Vec::new());
     }
     let plan = Plan { program: program.into(), args: args.to_vec(), ..order.plan.clone() };
-    let Outcome { profile, failures, remarks, .. } = attempt(&plan, progress)?;
+    let Outcome { profile, failures, remarks, interrupted, .. } = attempt(&plan, progress)?;
     record.failures = failures
         .iter()
         .map(|failure| (failure.seed, failure.status, failure.cause.clone()))
@@ -153,6 +153,9 @@ pub fn run(
         record.profile = Some(path);
     }
     write(&file, &record)?;
+    if interrupted {
+        return Err(Error::new(format!("{}: interrupted", program.display())));
+    }
     Ok(failures)
 }
 
