@@ -11,7 +11,7 @@ uvfs_concurrent::lock_classes! {
     /// Who cleans a mount.
     FUSE_CLEAN = 5, "fuse-clean", "the thread that cleans a mount, and those that wait for it";
     /// The FUSE frontend's notifier thread.
-    FUSE_NOTIFIER = 6, "fuse-notifier", "the notifier thread of a mount, until it is joined";
+    FUSE_NOTIFIER = 6, "fuse-notifier", "the notifier threads of a mount, until they are joined";
     /// The FUSE frontend's node ids that are not inode numbers.
     FUSE_ALIASES = 8, "fuse-aliases", "node ids of objects whose inode number was taken";
     /// Who has the kernel let go.

@@ -5,11 +5,17 @@
 //! about our own caches, which dropped what they believed before the news came here.
 //!
 //! # Concurrency
-//! One thread sends. A request handler must never do so: for a notice about an entry the kernel
-//! takes the directory's lock, which it may hold already for the very request being handled, and
-//! the mount hangs. So handlers and watchers only queue; the queue is bounded and collapses into
-//! "forget everything" when it overflows. The sending thread holds no lock while it sends.
-//! Who cleans may wait for notices about missing names ([`Notices::wait_asked`]).
+//! A request handler must never send: for a notice about an entry the kernel takes the directory's lock,
+//! which it may hold already for the very request being handled, and the mount hangs. So handlers and
+//! watchers only queue, and [`LANES`] threads send, each from a queue of its own. Notices about one
+//! directory or file take one lane, in order. A queue is bounded and collapses into "forget everything"
+//! when it overflows. A sending thread holds no lock while it sends. A thread that cleans may wait for
+//! notices about missing names ([`Notices::wait_asked`]).
+//!
+//! # Why
+//! A lookup that hangs in a slow store holds its directory's lock in the kernel, so a notice about that
+//! directory hangs with it. With one thread it kept every other notice from the kernel. Weakness: it still
+//! keeps those of its own lane.
 
 use crate::lock_order;
 use crate::server::nodes::NodeTable;
@@ -22,8 +28,10 @@ use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_vfs::{ChangeSink, InodeId, Name};
 
-/// Notices queued before they collapse.
-const QUEUE_MAX: usize = 16_384;
+/// Queues, with a sending thread each.
+const LANES: usize = 4;
+/// Notices queued in a lane before they collapse.
+const QUEUE_MAX: usize = 16_384 / LANES;
 /// Of them, notices about names that are asked for again for our own sake: they are never what makes the
 /// queue collapse.
 const OURS_MAX: usize = QUEUE_MAX / 4;
@@ -48,8 +56,13 @@ struct Queue {
     ended: bool,
 }
 
-/// The queue, as backends and the in-process API see it.
+/// The queues, as backends and the in-process API see them.
 pub(crate) struct Notices {
+    lanes: [Lane; LANES],
+}
+
+/// A queue and its thread's signals.
+struct Lane {
     queue: Mutex<Queue>,
     work: Condvar,
     /// Some are done.
@@ -58,10 +71,55 @@ pub(crate) struct Notices {
 
 impl Notices {
     pub(crate) fn new() -> Arc<Self> {
-        let queue = Mutex::new(&lock_order::FUSE_NOTICES, Queue::default());
-        Arc::new(Self { queue, work: Condvar::default(), progress: Condvar::default() })
+        let lane = |_| Lane {
+            queue: Mutex::new(&lock_order::FUSE_NOTICES, Queue::default()),
+            work: Condvar::default(),
+            progress: Condvar::default(),
+        };
+        Arc::new(Self { lanes: std::array::from_fn(lane) })
     }
 
+    /// The lane of notices about `object`, the number of a directory or a file.
+    fn lane(&self, object: u64) -> &Lane {
+        // Numbers of neighbours differ in their low bits, numbers with a generation in the high ones.
+        &self.lanes[(object ^ object >> 32) as usize % LANES]
+    }
+
+    /// Queues that the kernel is to ask again about `name` in the directory of node id `parent`. False if too
+    /// much is queued for that. Never waits.
+    pub(crate) fn ask_again(&self, parent: u64, name: &[u8]) -> bool {
+        self.lane(parent).ask_again(parent, name)
+    }
+
+    /// Waits until all that [`Notices::ask_again`] queued so far has been sent, for at most `limit`. Not
+    /// from a request handler, for which a sending thread may have to wait.
+    pub(crate) fn wait_asked(&self, limit: Duration) {
+        let end = Instant::now() + limit;
+        self.lanes.iter().for_each(|lane| lane.wait_asked(end));
+    }
+
+    /// Starts the threads that send notices through `kernel`.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        kernel: Box<dyn KernelCache>,
+        nodes: Arc<NodeTable>,
+        counters: Arc<Counters>,
+    ) -> std::io::Result<Notifier> {
+        let kernel: Arc<dyn KernelCache> = kernel.into();
+        let mut notifier = Notifier { notices: self.clone(), threads: Vec::new() };
+        for lane in 0..LANES {
+            let (notices, kernel) = (self.clone(), kernel.clone());
+            let (nodes, counters) = (nodes.clone(), counters.clone());
+            let thread = std::thread::Builder::new()
+                .name("uvfs-notifier".to_owned())
+                .spawn(move || notices.lanes[lane].send_all(&*kernel, &nodes, &counters))?;
+            notifier.threads.push(thread);
+        }
+        Ok(notifier)
+    }
+}
+
+impl Lane {
     fn push(&self, notice: Notice) {
         let mut queue = self.queue.lock();
         queue.queued += 1;
@@ -75,9 +133,7 @@ impl Notices {
         self.work.notify_one();
     }
 
-    /// Queues that the kernel is to ask again about `name` in the directory of node id `parent`. False if too
-    /// much is queued for that. Never waits.
-    pub(crate) fn ask_again(&self, parent: u64, name: &[u8]) -> bool {
+    fn ask_again(&self, parent: u64, name: &[u8]) -> bool {
         let mut queue = self.queue.lock();
         if queue.notices.len() >= OURS_MAX {
             return false;
@@ -90,10 +146,7 @@ impl Notices {
         true
     }
 
-    /// Waits until all that [`Notices::ask_again`] queued so far has been sent, for at most `limit`. Not
-    /// from a request handler, for which the sending thread may have to wait.
-    pub(crate) fn wait_asked(&self, limit: Duration) {
-        let end = Instant::now() + limit;
+    fn wait_asked(&self, end: Instant) {
         let mut queue = self.queue.lock();
         let asked = queue.asked;
         while queue.done < asked && !queue.ended {
@@ -103,20 +156,6 @@ impl Notices {
             }
             self.progress.wait_for(&mut queue, left);
         }
-    }
-
-    /// Starts the thread that sends notices through `kernel`.
-    pub(crate) fn start(
-        self: &Arc<Self>,
-        kernel: Box<dyn KernelCache>,
-        nodes: Arc<NodeTable>,
-        counters: Arc<Counters>,
-    ) -> std::io::Result<Notifier> {
-        let notices = self.clone();
-        let thread = std::thread::Builder::new()
-            .name("uvfs-notifier".to_owned())
-            .spawn(move || notices.send_all(&*kernel, &nodes, &counters))?;
-        Ok(Notifier { notices: self.clone(), thread: Some(thread) })
     }
 
     fn send_all(&self, kernel: &dyn KernelCache, nodes: &NodeTable, counters: &Counters) {
@@ -176,30 +215,32 @@ fn forget_everything(kernel: &dyn KernelCache, nodes: &NodeTable) -> std::io::Re
 
 impl ChangeSink for Notices {
     fn entry_changed(&self, parent: InodeId, name: Name<'_>) {
-        self.push(Notice::Entry(parent, name.as_bytes().into()));
+        self.lane(parent.0).push(Notice::Entry(parent, name.as_bytes().into()));
     }
 
     fn inode_changed(&self, inode: InodeId) {
-        self.push(Notice::Inode(inode));
+        self.lane(inode.0).push(Notice::Inode(inode));
     }
 
     fn everything_changed(&self) {
-        self.push(Notice::Everything);
+        self.lane(0).push(Notice::Everything);
     }
 }
 
-/// The sending thread; ended and joined when dropped.
+/// The sending threads; ended and joined when dropped.
 pub(crate) struct Notifier {
     notices: Arc<Notices>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Notifier {
     fn drop(&mut self) {
-        self.notices.queue.lock().ended = true;
-        self.notices.work.notify_all();
-        self.notices.progress.notify_all();
-        if let Some(thread) = self.thread.take() {
+        for lane in &self.notices.lanes {
+            lane.queue.lock().ended = true;
+            lane.work.notify_all();
+            lane.progress.notify_all();
+        }
+        for thread in self.threads.drain(..) {
             // A panic there has been reported by its own thread.
             let _ = thread.join();
         }
@@ -275,15 +316,16 @@ mod tests {
     /// Names of ours never make the queue collapse, which would cost every name of the mount.
     #[test]
     fn what_is_asked_again_for_our_own_sake_leaves_room_for_news() {
-        let notices = Notices::new();
+        let all = Notices::new();
+        let notices = all.lane(2);
         let taken = (0..QUEUE_MAX).filter(|_| notices.ask_again(2, b"no")).count();
         assert_eq!(taken, OURS_MAX);
         for _ in taken..QUEUE_MAX {
-            notices.inode_changed(InodeId(7));
+            notices.push(Notice::Inode(InodeId(7)));
         }
         assert_eq!(notices.queue.lock().notices.len(), QUEUE_MAX);
         assert!(!notices.ask_again(2, b"no"));
-        notices.inode_changed(InodeId(7));
+        notices.push(Notice::Inode(InodeId(7)));
         let (number, substitute) = notices.next(0).unwrap();
         assert!(matches!(substitute, Notice::Everything));
         assert_eq!(number, QUEUE_MAX as u64 + 1, "with it all are done");
@@ -291,22 +333,97 @@ mod tests {
 
     #[test]
     fn notices_are_numbered_in_the_order_in_which_they_are_sent() {
-        let notices = Notices::new();
-        notices.wait_asked(Duration::from_secs(3600));
+        let all = Notices::new();
+        let notices = all.lane(2);
+        all.wait_asked(Duration::from_secs(3600));
         assert!(notices.ask_again(2, b"a"));
-        notices.inode_changed(InodeId(7));
+        notices.push(Notice::Inode(InodeId(7)));
         assert_eq!(notices.next(0).unwrap().0, 1);
         std::thread::scope(|scope| {
             // Far longer than a test may take: it has to be woken.
-            let waits = scope.spawn(|| notices.wait_asked(Duration::from_secs(3600)));
+            let waits = scope.spawn(|| all.wait_asked(Duration::from_secs(3600)));
             assert_eq!(notices.next(1).unwrap().0, 2);
             waits.join().unwrap();
         });
-        notices.wait_asked(Duration::from_secs(3600));
+        all.wait_asked(Duration::from_secs(3600));
         assert!(notices.ask_again(2, b"a"));
         // Nobody sends it.
-        notices.wait_asked(Duration::from_millis(5));
+        all.wait_asked(Duration::from_millis(5));
         notices.queue.lock().ended = true;
+        all.wait_asked(Duration::from_secs(3600));
+    }
+
+    /// Waits in every notice about the directory of node id 1, as the kernel does while a lookup there hangs.
+    struct Hanging {
+        hangs: Mutex<bool>,
+        ends: Condvar,
+        told: Mutex<Vec<u64>>,
+        news: Condvar,
+    }
+
+    static HANGS: LockClass = LockClass::new(401, "fake-hangs", "whether a lookup hangs");
+
+    impl KernelCache for Arc<Hanging> {
+        fn forget_entry(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            unreachable!()
+        }
+        fn ask_again(&self, parent: u64, _: &[u8]) -> io::Result<()> {
+            if parent == 1 {
+                let mut hangs = self.hangs.lock();
+                while *hangs {
+                    self.ends.wait(&mut hangs);
+                }
+            }
+            self.told.lock().push(parent);
+            self.news.notify_all();
+            Ok(())
+        }
+        fn forget_attributes(&self, _: u64) -> io::Result<()> {
+            unreachable!()
+        }
+        fn forget_pages(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
+            unreachable!()
+        }
+        fn forget_inode(&self, _: u64) -> io::Result<()> {
+            unreachable!()
+        }
+        fn prune(&self, _: &[u64]) -> io::Result<()> {
+            unreachable!()
+        }
+        fn forget_everything(&self) -> io::Result<()> {
+            unreachable!()
+        }
+    }
+
+    /// A lookup hung in a slow store, with its directory's lock held in the kernel. The one thread that sent notices waited
+    /// for that lock, and no other directory's news reached the kernel.
+    #[test]
+    fn a_directory_that_hangs_keeps_no_news_of_others() {
+        let memory = MemoryBackend::new(MemoryConfig::default()).unwrap();
+        let vfs = Vfs::new(memory, VfsConfig::default()).unwrap();
+        let nodes = Arc::new(NodeTable::new(vfs));
+        let kernel = Arc::new(Hanging {
+            hangs: Mutex::new(&HANGS, true),
+            ends: Condvar::default(),
+            told: Mutex::new(&TOLD, Vec::new()),
+            news: Condvar::default(),
+        });
+        let notices = Notices::new();
+        let notifier = notices.start(Box::new(kernel.clone()), nodes, Arc::default()).unwrap();
+        assert!(notices.ask_again(1, b"slow"));
+        assert!(notices.ask_again(2, b"fast"));
+        let mut told = kernel.told.lock();
+        let mut late = false;
+        while told.is_empty() && !late {
+            late = kernel.news.wait_for(&mut told, Duration::from_secs(60));
+        }
+        let first = told.clone();
+        drop(told);
+        *kernel.hangs.lock() = false;
+        kernel.ends.notify_all();
         notices.wait_asked(Duration::from_secs(3600));
+        drop(notifier);
+        assert_eq!(first, [2], "the news of directory 2 waits for directory 1");
+        assert_eq!(*kernel.told.lock(), [2, 1]);
     }
 }

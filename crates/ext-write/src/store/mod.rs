@@ -313,7 +313,7 @@ impl Store {
         self.state.lock().failed.clone()
     }
 
-    /// A ticket for what was written to the device until now: see [`Store::flush_behind`].
+    /// A ticket for what was written to the device until now: see `Store::flush_behind`.
     pub(crate) fn ticket(&self) -> Ticket {
         self.flushes.ticket()
     }
@@ -333,7 +333,7 @@ impl Store {
     /// Returns when what was written to the device before the call survives a crash.
     ///
     /// # Errors
-    /// [`Error::Ended`]: see [`Store::flush_behind`].
+    /// [`Error::Ended`]: see `Store::flush_behind`.
     pub fn flush(&self) -> Result<()> {
         self.flush_behind(self.ticket())
     }
@@ -459,7 +459,7 @@ impl Store {
     }
 
     /// Returns when transaction `number` is stable, with the data that its handles wrote. Another thread's commit may have
-    /// begun before the call: [`Store::flush_behind`] waits for data that is in no transaction.
+    /// begun before the call: `Store::flush_behind` waits for data that is in no transaction.
     ///
     /// # Errors
     /// [`Error::Ended`]: then it is not, and will not be.
