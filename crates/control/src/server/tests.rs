@@ -1,3 +1,5 @@
+//! The server of the control socket before a mount that is busy or whose source hangs.
+
 use super::*;
 use std::io::BufRead;
 use std::os::unix::fs::MetadataExt;

@@ -294,6 +294,7 @@ impl Store {
     /// Bytes of buffers, and of what waits to come to its place. A block that lies in both is counted twice: it does
     /// as soon as it is changed again.
     pub fn held_bytes(&self) -> u64 {
+        // ORDERING: Relaxed; a size, which may be of a moment before.
         let blocks = self.buffers.held() + self.waiting.load(Relaxed);
         blocks * (self.block_size as u64 + BLOCK_OVERHEAD)
     }

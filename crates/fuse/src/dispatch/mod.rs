@@ -167,7 +167,7 @@ impl<R: Reply> Shared<R> {
         let shared = self.clone();
         self.server.counters.pooled.hit();
         let kept = (bytes + JOB_BYTES) as u64;
-        // ORDERING: Relaxed, both; a size.
+        // ORDERING: Relaxed; a size.
         self.server.queued_bytes.fetch_add(kept, Relaxed);
         let job: Job = Box::new(move |runs| {
             shared.guarded(|_| match runs {
@@ -177,6 +177,7 @@ impl<R: Reply> Shared<R> {
                     job(&shared, Err(Error::WouldBlock));
                 }
             });
+            // ORDERING: Relaxed; a size.
             shared.server.queued_bytes.fetch_sub(kept, Relaxed);
         });
         match lane {
