@@ -6,7 +6,7 @@
 //! shared and immutable, the rest are counts. A client that asked for the end is told of it: dropping the server
 //! waits for replies under way, and ends cleanings early.
 //!
-//! A request that may need the source is carried out by a thread of its own ([`asking`]), so a source that hangs takes no place.
+//! A request that may need the source is carried out by a thread of its own (`asking`), so a source that hangs takes no place.
 //! A cleaning may take minutes; others are served meanwhile, since at most `LONG_MAX` cleanings and commits are under way. The
 //! client of a cleaning hears how far it is, by lines that are dropped when it does not read. Closing its sending side ends the cleaning.
 //!
