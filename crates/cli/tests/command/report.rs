@@ -145,6 +145,7 @@ fn check_field(report: &Value, name: &str, kind: &str) {
         "text" => value.is_string(),
         "true or false" => value.is_boolean(),
         "text, if there" => value.is_null() || value.is_string(),
+        "number, if there" => value.is_null() || value.is_number(),
         "object of numbers" => value
             .as_object()
             .is_some_and(|fields| !fields.is_empty() && fields.values().all(Value::is_u64)),
