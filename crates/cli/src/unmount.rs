@@ -135,15 +135,21 @@ fn ask(mount: &MountEntry, mut daemon: Connection, lazy: bool) -> Result<ExitCod
     let elsewhere = OnceCell::new();
     let mut show = |waits: &Waits| {
         progress.show(waits.dirty_bytes);
-        if !lazy && let Some(place) = holders::elsewhere(mount) {
+        if !lazy
+            && elsewhere.get().is_none()
+            && let Some(place) = holders::elsewhere(mount)
+        {
+            // A process that has a copy of the mount table may end in a moment, and the mount with it.
+            let name = shown_name(&mount.mountpoint);
+            eprintln!("uvfs: {name}: unmounted, but {place}; waiting for that to end");
             let _ = elsewhere.set(place);
         }
     };
-    let is_enough = || interrupt.is_set() || elsewhere.get().is_some();
+    let is_enough = || interrupt.is_set();
     let ended = daemon.see_end(patience, &mut show, &is_enough);
     let brought = progress.end();
     match ended {
-        End::StillWorking(_) if elsewhere.get().is_some() => Err(refused(
+        End::StillWorking(_) if elsewhere.get().is_some() && !interrupt.is_set() => Err(refused(
             mount,
             &format!(
                 "unmounted, but {}, so its daemon goes on",

@@ -27,11 +27,11 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 /// Requests of one user that run on workers at once.
-pub(crate) const LANE_WORKERS: usize = 64;
+pub(crate) const LANE_WORKERS: usize = 76;
 /// Of these, for each group of requests alone.
 pub(super) const GROUP_WORKERS: usize = 4;
 /// Workers, but for the spare ones.
-pub(super) const WORKERS_MAX: usize = 128;
+pub(super) const WORKERS_MAX: usize = 152;
 /// Workers beyond that for users of whom no request runs.
 pub(super) const SPARE_WORKERS: usize = 32;
 /// A lane that has seen none of its requests come back for so long is stuck.
