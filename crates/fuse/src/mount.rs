@@ -44,7 +44,7 @@ pub enum Passthrough {
     Off,
 }
 
-/// The program that mounts and unmounts for users who may not.
+/// The program that mounts and unmounts for users without that right.
 const HELPER: &str = "fusermount3";
 /// Where it is installed.
 const HELPER_FOLDERS: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];

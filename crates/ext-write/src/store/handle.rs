@@ -57,7 +57,7 @@ impl<'s> Handle<'s> {
         role: Role,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
-        // S2: whoever froze or reads it keeps what it has.
+        // S2: a thread that froze the buffer or reads it keeps its own copy.
         self.contents(block, role, |bytes| change(Arc::make_mut(bytes)))
     }
 

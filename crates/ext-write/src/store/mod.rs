@@ -322,7 +322,7 @@ impl Store {
     /// Returns when what was written before `ticket` survives a crash; flushes unless another thread has done that since.
     ///
     /// # Errors
-    /// [`Error::Ended`]: a failed flush ends writing, whoever asked for it.
+    /// [`Error::Ended`]: a failed flush ends writing, also one that another thread asked for.
     pub(crate) fn flush_behind(&self, ticket: Ticket) -> Result<()> {
         let flushed = self.flushes.wait(ticket);
         if let Err(Error::Ended(why)) = &flushed {

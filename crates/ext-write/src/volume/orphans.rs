@@ -217,7 +217,7 @@ impl Volume {
         }
     }
 
-    /// Frees all orphans without names, whoever holds them. One that cannot be freed stays in the list, for the next writer.
+    /// Frees all orphans without names, also those that are held. One that cannot be freed stays in the list, for the next writer.
     ///
     /// # Errors
     /// [`Error::Ended`].

@@ -1,7 +1,7 @@
 //! What was written here and the store refuses for good, since others have replaced or removed the object.
 //!
 //! # Boundary
-//! Keeps the content under a name beside the file, or gives it up. Who finds out is [`super::writing`].
+//! Keeps the content under a name beside the file, or gives it up. [`super::writing`] finds the conflict.
 //!
 //! # Rules
 //! K1. A refused content is never put under the file's own key again, also not when others remove their object later.

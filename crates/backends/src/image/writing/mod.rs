@@ -135,7 +135,7 @@ impl WritingImage {
         // What panics is logged there, and the inode is not freed.
         let _ = self.poisoned.guarded(number, || {
             match self.volume.forget_all(number, holds) {
-                // Nothing is freed any more; whoever opens the image next does it.
+                // Nothing is freed any more; the next mount of the image does it.
                 Ok(()) | Err(VolumeError::Ended(_)) => {}
                 Err(error) => log::error!("image: inode {number} cannot be freed: {error}"),
             }
