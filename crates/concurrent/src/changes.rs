@@ -1,11 +1,11 @@
-//! Whether an answer is still true: a clock that changes read and seldom write, and what a thing notes by it.
+//! Decides whether an answer of the store is still true: a clock of changes, and a change record for each thing.
 //!
 //! # Boundary
-//! Owns the clock and the rule by which an answer is kept. What is asked, and where an answer is kept, is the caller's
-//! business; so is the lock under which a thing's [`Freshness`] lies.
+//! Owns the clock and the rule by which an answer is kept. The caller owns the questions, the answers, and the lock
+//! that protects a thing's [`Freshness`].
 //!
 //! # Protocol
-//! One word: even between changes, odd from the first change on until somebody asks.
+//! One word: even between changes, odd from the first change on until a thread asks.
 //!
 //! ```text
 //!          stamp (the first)              now, tick
@@ -16,60 +16,61 @@
 //!    └────────────────────────── tick ──────────────────────┘
 //! ```
 //!
-//! A change ends with a *stamp*, which is odd. Who asks takes a *ticket* before, which is even. An answer is kept if no
-//! change of the thing is in flight and the thing's last stamp is below the ticket. As long as all threads only change,
-//! or all only ask, the word is loaded and stays in every core's cache; it is written when the one follows the other.
+//! A change ends with a *stamp*, which is odd. The asker takes a *ticket* first, which is even. An answer is kept if no
+//! change of the thing is in flight and the thing's last stamp is below the ticket. While all threads only change, or
+//! all only ask, the word is only loaded and stays in every core's cache. It is written when one kind follows the
+//! other.
 //!
-//! K1. The word only rises, by read-modify-writes. A stamp is the word as it was loaded after the change, with its
-//!     lowest bit set; when `stamp` returns, the word is not below it.
+//! K1. The word only rises, by read-modify-writes. A stamp is the word as loaded after the change, with its lowest bit
+//!     set; when `stamp` returns, the word is not below it.
 //! K2. `now` is above each stamp that was returned before it began, and not above the word when it returns. So a change
 //!     that was over admits it.
 //! K3. `at_most_now` stores nothing. It may be below stamps that were returned before: then the answer is not kept, or
-//!     the thing itself says that nothing came in between (K5). It is not below a `tick` that returned before.
-//! K4. A change whose effect an asker did not see, although he asked, has a stamp above his ticket. By the fences (O1):
-//!     the asker loads the word, then asks; the change takes effect, then loads the word. If the asker missed the effect,
-//!     the change does not miss what the asker loaded.
-//! K5. Who asks about a thing that he has takes its last stamp and its *round* with his ticket ([`Freshness::ask`]). Each
-//!     beginning, end and note makes the pair another one, and no pair comes twice: the round counts changes of one
-//!     stamp, and before it begins again from 0 the clock is moved beyond that stamp. So the same pair, and nothing in
-//!     flight, say that there was no change, whatever the clock says.
-//! K6. `tick` is above every stamp and ticket that was returned before it began, and not above any ticket whose asker
-//!     has seen it return; two ticks differ.
-//!
-//! K7. `between_ticks` is odd: above the last tick that it loaded, and below the next one, whose thread finds the word not
-//!     lower. Who counts a tick before he makes it is seen to have counted by who is above it (O2).
+//!     the thing itself shows that no change came between (K5). It is not below a `tick` that returned before.
+//! K4. If a reader takes a ticket and does not observe a change, the change's stamp exceeds the ticket. By the fences
+//!     (O1): the reader loads the word, then asks; the change takes effect, then loads the word. If the reader missed
+//!     the effect, the change sees the word that the reader loaded.
+//! K5. To ask about a cached thing, record its last stamp and its *round* together with the ticket
+//!     ([`Freshness::ask`]). Each begin, end and note changes this pair, and no pair comes twice: the round counts
+//!     changes of one stamp, and before it restarts at 0 the clock is moved beyond that stamp. So the same pair with no
+//!     change in flight proves that there was no change, whatever the clock says.
+//! K6. `tick` is above every stamp and ticket that was returned before it began. It is not above any ticket whose asker
+//!     has seen it return. Two ticks differ.
+//! K7. `between_ticks` is odd: above the last tick that it loaded, and below the next one, whose thread finds the word
+//!     not lower. If a tick is counted before it is made, any thread with a moment above the tick sees the count (O2).
 //!
 //! O1. `now` and `at_most_now`: the word, then a fence (SeqCst), then the question ↔ `stamp`: the effect, then a fence
-//!     (SeqCst), then the word. Store buffering, of which one side at least sees the other.
-//! O2. `tick` (Release) → the same fence of `now` and `at_most_now`: who has a ticket not below it asks after what
-//!     preceded it. What moves the word in between are read-modify-writes, which continue what `tick` released. So does
-//!     who begins a change (Acquire): its outcome is believed if its stamp is above a cleaning.
+//!     (SeqCst), then the word. Store buffering: at least one side sees the other.
+//! O2. `tick` (Release) → the same fence of `now` and `at_most_now`: a thread with a ticket not below the tick asks
+//!     after all that preceded the tick. Read-modify-writes that move the word in between continue the release
+//!     sequence. The begin of a change (Acquire) pairs in the same way: its outcome is kept if its stamp is above a
+//!     cleaning.
 //!
-//! Counter-examples, looked for: a stamp from a load long ago (K4: its change is seen by whoever has a ticket above it);
-//! two changes of one stamp, of which an answer saw the first (the ticket is below both; by K5 the round differs); a
-//! change that begins and ends between a question and its answer, in an epoch in which nobody else asks (the same); a
-//! thing that changes so often that its round begins anew (K5: with another stamp); an answer about a thing that nobody
-//! had when it was asked for (K4, with the stamps that the caller keeps of things that went); a beginning that loads an
-//! even word and does not make it odd (it is in flight, and its end does).
+//! Counter-examples that were tried: a stamp from a load long ago (K4: a thread with a ticket above it sees the
+//! change); two changes of one stamp, of which an answer saw the first (the ticket is below both; by K5 the round
+//! differs); a change that begins and ends between a question and its answer, in an epoch without other questions (the
+//! same); a thing that changes until its round restarts (K5: with another stamp); an answer about a thing that was not
+//! cached at the question (K4, with the stamps that the caller keeps of evicted things); a begin that loads an even
+//! word and does not make it odd (the change is in flight, and its end makes it odd).
 //!
-//! Progress: `stamp` and `tick` are lock-free: a retry means that another has moved the word. The rest is wait-free.
+//! Progress: `stamp` and `tick` are lock-free: a retry means that another thread moved the word. The rest is wait-free.
 //! Checked by `model_an_overtaken_answer_is_not_kept`, `model_an_answer_by_an_earlier_moment`,
 //! `model_two_changes_of_one_stamp`, `model_an_answer_asked_after_is_kept`, `model_a_tick_divides`,
-//! `model_a_change_above_a_tick_acts_after_it` and `model_who_is_above_a_tick_sees_it_counted`; each says what it fails
-//! with.
+//! `model_a_change_above_a_tick_acts_after_it` and `model_who_is_above_a_tick_sees_it_counted`; each names the
+//! weakenings that break it.
 //!
 //! # Why
-//! A clock that every change ticks is one line that all cores write: on 64 it was 70 to 86 % of what creating and
-//! removing files waited for. Time of the hardware with a window (Ordo, EuroSys 2018) stores nothing at all; but then a
-//! machine whose time steps back for a moment keeps a wrong answer for ever, and a program does not learn of that. TL2's
-//! GV5 stamps one beyond the clock without a store and lets who is refused advance it, which asks twice; here who asks
-//! looks first. Weakness: where some threads change and others ask things that they do not have (cold lookups), each
-//! alternation is a write, two at most for one question, as one was for each change before.
+//! A clock that every change ticks is one line that all cores write: on 64 cores it caused 70 to 86 % of the waiting
+//! when files were created and removed. Hardware time with a window (Ordo, EuroSys 2018) stores nothing; but if a
+//! machine's time steps back for a moment, a wrong answer is kept for ever, unnoticed. TL2's GV5 stamps one beyond the
+//! clock without a store, and a refused thread advances the clock and asks twice; here the asker checks first.
+//! Weakness: if some threads change and others ask about uncached things (cold lookups), each alternation is a write:
+//! at most two for one question.
 
 use crate::padded::Padded;
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};
 
-/// The clock of changes. Alone in its line, beside what all read. See the module.
+/// The clock of changes. Alone in its cache line, because all threads read it.
 #[derive(Debug, Default)]
 pub struct Clock(Padded<AtomicU64>);
 
@@ -78,7 +79,7 @@ pub struct Clock(Padded<AtomicU64>);
 pub struct Ticket(u64);
 
 impl Ticket {
-    /// The number it is.
+    /// The ticket as a number.
     #[inline]
     pub fn to_word(self) -> u64 {
         self.0
@@ -86,15 +87,15 @@ impl Ticket {
 }
 
 impl Clock {
-    /// The moment now, to be taken before asking: every change that is over admits it (K2).
+    /// The present moment, to be taken before asking: every change that is over admits it (K2).
     #[inline]
     pub fn now(&self) -> Ticket {
         // ORDERING: Relaxed; the fence below makes it an Acquire (O2).
         let word = self.0.load(Ordering::Relaxed);
         let ticket = match word & 1 {
             0 => word,
-            // ORDERING: Relaxed, both; as above. A look that failed: somebody moved it beyond `word`, and what is even
-            // below what he left is above all stamps up to `word`.
+            // ORDERING: Relaxed, both; the fence below makes them Acquire (O2). If the exchange fails, another thread
+            // moved the word beyond `word`. The even number at or below its value is above all stamps up to `word`.
             _ => {
                 match self.0.compare_exchange(word, word + 1, Ordering::Relaxed, Ordering::Relaxed)
                 {
@@ -108,8 +109,8 @@ impl Clock {
         Ticket(ticket)
     }
 
-    /// A moment not later than now, for who asks about what he has ([`Freshness::ask`]) or has just made. Stores
-    /// nothing (K3).
+    /// A moment not later than now, for a caller that asks about a cached thing ([`Freshness::ask`]) or has just made
+    /// the thing. Stores nothing (K3).
     #[inline]
     pub fn at_most_now(&self) -> Ticket {
         // ORDERING: Relaxed; the fence below makes it an Acquire (O2).
@@ -133,7 +134,8 @@ impl Clock {
         }
     }
 
-    /// The moment of a change that has just taken effect: later than every ticket of those who have not seen it (K4).
+    /// The stamp of a change that has just taken effect: above the ticket of every asker that did not see the change
+    /// (K4).
     #[inline]
     pub fn stamp(&self) -> Ticket {
         // ORDERING: SeqCst, partner the fences of `now` and `at_most_now` (O1).
@@ -154,37 +156,37 @@ impl Clock {
     /// A stamp of a change that has not taken effect yet. Stores nothing; the clock may be below it.
     #[inline]
     fn coming_stamp(&self) -> Ticket {
-        // ORDERING: Acquire, partner `tick` (O2): a change whose stamp is above a tick acts after what preceded that. A
-        // tick that this thread knows of is not above what it loads here.
+        // ORDERING: Acquire, partner `tick` (O2): a change whose stamp is above a tick acts after all that preceded the
+        // tick. A tick that this thread knows of is not above the word loaded here.
         Ticket(self.0.load(Ordering::Acquire) | 1)
     }
 
-    /// A moment above every tick that was made before it and below every one that comes after (K7). Stores nothing.
+    /// A moment above every tick that was made before and below every later tick (K7). Stores nothing.
     pub fn between_ticks(&self) -> Ticket {
         Ticket(self.at_most_now().0 | 1)
     }
 
-    /// Whether `stamp` is above what who asks now has by [`Clock::at_most_now`].
+    /// Whether `stamp` is above the ticket that [`Clock::at_most_now`] returns now.
     #[inline]
     pub fn is_beyond(&self, stamp: Ticket) -> bool {
-        // ORDERING: Relaxed; who has a stamp knows of the word.
+        // ORDERING: Relaxed; a thread that has a stamp has already seen the word at that stamp.
         stamp.0 > self.0.load(Ordering::Relaxed) & !1
     }
 
-    /// Sees to it that who asks from now on is after `stamp`, by [`Clock::at_most_now`] too. Loads only, where he is.
+    /// Makes all later tickets exceed `stamp`, also those of [`Clock::at_most_now`]. Only loads if they already do.
     #[inline]
     pub fn pass(&self, stamp: Ticket) {
         if self.is_beyond(stamp) {
-            // ORDERING: Relaxed; as in `stamp`.
+            // ORDERING: Relaxed; nothing is reached by a stamp.
             self.0.fetch_max((stamp.0 | 1) + 1, Ordering::Relaxed);
         }
     }
 }
 
-/// Changes of one thing that may be in flight at once: threads inside a request.
+/// The most changes of one thing that may be in flight at once: threads inside a request.
 const IN_FLIGHT: u32 = (1 << IN_FLIGHT_BITS) - 1;
 const IN_FLIGHT_BITS: u32 = 20;
-/// One round. Models come to the last one soon.
+/// One round. Models reach the last one soon.
 const ROUND: u32 = if cfg!(loom) { 1 << 31 } else { 1 << IN_FLIGHT_BITS };
 
 /// The changes of one thing: its attributes, the entries of a directory, or the data of a file.
@@ -199,19 +201,19 @@ pub struct Freshness {
     rounds: u32,
 }
 
-/// The last stamp of a thing, and the round: another pair after each change (K5).
+/// The last stamp of a thing and its round: a new pair after each change (K5).
 type Version = (Ticket, u32);
 
-/// What was known when the store was asked.
+/// The state recorded when the store was asked.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
     ticket: Ticket,
-    /// Of the thing that was asked about, if it was there.
+    /// The version of the thing in question, if it was cached.
     seen: Option<Version>,
 }
 
 impl Asked {
-    /// Its ticket.
+    /// The ticket of the question.
     #[inline]
     pub fn ticket(self) -> Ticket {
         self.ticket
@@ -219,7 +221,7 @@ impl Asked {
 }
 
 impl From<Ticket> for Asked {
-    /// About something that was not there.
+    /// A question about a thing that was not cached.
     #[inline]
     fn from(ticket: Ticket) -> Self {
         Self { ticket, seen: None }
@@ -234,7 +236,7 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// When: above every tick that its thread knew of, below every one that came after.
+    /// The stamp of the begin: above every tick that its thread knew of, below every later one.
     #[inline]
     pub fn stamp(self) -> Ticket {
         self.stamp
@@ -242,7 +244,7 @@ impl Begun {
 }
 
 impl Freshness {
-    /// Of a thing whose last change was noted at `changed`.
+    /// The record of a thing whose last change was noted at `changed`.
     pub fn since(changed: Ticket) -> Self {
         Self { changed, rounds: 0 }
     }
@@ -267,7 +269,7 @@ impl Freshness {
         Asked { ticket: clock.at_most_now(), seen: Some(self.version()) }
     }
 
-    /// Whether the answer to what was asked so is still true.
+    /// Whether the answer to the question `asked` is still true.
     #[inline]
     pub fn admits(&self, asked: impl Into<Asked>) -> bool {
         let asked = asked.into();
@@ -275,7 +277,7 @@ impl Freshness {
             && (self.changed() <= asked.ticket || asked.seen == Some(self.version()))
     }
 
-    /// Another version (K5), which is not older than `stamp`.
+    /// Changes the version (K5) to one that is not older than `stamp`.
     fn note_stamp(&mut self, clock: &Clock, stamp: Ticket) {
         if stamp > self.changed() {
             self.rounds &= IN_FLIGHT;
@@ -297,7 +299,7 @@ impl Freshness {
         }
     }
 
-    /// A change begins: answers asked for earlier are not kept from now on.
+    /// Begins a change: answers to earlier questions are not kept from now on.
     pub fn begin(&mut self, clock: &Clock) -> Begun {
         let stamp = clock.coming_stamp();
         self.note_stamp(clock, stamp);
@@ -306,12 +308,12 @@ impl Freshness {
         Begun { stamp, version: self.version() }
     }
 
-    /// Whether only the change that began so is in flight, and none ended since.
+    /// Whether only the change `begun` is in flight, and no change ended since it began.
     pub fn is_alone(&self, begun: Begun) -> bool {
         self.in_flight() == 1 && self.version() == begun.version
     }
 
-    /// A change ends. True if no other change overlapped it, so that its own answer is the truth.
+    /// Ends a change. True if no other change overlapped it, so that its own answer is true.
     pub fn end(&mut self, clock: &Clock, begun: Begun) -> bool {
         debug_assert!(self.in_flight() > 0, "a change ends that did not begin");
         let alone = self.is_alone(begun);
@@ -320,12 +322,12 @@ impl Freshness {
         alone
     }
 
-    /// The answer to what was asked at `ticket` is kept: those to what was asked earlier are not any more.
+    /// The answer to the question asked at `ticket` is kept; answers to earlier questions are not kept any more.
     pub fn kept(&mut self, ticket: Ticket) {
         self.changed = self.changed().max(ticket);
     }
 
-    /// Answers asked for before the tick `moment` are not kept, nor is what comes of a change that is in flight.
+    /// Answers to questions asked before the tick `moment` are not kept, and neither are outcomes of changes in flight.
     pub fn note_at(&mut self, clock: &Clock, moment: u64) {
         match self.in_flight() {
             0 => self.kept(Ticket(moment)),
@@ -333,7 +335,7 @@ impl Freshness {
         }
     }
 
-    /// A change happened elsewhere, at once.
+    /// Notes a change that happened elsewhere, at once.
     pub fn note(&mut self, clock: &Clock) {
         self.note_stamp(clock, clock.stamp());
     }
@@ -437,7 +439,7 @@ mod models {
     use loom::sync::{Arc, Mutex};
     use loom::thread;
 
-    /// A thing in a store, whose value is a number that changes raise, and what is cached of it.
+    /// A thing in a store, whose value is a number that changes raise, and the cached answer about it.
     struct World {
         clock: Clock,
         /// Relaxed throughout: a store orders nothing for its askers.
@@ -472,7 +474,7 @@ mod models {
             kept
         }
 
-        /// What is cached is what there is.
+        /// The cached value is the value in the store.
         fn check(&self, last: u64) {
             let cached = self.cached.lock().unwrap().1;
             assert!(cached.is_none_or(|cached| cached == last), "{cached:?} is kept for {last}");
@@ -496,8 +498,8 @@ mod models {
         });
     }
 
-    /// K4, O1, of one who only loads the clock, which a third moves. Fails without the fence of `at_most_now`, and with
-    /// the word itself as the ticket.
+    /// K4, O1, of a thread that only loads the clock, which a third thread moves. Fails without the fence of
+    /// `at_most_now`, and with the word itself as the ticket.
     #[test]
     fn model_an_answer_by_an_earlier_moment() {
         Model::new(20, &["kept", "not kept"]).preemptions(2).check(|| {
@@ -535,8 +537,8 @@ mod models {
         });
     }
 
-    /// K2: who asks after a change is admitted, whoever moves the clock beside him. Fails if `now` does not move an odd
-    /// word, or if `stamp` leaves an even one.
+    /// K2: a question asked after a change is admitted, whichever thread moves the clock meanwhile. Fails if `now` does
+    /// not move an odd word, or if `stamp` leaves an even one.
     #[test]
     fn model_an_answer_asked_after_is_kept() {
         Model::new(20, &["asked after it", "asked before it was over"]).preemptions(2).check(
@@ -562,8 +564,8 @@ mod models {
         );
     }
 
-    /// K6, O2: who has a ticket not below a tick asks after what preceded the tick, also where others moved the word
-    /// since. Fails with a tick that is not above an even word, and with a Relaxed one.
+    /// K6, O2: a thread with a ticket not below a tick asks after all that preceded the tick, also if others moved the
+    /// word since. Fails with a tick that is not above an even word, and with a Relaxed one.
     #[test]
     fn model_a_tick_divides() {
         Model::new(20, &["after the tick", "before it"]).preemptions(2).check(|| {
@@ -583,8 +585,8 @@ mod models {
         });
     }
 
-    /// O2: a cleaner makes what was in the store untrue, then ticks. A change that begins with a stamp above that does not
-    /// act on what was there before. Bug: `begin` loaded the word Relaxed. Fails so.
+    /// O2: a cleaner makes the store's content untrue, then ticks. A change that begins with a stamp above the tick
+    /// does not act on the earlier content. Bug: `begin` loaded the word Relaxed. Fails so.
     #[test]
     fn model_a_change_above_a_tick_acts_after_it() {
         Model::new(4, &["above", "below"]).check(|| {

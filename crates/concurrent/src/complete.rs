@@ -1,52 +1,51 @@
-//! Proof that a set is wholly known: what is not found in it does not exist.
+//! Proof that a set is completely cached: a member that is not found in the table does not exist.
 //!
 //! # Boundary
-//! Counts and compares. The set itself (the names of a directory) is in a table elsewhere, from which
-//! members are also lost for want of room.
+//! Counts and compares. The set itself (the names of a directory) is in a table elsewhere, which may also evict
+//! members.
 //!
 //! # Protocol
-//! A set is *declared* complete by whoever has just seen all of it put into the table. From then on:
+//! A thread that has just inserted all members into the table *declares* the set complete. From then on:
 //!
-//! C1. Whoever takes a member out of the table although it still exists first counts a *loss*
-//!     ([`Generations::advance`]); sets share counters by stripe, so a loss may end the completeness of
-//!     another set too, never the other way round.
-//! C2. Whoever changes what exists *suspends* the set before, and resumes it after the table says the
-//!     same again. Both happen under one lock of the caller's. Every suspension and resumption makes
-//!     the generation another number; it is odd while the set is complete.
-//! C3. A reader takes a [`Claim`], then looks into the table and finds nothing, then asks whether the
-//!     claim still stands: the same generation, and as many losses as when the set was declared. Then
-//!     the member did not exist at the moment of the look.
+//! C1. To evict a member that still exists, a thread first counts a *loss* ([`Generations::advance`]). Sets share
+//!     counters by stripe: a loss may also end the completeness of another set, never the reverse.
+//! C2. To change the true set, a thread *suspends* it before, and resumes it when the table agrees again. Both happen
+//!     under one lock of the caller. Every suspension and resumption changes the generation, which is odd while the set
+//!     is complete.
+//! C3. A reader takes a [`Claim`], finds nothing in the table, then checks that the claim still stands: the generation
+//!     is the same, and the losses are those of the declaration. Then the member did not exist at the moment of the
+//!     look.
 //!
-//! Why C3 holds: had it existed at that moment it would have been in the table (the set was complete and
-//! not suspended around the look), unless it was lost; the loss was counted before.
+//! Why C3 holds: an existing member would have been in the table (the set was complete and not suspended around the
+//! look), unless it was evicted; then its loss was counted before.
 //!
-//! O1. `advance` (Release), then the removal (Release) → the look that misses it (Acquire), then
-//!     `stands` (Acquire): who does not see the member sees the loss.
-//! O2. `suspend`, then the change (Release: the table's store, or the store's answer) → the look, or
-//!     what made the reader look (Acquire), then `stands`: who looks after the change sees the other
-//!     generation. The change releases and the look acquires; the generation itself is Relaxed in both.
-//! O3. `declare`: `suspend`, then the losses and the time (Release) → `claim` and `stands` (Acquire): who
+//! O1. `advance` (Release), then the removal (Release) → the look that misses it (Acquire), then `stands` (Acquire): a
+//!     reader that misses the member sees the loss.
+//! O2. `suspend`, then the change (Release: the table's store, or the store's answer) → the look, or the event that led
+//!     the reader to look (Acquire), then `stands`: a reader that looks after the change sees the other generation. The
+//!     change releases and the look acquires; the generation itself is Relaxed in both.
+//! O3. `declare`: `suspend`, then the losses and the time (Release) → `claim` and `stands` (Acquire): a reader that
 //!     sees those of a later declaration sees the other generation in `stands`.
 //!
 //! Progress: wait-free.
 //! Checked by `model_loss_is_seen`, `model_change_is_seen`, `model_declared_again` and
 //! `model_a_claim_has_its_own_time`.
-//! Weakness: under reclaim, stripes are lost all the time, and large directories with them.
+//! Weakness: under reclaim, stripes count losses all the time, and large directories lose their completeness.
 
 use crate::generations::Generations;
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
-/// Whether one set is complete. See the module.
+/// The completeness of one set. The protocol is in the module's documentation.
 #[derive(Debug, Default)]
 pub struct Complete {
     generation: AtomicU64,
-    /// Losses when it was declared.
+    /// The losses when the set was declared.
     losses: AtomicU64,
-    /// Until when it is believed; the caller's word.
+    /// The end of the declaration's validity; the caller defines the number.
     until: AtomicU64,
 }
 
-/// What a reader saw before it looked into the table.
+/// The state that a reader saw before it looked into the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Claim {
     generation: u64,
@@ -54,17 +53,17 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// What the set was declared with; if the claim stands.
+    /// The `until` of the declaration; valid if the claim stands.
     pub fn until(self) -> u64 {
         self.until
     }
 }
 
 impl Complete {
-    /// All members are in the table, put there after `losses` were counted, and that is believed `until`
-    /// then. The caller has the lock (C2), and knows that nothing was changed meanwhile.
+    /// Declares that all members are in the table, inserted after `losses` were counted. `until` is stored with the
+    /// declaration. The caller has the lock (C2), and knows that nothing was changed meanwhile.
     pub fn declare(&self, losses: u64, until: u64) {
-        // Claims of an earlier declaration fall first: one of them could see the new losses with the old
+        // Ends claims of an earlier declaration first: otherwise one of them could see the new losses with the old
         // generation.
         self.suspend();
         // ORDERING: Release, partner `stands` (O3).
@@ -73,37 +72,37 @@ impl Complete {
         self.until.store(until, Ordering::Release);
         // ORDERING: Relaxed; the lock keeps writers apart.
         let generation = self.generation.load(Ordering::Relaxed);
-        // ORDERING: Release, partner `claim`: who sees it sees the losses and the members.
+        // ORDERING: Release, partner `claim`: a reader that sees it sees the losses and the members.
         self.generation.store(generation | 1, Ordering::Release);
     }
 
-    /// What exists is about to change. Whether the set was complete, and may be resumed after. The
-    /// caller has the lock.
+    /// The true set is about to change. Returns whether it was complete and may be resumed afterwards. The caller has
+    /// the lock.
     pub fn suspend(&self) -> bool {
         // ORDERING: Relaxed; the lock keeps writers apart.
         let generation = self.generation.load(Ordering::Relaxed);
         if generation & 1 == 1 {
-            // ORDERING: Relaxed; who sees what is stored after it, by a Release, sees it (O2, O3).
+            // ORDERING: Relaxed; a thread that sees a later Release store sees this too (O2, O3).
             self.generation.store(generation + 1, Ordering::Relaxed);
         }
         generation & 1 == 1
     }
 
-    /// The table says again what exists. Only after a [`Complete::suspend`] that returned true, with no
-    /// other change in between. The caller has the lock.
+    /// The table agrees with the true set again. Only after a [`Complete::suspend`] that returned true, with no other
+    /// change in between. The caller has the lock.
     pub fn resume(&self) {
         // ORDERING: Relaxed; the lock keeps writers apart.
         let generation = self.generation.load(Ordering::Relaxed);
-        // ORDERING: Release, partner `claim`: who sees it sees the table as it is.
+        // ORDERING: Release, partner `claim`: a reader that sees it sees the table's members.
         self.generation.store(generation | 1, Ordering::Release);
     }
 
-    /// The set is not known any more. The caller has the lock.
+    /// The set is not complete any more. The caller has the lock.
     pub fn revoke(&self) {
         self.suspend();
     }
 
-    /// A claim to be checked after the look into the table; `None` if the set is not complete.
+    /// A claim, to be checked after the look into the table; `None` if the set is not complete.
     pub fn claim(&self) -> Option<Claim> {
         // ORDERING: Acquire, partners `declare` and `resume`.
         let generation = self.generation.load(Ordering::Acquire);
@@ -118,8 +117,7 @@ impl Complete {
         let lost = losses.of(set);
         // ORDERING: Acquire, partner `declare`: losses of a later declaration come with its generation.
         let declared = self.losses.load(Ordering::Acquire);
-        // ORDERING: Relaxed; the looks before it acquired what must be seen (O1 to O3), and keep it behind
-        // them.
+        // ORDERING: Relaxed; the earlier Acquire loads order it after them, and show all that it must see (O1 to O3).
         lost == declared && self.generation.load(Ordering::Relaxed) == claim.generation
     }
 }
@@ -185,8 +183,8 @@ mod models {
         Arc::new(World { losses, set, cached, exists })
     }
 
-    /// C1, O1: the member is evicted, and exists all the time. Fails if the loss is counted after the
-    /// removal, or with a Relaxed removal.
+    /// C1, O1: the member is evicted, and exists all the time. Fails if the loss is counted after the removal, or with
+    /// a Relaxed removal.
     #[test]
     fn model_loss_is_seen() {
         Model::new(8, &["missed, and the claim fell", "found, and the claim stood"]).check(|| {
@@ -209,8 +207,8 @@ mod models {
         });
     }
 
-    /// C3: the member is lost, and comes back with a listing that declares the set anew. Fails if `declare`
-    /// does not suspend first, or with Relaxed losses.
+    /// C3: the member is evicted, and returns with a listing that declares the set anew. Fails if `declare` does not
+    /// suspend first, or with Relaxed losses.
     #[test]
     fn model_declared_again() {
         Model::new(200, &["missed, and the claim fell", "no claim"]).check(|| {
@@ -261,8 +259,8 @@ mod models {
         });
     }
 
-    /// C2, O2: the member is created. Whoever sees it exist before the look is not told that it does
-    /// not. Fails if the change is made before `suspend`.
+    /// C2, O2: the member is created. A reader that knew of it before the look finds no proof that it does not exist.
+    /// Fails if the change is made before `suspend`.
     #[test]
     fn model_change_is_seen() {
         Model::new(100, &["denied before", "denied no more"]).check(|| {

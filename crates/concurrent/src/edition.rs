@@ -1,8 +1,8 @@
-//! Editions of a set whose members are read one by one without a lock: whether all that a reader saw belong together.
+//! Editions of a set whose members are read one by one without a lock: shows whether all that a reader saw belong
+//! together.
 //!
 //! # Boundary
-//! One word. The set itself (the pages of a file) is elsewhere, and so is what an edition stands for (a version of
-//! the file's content).
+//! One word. The caller owns the set (the pages of a file) and defines an edition (a version of the file's content).
 //!
 //! # Protocol
 //! Word: `edition:48 | replacements under way:16`.
@@ -14,42 +14,42 @@
 //!  (n + 1, 0) ◀─────────────────┘       end_replacing
 //!              end_replacing
 //! ```
-//! E1. A replacement begins before the first member of the old edition leaves, and ends after the last one has left
-//!     or can no longer be read.
-//! E2. Replacements begin under a lock of the caller's, under which the caller says which edition is wanted. A member
-//!     comes in under the same lock, and only if it is of that one.
-//! E3. A reader takes a [`Reading`] before it looks at the first member, and asks after the last look whether it still
+//! E1. A replacement begins before the first member of the old edition is removed. It ends after the last one is
+//!     removed or can no longer be read.
+//! E2. Replacements begin under a lock of the caller, under which the caller sets the wanted edition. A member is
+//!     inserted under the same lock, and only if it is of that edition.
+//! E3. A reader takes a [`Reading`] before it looks at the first member, and checks after the last look that it still
 //!     [stands](Edition::stands). If so, all members that it found are of one edition.
 //!
-//! Why E3 holds: of two members of different editions, the later one came in after the replacement between them
+//! Why E3 holds: of two members of different editions, the later one was inserted after the replacement between them
 //! began (E2). A reader that sees it and took its reading before that finds another number. A reader that took its
 //! reading after that replacement ended finds no member of the old edition (E1); in between there are no readings.
 //!
-//! O1. `begin_replacing`, then the lock of E2, then the member's coming in (Release) → the look that finds it
+//! O1. `begin_replacing`, then the lock of E2, then the member's insertion (Release) → the look that finds it
 //!     (Acquire), then `stands`: a reader that sees a member of the new edition sees the other number.
-//! O2. The leaving of the last member, then `end_replacing` (Release) → `read` (Acquire): a reader that starts from
-//!     the new edition sees no member of the old one.
+//! O2. The removal of the last member, then `end_replacing` (Release) → `read` (Acquire): a reader that starts from the
+//!     new edition sees no member of the old one.
 //!
-//! Progress: wait-free. A reader whose reading fell has to read again.
+//! Progress: wait-free. A reader whose reading does not stand has to read again.
 //! Checked by `model_members_of_one_edition` and `model_nothing_old_in_a_new_edition`.
 //!
 //! # Why
-//! Each page of a file is read whole under a version of its own; but a read of many pages could have some from
-//! before a change of the file and some from after it. One word that is read twice costs such a read two loads,
-//! and no store. Weakness: a set that is replaced all the time is never read.
+//! Each page of a file is read whole under a version of its own. But a read of many pages could mix pages from before
+//! and after a change of the file. The word is loaded twice for such a read, without a store. Weakness: a set that is
+//! replaced all the time is never read.
 
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
-/// One edition, in the word.
+/// The unit of the edition in the word.
 const EDITION: u64 = 1 << 16;
-/// Where the replacements under way are counted.
+/// The bits that count replacements under way.
 const UNDER_WAY: u64 = EDITION - 1;
 
-/// Which edition of a set is current. See the module.
+/// The current edition of a set. The protocol is in the module's documentation.
 #[derive(Debug, Default)]
 pub struct Edition(AtomicU64);
 
-/// What a reader saw before its first look.
+/// The word that a reader saw before its first look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading(u64);
 
@@ -62,21 +62,21 @@ impl Edition {
         (word & UNDER_WAY == 0).then_some(Reading(word))
     }
 
-    /// Whether all that was found since `reading` was taken is of one edition.
+    /// Whether all members found since `reading` was taken are of one edition.
     #[inline]
     pub fn stands(&self, reading: Reading) -> bool {
-        // ORDERING: Relaxed; the looks before it acquired what must be seen (O1), and keep it behind them.
+        // ORDERING: Relaxed; the earlier Acquire loads order it after them, and show all that it must see (O1).
         self.0.load(Ordering::Relaxed) == reading.0
     }
 
     /// Begins a replacement; several may be under way. The caller has the lock (E2).
     pub fn begin_replacing(&self) {
-        // ORDERING: Relaxed; the lock orders it against what comes in, and a reading taken before it is as good as
-        // one taken earlier.
+        // ORDERING: Relaxed; the lock orders it before later insertions, and a reading taken before it equals one taken
+        // earlier.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends one: no member of the old edition can be found.
+    /// Ends one replacement: no member of the old edition can be found any more.
     pub fn end_replacing(&self) {
         // ORDERING: Release, partner `read` (O2).
         self.0.fetch_add(EDITION - 1, Ordering::Release);
@@ -110,7 +110,7 @@ mod models {
     use loom::sync::{Arc, Mutex};
     use loom::thread;
 
-    /// Two members, each absent (0) or of an edition; and the edition that is wanted, under the lock of E2.
+    /// Two members, each absent (0) or of an edition; and the wanted edition, under the lock of E2.
     struct World {
         edition: Edition,
         members: [AtomicU64; 2],
@@ -132,7 +132,7 @@ mod models {
             self.edition.end_replacing();
         }
 
-        /// A member of edition `of` comes in, if that is the one that is wanted.
+        /// Inserts a member of edition `of`, if that is the wanted edition.
         fn come_in(&self, at: usize, of: u64) {
             let wanted = self.wanted.lock().unwrap();
             if *wanted == of {
@@ -148,7 +148,7 @@ mod models {
         }
     }
 
-    /// E3, O1: the second member is filled anew after the set was replaced. Fails with a Relaxed coming in or look, or
+    /// E3, O1: the second member is filled anew after the set was replaced. Fails with a Relaxed insertion or look, or
     /// with a Relaxed `read` or `end_replacing`.
     #[test]
     fn model_members_of_one_edition() {
@@ -169,8 +169,8 @@ mod models {
         });
     }
 
-    /// E1, O2: a late member of the old edition does not stay in the new one. Fails if it comes in without asking
-    /// which edition is wanted, and with a Relaxed `read` or `end_replacing`.
+    /// E1, O2: a late member of the old edition does not stay in the new one. Fails if it is inserted without a check
+    /// of the wanted edition, and with a Relaxed `read` or `end_replacing`.
     #[test]
     fn model_nothing_old_in_a_new_edition() {
         Model::new(500, &["read the new one", "read nothing"]).check(|| {

@@ -1,34 +1,34 @@
-//! Generation numbers by stripe: whether anything of a group has changed since somebody looked.
+//! Generation numbers by stripe: show whether anything of a group has changed since an earlier look.
 //!
 //! # Boundary
-//! Counts. What a change is, and what is kept by whom until the next, is the callers' business.
+//! Counts. The caller defines the changes and keeps the results that a change ends.
 //!
 //! # Protocol
-//! G1. Who makes something untrue first takes away the evidence that others could still derive it from,
-//!     then advances the generation, then acts.
-//! G2. Who derives something reads the generation first, then the evidence, and keeps the number with
-//!     what was derived.
-//! G3. What was derived is believed as long as the generation is the same.
-//! G4. Who takes in what a generation brought says that it knows ([`UpTo`]) after it has: never before.
+//! G1. To make something untrue, a thread first removes the evidence from which others could still derive it. Then it
+//!     advances the generation, then it acts.
+//! G2. To derive a result, a thread reads the generation first, then the evidence, and stores the number with the
+//!     result.
+//! G3. A result is valid as long as the generation is the same.
+//! G4. A thread that takes in the news of a generation declares it known ([`UpTo`]) afterwards, never before.
 //!
-//! Why that holds: what was derived from evidence that is gone was derived after a generation read
-//! before the evidence went, so before the advance; and the advance ends it.
+//! Why G3 holds: if the evidence of a result is gone, the thread read the generation before the evidence was removed.
+//! That was before the advance, and the advance ends the result.
 //!
-//! O1. the removal of the evidence and `advance` (Release) → `of` (Acquire) and the look at the
-//!     evidence: who reads the new generation does not find the old evidence.
-//! O2. `advance` (Release), then the act → `of` (Acquire): who learns of the act sees the advance.
-//! O3. what is taken in, then `learn` (Release) → `knows` (Acquire): who is told that it is known finds it.
+//! O1. the removal of the evidence and `advance` (Release) → `of` (Acquire) and the look at the evidence: a thread that
+//!     reads the new generation does not find the old evidence.
+//! O2. `advance` (Release), then the act → `of` (Acquire): a thread that learns of the act sees the advance.
+//! O3. taking in the news, then `learn` (Release) → `knows` (Acquire): a thread to which `knows` returns true finds the
+//!     news.
 //!
 //! Progress: wait-free.
-//! Checked by `model_nothing_outlives_an_advance`, `model_what_is_known_was_taken_in`, and with `complete`
-//! by its models.
-//! Weakness: groups share stripes, so one that changes often makes others do work for nothing.
+//! Checked by `model_nothing_outlives_an_advance`, `model_what_is_known_was_taken_in`, and by the models of `complete`.
+//! Weakness: groups share stripes, so a group that changes often makes others do needless work.
 
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
-/// Stripes.
+/// The number of stripes.
 const STRIPES: usize = if cfg!(loom) { 1 } else { 1024 };
-/// Those of one cache line.
+/// Stripes in one cache line.
 const IN_A_LINE: usize = if cfg!(loom) { 1 } else { 64 / size_of::<Generation>() };
 
 /// One generation number.
@@ -38,12 +38,12 @@ pub struct Generation(AtomicU64);
 impl Generation {
     /// Something is about to become untrue (G1).
     pub fn advance(&self) {
-        // ORDERING: Release, partner `now` (O1, O2). Advances are in order without more: each adds to the one
-        // before, so who reads the last one sees what came before all of them.
+        // ORDERING: Release, partner `now` (O1, O2). Advances need no more order among themselves: each adds to the one
+        // before. A thread that reads the last one sees all that preceded any of them.
         self.0.fetch_add(1, Ordering::Release);
     }
 
-    /// The generation now.
+    /// The present generation.
     #[inline]
     pub fn now(&self) -> u64 {
         // ORDERING: Acquire, partner `advance` (O1, O2).
@@ -51,19 +51,19 @@ impl Generation {
     }
 }
 
-/// Up to which generation somebody knows what came with it. Only rises.
+/// The generation up to which the news is known. Only rises.
 #[derive(Debug, Default)]
 pub struct UpTo(AtomicU64);
 
 impl UpTo {
-    /// Whether what came up to `generation` is known, and can be read.
+    /// Whether the news up to `generation` is known and can be read.
     #[inline]
     pub fn knows(&self, generation: u64) -> bool {
         // ORDERING: Acquire, partner `learn` (O3).
         self.0.load(Ordering::Acquire) >= generation
     }
 
-    /// Does `take_in`, then says that all up to `generation` is known (G4).
+    /// Runs `take_in`, then declares all up to `generation` known (G4).
     pub fn learn<R>(&self, generation: u64, take_in: impl FnOnce() -> R) -> R {
         let taken = take_in();
         // ORDERING: Release, partner `knows` (O3).
@@ -82,8 +82,8 @@ impl Default for Generations {
     }
 }
 
-/// Where stripe `number` lies. Groups are numbered one after the other as a rule, and those that were made together are
-/// changed together, by different threads: neighbours do not lie in one line.
+/// The index of stripe `number`. Consecutive numbers do not share a cache line: groups are numbered in sequence, and
+/// groups that were made together are changed together by different threads.
 #[inline]
 fn place(number: usize) -> usize {
     const LINES: usize = STRIPES / IN_A_LINE;
@@ -104,7 +104,7 @@ impl Generations {
         self.stripe(group).advance();
     }
 
-    /// The generation of `group` now.
+    /// The present generation of `group`.
     #[inline]
     pub fn of(&self, group: u64) -> u64 {
         self.stripe(group).now()
@@ -115,7 +115,7 @@ impl Generations {
 mod tests {
     use super::*;
 
-    /// Bug: eight directories that eight threads had made at one time wrote one line with each name.
+    /// Bug: eight threads made eight directories at one time, then wrote the same cache line with each new name.
     #[test]
     fn neighbours_lie_in_lines_of_their_own() {
         let mut places: Vec<_> = (0..STRIPES).map(place).collect();
@@ -143,15 +143,15 @@ mod models {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// G4, O3: who is told that a generation is known finds what it brought, whoever learned it. Fails if `learn`
-    /// says so before it takes in, and with a Relaxed `learn` or `knows`.
+    /// G4, O3: a thread to which `knows` returns true finds the news, whichever thread learned it. Fails if `learn`
+    /// declares it known before it takes it in, and with a Relaxed `learn` or `knows`.
     #[test]
     fn model_what_is_known_was_taken_in() {
         Model::new(3, &["known", "not known"]).check(|| {
             let known = Arc::new((UpTo::default(), AtomicBool::new(false)));
             let other = known.clone();
             let learner = thread::spawn(move || {
-                // ORDERING: Relaxed, here and below; what `learn` and `knows` order.
+                // ORDERING: Relaxed, here and below; `learn` and `knows` order it.
                 other.0.learn(5, || other.1.store(true, Ordering::Relaxed));
             });
             if known.0.knows(5) {
@@ -165,8 +165,8 @@ mod models {
         });
     }
 
-    /// G3: a memo made from evidence is not believed after the act. Fails if the generation advances
-    /// before the evidence goes, or with a Relaxed `advance` and `of`.
+    /// G3: a memo made from evidence is not valid after the act. Fails if the generation advances before the evidence
+    /// is removed, or with a Relaxed `advance` and `of`.
     #[test]
     fn model_nothing_outlives_an_advance() {
         Model::new(28, &["a memo after the act", "no memo"]).check(|| {

@@ -1,9 +1,9 @@
-//! Hold word: who uses a cached object and who can still find it, in one word.
+//! Hold word: counts the users of a cached object and the references that lead to it, in one word.
 //!
 //! Word: `state:2 | refs:24 | holds:38`.
 //!
-//! A *hold* keeps the object in use (an open file, a node the kernel knows). A *reference* only
-//! leads to it (a table entry, a name) and keeps its memory.
+//! A *hold* keeps the object in use (an open file, a node that the kernel knows). A *reference* (a table entry, a name)
+//! leads to the object and keeps only its memory.
 //!
 //! ```text
 //!               hold (n + 1)
@@ -16,28 +16,26 @@
 //!                                              └───────▶ freed ◀─────────┘
 //! ```
 //!
-//! H1. `Active` carries its number of holds, never 0; `Inactive` and `Dead` carry none. Inactive is
-//!     a *state*, not "the count is 0", so a lookup that races the last release either finds
-//!     `Active`, or finds `Inactive` and revives it; there is no in-between to misread (the rule of
-//!     SVR4MP's vnodes, Peacock 1992).
-//! H2. `Dead` is final. Exactly one `retire` returns true, and only from `Inactive`: the teardown
-//!     runs once, and nobody holds the object while it runs.
+//! H1. `Active` carries its number of holds, never 0; `Inactive` and `Dead` carry none. Inactive is a *state*, not "the
+//!     count is 0": a lookup that races the last release finds `Active`, or finds `Inactive` and revives the object
+//!     (SVR4MP's vnodes, Peacock 1992).
+//! H2. `Dead` is final. Exactly one `retire` returns true, and only from `Inactive`. The teardown therefore runs once,
+//!     and no thread holds the object while it runs.
 //! H3. Every transition is one atomic read-modify-write.
-//! H4. The memory goes with the last of all holds and references: exactly one of `release` and
-//!     `drop_reference` says so. Who calls `try_hold` has a reference or borrows one, so there is
-//!     none to come.
-//! H5. The release that makes an object inactive takes a reference in the same step, so that it can
-//!     still speak of the object although another may revive, retire and free it at once.
+//! H4. The last of all holds and references frees the memory: exactly one `release` or `drop_reference` reports it. A
+//!     caller of `try_hold` owns or borrows a reference, so no new hold can follow.
+//! H5. The release that makes an object inactive takes a reference in the same step. The caller can therefore still use
+//!     the object, although another thread may revive, retire and free it at once.
 //!
-//! O1. `release` (Release) → `retire` (Acquire): who tears down sees all that the holders wrote.
-//! O2. `release` (Release) → `try_hold` (Acquire): who revives sees it too.
-//! O3. `drop_reference` and `release` (Release) → the one that is last (Acquire): who frees sees
-//!     all that anybody did with the object.
+//! O1. `release` (Release) → `retire` (Acquire): the teardown sees all writes of the holders.
+//! O2. `release` (Release) → `try_hold` (Acquire): the thread that revives the object sees them too.
+//! O3. `drop_reference` and `release` (Release) → the last one of them (Acquire): the thread that frees the object sees
+//!     every access to it.
 //!
-//! Progress: every operation is lock-free; a retry means that another one succeeded.
-//! Checked by `model_release_and_retire`, `model_release_and_try_hold`, `model_one_teardown`,
-//! `model_one_free` and `model_last_hold_frees` below (`cargo xtask model`).
-//! Weakness: one hot object's word is one hot cache line; the walk that takes no hold avoids it.
+//! Progress: every operation is lock-free; a retry means that another operation succeeded.
+//! Checked by `model_release_and_retire`, `model_release_and_try_hold`, `model_one_teardown`, `model_one_free` and
+//! `model_last_hold_frees` below (`cargo xtask model`).
+//! Weakness: one hot object's word is one hot cache line; a walk that takes no hold avoids it.
 
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
@@ -48,18 +46,18 @@ const HOLD_BITS: u32 = 38;
 const HOLDS: u64 = REFERENCE - 1;
 const REFERENCES: u64 = (INACTIVE - 1) & !HOLDS;
 
-/// What a `release` found.
+/// The outcome of a `release`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
     /// Others still hold the object.
     StillHeld,
-    /// This was the last hold: the object is now inactive, and the caller has a reference (H5).
+    /// This was the last hold: the object is now inactive, and the caller owns a reference (H5).
     Inactive,
-    /// This was the last hold, and nothing leads to the object: the caller frees it (H4).
+    /// This was the last hold, and no reference is left: the caller frees the object (H4).
     Unreachable,
 }
 
-/// The hold word of one object. See the module for the protocol.
+/// The hold word of one object. The protocol is in the module's documentation.
 #[derive(Debug)]
 pub struct HoldWord(AtomicU64);
 
@@ -69,7 +67,7 @@ impl HoldWord {
         Self(AtomicU64::new(1))
     }
 
-    /// Adds a hold to an object that the caller holds already.
+    /// Adds a hold to an object that the caller already holds.
     pub fn hold(&self) {
         // ORDERING: Relaxed; the caller's own hold keeps the object, nothing new is reached.
         let before = self.0.fetch_add(1, Ordering::Relaxed);
@@ -93,7 +91,7 @@ impl HoldWord {
         }
     }
 
-    /// Gives one hold back.
+    /// Releases one hold.
     pub fn release(&self) -> Released {
         // ORDERING: Relaxed; a guess, checked by the compare-exchange.
         let mut word = self.0.load(Ordering::Relaxed);
@@ -107,8 +105,8 @@ impl HoldWord {
                 1 => (((word - 1) | INACTIVE) + REFERENCE, Released::Inactive),
                 _ => (word - 1, Released::StillHeld),
             };
-            // ORDERING: AcqRel; Release for `retire` (O1), `try_hold` (O2) and who frees (O3),
-            // Acquire because it may be us who frees.
+            // ORDERING: AcqRel; Release for `retire` (O1), `try_hold` (O2) and the thread that frees (O3). Acquire
+            // because this thread may be the one that frees.
             match self.0.compare_exchange_weak(word, left, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return outcome,
                 Err(now) => word = now,
@@ -116,28 +114,28 @@ impl HoldWord {
         }
     }
 
-    /// Adds a reference for somebody who has a hold or a reference. False if there are too many.
+    /// Adds a reference for a caller that has a hold or a reference. False if there are too many.
     pub fn try_reference(&self) -> bool {
         // ORDERING: Relaxed; the caller's own count keeps the object, nothing new is reached.
         let before = self.0.fetch_add(REFERENCE, Ordering::Relaxed);
-        // Half of the range is kept free for those who add before they look.
+        // Half of the range stays free for threads that add before they check.
         if before & REFERENCES > REFERENCES / 2 {
-            // ORDERING: Relaxed; takes back what was added, and is not the last (ours remains).
+            // ORDERING: Relaxed; undoes the addition, and is not the last reference (the caller's remains).
             self.0.fetch_sub(REFERENCE, Ordering::Relaxed);
             return false;
         }
         true
     }
 
-    /// Gives one reference back. True if nothing is left: the caller frees the object (H4).
+    /// Drops one reference. True if no reference and no hold is left: the caller frees the object (H4).
     pub fn drop_reference(&self) -> bool {
-        // ORDERING: AcqRel; Release for who frees, Acquire because it may be us (O3).
+        // ORDERING: AcqRel; Release for the thread that frees, Acquire because it may be this one (O3).
         let before = self.0.fetch_sub(REFERENCE, Ordering::AcqRel);
         debug_assert!(before & REFERENCES > 0, "a reference that nobody had");
         before & (REFERENCES | HOLDS) == REFERENCE
     }
 
-    /// Kills the object if it is inactive. True for exactly one caller ever, who tears it down.
+    /// Kills the object if it is inactive. Returns true to exactly one caller, which tears it down.
     pub fn retire(&self) -> bool {
         // ORDERING: Relaxed; a guess, checked by the compare-exchange.
         let mut word = self.0.load(Ordering::Relaxed);
@@ -152,7 +150,7 @@ impl HoldWord {
         false
     }
 
-    /// Holds right now (0 when inactive or dead); a report, stale when read.
+    /// The number of holds at this moment (0 when inactive or dead); a statistic.
     pub fn racy_holds(&self) -> u64 {
         // ORDERING: Relaxed; a statistic, nothing is reached through it.
         self.0.load(Ordering::Relaxed) & HOLDS
@@ -223,7 +221,7 @@ mod models {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// An object whose content may be touched only by a holder, or by whoever tears it down.
+    /// An object whose content only a holder or the thread that tears it down may touch.
     struct Object {
         word: HoldWord,
         content: UnsafeCell<u32>,
@@ -267,7 +265,7 @@ mod models {
         });
     }
 
-    /// O2: a reviver sees what the last holder wrote. Fails with a Relaxed `release` or `try_hold`.
+    /// O2: a thread that revives sees the last holder's writes. Fails with a Relaxed `release` or `try_hold`.
     #[test]
     fn model_release_and_try_hold() {
         Model::new(25, &["revived", "held beside the other"]).check(|| {
@@ -276,11 +274,11 @@ mod models {
             let reviver = thread::spawn(move || {
                 let revived = other.word.racy_inactive();
                 assert!(other.word.try_hold());
-                // Inactive before means that the holder below has gone, so we hold it alone.
+                // Inactive before means that the holder below has released, so this thread is the only holder.
                 reached(if revived { "revived" } else { "held beside the other" });
                 if revived {
                     other.content.with(|content| {
-                        // SAFETY: ours is the only hold left, so nobody writes (H1).
+                        // SAFETY: this is the only hold left, so no thread writes (H1).
                         unsafe { *content }
                     });
                 }
@@ -327,8 +325,8 @@ mod models {
         });
     }
 
-    /// H4, O3: a holder and a reference part with the object at once; one of them frees it, and sees
-    /// what the other did. Fails with a Relaxed `release`, or a Relaxed `drop_reference`.
+    /// H4, O3: a holder and a reference are dropped at the same time; one thread frees the object and sees the other's
+    /// writes. Fails with a Relaxed `release`, or a Relaxed `drop_reference`.
     #[test]
     fn model_one_free() {
         Model::new(10, &["freed by the holder", "freed by the reference"]).check(|| {
@@ -342,7 +340,7 @@ mod models {
             let (other, counted) = (object.clone(), frees.clone());
             let reference = thread::spawn(move || {
                 other.content.with(|content| {
-                    // SAFETY: nobody writes before the last hold and reference are gone (H4).
+                    // SAFETY: no thread writes before the last hold and reference are gone (H4).
                     unsafe { *content }
                 });
                 if other.word.drop_reference() {
@@ -351,7 +349,7 @@ mod models {
                 }
             });
             object.content.with(|content| {
-                // SAFETY: as above.
+                // SAFETY: no thread writes before the last hold and reference are gone (H4).
                 unsafe { *content }
             });
             let last = match object.word.release() {
@@ -369,8 +367,8 @@ mod models {
         });
     }
 
-    /// H4, O3: the last hold frees what nothing leads to any more, after who dropped the last reference
-    /// is done with it. Fails with a `release` that is only Release, or with a Relaxed `drop_reference`.
+    /// H4, O3: the last hold frees an object without references, after the thread that dropped the last reference has
+    /// finished with it. Fails with a `release` that is only Release, or with a Relaxed `drop_reference`.
     #[test]
     fn model_last_hold_frees() {
         Model::new(8, &["freed with the last hold", "freed with the last reference"]).check(|| {
@@ -378,7 +376,7 @@ mod models {
             let other = object.clone();
             let reference = thread::spawn(move || {
                 other.content.with(|content| {
-                    // SAFETY: nobody writes before the last hold and reference are gone (H4).
+                    // SAFETY: no thread writes before the last hold and reference are gone (H4).
                     unsafe { *content }
                 });
                 let last = other.word.drop_reference();

@@ -1,36 +1,36 @@
-//! Orphans: objects that nobody holds and no name leads to, each queued once.
+//! Orphans: objects without a hold and without a name, each queued once.
 //!
 //! # Boundary
-//! Counts an object's names and says which thread queues it. The queue, and what becomes of what is in
-//! it, are the caller's; who holds the object is in its [`HoldWord`].
+//! Counts an object's names and decides which thread queues the object. The caller owns the queue and handles its
+//! objects; the object's holds are in its [`HoldWord`].
 //!
 //! ```text
-//!                last name gone, or last hold gone: the later of the two
+//!                last name lost, or last hold released: the later of the two
 //!   Elsewhere ─────────────────────────────────────────────────────────▶ Queued
 //!       ▲                                                                 │   ▲
 //!       └──────────── dequeued: it is held, or has a name ────────────────┘   │
 //!                     dequeued: it is an orphan ──────────────────────────────┘ (the caller has it)
 //! ```
 //!
-//! N1. An object that is inactive and has no name is `Queued`, as soon as the operations that made it so
-//!     are done: in the queue, or with the one thread that was told so.
-//! N2. Of all operations that find an object to be an orphan, one is told so until it is dequeued: each
-//!     goes by the one word `queued`, in one read-modify-write.
+//! N1. An object that is inactive and has no name is `Queued` when the operations that made it so have returned: it is
+//!     in the queue, or with the one thread to which such an operation returned true.
+//! N2. If several operations find an object to be an orphan, exactly one returns true until it is dequeued: each
+//!     decides by the one word `queued`, in one read-modify-write.
 //!
-//! O1. `lost_name` and `released`, store then load on both sides, with a SeqCst fence between: of the loss
-//!     of the last name and the release of the last hold, at least one sees the other.
-//! O2. `lost_name` and `released`, which find the object queued (Release) → `dequeued` (Acquire): the
-//!     thread that dequeues the object sees what made it an orphan, and keeps it.
+//! O1. `lost_name` and `released`, store then load on both sides, with a SeqCst fence between: of the loss of the last
+//!     name and the release of the last hold, at least one sees the other.
+//! O2. `lost_name` and `released`, which find the object queued (Release) → `dequeued` (Acquire): the thread that
+//!     dequeues the object sees that it became an orphan, and keeps it.
 //!
 //! Progress: wait-free.
-//! Checked by `model_last_hold_and_last_name` (O1), `model_orphan_while_it_is_dequeued` (O2) and
-//! `model_all_three`; each says what it fails with.
+//! Checked by `model_last_hold_and_last_name` (O1), `model_orphan_while_it_is_dequeued` (O2) and `model_all_three`;
+//! each names the weakenings that break it.
 //! Weakness: an object that is used again stays in the queue until it is dequeued.
 
 use crate::hold::HoldWord;
 use crate::primitive::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
-/// How many names lead to an object, and whether it is queued as an orphan. See the module.
+/// The number of names of an object, and its queued flag. The protocol is in the module's documentation.
 #[derive(Debug, Default)]
 pub struct OrphanMark {
     names: AtomicU32,
@@ -38,14 +38,14 @@ pub struct OrphanMark {
 }
 
 impl OrphanMark {
-    /// A name leads to the object from now on. The caller holds it.
+    /// A new name leads to the object. The caller holds the object.
     pub fn gained_name(&self) {
-        // ORDERING: Relaxed; while the caller holds the object nobody judges by the count, and its release
-        // orders the count before who does.
+        // ORDERING: Relaxed; while the caller holds the object no thread decides by the count. The caller's release
+        // orders the count before a thread that does.
         self.names.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A name led to the object of `word`. True if the caller has to queue it: it is an orphan by that.
+    /// A name of the object of `word` is lost. True if this made it an orphan: the caller must queue it.
     pub fn lost_name(&self, word: &HoldWord) -> bool {
         // ORDERING: Relaxed; the fence below orders it before the look at the holds.
         let names = self.names.fetch_sub(1, Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl OrphanMark {
         word.racy_inactive() && self.queue()
     }
 
-    /// The last hold on the object is gone. True if the caller has to queue it: it is an orphan by that.
+    /// The last hold on the object is released. True if this made it an orphan: the caller must queue it.
     pub fn released(&self) -> bool {
         // ORDERING: SeqCst, partner the fence in `lost_name` (O1).
         fence(Ordering::SeqCst);
@@ -66,19 +66,19 @@ impl OrphanMark {
         self.names.load(Ordering::Relaxed) == 0 && self.queue()
     }
 
-    /// The object of `word` was taken out of the queue. True if it belongs there nevertheless: it is an
-    /// orphan, counts as queued again, and the caller has it.
+    /// The object of `word` was dequeued. True if it is still an orphan: it counts as queued again, and the caller has
+    /// it.
     pub fn dequeued(&self, word: &HoldWord) -> bool {
-        // ORDERING: Acquire, partner `queue` (O2). A read-modify-write: the looks below cannot pass it, and a
+        // ORDERING: Acquire, partner `queue` (O2). A read-modify-write: the loads below cannot move before it, and a
         // mark that was set meanwhile is not overwritten unseen.
         self.queued.swap(false, Ordering::Acquire);
         // ORDERING: Relaxed; ordered by the swap.
         word.racy_inactive() && self.names.load(Ordering::Relaxed) == 0 && self.queue()
     }
 
-    /// Marks the object as queued. False if it was.
+    /// Marks the object as queued. False if it already was.
     fn queue(&self) -> bool {
-        // ORDERING: Release, partner `dequeued` (O2), also of one who finds it queued.
+        // ORDERING: Release, partner `dequeued` (O2), also if this thread finds the object queued.
         !self.queued.swap(true, Ordering::Release)
     }
 }
@@ -124,7 +124,7 @@ mod models {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// An object with one hold, one name, and a reference for the table that it is in.
+    /// An object with one hold, one name, and the reference of its table.
     fn object() -> Arc<(OrphanMark, HoldWord)> {
         let object = (OrphanMark::default(), HoldWord::new());
         assert!(object.1.try_reference());
@@ -137,8 +137,8 @@ mod models {
         mark.released()
     }
 
-    /// N1, N2, O1: the last hold and the last name go at once, and one of them queues. Fails without either
-    /// fence, if either looks before it gives up what it has, and if `queue` does not look.
+    /// N1, N2, O1: the last hold and the last name are dropped at the same time, and one thread queues the object.
+    /// Fails without either fence, if either thread looks before it gives up its share, and if `queue` does not look.
     #[test]
     fn model_last_hold_and_last_name() {
         Model::new(10, &Order::ALL).check(|| {
@@ -178,8 +178,8 @@ mod models {
         }
     }
 
-    /// N1, N2: the last hold and the last name of an object in the queue go while it is dequeued. Fails with
-    /// what the two models above fail with.
+    /// N1, N2: the last hold and the last name of a queued object are dropped while it is dequeued. Fails with each
+    /// weakening that breaks the two models before it.
     #[test]
     fn model_all_three() {
         Model::new(100, &Order::ALL).preemptions(2).check(|| {

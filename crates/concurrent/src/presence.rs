@@ -1,33 +1,33 @@
-//! Whether somebody has ever come, asked by those who must tell what they do only if so.
+//! Remembers whether any visitor has ever arrived for a key, for threads that must announce their steps only then.
 //!
 //! # Boundary
-//! Remembers, by stripes of a key, and never forgets. What is told, and to whom, is the callers' business.
+//! Keeps one flag for each stripe of keys, and never clears it. The callers own the announcements and their recipients.
 //!
 //! # Protocol
 //! ```text
-//!   who does                          who comes
+//!   actor                             visitor
 //!   a step that others can see        arrive
-//!   has_come: nobody? then no word    a look at the steps of others
+//!   has_come: if false, no message    looks at the steps of others
 //! ```
-//! P1. Of one who does a step and then asks, and one who arrives and then looks, the first is told that somebody has
-//!     come, or the second sees the step.
-//! P2. A stripe only ever goes from nobody to somebody.
+//! P1. An actor does a step and then asks; a visitor arrives and then looks. Either `has_come` returns true to the
+//!     actor, or the visitor sees the step.
+//! P2. A stripe changes only from absent to present.
 //!
-//! O1. the step, the fence of `has_come` → the fence of `arrive`, the look; or the other way round, and then the store of
-//!     `arrive` is what `has_come` loads. One of the two fences is first.
+//! O1. the step, the fence of `has_come` → the fence of `arrive`, the look. In the other order of the fences,
+//!     `has_come` loads the store of `arrive`. One of the two fences is first.
 //!
-//! Progress: wait-free; who asks stores nothing.
+//! Progress: wait-free; the actor stores nothing.
 //! Checked by `model_a_step_is_seen_or_somebody_is`.
 //!
 //! # Why
-//! Every read of a kernel took a lock for the sake of direct writers, of which most mounts never have one. Weakness: a key
-//! shares its stripe with others, and has somebody for good when one of them had.
+//! Every read by a kernel took a lock because of direct writers, although most mounts never have any. Weakness: a key
+//! shares its stripe with others, and counts as present for good when one of them was.
 
 use crate::primitive::atomic::{AtomicBool, Ordering, fence};
 
 const STRIPES: usize = if cfg!(loom) { 1 } else { 1024 };
 
-/// See the module.
+/// One flag per stripe of keys. The protocol is in the module's documentation.
 #[derive(Debug)]
 pub struct Presence([AtomicBool; STRIPES]);
 
@@ -38,10 +38,11 @@ impl Default for Presence {
 }
 
 impl Presence {
-    /// Somebody is here for `key`, and looks at what others did after this.
+    /// A visitor arrives for `key`; it looks at the steps of others only after this.
     pub fn arrive(&self, key: u64) {
         let stripe = self.stripe(key);
-        // ORDERING: Relaxed both; the fence orders them (O1). Loaded first: whoever comes again stores nothing.
+        // ORDERING: Relaxed both; the fence orders them (O1). The load comes first, so that a repeated arrival stores
+        // nothing.
         if !stripe.load(Ordering::Relaxed) {
             stripe.store(true, Ordering::Relaxed);
         }
@@ -49,7 +50,7 @@ impl Presence {
         fence(Ordering::SeqCst);
     }
 
-    /// Whether somebody may have come for `key`. If not, whoever comes later sees what the caller did before.
+    /// Whether a visitor may have arrived for `key`. If not, every later visitor sees the caller's earlier steps.
     pub fn has_come(&self, key: u64) -> bool {
         // ORDERING: SeqCst, partner `arrive` (O1).
         fence(Ordering::SeqCst);
@@ -58,7 +59,7 @@ impl Presence {
     }
 
     fn stripe(&self, key: u64) -> &AtomicBool {
-        // Keys may be addresses: the upper bits of a product depend on all of theirs.
+        // Keys may be addresses: the upper bits of the product depend on all bits of the key.
         let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
         &self.0[mixed as usize % STRIPES]
     }

@@ -1,29 +1,28 @@
-//! One value that many read and few replace as a whole.
+//! One value that many threads read and few replace as a whole.
 //!
 //! # Boundary
-//! A pointer to the value of the moment. Readers see one value for as long as their guard lives;
-//! writers make the next one from it and put it in its place. Which writer goes first is their
-//! business: two that start from one value lose a change, so writers take a lock.
+//! A pointer to the present value. A reader sees one value as long as its guard lives. A writer makes the next value
+//! from the present one and replaces it. Two writers that start from one value lose a change, so writers take a lock of
+//! their own.
 //!
 //! # Why
-//! As the kernel's `rcu_assign_pointer` and `rcu_dereference`. A read is one load, and the value may be
-//! of any size. The old value comes back to the writer ([`Replaced::wait`]), because dropping it may
-//! be more than giving memory back, and a collector runs with whatever its caller has locked.
-//! Weakness: a change copies everything; and who waits, waits for the slowest reader.
+//! As the kernel's `rcu_assign_pointer` and `rcu_dereference`. A read is one load, and the value may be of any size.
+//! The old value returns to the writer ([`Replaced::wait`]): its drop may do more than free memory, and a collector
+//! runs under any lock of its caller.
+//! Weakness: a change copies everything; `wait` waits for the slowest reader.
 //!
 //! # Protocol
-//! U1. `current` points to a value that nobody writes to; it comes from `Box` and is freed once.
+//! U1. `current` points to a value that no thread writes to; it comes from `Box` and is freed once.
 //! U2. A value leaves `current` by exactly one `replace`, whose `Replaced` owns it from then on.
-//! U3. A `Replaced` frees its value only when every guard that existed at the time is gone; and who
-//!     read it has such a guard.
+//! U3. A `Replaced` frees its value only when every guard that existed at the time is gone. Every reader of the value
+//!     has such a guard.
 //!
-//! O1. `replace` (Release) → `read` (Acquire): who finds the value sees it as it was made.
-//! O2. `replace` (Acquire) ← the earlier `replace` (Release): who frees the value sees it too.
+//! O1. `replace` (Release) → `read` (Acquire): a thread that finds the value sees it initialized.
+//! O2. `replace` (Acquire) ← the earlier `replace` (Release): so does the thread that frees it.
 //!
 //! Progress: `read` and `replace` are wait-free; `wait` waits for readers.
-//! Checked by `model_a_replaced_value_outlives_its_readers` and `model_dropped_replaced_values_go`
-//! (`cargo xtask model`). A fence nearby (in `pin` and in `synchronize`) would do for O2: no model fails
-//! without it.
+//! Checked by `model_a_replaced_value_outlives_its_readers` and `model_dropped_replaced_values_go` (`cargo xtask
+//! model`). No model fails without O2: a fence nearby (in `pin` and in `synchronize`) suffices.
 
 use crate::epoch::{self, Guard};
 use crate::primitive::atomic::{AtomicPtr, Ordering};
@@ -31,7 +30,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-/// See the module.
+/// A cell with one replaceable value. The protocol is in the module's documentation.
 pub struct Published<T> {
     current: AtomicPtr<T>,
     owns: PhantomData<T>,
@@ -43,7 +42,7 @@ impl<T: Send + Sync + 'static> Published<T> {
         Self { current: AtomicPtr::new(Box::into_raw(Box::new(value))), owns: PhantomData }
     }
 
-    /// The value of this moment. It stays as it is while `guard` lives, whatever is published.
+    /// The present value. It stays unchanged while `guard` lives, whatever is published.
     #[inline]
     pub fn read<'g>(&'g self, _guard: &'g Guard) -> &'g T {
         // ORDERING: Acquire, partner `replace` (O1).
@@ -53,10 +52,10 @@ impl<T: Send + Sync + 'static> Published<T> {
         unsafe { &*value }
     }
 
-    /// Publishes `value` in place of the present one.
+    /// Publishes `value` in place of the present value.
     pub fn replace(&self, value: T) -> Replaced<T> {
         let new = Box::into_raw(Box::new(value));
-        // ORDERING: AcqRel; Release for `read` (O1), Acquire because the old one is ours now (O2).
+        // ORDERING: AcqRel; Release for `read` (O1), Acquire because this thread now owns the old one (O2).
         let old = self.current.swap(new, Ordering::AcqRel);
         // SAFETY: `current` is never null (U1).
         Replaced(unsafe { NonNull::new_unchecked(old) })
@@ -78,19 +77,19 @@ impl<T> fmt::Debug for Published<T> {
     }
 }
 
-/// A value that was replaced, and that readers may still see. Dropped, it goes when they have passed.
+/// A replaced value that readers may still see. If dropped, the value is freed after those readers.
 #[must_use = "dropped, its value is dropped later by whoever happens to collect"]
 pub struct Replaced<T: Send + Sync + 'static>(NonNull<T>);
 
 impl<T: Send + Sync + 'static> Replaced<T> {
-    /// Waits until nobody sees the value any more.
+    /// Waits until no reader sees the value any more.
     ///
     /// # Panics
-    /// If this thread holds a guard: it would wait for itself. The value goes later then.
+    /// If this thread holds a guard: it would wait for itself. The value is then freed later.
     pub fn wait(self) -> T {
         epoch::synchronize();
         let value = std::mem::ManuallyDrop::new(self).0;
-        // SAFETY: ours (U2), from `Box` (U1), and every guard of then is gone (U3).
+        // SAFETY: owned (U2), from `Box` (U1), and every guard of that time is gone (U3).
         *unsafe { Box::from_raw(value.as_ptr()) }
     }
 }
@@ -100,14 +99,14 @@ impl<T: Send + Sync + 'static> Drop for Replaced<T> {
         /// Frees a replaced value.
         ///
         /// # Safety
-        /// It is a `T` from `Box`, and nobody else has it.
+        /// `value` is a `T` from `Box`, and no other pointer to it is used.
         unsafe fn free<T>(value: *mut ()) {
             // SAFETY: the caller's promise.
             drop(unsafe { Box::from_raw(value.cast::<T>()) });
         }
         let guard = epoch::pin();
-        // SAFETY: unreachable for who reads from now on (U2), freed once and on any thread (`T` is
-        // `Send`), when no guard of now remains (U3).
+        // SAFETY: unreachable for later readers (U2), freed once and on any thread (`T` is `Send`), when no guard of
+        // this time remains (U3).
         unsafe { guard.retire(size_of::<T>(), self.0.as_ptr().cast(), free::<T>) };
     }
 }
@@ -172,16 +171,16 @@ mod models {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// A value that loom watches: reading it races with whoever makes or drops it out of order.
+    /// A value that loom watches: a read races with a thread that makes or drops it out of order.
     struct Watched(UnsafeCell<u64>);
 
     // SAFETY: written before it is published and dropped after the last reader; loom checks that.
     unsafe impl Sync for Watched {}
-    // SAFETY: as above.
+    // SAFETY: written before it is published and dropped after the last reader; loom checks that.
     unsafe impl Send for Watched {}
 
     impl Watched {
-        /// Written after it was made: loom dates a cell's making at the last atomic step before.
+        /// Written after it was made: loom dates the cell's creation at the last atomic step before it.
         fn new(value: u64) -> Self {
             let made = Self(UnsafeCell::new(0));
             made.set(value);
@@ -190,14 +189,14 @@ mod models {
 
         fn set(&self, value: u64) {
             self.0.with_mut(|content| {
-                // SAFETY: as for `Sync`.
+                // SAFETY: before it is published or after the last reader, as claimed for `Sync`.
                 unsafe { *content = value }
             });
         }
 
         fn read(&self) -> u64 {
             self.0.with(|content| {
-                // SAFETY: as for `Sync`.
+                // SAFETY: after it is published and before it is dropped, as claimed for `Sync`.
                 unsafe { *content }
             })
         }
@@ -236,7 +235,7 @@ mod models {
         });
     }
 
-    /// U3: the same for a value that nobody waits for. Fails if `drop` frees at once.
+    /// U3: the same for a value for which no thread waits. Fails if `drop` frees at once.
     #[test]
     fn model_dropped_replaced_values_go() {
         Model::new(500, &["the old value", "the new value"]).preemptions(2).check(|| {
@@ -251,8 +250,8 @@ mod models {
         });
     }
 
-    /// U2: of two replacers each has the value that it took out, which another thread may have published,
-    /// for itself. Fails if `replace` loads and stores in two steps.
+    /// U2: two replacers each own the value that they removed, which may be another thread's. Fails if `replace` loads
+    /// and stores in two steps.
     #[test]
     fn model_two_replacers() {
         Model::new(500, &["ours over theirs", "theirs over ours"]).preemptions(2).check(|| {

@@ -1,44 +1,44 @@
-//! Where something lies, as an id, and whether that is in doubt, as a bit of a word that readers look at anyway.
+//! The location of a thing as an id, and a doubt mark: a bit of a word that readers load anyway.
 //!
 //! # Boundary
-//! Two words of the caller's, which may hold other things too: the id alone in one, the mark a bit of the
-//! other. What the ids mean is the caller's affair; 0 is nowhere known.
+//! Two words of the caller, which may hold other things too: the id alone in one, the mark as a bit of the other. The
+//! caller defines the ids; 0 means that no location is known.
 //!
 //! ```text
 //!            doubt: id := 0, then the mark
 //!   Known(id) ─────────────────────────────▶ Doubted (0, marked)
 //!       ▲                                        │
 //!       └────────────────────────────────────────┘
-//!         set: id, then the mark goes, then a second look
+//!         set: id, then the mark is cleared, then a second look
 //! ```
-//! D1. With no operation under way, the id is not 0 or the mark is there: what is not known is asked for
-//!     again, and not for ever taken as known.
-//! D2. A mark goes only by `set`, after the id is stored.
+//! D1. With no operation in progress, the id is not 0 or the mark is set. An unknown location is therefore asked for
+//!     again, and never taken for known.
+//! D2. Only `set` clears the mark, after the id is stored.
 //!
-//! O1. `doubt`: the id (Relaxed), then the mark (Release) → the second look of `set` (Acquire), then the look
-//!     at the id: the `set` that takes a mark away sees the id that went before it.
+//! O1. `doubt`: the id (Relaxed), then the mark (Release) → the second look of `set` (Acquire), then the look at the
+//!     id: the `set` that clears a mark sees that the id was cleared before it.
 //!
 //! Progress: wait-free.
 //! Checked by `model_set_and_doubt`.
-//! Weakness: a doubt that overlaps a `set` may leave its mark over the new id, which costs a question.
+//! Weakness: a doubt that overlaps a `set` may leave its mark over the new id, which costs one question.
 
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The two words of one thing. See the module.
+/// The two words of one thing. The protocol is in the module's documentation.
 #[derive(Debug, Clone, Copy)]
 pub struct Whereabouts<'a> {
-    /// Where it lies, or 0.
+    /// The id of the location, or 0.
     pub id: &'a AtomicU64,
-    /// The word that has the mark, and other bits.
+    /// The word that holds the mark, and other bits.
     pub flags: &'a AtomicU32,
-    /// The bit that says that nobody knows where it lies.
+    /// The bit that marks the location as unknown.
     pub mark: u32,
 }
 
 impl Whereabouts<'_> {
-    /// The id now; 0 if it is not known.
+    /// The present id; 0 if it is not known.
     pub fn id(self) -> u64 {
-        // ORDERING: Relaxed; an id, nothing is reached through it but by a lock.
+        // ORDERING: Relaxed; an id: threads reach the object only under a lock.
         self.id.load(Ordering::Relaxed)
     }
 
@@ -47,30 +47,31 @@ impl Whereabouts<'_> {
         self.flags.load(Ordering::Acquire) & self.mark != 0
     }
 
-    /// It lies at `id`, which is not 0. Calls `moved` if that is news, before anybody believes it.
+    /// Stores the location `id`, which is not 0. If it differs from the old one, calls `moved` before the mark is
+    /// cleared.
     pub fn set(self, id: u64, moved: impl FnOnce()) {
         debug_assert_ne!(id, 0, "nowhere known");
-        // ORDERING: Relaxed; as `id`.
+        // ORDERING: Relaxed; an id, as in `id`.
         if self.id() != id {
             self.id.store(id, Ordering::Relaxed);
             moved();
         }
         if self.is_doubted() {
-            // ORDERING: Release; for readers of the other bits, and what `moved` did.
+            // ORDERING: Release; for readers of the other bits, and for the effects of `moved`.
             self.flags.fetch_and(!self.mark, Ordering::Release);
-            // Another thread may have taken the id away before that: it marks afterwards, and whoever
+            // Another thread may have cleared the id before that. It sets the mark afterwards, and the thread that
             // clears the mark looks again (O1).
             if !self.is_doubted() && self.id() == 0 {
-                // ORDERING: Release; as in `doubt`.
+                // ORDERING: Release, partner the second look of another `set` (O1).
                 self.flags.fetch_or(self.mark, Ordering::Release);
             }
         }
     }
 
-    /// Nobody knows where it lies.
+    /// Declares the location unknown.
     pub fn doubt(self) {
-        // ORDERING: Relaxed; the mark after it is the Release (O1). The other way round a `set` in between
-        // would clear the mark, and the id goes after all: unknown, and nobody asks again.
+        // ORDERING: Relaxed; the mark after it is the Release (O1). In the other order, a `set` in between would clear
+        // the mark and the id would be cleared after it: unknown, and never asked for again.
         self.id.store(0, Ordering::Relaxed);
         // ORDERING: Release, partner the second look of `set` (O1).
         self.flags.fetch_or(self.mark, Ordering::Release);
@@ -111,15 +112,15 @@ mod models {
             Whereabouts { id: &self.0, flags: &self.1, mark: MARK }
         }
 
-        /// D1, when all is done.
+        /// D1, after all operations have ended.
         fn check(&self) {
             let both = self.both();
             assert!(both.id() != 0 || both.is_doubted(), "unknown, and nobody asks again");
         }
     }
 
-    /// D1: it is found while another thread loses it, doubted before or not. Fails if `doubt` marks first, if
-    /// `set` does not look again, and with a Relaxed mark or look.
+    /// D1: one thread sets the location while another one doubts it, with and without an earlier mark. Fails if `doubt`
+    /// marks first, if `set` does not look again, and with a Relaxed mark or look.
     #[test]
     fn model_set_and_doubt() {
         for doubted in [false, true] {
