@@ -1,20 +1,19 @@
-//! Read-ahead: what of a file will be wanted soon.
+//! Read-ahead: predicts which pages of a file will be read soon.
 //!
 //! # Boundary
-//! Decides which pages; reading them is [`super::read`]'s. One instance per file.
+//! Chooses the pages. [`super::read`] reads them. One instance per file.
 //!
 //! # Concurrency
-//! Asked on a miss, and on a hit of a *mark*: the page whose reading says that the stream goes on. The
-//! marks are words that every read compares with, so a hit takes no lock. The rest is under one lock.
+//! Called on a miss, and on a hit of a *mark*: the page whose reading shows that the stream continues. Every read
+//! compares with the marks, which are atomic words, so a hit takes no lock. The rest is under one lock.
 //!
 //! # Why
-//! A stream is a place where reading is expected to go on. A miss there doubles the window, up to a
-//! limit; a miss elsewhere begins a new stream and reads only what was asked for. A file that ends within the first
-//! window has no stream: there is nothing to go on with. Several streams are
-//! kept, so that two readers of one file do not spoil each other's. The next window is fetched when
-//! the reader comes to the mark, before it needs it (Linux `page_cache_async_ra`; Fengguang Wu et al.,
-//! 2008). That is work for others, who may be late: a reader that comes to a window which nobody has begun
-//! to fetch takes it over, and nobody fetches it any more. Weakness: a reader that strides is taken for random.
+//! A stream is a place where a reader is expected to continue. A miss there doubles the window, up to a limit. A miss
+//! elsewhere begins a new stream and reads only the requested pages. A file that ends within the first window has no
+//! stream. A file has several streams, so that two readers do not spoil each other's. The next window is fetched when
+//! the reader reaches the mark, before it needs it (Linux `page_cache_async_ra`; Fengguang Wu et al., 2008). A
+//! background thread does that and may be late. A reader that reaches a window before its fetch has begun takes it
+//! over. Weakness: a strided reader is taken for a random one.
 
 use crate::lock_order;
 use std::ops::Range;
@@ -33,7 +32,7 @@ const NONE: u64 = u64::MAX;
 #[derive(Debug, Default)]
 pub(crate) struct Streams(LazyBox<Followed>);
 
-/// What they are, by the first miss.
+/// The streams themselves, made by the first miss.
 #[derive(Debug)]
 struct Followed {
     marks: [AtomicU64; STREAMS],
@@ -42,20 +41,20 @@ struct Followed {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Stream {
-    /// Where a sequential reader misses next; what is before it was fetched.
+    /// Where a sequential reader misses next. The pages before it were fetched.
     next: u64,
     /// Higher is later.
     used: u64,
     /// Pages fetched last time; 0 if the stream has only just begun.
     window: u32,
-    /// Pages before `next` that are to be fetched in the background, which nobody has begun to do.
+    /// Pages before `next` whose background fetch no thread has begun.
     waiting: u32,
 }
 
-// Every file that was read has them.
+// Every file that was read has these.
 const _: () = assert!(size_of::<Stream>() == 24);
 
-/// A number of pages, in few bits: windows are small, and of what waits the end is what matters.
+/// A number of pages in 32 bits. Windows are small, and only the end of a waiting range matters.
 fn few(pages: u64) -> u32 {
     u32::try_from(pages).unwrap_or(u32::MAX)
 }
@@ -71,17 +70,17 @@ impl Stream {
 }
 
 impl Streams {
-    /// Bytes beside itself, once it has them.
+    /// Bytes of the streams, once they exist.
     pub(crate) const BYTES: usize = size_of::<Followed>();
 
-    /// Whether it has them.
+    /// Whether the streams exist.
     pub(crate) fn is_made(&self) -> bool {
         self.0.get().is_some()
     }
 
-    /// Somebody wants `wanted`, the first page of which is missing: the pages to fetch now, which begin
-    /// there and are no more than `limit` unless more were wanted. `end` is the page behind the last.
-    /// Whether the file has streams to follow from now on, and had none before.
+    /// A caller wants `wanted`, whose first page is missing. Returns the pages to fetch now: they begin there and are
+    /// at most `limit`, unless `wanted` has more. `end` is the page behind the last. The flag says whether this call
+    /// made the file's streams.
     pub(crate) fn missed(&self, wanted: Range<u64>, limit: u64, end: u64) -> (Range<u64>, bool) {
         let first = wanted.start;
         if end <= FIRST_PAGES && !self.is_made() {
@@ -99,19 +98,19 @@ impl Streams {
         self.0.get().is_some_and(|followed| followed.is_marked(pages))
     }
 
-    /// Reading came to a mark in `pages`: what to fetch in the background, if anything. Who is about to
-    /// asks [`Streams::begin`] whether it still is.
+    /// Reading came to a mark in `pages`. Returns the pages to fetch in the background, if any. The fetching thread
+    /// asks [`Streams::begin`] first whether they are still wanted.
     pub(crate) fn came_to_mark(&self, pages: Range<u64>, limit: u64, end: u64) -> Range<u64> {
         self.0.get().map_or(0..0, |followed| followed.came_to_mark(pages, limit, end))
     }
 
-    /// Whether `run`, which [`Streams::came_to_mark`] gave out, is to be fetched: no reader has taken it over.
+    /// Whether `run`, a result of [`Streams::came_to_mark`], is still to be fetched: no reader has taken it over.
     pub(crate) fn is_waiting(&self, run: &Range<u64>) -> bool {
         let waits = |followed: &Followed| followed.streams.lock().iter().any(|one| one.waits(run));
         self.0.get().is_some_and(waits)
     }
 
-    /// As [`Streams::is_waiting`]; no reader takes it over any more.
+    /// Like [`Streams::is_waiting`]; from now on no reader takes the run over.
     pub(crate) fn begin(&self, run: &Range<u64>) -> bool {
         self.0.get().is_some_and(|followed| followed.begin(run))
     }
@@ -157,7 +156,7 @@ impl Followed {
     }
 
     fn is_marked(&self, pages: &Range<u64>) -> bool {
-        // ORDERING: Relaxed; a hint, judged again under the lock.
+        // ORDERING: Relaxed; a hint, checked again under the lock.
         self.marks.iter().any(|mark| pages.contains(&mark.load(Relaxed)))
     }
 
@@ -171,7 +170,7 @@ impl Followed {
         let window = (u64::from(last.window) * 2).max(FIRST_PAGES).min(limit.max(1));
         let start = last.next;
         let stop = start.saturating_add(window).min(end).max(start);
-        // Where the reader found all of the last window here, it may be waiting still.
+        // If the reader found the whole last window here, its fetch may still wait.
         let waiting = few(u64::from(last.waiting) + (stop - start));
         streams[at] = Stream { next: stop, used, window: few(window), waiting };
         self.set_mark(at, &streams[at], 0, end);
@@ -183,12 +182,12 @@ impl Followed {
         let Some(stream) = streams.iter_mut().find(|stream| stream.waits(run)) else {
             return false;
         };
-        // What was given out before it is late, and who comes there fetches it.
+        // Windows returned before this one are late: the reader that reaches them fetches them.
         stream.waiting = few(stream.next - run.end);
         true
     }
 
-    /// Marks the page in the middle of what was fetched last, but none before `first`.
+    /// Marks the page in the middle of the last window, but none before `first`.
     fn set_mark(&self, at: usize, stream: &Stream, first: u64, end: u64) {
         let mark = match stream.window {
             0 => NONE,
@@ -209,7 +208,7 @@ mod tests {
 
     const LIMIT: u64 = 64;
 
-    /// Reads `pages` one by one, fetching as told; how many pages each fetch had.
+    /// Reads `pages` one by one, fetching as the streams say. Returns the pages of each fetch.
     fn read(streams: &Streams, pages: impl Iterator<Item = u64>, end: u64) -> Vec<u64> {
         let mut here = std::collections::HashSet::new();
         let mut fetches = Vec::new();
@@ -254,7 +253,7 @@ mod tests {
         assert!(fetches.len() < 9);
     }
 
-    /// Once the reader began a stream of its own there, of one page, and what came late fetched all again.
+    /// Once, the reader began a stream of its own there, of one page, and the late thread fetched all pages again.
     #[test]
     fn a_reader_that_comes_before_its_window_is_fetched_takes_it_over() {
         let streams = Streams::default();
@@ -263,16 +262,16 @@ mod tests {
         assert_eq!(late, 4..12);
         assert_eq!(streams.missed(4..5, LIMIT, 1000).0, 4..12);
         assert!(!streams.is_waiting(&late) && !streams.begin(&late), "the reader has it");
-        // It goes on as if it had come in time.
+        // It continues as if the fetch had come in time.
         assert!(streams.is_marked(&(8..9)));
         let next = streams.came_to_mark(8..9, LIMIT, 1000);
         assert_eq!(next, 12..28);
         assert!(streams.is_waiting(&next) && streams.begin(&next) && !streams.begin(&next));
-        // Begun, so it is on its way.
+        // Its fetch has begun, so it is on its way.
         assert_eq!(streams.missed(12..13, LIMIT, 1000).0, 12..13);
     }
 
-    /// A reader that finds everything here comes to marks before anything was fetched for the last one.
+    /// A reader that finds every page here reaches marks before the last window is fetched.
     #[test]
     fn windows_that_wait_are_begun_in_any_order() {
         let handed = || {
@@ -303,7 +302,7 @@ mod tests {
         assert!(fetches.len() < 80, "{} fetches", fetches.len());
     }
 
-    /// 10,000 small files that are open took 180 bytes each for streams that none of them ever had.
+    /// 10,000 small open files took 180 bytes each for streams that none of them ever had.
     #[test]
     fn a_file_that_ends_within_the_first_window_has_no_streams() {
         let streams = Streams::default();

@@ -1,26 +1,26 @@
-//! Cleaning the pages of one file: where the file lies, and what of it was cleaned there.
+//! Cleans the pages of one file: knows its directory, and applies the cleans of that directory.
 //!
 //! # Boundary
-//! Takes out pages. Which directories were cleaned, and when, is [`crate::clean`]'s.
+//! Removes pages. [`crate::clean`] records which directories were cleaned, and when.
 //!
 //! # Concurrency
-//! P1. Who reads or writes by way of the cache first takes in the cleanings that he can know of
-//!     ([`crate::vfs::Core::learn_page_cleans`]): compares two words, and if they differ takes out what is
-//!     clean. Whoever comes after a cleaning so finds no page from before it.
-//! P2. What is being filled meanwhile was asked for before: it is marked as stale, and who fills it does
-//!     not keep it.
-//! P3. What is dirty or being written stays: it is not from the store, but on its way there.
-//! P4. A file that goes from one directory to another first takes in what was cleaned where it was; what
-//!     was cleaned before where it comes to does not concern it.
+//! P1. A thread that reads or writes through the cache first applies the cleans that it can know of
+//! ([`crate::vfs::Core::learn_page_cleans`]): it compares two words, and if they differ removes the clean pages. So a
+//! thread that comes after a clean finds no page from before it.
+//! P2. The content of a fill in progress is older than the clean: its pages are marked as stale, and the thread that
+//! fills them discards them.
+//! P3. Pages that are dirty or being written stay: they are not from the store, but on their way to it.
+//! P4. A file that moves between directories first applies the cleans of the old one. Earlier cleans of the new
+//! directory do not concern it.
 //!
-//! P5. A file takes the class of its directory ([`crate::policy`]) when it moves there, with cleanings, and when a mark
-//!     changes, and gives it to its pages. The class changes under the lock over `directory`: one found for a directory that
-//!     the file has left, or at an earlier generation, does not replace a newer one.
+//! P5. A file takes the class of its directory ([`crate::policy`]) when it moves there, with cleans, and when a mark
+//! changes, and passes it to its pages. The class changes under the lock over `directory`. A class found for a
+//! directory that the file has left, or at an earlier generation, does not replace a newer one.
 //!
 //! # Why
-//! A mark per page would make the first read after a cleaning as fast as all others; but it would have to
-//! be looked at by every hit, and pages lie in trees that say nothing of directories. Weakness: the first
-//! reader of a large file pays for taking out its pages, some 200 ns each, if he comes before the reaper.
+//! With a mark per page, the first read after a clean would be as fast as all others. But every hit would have to check
+//! it, and pages lie in trees without directories. Weakness: the first reader of a large file pays for removing its
+//! pages, some 200 ns each, if it comes before the reaper.
 
 use super::file::FilePages;
 use super::{PAGE, PageCache};
@@ -39,15 +39,15 @@ use uvfs_concurrent::primitive::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// Pages told at a time.
+/// Pages reclassified at a time.
 const BATCH: usize = 32;
 
-/// Where a file lies, and what it knows of cleanings.
+/// A file's directory, and the cleans that the file has applied.
 #[derive(Debug)]
 pub(super) struct Home {
-    /// The generation of cleanings up to which they were taken in.
+    /// The generation of cleans up to which they were applied.
     cleans: UpTo,
-    /// The moment of the clock up to which cleanings do not concern it any more.
+    /// Cleans up to this moment of the clock do not concern the file any more.
     emptied: AtomicU64,
     /// The id of the directory, as the inode has it. Stored under the lock below.
     id: AtomicU64,
@@ -59,7 +59,7 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// Of a file that has no pages yet, wherever it lies.
+    /// For a file that has no pages yet, in any directory.
     pub(super) fn new(now: Ticket) -> Self {
         Self {
             cleans: UpTo::default(),
@@ -73,18 +73,18 @@ impl Home {
 }
 
 impl FilePages {
-    /// The directory that it lies in, if that is known.
+    /// The file's directory, if it is known.
     pub(crate) fn directory(&self) -> Option<Node> {
         self.home.directory.lock().clone()
     }
 
-    /// The class of pages that come in.
+    /// The class of new pages.
     pub(super) fn class(&self) -> Class {
         // ORDERING: Relaxed; a hint, nothing is reached through it.
         Class::from_byte(self.home.class.load(Relaxed))
     }
 
-    /// `directory`, as far as the file still lies there, is of this class as of `generation` (P5).
+    /// `directory`, if the file still lies there, has this class as of `generation` (P5).
     fn learn_class(&self, directory: InodeId, class: Class, generation: u64) {
         let changed = {
             let _home = self.home.directory.lock();
@@ -93,7 +93,7 @@ impl FilePages {
             if !newer || self.home() != Some(directory) {
                 return;
             }
-            // ORDERING: Relaxed, both; as above.
+            // ORDERING: Relaxed, both; stored under this lock only.
             self.home.classed.store(generation, Relaxed);
             let before = Class::from_byte(self.home.class.swap(class as u8, Relaxed));
             self.cache.reclassed(before, class);
@@ -104,7 +104,7 @@ impl FilePages {
         }
     }
 
-    /// The pages that are here are of the file's class from now on.
+    /// Gives the file's class to its existing pages.
     fn reclassify_pages(&self) {
         let mut at = 0;
         loop {
@@ -118,30 +118,30 @@ impl FilePages {
             if batch.is_empty() {
                 return;
             }
-            // They are held, so their frames are still theirs.
+            // These pages are held, so their frames still belong to them.
             self.cache.set_class(batch.iter().map(|page| page.id()), || self.class());
         }
     }
 
-    /// The id of that directory.
+    /// The id of the file's directory.
     #[inline]
     pub(crate) fn home(&self) -> Option<InodeId> {
         // ORDERING: Relaxed; only compared.
         Some(InodeId(self.home.id.load(Relaxed))).filter(|&id| id != InodeId(0))
     }
 
-    /// Whether a cleaning at `tick` concerns it: it was there then, and has not been cleaned since.
+    /// Whether a clean at `tick` concerns the file: it was there then, and has not been cleaned since.
     pub(crate) fn is_concerned(&self, tick: u64) -> bool {
         // ORDERING: Acquire, partner `learn_pages`.
         self.home.emptied.load(Acquire) <= tick
     }
 
-    /// Takes the hold on that directory away: the inode goes.
+    /// Takes the hold on that directory out: the inode is torn down.
     pub(crate) fn take_home(&self) -> Option<Node> {
         self.home.directory.lock().take()
     }
 
-    /// Takes out what is clean and in nobody's hands; what is being filled is not kept. Never waits.
+    /// Removes pages that are clean and not in use, and makes fills in progress discard theirs. Never waits.
     pub(crate) fn drop_clean(&self) -> Tally {
         let (mut tally, mut at) = (Tally::default(), 0);
         while let Some(index) = self.next(at..u64::MAX) {
@@ -154,7 +154,7 @@ impl FilePages {
             }
             match page.try_lock() {
                 Ok(locked) if !locked.page().is_attached() => {
-                    // It went by itself.
+                    // Another thread has removed it.
                     tally.freed.add(1, PAGE);
                 }
                 Ok(locked) if locked.page().is_dirty() || locked.page().is_writing() => {
@@ -173,7 +173,7 @@ impl FilePages {
         tally
     }
 
-    /// Pages that are here, and those of them that the store does not have yet.
+    /// Cached pages, and the number of them that the store does not have yet.
     pub(crate) fn resident(&self) -> (u64, u64) {
         let (mut pages, mut at) = (0, 0);
         while let Some(index) = self.next(at..u64::MAX) {
@@ -185,17 +185,17 @@ impl FilePages {
 }
 
 impl Core {
-    /// Whether all that was cleaned where the file lies is taken in.
+    /// Whether all cleans of the file's directory are applied.
     #[inline]
     pub(crate) fn knows_page_cleans(&self, pages: &FilePages) -> bool {
         pages.home.cleans.knows(self.cleans.now())
     }
 
-    /// Takes in what was cleaned where the file lies (P1).
+    /// Applies the cleans of the file's directory (P1).
     #[inline]
     pub(crate) fn learn_page_cleans(&self, pages: &FilePages) {
         let now = self.cleans.now();
-        // What was cleaned is out by then (G4 of `generations`).
+        // Pages of that clean are out by then (G4 of `generations`).
         if !pages.home.cleans.knows(now) {
             self.learn_pages(pages, now);
         }
@@ -213,33 +213,33 @@ impl Core {
         if let Some(directory) = known {
             self.learn_page_class(pages, &directory);
             let tick = directory.inode.cleaned().pages;
-            // ORDERING: Acquire, partner the store below: who is late has nothing to take out.
+            // ORDERING: Acquire, partner the store below: a late caller finds nothing to remove.
             if tick > pages.home.emptied.load(Acquire) {
                 tally = pages.drop_clean();
                 // ORDERING: Release, partner the load above.
                 pages.home.emptied.fetch_max(tick, Release);
             }
         } else if pages.home() != Some(NOWHERE) {
-            // Nobody can say whether that was cleaned.
+            // It is not known whether that directory was cleaned.
             tally = pages.drop_clean();
         }
         tally
     }
 
-    /// Takes in what was cleaned where the file lies, and tells what went.
+    /// Applies the cleans of the file's directory. Returns the pages removed.
     pub(crate) fn reap_pages(&self, pages: &FilePages) -> Tally {
         self.learn_pages(pages, self.cleans.now())
     }
 
-    /// Writes what is dirty in a file, and tells the store what else it was not told.
+    /// Writes the dirty pages of a file, and sends the store its unsent time.
     pub(crate) fn bring_to_store(&self, pages: &FilePages) -> Result<()> {
         self.write_out_all(pages).and_then(|()| self.write_times(pages))
     }
 
-    /// The pages lie where `inode`, whose they are, does (P4).
+    /// Moves the pages to the directory of `inode`, their inode (P4).
     #[cold]
     pub(crate) fn rehome_pages(&self, inode: &Inode, pages: &FilePages) {
-        // It may be moved on meanwhile.
+        // The inode may be moved again meanwhile.
         while pages.home() != inode.parent_hint() {
             let id = inode.parent_hint();
             let directory = id.and_then(|id| self.inodes.peek(id));
@@ -248,17 +248,17 @@ impl Core {
                 let mut home = pages.home.directory.lock();
                 // ORDERING: Release, partner `is_concerned` and `learn_pages`.
                 pages.home.emptied.fetch_max(moment.to_word(), Release);
-                // ORDERING: Relaxed; as in `home`.
+                // ORDERING: Relaxed; only compared.
                 pages.home.id.store(id.map_or(0, |id| id.0), Relaxed);
                 std::mem::replace(&mut *home, directory)
             };
-            // Given back with no lock held: it may be the last hold.
+            // Dropped with no lock held: it may be the last hold.
             drop(old);
         }
         self.learn_page_policy(pages);
     }
 
-    /// The file takes the class of where it lies (P5).
+    /// The file takes the class of its directory (P5).
     pub(crate) fn learn_page_policy(&self, pages: &FilePages) {
         let directory = pages.directory().or_else(|| self.inodes.peek(pages.home()?));
         if let Some(directory) = directory {

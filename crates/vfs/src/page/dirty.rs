@@ -1,25 +1,23 @@
-//! Files that wait to be written back, by when they are due.
+//! Files that wait for write-back, ordered by the time when they are due.
 //!
 //! # Boundary
-//! Finds the files that are due, and when the next one will be. How files are written is [`super::write_back`]'s, and
-//! when one is due its own [`FilePages::due`]. Their order, and Q1, Q2 and Q4, are [`uvfs_concurrent::write_back::due`]'s, whose
-//! models run the same code.
+//! Finds the files that are due, and the time of the next one. [`super::write_back`] writes them, and
+//! [`FilePages::due`] says when one is due. [`uvfs_concurrent::write_back::due`] keeps their order with Q1, Q2 and Q4,
+//! and its models run the same code.
 //!
-//! Q3. A file that was refused for want of space is in `full` until some comes, wherever it waits: then it is due.
+//! Q3. A file that was refused for lack of space is in `full` until space is freed. Then it is due.
 //!
-//! So a step costs a search in the tree for each file that is due, and one for each file whose place had become too
-//! early since. Files that are not due cost nothing, however many they are. Steps go round among those that are due: a
-//! large file does not keep the threads from the others.
+//! A step costs one tree search for each file that is due, and one for each file whose place was too early. Other files
+//! cost nothing. Steps rotate among the files that are due, so one large file does not delay the others.
 //!
 //! # Concurrency
-//! One lock, taken before a file's own and held for a search. A file stays in the map while it is written, so that
-//! another thread may write its next run. An `fsync` that succeeds ends a pause and wakes no thread: what is left of the
-//! file was written meanwhile, and a thread looks at the latest when the pause was to end.
+//! One lock, taken before a file's own lock and held for one search. A file stays in the map during its run, so another
+//! thread may write its next run. An `fsync` that succeeds ends a pause and wakes no thread. A thread looks at the file
+//! when the pause was to end, at the latest.
 //!
 //! # Why
-//! One list was gone over at each step: with 100,000 small files that wait five seconds, the pauses of one that
-//! fails cost 100,000 looks each. As Linux, which keeps `b_dirty` and `b_io`. Weakness: an allocation of the tree for
-//! every few files, under the lock.
+//! As Linux, which keeps `b_dirty` and `b_io`. Before, each step went over one list: one failing file among 100,000
+//! cost 100,000 looks for each pause. Weakness: the tree allocates under the lock, once for every few files.
 
 use super::file::{FilePages, Local};
 use crate::lock_order;
@@ -29,14 +27,14 @@ use std::time::{Duration, Instant};
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::write_back::due::{self, Next, Places, WaitsFor};
 
-/// How soon to look again when what is due is being written by others, or came while a step was looking elsewhere.
+/// The next look, if other threads write the due files, or files became due behind the step.
 const BUSY: Duration = Duration::from_millis(10);
-/// Files that one thread looks at which needs any page written.
+/// Files examined per attempt by a thread that needs some page written.
 const SOME: usize = 8;
 
-/// Where a file is.
+/// A file's place in the order.
 pub(super) type Place = due::Place<Instant>;
-/// One step's way round the files that are due.
+/// One step's way through the files that are due.
 pub(super) type Round = due::Round<Instant>;
 
 /// See the module.
@@ -46,9 +44,9 @@ pub(super) struct DirtyFiles(Mutex<Queue>);
 #[derive(Debug)]
 struct Queue {
     files: Places<Instant, Arc<FilePages>>,
-    /// Those that wait for space as well, by owner.
+    /// Files that also wait for space, by owner.
     full: BTreeMap<u64, Arc<FilePages>>,
-    /// How much space had come when those that wait for it were looked at.
+    /// [`super::space`]'s count when `full` was last emptied.
     freed: u64,
     /// Files given to steps so far.
     #[cfg(test)]
@@ -67,7 +65,7 @@ impl DirtyFiles {
         Self(Mutex::new(&lock_order::DIRTY_FILES, queue))
     }
 
-    /// Queues a file of which something is held back, if it is not there. Whether it was not.
+    /// Queues a file that has unwritten data. Returns false if it is queued already.
     pub(super) fn add(&self, file: Arc<FilePages>) -> bool {
         let mut queue = self.0.lock();
         let mut local = file.local();
@@ -79,7 +77,7 @@ impl DirtyFiles {
         let refused = local.pause.and_then(|pause| pause.for_space);
         drop(local);
         if let Some(then) = refused {
-            // By another writer's run, before the first write ended.
+            // A run of another writer was refused before the first write ended.
             queue.wants_space(&file, then);
         }
         true
@@ -99,12 +97,12 @@ impl DirtyFiles {
         });
     }
 
-    /// A file was refused for want of space when `then` had come.
+    /// A file was refused for lack of space when the count of freed space was `then`.
     pub(super) fn wants_space(&self, file: &FilePages, then: u64) {
         self.0.lock().wants_space(file, then);
     }
 
-    /// Takes a file that holds nothing back out. False if it does again.
+    /// Removes a file that has no unwritten data. False if it has some again.
     pub(super) fn remove_written_back(&self, file: &FilePages) -> bool {
         let mut queue = self.0.lock();
         let mut local = file.local();
@@ -121,8 +119,8 @@ impl DirtyFiles {
         true
     }
 
-    /// Begins to look at what is due at `now`, in a `hurry` at all that is not left alone. `freed` is how much space
-    /// has come so far.
+    /// Begins a step at `now`. In a `hurry`, all files count as due, except those that pause. `freed` is the count of
+    /// freed space so far.
     pub(super) fn begin(
         &self,
         (now, delay): (Instant, Duration),
@@ -131,10 +129,10 @@ impl DirtyFiles {
     ) -> Round {
         let mut queue = self.0.lock();
         queue.end_pauses(now);
-        // Another step may have begun since that count was read: then the files are where they belong.
+        // A concurrent step may have emptied `full` at a later count: then nothing is left to do.
         if freed > queue.freed {
             queue.freed = freed;
-            // Each has its place in the map too: none goes with this.
+            // Each file is also in the map: no file is dropped here.
             for file in std::mem::take(&mut queue.full).into_values() {
                 queue.put(&file, |_| (WaitsFor::Ripening, None));
             }
@@ -142,7 +140,7 @@ impl DirtyFiles {
         queue.files.begin(now.checked_sub(delay), hurry)
     }
 
-    /// The next file that is due; `None` when the step has been at all of them.
+    /// The next file that is due. `None` when the step has returned all of them.
     pub(super) fn next(&self, round: &mut Round) -> Option<Arc<FilePages>> {
         let mut queue = self.0.lock();
         let file = queue.files.next(round)?;
@@ -153,8 +151,8 @@ impl DirtyFiles {
         Some(file)
     }
 
-    /// When to look again after `round`: when the next file is due; [`BUSY`] from now, if one is that the step was at
-    /// or did not meet (Q4).
+    /// When to look again after `round`: when the next file is due. [`BUSY`] from now, if a due file was returned
+    /// already, or became due behind the step (Q4).
     pub(super) fn next_due(&self, round: &Round, delay: Duration) -> Option<Instant> {
         let queue = self.0.lock();
         let now = Instant::now();
@@ -166,7 +164,7 @@ impl DirtyFiles {
         }
     }
 
-    /// Some files, others each time.
+    /// Some files; a later call returns others.
     pub(super) fn some(&self) -> Vec<Arc<FilePages>> {
         self.0.lock().files.some(SOME)
     }
@@ -176,7 +174,7 @@ impl DirtyFiles {
         self.0.lock().files.all()
     }
 
-    /// Forgets all files, which are returned, to be dropped with no lock held.
+    /// Removes all files. The caller drops them with no lock held.
     pub(super) fn take(&self) -> Vec<Arc<FilePages>> {
         let mut queue = self.0.lock();
         let full = std::mem::take(&mut queue.full);
@@ -185,7 +183,7 @@ impl DirtyFiles {
 }
 
 impl Queue {
-    /// Moves a file that is in the map to where `choose` says.
+    /// Moves a queued file to the place that `choose` returns.
     fn put(
         &mut self,
         file: &FilePages,
@@ -197,11 +195,11 @@ impl Queue {
         }
     }
 
-    /// As [`DirtyFiles::wants_space`].
+    /// Like [`DirtyFiles::wants_space`].
     fn wants_space(&mut self, file: &FilePages, then: u64) {
         let Some(place) = file.local().queued else { return };
-        // Read under the lock under which those that wait are gone over: what came before is seen here, what
-        // comes later finds the file.
+        // The count is read under the lock under which `begin` empties `full`. Space freed before is seen here. Space
+        // freed later finds the file in `full`.
         if then != file.cache.space.freed() {
             self.put(file, |_| (WaitsFor::Ripening, None));
         } else if let Some(file) = self.files.get(place).cloned() {
@@ -209,7 +207,7 @@ impl Queue {
         }
     }
 
-    /// What was left alone until `now` is not any more.
+    /// Ends the pauses that last until `now`.
     fn end_pauses(&mut self, now: Instant) {
         while let Some((old, file)) = self.files.rested(now) {
             let mut local = file.local();
@@ -234,7 +232,7 @@ mod tests {
     use uvfs_concurrent::frame::Outcome;
     use uvfs_concurrent::primitive::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
-    /// Files by number, which hold nothing; writes of a file of an odd number fail with `refusal`, if it is one.
+    /// Files by number, without content. Writes to a file with an odd number fail with `refusal`, if it is an errno.
     #[derive(Default)]
     struct Store {
         made: AtomicU64,
@@ -309,7 +307,7 @@ mod tests {
 
     const FILES: u64 = 200;
 
-    /// Dirty files of a page each, none of which is due for an hour; so no thread looks at any.
+    /// Dirty files of one page each. None is due for an hour, so no thread looks at any.
     fn dirty_files() -> (Arc<Store>, Arc<Vfs>, Directory) {
         let store = Arc::new(Store::default());
         let hour = Duration::from_secs(3600);
@@ -327,7 +325,7 @@ mod tests {
         (store, vfs, root)
     }
 
-    /// Looks of one step of a thread that writes back, and when it wants the next.
+    /// The looks of one write-back step, and the time at which it wants the next.
     fn step(core: &Core) -> (u64, Option<Instant>) {
         let looks = || core.pages.dirty_files.0.lock().looks;
         let before = looks();
@@ -339,8 +337,8 @@ mod tests {
         core.pages.dirty_files.all().iter().take(count).for_each(|file| file.be_due());
     }
 
-    /// A step went over all files, due or not, with the lock taken twice for each: a file that failed every 100 ms
-    /// cost a look at each of 100,000 that were not due for seconds.
+    /// A step went over all files, due or not, and took the lock twice for each. A file that failed every 100 ms cost a
+    /// look at each of 100,000 that were not due for seconds.
     #[test]
     fn a_step_looks_at_what_is_due_and_at_nothing_else() {
         let (_store, vfs, _root) = dirty_files();
@@ -349,7 +347,7 @@ mod tests {
         let (looks, next) = step(core);
         assert!(looks == 0 && next.is_some_and(|next| next > soon), "{looks} {next:?}");
         make_due(core, 3);
-        // One look for each run that is written, one to find each file done; then none.
+        // One look for each run that is written, and one to find each file done.
         let mut all = 0;
         for _ in 0..6 {
             let (looks, next) = step(core);
@@ -363,8 +361,8 @@ mod tests {
         assert_eq!(step(core).0, 0);
     }
 
-    /// A file that is put as a whole and is being written was left alone for a second. It waited for that second and
-    /// the whole delay of write-back.
+    /// A file that the store takes as a whole was left alone for a second, because it was being written. It waited for
+    /// that second and the whole write-back delay.
     #[test]
     fn a_postponed_file_is_due_at_that_moment() {
         let (_store, vfs, _root) = dirty_files();
@@ -421,7 +419,7 @@ mod tests {
         }
     }
 
-    /// With too much dirty, files that are not due are written too, each in its turn.
+    /// With too many dirty pages, files that are not due are written too, each in its turn.
     #[test]
     fn a_round_meets_each_file_once_and_the_next_goes_on_behind_it() {
         let (_store, vfs, _root) = dirty_files();
@@ -445,9 +443,9 @@ mod tests {
         assert!(next.is_some_and(|next| next <= Instant::now() + BUSY), "none is written yet");
     }
 
-    /// One page of a store that had failed and was back stayed dirty until the next `fsync`, once in some twenty runs:
-    /// between a thread's failure and its note of it an `fsync` succeeded, which ended the pause. The file was due,
-    /// in the map, behind the step, and nobody was to look.
+    /// A store had failed and was back, but one page stayed dirty until the next `fsync`, in about one of twenty runs.
+    /// An `fsync` succeeded between a thread's failure and its record of it, which ended the pause. The file was due
+    /// and in the map, but behind the step, and no thread was to look.
     #[test]
     fn a_file_whose_pause_another_one_ends_is_looked_at() {
         let (_store, vfs, _root) = dirty_files();
@@ -459,7 +457,7 @@ mod tests {
         let now = Instant::now();
         let mut round = files.begin((now, delay), false, 0);
         assert_eq!(files.next(&mut round).map(|file| file.inode), Some(file.inode));
-        // The store refuses the thread, and takes what an fsync brings before the thread notes it.
+        // The store refuses the thread, and takes an fsync's data before the thread records the refusal.
         file.failed(&Error::from(std::io::Error::from_raw_os_error(5)));
         file.answered(0, Outcome::Written);
         files.postpone(file, now);
@@ -468,7 +466,7 @@ mod tests {
         assert!(next.is_some_and(|next| next <= Instant::now() + BUSY), "{next:?}");
     }
 
-    /// As above, where the step has passed the place that the file comes to.
+    /// The same story, where the step has passed the file's new place.
     #[test]
     fn a_file_that_comes_to_be_due_behind_a_step_is_looked_at() {
         let (_store, vfs, _root) = dirty_files();
@@ -482,7 +480,7 @@ mod tests {
         files.postpone(&first, now);
         assert!(files.next(&mut round).is_some());
         first.answered(0, Outcome::Written);
-        // Whether the round meets it again or not, somebody looks.
+        // Whether the round returns it again or not, a thread must look at it.
         while let Some(file) = files.next(&mut round) {
             assert!(file.due(now, delay, false) <= now);
         }
@@ -490,8 +488,8 @@ mod tests {
         assert!(next.is_some_and(|next| next <= Instant::now() + BUSY), "{next:?}");
     }
 
-    /// A step that had read how much space had come, and began after a step that knew of more, took the file out of those
-    /// that wait for space. When some came the file waited out its pause, up to five seconds.
+    /// A step read the count of freed space, and began after another step had read a higher count. It removed the file
+    /// from those that wait for space. When space was freed the file waited out its pause, up to five seconds.
     #[test]
     fn a_late_step_does_not_forget_who_waits_for_space() {
         let (_store, vfs, _root) = dirty_files();
@@ -517,8 +515,8 @@ mod tests {
         assert!(is_next(core.pages.space.freed()), "some came");
     }
 
-    /// A file was refused before its first write had ended, by the run of another writer: it was not queued yet, and so
-    /// not among those that wait for space.
+    /// A run of another writer was refused before the file's first write had ended. The file was not queued yet, and so
+    /// was not among those that wait for space.
     #[test]
     fn a_file_that_is_refused_before_it_is_queued_waits_for_space() {
         let (_store, vfs, _root) = dirty_files();
@@ -526,7 +524,7 @@ mod tests {
         core.pages.workers.stop();
         let (now, delay) = (Instant::now(), Duration::from_secs(3600));
         let file = files.all().into_iter().next().unwrap();
-        // As before its first write has ended.
+        // The state before its first write has ended.
         let place = file.local().queued.take().unwrap();
         files.0.lock().files.remove(place);
         file.failed(&Error::NoSpace);

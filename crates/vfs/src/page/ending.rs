@@ -1,18 +1,17 @@
-//! The end of a page cache: the last try, and what it could not bring to the store.
+//! The end of a page cache: the last try, and the data that it could not bring to the store.
 //!
 //! # Boundary
-//! The order of the end, and warnings on the way there. How pages are written is [`super::write_back`]'s.
+//! The order of the end, and its warnings. [`super::write_back`] writes the pages.
 //!
 //! # Concurrency
-//! Called by one thread, when the threads of the pool have ended. Requests may still run: what they write after
-//! the last try stays, unless it is to a file that is named as lost. The next call finds it, at the latest the one of
-//! [`crate::Vfs`]'s end.
+//! Called by one thread, when the threads of the pool have ended. Requests may still run. Data that they write after
+//! the last try stays, unless its file is reported as lost. The next call handles it, at the latest the one at the end
+//! of [`crate::Vfs`].
 //!
 //! # Why
-//! Removed files go first: nobody can read them any more, and the space that they take may be what the others
-//! lack. A store that is asked by runs has
-//! [`crate::VfsConfig::end_patience`] for an answer, and is then given up. Weakness: one that hangs in a call that blocks holds
-//! up the end; whoever calls it does so on a thread that may be left.
+//! Removed files are discarded first: no thread can read them any more, and the others may need their space. A store
+//! that is asked by runs has [`crate::VfsConfig::end_patience`] for an answer, and is then given up. Weakness: a store
+//! that hangs in a blocking call blocks the end. So the caller uses a thread that may be left behind.
 
 use super::write_back::ALL;
 use super::{FilePages, PAGE, PageCache};
@@ -23,22 +22,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 impl Core {
-    /// The end: writes everything back. What could not be written is dropped, and returned.
+    /// The end: writes everything back. Drops the data that could not be written, and returns its files.
     pub(crate) fn end_pages(&self) -> Vec<Unwritten> {
         self.pages.ending.begin();
         self.background.stop();
         self.pages.workers.stop();
         for file in self.pages.all_files() {
-            // One that panics does not keep the others from their end.
+            // A panic with one file does not keep the others from their end.
             let _ = catch_unwind(AssertUnwindSafe(|| self.discard_if_removed(&file)));
         }
-        // Errors are told for each file below.
+        // Errors are reported for each file below.
         for _ in 0..2 {
             let _ = catch_unwind(AssertUnwindSafe(|| self.sync_all_pages()));
         }
         let files = self.pages.unwritten_files();
         let mut lost = self.named(&files, Names::Stored);
-        // Only what is named goes: a request may have written to another file while names were looked for.
+        // Drop only the data of reported files: a request may have written to another file during the search for names.
         for ((_, file), lost) in files.iter().zip(&mut lost) {
             let _ = catch_unwind(AssertUnwindSafe(|| self.give_up(file)));
             let bytes = file.bytes_of(file.drop_range(ALL));
@@ -54,7 +53,7 @@ impl Core {
                 let _ = catch_unwind(AssertUnwindSafe(|| self.store_files().close(open)));
             }
         }
-        // Dropped with no lock held: some may be the last of their file.
+        // Dropped with no lock held: some may be the last hold on their file.
         drop(self.pages.dirty_files.take());
         self.pages.ending.end();
         lost.extend(self.end_store().err().map(Unwritten::of_all));
@@ -66,7 +65,7 @@ impl Core {
         ended.unwrap_or(Err(Error::Corrupt("the store panicked at its end")))
     }
 
-    /// A file could not be written back, in the background: says so, once until it can be written again.
+    /// A file could not be written back in the background: logs it, once until the file can be written again.
     pub(super) fn warn_not_written(&self, file: &FilePages, error: &Error) {
         if std::mem::replace(&mut file.local().warned, true) {
             return;
@@ -83,7 +82,7 @@ impl FilePages {
         (pages > 0).then(|| self.bytes_of(pages))
     }
 
-    /// Bytes of so many of its pages.
+    /// Bytes of `pages` of its pages.
     fn bytes_of(&self, pages: u64) -> u64 {
         let bytes = pages * PAGE;
         bytes.min(self.size().unwrap_or(bytes))
@@ -91,7 +90,7 @@ impl FilePages {
 }
 
 impl PageCache {
-    /// Files of which the store lacks something, with its bytes.
+    /// Files with unwritten pages, with their bytes.
     pub(crate) fn unwritten_files(&self) -> Vec<(u64, Arc<FilePages>)> {
         let files = self.all_files().into_iter();
         files.filter_map(|file| Some((file.unwritten_bytes()?, file))).collect()

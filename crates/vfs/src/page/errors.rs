@@ -1,13 +1,12 @@
-//! Errors of writing back, kept until each open file has heard of them.
+//! Errors of write-back, kept until each open file has reported them.
 //!
 //! # Concurrency
-//! One lock, taken when something failed and when somebody asks; there is none before the first error.
+//! One lock, taken when a write-back fails and when a caller asks. It does not exist before the first error.
 //!
 //! # Why
-//! Who wrote the data has returned long ago, so the error waits for the next call that may report it:
-//! `fsync` or `close` of each open file, once for each (`errseq_t` of Linux, 4.13). A file opened
-//! after an error that nobody has heard of yet hears of it too. Weakness: of several errors between
-//! two calls only the last is told.
+//! The `write` of the data has returned long ago. So the next call that may report the error returns it: `fsync` or
+//! `close` of each open file, once each (`errseq_t` of Linux, 4.13). A file opened after an error that no caller has
+//! seen reports it, too. Weakness: of several errors between two calls, only the last is reported.
 
 use crate::error::Error;
 use crate::lock_order;
@@ -15,28 +14,28 @@ use uvfs_concurrent::lazy::LazyBox;
 use uvfs_concurrent::lock::{Mutex, MutexGuard};
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What writing back one file ran into; nothing for most.
+/// Errors of one file's write-back. Empty for most files.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorLog(LazyBox<Noted>);
 
 #[derive(Debug)]
 struct Noted {
     log: Mutex<Log>,
-    /// Up to where those were told who have no open file.
+    /// The cursor of callers without an open file.
     others: ErrorCursor,
 }
 
 #[derive(Debug, Default)]
 struct Log {
-    /// How many errors there were.
+    /// Errors so far.
     count: u64,
     /// The last one.
     errno: i32,
-    /// Somebody has heard of it.
+    /// A caller has seen the last error.
     told: bool,
 }
 
-/// How far one open file has heard. Changed under the log's lock.
+/// The number of errors that one open file has reported. Changed under the log's lock.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorCursor(AtomicU64);
 
@@ -53,8 +52,8 @@ impl ErrorLog {
         self.0.get().map(|noted| noted.log.lock())
     }
 
-    /// Writing back failed. `again`: of what failed before, with nothing written since. Those who have the file
-    /// open hear of that, too; who opens it next has nothing to do with it, once somebody was told.
+    /// Records a failed write-back. `again`: the same data failed before and nothing was written since. Open files
+    /// report it again; a file opened later does so only if no caller has seen the error.
     pub(crate) fn record(&self, error: &Error, again: bool) {
         let mut log = self.made().lock();
         log.count += 1;
@@ -62,18 +61,18 @@ impl ErrorLog {
         log.told &= again;
     }
 
-    /// Nobody notes an error while the result is kept.
+    /// No thread records an error until the result is dropped.
     #[cfg(test)]
     pub(super) fn pause(&self) -> impl Drop + '_ {
         self.made().lock()
     }
 
-    /// How many there were.
+    /// Errors so far.
     pub(crate) fn count(&self) -> u64 {
         self.log().map_or(0, |log| log.count)
     }
 
-    /// From where on a file opened now has to be told.
+    /// The cursor of a file that is opened now.
     pub(crate) fn now(&self) -> ErrorCursor {
         let Some(log) = self.log() else { return ErrorCursor::default() };
         ErrorCursor(AtomicU64::new(if log.count > 0 && !log.told {
@@ -83,25 +82,25 @@ impl ErrorLog {
         }))
     }
 
-    /// What `cursor` is behind; it is not from now on.
+    /// The error that `cursor` has not reported yet. Advances `cursor`.
     pub(crate) fn check_and_advance(&self, cursor: &ErrorCursor) -> Option<Error> {
         let mut log = self.log()?;
         // ORDERING: Relaxed; the lock orders.
         if cursor.0.load(Relaxed) == log.count {
             return None;
         }
-        // ORDERING: Relaxed; as above.
+        // ORDERING: Relaxed; the lock orders.
         cursor.0.store(log.count, Relaxed);
         log.told = true;
         Some(Error::from_errno(log.errno))
     }
 
-    /// What those have not been told yet who have no open file; they have from now on.
+    /// The error that callers without an open file have not seen yet. Advances their cursor.
     pub(crate) fn check_and_advance_unopened(&self) -> Option<Error> {
         self.check_and_advance(&self.0.get()?.others)
     }
 
-    /// The last error, told or not.
+    /// The last error, reported or not.
     pub(crate) fn last(&self) -> Option<Error> {
         let log = self.log()?;
         (log.count > 0).then(|| Error::from_errno(log.errno))

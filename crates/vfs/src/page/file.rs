@@ -1,33 +1,31 @@
-//! The pages of one file, and what is known here before the store knows it.
+//! The pages of one file, and its data that the store does not have yet.
 //!
 //! # Boundary
-//! Finds, takes in and takes out pages; keeps the file's size; knows whether something waits to be
-//! written. Asks the store nothing: [`super::read`], [`super::write`] and [`super::write_back`] do.
+//! Finds, inserts and removes pages, keeps the file's size, and knows whether it has unwritten data. Asks the store
+//! nothing: [`super::read`], [`super::write`] and [`super::write_back`] do.
 //!
 //! # Concurrency
-//! F1. A page is in the tree from before it is filled until after it is locked for removal; who takes
-//!     it out holds its lock, or has frozen it ([`Arena::try_evict`]).
+//! F1. A page is in the tree from before it is filled until after it is locked for removal. A thread removes it under
+//! its lock or after freezing it ([`Arena::try_evict`]).
 //! F2. A page's bytes beyond the size are zero, so that a file that grows shows zeros.
-//! F3. The size is published before the page that reaches it is marked dirty: who writes a page back
-//!     and cuts it at the size loses nothing.
-//! F4. While something is *held back* (dirty, being written, or a time the store was not told) the
-//!     inode is held, and its size and times are those here, whatever the store says.
+//! F3. The size is published before the page that reaches it is marked dirty. So a writer that writes a page back and
+//! cuts it at the size loses nothing.
+//! F4. While a file has *unwritten data* (dirty, being written, or an unsent time) the inode is held. Its size and
+//! times are those here, whatever the store reports.
 //!
-//! The lock of [`Local`] is innermost but for the page's own.
-//!
-//! # States
-//! A page's state is in its frame's word. That of the file, what the store lacks of it, is in [`Local`]:
+//! The lock of [`Local`] is innermost but for the page's own. A page's state is in its frame's word. The file's state,
+//! its data that the store lacks, is in [`Local`]:
 //!
 //! | state | `keeps` | `writers` | `unwritten` | `changed` | `pause` | left by |
 //! |---|---|---|---|---|---|---|
 //! | clean | none | 0 | 0 | none | none | a writer: `begin_write` |
 //! | being written | the node | > 0 | any | any | any | its last writer: `end_write`, to *dirty*, or to *clean* if it wrote nothing |
-//! | dirty | the node | 0 | > 0 | a time | none | who writes back: `answered` with the last page, to *time unwritten*; `failed`, to *refused*; who finds nobody that can read it: `discard`, to *clean* |
-//! | refused | the node | 0 | > 0 | a time | until when | `answered` when the store takes something, `be_due`, or space that comes, to *dirty* |
-//! | time unwritten | the node | 0 | 0 | a time | any | who writes back or sets times: `change_time_written`, to *clean* |
+//! | dirty | the node | 0 | > 0 | a time | none | write-back: `answered` with the last page, to *time unwritten*; `failed`, to *refused*; no possible reader: `discard`, to *clean* |
+//! | refused | the node | 0 | > 0 | a time | until when | `answered` when the store takes something, `be_due`, or freed space, to *dirty* |
+//! | time unwritten | the node | 0 | 0 | a time | any | write-back or a thread that sets times: `change_time_written`, to *clean* |
 //!
-//! In all but *clean* the file is queued ([`super::dirty`]) from the end of its first write until it is clean and a
-//! writer-back has seen that. A cut goes from *dirty* to *time unwritten* if no page is left.
+//! In all states but *clean* the file is queued ([`super::dirty`]), from the end of its first write until a write-back
+//! thread finds it clean. A cut of the last dirty page leads from *dirty* to *time unwritten*.
 
 use super::ahead::Streams;
 use super::clean::Home;
@@ -59,7 +57,7 @@ use uvfs_concurrent::radix::{Tag, Tree};
 
 /// The size is not known: the store has to be asked.
 const UNKNOWN: u64 = u64::MAX;
-/// Longest file: a store that says more is not believed.
+/// Longest file. A larger size from the store is not accepted.
 const SIZE_MAX: u64 = i64::MAX as u64;
 /// A page in the unit of `st_blocks`.
 const BLOCKS: u64 = PAGE / 512;
@@ -82,79 +80,79 @@ pub(crate) struct FilePages {
     pub(super) gate: FileGate,
     pub(crate) opens: Opens,
     pub(crate) errors: ErrorLog,
-    /// Which version the pages are of, if the store tells it ([`super::version`]).
+    /// The pages' version, if the store reports it ([`super::version`]).
     pub(super) versions: LazyBox<Versions>,
-    /// Others change the file in the store.
+    /// Other programs change the file in the store.
     pub(super) shared: bool,
-    /// Bytes counted as waiting for readers, once its inode is torn down ([`FilePages::leave`]).
+    /// Bytes counted as waiting for a grace period, once its inode is torn down ([`FilePages::leave`]).
     leaving_bytes: AtomicU32,
-    /// Where the file lies, and what was cleaned there.
+    /// The file's directory, and the cleans of it.
     pub(super) home: Home,
-    /// It was fetched because others of its directory are read in order, and was not read since.
+    /// It was fetched because other files of its directory are read in order, and was not read since.
     expected: AtomicBool,
     local: Mutex<Option<Box<Local>>>,
 }
 
-// Every file that is open has one.
+// Every open file has one.
 const _: () = assert!(size_of::<FilePages>() <= 272);
 
-/// What the store does not know yet. Made when something is written, and gone when the file has left the queue.
+/// State that the store does not know yet. Made at the first write, freed when the file has left the queue.
 #[derive(Debug)]
 pub(super) struct Local {
     /// Pages dirty or being written. Lags behind while there are `writers`, and may be below zero.
     pub(super) unwritten: i64,
     /// Writes under way.
     pub(super) writers: u32,
-    /// When the data last changed, if the store was not told.
+    /// When the data last changed, if the store does not have that time.
     pub(super) changed: Option<Timestamp>,
-    /// That time was set by somebody, and says nothing of when.
+    /// A caller set that time, so it does not tell when the data changed.
     stated: bool,
-    /// The store has to be asked how long the file is, as soon as nothing is held back.
+    /// The store has to be asked for the size as soon as no data is unwritten.
     doubtful: bool,
-    /// Space that the file took when the store last said, in units of 512 bytes.
+    /// Space of the file when the store last reported it, in units of 512 bytes.
     blocks: u64,
-    /// What the store's file was like after our last write to it: who finds it otherwise before the next
-    /// one knows that others write to it.
+    /// The store's file after our last write to it. If the next write finds it different, another program has changed
+    /// it.
     store: Option<Version>,
-    /// Where a write found no room, in a store that takes whole files ([`super::whole`]).
+    /// Offset of a write that found no room, in a store that takes whole files ([`super::whole`]).
     pub(super) short: Option<u64>,
     /// Threads that are writing it back.
     pub(super) helpers: u32,
-    /// Keeps the inode while something is held back.
+    /// Keeps the inode while data is unwritten.
     pub(super) keeps: Option<Node>,
-    /// Since when something is.
+    /// Since when data is unwritten.
     pub(super) since: Option<Instant>,
-    /// The store failed: it is left alone for a while.
+    /// The store failed: write-back pauses.
     pub(super) pause: Option<Pause>,
-    /// What waits has been tried and failed, and nothing was written since.
+    /// All unwritten data was tried and failed, and nothing was written since.
     pub(super) tried: bool,
-    /// The log names it as one that the store refuses, since the store last took something of it.
+    /// The log has reported a refusal of this file, and the store has taken nothing of it since.
     pub(super) warned: bool,
-    /// Which bytes of its dirty pages were written here, where others change the store.
+    /// The bytes of its dirty pages that were written here, where other programs change the store.
     pub(super) pieces: Written,
-    /// Where it waits for the writers-back.
+    /// Its place in the write-back queue.
     pub(super) queued: Option<Place>,
-    /// Where writing back in the background goes on.
+    /// Where background write-back continues.
     pub(super) cursor: u64,
 }
 
-/// The store refused something of a file, and has taken nothing since.
+/// The store refused data of a file, and has taken nothing since.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pause {
-    /// Not before this moment.
+    /// No retry before this moment.
     pub(super) until: Instant,
     /// How long it lasts.
     length: Duration,
-    /// There was no space, when so much had come ([`super::space`]): it ends when more comes.
+    /// The store was full at this count of freed space ([`super::space`]): the pause ends when the count changes.
     pub(super) for_space: Option<u64>,
 }
 
-/// By what a change of a file's content shows.
+/// Attributes that show a change of a file's content.
 #[derive(Debug, Clone, Copy)]
 struct Version {
     mtime: Timestamp,
     size: u64,
-    /// What the store calls it; 0 if it does not.
+    /// The store's version; 0 if it reports none.
     told: u64,
 }
 
@@ -171,10 +169,10 @@ impl Version {
     }
 }
 
-/// Of a file to which nothing was written.
+/// The state of a file without unwritten data.
 static NOTHING: Local = Local::NOTHING;
 
-/// [`FilePages::local`]: it is read without being there, and made when it is changed.
+/// [`FilePages::local`]: can be read before it exists, and is made at the first change.
 pub(super) struct LocalGuard<'a> {
     local: MutexGuard<'a, Option<Box<Local>>>,
     cache: &'a PageCache,
@@ -197,8 +195,8 @@ impl DerefMut for LocalGuard<'_> {
 }
 
 impl LocalGuard<'_> {
-    /// The file has left the queue: nothing of this is needed, unless a write has just begun or one that ends late
-    /// is still to be counted. The next write asks anew how the store's file is.
+    /// The file has left the queue. Frees the state, unless a write has just begun, or one that ends late is still to
+    /// be counted. The next write asks the store for its file's attributes again.
     pub(super) fn forget_if_idle(&mut self) {
         let idle = |local: &Local| {
             let nothing = local.unwritten == 0 && local.writers == 0 && local.helpers == 0;
@@ -241,21 +239,21 @@ impl Local {
 }
 
 impl FilePages {
-    /// It is fetched for a reader who is expected.
+    /// It is fetched for an expected reader.
     pub(super) fn expect(&self) {
         // ORDERING: Relaxed; a hint.
         self.expected.store(true, Relaxed);
     }
 
-    /// Whether it was fetched for a reader who has not come yet.
+    /// Whether it was fetched for a reader that has not come yet.
     pub(super) fn is_expected(&self) -> bool {
-        // ORDERING: Relaxed; as above.
+        // ORDERING: Relaxed; a hint.
         self.expected.load(Relaxed)
     }
 
-    /// The reader has come, or will not; whether he was expected.
+    /// The reader has come, or will not come. Returns whether it was expected.
     pub(super) fn end_expectation(&self) -> bool {
-        // ORDERING: Relaxed; who is told twice follows twice, which does nothing more.
+        // ORDERING: Relaxed; two threads that get `true` both follow, which does nothing more.
         self.is_expected() && self.expected.swap(false, Relaxed)
     }
 
@@ -291,13 +289,13 @@ impl FilePages {
     /// The size, if it is known.
     #[inline]
     pub(super) fn size(&self) -> Option<u64> {
-        // ORDERING: Acquire, partner `grow_to` and `set_size`: who sees the size sees what is below it.
+        // ORDERING: Acquire, partner `grow_to` and `set_size`: a reader of the size sees the bytes below it.
         Some(self.size.load(Acquire)).filter(|&size| size != UNKNOWN)
     }
 
-    /// The file reaches up to `end` now, at least. For writers, which are inside the gate.
+    /// The file reaches up to `end` now, at least. The caller is a writer inside the gate.
     pub(super) fn grow_to(&self, end: u64) {
-        // ORDERING: Relaxed; only ever compared, and `fetch_max` decides.
+        // ORDERING: Relaxed; only compared, and `fetch_max` decides.
         let known = self.size.load(Relaxed);
         if known < end {
             // ORDERING: Release, partner `size`: the page was written before (F3).
@@ -305,29 +303,29 @@ impl FilePages {
         }
     }
 
-    /// The size, from who is alone or has asked the store.
+    /// Sets the size. The caller is alone in the gate or has asked the store.
     pub(super) fn set_size(&self, size: u64) {
         // ORDERING: Release, partner `size`.
         self.size.store(size.min(SIZE_MAX), Release);
     }
 
-    /// The store has to be asked how long the file is.
+    /// Forgets the size: the store has to be asked for it.
     pub(super) fn doubt_size(&self) {
         // ORDERING: Release, partner `size`.
         self.size.store(UNKNOWN, Release);
     }
 
-    /// Whether the store lags behind (F4).
+    /// Whether the store lacks data or a time (F4).
     pub(crate) fn holds_back(&self) -> bool {
         self.local().keeps.is_some()
     }
 
-    /// Whether pages wait to be written, or are being written.
+    /// Whether pages wait for write-back, or are being written.
     pub(super) fn is_unwritten(&self) -> bool {
         !self.local().is_written_back()
     }
 
-    /// `given` by the store, with what is known better here (F4).
+    /// `given` by the store, with the values that are newer here (F4).
     pub(crate) fn overlay(&self, given: Attributes) -> Attributes {
         let mut local = self.local();
         if local.keeps.is_none() {
@@ -337,7 +335,7 @@ impl FilePages {
         self.improved(&local, given)
     }
 
-    /// What is cached of the attributes, which may have been through [`FilePages::overlay`], after a write.
+    /// Cached attributes, which may have been through [`FilePages::overlay`], after a write.
     pub(crate) fn overlay_again(&self, cached: Attributes) -> Attributes {
         let local = self.local();
         if local.keeps.is_none() { cached } else { self.improved(&local, cached) }
@@ -345,7 +343,7 @@ impl FilePages {
 
     fn improved(&self, local: &Local, given: Attributes) -> Attributes {
         let size = self.size().unwrap_or(given.size);
-        // What is not written yet will take space, unless it has some already.
+        // Unwritten pages will take space, unless they have some already.
         let most = local.blocks.max(size.div_ceil(PAGE) * BLOCKS);
         let unwritten = local.unwritten.max(0) as u64 * BLOCKS;
         let given = Attributes { size, blocks: (local.blocks + unwritten).min(most), ..given };
@@ -356,7 +354,7 @@ impl FilePages {
         }
     }
 
-    /// The store says that the file is so long. Not believed while something is held back.
+    /// The store reports this size. Ignored while data is unwritten.
     pub(crate) fn learn_size(&self, size: u64) {
         let local = self.local();
         if local.keeps.is_none() {
@@ -372,7 +370,7 @@ impl FilePages {
             local.keeps = Some(node.clone());
             local.since = Some(Instant::now());
             drop(local);
-            // Read without our lock: reading attributes may wait for who changes them.
+            // Read without our lock: reading attributes may wait for a thread that changes them.
             let known = node.inode.last_attributes();
             let believed = node.inode.attributes_believed();
             let mut local = self.local();
@@ -382,21 +380,22 @@ impl FilePages {
         }
     }
 
-    /// Whether others have changed the store's file, which is so now, since we last wrote to it.
+    /// Whether another program has changed the store's file since our last write to it. `now` are its present
+    /// attributes.
     pub(super) fn changed_by_others(&self, now: &Attributes) -> bool {
         self.local().store.is_some_and(|last| !last.is(Version::of(now)))
     }
 
-    /// The store's file is so after our write to it.
+    /// Attributes of the store's file after our write to it.
     pub(super) fn stored(&self, now: &Attributes) {
         let mut local = self.local();
         local.store = Some(Version::of(now));
-        // What is here is what we made of it.
+        // The pages here have the content that we wrote.
         self.set_version(&local, now.version);
     }
 
-    /// It ended, and made `dirtied` more pages dirty; at `changed`, if it wrote anything. True if from
-    /// now on the file waits for the writers-back.
+    /// A write ended, and made `dirtied` more pages dirty. If it wrote anything, it did so at `changed`. True if from
+    /// now on the file waits for write-back.
     pub(super) fn end_write(self: &Arc<Self>, dirtied: u64, changed: Option<Timestamp>) -> bool {
         let mut local = self.local();
         local.writers -= 1;
@@ -410,7 +409,7 @@ impl FilePages {
         let queue = local.keeps.is_some() && local.queued.is_none();
         drop(local);
         drop(node);
-        // Of two that find it so, one does it.
+        // If two threads get here, one queues the file.
         queue && self.cache.dirty_files.add(self.clone())
     }
 
@@ -429,7 +428,7 @@ impl FilePages {
         }
     }
 
-    /// The store failed: leave it alone for a while.
+    /// The store failed: write-back of this file pauses.
     pub(super) fn failed(&self, error: &Error) {
         let for_space = is_full(error).then(|| self.cache.space.was_refused());
         let mut local = self.local();
@@ -442,24 +441,24 @@ impl FilePages {
         }
     }
 
-    /// It is due at `moment`, where files are due `delay` after they became dirty.
+    /// Makes the file due at `moment`. Files are due `delay` after they became dirty.
     pub(super) fn postpone_until(&self, moment: Instant, delay: Duration) {
-        // A clock that began less than a delay ago has no such moment; then it is due later.
+        // If the clock began less than a delay ago, there is no such moment: the file is due later.
         self.local().since = Some(moment.checked_sub(delay).unwrap_or(moment));
         self.cache.dirty_files.postpone(self, moment);
     }
 
-    /// Whether the time of the last change was set by somebody.
+    /// Whether a caller set the time of the last change.
     pub(super) fn is_change_stated(&self) -> bool {
         self.local().stated
     }
 
-    /// The version of the store's content that was written over; 0 if it tells none.
+    /// The version of the store's content under our writes; 0 if the store reports none.
     pub(super) fn version_written_over(&self) -> u64 {
         self.local().store.map_or(0, |store| store.told)
     }
 
-    /// What waits is to be written at once.
+    /// Unwritten data is due at once.
     pub(super) fn be_due(&self) {
         let mut local = self.local();
         local.since = None;
@@ -468,20 +467,20 @@ impl FilePages {
         self.cache.dirty_files.hasten(self);
     }
 
-    /// What the store said when it last refused something, if it has not taken anything since.
+    /// The store's last refusal, if it has taken nothing since.
     pub(super) fn why_not_written(&self) -> Option<Error> {
         let failing = self.local().pause.is_some();
         if failing { self.errors.last() } else { None }
     }
 
-    /// The time of the last change that the store was not told, if nothing else is held back.
+    /// The change time that the store does not have, if nothing else is unwritten.
     pub(super) fn unwritten_change_time(&self) -> Option<Timestamp> {
         let local = self.local();
         local.changed.filter(|_| local.is_written_back())
     }
 
-    /// The store was told of the change at `time`, or need not be: nothing is held back, unless
-    /// something was written meanwhile. The hold on the inode, to be dropped with no lock held.
+    /// The store has the change `time`, or does not need it. Nothing is unwritten any more, unless a write came
+    /// meanwhile. Returns the hold on the inode. Drop it with no lock held.
     pub(super) fn change_time_written(&self, time: Option<Timestamp>) -> Option<Node> {
         let mut local = self.local();
         if !local.is_written_back() || local.changed != time {
@@ -496,7 +495,7 @@ impl FilePages {
         local.keeps.take()
     }
 
-    /// The store has to be asked how long the file is: now, or when nothing is held back any more.
+    /// Forgets the size now, or when no data is unwritten any more.
     pub(super) fn doubt_size_when_written_back(&self) {
         let mut local = self.local();
         match local.keeps {
@@ -505,7 +504,7 @@ impl FilePages {
         }
     }
 
-    /// Takes out the pages from `first` on that are clean. The caller is alone.
+    /// Removes the clean pages from `first` on. The caller is alone in the gate.
     pub(super) fn drop_clean_from(&self, first: u64) {
         let mut at = first;
         while let Some(index) = self.next(at..u64::MAX) {
@@ -518,7 +517,7 @@ impl FilePages {
         }
     }
 
-    /// The store set the time of the last change, while something may be held back.
+    /// The store has set the time of the last change, while data may be unwritten.
     pub(crate) fn set_change(&self, time: Timestamp) {
         let mut local = self.local();
         if local.keeps.is_some() {
@@ -527,8 +526,8 @@ impl FilePages {
         }
     }
 
-    /// Bytes in `into` from page `index` on, `skip` bytes into it; false if it is not here, or not
-    /// readable at once. Takes no lock and stores to nothing shared but, at times, a mark of use.
+    /// Copies the bytes of page `index` from `skip` on. False if the page is missing or not readable at once. Takes no
+    /// lock and stores to no shared line, except for an occasional mark of use.
     #[inline]
     pub(super) fn copy_out(&self, index: u64, skip: usize, into: &mut [u8], guard: &Guard) -> bool {
         let Some(value) = self.tree.get(index, guard) else { return false };
@@ -541,7 +540,7 @@ impl FilePages {
         true
     }
 
-    /// Whether the pages of so many bytes at `offset` were all here at some moment during the call, each at its own.
+    /// Whether all pages of `bytes` bytes at `offset` were here at some moment during the call, each at its own.
     pub(super) fn has_all(&self, offset: u64, bytes: usize) -> bool {
         let guard = epoch::pin();
         let end = offset.saturating_add(bytes as u64).div_ceil(PAGE);
@@ -555,7 +554,7 @@ impl FilePages {
         self.cache.arena.try_get(FrameId::from_value(value), self.owner, index)
     }
 
-    /// Page `index`, locked; waits for who has it. `None` if it is not here.
+    /// Page `index`, locked; waits for the thread that has the lock. `None` if there is no such page.
     pub(super) fn lock(&self, index: u64) -> Option<Locked<'_>> {
         loop {
             let locked = self.find(index)?.lock();
@@ -565,7 +564,7 @@ impl FilePages {
         }
     }
 
-    /// Takes `fresh` in as page `index`, locked and not filled. `None` if there is one already.
+    /// Inserts `fresh` as page `index`, locked and not filled. `None` if there is one already.
     pub(super) fn take_in<'a>(&'a self, fresh: Fresh<'a>, index: u64) -> Option<Locked<'a>> {
         let mut locked = fresh.assign(self.owner, index);
         let value = locked.page().id().to_value();
@@ -578,7 +577,7 @@ impl FilePages {
         }
     }
 
-    /// Takes a page out; what was dirty in it is lost, and the caller knows that.
+    /// Removes a page. Its dirty data is lost: the caller has decided that.
     pub(super) fn take_out(&self, mut locked: Locked<'_>) {
         let (index, id) = (locked.page().index(), locked.page().id());
         if locked.clear_dirty() {
@@ -588,17 +587,17 @@ impl FilePages {
         self.tree.remove_if(index, id.to_value(), &epoch::pin());
         self.cache.leaves(id);
         locked.detach();
-        // After that: a run that fails gives back nothing of a page that is out.
+        // After the detach: a failed run then returns no pieces of a page that is out.
         if self.shared {
             let mut local = self.local();
-            // Most files have none, and nothing is made to find that out.
+            // Most files have none. The check makes no `Local`.
             if !local.pieces.is_empty() {
                 local.pieces.forget(index);
             }
         }
     }
 
-    /// Bytes `piece` of a page were written here. Whether the page was clean.
+    /// Records that bytes `piece` of a page were written here. Returns whether the page was clean.
     pub(super) fn mark_dirty(&self, locked: &mut Locked<'_>, piece: (usize, usize)) -> bool {
         if !self.shared {
             return locked.mark_dirty();
@@ -609,7 +608,7 @@ impl FilePages {
         locked.mark_dirty()
     }
 
-    /// What is to be written of the pages of `range`, which are locked: the store gets it now.
+    /// Takes the unwritten pieces of the pages of `range`, which are locked and are now sent to the store.
     pub(super) fn take_pieces(&self, range: Range<u64>) -> Vec<Pieces> {
         if !self.shared {
             return range.map(|_| Pieces::whole()).collect();
@@ -618,7 +617,7 @@ impl FilePages {
         range.map(|index| local.pieces.take(index)).collect()
     }
 
-    /// The store did not get it. The pages are still being written.
+    /// The store did not take the run: puts its pieces back. The pages are still being written.
     pub(super) fn give_pieces_back<'a>(
         &self,
         run: impl Iterator<Item = (&'a PageRef<'a>, Pieces)>,
@@ -634,8 +633,8 @@ impl FilePages {
         }
     }
 
-    /// Takes out the pages of `range`, waiting for the threads that have them. What is dirty in them is lost: so many
-    /// pages.
+    /// Removes the pages of `range`, and waits for the threads that have them. Their dirty data is lost. Returns the
+    /// number of dirty pages.
     pub(super) fn drop_range(&self, range: Range<u64>) -> u64 {
         let (mut at, mut dirty) = (range.start, 0);
         while let Some(index) = self.next(at..range.end) {
@@ -648,7 +647,7 @@ impl FilePages {
         dirty
     }
 
-    /// Others changed the content in the store, and maybe the size. Never waits.
+    /// Another program changed the content in the store, and maybe the size. Never waits.
     pub(crate) fn content_changed(&self) {
         self.drop_outdated();
         let local = self.local();
@@ -657,15 +656,16 @@ impl FilePages {
         }
     }
 
-    /// The store says that the file has another size or another time of change than it said before.
+    /// The store reports another size or another time of change than before.
     pub(crate) fn attributes_changed(&self) {
-        // Where nobody else changes the store, the change was ours; where it tells versions, they say which pages go.
+        // Where only this mount changes the store, the change was ours. Where the store reports versions, they decide
+        // which pages are dropped.
         if self.shared && !self.has_versions() {
             self.drop_outdated();
         }
     }
 
-    /// Drops what is clean; what is being filled is not kept. Never waits.
+    /// Drops clean pages, and makes fills in progress discard theirs. Never waits.
     pub(super) fn drop_outdated(&self) {
         let mut at = 0;
         while let Some(index) = self.next(at..u64::MAX) {
@@ -681,12 +681,12 @@ impl FilePages {
         }
     }
 
-    /// The file ends at `size` now. The caller is alone.
+    /// The file ends at `size` now. The caller is alone in the gate.
     pub(super) fn cut(&self, size: u64) {
         if self.is_short() && self.local().short.is_some_and(|short| size <= short) {
             self.local().short = None;
         }
-        // Readers see the new end before the pages behind it go.
+        // Readers see the new end before the pages behind it are removed.
         self.set_size(size);
         self.drop_range(size.div_ceil(PAGE)..u64::MAX);
         let (index, keep) = (size / PAGE, (size % PAGE) as usize);
@@ -704,8 +704,7 @@ impl FilePages {
         }
     }
 
-    /// Puts `data` into the pages that are here, as the store has it from `offset` on. The caller is
-    /// alone.
+    /// Puts the store's `data` at `offset` into the existing pages. The caller is alone in the gate.
     pub(super) fn overwrite(&self, offset: u64, data: &[u8]) {
         let mut done = 0;
         while done < data.len() {
@@ -742,17 +741,17 @@ impl FilePages {
         self.tree.iter_tagged(range, tag, &guard).next().map(|(index, _)| index)
     }
 
-    /// Its inode is torn down: forgets every page, dirty or not. The memory of this itself is freed when the
-    /// last reader has passed who may have found the inode by a name; until then it counts as garbage. Called once.
+    /// The inode is torn down: forgets every page, dirty or not. The memory of this object counts as garbage until all
+    /// readers that may have found the inode by a name have passed. Called once.
     pub(crate) fn leave(&self) {
         self.drop_range(0..u64::MAX);
         let bytes = FILE_BYTES + self.parts_bytes();
-        // ORDERING: Relaxed; a size, and whoever drops this has it alone.
+        // ORDERING: Relaxed; a size, and the thread that drops this object has it alone.
         self.leaving_bytes.store(u32::try_from(bytes).unwrap_or(0), Relaxed);
         self.cache.leaving_more(bytes as u64);
     }
 
-    /// Bytes of what only some files have.
+    /// Bytes of the parts that only some files have.
     fn parts_bytes(&self) -> usize {
         let made = |is: bool, bytes: usize| if is { bytes } else { 0 };
         let local = made(self.local.lock().is_some(), size_of::<Local>());
@@ -766,7 +765,7 @@ impl Drop for FilePages {
         self.drop_range(0..u64::MAX);
         self.cache.forget_file(self.owner, self.class());
         self.cache.parts_shrank(self.parts_bytes());
-        // ORDERING: Relaxed; nobody else has it.
+        // ORDERING: Relaxed; no other thread has it.
         self.cache.leaving_less(self.leaving_bytes.load(Relaxed).into());
     }
 }

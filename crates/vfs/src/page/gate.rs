@@ -1,20 +1,19 @@
-//! Who changes the pages of one file: many at once, or one alone.
+//! The gate of one file's pages: many threads inside, or one alone.
 //!
 //! # Boundary
-//! Says only who may go on. What is excluded by what is the matrix in [`super`].
+//! Only admits threads. The matrix in [`super`] lists the operations that exclude each other.
 //!
 //! # Concurrency
-//! Being inside is a state, not a lock: it is kept across calls to the store, and who waits for it
-//! sleeps. The lock of the state is held for a moment. A thread must not enter the gate twice: it would wait for the
-//! exclusive holder, which waits for it.
+//! Being inside is a state, not a lock: a thread keeps it across calls to the store, and waiters sleep. The lock of the
+//! state is held for a moment. A thread must not enter the gate twice: it would wait for the exclusive holder, which
+//! waits for it.
 //!
 //! # Why
-//! A truncate must not meet a fill that asked the store for the old end, nor a run that is being written
-//! behind the new one. Linux has `i_rwsem` and `invalidate_lock` for it. Here fills and writes of
-//! different pages go side by side, and only those that move the end of the file take turns.
-//! Who wants to be alone keeps newcomers out, and lets those in who waited meanwhile before the next one
-//! is alone: neither side can keep the other out for ever. Weakness: whoever is alone waits for the
-//! slowest fill.
+//! A truncate must not overlap a fill that asked the store for the old end, nor a run that is being written behind the
+//! new one. Linux has `i_rwsem` and `invalidate_lock` for that. Here fills and writes of different pages run side by
+//! side, and only those that move the end of the file take turns. A thread that waits to be alone keeps newcomers out.
+//! After it, the threads that waited meanwhile enter before the next exclusive holder, so neither side starves the
+//! other. Weakness: an exclusive holder waits for the slowest fill.
 
 use crate::lock_order;
 use uvfs_concurrent::lock::{Condvar, Mutex};
@@ -30,16 +29,16 @@ pub(crate) struct FileGate {
 struct State {
     inside: u32,
     alone: bool,
-    /// Who wants to be alone keeps newcomers out.
+    /// Threads that wait to be alone. They keep newcomers out.
     wanting: u32,
-    /// Wait to come in beside others.
+    /// Threads that wait to enter beside others.
     waiting: u32,
-    /// Of those, so many come in before the next one is alone.
+    /// The number of them that enter before the next exclusive holder.
     let_in: u32,
     extending: bool,
 }
 
-/// Inside, with others. Until dropped.
+/// Inside, beside others. Until dropped.
 #[derive(Debug)]
 pub(crate) struct Inside<'a>(&'a FileGate);
 
@@ -47,7 +46,7 @@ pub(crate) struct Inside<'a>(&'a FileGate);
 #[derive(Debug)]
 pub(crate) struct Alone<'a>(&'a FileGate);
 
-/// The only one who moves the end of the file. Until dropped.
+/// The only thread that moves the end of the file. Until dropped.
 #[derive(Debug)]
 pub(crate) struct Extending<'a>(&'a FileGate);
 
@@ -70,7 +69,7 @@ impl FileGate {
         Inside(self)
     }
 
-    /// As [`FileGate::enter`], if that is possible at once.
+    /// Like [`FileGate::enter`], if that is possible at once.
     pub(crate) fn try_enter(&self) -> Option<Inside<'_>> {
         let mut state = self.state.lock();
         if state.alone || state.wanting > 0 {
@@ -80,8 +79,8 @@ impl FileGate {
         Some(Inside(self))
     }
 
-    /// Enters when everybody else is out, and keeps them out: to cut, punch, or let the store change
-    /// the file itself.
+    /// Enters when no other thread is inside, and keeps others out: to cut, punch, or let the store change the file
+    /// itself.
     pub(crate) fn enter_alone(&self) -> Alone<'_> {
         let mut state = self.state.lock();
         state.wanting += 1;
@@ -95,7 +94,7 @@ impl FileGate {
 }
 
 impl FileGate {
-    /// As [`FileGate::enter_alone`], if nobody is inside now or was promised to come in next.
+    /// Like [`FileGate::enter_alone`], if no thread is inside now or is to enter next.
     pub(crate) fn try_enter_alone(&self) -> Option<Alone<'_>> {
         let mut state = self.state.lock();
         if state.alone || state.inside > 0 || state.let_in > 0 {
@@ -107,7 +106,7 @@ impl FileGate {
 }
 
 impl<'a> Inside<'a> {
-    /// Waits until nobody else moves the end of the file.
+    /// Waits until no other thread moves the end of the file.
     pub(crate) fn extend(&self) -> Extending<'a> {
         let mut state = self.0.state.lock();
         while state.extending {
@@ -190,7 +189,7 @@ mod tests {
                     for _ in 0..1000 {
                         let inside = gate.enter();
                         let _extending = inside.extend();
-                        // A load and a store: some would be lost if two were here.
+                        // A load and a store: two threads here at once would lose additions.
                         end.store(end.load(SeqCst) + 1, SeqCst);
                     }
                 });

@@ -1,21 +1,21 @@
-//! Dirty pages that nobody can read any more.
+//! Dirty pages that no thread can read any more.
 //!
 //! # Boundary
-//! A file without a name that nobody has open and nobody else holds: its dirty pages go, the store closes it, and its
-//! space is free. Who gives up a hold on such a file says so ([`crate::Vfs::let_go`]); threads that write back, and
-//! whoever is refused for want of space, look too.
+//! Handles a file with no name, no open and no other hold: drops its dirty pages, closes it in the store, and so frees
+//! its space. A thread that returns a hold on such a file calls [`crate::Vfs::let_go`]. Write-back threads and writers
+//! that were refused space look for such files, too.
 //!
 //! # Concurrency
-//! What is dirty holds its inode, so the last hold but that one ends nothing by itself: a thread that gives up a hold
-//! on an inode without a name looks *afterwards*. Of several at once, the one whose step came last sees no other
-//! hold. A hold of a moment (a walk over all inodes) may hide the file from it; the threads that write back then find
-//! it when it is due. Nobody waits here for a run that is under way: the file is then due at once.
+//! Dirty data itself holds the inode, so dropping the last other hold does not tear it down. A thread that drops a hold
+//! on an inode without a name looks *afterwards*. Of several such threads, the last one sees no other hold. A short
+//! hold (a walk over all inodes) may hide the file from it. Then a write-back thread finds the file when it is due. No
+//! thread waits here for a run in progress: the file is then due at once.
 //!
 //! # Why
-//! Such pages were tried for ever while the store was full, and their open file held the very space that they
-//! lacked. Where others change the store, a name may exist that was never seen here: the store is asked for its count
-//! of names before anything is dropped. Weakness: a program on the host that has such a file open sees what had been
-//! brought to the store by then, and no more.
+//! While the store was full, such pages were retried without end, and their open file used the space that they needed.
+//! Where other programs change the store, a file may have a name that was never seen here. So the store is asked for
+//! the link count before pages are dropped. Weakness: a host program that has such a file open sees only the data that
+//! the store has.
 
 use super::Alone;
 use super::file::FilePages;
@@ -28,15 +28,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl Vfs {
-    /// Gives `node` back. If it was the last hold on a file without a name, what was written to the file and is not in
-    /// the store is dropped, and its space is free on return. May block.
+    /// Returns `node`. If it was the last hold on a file without a name, drops the data that the store does not have.
+    /// The file's space is free on return. May block.
     pub fn let_go(&self, node: Node) {
         self.core.let_go(node);
     }
 }
 
 impl Core {
-    /// As [`Vfs::let_go`].
+    /// Like [`Vfs::let_go`].
     pub(crate) fn let_go(&self, node: Node) {
         let pages = self.held_back_of_unlinked(&node);
         drop(node);
@@ -45,30 +45,30 @@ impl Core {
         }
     }
 
-    /// The pages of `node`, if it has no name and something of it is held back.
+    /// The pages of `node`, if it has no name and has unwritten data.
     pub(crate) fn held_back_of_unlinked(&self, node: &Node) -> Option<Arc<FilePages>> {
         let pages = node.inode.is_unlinked().then(|| node.inode.known_pages())??;
         pages.holds_back().then(|| pages.clone())
     }
 
-    /// A hold on the file of `pages`, which has no name, is gone.
+    /// A hold on the file of `pages`, which has no name, was dropped.
     pub(crate) fn look_whether_gone(&self, pages: &FilePages) {
         if pages.is_abandoned() && !self.discard_if_gone(pages) {
-            // Somebody is writing it back just now, or the store did not say.
+            // A thread is writing it back just now, or the store did not answer.
             pages.be_due();
             self.pages.workers.write_back_at(self, Instant::now());
         }
     }
 
-    /// Drops what is held back of a file that nobody can read any more, and lets the store close it. False if it is no
-    /// such file, or that cannot be done at once.
+    /// Drops the unwritten data of a file that no thread can read any more, and closes it in the store. False if it is
+    /// no such file, or if that is not possible at once.
     pub(super) fn discard_if_gone(&self, pages: &FilePages) -> bool {
         pages.is_abandoned()
             && self.store_has_no_name(pages)
             && self.discard(pages, FilePages::is_abandoned)
     }
 
-    /// Drops what is held back of `pages` if it still `may` be, when nobody is inside. False if not.
+    /// Drops the unwritten data of `pages` if no thread is inside the gate and `may` is still true. False if not.
     pub(super) fn discard(&self, pages: &FilePages, may: impl Fn(&FilePages) -> bool) -> bool {
         let Some(alone) = pages.gate.try_enter_alone() else { return false };
         if !may(pages) {
@@ -78,7 +78,7 @@ impl Core {
         true
     }
 
-    /// Drops what is held back of `pages`, by a thread that is alone in their gate.
+    /// Drops the unwritten data of `pages`. The caller is alone in their gate.
     pub(super) fn discard_alone(&self, pages: &FilePages, alone: Alone<'_>) {
         pages.drop_range(ALL);
         pages.local().short = None;
@@ -86,7 +86,7 @@ impl Core {
         drop(alone);
         let changed = pages.unwritten_change_time();
         let node = pages.change_time_written(changed);
-        // Before the hold goes: with it the store may forget the object.
+        // Before the hold is dropped: the store may then forget the object.
         self.close_released(pages);
         if self.takes_whole_files() {
             pages.doubt_size();
@@ -96,7 +96,7 @@ impl Core {
         self.space_came();
     }
 
-    /// Whether the store has no name for it either; one that nobody knew of is known from now on.
+    /// Whether the file has no name in the store either. A name found there is recorded.
     pub(super) fn store_has_no_name(&self, pages: &FilePages) -> bool {
         if self.capabilities.authority == Authority::Sole {
             return true;
@@ -120,14 +120,14 @@ impl Core {
         }
     }
 
-    /// Drops what is held back of a file that has no name, whoever still holds it: for the end.
+    /// Drops the unwritten data of a file that has no name, whatever still holds it. For the end.
     pub(super) fn discard_if_removed(&self, pages: &FilePages) {
         if pages.is_removed() && self.store_has_no_name(pages) {
             self.discard(pages, FilePages::is_removed);
         }
     }
 
-    /// Drops what is held back of all files that nobody can read any more.
+    /// Drops the unwritten data of all files that no thread can read any more.
     pub(super) fn discard_all_gone(&self) {
         if self.inodes.unlinked_in_use() == 0 {
             return;
@@ -139,12 +139,12 @@ impl Core {
 }
 
 impl FilePages {
-    /// Whether something is held back of it, and no name leads to it.
+    /// Whether it has unwritten data and no name.
     fn is_removed(&self) -> bool {
         self.local().keeps.as_ref().is_some_and(|node| node.inode.is_unlinked())
     }
 
-    /// Whether no name leads to it, nobody has it open, and nothing but what is held back holds it.
+    /// Whether it has no name, no open, and no hold but that of its unwritten data.
     pub(super) fn is_abandoned(&self) -> bool {
         let local = self.local();
         let alone = |node: &Node| node.inode.is_unlinked() && node.inode.racy_holds() == 1;

@@ -1,20 +1,19 @@
-//! Runs that are with the store: one thread has several under way, and takes their answers as they come.
+//! Runs in progress: one thread asks the store for several, and takes the answers as they come.
 //!
 //! # Boundary
-//! Waits for answers, and knows when to give up. What a run is, and what its answer means, is [`super::read`]'s and
-//! [`super::write_back`]'s; how many runs there are, the store says ([`crate::Capabilities::queue_depth`]).
+//! Waits for answers, and decides when to give up. [`super::read`] and [`super::write_back`] define a run and handle
+//! its answer. The store limits their number ([`crate::Capabilities::queue_depth`]).
 //!
 //! # Concurrency
-//! The store completes a run from any thread; its answer is queued under one lock, and the thread that asked takes
-//! it. That thread keeps what belongs to the run (page locks, the marks of being written, the gate), so nothing of it crosses
-//! threads, and a run whose answer never comes costs only its bytes. Locks of pages to be filled are got by
-//! trying; pages to be written are waited for, but in the order of the file and never behind a run of one's own, so that of
-//! several threads the one that is farthest waits for none of the others.
+//! The store completes a run from any thread. The answer is queued under one lock, and the thread that asked takes it.
+//! That thread keeps the run's state (page locks, `WRITING`, the gate). So no such state crosses threads, and a run
+//! without an answer costs only its bytes. A thread only tries the locks of pages to fill. It waits for pages to write,
+//! but in file order and never while it has a later run of its own in progress. So the thread that is furthest ahead
+//! waits for no other.
 //!
 //! # Why
-//! A thread for each run is what the rest of the cache does, and is right for a store that answers in
-//! microseconds. Weakness: a run is asked for as a whole before the first is taken in; the next batch
-//! begins when the last answer of this one has come.
+//! A thread for each run is right for a store that answers in microseconds. Weakness: all runs of a batch are requested
+//! before the first answer is taken. The next batch begins after the last answer.
 
 use super::read::FillRun;
 use super::space::is_full;
@@ -34,16 +33,16 @@ use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 use uvfs_concurrent::radix::Tag;
 
-/// Most runs of one thread under way at once.
+/// Most runs in progress of one thread.
 const DEPTH_MAX: usize = 64;
 /// Fewest pages of a run that is one of several.
 const EACH_PAGES_MIN: u64 = 32;
 /// All runs of one thread have at most this part of the pages that may be cached.
 const SHARE: u64 = 8;
-/// Between two looks whether the end has come.
+/// The interval between two checks for the end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What the store said of one run.
+/// The store's answer for one run.
 struct Arrival {
     number: usize,
     bytes: Vec<u8>,
@@ -55,7 +54,7 @@ struct InFlight<'a> {
     cache: &'a PageCache,
     arrivals: Arc<(Mutex<VecDeque<Arrival>>, Condvar)>,
     outstanding: usize,
-    /// Bytes that the store has, which count as buffers.
+    /// Bytes lent to the store, which count as buffers.
     lent_bytes: usize,
 }
 
@@ -66,7 +65,7 @@ impl<'a> InFlight<'a> {
         Self { cache, arrivals, outstanding: 0, lent_bytes: 0 }
     }
 
-    /// One run more, in the memory of `buffer`; and what its completion calls.
+    /// Begins one more run, in the memory of `buffer`. Returns that memory and the function to call on completion.
     fn begin(
         &mut self,
         number: usize,
@@ -84,7 +83,7 @@ impl<'a> InFlight<'a> {
         (bytes, done)
     }
 
-    /// The next answer. `None` when there are no more, or the end does not wait for them any longer.
+    /// The next answer. `None` if no run is left, or if the end waits no longer.
     fn next(&mut self, core: &Core) -> Option<Arrival> {
         if self.outstanding == 0 {
             return None;
@@ -100,18 +99,18 @@ impl<'a> InFlight<'a> {
             if let Some(arrival) = queue.pop_front() {
                 self.outstanding -= 1;
                 self.lent_bytes -= arrival.bytes.len();
-                // ORDERING: Relaxed; as below.
+                // ORDERING: Relaxed; checked repeatedly.
                 ending.gave_up.store(false, Relaxed);
                 return Some(arrival);
             }
             drop(queue);
-            // ORDERING: Relaxed, both; looked at again and again.
+            // ORDERING: Relaxed, both; checked repeatedly.
             if ending.begun.load(Relaxed) {
                 let since: &mut Instant = ends_since.get_or_insert_with(Instant::now);
-                // Less for a store that let its time pass once: there may be many files.
+                // Wait less for a store that timed out once: there may be many files.
                 let part = if ending.gave_up.load(Relaxed) { 10 } else { 1 };
                 if since.elapsed() >= core.config.end_patience / part {
-                    // ORDERING: Relaxed; as above.
+                    // ORDERING: Relaxed; checked repeatedly.
                     ending.gave_up.store(true, Relaxed);
                     return None;
                 }
@@ -121,43 +120,43 @@ impl<'a> InFlight<'a> {
 }
 
 impl Drop for InFlight<'_> {
-    /// Memory of answers that never came, or that nobody took in, is the store's from now on.
+    /// Memory of answers that never came, or that no thread took, belongs to the store from now on.
     fn drop(&mut self) {
-        // ORDERING: Relaxed; a count, as wherever buffers are counted.
+        // ORDERING: Relaxed; a size that may lag.
         self.cache.buffer_bytes.fetch_sub(self.lent_bytes as u64, Relaxed);
     }
 }
 
-/// Whether the page cache ends: then nobody waits for ever.
+/// Whether the page cache ends: then no thread waits without a limit.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
     begun: AtomicBool,
-    /// The store has let its time pass, and has not answered since: it is waited for less long.
+    /// The store has timed out and not answered since: the next wait is shorter.
     gave_up: AtomicBool,
 }
 
 impl Ending {
-    /// From now on the store has so long for each answer as [`crate::VfsConfig::end_patience`] says.
+    /// From now on the store has [`crate::VfsConfig::end_patience`] for each answer.
     pub(super) fn begin(&self) {
-        // ORDERING: Relaxed, both; looked at again and again.
+        // ORDERING: Relaxed, both; checked repeatedly.
         self.gave_up.store(false, Relaxed);
         self.begun.store(true, Relaxed);
     }
 
-    /// It is over: whoever uses the file system after it waits as before.
+    /// The end is over: later users wait without a limit again.
     pub(super) fn end(&self) {
-        // ORDERING: Relaxed; as above.
+        // ORDERING: Relaxed; checked repeatedly.
         self.begun.store(false, Relaxed);
     }
 }
 
 impl Core {
-    /// Runs of one thread under way at once, at most.
+    /// Runs of one thread in progress, at most.
     pub(super) fn queue_depth(&self) -> usize {
         self.capabilities.queue_depth.clamp(1, DEPTH_MAX)
     }
 
-    /// Pages that one thread asks for at once, at most.
+    /// Pages that one thread requests at once, at most.
     pub(super) fn pages_at_once(&self) -> u64 {
         let run = self.pages.run_pages(self);
         match self.queue_depth() as u64 {
@@ -166,14 +165,14 @@ impl Core {
         }
     }
 
-    /// Pages of each of the runs as which `count` pages are asked for.
+    /// Pages of each run, if `count` pages are requested.
     pub(super) fn pages_of_each(&self, count: u64) -> u64 {
         let each = count.div_ceil(self.queue_depth() as u64);
         each.max(EACH_PAGES_MIN).min(self.pages.run_pages(self))
     }
 
-    /// Fills the pages of `fills` from the store, all at once. An error of the first one is the caller's; pages behind are
-    /// asked for again by whoever comes there. The caller is inside the gate.
+    /// Fills the pages of `fills` from the store, all at once. Returns an error of the first run. Later readers ask
+    /// again for pages of other failed runs. The caller is inside the gate.
     pub(super) fn ask_at_once(
         &self,
         pages: &FilePages,
@@ -209,7 +208,7 @@ impl Core {
                     self.believed("read", reader.file(), content.count, wanted).map(|_| content)
                 })
                 .and_then(|content| match content.count < wanted {
-                    // The end, or a short answer in the middle.
+                    // The end of the file, or a short answer in the middle.
                     true => {
                         let start = fill.first() * PAGE;
                         self.read_fully(reader.file(), start, &mut buffer[..wanted])
@@ -224,15 +223,15 @@ impl Core {
                 result = filled;
             }
         }
-        // Those that did not come go out of the cache.
+        // Pages of unanswered runs are removed from the cache.
         result
     }
 
-    /// As [`Core::write_one_run`], with as many runs under way as the store can use, of the dirty pages from `first` on.
-    /// The caller is inside the gate.
+    /// Like [`Core::write_one_run`] for the dirty pages from `first` on, with as many runs in progress as the store can
+    /// use. The caller is inside the gate.
     pub(super) fn write_at_once(&self, pages: &FilePages, first: u64, tag: Tag) -> Run {
         let Ok(writer) = Writer::find(self, pages) else {
-            // One run notes why.
+            // A single run records the error.
             return self.write_one_run(pages, first, tag);
         };
         self.look_for_others(pages, writer.file());
@@ -257,7 +256,7 @@ impl Core {
                         let run = WriteRun::new(writer.file(), at, (bytes, part.clone()), done);
                         self.backend().data().write_run(&Caller::root(), run);
                     }
-                    // Nothing, or in pieces: those go one after the other, when its turn comes.
+                    // Nothing, or in pieces: pieces are written one after the other, in this run's turn.
                     _ => done(bytes, Ok(Content::default())),
                 }
             }
@@ -273,18 +272,18 @@ impl Core {
                 Err(error) => failed = Some(error),
             }
         }
-        // Those that the end waits for no longer stay dirty.
+        // Runs that the end waits for no longer stay dirty.
         for (run, _) in runs.into_iter().flatten() {
             failed = self.end_run(run, Err(Error::TimedOut)).err();
         }
-        // If nothing came there, what is there now is others'.
+        // If no run arrived, other programs made the store's present content.
         if written > 0 {
             self.note_stored(pages, writer.file());
         }
         Run { stop, result: failed.map_or(Ok(written), Err) }
     }
 
-    /// The store has answered about the only one of `parts`, or was not asked yet: what is left goes there now.
+    /// The store has answered about the only one of `parts`, or was not asked yet. Writes the rest now.
     fn after_answer(
         &self,
         writer: &Writer<'_>,
@@ -298,7 +297,7 @@ impl Core {
                     part.start += self.believed("write", writer.file(), count, part.len())?;
                 }
             }
-            // Space may be on its way.
+            // Space may be freed soon.
             Err(error) if is_full(&error) => {}
             Err(error) => return Err(error),
         }

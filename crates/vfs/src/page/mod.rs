@@ -1,22 +1,15 @@
 //! The page cache: file data of stores that are slower than memory.
 //!
 //! # Boundary
-//! Keeps pages of 4 KiB, reads them ahead, writes them back, and keeps within the budget. Not used for
-//! stores that are memory already, or whose files the kernel reads by itself
-//! ([`crate::PageCaching::Store`]). Replacement, the tree and the frames' own protocol are
-//! `uvfs_concurrent`'s; here they are put together.
+//! Keeps pages of 4 KiB, reads ahead, writes back, and stays within the budget. Not used for stores in memory, nor for
+//! files that the kernel reads itself ([`crate::PageCaching::Store`]). `uvfs_concurrent` has replacement, tree, frames.
 //!
 //! # Concurrency
-//! A hit takes no lock and stores to nothing shared: it looks the page up, copies, and checks that the
-//! page was the same all the time ([`uvfs_concurrent::frame`]). Operations on one file meet at three places:
-//! the *page lock* (one page's content and its state), the *gate* of the file ([`gate`]: many inside,
-//! or one alone), and the *extending turn* (who moves the end of the file). None of the three is a lock
-//! of [`crate::lock_order`]: they are states, may be kept while the store is asked, and who waits for
-//! one sleeps. They are taken in the order gate, turn, page; one thread waits for one page at a time,
-//! except that a run of pages is locked upwards by trying, never by waiting. Operations on different files meet at the
-//! queues of the replacement, once for each page that comes or goes, at the promises of room, and at the list of dirty files.
-//!
-//! What separates two operations on one file:
+//! A hit takes no lock and stores to no shared line: it copies under the page's version ([`uvfs_concurrent::frame`]).
+//! Operations on one file are ordered by *gate* ([`gate`]), *extending turn* (moves the end of the file) and *page
+//! lock*, taken in this order. These three are states outside [`crate::lock_order`]: a thread may keep them while it
+//! asks the store, and waiters sleep. A thread waits for one page at a time. A run locks further pages upwards by
+//! trying.
 //!
 //! | against        | hit          | fill          | write         | write back    | cut, punch    | evict         |
 //! |----------------|--------------|---------------|---------------|---------------|---------------|---------------|
@@ -27,18 +20,12 @@
 //! | **cut, punch** |              |               |               |               | the gate      | page lock or freezing: one of both |
 //! | **evict**      |              |               |               |               |               | freezing: one wins |
 //!
-//! News that others changed the store comes at any time and waits for nobody: it marks what is being
-//! filled as stale, and who fills it does not keep it.
-//!
-//! Room is promised before the gate is entered ([`reclaim`]): making room may write pages of any file
-//! back, which enters gates. Nobody waits for room inside one.
+//! News of a change in the store waits for no thread: it marks pages in the middle of a fill as stale, and the fill
+//! discards them. A thread reserves room before it enters a gate ([`reclaim`]), because making room enters other files'
+//! gates.
 //!
 //! # Why
-//! The concurrent page cache of Zijlstra (OLS 2007), which found every page under one lock per file and
-//! left it under one lock per page. Copying out under a version instead of a reference is what Linux
-//! still argues about ("The long path toward optimizing short reads", LWN 2025). Weakness: data is
-//! copied twice on a miss (store to buffer, buffer to page), and a file read by many small processes
-//! once is cached here and in the kernel that asks.
+//! The concurrent page cache of Zijlstra (OLS 2007). Weakness: a miss copies data twice, to a buffer and to the page.
 
 mod ahead;
 mod clean;
@@ -96,31 +83,31 @@ use workers::PageWorkers;
 pub(crate) const PAGE: u64 = PAGE_BYTES as u64;
 /// Address space for frames: 64 GiB of pages, or more if the budget is larger. Not memory.
 const FRAMES_MIN: u64 = (64 << 30) / PAGE;
-/// Buffers for runs kept for the next one.
+/// Buffers kept for later runs, at most.
 const BUFFERS_MAX: usize = 4;
-/// Pages of the largest run asked of the store, or written to it, at once: 1 MiB.
+/// Pages of the largest run that is read or written in one request: 1 MiB.
 pub(crate) const RUN_PAGES: u64 = 256;
 const SHARDS: usize = 16;
 
-/// What all files' pages share.
+/// State that the pages of all files share.
 #[derive(Debug)]
 pub(crate) struct PageCache {
     arena: Arena,
     queues: Mutex<Order>,
-    /// The replacement's clock, to be read without its lock.
+    /// The replacement's clock, readable without its lock.
     clock: AtomicU32,
     files: Shards<HashMap<u64, Weak<FilePages>>>,
     file_count: AtomicU64,
-    /// Bytes of what only some files have, beside themselves.
+    /// Bytes of the parts that only some files have.
     part_bytes: AtomicUsize,
-    /// Of all these, bytes of files whose inodes are torn down: readers may still be at them.
+    /// The share of these bytes that belongs to files whose inodes are torn down. Readers may still use it.
     leaving_bytes: AtomicU64,
-    /// Files whose pages are to be kept.
+    /// Files with the class [`Class::Keep`].
     kept_files: AtomicU64,
     owners: AtomicU64,
-    /// Who looks for room although others were refused some.
+    /// Held by the one thread that looks for room although other threads were refused room.
     looks: Mutex<()>,
-    /// Pages dirty or being written; lags behind while a write is under way.
+    /// Pages dirty or being written. Lags behind during a write.
     dirty: AtomicI64,
     dirty_files: DirtyFiles,
     buffers: Mutex<Vec<Vec<u8>>>,
@@ -133,21 +120,21 @@ pub(crate) struct PageCache {
     counters: Counters,
 }
 
-/// Why a page comes in.
+/// Why a page is inserted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
-    /// Somebody asked for it.
+    /// A caller asked for it.
     Now,
-    /// Somebody may.
+    /// Read ahead: a caller may ask for it.
     Ahead,
 }
 
-/// The replacement's order, and for how many pages it remembers departures.
+/// The replacement's order, and for how many evicted pages it keeps a record.
 #[derive(Debug)]
 struct Order {
     queues: Queues,
     capacity: u64,
-    /// Pages that ever came or went.
+    /// Pages ever inserted or removed.
     changes: u64,
 }
 
@@ -171,8 +158,8 @@ fn new_arena(frames: u32) -> io::Result<Arena> {
     Arena::new(&lock_order::PAGE_WAITS, &lock_order::ROOM_WAITS, frames)
 }
 
-/// Address space for frames: plenty, so that a budget can grow; and where little may be had, at least what is
-/// `needed`, and half of what there is, since others need some too.
+/// Address space for frames: plenty, so that a budget can grow. Where little is available, at least `needed` frames and
+/// about half of the available space, because others need some too.
 fn reserve(needed: u32) -> Result<(Arena, u32)> {
     let plenty = needed.max(FRAMES_MIN as u32);
     if let Ok(arena) = new_arena(plenty) {
@@ -193,7 +180,7 @@ impl PageCache {
     /// For a budget of `limit_bytes`, which may change later.
     ///
     /// # Errors
-    /// The address space cannot be had.
+    /// The address space is not available.
     pub(crate) fn new(limit_bytes: u64) -> Result<Self> {
         let needed = (limit_bytes / PAGE).min(u64::from(u32::MAX) / 2) as u32;
         let (arena, frames) = reserve(needed)?;
@@ -226,15 +213,15 @@ impl PageCache {
         })
     }
 
-    /// The budget is another one now.
+    /// The budget has changed.
     pub(crate) fn expect(&self, limit_bytes: u64) {
         self.arena.expect(usize::try_from(limit_bytes / PAGE).unwrap_or(usize::MAX));
-        // More may be dirty now, and there may be more pages.
+        // More pages may be dirty now, and more may exist.
         self.progress.made();
         self.arena.room_grew();
     }
 
-    /// The pages of a file that has none yet.
+    /// Makes the pages of a file that has none yet.
     pub(crate) fn file(
         self: &Arc<Self>,
         inode: InodeId,
@@ -257,31 +244,31 @@ impl PageCache {
         self.file_count.fetch_sub(1, Relaxed);
     }
 
-    /// A file got something that only some have.
+    /// A file has made one of the parts that only some files have.
     fn parts_grew(&self, bytes: usize) {
         // ORDERING: Relaxed; a size.
         self.part_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// It is gone.
+    /// Such a part is freed.
     fn parts_shrank(&self, bytes: usize) {
         // ORDERING: Relaxed; a size.
         self.part_bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// The inode of a file that has so many bytes is torn down.
+    /// The inode of a file with `bytes` of memory is torn down.
     fn leaving_more(&self, bytes: u64) {
         // ORDERING: Relaxed; a size.
         self.leaving_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// So many bytes of such files are freed.
+    /// `bytes` of such files are freed.
     fn leaving_less(&self, bytes: u64) {
         // ORDERING: Relaxed; a size.
         self.leaving_bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// A file of one class is of another one now.
+    /// A file's class has changed.
     fn reclassed(&self, from: Class, to: Class) {
         // ORDERING: Relaxed, both; a size.
         match (from, to) {
@@ -312,7 +299,7 @@ impl PageCache {
         self.clock.load(Relaxed)
     }
 
-    /// Pages of a file that have just come in, as (frame, key, why). They are locked: nobody takes them out yet.
+    /// Inserts new pages of a file, as (frame, key, why). They are locked, so no thread removes them yet.
     fn came_in(&self, class: Class, pages: impl Iterator<Item = (FrameId, u64, Wanted)>) {
         let mut order = self.queues.lock();
         let Order { queues, changes, .. } = &mut *order;
@@ -321,32 +308,33 @@ impl PageCache {
             let ahead = wanted == Wanted::Ahead;
             queues.admit_as(&self.arena, id.number(), key, (class, ahead));
         }
-        // ORDERING: Relaxed; as in `clock`, and stored under the lock.
+        // ORDERING: Relaxed; a stamp that may lag, stored under the lock.
         self.clock.store(queues.clock(), Relaxed);
     }
 
-    /// Pages that are held are of this class from now on. It is asked for under the lock over the queues:
-    /// of two who tell, the later one tells what holds.
+    /// Sets the class of resident pages. Evaluates `class` under the queue lock, so the later of two callers stores the
+    /// current class.
     fn set_class(&self, pages: impl Iterator<Item = FrameId>, class: impl FnOnce() -> Class) {
         let queues = &mut self.queues.lock().queues;
         let class = class();
         pages.for_each(|id| _ = queues.set_class(id.number(), class));
     }
 
-    /// Pages to be kept, and pages that are to go first.
+    /// Pages in the classes `Keep` and `Once`.
     pub(crate) fn classes(&self) -> (u64, u64) {
         let queues = &self.queues.lock().queues;
         (queues.len_of(Class::Keep) as u64, queues.len_of(Class::Once) as u64)
     }
 
-    /// A page leaves that is not evicted. Its frame is not free yet.
+    /// Removes a page from the queues without an eviction. Its frame is not free yet.
     fn leaves(&self, id: FrameId) {
         let mut order = self.queues.lock();
         order.changes += 1;
         order.queues.remove(id.number());
     }
 
-    /// How many pages ever came or went, how many are dirty, how many were written: as it was, if nothing changed since.
+    /// Pages ever inserted or removed, pages dirty, pages written. Equal values mean that nothing has changed in
+    /// between.
     pub(crate) fn changes(&self) -> (u64, u64, u64) {
         let moved = self.queues.lock().changes;
         (moved, self.dirty(), self.counters.pages_written.total())
@@ -354,7 +342,7 @@ impl PageCache {
 
     /// `pages` more are dirty.
     fn dirty_more(&self, pages: u64) {
-        // A write over dirty pages leaves the line, which all writers read, alone.
+        // Every writer reads this line: a write over dirty pages does not store to it.
         if pages > 0 {
             // ORDERING: Relaxed; a count that may lag.
             self.dirty.fetch_add(pages as i64, Relaxed);
@@ -363,7 +351,7 @@ impl PageCache {
 
     /// `pages` fewer are dirty or being written.
     fn dirty_less(&self, pages: u64) {
-        // ORDERING: Relaxed; a count that may lag, ordered by the lock of `progress` for who waits for room.
+        // ORDERING: Relaxed; a count that may lag. The lock of `progress` orders it for threads that wait for room.
         self.dirty.fetch_sub(pages as i64, Relaxed);
         self.progress.made();
     }
@@ -374,7 +362,7 @@ impl PageCache {
         self.dirty.load(Relaxed).max(0) as u64
     }
 
-    /// A buffer of `bytes`, with anything in it.
+    /// A buffer of `bytes` with arbitrary content.
     fn buffer(&self, bytes: usize) -> Buffer<'_> {
         let mut data = self.buffers.lock().pop().unwrap_or_default();
         if data.len() < bytes {
@@ -385,7 +373,7 @@ impl PageCache {
         Buffer { cache: self, data, bytes }
     }
 
-    /// Gives up the buffers that nobody uses.
+    /// Frees the unused buffers.
     fn forget_buffers(&self) {
         let gone = std::mem::take(&mut *self.buffers.lock());
         let bytes = gone.iter().map(|data| data.len() as u64).sum();
@@ -393,7 +381,7 @@ impl PageCache {
         self.buffer_bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// Bytes of frames, with what describes them and finds them.
+    /// Bytes of frames, their descriptors and the trees.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.arena.resident() as u64 * PAGE + self.overhead_bytes()
     }
@@ -404,29 +392,29 @@ impl PageCache {
         (self.arena.descriptor_bytes() + radix::bytes_of_all()) as u64 + buffers
     }
 
-    /// Bytes that files have beside their pages. They go with their inodes: those of inodes that are torn down
-    /// are not among them ([`PageCache::leaving_bytes`]).
+    /// Bytes of files beside their pages. Files of inodes that are torn down are not counted
+    /// ([`PageCache::leaving_bytes`]).
     pub(crate) fn file_bytes(&self) -> usize {
         // ORDERING: Relaxed; a size that may lag.
         let parts = self.part_bytes.load(Relaxed);
-        // ORDERING: Relaxed; as above.
+        // ORDERING: Relaxed; a size that may lag.
         let all = self.file_count.load(Relaxed) as usize * FILE_BYTES + parts;
         all.saturating_sub(usize::try_from(self.leaving_bytes()).unwrap_or(usize::MAX))
     }
 
-    /// Bytes of files whose inodes are torn down. They are freed when every reader has passed.
+    /// Bytes of files whose inodes are torn down. They are freed when every reader has passed its grace period.
     pub(crate) fn leaving_bytes(&self) -> u64 {
         // ORDERING: Relaxed; a size that may lag.
         self.leaving_bytes.load(Relaxed)
     }
 
-    /// Files that have pages or had them; and those of them whose pages are to be kept.
+    /// Files that have pages or had them, and the number of them with the class `Keep`.
     pub(crate) fn file_counts(&self) -> (usize, usize) {
         // ORDERING: Relaxed, both; sizes that may lag.
         (self.file_count.load(Relaxed) as usize, self.kept_files.load(Relaxed) as usize)
     }
 
-    /// What the cache holds and did.
+    /// Contents and counters of the cache.
     pub(crate) fn statistics(&self, limit: u64) -> PageStatistics {
         let counters = &self.counters;
         PageStatistics {
@@ -449,10 +437,10 @@ impl PageCache {
     }
 }
 
-/// Bytes of one file's [`FilePages`], with its places in tables and what an allocator adds to each of its pieces.
+/// Bytes of one file's [`FilePages`], with its table entries and the allocator's overhead.
 pub(crate) const FILE_BYTES: usize = size_of::<FilePages>() + 96;
 
-/// Memory for one run, used again.
+/// Reusable memory for one run.
 #[derive(Debug)]
 struct Buffer<'a> {
     cache: &'a PageCache,
@@ -461,14 +449,14 @@ struct Buffer<'a> {
 }
 
 impl<'a> Buffer<'a> {
-    /// Its memory, which is still counted: [`Buffer::of`] takes it back.
+    /// Its memory, which stays counted until [`Buffer::of`] takes it back.
     fn into_bytes(mut self) -> Vec<u8> {
         let data = std::mem::take(&mut self.data);
         std::mem::forget(self);
         data
     }
 
-    /// `data`, which was [`Buffer::into_bytes`].
+    /// Wraps `data` from [`Buffer::into_bytes`] again.
     fn of(cache: &'a PageCache, data: Vec<u8>, bytes: usize) -> Self {
         Self { cache, bytes: bytes.min(data.len()), data }
     }
@@ -499,9 +487,9 @@ impl Drop for Buffer<'_> {
     }
 }
 
-/// What the replacement remembers a page by.
+/// The key under which the replacement remembers a page.
 fn key(inode: InodeId, index: u64) -> u64 {
-    // As splitmix64 mixes: pages of one file must not share the low bits of their keys.
+    // Mixed like splitmix64: keys of one file's pages must not share their low bits.
     let mut mixed = inode.0.rotate_left(32) ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed ^ (mixed >> 31)

@@ -1,17 +1,18 @@
 //! The store's open files behind one file's pages.
 //!
 //! # Boundary
-//! Knows which of them can be read and written by, and when the store may close them. Pages are filled
-//! and written back after the call that opened the file has returned, so a file is closed when nobody
-//! uses it *and* nothing waits to be written through it.
+//! Knows which of them can be read and written by, and when the store may close them. Pages are filled and written back
+//! after the call that opened the file has returned. So a file is closed when no thread uses it *and* no data waits to
+//! be written through it.
 //!
 //! # Concurrency
-//! One lock, never held across a call to the store: who closes is decided under it, and closes after.
+//! One lock, never held across a call to the store. A thread decides under it which files to close, and closes them
+//! afterwards.
 //!
 //! # Why
-//! Only for stores that track opens; the others are asked by inode. Weakness: a program that closes a
-//! file does not learn that the store could not write it, unless its store is shared or it calls
-//! `fsync`; so it is with every file system that writes back.
+//! Only for stores that track opens; the others are asked by inode. Weakness: `close` does not report that the store
+//! could not write the data, unless the store is shared. A program must call `fsync`, as on every file system that
+//! writes back.
 
 use crate::backend::{FileId, FileRef, InodeId, OpenMode};
 use crate::lock_order;
@@ -55,7 +56,7 @@ impl Files {
         }
     }
 
-    /// Keeps those for which that is true.
+    /// Keeps those for which `keep` is true.
     fn retain(&mut self, mut keep: impl FnMut(&Open) -> bool) {
         self.first.take_if(|open| !keep(open));
         if let Some(more) = &mut self.more {
@@ -71,11 +72,11 @@ impl Files {
 struct Open {
     file: FileId,
     mode: OpenMode,
-    /// User and group for whom the store opened it.
+    /// The user and group for which the store opened it.
     opener: (u32, u32),
     /// Calls that are using it.
     uses: u32,
-    /// Open files of the core that stand on it; whoever opened it is done with it when there are none.
+    /// Open files of the core that share it. The opener is done with it when there are none.
     owners: u32,
 }
 
@@ -84,7 +85,7 @@ impl Open {
         self.owners == 0
     }
 
-    /// Whether an open by `opener` for `mode` can be this one.
+    /// Whether an open by `opener` for `mode` can use this one.
     fn serves(&self, mode: OpenMode, opener: (u32, u32)) -> bool {
         let of = |mode: OpenMode| (mode.append, mode.direct, mode.sync, mode.truncate);
         let enough = (self.mode.read || !mode.read) && (self.mode.write || !mode.write);
@@ -92,7 +93,7 @@ impl Open {
     }
 }
 
-/// An open file that is being used: the store does not close it. Goes back by [`Opens::give_back`].
+/// An open file in use: the store does not close it. Returned by [`Opens::give_back`].
 #[derive(Debug)]
 #[must_use = "give it back, or the store never closes it"]
 pub(crate) struct Borrowed(pub(crate) FileRef);
@@ -108,7 +109,7 @@ impl Opens {
         self.files.lock().push(open);
     }
 
-    /// A file that the store has opened already, and that serves as well; it has one owner more.
+    /// Finds an open file that serves as well, and adds an owner to it.
     pub(crate) fn share(&self, mode: OpenMode, opener: (u32, u32)) -> Option<FileId> {
         let mut files = self.files.lock();
         let open = files.iter_mut().find(|open| open.serves(mode, opener))?;
@@ -116,15 +117,15 @@ impl Opens {
         Some(open.file)
     }
 
-    /// One owner of `file` is done. False if there is no other one: then [`Opens::release`] is called for.
+    /// One owner of `file` is done. False if it was the only one: then call [`Opens::release`].
     pub(crate) fn release_shared(&self, file: FileId) -> bool {
         let mut files = self.files.lock();
         let open = files.iter_mut().find(|open| open.file == file && open.owners > 1);
         open.map(|open| open.owners -= 1).is_some()
     }
 
-    /// Whoever opened `file` is done. True if the store is to close it now; otherwise it is closed
-    /// later, by whoever [`Opens::closable`] tells.
+    /// An opener of `file` is done. True if the store is to close it now. Otherwise a caller of [`Opens::closable`]
+    /// closes it later.
     pub(crate) fn release(&self, file: FileId, unwritten: bool) -> bool {
         let mut files = self.files.lock();
         let Some(open) = files.of(file) else { return true };
@@ -136,7 +137,7 @@ impl Opens {
         true
     }
 
-    /// What the store may close by now. `unwritten`: something still waits to be written.
+    /// Files that the store may close by now. `unwritten`: data still waits to be written.
     pub(crate) fn closable(&self, unwritten: bool) -> Vec<FileRef> {
         let mut gone = Vec::new();
         self.files.lock().retain(|open| {
@@ -149,12 +150,12 @@ impl Opens {
         gone
     }
 
-    /// An open file to read by: `wished`, if it can be, or another one.
+    /// An open file to read by: `wished`, if possible, or another one.
     pub(crate) fn reader(&self, wished: FileRef) -> Option<Borrowed> {
         self.borrow(|open| open.mode.read, wished.file)
     }
 
-    /// Whether somebody has it open for writing.
+    /// Whether the file is open for writing.
     pub(crate) fn has_writer(&self) -> bool {
         self.files.lock().iter().any(|open| open.mode.write && !open.is_released())
     }
@@ -172,7 +173,7 @@ impl Opens {
         Some(Borrowed(FileRef { inode: self.inode, file: found.file }))
     }
 
-    /// Ends a use. The file, if the store is to close it now.
+    /// Ends a use. Returns the file if the store is to close it now.
     pub(crate) fn give_back(&self, borrowed: Borrowed, unwritten: bool) -> Option<FileRef> {
         let mut files = self.files.lock();
         let open = files.of(borrowed.0.file)?;
@@ -184,7 +185,7 @@ impl Opens {
         Some(borrowed.0)
     }
 
-    /// Whether somebody has the file open.
+    /// Whether the file is open.
     pub(crate) fn any_wanted(&self) -> bool {
         self.files.lock().iter().any(|open| !open.is_released())
     }

@@ -1,22 +1,24 @@
-//! Which bytes of a dirty page were written here.
+//! The bytes of a dirty page that were written here.
 //!
 //! # Boundary
-//! Remembers and joins ranges of bytes. Only for stores that others change: elsewhere a dirty page is written whole.
+//! Stores and joins ranges of bytes. Only for stores that other programs change: elsewhere a dirty page is written
+//! whole.
 //!
 //! # Concurrency
-//! Part of [`super::file::Local`], under its lock. A write is noted and its page marked dirty in one hold of that lock, so
-//! that to everybody else a dirty page without an entry is one of which all bytes were written here. A run
-//! takes the entries of its pages with the pages locked; one that failed gives them back before its pages are dirty again.
+//! Part of [`super::file::Local`], under its lock. A write is recorded and its page marked dirty in one hold of that
+//! lock. So for other threads, a dirty page without an entry is one of which all bytes were written here. A run takes
+//! the entries of its pages with the pages locked. A failed run puts them back before its pages are dirty again.
 //!
 //! # Why
-//! A page is the unit of the cache, and not of what a program wrote: bytes beside them that others changed in the store
-//! were overwritten with what they had been. Weakness: of more than [`PIECES_MAX`] pieces of one page those with the
-//! narrowest gap are joined, and pages that a program has mapped come from the kernel as a whole.
+//! A page is the unit of the cache, not of a program's writes. Without pieces, write-back overwrote bytes beside them,
+//! which other programs had changed in the store, with their old values. Weakness: of more than [`PIECES_MAX`] pieces
+//! of one page those with the narrowest gap are joined. Pages that a program has mapped come from the kernel as a
+//! whole.
 
 use super::PAGE;
 use std::collections::BTreeMap;
 
-/// Pieces remembered of one page.
+/// Pieces stored for one page, at most.
 const PIECES_MAX: usize = 16;
 const WHOLE: (u16, u16) = (0, PAGE as u16);
 
@@ -62,7 +64,7 @@ impl Pieces {
     }
 }
 
-/// The pieces of the dirty pages of one file, by page. A dirty page that is not here was written whole.
+/// The pieces of the dirty pages of one file, by page. A dirty page without an entry was written whole.
 #[derive(Debug)]
 pub(super) struct Written(BTreeMap<u64, Pieces>);
 
@@ -88,7 +90,7 @@ impl Written {
         }
     }
 
-    /// Page `index` goes to the store: what of it.
+    /// Page `index` is sent to the store. Returns its pieces.
     pub(super) fn take(&mut self, index: u64) -> Pieces {
         self.0.remove(&index).unwrap_or_else(Pieces::whole)
     }
@@ -98,7 +100,7 @@ impl Written {
         match self.0.get_mut(&index) {
             Some(newer) => pieces.0.into_iter().for_each(|piece| newer.add(piece)),
             None if dirty => {}
-            // Whole ones too: until the page is dirty again, no entry says nothing.
+            // Whole ones too: a missing entry means "whole" for a dirty page only, and this one is not dirty yet.
             None => _ = self.0.insert(index, pieces),
         }
     }
@@ -110,7 +112,7 @@ impl Written {
         }
     }
 
-    /// Page `index` is gone.
+    /// Page `index` was removed.
     pub(super) fn forget(&mut self, index: u64) {
         self.0.remove(&index);
     }
@@ -155,7 +157,7 @@ mod tests {
         written.wrote(7, false, (0, 4096));
         written.wrote(7, true, (5, 6));
         assert!(written.take(7).is_whole());
-        // A run fails, of a page that was written to meanwhile, whole or in part, or not at all.
+        // A run fails with a page that was written to meanwhile, whole or in part, or not at all.
         written.failed(1, Pieces(vec![(5, 6)]), true);
         assert!(written.take(1).is_whole());
         written.wrote(2, false, (1, 2));

@@ -1,17 +1,17 @@
-//! Waking those who wait for pages to become clean.
+//! Wakes threads that wait for pages to become clean.
 //!
 //! # Boundary
-//! Counts answers of the store about dirty pages, and lets threads sleep until the next one. What they wait for, and
-//! for how long, is theirs.
+//! Counts the store's answers about dirty pages, and lets threads sleep until the next one. The waiting thread decides
+//! about its condition and its time limit.
 //!
 //! # Concurrency
-//! One lock over the count, taken once for each run that the store has answered about. A thread reads the count
-//! before it looks at what it waits for, and sleeps only while the count is still that: what becomes clean after the
-//! look has raised it, so no wake-up is lost.
+//! One lock over the count, taken once for each run that the store has answered. A thread reads the count before it
+//! checks its condition, and sleeps only while the count is unchanged. A page that becomes clean after the check has
+//! raised the count, so no wake-up is lost.
 //!
 //! # Why
-//! Writers above the limit looked every millisecond. A lock, since an answer of the store costs a thousand times as
-//! much. Weakness: all who wait are woken by each answer.
+//! Writers above the limit looked every millisecond. A lock is cheap enough: an answer of the store costs a thousand
+//! times as much. Weakness: each answer wakes all waiting threads.
 
 use crate::lock_order;
 use std::time::Duration;
@@ -29,18 +29,18 @@ impl Progress {
         Self { answers: Mutex::new(&lock_order::PAGE_PROGRESS, 0), more: Condvar::default() }
     }
 
-    /// How many there were until now.
+    /// Answers so far.
     pub(super) fn seen(&self) -> u64 {
         *self.answers.lock()
     }
 
-    /// There is one more.
+    /// One more answer has come.
     pub(super) fn made(&self) {
         *self.answers.lock() += 1;
         self.more.notify_all();
     }
 
-    /// Sleeps until there are more than `seen`, for at most `limit`.
+    /// Sleeps until there are more answers than `seen`, for at most `limit`.
     pub(super) fn wait(&self, seen: u64, limit: Duration) {
         let mut answers = self.answers.lock();
         if *answers == seen {
@@ -53,7 +53,7 @@ impl Progress {
 mod tests {
     use super::*;
 
-    /// With an hour to wait, a wake-up that is lost hangs the test.
+    /// With an hour to wait, a lost wake-up hangs the test.
     #[test]
     fn an_answer_between_the_look_and_the_sleep_is_not_lost() {
         let progress = Progress::new();

@@ -1,22 +1,22 @@
-//! Reading through the page cache.
+//! Reads through the page cache.
 //!
 //! # Boundary
-//! From a request to bytes: hits, fills, read-ahead, and reading around the cache when there is no room.
+//! From a request to bytes: hits, fills, read-ahead, and reads around the cache when it has no room.
 //!
 //! # Concurrency
-//! A miss puts *locked, empty* pages into the tree before it asks the store, so whoever wants one of
-//! them meets it and waits for its lock instead of asking again. A fill that fails takes its pages out:
-//! the error goes to the reader that asked; those who waited find no page and ask for themselves.
-//! A fill that was overtaken by news (its pages are stale) is not kept.
+//! A miss puts *locked, empty* pages into the tree before it asks the store. So another reader finds such a page and
+//! waits for its lock instead of asking again. A failed fill removes its pages. The error goes to the reader that
+//! asked; the readers that waited find no page and ask for themselves. A fill whose pages were marked stale meanwhile
+//! is not kept.
 //!
-//! R1. A read is short only at the end of the file. A kernel in front takes a short answer for that end, makes its size
-//!     so, and asks for nothing behind it. So an error behind bytes that are in the cache fails the whole read.
-//! R2. A short answer of the store is the end only if the size that the store tells after it says the same. Otherwise
-//!     the store is asked again, and the read fails if it insists.
+//! R1. A read is short only at the end of the file. A kernel in front takes a short answer for that end, changes its
+//! size, and asks for nothing behind it. So an error behind cached bytes fails the whole read.
+//! R2. A short answer of the store is the end only if the size that the store reports afterwards agrees. Otherwise the
+//! store is asked again, and the read fails if it insists.
 //!
 //! # Why
-//! One fill per page, and no error cached as data. An error of pages that nobody asked for fails no reader: the fill is
-//! tried again without them. Weakness: when the store fails, all who waited ask it again, one after the other.
+//! One fill per page, and no error cached as data. An error of pages that no reader asked for fails no reader: the fill
+//! is retried without them. Weakness: when the store fails, all waiting readers ask it again, one after the other.
 
 use super::ahead::Streams;
 use super::file::FilePages;
@@ -35,27 +35,27 @@ use uvfs_concurrent::epoch;
 use uvfs_concurrent::frame::Locked;
 use uvfs_concurrent::shared::Shared;
 
-/// Fills for one page before it is read around the cache: others take it out as fast as it comes in.
+/// Fills of one page before it is read around the cache, because other threads evict it at once.
 const FILLS_MAX: usize = 3;
 
-/// Times that content may change under the answers to one request for it.
+/// Times that content may change between the answers to one request.
 const CHANGES_MAX: usize = 16;
 
-/// How long a fill waits for room: reading around the cache is no great loss.
+/// How long a fill waits for room. Reading around the cache costs little more.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// What became of a try to fill.
+/// The result of one try to fill.
 enum Fill {
-    /// Look again: the page is here, or was, or the file has changed.
+    /// Look again: the page is here, or was here, or the file has changed.
     Again,
     /// There is no room in the cache.
     NoRoom,
-    /// The store's content is another one by now than that of which pages are here, or has another size than it told.
+    /// The store's content has another version than the cached pages, or another size than the store reported.
     Changed,
 }
 
 impl Vfs {
-    /// Reads by way of the cache.
+    /// Reads through the cache.
     pub(crate) fn read_cached(
         &self,
         node: &Node,
@@ -88,7 +88,7 @@ impl Vfs {
                 if reading.is_some_and(|reading| pages.is_of_one_version(reading)) {
                     break;
                 }
-                // Some of it may be from before a change of the content, and some from after it.
+                // Some bytes may be from before a change of the content, and some from after it.
                 (done, fills, rounds) = (0, 0, rounds + 1);
                 reading = pages.begin_reading();
                 continue;
@@ -100,7 +100,7 @@ impl Vfs {
             };
             fills += 1;
             fetched = true;
-            // An error fails the whole read, also behind bytes that are here (R1).
+            // An error fails the whole read, also behind cached bytes (R1).
             match filled? {
                 Fill::Again => {}
                 Fill::Changed => {
@@ -131,18 +131,18 @@ impl Vfs {
     }
 }
 
-/// What a read came to that the caches answered alone.
+/// The result of a read that the caches answered alone.
 #[derive(Debug, Clone, Copy)]
 pub struct Hit {
     /// Bytes read; fewer than asked for mean the end of the file.
     pub count: usize,
-    /// What comes next should be read ahead, by [`Vfs::read_ahead`].
+    /// The bytes behind it should be read ahead, by [`Vfs::read_ahead`].
     pub ahead: bool,
 }
 
 impl Vfs {
-    /// Reads bytes if the caches have all of them, and the size is known. Never blocks on the store, nor
-    /// on anybody who waits for it.
+    /// Reads bytes if the caches have all of them, and the size is known. Never blocks on the store, nor on a thread
+    /// that waits for it.
     pub fn try_read(&self, node: &Node, offset: u64, into: &mut [u8]) -> Option<Hit> {
         let core = &self.core;
         let pages = node.inode.known_pages().filter(|_| core.caches_pages())?;
@@ -164,7 +164,7 @@ impl Vfs {
         Some(Hit { count, ahead })
     }
 
-    /// What a read of `count` bytes at `offset` asks for to be read ahead. May block.
+    /// Reads ahead if a read of `count` bytes at `offset` has reached a mark. May block.
     pub fn read_ahead(&self, node: &Node, file: FileRef, offset: u64, count: usize) {
         let Some(pages) = node.inode.known_pages().filter(|_| self.core.caches_pages()) else {
             return;
@@ -179,7 +179,7 @@ impl Vfs {
     }
 }
 
-/// Copies what is here, up to the first page that is not; how many pages.
+/// Copies cached bytes up to the first missing page. Returns the number of pages.
 #[inline]
 fn copy(pages: &FilePages, offset: u64, end: u64, into: &mut [u8], done: &mut usize) -> u64 {
     let guard = epoch::pin();
@@ -198,20 +198,20 @@ fn copy(pages: &FilePages, offset: u64, end: u64, into: &mut [u8], done: &mut us
 }
 
 impl Core {
-    /// The size of the file behind `pages`; asks the store if it is not known.
+    /// The size of the file of `pages`. Asks the store if it is not known.
     pub(super) fn size_of(&self, node: &Node, pages: &FilePages, file: FileRef) -> Result<u64> {
         match pages.size() {
             Some(size) => Ok(size),
             None => {
-                // A change may overtake the answer, which is then not kept but true enough for us.
+                // A change may overtake the answer. Then the answer is not kept, but is still correct for this read.
                 let given = self.refresh(node, file)?;
                 Ok(pages.size().unwrap_or(given.size))
             }
         }
     }
 
-    /// Brings in the first page of `wanted`, and what else of it and behind it is expected to be of
-    /// use; or waits for the thread that does.
+    /// Fetches the first page of `wanted`, and further pages that are expected to be of use. If another thread is
+    /// fetching the page, waits for it.
     fn fill(
         &self,
         pages: &Arc<FilePages>,
@@ -240,8 +240,7 @@ impl Core {
             pages.cache.parts_grew(Streams::BYTES);
         }
         match self.fill_run(pages, node, file, (run.clone(), asked_end)) {
-            // The failure may be one of pages behind those that were asked for. A store that let its time pass is not
-            // asked twice.
+            // Pages behind the request may have caused the error. A store that timed out is not asked twice.
             Err(error) if run.end > asked_end && !matches!(error, Error::TimedOut) => {
                 self.fill_run(pages, node, file, (first..asked_end, asked_end))
             }
@@ -249,7 +248,8 @@ impl Core {
         }
     }
 
-    /// Brings in pages of `run` from its start on, if the first is missing. Those from `asked_end` on come in ahead.
+    /// Fetches pages of `run` from its start on, if the first is missing. Pages from `asked_end` on count as read
+    /// ahead.
     fn fill_run(
         &self,
         pages: &Arc<FilePages>,
@@ -271,13 +271,13 @@ impl Core {
         Ok(if filled { Fill::Again } else { Fill::Changed })
     }
 
-    /// Pages of the largest window that is read ahead.
+    /// Pages of the largest read-ahead window.
     fn window_pages(&self) -> u64 {
         let limit = self.config.read_ahead_bytes / PAGE * self.queue_depth() as u64;
         limit.min(self.pages_at_once())
     }
 
-    /// Fills the pages of `fills` from the store; false if the content is of another version. The caller is inside the
+    /// Fills the pages of `fills` from the store. False if the content is of another version. The caller is inside the
     /// gate.
     fn ask(
         &self,
@@ -296,7 +296,7 @@ impl Core {
         }
     }
 
-    /// As [`Core::ask`], of one run.
+    /// Like [`Core::ask`], for one run.
     fn ask_one(&self, fill: FillRun<'_>, node: &Node, file: FileRef) -> Result<bool> {
         let pages = fill.pages;
         let start = fill.first * PAGE;
@@ -309,8 +309,8 @@ impl Core {
         self.finish_fill(fill, &mut buffer, (content, wanted), (node, reader.file()))
     }
 
-    /// The store has answered: `buffer` has `content`, of so many bytes as were `wanted`, and the pages of `fill` get it.
-    /// False if they do not: it is another version, or ends before the size that the store tells (R2).
+    /// The store has answered: `buffer` has `content` of a request for `wanted` bytes, for the pages of `fill`. False
+    /// if they are not filled: the content is of another version, or ends before the size that the store reports (R2).
     pub(super) fn finish_fill(
         &self,
         fill: FillRun<'_>,
@@ -321,8 +321,8 @@ impl Core {
         let pages = fill.pages;
         let version = self.version_of(pages, file, content)?;
         if content.count < wanted && !pages.holds_back() {
-            // The file seems to be shorter than its size here: the store is asked how long it is. What is behind its
-            // end reads as zeros until then, as after a cut that came in between.
+            // The file seems to be shorter than its size here: ask the store for the size. Bytes behind its end read as
+            // zeros until then, as after a cut during the read.
             let now = self.refresh(node, file)?;
             if now.size > fill.first * PAGE + content.count as u64 {
                 return Ok(false);
@@ -336,10 +336,10 @@ impl Core {
         Ok(filled)
     }
 
-    /// Reads until `into` is full or the file ends, of one version of the content where the store tells it.
+    /// Reads until `into` is full or the file ends. Where the store reports versions, all bytes are of one version.
     ///
     /// # Errors
-    /// The store's; [`Error::Busy`] if the content was another one at every answer.
+    /// The store's; [`Error::Busy`] if the content changed at every answer.
     pub(super) fn read_fully(
         &self,
         file: FileRef,
@@ -347,7 +347,7 @@ impl Core {
         into: &mut [u8],
     ) -> Result<Content> {
         let (mut whole, mut changes) = (Content::default(), 0);
-        // A store may answer short in the middle of a file; only an empty answer is the end.
+        // A store may answer short in the middle of a file. Only an empty answer is the end.
         while whole.count < into.len() {
             let rest = &mut into[whole.count..];
             let at = offset + whole.count as u64;
@@ -369,8 +369,8 @@ impl Core {
         Ok(whole)
     }
 
-    /// Reads a part of one page past the cache. Nothing, if it is of another version than what is cached, or if the store
-    /// answers fewer bytes (R2): then its size is known anew.
+    /// Reads a part of one page around the cache. Returns 0 if it is of another version than the cached pages, or if
+    /// the store answers fewer bytes (R2). Then the size is renewed.
     fn read_around(
         &self,
         pages: &FilePages,
@@ -403,7 +403,8 @@ impl Core {
         Ok(0)
     }
 
-    /// Fetches the whole of a small file that nobody has read yet, for one who is expected. Whether it is here now, and was not before.
+    /// Fetches the whole of a small file that no thread has read yet, for an expected reader. Whether it is here now,
+    /// and was not before.
     pub(crate) fn fetch_small(&self, node: &Node, file: FileRef) -> bool {
         let pages = self.pages_of(node);
         self.learn_page_cleans(pages);
@@ -428,7 +429,7 @@ impl Core {
         filled
     }
 
-    /// A reader came to a mark in `range`: fetches what is expected next, in the background.
+    /// A reader came to a mark in `range`: fetches the expected pages in the background.
     fn go_ahead(&self, pages: &Arc<FilePages>, node: &Node, file: FileRef, range: Range<u64>) {
         let Some(size) = pages.size() else { return };
         let run = pages.streams.came_to_mark(range, self.window_pages(), size.div_ceil(PAGE));
@@ -437,15 +438,15 @@ impl Core {
         }
         let Some(reader) = Kept::new(self, pages, file) else { return };
         let job = Ahead { pages: pages.clone(), node: node.clone(), reader, run };
-        // If too much is under way already, the reader will miss, and fetch it itself.
+        // If too much is in progress already, the reader will miss, and fetch the pages itself.
         drop(self.pages.workers.submit_ahead(self, job));
     }
 
-    /// Does what [`Core::go_ahead`] asked for. Nobody waits for it, so nobody hears of errors.
+    /// Does the job of [`Core::go_ahead`]. No thread waits for it, so it reports no errors.
     pub(super) fn fetch_ahead(&self, job: Ahead) {
         let (pages, mut run) = (&job.pages, job.run.clone());
         if !pages.streams.is_waiting(&run) {
-            // Its reader was here before us.
+            // The reader has passed these pages already.
             return;
         }
         while run.start < run.end && pages.find(run.start).is_some() {
@@ -454,7 +455,7 @@ impl Core {
         if !run.is_empty()
             && let Some(mut room) = pages.cache.try_room(self, (1, run.end - run.start))
             && let Some(_inside) = pages.gate.try_enter()
-            // Once more: making room takes a while, and what is behind a reader is read for nothing.
+            // Checked again: making room takes a while, and pages behind the reader are of no use.
             && pages.streams.begin(&job.run)
         {
             let nothing_asked = run.start;
@@ -479,7 +480,7 @@ pub(super) struct Ahead {
     run: Range<u64>,
 }
 
-/// What a file is read by, for as long as a job lasts.
+/// A file to read by, for as long as a job lasts.
 #[derive(Debug)]
 struct Kept {
     core: Shared<Core>,
@@ -490,7 +491,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// `None` if the store tracks opens and none can be read by.
+    /// `None` if the store tracks opens and no open file can be read.
     fn new(core: &Core, pages: &Arc<FilePages>, wished: FileRef) -> Option<Self> {
         let borrowed = pages.opens.reader(wished);
         if borrowed.is_none() && core.capabilities.opens == Opens::Tracked {
@@ -519,8 +520,8 @@ pub(super) struct Reader<'a> {
 }
 
 impl FilePages {
-    /// A file of the store to read by: `wished`, or another one if that is not open for reading, or one
-    /// that is opened for this.
+    /// A file of the store to read by: `wished`, or another open file if that one is not open for reading, or one
+    /// opened for this read.
     pub(super) fn reader<'a>(&'a self, core: &'a Core, wished: FileRef) -> Reader<'a> {
         let mut reader = Reader { core, pages: self, file: wished, borrowed: None, opened: false };
         if core.capabilities.opens == Opens::Stateless {
@@ -530,7 +531,7 @@ impl FilePages {
         match &reader.borrowed {
             Some(borrowed) => reader.file = borrowed.0,
             None => {
-                // Who may write a part of a page need not be allowed to read the rest: we are.
+                // A caller that may write a part of a page need not have the right to read the rest. The cache has it.
                 let opened = core.store_files().open(&Caller::root(), self.inode, OpenMode::READ);
                 if let Ok(file) = opened {
                     reader.file = FileRef { inode: self.inode, file };
@@ -566,7 +567,7 @@ impl Drop for Reader<'_> {
     }
 }
 
-/// Pages that came in empty and are ours to fill. Those that are not filled go out again.
+/// Empty pages that this thread has inserted and must fill. It removes those that it does not fill.
 pub(super) struct FillRun<'a> {
     pages: &'a FilePages,
     first: u64,
@@ -574,7 +575,7 @@ pub(super) struct FillRun<'a> {
 }
 
 impl<'a> FillRun<'a> {
-    /// As [`FillRun::claim`], of a run in parts of `each` pages. Nothing, if the first page is there by now.
+    /// Like [`FillRun::claim`], for a run in parts of `each` pages. Empty if the first page exists by now.
     fn claim_all(
         pages: &'a FilePages,
         (run, each): (Range<u64>, u64),
@@ -605,8 +606,8 @@ impl<'a> FillRun<'a> {
         self.locked.len() * PAGE as usize
     }
 
-    /// Takes in as many pages of `run` as are missing in one piece from its start, and as there is room
-    /// for. Those from `asked_end` on come in ahead of any use.
+    /// Inserts missing pages of `run` from its start on, up to the first existing page, as far as there is room. Pages
+    /// from `asked_end` on count as read ahead.
     fn claim(pages: &'a FilePages, run: Range<u64>, asked_end: u64, room: &mut Room<'a>) -> Self {
         let mut locked = Vec::with_capacity((run.end - run.start) as usize);
         for index in run.clone() {
@@ -624,8 +625,8 @@ impl<'a> FillRun<'a> {
         Self { pages, first: run.start, locked }
     }
 
-    /// `data` is what the store says, of `version`. Pages that news overtook go out; false if that is all of
-    /// them, since it is not the version that is wanted.
+    /// `data` is the store's content, of `version`. Removes the pages that were marked stale meanwhile. False if all
+    /// are removed, because `version` is not the wanted one.
     fn finish(mut self, data: &[u8], version: u64) -> bool {
         for (locked, data) in self.locked.iter_mut().zip(data.chunks(PAGE as usize)) {
             locked.write(0, data);
@@ -638,7 +639,7 @@ impl<'a> FillRun<'a> {
         }
         let was_admitted = admitted.is_some();
         drop(admitted);
-        // Unlocked, and taken out, with no lock held.
+        // Pages are unlocked and removed with no lock held.
         drop(filled);
         self.pages.cache.counters.stale.add(stale.len() as u64);
         stale.into_iter().for_each(|locked| self.pages.take_out(locked));

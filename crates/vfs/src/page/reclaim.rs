@@ -1,21 +1,21 @@
 //! Room for pages.
 //!
 //! # Boundary
-//! Promises frames within the budget, and takes pages out to keep the promise. What goes is decided by
-//! `uvfs_concurrent::replacement`.
+//! Reserves frames within the budget, and evicts pages to keep the reservation. `uvfs_concurrent::replacement` chooses
+//! the pages.
 //!
 //! # Concurrency
-//! A promise is one atomic addition, checked against the budget after it: two that would exceed it
-//! together both see that. Who finds no room evicts, with no lock and no guard held across a page; what
-//! is locked, dirty or being written is passed over. If nothing clean is left, pages are written back,
-//! on this thread. Who then waits for others announces himself, and is told of each page that can go and of each
-//! frame and promise that comes back ([`RoomWaiter`]); one of those who are announced looks at a time.
+//! A reservation ("promise") is one atomic addition, checked against the budget afterwards: two that together exceed it
+//! both see that. A thread that finds no room evicts, with no lock and no guard held across a page. It skips pages that
+//! are locked, dirty or being written. If no clean page is left, it writes pages back itself. Before it waits, it
+//! registers a [`RoomWaiter`], which is woken for each evictable page and for each returned frame or reservation. One
+//! registered thread looks at a time.
 //! Never called inside a gate.
 //!
 //! # Why
-//! Promised before it is needed, because where it is needed (inside the gate, with a page locked) one
-//! must not wait for writing. Weaknesses: promises of many threads at once can evict a little more than was needed; of
-//! what names give up nobody tells, so that who waits looks again every [`LOOK_ANYWAY`].
+//! Room is reserved early, because a thread inside the gate with a page locked must not wait for a write. Weaknesses:
+//! reservations of many threads at once can evict a few pages too many. Memory freed by the name cache wakes no waiter,
+//! so a waiter looks again every [`LOOK_ANYWAY`].
 
 use super::{Order, PAGE, PageCache, RUN_PAGES, key};
 use crate::error::{Error, Result};
@@ -25,26 +25,26 @@ use uvfs_concurrent::epoch;
 use uvfs_concurrent::frame::{Evicting, FrameId, Fresh, RoomWaiter};
 use uvfs_concurrent::replacement::Offer;
 
-/// One run is at most this part of the pages that may be cached.
+/// One run has at most this part of the pages that may be cached.
 const RUN_ONE_IN: u64 = 32;
-/// But at least so many pages.
+/// But at least this number of pages.
 const RUN_PAGES_MIN: u64 = 8;
 /// Pages looked at under one hold of the queues' lock.
 const BATCH: usize = 32;
-/// Pages looked at under one hold when many cannot go.
+/// Pages looked at under one hold when many cannot be evicted.
 const LOOKS_MAX: usize = 1024;
-/// What a page may take in its tree, at most: a page promised may be alone in its node.
+/// Bytes that a page may take in its tree, at most: it may be alone in its node.
 const NODE_BYTES: u64 = 576;
-/// Frames that there are whatever the budget says.
+/// Frames that are allowed whatever the budget says.
 const FRAMES_SURE: u64 = 64;
-/// How long a store that refuses everything is asked again for one promise.
+/// How long a store that refuses everything is asked again for one reservation.
 const REFUSED: Duration = Duration::from_millis(200);
-/// Between two questions to a store that refuses.
+/// The pause between two requests to a store that refuses.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long at most who waits for room relies on being told.
+/// How long a waiter sleeps, at most, without a wake-up.
 const LOOK_ANYWAY: Duration = Duration::from_millis(if cfg!(test) { 3_600_000 } else { 100 });
 
-/// Frames promised; what is not taken goes back when dropped.
+/// Reserved frames. Dropping it returns the unused ones.
 #[derive(Debug)]
 pub(super) struct Room<'a> {
     cache: &'a PageCache,
@@ -52,25 +52,25 @@ pub(super) struct Room<'a> {
 }
 
 impl<'a> Room<'a> {
-    /// Takes one frame. `None` if the promise is used up, or the address space is.
+    /// Takes one frame. `None` if the reservation or the address space is used up.
     pub(super) fn take(&mut self) -> Option<Fresh<'a>> {
         self.frames = self.frames.checked_sub(1)?;
         let fresh = self.cache.arena.allocate();
-        // It is counted among the allocated by now.
+        // The frame is counted as allocated by now.
         self.cache.arena.redeem(fresh.is_some());
         fresh
     }
 }
 
 impl PageCache {
-    /// No promise, for who needs none as it seems.
+    /// An empty reservation, for a thread that probably needs no frame.
     pub(super) fn no_room(&self) -> Room<'_> {
         Room { cache: self, frames: 0 }
     }
 }
 
 impl Room<'_> {
-    /// Takes the promise back that was not kept; in silence if who asked is announced.
+    /// Returns a reservation that exceeded the budget. Wakes no waiter if the caller is one itself.
     fn withdraw(mut self, waiter: Option<&RoomWaiter<'_>>) {
         if let Some(waiter) = waiter {
             waiter.withdraw(std::mem::take(&mut self.frames));
@@ -78,7 +78,7 @@ impl Room<'_> {
         }
     }
 
-    /// A frame that was taken is free again, and promised again.
+    /// A frame that was taken is free again: reserves it again.
     pub(super) fn put_back(&mut self) {
         self.cache.arena.promise(1);
         self.frames += 1;
@@ -94,25 +94,25 @@ impl Drop for Room<'_> {
 }
 
 impl PageCache {
-    /// Pages of one run: as many as make requests cheap, and few beside those that may be cached.
+    /// Pages of one run: enough for cheap requests, but few compared with the pages that may be cached.
     pub(super) fn run_pages(&self, core: &Core) -> u64 {
         (self.frames_allowed(core) / RUN_ONE_IN).clamp(RUN_PAGES_MIN, RUN_PAGES)
     }
 
     /// Frames that may be in use, by the budget.
     pub(super) fn frames_allowed(&self, core: &Core) -> u64 {
-        // The overhead may have grown between the two looks at it.
+        // The overhead may have grown between the two reads of it.
         let bytes = self.bytes_allowed(core).saturating_sub(self.overhead_bytes());
         (bytes / PAGE).max(FRAMES_SURE)
     }
 
-    /// Promises `least` to `wanted` frames without waiting for anything: evicts what is clean. `None` if
-    /// there is no such room.
+    /// Reserves at least `wanted.0` and at most `wanted.1` frames without waiting: evicts clean pages. `None` if there
+    /// is no such room.
     pub(super) fn try_room(&self, core: &Core, wanted: (u64, u64)) -> Option<Room<'_>> {
         self.look_for_room(core, wanted, None)
     }
 
-    /// As [`PageCache::try_room`]; by `waiter` if he is announced.
+    /// Like [`PageCache::try_room`]; on behalf of `waiter` if the caller has registered one.
     fn look_for_room(
         &self,
         core: &Core,
@@ -144,13 +144,13 @@ impl PageCache {
         None
     }
 
-    /// Gives back all memory that nobody uses.
+    /// Frees all unused memory.
     pub(crate) fn give_back_unused(&self) {
         self.forget_buffers();
         self.give_back_free(u64::MAX);
     }
 
-    /// Gives the memory of up to `frames` frames back that are free and promised to nobody.
+    /// Frees the memory of up to `frames` frames that are free and not reserved.
     fn give_back_free(&self, frames: u64) {
         let used = self.arena.allocated() as u64 + self.arena.promised();
         let spare = (self.arena.resident() as u64).saturating_sub(used);
@@ -159,8 +159,8 @@ impl PageCache {
         }
     }
 
-    /// Promises frames, at least and at most so many; writes dirty pages back if it has to, and waits for
-    /// those who use pages for as long as `patience` says.
+    /// Reserves frames, at least and at most so many. Writes dirty pages back if necessary, and waits for the users of
+    /// pages for up to `patience`.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if nothing could be written back; [`Error::NoMemory`] if everything is in use.
@@ -187,10 +187,10 @@ impl PageCache {
             let left = patience.saturating_sub(began.elapsed());
             match wrote {
                 Ok(_) if left.is_zero() => return Err(Error::NoMemory),
-                // Used, dirty or being written by others, who tell.
+                // Pages are in use, dirty or being written. Their threads wake this one.
                 Ok(0) => waiter.sleep(look, left.min(LOOK_ANYWAY)),
                 Ok(_) => {}
-                // The cache is full of what the store refuses.
+                // The cache is full of data that the store refuses.
                 Err(_) if began.elapsed() >= patience.min(REFUSED) => return Err(Error::NoSpace),
                 Err(_) => waiter.sleep(look, PAUSE),
             }
@@ -202,7 +202,7 @@ impl PageCache {
         Room { cache: self, frames }
     }
 
-    /// Frames in use or promised beyond what is allowed.
+    /// Frames in use or reserved beyond the allowed number.
     fn short_of(&self, core: &Core) -> u64 {
         let promised = self.arena.promised();
         let used = self.arena.allocated() as u64 + promised;
@@ -211,18 +211,18 @@ impl PageCache {
         bytes.saturating_sub(self.bytes_allowed(core)).div_ceil(PAGE)
     }
 
-    /// Bytes that the budget allows, but never so few that no page can be had: what describes pages and
-    /// finds them does not shrink with the limit.
+    /// Bytes that the budget allows, but always enough for some pages: page descriptors and trees do not shrink with
+    /// the limit.
     fn bytes_allowed(&self, core: &Core) -> u64 {
         core.pages_allowed().max(self.overhead_bytes() + FRAMES_SURE * (PAGE + NODE_BYTES))
     }
 
-    /// Takes `wanted` pages out that are clean and not in use; how many it were.
+    /// Evicts `wanted` pages that are clean and not in use. Returns their number.
     pub(super) fn evict(&self, core: &Core, wanted: u64) -> u64 {
         self.evict_for(core, wanted, None)
     }
 
-    /// As [`PageCache::evict`], for `waiter` if one is announced.
+    /// Like [`PageCache::evict`], for `waiter` if one is registered.
     fn evict_for(&self, core: &Core, wanted: u64, waiter: Option<&RoomWaiter<'_>>) -> u64 {
         let freeze = |&number: &u32| {
             let id = FrameId::from_number(number);
@@ -236,7 +236,7 @@ impl PageCache {
         let mut looks = 1;
         while gone < wanted {
             batch.clear();
-            // The more are in use or dirty, the more are looked at; no more go than are wanted.
+            // The more pages are in use or dirty, the more are looked at. No more are evicted than wanted.
             let want = BATCH.min((wanted - gone) as usize).max(looks);
             let offer = {
                 let mut order = self.queues.lock();
@@ -255,8 +255,8 @@ impl PageCache {
         gone
     }
 
-    /// Departures are remembered for about as many pages as there may be. Changing that forgets them, so
-    /// it follows large changes only.
+    /// The replacement remembers evictions of about as many pages as may be cached. A change of that number forgets
+    /// them, so it follows large changes only.
     fn remember_departures(&self, core: &Core, order: &mut Order) {
         let allowed = self.frames_allowed(core).max(BATCH as u64);
         if allowed.abs_diff(order.capacity) > order.capacity / 4 {
@@ -265,7 +265,7 @@ impl PageCache {
         }
     }
 
-    /// Pages frozen for eviction go: out of their trees, then out of the queues, then free.
+    /// Removes pages frozen for eviction from their trees, then from the queues, then frees them.
     fn evicted(&self, frozen: Vec<Evicting<'_>>) {
         let mut keys = Vec::with_capacity(frozen.len());
         for page in &frozen {
@@ -281,7 +281,7 @@ impl PageCache {
         for (id, key) in keys {
             match key {
                 Some(key) => queues.evicted(id.number(), key),
-                // Its file is going, and takes no notice of it any more.
+                // Its file is being torn down and needs no record of it.
                 None => {
                     queues.remove(id.number());
                 }
@@ -292,7 +292,7 @@ impl PageCache {
         frozen.into_iter().for_each(Evicting::free);
     }
 
-    /// Evicts until the budget holds, and gives the memory of free frames back; writes nothing.
+    /// Evicts until the budget holds, and frees the memory of free frames. Writes nothing.
     pub(crate) fn trim_to_budget(&self, core: &Core) {
         let short = self.short_of(core);
         if short == 0 {
@@ -306,8 +306,8 @@ impl PageCache {
     }
 }
 
-/// Who found no room looked again every millisecond, for up to twenty seconds. In these tests nobody looks unless told,
-/// so that a wake-up that is lost hangs them, and the looks are counted.
+/// A thread that found no room looked again every millisecond, for up to twenty seconds. In these tests a thread looks
+/// again only when it is woken, so a lost wake-up hangs them. The looks are counted.
 #[cfg(test)]
 mod tests {
     use super::super::write::Place;
@@ -317,8 +317,8 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// Waits for `wanted` frames beside `end`, which makes the room. What other tests' trees take in the meantime is less
-    /// than what the callers leave.
+    /// Waits for `wanted` frames beside `end`, which makes the room. Other tests' trees take less in the meantime than
+    /// the callers leave free.
     fn waits_until(core: &Core, wanted: u64, end: impl FnOnce()) {
         let cache = &core.pages;
         let looks = || cache.arena.looks_for_room();
@@ -334,7 +334,7 @@ mod tests {
         });
     }
 
-    /// Every frame that may be had, promised: most at once, and those that the bytes for nodes leave one by one.
+    /// Reserves every available frame: most at once, then one by one those that the bytes for nodes leave.
     fn all(core: &Core) -> Vec<Room<'_>> {
         let promised = |wanted| core.pages.try_room(core, (1, wanted));
         let most = promised(core.pages.frames_allowed(core));

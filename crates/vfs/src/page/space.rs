@@ -1,22 +1,22 @@
-//! Space of the store: what comes back, and what is set aside for pages that become dirty.
+//! Space of the store: freed space, and space reserved for pages that become dirty.
 //!
 //! # Boundary
-//! Has the store set space aside before a page becomes dirty ([`crate::backend::Reservation`]), so that the writer is
-//! told that there is none. Counts removals and cuts, and lets whoever the store refused for want of space try once more before it says so.
-//! Frees nothing but what nobody can read any more ([`super::gone`]).
+//! Reserves space before a page becomes dirty ([`crate::backend::Reservation`]), so that the writer gets the error.
+//! Counts removals and cuts. Retries a call that the store refused for lack of space before it returns the error. Frees
+//! only data that no thread can read any more ([`super::gone`]).
 //!
 //! # Concurrency
-//! Only what somebody watches for is counted, so that removals touch nothing shared: with one load each they see that
-//! nobody does. Whoever is going to ask the store says so before ([`Watching`]), and the store itself orders the two:
-//! if it refused for want of space that a removal gave back, it answered before that removal, and so the removal's
-//! thread, which looks after it, sees the watch. Counting and waking is done under the lock that sleepers hold while
-//! they look. Waiting is only for removed files that somebody still holds, and for a moment; it may be done inside a
-//! gate, since those who give them back wait for no gate.
+//! Freed space is counted only while a thread watches for it. A removal reads that with one load each and stores to no
+//! shared line. A thread registers ([`Watching`]) before it asks the store. The store orders the two: if it refused for
+//! lack of space, it answered before the removal that freed the space. The removing thread looks after its removal, so
+//! it sees the watch. A thread counts and wakes under the lock that sleepers hold while they look. Threads wait only
+//! for removed files that still have a hold, and only for a moment. They may wait inside a gate, because the threads
+//! that drop such holds wait for no gate.
 //!
 //! # Why
-//! A program that removes one file to make room for another expects the room to be there, and a kernel in front gives
-//! a removed file back a little after `unlink` has returned. Weakness: while somebody holds a removed file for long,
-//! every refusal takes [`PATIENCE`].
+//! A program that removes one file to make room for another expects the room at once. A kernel in front returns a
+//! removed file a little after `unlink` has returned. Weakness: while a removed file is held for long, every refusal
+//! takes [`PATIENCE`].
 
 use super::{FilePages, PAGE};
 use crate::backend::FileRef;
@@ -28,32 +28,32 @@ use uvfs_concurrent::lock::{Condvar, Mutex};
 use uvfs_concurrent::padded::Padded;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// How long removed files are waited for that somebody holds.
+/// How long to wait for removed files that still have a hold.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Space {
-    /// How often some came that was watched for. Changed under `sleep`.
+    /// Times that space was freed while a thread watched. Changed under `sleep`.
     freed: AtomicU64,
-    /// Writing back was refused for want of it.
+    /// Write-back was refused for lack of space.
     wanted: AtomicBool,
-    /// Calls of the store under way that may be refused.
+    /// Calls of the store in progress that may be refused.
     watching: Padded<AtomicUsize>,
     sleep: Mutex<()>,
     came: Condvar,
 }
 
-/// From its making on it is counted whether space comes.
+/// While it exists, freed space is counted.
 struct Watching<'a> {
     space: &'a Space,
-    /// How much had come before.
+    /// The count when it was made.
     before: u64,
 }
 
 impl Drop for Watching<'_> {
     fn drop(&mut self) {
-        // ORDERING: Relaxed; a count of those who watch, whom nobody owes anything any more.
+        // ORDERING: Relaxed; a count of watches, and this watch needs no wake-up any more.
         self.space.watching.0.fetch_sub(1, Relaxed);
     }
 }
@@ -69,15 +69,15 @@ impl Space {
         }
     }
 
-    /// How often space came that was watched for.
+    /// Times that space was freed while a thread watched.
     pub(super) fn freed(&self) -> u64 {
         // ORDERING: Relaxed; a count, compared with an earlier one.
         self.freed.load(Relaxed)
     }
 
-    /// Something was not written for want of space: from now on it is counted whether some comes; what has come.
+    /// A write-back lacked space: from now on freed space is counted. Returns the count.
     pub(super) fn was_refused(&self) -> u64 {
-        // ORDERING: Relaxed; a removal that misses it leaves what was refused to its next try.
+        // ORDERING: Relaxed; if a removal misses it, the refused file waits for its next retry.
         self.wanted.store(true, Relaxed);
         self.freed()
     }
@@ -88,7 +88,7 @@ impl Space {
         Watching { space: self, before: self.freed() }
     }
 
-    /// Space has come.
+    /// Space was freed.
     fn came(&self) {
         let sleep = self.sleep.lock();
         // ORDERING: Relaxed; changed and slept for under the lock, elsewhere a hint.
@@ -103,7 +103,7 @@ impl Watching<'_> {
         self.space.freed() != self.before
     }
 
-    /// Waits until some has come, while more `may` come, and no longer than until `end`. Whether it has come in time.
+    /// Waits until space is freed, or until `end`, while `may` says that some may be freed. Whether some was freed.
     fn wait(&self, end: Instant, may: impl Fn() -> bool) -> bool {
         let mut sleep = self.space.sleep.lock();
         while !self.has_come() && may() {
@@ -118,14 +118,14 @@ impl Watching<'_> {
     }
 }
 
-/// Whether the store has no room for what was to be written.
+/// Whether the error says that the store has no space left.
 pub(super) fn is_full(error: &Error) -> bool {
     matches!(error, Error::NoSpace | Error::Quota)
 }
 
 impl Vfs {
-    /// Does `work` on the store; again whenever there was no space and some has come since, for a moment: files that
-    /// were removed may be on their way. Blocks.
+    /// Calls `work`, which asks the store. If it fails for lack of space, calls it again when space is freed, for a
+    /// moment: removed files may be on their way. Blocks.
     ///
     /// # Errors
     /// Those of `work`.
@@ -135,7 +135,7 @@ impl Vfs {
 }
 
 impl Core {
-    /// A removal or a cut has given space of the store back.
+    /// A removal or a cut has freed space in the store.
     pub(crate) fn space_came(&self) {
         let space = &self.pages.space;
         // ORDERING: Relaxed, both; see the module, and `was_refused`.
@@ -149,7 +149,7 @@ impl Core {
         }
     }
 
-    /// Page `index` is about to become dirty: has the store set aside what it takes, where it can.
+    /// Page `index` is about to become dirty: reserves its space, where the store can.
     pub(super) fn reserve_page(&self, file: FileRef, index: u64) -> Result<()> {
         match self.backend.reservation() {
             Some(_) => self.with_space(|| {
@@ -160,7 +160,7 @@ impl Core {
         }
     }
 
-    /// What was dirty of pages from `first` up to `last` will not be written.
+    /// Dirty data of pages from `first` up to `last` will not be written.
     pub(super) fn unreserve_pages(&self, pages: &FilePages, first: u64, last: u64) {
         if let Some(reservation) = self.backend.reservation() {
             let (start, end) = (first.saturating_mul(PAGE), last.saturating_mul(PAGE));
@@ -168,7 +168,7 @@ impl Core {
         }
     }
 
-    /// As [`Vfs::with_space`].
+    /// Like [`Vfs::with_space`].
     pub(crate) fn with_space<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         let mut end = None;
         loop {
@@ -177,7 +177,7 @@ impl Core {
                 Err(error) if is_full(&error) => error,
                 done => return done,
             };
-            // One time for all tries: space that comes drop by drop is not waited for without end.
+            // One deadline for all retries: space that is freed in small steps must not extend the wait without end.
             let is_first = end.is_none();
             let end = *end.get_or_insert_with(|| Instant::now() + PATIENCE);
             self.discard_all_gone();

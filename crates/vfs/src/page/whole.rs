@@ -1,23 +1,24 @@
-//! Writing back to a store that takes whole files ([`Writes::WholeFile`]): the content is replaced at once.
+//! Write-back to a store that takes whole files ([`Writes::WholeFile`]): it replaces the content at once.
 //!
 //! # Boundary
-//! When a file is replaced, and of what. Everything else about writing back is [`super::write_back`]'s.
+//! Decides when a file is replaced, and builds its content. [`super::write_back`] does the rest of write-back.
 //!
 //! # Concurrency
-//! The thread that replaces a file is alone in its gate: no writer and no cut changes the content meanwhile. Pages
-//! stay dirty until the store has answered, and are read where they lie.
+//! The thread that replaces a file is alone in its gate: no writer and no cut changes the content meanwhile. Pages stay
+//! dirty until the store has answered, and are read in place.
 //!
 //! W5. No part of a file that is open for writing reaches the store but by `fsync`, `syncfs` or `close`.
 //!
-//! W6. A file of which a write found no room is not put: not by `fsync`, `close` or the end, which say ENOSPC. It is put again after that write was
-//! repeated, or the file cut before it. When its last writer closes it, what was written is dropped, and the store's content stays.
+//! W6. A file of which a write found no room is not put: `fsync`, `close` and the end return ENOSPC. It is put again
+//! after that write was repeated, or the file was cut before it. When its last writer closes it, the unwritten data is
+//! dropped, and the store's content stays.
 //!
 //! # Why
-//! An object store has no call for a part of an object. What was not written here is read from the store while the new
-//! content goes there, so that a change of one byte needs no memory for the rest. A file that others have
-//! replaced since it was first written to is not replaced again: the writer is told EBUSY, what was written stays, and so
-//! does the others' content. Weaknesses: what is written at once has to fit into a share of the cache; writers of
-//! the same file wait for the upload; a file that two programs write is replaced at each close.
+//! An object store has no call for a part of an object. Bytes that were not written here are read from the store during
+//! the upload: a change of one byte needs no memory for the rest. A file that another program has replaced since the
+//! first write to it is not replaced again. The writer gets EBUSY once, the other content stays, and the store keeps
+//! ours elsewhere if it can. Weaknesses: the data written at once has to fit into a share of the cache. Writers of the
+//! same file wait for the upload. A file that two programs write is replaced at each close.
 
 use super::file::FilePages;
 use super::write_back::{Writer, WritingRun};
@@ -28,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::vfs::Core;
 use uvfs_concurrent::radix::Tag;
 
-/// Share of the pages allowed that may wait for their files to be whole, in percent.
+/// Share of the allowed pages that may wait for their files to be complete, in percent.
 const WAITING_PERCENT: u64 = 50;
 
 impl Core {
@@ -37,20 +38,19 @@ impl Core {
         self.capabilities.writes == Writes::WholeFile
     }
 
-    /// Whether a file is not whole yet, as far as one can say: somebody has it open for writing, and the store takes
-    /// whole files only.
+    /// Whether a file is possibly incomplete: it is open for writing, and the store takes whole files only.
     pub(super) fn is_being_written(&self, pages: &FilePages) -> bool {
         self.takes_whole_files() && pages.opens.has_writer()
     }
 
-    /// Fails if `bytes` more cannot wait for their file to be whole: they cannot be written before.
+    /// Fails if `bytes` more cannot wait for their file to be complete. They cannot be written earlier.
     pub(super) fn check_room_for_whole(&self, bytes: usize) -> Result<()> {
         let most = self.pages.frames_allowed(self) * WAITING_PERCENT / 100;
         let more = (bytes as u64).div_ceil(PAGE);
         if self.pages.dirty() + more > most { Err(Error::NoSpace) } else { Ok(()) }
     }
 
-    /// Replaces the file in the store by what it is here, if anything of it is dirty; how many pages were.
+    /// Replaces the store's file by its content here, if any page is dirty. Returns the number of dirty pages.
     pub(super) fn replace_content(&self, pages: &FilePages, _alone: &Alone<'_>) -> Result<u64> {
         if !pages.is_unwritten() {
             return Ok(0);
@@ -68,12 +68,12 @@ impl Core {
                 Some(refused.error)
             }
         };
-        // The store has the content, or will not have it: nothing is held back any more.
+        // The store has the content, or will never have it: no page stays dirty.
         let count = self.end_dirty(pages)?;
         refused.map_or(Ok(count), Err)
     }
 
-    /// No page of the file is dirty any more; how many were. The caller is alone.
+    /// Marks all pages of the file as clean. Returns the number of dirty ones. The caller is alone in the gate.
     fn end_dirty(&self, pages: &FilePages) -> Result<u64> {
         let (mut at, mut count) = (0, 0);
         let mut buffer = pages.cache.buffer((pages.cache.run_pages(self) * PAGE) as usize);
@@ -100,7 +100,7 @@ impl Core {
         let reader = pages.reader(self, writer.file());
         let version = pages.version_written_over();
         let content = Pages { core: self, pages, file: reader.file(), size, version };
-        // Others have replaced it, and somebody has seen that: what is clean here is theirs.
+        // Another program has replaced it, and a reader has seen that: the clean pages here are of the new version.
         if version != 0 && pages.version() != version {
             return Err(Refused { error: Error::Busy, for_good: true });
         }
@@ -129,7 +129,7 @@ impl Core {
         }
     }
 
-    /// What is dirty of the file will not be put. Its name leads to what the store has.
+    /// The dirty data of the file will not be put. Its name leads to the store's content.
     pub(super) fn give_up(&self, pages: &FilePages) {
         if self.takes_whole_files() && (pages.is_unwritten() || pages.is_short()) {
             self.backend().data().give_up(FileRef::unopened(pages.inode));
@@ -137,10 +137,10 @@ impl Core {
     }
 }
 
-/// Why a content was not taken.
+/// The error of a content that was not taken.
 struct Refused {
     error: Error,
-    /// It is not tried again.
+    /// It is not retried.
     for_good: bool,
 }
 
@@ -151,12 +151,12 @@ impl From<Error> for Refused {
 }
 
 impl FilePages {
-    /// A write at `offset` found no room: the file is short of it (W6).
+    /// A write at `offset` found no room: the file lacks it (W6).
     pub(super) fn is_short_at(&self, offset: u64) {
         self.local().short = Some(offset);
     }
 
-    /// A write at `offset` has found room. If the file was short of just that, it is whole again.
+    /// A write at `offset` has found room. If the file lacked just that write, it is complete again.
     pub(super) fn wrote_at(&self, offset: u64) {
         let mut local = self.local();
         if local.short == Some(offset) {
@@ -170,7 +170,7 @@ impl FilePages {
     }
 }
 
-/// What a file is here: its pages, and between them what the store has.
+/// The content of a file here: its pages, and between them the store's content.
 struct Pages<'a> {
     core: &'a Core,
     pages: &'a FilePages,
@@ -198,7 +198,7 @@ impl WholeContent for Pages<'_> {
             let rest = &mut into[done..];
             if let Some(locked) = self.pages.lock(index) {
                 let page = locked.page();
-                // A clean one that is stale or not filled says nothing.
+                // A clean page that is stale or not filled has no valid content.
                 if page.is_uptodate() && (page.is_dirty() || !page.is_outdated()) {
                     let count = rest.len().min(PAGE as usize - skip);
                     locked.read(skip, &mut rest[..count]);
@@ -218,7 +218,7 @@ impl WholeContent for Pages<'_> {
 }
 
 impl Pages<'_> {
-    /// What the store has there; behind its end nothing.
+    /// The store's content there; zeros behind its end.
     fn read_stored(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         let content = self.core.read_fully(self.file, offset, into)?;
         if self.version != 0 && content.version != 0 && content.version != self.version {

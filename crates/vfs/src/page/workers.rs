@@ -1,16 +1,16 @@
 //! Threads that read ahead and write back.
 //!
 //! # Boundary
-//! Says which task is next: pages to read ahead, in their order, then the write-back that is due. What they do is
-//! [`super::read`]'s and [`super::write_back`]'s; the threads are [`uvfs_concurrent::workers`]'.
+//! Chooses the next task: pages to read ahead, in order, then the write-back that is due. [`super::read`] and
+//! [`super::write_back`] do the tasks. [`uvfs_concurrent::workers`] has the threads.
 //!
 //! # Concurrency
-//! One lock over the queue, held for a moment. Jobs to read ahead are bounded: a job too many is refused, and the reader
-//! fetches for itself. At most [`WRITERS_MAX`] threads write back at once, which bounds what the store has to do for us. A
-//! thread holds the core only while it works.
+//! One lock over the queue, held for a moment. Read-ahead jobs are bounded: further ones are refused, and the reader
+//! fetches for itself. At most [`WRITERS_MAX`] threads write back at once, which bounds the load on the store. A thread
+//! holds the core only while it works.
 //!
 //! # Why
-//! No thread until the first mark or the first dirty page: a mount that is only looked at has none.
+//! No thread exists until the first mark or the first dirty page: a mount that only lists directories has none.
 //! Weakness: a store that hangs keeps its threads, and [`PageWorkers::stop`] waits for them.
 
 use super::read::Ahead;
@@ -25,26 +25,26 @@ use uvfs_concurrent::shared::Weak;
 use uvfs_concurrent::workers::{Next, Queue, Source, Workers};
 use uvfs_concurrent::write_back::due::Wake;
 
-/// Threads at most.
+/// Threads, at most.
 const THREADS_MAX: usize = 4;
-/// Of which write back at most.
+/// Threads that write back at once, at most.
 const WRITERS_MAX: usize = 3;
-/// Jobs waiting to read ahead.
+/// Read-ahead jobs in the queue, at most.
 const AHEAD_MAX: usize = 32;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct PageWorkers {
     workers: Workers<Tasks>,
-    /// A writer has asked for write-back at once, and it goes on. Tested before the lock is taken.
+    /// A writer has asked for write-back at once, which is still in progress. Tested before the lock is taken.
     hurried: AtomicBool,
 }
 
-/// What waits.
+/// Tasks that wait for a thread.
 #[derive(Debug, Default)]
 struct Tasks {
     ahead: VecDeque<Ahead>,
-    /// When something is to be written back, or as soon as possible after.
+    /// The time of the next write-back. It begins then or as soon as possible after.
     wake: Wake<Instant>,
 }
 
@@ -87,7 +87,7 @@ impl Source for Tasks {
         if alive > 0 {
             return None;
         }
-        // The reader fetches for itself; the next dirty page asks for a thread again.
+        // The reader fetches for itself. The next dirty page asks for a thread again.
         let due = self.wake.forget().map(Task::WriteBack);
         self.ahead.pop_back().map(Task::Ahead).or(due)
     }
@@ -99,7 +99,7 @@ impl PageWorkers {
         Self { workers, hurried: AtomicBool::new(false) }
     }
 
-    /// Reads ahead soon; the job back, if too many are waiting.
+    /// Queues a read-ahead job. Returns the job if too many are waiting.
     pub(super) fn submit_ahead(&self, core: &Core, job: Ahead) -> Result<(), Ahead> {
         match self.submit(core, Task::Ahead(job)) {
             Err(Task::Ahead(job)) => Err(job),
@@ -107,10 +107,10 @@ impl PageWorkers {
         }
     }
 
-    /// Something is to be written back at `when`. Told after the file has its place among those that wait (Q4 of
+    /// Write-back is due at `when`. Call it after the file has its place among those that wait (Q4 of
     /// [`uvfs_concurrent::write_back::due`]).
     pub(super) fn write_back_at(&self, core: &Core, when: Instant) {
-        // Refused where it is due before that.
+        // Refused if it is due before that.
         let _ = self.submit(core, Task::WriteBack(when));
     }
 
@@ -120,7 +120,7 @@ impl PageWorkers {
         self.workers.submit(task, THREADS_MAX, performer)
     }
 
-    /// Too much is dirty: writes back at once, until [`PageWorkers::end_hurry`].
+    /// Too many pages are dirty: writes back at once, until [`PageWorkers::end_hurry`].
     pub(super) fn hurry(&self, core: &Core) {
         // ORDERING: Relaxed, both; a request that is missed now is seen with the next write.
         if !self.hurried.load(Relaxed) && !self.hurried.swap(true, Relaxed) {
@@ -128,15 +128,15 @@ impl PageWorkers {
         }
     }
 
-    /// Not too much is dirty any more.
+    /// The number of dirty pages is below the limit again.
     pub(super) fn end_hurry(&self) {
-        // ORDERING: Relaxed; as in `hurry`.
+        // ORDERING: Relaxed; a request that is missed now is seen with the next write.
         if self.hurried.load(Relaxed) {
             self.hurried.store(false, Relaxed);
         }
     }
 
-    /// Ends every thread, when it is done with what it does now, and waits for that. Jobs that wait to read ahead are dropped.
+    /// Ends every thread after its present task, and waits for that. Drops the read-ahead jobs in the queue.
     pub(super) fn stop(&self) {
         self.workers.stop(|tasks| std::mem::take(&mut tasks.ahead));
     }
@@ -151,13 +151,13 @@ fn perform(core: Weak<Core>, task: Task, queue: &Queue<Tasks>) {
     });
     if writes {
         queue.update(|tasks| {
-            // Another thread may write beside.
+            // Another thread may write beside this one.
             tasks.wake.ended(again)
         });
     }
 }
 
-/// Does `task`; when there is something to be written back next, if it was that.
+/// Does `task`. After a write-back, returns the time of the next one.
 fn step(core: Weak<Core>, task: Task) -> Option<Instant> {
     let core = core.upgrade()?;
     match task {

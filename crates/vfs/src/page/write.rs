@@ -1,22 +1,20 @@
-//! Writing through the page cache.
+//! Writes through the page cache.
 //!
 //! # Boundary
-//! Two ways. *Back*: into pages, which are dirty until [`super::write_back`] has brought them to the
-//! store. *Through*: to the store at once, then into the pages that are here. Which of them is
-//! [`crate::WriteMode`].
+//! Two modes. *Back*: into pages, which are dirty until [`super::write_back`] has brought them to the store. *Through*:
+//! to the store at once, then into the cached pages. [`crate::WriteMode`] chooses one.
 //!
 //! # Concurrency
-//! A page that becomes dirty has its space in the store set aside before, where the store can do that ([`super::space`]).
-//! Who writes back is inside the gate and holds one page lock at a time; who moves the end of the file,
-//! appends included, has the extending turn, so that two appends never overlap. Who writes through is
-//! alone. Room is promised, and a writer slowed down, before the gate.
+//! Where the store can reserve space ([`super::space`]), a page has its space before it becomes dirty. In mode *back*,
+//! a writer is inside the gate and holds one page lock at a time. A writer that moves the end of the file, appends
+//! included, has the extending turn: so two appends never overlap. In mode *through*, a writer is alone in the gate.
+//! Room is reserved, and a writer slowed down, before the gate.
 //!
 //! # Why
-//! A writer pays for what it makes others do: above the background threshold threads write back; from
-//! half way to the hard threshold on, the writer itself writes pages back, in proportion to how near
-//! that is. It does work instead of sleeping, so it is slowed to the store's pace and never stands still
-//! for longer than a run takes. Weakness: an append larger than a run (1 MiB, less in a small cache) is
-//! several appends.
+//! A writer pays for the work that it causes. Above the background threshold, threads write back. From half way to the
+//! hard threshold on, the writer itself writes pages back, in proportion. It works instead of sleeping: it is slowed to
+//! the store's pace and never stops for longer than a run takes. Weakness: an append larger than a run (1 MiB, less in
+//! a small cache) is several appends.
 
 use super::file::FilePages;
 use super::space::is_full;
@@ -34,15 +32,15 @@ use uvfs_concurrent::epoch;
 use uvfs_concurrent::frame::Locked;
 use uvfs_concurrent::radix::Tag;
 
-/// Share of the pages allowed at which threads begin to write back, in percent.
+/// Share of the allowed pages at which threads begin to write back, in percent.
 const BACKGROUND_PERCENT: u64 = 10;
-/// Share at which a writer writes as much back as it writes, in percent.
+/// Share at which a writer writes back as much as it writes, in percent.
 const HARD_PERCENT: u64 = 20;
-/// Longest wait for pages that others are writing, above the hard threshold.
+/// Longest wait for pages that other threads are writing, above the hard threshold.
 const WAIT_MAX: Duration = Duration::from_millis(200);
-/// How long a write waits for room. Longer than any store that works needs for a run.
+/// How long a write waits for room: longer than any working store needs for a run.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Fills of one page that news overtook, before it is taken as it is.
+/// Fills of one page that were marked stale, before it is taken as it is.
 const REFILLS: usize = 3;
 
 /// Where to write.
@@ -50,12 +48,12 @@ const REFILLS: usize = 3;
 pub(crate) enum Place {
     /// At this offset.
     At(u64),
-    /// At the end, wherever that is by then.
+    /// At the end at the time of the write.
     End,
 }
 
 impl Vfs {
-    /// Writes by way of the cache; how many bytes.
+    /// Writes through the cache. Returns the number of bytes.
     pub(crate) fn write_cached(
         &self,
         caller: &Caller,
@@ -67,7 +65,7 @@ impl Vfs {
         let core = &self.core;
         let pages = core.pages_of(node);
         core.learn_page_cleans(pages);
-        // Where others append too, only the store knows the end.
+        // Where other programs append too, only the store knows the end.
         let foreign_end = place == Place::End
             && core.capabilities.authority == Authority::Shared
             && !core.takes_whole_files();
@@ -143,12 +141,12 @@ impl Core {
         let began = Instant::now();
         let mut paid = 0;
         while paid < owed || cache.dirty() > hard {
-            // Before the look: what is clean by then is not waited for.
+            // Read before the check: a page that is clean by then is not waited for.
             let seen = cache.progress.seen();
-            // Only of this file: the store may be stuck with another one.
+            // Only pages of this file: the store may be stuck with another one.
             match self.write_next_run(pages) {
                 Ok(0) if cache.dirty() <= hard || began.elapsed() > WAIT_MAX => break,
-                // What else is dirty is the threads' to write.
+                // The threads of the pool write the other dirty pages.
                 Ok(0) => {
                     cache.workers.write_back_at(self, Instant::now());
                     if cache.dirty() > hard {
@@ -156,7 +154,7 @@ impl Core {
                     }
                 }
                 Ok(count) => paid += count,
-                // More is not taken in while what is here of this file cannot go out.
+                // Accept no more data while this file's pages cannot be written.
                 Err(error) if cache.dirty() > hard => return Err(error),
                 Err(_) => break,
             }
@@ -169,7 +167,7 @@ impl Core {
         if pages.size().is_some() {
             return Ok(());
         }
-        // Alone, so that nobody changes it between the answer and its use.
+        // Alone, so that no thread changes it between the answer and its use.
         let _alone = pages.gate.enter_alone();
         if pages.size().is_none() {
             let given = self.backend().inodes().attributes(file)?;
@@ -178,8 +176,7 @@ impl Core {
         Ok(())
     }
 
-    /// Writes a part of what [`Vfs::write_cached`] was given into pages: how many bytes, and whether pages
-    /// came in for it.
+    /// Writes a part of the data of [`Vfs::write_cached`] into pages. Returns its bytes, and whether it inserted pages.
     fn write_chunk(
         &self,
         pages: &Arc<FilePages>,
@@ -187,7 +184,7 @@ impl Core {
         (file, place): (FileRef, Place),
         data: &[u8],
     ) -> Result<(usize, bool)> {
-        // Over pages that are all here no frame is promised: that would be counted where all threads count.
+        // No frame is reserved for existing pages: the reservation's counter is shared by all threads.
         let mut here = match place {
             Place::At(offset) => pages.has_all(offset, data.len()),
             Place::End => false,
@@ -195,9 +192,9 @@ impl Core {
         loop {
             self.ensure_size(pages, file)?;
             let count = (data.len() as u64).div_ceil(PAGE) + 1;
-            // An append has to be whole.
+            // An append must be whole.
             let least = if place == Place::End { count } else { 1 };
-            // A page that was seen may be gone by now; then there is a promise in the next round.
+            // A page that was seen may be evicted by now. Then the next round reserves a frame.
             let room = match std::mem::take(&mut here) {
                 true => Ok(pages.cache.no_room()),
                 false => pages.cache.room(self, (least, count), PATIENCE),
@@ -232,7 +229,7 @@ impl Core {
                 let skip = (at % PAGE) as usize;
                 let bytes = &data[done..data.len().min(done + PAGE as usize - skip)];
                 let mut locked = match pages.lock(at / PAGE) {
-                    // Of a version that is gone: what is beside our bytes would be read with them.
+                    // The page is of an old version. Its other bytes must not be read together with ours.
                     Some(locked) if is_left_over(&locked) => {
                         pages.take_out(locked);
                         continue;
@@ -241,7 +238,7 @@ impl Core {
                     None => {
                         let Some(fresh) = room.take() else { break };
                         let Some(locked) = pages.take_in(fresh, at / PAGE) else {
-                            // Somebody else was quicker, or it is just being evicted.
+                            // Another thread was quicker, or the page is just being evicted.
                             room.put_back();
                             std::thread::yield_now();
                             continue;
@@ -271,7 +268,7 @@ impl Core {
                     break;
                 }
                 locked.write(skip, bytes);
-                // Only now: nobody reads of a page what is neither old nor new.
+                // Only now: before, a reader would see a mixture of old and new bytes.
                 locked.set_uptodate();
                 done += bytes.len();
                 writing.wrote(locked, (skip, skip + bytes.len()), offset + done as u64);
@@ -288,8 +285,8 @@ impl Core {
         }
     }
 
-    /// There is no room, because of `error`. Where the cache is full of what the store refuses of other files, writes past
-    /// it: they are no reason to refuse this one.
+    /// There is no room, because of `error`. If the cache is full of other files' data that the store refuses, writes
+    /// around it: the failures of other files must not fail this one.
     fn write_around(
         &self,
         pages: &Arc<FilePages>,
@@ -303,15 +300,15 @@ impl Core {
         if !is_full(&error) || self.takes_whole_files() {
             return Err(error);
         }
-        // As the threads that write back do, by nobody in particular.
+        // As root, like the write-back threads.
         match self.write_through(&Caller::root(), pages, node, (file, place), data)? {
             0 => Err(Error::NoSpace),
             written => Ok((written, false)),
         }
     }
 
-    /// Brings in what a page that is not up to date lacks beside the bytes that are about to be written:
-    /// `skip` into it, so many.
+    /// Reads the bytes of a page that is not up to date and that the caller will not overwrite. The caller writes
+    /// `count` bytes at `skip`.
     fn complete(
         &self,
         pages: &FilePages,
@@ -324,7 +321,7 @@ impl Core {
         }
         let start = locked.page().index() * PAGE;
         let size = pages.size().unwrap_or(0);
-        // What of the page the store may have and will not be overwritten.
+        // Bytes of the page that the store may have.
         let shown = size.saturating_sub(start).min(PAGE) as usize;
         if shown == 0 || (skip == 0 && count >= shown) {
             locked.zero(0..skip);
@@ -348,7 +345,7 @@ impl Core {
         Ok(())
     }
 
-    /// Fails if the store takes bytes at the end only, and `place` is elsewhere. The caller is alone.
+    /// Fails if the store takes bytes at the end only, and `place` is elsewhere. The caller is alone in the gate.
     fn check_appends(&self, pages: &FilePages, file: FileRef, place: Place) -> Result<()> {
         let Place::At(offset) = place else { return Ok(()) };
         if self.capabilities.writes != Writes::Append {
@@ -365,7 +362,7 @@ impl Core {
         }
     }
 
-    /// Writes to the store, then to the pages that are here.
+    /// Writes to the store, then to the cached pages.
     fn write_through(
         &self,
         caller: &Caller,
@@ -378,7 +375,7 @@ impl Core {
         self.write_out_alone(pages, &alone)?;
         self.check_appends(pages, file, place)?;
         let _attributes = AttributeChange::begin(self, node);
-        // Dropped on failure and on panic: nobody knows what the store has then.
+        // Dropped on failure and on panic: the store's content is then unknown.
         let doubt = Doubt(pages, place, data.len());
         let count = self.with_space(|| match place {
             Place::At(offset) => self.backend().data().write(caller, file, offset, data),
@@ -400,7 +397,7 @@ impl Core {
     }
 }
 
-/// A write into pages under way.
+/// A write into pages in progress.
 struct Writing<'a> {
     pages: &'a Arc<FilePages>,
     dirtied: u64,
@@ -441,19 +438,19 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// A cut whose outcome is not known yet.
+/// A cut with an unknown result.
 struct CutDoubt<'a>(&'a FilePages, u64);
 
 impl Drop for CutDoubt<'_> {
-    /// What is clean behind the new end is asked for again. What is held back stays, and decides; how
-    /// long the file is, is asked when the store has it.
+    /// Drops the clean pages behind the new end. Unwritten data stays and determines the size. The store is asked for
+    /// the size when it has that data.
     fn drop(&mut self) {
         self.0.drop_clean_from(self.1 / PAGE);
         self.0.doubt_size_when_written_back();
     }
 }
 
-/// A write through the cache whose outcome is not known yet.
+/// A write through the cache with an unknown result.
 struct Doubt<'a>(&'a FilePages, Place, usize);
 
 impl Drop for Doubt<'_> {
@@ -469,8 +466,8 @@ impl Drop for Doubt<'_> {
 }
 
 impl Core {
-    /// Does `work`, by which the store changes the bytes from `start` to `end` of a file, with nothing
-    /// held back and nobody else inside; what is cached of them goes.
+    /// Calls `work`, by which the store changes the bytes from `start` to `end` of a file. No data is unwritten then,
+    /// and no other thread is inside. Drops the cached pages of the range.
     pub(crate) fn change_by_store<T>(
         &self,
         node: &Node,
@@ -484,7 +481,7 @@ impl Core {
         work()
     }
 
-    /// Does `work`, which sets a file's times: what is held back of them is told before or after.
+    /// Calls `work`, which sets a file's times. An unsent time is sent before or after it.
     pub(crate) fn change_times(
         &self,
         pages: &FilePages,
@@ -505,12 +502,12 @@ impl Core {
     ) -> Result<crate::Attributes> {
         let pages = self.pages_of(node);
         let _alone = pages.gate.enter_alone();
-        // On failure and on panic: it may have been done all the same.
+        // On failure and on panic: the store may have done the cut.
         let doubt = CutDoubt(pages, size);
         let given = work()?;
         std::mem::forget(doubt);
         pages.cut(size);
-        // The store may have seen no cut: what was behind its own end was only here.
+        // The store may have seen no cut: bytes behind its own end existed only here.
         self.unreserve_pages(pages, size.div_ceil(PAGE), u64::MAX);
         pages.set_change(given.mtime);
         self.space_came();
@@ -518,7 +515,7 @@ impl Core {
     }
 }
 
-/// Whether nothing of a page is wanted any more: it is of a version that is gone, and what was written here has arrived.
+/// Whether a page is of no use any more: it is of an old version, and the bytes written here have arrived.
 fn is_left_over(locked: &Locked<'_>) -> bool {
     let page = locked.page();
     page.is_outdated() && !page.is_dirty() && !page.is_writing()

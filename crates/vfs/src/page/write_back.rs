@@ -1,29 +1,28 @@
-//! Bringing dirty pages to the store.
+//! Write-back: brings dirty pages to the store.
 //!
 //! # Boundary
-//! Which pages, in what order, when, and what becomes of errors. Who makes pages dirty is
-//! [`super::write`]; which file is due is found by [`super::dirty`], at the cost of those that are.
+//! Chooses pages, their order and their time, and records errors. [`super::write`] makes pages dirty. [`super::dirty`]
+//! finds the files that are due.
 //!
 //! # Concurrency
-//! A run is neighbouring dirty pages, in the order of the file. Its first page is waited for, the
-//! others only tried, so that two runs never wait for each other. With all of them locked, their tags
-//! change from dirty to writing, their bytes are copied out, and they are unlocked before the store is
-//! asked: they can be read and written meanwhile, and are then dirty again, but nobody writes them back
-//! until this run is done (`WRITING`). Who writes back is inside the gate, so no cut and no punch is
-//! overtaken by a run that began before it.
+//! A run is a row of neighbouring dirty pages, in file order. A writer waits for the lock of the first page and only
+//! tries the others, so two runs never wait for each other. With all of them locked, it changes their tags from dirty
+//! to writing, copies their bytes and unlocks them. Then it asks the store. Meanwhile other threads may read these
+//! pages and make them dirty again, but `WRITING` keeps them out of a second run. A run stays inside the gate, so no
+//! cut and no punch passes a run that began before it.
 //!
 //! W1. A page that is dirty and not locked has the tag [`Tag::Dirty`].
 //! W2. A page is `WRITING` from the copy of its bytes until the store has answered about them.
 //!
-//! W3 and W4, of runs that fail and the `fsync`s beside them, are [`uvfs_concurrent::write_back::marked`]'s, whose models run
-//! the same code.
+//! W3 and W4 order failed runs and concurrent `fsync`s. [`uvfs_concurrent::write_back::marked`] states them, and its
+//! models run the same code.
 //!
 //! # Why
-//! In index order and large runs, because every store is slow per request. Where others change the store, a run has gaps:
-//! only the bytes that were written here go there ([`super::pieces`]). `fsync` marks what is dirty
-//! when it begins ([`Tag::ToWrite`]) and is done when that is written, whatever is written meanwhile (as
-//! Linux `tag_pages_for_writeback`). Errors are told once per open file and the pages stay: a store that
-//! was full a moment ago may not be now. What nobody can read any more is not tried again ([`super::gone`]).
+//! Index order and large runs, because every store is slow per request. Where other programs change the store, a run
+//! has gaps: only bytes written here are sent ([`super::pieces`]). `fsync` marks the pages that are dirty when it
+//! begins ([`Tag::ToWrite`]) and ends when these are written (as Linux `tag_pages_for_writeback`). Each open file
+//! reports an error once. The pages stay dirty, because a full store may have space later. Pages that no thread can
+//! read any more are not retried ([`super::gone`]).
 //! Weakness: a store that never recovers keeps the dirty pages in memory until the end ([`super::ending`]).
 
 use super::file::FilePages;
@@ -44,20 +43,20 @@ use uvfs_concurrent::frame::{Locked, Outcome, PageRef};
 use uvfs_concurrent::radix::Tag;
 use uvfs_concurrent::write_back::marked;
 
-/// How soon to look again at a file that is not whole yet, which the store takes as a whole only.
+/// When to retry a file that is not complete yet, in a store that takes whole files only.
 const UNFINISHED: Duration = Duration::from_secs(1);
 /// All pages of a file.
 pub(super) const ALL: Range<u64> = 0..u64::MAX;
 /// Threads that write one file back, at most.
 const HELPERS_MAX: u32 = 2;
-/// Runs that may fail before an `fsync` gives up: a store that is dead is not asked for every run.
+/// Failed runs after which an `fsync` gives up: a dead store is not asked for every run.
 const FAILURES_MAX: usize = 3;
 
 impl Core {
-    /// Writes what is dirty in a file when the call begins, and waits for what others are writing of it.
+    /// Writes the pages that are dirty when the call begins, and waits for runs of other threads on this file.
     ///
     /// # Errors
-    /// If any of it did not arrive, whoever wrote it: the last error. What did not arrive stays dirty.
+    /// The last error, if any of these pages did not arrive, whichever thread wrote it. Such pages stay dirty.
     pub(super) fn write_out(&self, pages: &FilePages) -> Result<()> {
         if self.takes_whole_files() {
             return self.replace_content(pages, &pages.gate.enter_alone()).map(drop);
@@ -66,7 +65,7 @@ impl Core {
         self.write_marked(pages, FAILURES_MAX)
     }
 
-    /// As [`Core::write_out`], for the last tries: every run is tried, and what failed once more.
+    /// Like [`Core::write_out`], for the last tries: tries every run, and all failed pages once more.
     pub(super) fn write_every_run(&self, pages: &FilePages) -> Result<()> {
         if self.takes_whole_files() {
             return self.write_out(pages).or_else(|_| self.write_out(pages));
@@ -75,7 +74,8 @@ impl Core {
         self.write_marked(pages, usize::MAX).or_else(|_| self.write_marked(pages, usize::MAX))
     }
 
-    /// As [`Core::write_out`] for the whole file, by who is alone; then nothing is held back.
+    /// Like [`Core::write_out`] for the whole file. The caller is alone in the gate; on success the file has no
+    /// unwritten data.
     pub(super) fn write_out_alone(&self, pages: &FilePages, alone: &Alone<'_>) -> Result<()> {
         if !pages.holds_back() {
             return Ok(());
@@ -88,7 +88,7 @@ impl Core {
         if pages.holds_back() { Err(pages.errors.last().unwrap_or(Error::Busy)) } else { Ok(()) }
     }
 
-    /// The caller is inside the gate, or alone. Gives up after so many runs that failed.
+    /// The caller is inside the gate, or alone in it. Gives up after `failures_max` failed runs.
     fn write_marked(&self, pages: &FilePages, failures_max: usize) -> Result<()> {
         match marked::write_marked(&Synced { core: self, pages }, failures_max) {
             true => Ok(()),
@@ -96,8 +96,8 @@ impl Core {
         }
     }
 
-    /// Writes one run of a file, where the last one ended; how many pages. 0: nothing is dirty, or the
-    /// file is busy.
+    /// Writes one run of a file, from where the last one ended. Returns its pages; 0 if nothing is dirty or the file is
+    /// busy.
     pub(super) fn write_next_run(&self, pages: &FilePages) -> Result<u64> {
         if self.takes_whole_files() {
             if self.is_being_written(pages) {
@@ -116,8 +116,8 @@ impl Core {
         self.write_run(pages, first, Tag::Dirty).result
     }
 
-    /// Writes the dirty pages from `first` on: those that are neighbours, or as many runs as the store can use at
-    /// once. The caller is inside the gate.
+    /// Writes neighbouring dirty pages from `first` on, or as many runs as the store can use at once. The caller is
+    /// inside the gate.
     fn write_run(&self, pages: &FilePages, first: u64, tag: Tag) -> Run {
         match self.queue_depth() {
             1 => self.write_one_run(pages, first, tag),
@@ -125,7 +125,7 @@ impl Core {
         }
     }
 
-    /// Locks the dirty pages from `first` on that are neighbours. `None`: nothing to write there any more.
+    /// Locks neighbouring dirty pages from `first` on. `None`: nothing to write there any more.
     pub(super) fn lock_run<'a>(
         &self,
         pages: &'a FilePages,
@@ -145,7 +145,7 @@ impl Core {
         Some(locks)
     }
 
-    /// Writes the dirty pages from `first` on that are neighbours. The caller is inside the gate.
+    /// Writes neighbouring dirty pages from `first` on. The caller is inside the gate.
     pub(super) fn write_one_run(&self, pages: &FilePages, first: u64, tag: Tag) -> Run {
         let Some(locks) = self.lock_run(pages, first, tag) else {
             return Run { stop: first + 1, result: Ok(0) };
@@ -158,7 +158,7 @@ impl Core {
         Run { stop, result: self.end_run(run, result) }
     }
 
-    /// The store has answered about `run`: how many pages it has now.
+    /// The store has answered about `run`. Returns the pages of the run.
     pub(super) fn end_run(&self, mut run: WritingRun<'_>, result: Result<()>) -> Result<u64> {
         match result {
             Ok(()) => {
@@ -189,7 +189,7 @@ impl Core {
         Ok(())
     }
 
-    /// As [`Core::write_fully`], by `writer`.
+    /// Like [`Core::write_fully`], through `writer`.
     pub(super) fn write_parts(
         &self,
         writer: &Writer<'_>,
@@ -197,7 +197,7 @@ impl Core {
         data: &[u8],
         parts: &mut [Range<usize>],
     ) -> Result<()> {
-        // With what is left of them, if there is no space at first.
+        // A retry after a lack of space continues with the rest of `parts`.
         self.with_space(|| {
             for part in parts.iter_mut() {
                 while part.start < part.end {
@@ -215,7 +215,7 @@ impl Core {
         })
     }
 
-    /// What was written to `file` has made it what it is now.
+    /// Our write to `file` has succeeded: records the resulting attributes.
     pub(super) fn note_stored(&self, pages: &FilePages, file: FileRef) {
         if self.shares_files()
             && let Ok(now) = self.backend().inodes().attributes(file)
@@ -224,43 +224,43 @@ impl Core {
         }
     }
 
-    /// Whether others may change files without telling.
+    /// Whether other programs may change files without a notice.
     fn shares_files(&self) -> bool {
         self.capabilities.authority == Authority::Shared && !self.config.watch
     }
 
-    /// Before a change of the store's file: if others have changed it, which our change would hide, what
-    /// is cached of it goes.
+    /// Call before a write to the store's file: detects a change by another program, which our write would mask, and
+    /// invalidates the cached pages.
     pub(super) fn look_for_others(&self, pages: &FilePages, file: FileRef) {
         if self.shares_files()
             && let Ok(now) = self.backend().inodes().attributes(file)
             && pages.changed_by_others(&now)
         {
-            // Another version, or another time or size.
+            // A new version, or the same version with another time or size.
             drop(pages.comes_to(now.version));
             pages.attributes_changed();
         }
     }
 
-    /// If nothing of a file waits to be written, tells the store when it changed, and closes what was
-    /// kept open for writing.
+    /// If the file has no unwritten pages, sends its change time to the store, and closes the files kept open for
+    /// writing.
     ///
     /// # Errors
-    /// Why the store was not told: it failed, and is told later.
+    /// The store's error, if it did not take the time; a later call sends it again.
     pub(super) fn write_times(&self, pages: &FilePages) -> Result<()> {
         let _inside = pages.gate.enter();
         self.write_change_time(pages)
     }
 
-    /// As [`Core::write_times`], by who is inside the gate or alone: somebody who sets times is alone, so the
-    /// time told is the last one.
+    /// Like [`Core::write_times`]. The caller is inside the gate or alone in it. A thread that sets times is alone in
+    /// the gate, so the last time is sent.
     fn write_change_time(&self, pages: &FilePages) -> Result<()> {
         let mut result = Ok(());
         let told = match pages.unwritten_change_time() {
             Some(time) => {
                 let Some(node) = pages.local().keeps.clone() else { return Ok(()) };
                 if self.takes_whole_files() && !pages.is_change_stated() {
-                    // It has a time since it took the content.
+                    // The store set a time when it took the content.
                     node.inode.expire_attributes(&self.clock);
                     drop(pages.change_time_written(Some(time)));
                     self.close_released(pages);
@@ -282,7 +282,7 @@ impl Core {
                         result = Err(error);
                         None
                     }
-                    // It has no such time, or no such file any more: it keeps its own.
+                    // The object has no such time or is gone: the store keeps its own time.
                     Err(_) => pages.change_time_written(Some(time)),
                 }
             }
@@ -293,14 +293,14 @@ impl Core {
         result
     }
 
-    /// Closes what everybody has left and nothing waits for.
+    /// Closes files that all openers have left and no unwritten data needs.
     pub(super) fn close_released(&self, pages: &FilePages) {
         for file in pages.opens.closable(pages.is_unwritten()) {
             self.store_files().close(file);
         }
     }
 
-    /// fsync(2) of one open file, or of the file if nobody tracks opens.
+    /// fsync(2) of one open file, or of the file if opens are not tracked.
     pub(crate) fn sync_pages(
         &self,
         pages: &Arc<FilePages>,
@@ -327,7 +327,7 @@ impl Core {
         }
     }
 
-    /// close(2) of one descriptor: tells what went wrong.
+    /// close(2) of one descriptor: reports the errors of write-back.
     pub(crate) fn flush_pages(
         &self,
         pages: &Arc<FilePages>,
@@ -352,21 +352,21 @@ impl Core {
         Ok(())
     }
 
-    /// Whoever opened `file` is done with it: closes it, now or when everything is written.
+    /// The opener of `file` is done with it: closes it now, or when everything is written.
     pub(crate) fn close_pages(&self, pages: &FilePages, file: FileRef, mode: OpenMode) {
         let _closing = Closing { core: self, pages, file };
         let at_once = self.capabilities.authority == Authority::Shared || self.takes_whole_files();
-        // One without a name is written when it is due, if somebody still has it then.
+        // An unlinked file is written when it is due, if it still has a user then.
         let named = !pages.local().keeps.as_ref().is_some_and(|node| node.inode.is_unlinked());
         if at_once && mode.write && named && pages.holds_back() {
-            // What goes wrong is told to who has the file open still, or opens it next.
+            // Openers that still have the file, or open it next, report an error.
             if self.write_out(pages).is_ok() {
                 drop(self.write_times(pages));
             }
         }
     }
 
-    /// Writes one run of any file; how many pages. 0: nothing is dirty, or it is being written.
+    /// Writes one run of any file. Returns its pages; 0 if nothing is dirty, or other threads write it.
     pub(super) fn write_any(&self) -> Result<u64> {
         let mut failed = None;
         for file in self.pages.some_dirty_files() {
@@ -379,7 +379,7 @@ impl Core {
         failed.map_or(Ok(0), Err)
     }
 
-    /// One step of a thread that writes back; when there is something for the next, if at all.
+    /// One step of a write-back thread. Returns the time of the next step, if one is needed.
     pub(super) fn write_back_step(&self) -> Option<Instant> {
         let cache = &self.pages;
         let now = Instant::now();
@@ -408,10 +408,10 @@ impl Core {
             let wrote = self.write_next_run(&file);
             drop(helping);
             match wrote {
-                // Others write it, and it stays due.
+                // Other threads write it, and it stays due.
                 Ok(0) if file.is_unwritten() => {}
                 Ok(0) => {
-                    // What failed is tried again.
+                    // A failed time is sent again later.
                     let _ = self.write_times(&file);
                     cache.dirty_files.remove_written_back(&file);
                 }
@@ -424,7 +424,7 @@ impl Core {
         }
         let next = unfinished.into_iter().chain(cache.dirty_files.next_due(&round, delay)).min();
         if next.is_none() {
-            // Whoever makes something dirty from now on has to say so.
+            // From now on a thread that makes a page dirty must wake a worker.
             cache.workers.end_hurry();
         }
         next
@@ -433,7 +433,7 @@ impl Core {
     /// Writes everything back, of all files.
     ///
     /// # Errors
-    /// The last one; every file is tried.
+    /// The last one. Every file is tried.
     pub(crate) fn sync_all_pages(&self) -> Result<()> {
         self.discard_all_gone();
         let mut result = Ok(());
@@ -453,20 +453,20 @@ impl PageCache {
     /// Some of the files that wait to be written back.
     fn some_dirty_files(&self) -> Vec<Arc<FilePages>> {
         let mut some = self.dirty_files.some();
-        // Those first that nobody writes now: their store may be stuck.
+        // Files that no thread writes now come first: the store may be stuck with the others.
         some.sort_by_key(|file| file.local().helpers);
         some
     }
 }
 
 impl FilePages {
-    /// Bytes of the file among the `length` ones from page `first` on. Read after those pages (F3 of [`super::file`]).
+    /// Bytes of the file among `length` bytes from page `first` on. Read after those pages (F3 of [`super::file`]).
     pub(super) fn length_from(&self, first: u64, length: usize) -> usize {
         let size = self.size().unwrap_or(u64::MAX);
         size.saturating_sub(first * PAGE).min(length as u64) as usize
     }
 
-    /// Waits for all pages that are being written when the call begins. Whether there were any.
+    /// Waits for all pages that are being written when the call begins. Returns whether there were any.
     fn wait_for_writing(&self) -> bool {
         let (mut at, mut any) = (0, false);
         while let Some(index) = self.next_tagged(at..u64::MAX, Tag::Writing) {
@@ -485,7 +485,7 @@ impl FilePages {
         if let Some(pause) = local.pause
             && pause.for_space.is_some_and(|then| then != self.cache.space.freed())
         {
-            // Some has come: all of it is tried now.
+            // Space was freed since: all data of the file is tried now.
             local.since = None;
             local.pause = None;
         }
@@ -498,7 +498,7 @@ impl FilePages {
     }
 }
 
-/// An open file that is being left, also if writing it out panics.
+/// Closes an open file, also if writing it out panics.
 struct Closing<'a> {
     core: &'a Core,
     pages: &'a FilePages,
@@ -512,12 +512,12 @@ impl Drop for Closing<'_> {
             if pages.opens.release(file.file, pages.is_unwritten()) {
                 core.store_files().close(file);
             }
-            // It may have been the last thing that was written while we looked.
+            // A run that ended meanwhile may have written the last unwritten page.
             core.close_released(pages);
             core.drop_what_is_short(pages);
         };
         if std::thread::panicking() {
-            // One panic of the store is enough: a second one would end the process.
+            // A second panic would end the process: this one is caught.
             let _ = catch_unwind(AssertUnwindSafe(close));
         } else {
             close();
@@ -529,7 +529,7 @@ impl Drop for Closing<'_> {
 struct Helping<'a>(&'a FilePages);
 
 impl<'a> Helping<'a> {
-    /// `None` if enough do already: a store that is stuck with one file has some left for the others.
+    /// `None` if enough threads write the file: a store stuck with one file leaves threads for the others.
     fn begin(file: &'a FilePages) -> Option<Self> {
         let mut local = file.local();
         if local.helpers >= HELPERS_MAX {
@@ -546,7 +546,7 @@ impl Drop for Helping<'_> {
     }
 }
 
-/// What became of a run, or of several.
+/// The result of one run, or of several.
 pub(super) struct Run {
     /// The index behind it.
     pub(super) stop: u64,
@@ -554,12 +554,12 @@ pub(super) struct Run {
     pub(super) result: Result<u64>,
 }
 
-/// Locks page `index` to write it; waits for who writes it now. `None`: nothing to write any more.
+/// Locks page `index` to write it. Waits for a run that writes it now. `None`: nothing to write any more.
 fn lock_to_write(pages: &FilePages, index: u64, tag: Tag) -> Option<Locked<'_>> {
     loop {
         let locked = pages.lock(index)?;
         if locked.page().is_writing() {
-            // It may be dirty again after that, even if it is not now.
+            // It may be dirty again after that run, even if it is not now.
             let page = locked.unlock();
             page.wait_written();
         } else if locked.page().is_dirty() {
@@ -582,7 +582,7 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// One that is open for writing, or one opened for this.
+    /// A file that is open for writing, or one opened for this run.
     pub(super) fn find(core: &'a Core, pages: &'a FilePages) -> Result<Self> {
         let mut writer = Self { core, pages, file: None, opened: None };
         if core.capabilities.opens == Opens::Tracked {
@@ -613,12 +613,12 @@ impl Drop for Writer<'_> {
     }
 }
 
-/// Pages on their way to the store. Dirty again if that is not finished.
+/// Pages on their way to the store. Dropped before its end, it makes them dirty again.
 pub(super) struct WritingRun<'a> {
     pages: &'a FilePages,
     range: Range<u64>,
     writing: Vec<PageRef<'a>>,
-    /// What of each page was written here.
+    /// The bytes of each page that were written here.
     pieces: Vec<Pieces>,
 }
 
@@ -640,7 +640,7 @@ impl<'a> WritingRun<'a> {
         Self { pages, range, writing, pieces }
     }
 
-    /// The parts of the run's bytes that go to the store, of the first `length` ones.
+    /// The parts of the run's first `length` bytes that go to the store.
     pub(super) fn parts(&self, length: usize) -> Vec<Range<usize>> {
         let mut parts: Vec<Range<usize>> = Vec::new();
         for (at, pieces) in self.pieces.iter().enumerate() {
@@ -657,7 +657,7 @@ impl<'a> WritingRun<'a> {
         parts
     }
 
-    /// Where its bytes begin in the file.
+    /// The offset of its first byte in the file.
     pub(super) fn start(&self) -> u64 {
         self.range.start * PAGE
     }
@@ -667,12 +667,12 @@ impl<'a> WritingRun<'a> {
         (self.range.end - self.range.start) as usize * PAGE as usize
     }
 
-    /// The store did not take it.
+    /// The store refused the run.
     fn fail(&mut self, error: &Error) {
         marked::fail(&mut Failed { run: self, error });
     }
 
-    /// The store has answered; how many pages that were. Once.
+    /// The store has answered. Returns the pages of the run, once.
     fn end(&mut self, outcome: Outcome) -> u64 {
         let writing = std::mem::take(&mut self.writing);
         let count = writing.len() as u64;
@@ -682,7 +682,7 @@ impl<'a> WritingRun<'a> {
         let guard = epoch::pin();
         self.pages.tree.clear_tags(self.range.clone(), Tag::Writing, &guard);
         drop(guard);
-        // One that was written to meanwhile is dirty on its own account: it counts once.
+        // A page that was written to meanwhile is dirty again and stays counted.
         let less = writing.iter().filter(|page| page.end_writing(outcome)).count() as u64;
         self.pages.answered(less, outcome);
         count
@@ -707,7 +707,7 @@ impl marked::Begin for Begun<'_> {
     }
 }
 
-/// A run that the store did not take.
+/// A run that the store refused.
 struct Failed<'a, 'p> {
     run: &'a mut WritingRun<'p>,
     error: &'a Error,
@@ -733,7 +733,7 @@ impl marked::Fail for Failed<'_, '_> {
     }
 }
 
-/// A file, as an `fsync` sees it.
+/// A file, seen by an `fsync`.
 struct Synced<'a> {
     core: &'a Core,
     pages: &'a FilePages,

@@ -1,5 +1,5 @@
-//! What writing back does between two steps that no store can be held at: the other thread's step is taken by
-//! hand, with the page or the log locked.
+//! Write-back between two steps at which no store can be stopped: the test takes the other thread's step by hand, with
+//! the page or the log locked.
 
 use super::PAGE;
 use super::file::FilePages;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use uvfs_concurrent::radix::Tag;
 
-/// One file, of which only the end is kept.
+/// One file, of which only the length is kept.
 #[derive(Default)]
 pub(super) struct Store {
     end: AtomicU64,
@@ -31,7 +31,7 @@ pub(super) const UNOPENED: FileRef = FileRef { inode: FILE, file: FileId::NONE }
 
 impl Store {
     fn file(&self) -> Attributes {
-        // ORDERING: Relaxed, here and below; the test waits for what it looks at.
+        // ORDERING: Relaxed, here and below; the test waits for the values that it checks.
         let size = self.end.load(Relaxed);
         Attributes { size, ..Attributes::new(7, FileKind::Regular, 0o644) }
     }
@@ -88,7 +88,7 @@ impl Data for Arc<Store> {
     }
 }
 
-/// A file with 100 bytes that the store does not have, and nobody brings there unasked.
+/// A file with 100 bytes that the store does not have and that no thread writes back unasked.
 pub(super) fn dirty() -> (Arc<Store>, Arc<Vfs>, Node) {
     let store = Arc::new(Store::default());
     let config = VfsConfig {
@@ -113,8 +113,8 @@ fn beside_a_run(core: &Core, pages: &FilePages, step: impl FnOnce()) -> Result<u
     })
 }
 
-/// Until `done`, or for as long as another thread needs on a machine that is not busy: a test that waits for
-/// what must not happen ends, and is only less sharp on one that is.
+/// Waits until `done`, but no longer than another thread needs on an idle machine. A test that waits for a forbidden
+/// event must end; on a busy machine it may miss the event.
 fn wait_a_little(mut done: impl FnMut() -> bool) -> bool {
     (0..100).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
@@ -122,8 +122,8 @@ fn wait_a_little(mut done: impl FnMut() -> bool) -> bool {
     })
 }
 
-/// The end moved while the run waited for its first page: bytes that are in the page go with it. Looked at
-/// before the page, the size cut them off, and the page counted as written.
+/// The end moved while the run waited for its first page. The run must include the bytes that this page holds. When the
+/// size was read before the page was locked, it cut them off, and the page counted as written.
 #[test]
 fn a_run_knows_the_size_that_goes_with_its_pages() {
     let (store, vfs, node) = dirty();
@@ -139,8 +139,8 @@ fn a_run_knows_the_size_that_goes_with_its_pages() {
     assert_eq!(store.end.load(Relaxed), 200);
 }
 
-/// W4: a page is being written until its error can be read. The other way round an `fsync` that waits for the
-/// page finds it written, and no error.
+/// W4: a page is `WRITING` until its error can be read. In the other order, an `fsync` that waits for the page finds it
+/// written, and no error.
 #[test]
 fn an_error_is_noted_before_its_pages_can_be_met_as_written() {
     let (store, vfs, node) = dirty();
@@ -165,8 +165,8 @@ fn an_error_is_noted_before_its_pages_can_be_met_as_written() {
     assert_eq!(store.end.load(Relaxed), 100);
 }
 
-/// A writer came after the last run, and before the file left the queue: it found the file queued, so the file
-/// stays.
+/// A write came after the last run, and before the file left the queue. The writer found the file queued, so the file
+/// must stay.
 #[test]
 fn a_file_that_is_dirty_again_stays_in_the_queue() {
     let (store, vfs, node) = dirty();
@@ -189,8 +189,8 @@ fn begin_run<'a>(core: &Core, pages: &'a FilePages, index: u64) -> WritingRun<'a
     WritingRun::begin(pages, index..index + 1, locks, &mut [0; PAGE as usize])
 }
 
-/// W2: a page that is dirty again while it is being written waits, also as the neighbour of a run. Taken along, it was
-/// written twice at once, and the older bytes could arrive last.
+/// W2: a page that is dirty again while it is being written must wait, also as a neighbour in a run. Once, a run
+/// included it: two writes of the page ran at once, and the older bytes could arrive last.
 #[test]
 fn a_run_leaves_a_neighbour_alone_that_is_being_written() {
     let (_store, vfs, node) = dirty();
@@ -211,8 +211,9 @@ fn a_run_leaves_a_neighbour_alone_that_is_being_written() {
     vfs.write_back_all().unwrap();
 }
 
-/// An `fsync` waits for a run of another thread, which fails: its pages are dirty then, and were not when they were
-/// marked. They are tried once more; without that they waited for the next `fsync`, whose error had been told.
+/// An `fsync` waits for a run of another thread, which fails. Its pages are dirty then, but were not when the `fsync`
+/// marked pages. The `fsync` must try them once more. Without that they waited for the next `fsync`, whose error had
+/// already been reported.
 #[test]
 fn what_another_thread_fails_to_write_is_tried_by_the_fsync_that_waits_for_it() {
     let (store, vfs, node) = dirty();
