@@ -2,10 +2,10 @@
 //! A writable store of some seventy lines, mounted: `cargo run -p uvfs-fuse --example key_value -- MOUNTPOINT`,
 //! then use it, then `umount MOUNTPOINT`.
 //!
-//! Keys are the names of one directory, values the contents of its files. What the store does not do
-//! (directories, links, extended attributes, modes) it leaves out, and users are told EOPNOTSUPP. An
-//! id is a place in the table and never given to another object. Weakness: a removed value keeps its
-//! memory, since it may still be open; a store that counts references frees it in `forget`.
+//! The store keeps its keys as the names of one directory, and its values as the contents of those files. It leaves out
+//! directories, links, extended attributes and modes; users of these get EOPNOTSUPP. An id is a place in the table and
+//! never names another object. Weakness: a removed value keeps its memory, since it may still be open; a store that
+//! counts references frees it in `forget`.
 #![expect(clippy::disallowed_types, reason = "std's mutex, as a program elsewhere would use it")]
 
 use std::io::{Cursor, Read, Write};

@@ -1,15 +1,15 @@
-//! The buffers that reads are answered from: one for each thread, and what all of them take.
+//! Buffers for replies to reads: one for each thread, and a limit for all threads together.
 //!
 //! # Boundary
-//! Lends memory and counts it. What is read into it is the caller's.
+//! Lends memory and counts it. The caller fills it.
 //!
 //! # Concurrency
-//! A buffer is its thread's own. The sum is one word, changed when a buffer grows or goes.
+//! A buffer belongs to its thread. The sum is one word, changed when a buffer grows or is freed.
 //!
 //! # Why
-//! A thread kept the largest buffer that it ever needed: 160 threads that read 1 MiB once, from a store that was slow for a
-//! moment, kept 160 MiB beside a budget of 16. Now all of them keep [`KEPT_MAX`], and what is in use beyond that counts in the
-//! budget of the caches. Weakness: of several mounts in one process each counts the buffers of all.
+//! A thread kept the largest buffer that it had ever needed. After 160 threads had each read 1 MiB once from a slow
+//! store, they kept 160 MiB beside a budget of 16. Now all threads together keep [`KEPT_MAX`]; buffers in use beyond
+//! that count in the budget of the caches. Weakness: each mount of a process counts the buffers of all of them.
 
 use std::cell::RefCell;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,7 +20,7 @@ const KEPT_MAX: u64 = 4 << 20;
 /// Bytes of all buffers of the process.
 static HELD: AtomicU64 = AtomicU64::new(0);
 
-/// A thread's buffer; what it counts goes with it.
+/// A thread's buffer. Its bytes leave the sum when it is dropped.
 #[derive(Default)]
 struct Buffer(Vec<u8>);
 

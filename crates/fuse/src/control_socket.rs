@@ -1,19 +1,20 @@
 //! The control socket of a mount that a program serves through the library.
 //!
 //! # Boundary
-//! Tells [`uvfs_control::server`] what the mount is and does. The daemon of `uvfs mount` has one of its own, which
-//! knows its options and ends its process.
+//! Gives [`uvfs_control::server`] the state and the operations of the mount. The daemon of `uvfs mount` has a control
+//! socket of its own, which knows its options and ends its process.
 //!
 //! # Concurrency
-//! The thread that [`start`] makes waits for the end of the session, and ends the socket then. If a client asked for
-//! the end, it first has everything written and tells the client what the store did not take; [`Mount::wait`] joins
-//! it, so that a program that returns after the end does not take the answer away. When it has ended, nothing of the
-//! socket refers to the [`Vfs`](uvfs_vfs::Vfs) any more.
+//! The thread that [`start`] makes waits for the end of the session, and then ends the socket. If a client requested
+//! the end, the thread first writes all data back and sends the client the verdict. [`Mount::wait`] joins this thread,
+//! so a program that returns after it does not cut off the answer. After the end nothing of the socket refers to the
+//! [`Vfs`](uvfs_vfs::Vfs).
 //!
 //! # Why
-//! A mount of a program was one that no tool could ask or shrink, and whose end nobody reported. What is not written
-//! when the mount ends is not lost: the program still has it in its `Vfs`, and the verdict says so. Weakness: which
-//! host directory a store shows is not known here, so `uvfs drop` does not empty the host's own page cache for it.
+//! Without it no tool could query or shrink a mount that a program serves, and nothing reported its end. Data that is
+//! not written when the mount ends is not lost: the program still has it in its `Vfs`, and the verdict says so.
+//! Weakness: this socket does not know which host directory a store shows, so `uvfs drop` does not empty the host's own
+//! page cache for it.
 //!
 //! [`Mount::wait`]: crate::Mount::wait
 
@@ -38,12 +39,12 @@ use uvfs_control::units::Size;
 use uvfs_control::{mounts, place};
 use uvfs_vfs::{CleanProgress, Statistics};
 
-/// What of the options `uvfs stat` shows.
+/// The options that `uvfs stat` shows.
 #[derive(Debug, Serialize)]
 pub(crate) struct Shown {
     #[serde(skip)]
     source: String,
-    /// Who serves it.
+    /// The serving program.
     program: String,
     allow_other: bool,
     read_only: bool,
@@ -65,7 +66,7 @@ impl Shown {
     }
 }
 
-/// What `uvfs stat` shows.
+/// The report of `uvfs stat`.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     mountpoint: String,
@@ -163,7 +164,7 @@ impl Served for Program {
     fn unmount(&self, lazy: bool) -> Result<(), Stays> {
         let how = if lazy { Unmount::Lazy } else { Unmount::Idle };
         match serve::end_when_idle(|| self.live.unmount(how)) {
-            // It ended by itself meanwhile: what was asked for is so.
+            // The session ended by itself meanwhile: the client has its unmount.
             Err(_) if self.live.ended() => Ok(()),
             outcome => outcome.map_err(Stays::from),
         }
@@ -174,8 +175,8 @@ impl Served for Program {
     }
 }
 
-/// Opens the socket of `live`, until its session ends. The thread that ends it is returned; `None` if there is no
-/// socket, and the log says why.
+/// Opens the socket of `live`, until its session ends. Returns the thread that ends it, or `None` if there is no
+/// socket; the log has the reason.
 pub(crate) fn start(live: &Arc<Live>, shown: Shown) -> Option<JoinHandle<()>> {
     let started = serve(live, shown);
     let place = live.mountpoint.display();
@@ -196,7 +197,7 @@ fn serve(live: &Arc<Live>, shown: Shown) -> Result<JoinHandle<()>, String> {
     let ended = thread.spawn(move || {
         program.live.wait();
         if server.is_asked_to_end() {
-            // What fails is said by the verdict.
+            // The verdict reports failures.
             let _ = program.live.vfs.write_back_all();
             let unwritten = program.live.vfs.unwritten();
             let verdict = Verdict::new(unwritten, &program.shown.source);

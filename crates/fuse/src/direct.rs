@@ -1,32 +1,28 @@
-//! Direct writes: the kernel's pages of a range go before its writer hears that the write is complete.
+//! Direct writes: the kernel drops its pages of the written range before the writer gets its answer.
 //!
-//! # Boundary
-//! Knows which files the kernel may hold pages of as far as direct writes need it, and sends notices about them.
-//! Writes nothing, and knows nothing of stores.
+//! Knows which directly written files the kernel may hold pages of. Knows no stores.
 //!
 //! # Concurrency
-//! Dropping pages waits in the kernel for reads of them that are under way, which a reader or a worker of ours
-//! has to answer: so it is done by threads of its own, which wait for nothing else. No lock is held meanwhile.
+//! The kernel waits for reads in flight before it drops pages, and our readers or workers answer those. So threads of
+//! their own send the notices; they wait for nothing else, and hold no lock.
 //!
-//! D1. A write is in the store before [`DirectWrites::answer`] looks at the file; whoever brings pages in calls
-//!     [`DirectWrites::pages_come`] before it reads the store. Both take the lock of the file's shard, so of the
-//!     two one sees the other: bytes from before the write have been announced by then. A read of a file that nobody has
-//!     written directly takes no lock ([`Presence`]): it is like one announced before the first direct write, and its
-//!     pages were in the kernel's cache, locked, before the notice that makes the file `Clean`, which comes later (D2).
-//! D2. `Clean` means that a notice about the whole file ended after the last announcement. A page whose
-//!     announcement came before the notice was in the kernel's cache, locked, when the notice met it.
-//! D3. At most [`HELD_MAX`] writers wait for notices. The kernel has no more than a fixed number of requests
-//!     under way that nobody sleeps for, direct writes and read-ahead alike: if all of them were writes that
-//!     wait for pages of reads behind them, none would ever end. Beyond, a writer is answered first.
-//!     (Who lowers that number to `HELD_MAX` by hand, in the kernel's control files, undoes this.)
+//! D1. A write is in the store before [`DirectWrites::answer`] looks at the file. A thread that brings pages in calls
+//!     [`DirectWrites::pages_come`] before it reads the store. Both take the lock of the file's shard, so one sees the other:
+//!     bytes from before the write have been announced by then. A read of a file without direct writes takes no lock
+//!     ([`Presence`]): it counts as announced before the first direct write. Its pages were in the kernel's cache, locked,
+//!     before the notice that makes the file `Clean`, which comes later (D2).
+//! D2. `Clean` means that a notice about the whole file ended after the last announcement. A page announced before the
+//!     notice was in the kernel's cache, locked, when the notice reached it.
+//! D3. At most [`HELD_MAX`] writers wait for notices; others are answered first. The kernel limits its background
+//!     requests, direct writes and read-ahead alike. If all were writes that wait for pages of queued reads, none would
+//!     ever end. (To lower the kernel's limit to `HELD_MAX` by hand undoes this.)
 //!
 //! # Why
-//! Before it sends a direct write the kernel drops its pages of the range, and after a synchronous one again;
-//! not so when an asynchronous one completes (Linux up to 6.18 at least). What was read in between stays, on a
-//! store that is nobody else's for ever. A request does not say which kind it is. Not to agree to asynchronous
-//! direct I/O would do too, and make one request at a time of every queue.
-//! Programs that only write directly pay for [`SETTLED`] notices and then for none. Weakness: beyond
-//! `HELD_MAX` at once, a reader may see the old bytes for a moment after a write is complete.
+//! The kernel drops its pages of the range before a direct write, and after a synchronous one, but not when an
+//! asynchronous one completes (Linux up to 6.18 at least). On a store that is not shared, pages read in between would
+//! stay for ever. A request does not show its kind. To refuse asynchronous direct I/O would reduce every queue to one
+//! request at a time. A program that only writes directly pays for [`SETTLED`] notices and then for none. Weakness:
+//! with more than `HELD_MAX` writers at once, a reader may see old bytes for a moment after a write is complete.
 
 use crate::lock_order;
 use crate::notify::Notices;
@@ -41,11 +37,11 @@ use uvfs_concurrent::presence::Presence;
 use uvfs_concurrent::shard::Shards;
 use uvfs_vfs::ChangeSink;
 
-/// Requests nobody sleeps for that the kernel may have under way at once; the transport asks for so many.
+/// Background requests that the kernel may have in flight at once; the transport requests this limit.
 pub(crate) const BACKGROUND_MAX: u16 = 64;
 /// Writers kept waiting at most (D3).
 const HELD_MAX: usize = BACKGROUND_MAX as usize / 2;
-/// Notices queued at most; what comes then goes with the news of changes, which collapse.
+/// Notices queued at most; further ones go through the queue of [`crate::notify`], which collapses.
 const QUEUE_MAX: usize = 4096;
 /// Threads at most. More than one, so that a store that is stuck with a read delays writers of that range only.
 const THREADS_MAX: usize = 8;
@@ -54,13 +50,13 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Direct writes with no page coming in between after which the whole file is dropped, to be `Clean`.
 const SETTLED: u32 = 64;
 const SHARDS: usize = 16;
-/// Files remembered per shard. A file that is not is one of which nothing is known.
+/// Files remembered per shard. Nothing is known of any other file.
 const FILES_MAX: usize = 256;
 
 /// Tells the writer.
 pub(crate) type Reply = Box<dyn FnOnce(&Counters) + Send>;
 
-/// What is known of a file that was written directly.
+/// State of a file that was written directly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
     /// There may be pages; so many direct writes came since the last of them was announced.
@@ -71,7 +67,7 @@ enum Seen {
     Clean,
 }
 
-/// What a direct write needs before its answer.
+/// The step that a direct write needs before its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Needs {
     Nothing,
@@ -86,7 +82,7 @@ struct Job {
     reply: Option<Reply>,
 }
 
-/// One shard of what is known of files.
+/// One shard of the states of files.
 #[derive(Default)]
 struct Files {
     seen: HashMap<u64, Seen>,
@@ -134,13 +130,14 @@ impl DirectWrites {
         })
     }
 
-    /// Notices go through `kernel` from now on; before that there are no requests.
+    /// From now on notices go through `kernel`; before that there are no requests.
     pub(crate) fn connect(&self, kernel: Box<dyn KernelCache>) {
         // A second one would be as good.
         let _ = self.kernel.set(kernel);
     }
 
-    /// The kernel is about to hold pages of `node`; called before the store is asked for them, or told.
+    /// The kernel is about to hold pages of `node`. Call this before the store is read, or before the kernel gets the
+    /// pages.
     pub(crate) fn pages_come(&self, node: u64) {
         if !self.writers.has_come(node) {
             return;
@@ -162,7 +159,7 @@ impl DirectWrites {
         }
     }
 
-    /// The kernel asks for the attributes of `node` again. Waits for nothing, so that handlers may say so.
+    /// Makes the kernel ask for the attributes of `node` again. Waits for nothing, so handlers may call it.
     pub(crate) fn attributes_changed(&self, node: u64) {
         if let Some(Err(error)) = self.kernel.get().map(|kernel| kernel.forget_attributes(node)) {
             log::debug!("the kernel keeps attributes: {error}");
@@ -232,7 +229,7 @@ impl DirectWrites {
         }
     }
 
-    /// Everything of `node` goes, some time soon.
+    /// All pages of `node` are dropped some time soon.
     fn tell(&self, node: u64) {
         if let Some(node) = self.nodes.get(node) {
             self.notices.inode_changed(node.id());
@@ -369,7 +366,7 @@ mod tests {
         assert_eq!(world.answers.1.recv().unwrap(), 3);
     }
 
-    /// Who only writes directly pays for nothing after a while, until pages come again.
+    /// A program that only writes directly pays for no notices after a while, until pages are read again.
     #[test]
     fn a_file_without_pages_needs_no_notices_until_pages_come() {
         let world = world();
@@ -418,8 +415,8 @@ mod tests {
         world.settle(1);
     }
 
-    /// All of the kernel's requests that nobody sleeps for may be writes, and the reads whose pages they wait for
-    /// behind them: some have to be answered.
+    /// All background requests of the kernel may be writes, with the reads whose pages they wait for queued behind
+    /// them: some writes need an answer.
     #[test]
     fn not_all_writers_wait() {
         let world = world();

@@ -2,19 +2,20 @@
 //! The FUSE frontend: a [`uvfs_vfs::Vfs`] behind a kernel mount.
 //!
 //! # Boundary
-//! Translates: kernel requests into operations, nodes into node ids, errors into errno values. Holds
-//! no policy of its own beyond timeouts and which thread runs what. Knows no backend.
+//! Translates: kernel requests into operations, nodes into node ids, errors into errno values. Its
+//! only policies are timeouts and the thread of a request. Knows no backend.
 //!
 //! # Rooms
 //! * `mount`: starting and ending a session.
 //! * `server`: requests, in no transport's terms: node ids, open files, replies as plain values.
-//! * `dispatch`: what each request does, on which thread, and when its answer goes out.
+//! * `dispatch`: the work of each request, its thread, and the time of its answer.
 //! * `transport`: the one place that names the FUSE crate; another transport replaces it alone.
-//! * `work`: hits are answered by the thread that read the request, misses may wait elsewhere.
+//! * `work`: the thread that read a request answers hits; misses may wait on another thread.
 //! * `clean`: empties our caches and the kernel's of one directory, ours first.
 //! * `control_socket`: answers the `uvfs` command for a mount that a program serves.
-//! * `direct`: what direct writes leave of the kernel's pages.
-//! * `notify`: news for the kernel's caches, sent by a thread that holds no lock and serves nothing.
+//! * `direct`: drops the kernel's pages that direct writes made wrong.
+//! * `notify`: news for the kernel's caches, sent by a thread that holds no lock and serves
+//!   nothing.
 
 mod buffers;
 mod clean;

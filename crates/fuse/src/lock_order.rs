@@ -8,19 +8,19 @@ uvfs_concurrent::lock_classes! {
     in FRONTENDS;
     /// End of a FUSE session.
     FUSE_END = 4, "fuse-end", "whether a session has ended";
-    /// Who cleans a mount.
+    /// The turn to clean a mount.
     FUSE_CLEAN = 5, "fuse-clean", "the thread that cleans a mount, and those that wait for it";
     /// The FUSE frontend's notifier thread.
     FUSE_NOTIFIER = 6, "fuse-notifier", "the notifier threads of a mount, until they are joined";
     /// The FUSE frontend's node ids that are not inode numbers.
     FUSE_ALIASES = 8, "fuse-aliases", "node ids of objects whose inode number was taken";
-    /// Who has the kernel let go.
+    /// The request that the kernel evict inodes.
     FUSE_PRESSURE = 9, "fuse-pressure", "whether the kernel is asked to forget inodes";
     /// The FUSE frontend's table of node ids.
     FUSE_NODES = 10, "fuse-nodes", "node ids the kernel holds, with their lookup counts";
-    /// Forgets that somebody waits for.
+    /// Forgets that a thread waits for.
     FUSE_FORGETS = 11, "fuse-forgets", "count of node ids forgotten while a thread waits for it";
-    /// Names that the kernel believes to be missing.
+    /// Names that the kernel has cached as missing.
     FUSE_MISSING = 12, "fuse-missing", "one shard of the names that the kernel believes to be missing";
     /// How often users had directories cleaned.
     FUSE_DROPS = 13, "fuse-drops", "until when each user's cleanings through the control file count";

@@ -40,7 +40,7 @@ pub enum Passthrough {
     /// Where kernel, privileges and store allow it.
     #[default]
     Auto,
-    /// Never: all data goes through uvfs.
+    /// Never: all data passes through uvfs.
     Off,
 }
 
@@ -52,9 +52,9 @@ const HELPER_FOLDERS: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
 /// How to unmount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unmount {
-    /// Only if nobody uses the mount (EBUSY otherwise).
+    /// Only if the mount is unused (EBUSY otherwise).
     Idle,
-    /// Take it out of the tree now, and end when its last user has gone.
+    /// Take it out of the tree now, and end when its last user has left.
     Lazy,
 }
 
@@ -63,7 +63,7 @@ pub type Prepare = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
 /// How to mount.
 pub struct MountOptions {
-    /// What `mount` and `df` show as the source; `uvfs` if empty, which mount(2) refuses.
+    /// The source in `mount` and `df`; `uvfs` if empty, which mount(2) refuses.
     pub source_name: String,
     /// Let users other than the mounting one in. Permissions are checked either way.
     pub allow_other: bool,
@@ -72,8 +72,8 @@ pub struct MountOptions {
     /// Threads that read requests. Default: as many as there are cores, at least 2, and one more if the store may
     /// make them wait ([`uvfs_vfs::Waits`]).
     pub readers: Option<usize>,
-    /// What the kernel reads ahead of a sequential reader, in KiB; `None`: as it does by itself (128). Only root may set it: for
-    /// others it stays, and so where there is no `/sys`.
+    /// The kernel's read-ahead for a sequential reader, in KiB; `None`: the kernel's default (128). Only root may set
+    /// it. For other users, and without `/sys`, the default stays.
     pub kernel_read_ahead_kib: Option<u32>,
     /// Direct reads and writes of host files.
     pub passthrough: Passthrough,
@@ -82,11 +82,11 @@ pub struct MountOptions {
     /// an object of that name in the store. Default true.
     pub control_directory: bool,
     /// Answer `uvfs stat`, `set`, `drop`, `cached`, `policy` and `unmount`, for this process's user and root, over a
-    /// socket in `/run/uvfs` or in the user's runtime folder. Where none can be made, the log says why, and the
-    /// mount goes on without. Default true.
+    /// socket in `/run/uvfs` or in the user's runtime folder. If no socket can be made, the log has the reason, and the
+    /// mount continues without one. Default true.
     pub control_socket: bool,
-    /// Run on the session thread before it serves; every serving thread is its child, and so
-    /// inherits what the kernel hands down (a sandbox, say). A failure ends the mount.
+    /// Runs on the session thread before it serves. Every serving thread is its child, and so inherits from it (a
+    /// sandbox, say). A failure ends the mount.
     pub prepare_thread: Option<Prepare>,
 }
 
@@ -136,7 +136,7 @@ pub struct Mount {
     control: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What of a mount its control socket needs as well.
+/// The parts of a mount that its control socket also needs.
 pub(crate) struct Live {
     pub(crate) mountpoint: PathBuf,
     readers: usize,
@@ -158,8 +158,7 @@ impl Mount {
     /// Mounts `vfs` at `mountpoint` and serves it. Returns when the kernel has accepted the mount.
     ///
     /// # Errors
-    /// What failed, with its path: the mount point, `/dev/fuse`, mount(2) or `fusermount3`. Nothing
-    /// stays mounted.
+    /// The failed part with its path: the mount point, `/dev/fuse`, mount(2) or `fusermount3`. Nothing stays mounted.
     pub fn start(
         vfs: Arc<Vfs>,
         mountpoint: impl AsRef<Path>,
@@ -227,7 +226,7 @@ impl Mount {
         self.live.asked_by_directory()
     }
 
-    /// What the mount did so far.
+    /// Counts of the mount so far.
     pub fn statistics(&self) -> MountStatistics {
         self.live.statistics()
     }
@@ -251,16 +250,16 @@ impl Mount {
         self.live.cleaner()
     }
 
-    /// Unmounts. The session may outlive a lazy unmount; [`Mount::wait`] tells.
+    /// Unmounts. The session may outlive a lazy unmount; [`Mount::wait`] waits for its end.
     ///
     /// # Errors
-    /// EBUSY if somebody uses the mount and `how` is [`Unmount::Idle`].
+    /// EBUSY if the mount is in use and `how` is [`Unmount::Idle`].
     pub fn unmount(&self, how: Unmount) -> io::Result<()> {
         self.live.unmount(how)
     }
 
-    /// Waits until the session has ended, whoever unmounted it. If that was a client of the control socket, also until
-    /// it was told what of all that was written has not reached the store.
+    /// Waits until the session has ended, for any reason. If a client of the control socket unmounted it, waits also
+    /// until that client has the list of written data that did not reach the store.
     pub fn wait(&self) {
         self.live.wait();
         self.live.vfs.unobserve(self.live.server.origin);
@@ -371,10 +370,10 @@ impl fmt::Debug for Mount {
     }
 }
 
-/// Unmounts what is at `mountpoint`, also when its daemon is dead.
+/// Unmounts the mount at `mountpoint`, also when its daemon is dead.
 ///
 /// # Errors
-/// EBUSY if somebody uses it and `how` is [`Unmount::Idle`]; EINVAL if nothing is mounted there.
+/// EBUSY if it is in use and `how` is [`Unmount::Idle`]; EINVAL if nothing is mounted there.
 pub fn unmount(mountpoint: &Path, how: Unmount) -> io::Result<()> {
     let flags = match how {
         Unmount::Idle => UnmountFlags::NOFOLLOW,
@@ -386,7 +385,7 @@ pub fn unmount(mountpoint: &Path, how: Unmount) -> io::Result<()> {
     }
 }
 
-/// A user who may not unmount asks the set-id helper, which checks that the mount is theirs.
+/// Unmounts for a user without the right to: the set-id helper checks that the mount is theirs.
 fn unmount_by_helper(mountpoint: &Path, how: Unmount) -> io::Result<()> {
     let mut command = Command::new(helper());
     command.arg("-u");
@@ -420,7 +419,8 @@ fn helper() -> PathBuf {
     found.unwrap_or_else(|| HELPER.into())
 }
 
-/// One stays free for hits while others wait for the store: so that every core has one that may, it is one more.
+/// One reader stays free for hits while others wait for the store. One more than the cores, so that each core has a
+/// reader that may wait.
 fn default_readers(vfs: &Vfs) -> usize {
     let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
     match vfs.capabilities().waits {
@@ -452,13 +452,13 @@ fn open_session(
         }
         return Ok(session);
     }
-    // The FUSE crate would tell a device that is not for this user as a refusal to mount.
+    // The FUSE crate would report a device without permission as a refusal to mount.
     open_device()?;
     Session::mounted_by_helper(mountpoint, server.clone(), work.clone(), &wanted)
         .map_err(|error| MountError::helper(mountpoint, &error))
 }
 
-/// Nobody serves yet: what is asked is answered without a request.
+/// The kernel sends no request for this, so it works before the session serves.
 fn set_read_ahead(mountpoint: &Path, kib: u32) -> io::Result<()> {
     let flags = AtFlags::STATX_DONT_SYNC;
     let about = rustix::fs::statx(rustix::fs::CWD, mountpoint, flags, StatxFlags::TYPE)?;
@@ -471,7 +471,7 @@ fn open_device() -> Result<File, MountError> {
     opened.map_err(|source| MountError::Device { source })
 }
 
-/// mount(2), for those who may.
+/// mount(2), for users with the right to mount.
 fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     let device = open_device()?;
     let mut data = format!(
@@ -506,9 +506,9 @@ fn start_session(
     std::thread::Builder::new().name("uvfs-session".to_owned()).spawn(move || {
         let prepared = prepare.map_or(Ok(()), |prepare| prepare());
         let ready = prepared.is_ok();
-        // However serving ends, also by a panic, those who wait for the end hear of it.
+        // When serving ends, also by a panic, this wakes the threads that wait for the end.
         let _told = TellEnd(&end, &turns);
-        // Who started us waits for exactly this.
+        // The starting thread waits for exactly this.
         let _ = send.send(prepared);
         if ready && let Err(error) = session.serve() {
             log::error!("the session ended with an error: {error}");

@@ -1,8 +1,8 @@
 //! Why a mount did not come about.
 //!
 //! # Boundary
-//! Names what failed, with its path: the mount point, the device, the helper. What helps is for the
-//! program to say, which knows how it was started.
+//! Names the failed part with its path: the mount point, the device, the helper. The program, which knows how it was
+//! started, names the remedy.
 
 use std::fmt;
 use std::io;
@@ -19,33 +19,33 @@ pub enum MountError {
     Mountpoint {
         /// As it was given.
         path: PathBuf,
-        /// What resolving it answered.
+        /// The error of resolving it.
         source: io::Error,
     },
     /// `/dev/fuse` cannot be opened: the module is not loaded, or the device is not for this user.
     Device {
-        /// What open(2) answered.
+        /// The error of open(2).
         source: io::Error,
     },
     /// mount(2) refused.
     Refused {
         /// The mount point.
         path: PathBuf,
-        /// What it answered.
+        /// Its error.
         source: io::Error,
     },
-    /// `fusermount3`, which mounts for those who may not, refused or could not be run.
+    /// `fusermount3`, which mounts for users without the right to, refused or could not be run.
     Helper {
         /// The mount point.
         path: PathBuf,
-        /// What it said, or why it could not be run (`NotFound`: it is not installed).
+        /// Its output, or the reason why it could not be run (`NotFound`: it is not installed).
         source: io::Error,
     },
     /// The kernel mounted, but serving could not begin; it was unmounted again.
     Session {
         /// The mount point.
         path: PathBuf,
-        /// What failed.
+        /// The failed step.
         source: io::Error,
     },
 }
@@ -68,7 +68,7 @@ impl MountError {
         Self::Helper { path: path.to_owned(), source }
     }
 
-    /// What the system, or the helper, answered.
+    /// The error of the system or of the helper.
     pub fn cause(&self) -> &io::Error {
         match self {
             MountError::Mountpoint { source, .. }
@@ -80,7 +80,7 @@ impl MountError {
     }
 }
 
-/// What the helper wrote, which are lines, each with its end, as the cause within one of ours.
+/// The helper's output, one or more lines with line ends, as a cause within one line.
 pub(crate) fn in_a_line(written: &str) -> String {
     let lines = written.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join("; ")
@@ -123,8 +123,8 @@ impl From<MountError> for io::Error {
 mod tests {
     use super::*;
 
-    /// A user read "user has no write access to mountpoint /m\n; see --log-level debug", with the two characters of the
-    /// line break: it was the end of what `fusermount3` had written, and causes are shown in one line.
+    /// Bug: a user read "user has no write access to mountpoint /m\n; see --log-level debug", with the two characters
+    /// of the line break. It was the end of the output of `fusermount3`, and causes are shown in one line.
     #[test]
     fn the_words_of_the_helper_have_no_line_breaks() {
         let said = "fusermount3: user has no write access to mountpoint /m\n";

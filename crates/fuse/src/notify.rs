@@ -1,21 +1,19 @@
 //! News for the kernel's caches.
 //!
 //! # Boundary
-//! Takes news of changes that did not come through the kernel, and sends notices. Decides nothing
-//! about our own caches, which dropped what they believed before the news came here.
+//! Takes news of changes that did not come through the kernel, and sends notices. Decides nothing about our own caches,
+//! which dropped the changed entries before the news arrived here.
 //!
 //! # Concurrency
-//! A request handler must never send: for a notice about an entry the kernel takes the directory's lock,
-//! which it may hold already for the very request being handled, and the mount hangs. So handlers and
-//! watchers only queue, and [`LANES`] threads send, each from a queue of its own. Notices about one
-//! directory or file take one lane, in order. A queue is bounded and collapses into "forget everything"
-//! when it overflows. A sending thread holds no lock while it sends. A thread that cleans may wait for
-//! notices about missing names ([`Notices::wait_asked`]).
+//! A request handler must never send. For a notice about an entry the kernel takes the directory's lock; it may already
+//! hold that lock for the very request being handled, and the mount would hang. So handlers and watchers only queue,
+//! and [`LANES`] threads send, each from a queue of its own. Notices about one directory or file take one lane, in
+//! order. A queue is bounded and collapses into "forget everything" when it overflows. A sending thread holds no lock
+//! while it sends. A thread that cleans may wait for notices about missing names ([`Notices::wait_asked`]).
 //!
 //! # Why
-//! A lookup that hangs in a slow store holds its directory's lock in the kernel, so a notice about that
-//! directory hangs with it. With one thread it kept every other notice from the kernel. Weakness: it still
-//! keeps those of its own lane.
+//! A lookup that hangs in a slow store holds its directory's lock in the kernel, so a notice about that directory also
+//! hangs. With one thread, that notice delayed all others. Weakness: it still delays those of its own lane.
 
 use crate::lock_order;
 use crate::server::nodes::NodeTable;
@@ -32,8 +30,7 @@ use uvfs_vfs::{ChangeSink, InodeId, Name};
 const LANES: usize = 4;
 /// Notices queued in a lane before they collapse.
 const QUEUE_MAX: usize = 16_384 / LANES;
-/// Of them, notices about names that are asked for again for our own sake: they are never what makes the
-/// queue collapse.
+/// Of these, notices that expire missing names to free room: they never make the queue collapse.
 const OURS_MAX: usize = QUEUE_MAX / 4;
 
 enum Notice {
@@ -47,11 +44,11 @@ enum Notice {
 #[derive(Default)]
 struct Queue {
     notices: VecDeque<Notice>,
-    /// Notices queued so far, and how many of them are done. They are sent in order, and what collapsed
-    /// is done when its substitute is.
+    /// Notices queued so far, and how many of them are done. They are sent in order. A collapsed notice is done when
+    /// its substitute is.
     queued: u64,
     done: u64,
-    /// What `queued` was after the last `AskAgain`.
+    /// The value of `queued` after the last `AskAgain`.
     asked: u64,
     ended: bool,
 }
@@ -198,8 +195,8 @@ impl Lane {
     }
 }
 
-/// Names by one notice, where the kernel knows it; attributes and pages of each node by one of its own. One that
-/// fails keeps no other from being sent: the last error is told.
+/// Sends a notice for each name that the kernel knows, and one for the attributes and pages of each node. A failure
+/// does not stop the others; the last error is returned.
 fn forget_everything(kernel: &dyn KernelCache, nodes: &NodeTable) -> std::io::Result<()> {
     let mut told = kernel.forget_everything();
     for node in nodes.ids() {
@@ -290,8 +287,8 @@ mod tests {
         }
     }
 
-    /// Bug: the first notice that the kernel refused was the last one sent, and all nodes behind it kept pages
-    /// and attributes of which nobody knew any more whether they were true.
+    /// Bug: after the first notice that the kernel refused, no more were sent. All nodes behind it kept pages and
+    /// attributes that might be wrong.
     #[test]
     fn a_refused_notice_keeps_no_other_from_being_sent() {
         let memory = MemoryBackend::new(MemoryConfig::default()).unwrap();
@@ -347,7 +344,7 @@ mod tests {
         });
         all.wait_asked(Duration::from_secs(3600));
         assert!(notices.ask_again(2, b"a"));
-        // Nobody sends it.
+        // No thread sends it.
         all.wait_asked(Duration::from_millis(5));
         notices.queue.lock().ended = true;
         all.wait_asked(Duration::from_secs(3600));

@@ -1,4 +1,4 @@
-//! What a mount did.
+//! Counts of the work of a mount.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -61,7 +61,7 @@ requests!(
 #[derive(Debug)]
 pub(crate) struct Requests([Tally; NAMES.len()]);
 
-/// What is counted of one kind.
+/// The counters of one kind.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Those that came.
@@ -99,7 +99,8 @@ pub struct RequestCount {
     pub request: &'static str,
     /// How often.
     pub count: u64,
-    /// From when a reader had it until its answer had gone to the kernel. What panicked is not in it, and what is under way is not yet.
+    /// From a reader's receipt until the answer was sent to the kernel. Requests that panicked are left out, and so are
+    /// those in flight.
     pub latency: Latency,
 }
 
@@ -134,7 +135,7 @@ pub struct MountStatistics {
     pub nodes: u64,
     /// Lookups that the kernel still owes forgets for.
     pub lookups: u64,
-    /// Names that the kernel was told to be missing, for some time.
+    /// Answers with a lifetime that a name is missing.
     pub missing: u64,
     /// Open files and directories.
     pub files: u64,
@@ -153,7 +154,7 @@ pub struct MountStatistics {
     pub waiting: u64,
     /// Requests refused with EAGAIN: too much of the same user waited for a store that did not get on.
     pub refused: u64,
-    /// Opens that went through to a host file.
+    /// Opens passed through to a host file.
     pub passthrough_opens: u64,
     /// Notices sent to the kernel's caches.
     pub notices: u64,
@@ -161,21 +162,21 @@ pub struct MountStatistics {
     pub notices_failed: u64,
     /// Handlers that panicked; the request failed with EIO. Always 0 unless there is a bug.
     pub panics: u64,
-    /// Forgets beyond what was looked up. Always 0 unless there is a bug.
+    /// Forgets beyond the counted lookups. Always 0 unless there is a bug.
     pub forgotten_too_often: u64,
     /// Directories cleaned.
     pub cleans: u64,
     /// Requests to clean that came when too many waited, or when the mount had ended.
     pub cleans_refused: u64,
-    /// Nodes and names that the kernel was asked to let go, by cleaning.
+    /// Nodes and names that a cleaning asked the kernel to evict.
     pub clean_asked: u64,
-    /// Nodes that it then let go.
+    /// Nodes that the kernel then evicted.
     pub clean_let_go: u64,
-    /// Nodes that the kernel was asked to let go because the budget was exceeded.
+    /// Nodes that the kernel was asked to evict because the budget was exceeded.
     pub let_go_asked: u64,
 }
 
-/// Two objects: whoever reads them asks for one kind by its name.
+/// Two objects, so that a reader asks for one kind by its name.
 fn by_request<S: Serializer>(counts: &[RequestCount], serializer: S) -> Result<S::Ok, S::Error> {
     let mut both = serializer.serialize_map(Some(2))?;
     both.serialize_entry("requests", &Fields(counts.iter().map(|one| (one.request, one.count))))?;

@@ -1,19 +1,19 @@
-//! What the FUSE protocol does not carry of the task that sent a request.
+//! Properties of the requesting task that the FUSE protocol does not carry.
 //!
-//! It carries a uid, a gid and a thread id; the kernel shows the rest in `/proc/TID/status` (proc(5)). Read only for
-//! operations that act as the caller, and for changes of data of a file with set-id bits. The task waits for the
-//! answer, so it is there, unless it is in a PID namespace that does not see it or was killed meanwhile.
+//! The protocol carries a uid, a gid and a thread id; the kernel shows the rest in `/proc/TID/status` (proc(5)). It is
+//! read only for operations that act as the caller, and for data changes of a file with set-id bits. The task waits for
+//! the answer, so it exists, unless it is in a PID namespace that is not visible here or was killed meanwhile.
 
 /// The bit of CAP_FSETID.
 const FSETID: u32 = 4;
 
-/// The supplementary groups of thread `task`; none if it has gone.
+/// The supplementary groups of thread `task`; none if it has ended.
 pub(crate) fn groups(task: u32) -> Vec<u32> {
     parse_groups(&status(task))
 }
 
-/// Whether thread `task`, which is user 0's, may have CAP_FSETID; not if it has gone: a set-id bit too few is
-/// harmless. For other users it says nothing: in a user namespace of their own they have every capability.
+/// Whether thread `task` of user 0 may have CAP_FSETID; false if it has ended: to clear a set-id bit too many is
+/// harmless. For other users the capability proves nothing: in their own user namespace they have every one.
 pub(crate) fn may_keep_set_ids(task: u32) -> bool {
     parse_effective(&status(task)) & (1 << FSETID) != 0
 }

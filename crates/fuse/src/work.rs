@@ -1,20 +1,19 @@
-//! Which thread runs a request.
+//! Chooses the thread that runs a request.
 //!
 //! # Concurrency
-//! A few *readers* take requests from the kernel. A hit is answered at once. Any other request may
-//! wait for the store: it runs on its reader too, as long as another reader stays free for hits
-//! (a [`Gate`] counts), and otherwise goes to a *worker*. Workers are started when all are busy, up
-//! to a limit, and end after a while without work. So a slow store delays a hit by at most the
-//! time it takes to read and answer it, and a fast store pays for no hand-over.
+//! A few *readers* take requests from the kernel. A hit is answered at once. Any other request may wait for the store:
+//! it also runs on its reader, as long as another reader stays free for hits (a [`Gate`] counts them), and otherwise on
+//! a *worker*. A worker is started when all are busy, up to a limit, and ends after a while without work. So a slow
+//! store delays a hit by at most the time to read and answer a request, and a fast store pays for no change of threads.
 //!
-//! Requests wait for workers in [`lanes`], one for each user: nobody's stuck requests take the
-//! threads of others, and what waits behind stuck ones has a bound. Beyond it a request is refused.
+//! Requests wait for workers in [`lanes`], one for each user: one user's stuck requests do not take the threads of
+//! others, and the queue behind stuck requests has a bound. Beyond it a request is refused.
 //!
 //! # Why
-//! Handing every miss over costs two thread switches, about the price of a whole FUSE round trip;
-//! running all of them on readers lets as many slow ones as there are readers stop the mount.
-//! Weakness: when all workers of a user are stuck in the store, the user's further misses queue. Hits do not, and what may be one
-//! or the other (an open, a listing) waits only for its like.
+//! To pass every miss to a worker costs two thread switches, about the price of a whole FUSE round trip. To run all of
+//! them on readers lets a few slow ones stop the mount. Weakness: when all workers of a user are stuck in the store,
+//! the user's further misses queue. Hits do not; a request that may hit or miss (an open, a listing) waits only for its
+//! kind.
 
 mod lanes;
 
@@ -63,13 +62,13 @@ impl Work {
         }
     }
 
-    /// Leave to run something slow on this reader, if another one stays free.
+    /// Permission to run a slow job on this reader, if another reader stays free.
     pub(crate) fn try_inline(&self) -> Option<Pass<'_>> {
         self.gate.try_enter()
     }
 
-    /// Runs `job`, which keeps `bytes` of memory and may wait for something, for user `uid` on a worker, soon; or
-    /// refuses it here, if what waits of that user is too much and none of it gets on.
+    /// Runs `job` for user `uid` on a worker, soon; it keeps `bytes` of memory and may wait. Refuses it here if the
+    /// user's queued requests are too many and none progresses.
     pub(crate) fn submit(&self, uid: u32, waits: WaitsFor, bytes: usize, job: Job) {
         let mut state = self.shared.state.lock();
         match state.lanes.push((uid, waits), bytes, job, Instant::now()) {
@@ -81,14 +80,13 @@ impl Work {
         }
     }
 
-    /// As [`Work::submit`], of a job that closes a file: it keeps next to nothing and is never refused.
+    /// [`Work::submit`] for a job that closes a file: it keeps next to no memory and is never refused.
     pub(crate) fn submit_closing(&self, job: Job) {
         self.submit_always(CLOSING, 0, job);
     }
 
-    /// As [`Work::submit`], of a job that writes pages of a mapping, which keep `bytes`. It is never
-    /// refused: nobody would write them again. The kernel bounds how many are under way
-    /// (`max_background`).
+    /// [`Work::submit`] for a job that writes pages of a mapping, which keep `bytes`. It is never refused: no retry
+    /// would write them. The kernel bounds how many are in flight (`max_background`).
     pub(crate) fn submit_pages(&self, bytes: usize, job: Job) {
         self.submit_always(PAGES, bytes, job);
     }
@@ -99,7 +97,7 @@ impl Work {
         self.see_to(state);
     }
 
-    /// Sees to it that what was queued is taken.
+    /// Ensures that a worker takes the queued job.
     fn see_to(&self, mut state: MutexGuard<'_, State>) {
         if state.idle >= state.lanes.runnable() || !state.lanes.may_start(state.workers) {
             drop(state);
@@ -147,8 +145,8 @@ impl Shared {
         }
     }
 
-    /// No thread is to be had. A job stays queued if somebody is there to take it; otherwise this
-    /// reader takes one, since a request must be answered.
+    /// No thread could be started. A queued job stays if a worker exists to take it; otherwise this reader runs one,
+    /// since a request must be answered.
     fn no_thread(&self) {
         let mut state = self.state.lock();
         state.workers -= 1;

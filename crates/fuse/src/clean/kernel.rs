@@ -1,15 +1,15 @@
-//! Asks the kernel to let go of what lies below a directory.
+//! Asks the kernel to evict the entries below a directory.
 //!
 //! # Concurrency
-//! On the thread of who cleans, which has its turn and holds no lock while a message is written: some
-//! block until requests in flight are answered. See the rules in the module above.
+//! Runs on the thread that cleans. That thread has its turn, and holds no lock while it writes a message: some messages
+//! block until requests in flight are answered. The parent module has the rules.
 //!
 //! # Why
-//! Children go before their directories, the deepest directory first: PRUNE passes over a directory that
-//! has children cached, and is done with one when its write returns; so one pass in that order reaches the
-//! top. A second pass finds what a request in flight kept, and further ones run only while they help.
-//! Forgets come later, through the readers. They are counted rather than looked for, and those that
-//! stay away (in use) show by a pause in which none comes.
+//! Children are evicted before their directories, the deepest directory first. PRUNE skips a directory with cached
+//! children, and has evicted the others when its write returns; so one pass in that order reaches the top. A second
+//! pass finds nodes that a request in flight kept, and further passes run only while they help. Forgets arrive later,
+//! through the readers. This module counts them instead of looking up each node. A pause without forgets shows that the
+//! remaining nodes are in use.
 
 use super::{Bridge, Progress};
 use std::cmp::Reverse;
@@ -26,7 +26,7 @@ use uvfs_vfs::{
 const BATCH: usize = 256;
 /// Nodes looked at together.
 const LOOK: usize = 4096;
-/// Messages about single nodes or names between two looks whether to go on.
+/// Messages about single nodes or names between two calls of [`Progress::step`].
 const STEP: usize = 64;
 /// Passes at most.
 const PASSES_MAX: usize = 4;
@@ -50,7 +50,7 @@ struct Below {
 }
 
 impl Bridge {
-    /// Asks, waits, and says what came of it.
+    /// Asks the kernel, waits for its forgets, and reports the result.
     pub(super) fn empty_kernel(
         &self,
         directory: &Node,
@@ -78,7 +78,7 @@ impl Bridge {
         report
     }
 
-    /// What the kernel holds below `directory`, in the order in which it can let go.
+    /// Nodes that the kernel holds below `directory`, in the order in which it can evict them.
     fn held_below(&self, directory: &Node) -> Vec<Below> {
         let mut depths = HashMap::new();
         let mut below = Vec::new();
@@ -162,22 +162,22 @@ impl Bridge {
             }
         }
         drop(watch);
-        // Listings are names too. Those of directories that went are gone with them.
+        // Listings hold names, too. Listings of evicted directories are already gone.
         let kept = below.iter().filter(|one| one.kind == FileKind::Directory).map(|one| one.id);
         let top = self.nodes.id_of(directory.id());
         self.forget_each(kept.chain(top), progress)?;
         if clean.has_pages() {
-            // Pages of the others went with their inodes.
+            // Pages of evicted inodes are already gone.
             let used = below.iter().filter(|one| one.kind == FileKind::Regular).map(|one| one.id);
             report.files += self.forget_each(used, progress)?;
         }
         Ok(())
     }
 
-    /// Has it ask again about the names that it believes to be missing, in `top` and in the directories held
-    /// below. Where no name can ever appear they are dropped, so that the directory can go.
-    /// Elsewhere the directory keeps them: dropping a name that was made a moment before would detach a
-    /// directory from those who are in it, and no order of our locks and the kernel's rules that out.
+    /// Makes the kernel revalidate its negative entries in `top` and in the directories that it holds below. Where no
+    /// name can ever appear, the negative entries are dropped, so that their directory can be evicted. Elsewhere they
+    /// keep their directory: to drop a name that was created a moment before would detach a directory from the
+    /// processes in it. No order of our locks and the kernel's rules that out.
     fn ask_again(
         &self,
         top: &Node,
@@ -203,12 +203,12 @@ impl Bridge {
                 report.missing += 1;
             }
         }
-        // Those that left the record before we looked: the notifier tells the kernel.
+        // The notifier tells the kernel about names that had left the record before this thread listed it.
         self.notices.wait_asked(PATIENCE);
         Ok(())
     }
 
-    /// Whether the kernel can be asked by node. A message about no node changes nothing and tells.
+    /// Whether the kernel can prune nodes. A message about no node changes nothing, and its result shows it.
     pub(super) fn prunes(&self) -> io::Result<bool> {
         if let Some(&known) = self.prunes.get() {
             return Ok(known);
@@ -236,10 +236,10 @@ impl Bridge {
         Ok(())
     }
 
-    /// By name, as older kernels have it: every name that the store lists in `top` and in the directories
-    /// held below it, but for those of directories. The kernel would hide the current directory of a process
-    /// behind "(deleted)", and does not tell whether there is such a process. Returns how many directories
-    /// could not be listed.
+    /// Evicts by name, for kernels without PRUNE: every name that the store lists in `top` and in the directories held
+    /// below, except names of directories. For a dropped directory the kernel would show a process its current
+    /// directory as "(deleted)", and does not report whether there is such a process. Returns the number of directories
+    /// that could not be listed.
     fn forget_names(
         &self,
         top: Option<u64>,
@@ -285,8 +285,8 @@ impl Bridge {
         Ok(())
     }
 
-    /// Some names of `directory` that are no directories. Only names are asked for, so that a listing
-    /// brings nothing into the caches that are being emptied.
+    /// Returns some names of `directory` that are not directories. It asks for names alone, so the listing inserts
+    /// nothing into the caches that are being emptied.
     fn list_some(&self, directory: &Node, from: Cookie) -> uvfs_vfs::Result<SomeNames> {
         let caller = Caller::root();
         let tracked = self.vfs.capabilities().opens == Opens::Tracked;
@@ -299,7 +299,7 @@ impl Bridge {
         Ok(names)
     }
 
-    /// Drops from `below` what the kernel holds no more; how many are left.
+    /// Removes from `below` the nodes that the kernel no longer holds, and returns how many are left.
     fn still_held(&self, below: &mut Vec<Below>) -> u64 {
         below.retain(|one| self.nodes.is_held(one.id));
         below.len() as u64
@@ -311,7 +311,7 @@ impl Bridge {
 struct SomeNames {
     names: Vec<Box<[u8]>>,
     seen: usize,
-    /// Where to go on; `None` at the end.
+    /// Where the listing continues; `None` at the end.
     next: Option<Cookie>,
 }
 
@@ -348,13 +348,13 @@ impl Entries for SomeNames {
     }
 }
 
-/// How many of `below` the kernel can let go, if nobody uses them.
+/// How many of `below` the kernel can evict if they are unused.
 fn can_go(below: &[Below], how: KernelHow) -> u64 {
     let by_name = how == KernelHow::Entries;
     below.iter().filter(|one| !by_name || one.kind != FileKind::Directory).count() as u64
 }
 
-/// How far `node` lies below `top`; what is in between is remembered in `known`.
+/// Depth of `node` below `top`; `known` remembers the directories between them.
 fn depth(node: &Node, top: &Node, known: &mut HashMap<InodeId, u32>) -> u32 {
     let mut chain = vec![node.id()];
     let mut at = node.parent();
@@ -368,7 +368,7 @@ fn depth(node: &Node, top: &Node, known: &mut HashMap<InodeId, u32>) -> u32 {
             break;
         }
         chain.push(parent.id());
-        // Where others move directories about, what is cached of them may be a circle.
+        // If others move directories in the store, cached parents may form a circle.
         at = parent.parent().filter(|_| chain.len() < DEPTH_MAX);
     }
     for id in chain.into_iter().rev() {
@@ -378,7 +378,7 @@ fn depth(node: &Node, top: &Node, known: &mut HashMap<InodeId, u32>) -> u32 {
     depth
 }
 
-/// What the kernel did not have, it has let go.
+/// A node that the kernel did not hold counts as evicted.
 pub(super) fn gone_is_fine(answer: io::Result<()>) -> io::Result<()> {
     match answer {
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),

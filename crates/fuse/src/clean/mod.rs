@@ -1,43 +1,28 @@
 //! Cleaning one directory of a mount: our caches and the kernel's.
 //!
-//! # Boundary
-//! Orders the steps and waits for the kernel. What our own caches do is [`Vfs::begin_clean`]; what the
-//! kernel is asked, and how it answers, is in `kernel`; the messages are in [`crate::transport`].
+//! 1. [`Vfs::begin_clean`]: from now on no cached entry below the directory is used, at any depth.
+//! 2. The kernel is asked to evict (`kernel`), and its forgets are awaited for a bounded time. Until they arrive it
+//!    holds our inodes. In the other order the kernel would look names up in caches that are about to be emptied.
+//! 3. `reap`: frees unheld entries. Entries that the kernel keeps count as busy.
 //!
-//! # Order
-//! 1. `begin_clean`: nothing that we cached is used any more, at any depth.
-//! 2. The kernel is asked to let go, and its forgets are awaited, for a bounded time. Until they come
-//!    it holds our inodes, and the next step could not free them. In the other order it would look
-//!    names up in caches that are about to go.
-//! 3. `reap`: frees what is not held any more. What the kernel keeps counts as busy.
+//! One cleaning runs at a time per mount; a bounded number of others wait in order (`turns`). Deadlock rules:
 //!
-//! # Concurrency
-//! One cleaning at a time per mount; others wait in order, a bounded number of them (`turns`). The
-//! deadlock rules:
-//!
-//! * Never from a request handler. For INVAL_ENTRY the kernel takes the lock of the directory, and holds it
-//!   already while a lookup or an unlink there waits for us; for INVAL_INODE it locks pages, and holds those
-//!   of a READ that waits for us. PRUNE takes neither, but after it forgets are awaited. What is recorded as
-//!   missing is told by name: where there is some, a lookup in flight in that directory delays the cleaning.
-//! * Never with a lock held, for a handler may want it before the kernel can go on.
-//! * The readers of the mount stay free: they bring the forgets, and the replies that INVAL_INODE waits
-//!   for. That includes WRITE requests: it brings changes made through a shared mapping to us first.
-//!   (This mount does not ask for FUSE_WRITEBACK_CACHE, so the kernel has no other dirty pages.)
-//!
-//! So whoever serves a file of the mount itself that asks for cleaning hands it to a worker, and does not
-//! wait for it on the reader; and fewer may wait for their turn than there are workers, since a READ may
-//! be queued for one.
+//! * Never from a request handler. INVAL_ENTRY takes the directory's lock in the kernel, which a lookup or an unlink
+//!   holds while it waits for us. INVAL_INODE locks pages that a READ holds while it waits for us. PRUNE takes neither
+//!   lock, but the caller then waits for FORGETs. A lookup in flight in a directory can delay the expiry of its
+//!   negative entries.
+//! * Never with a lock held: a handler may need that lock before the kernel can continue.
+//! * The readers of the mount stay free: they bring the forgets and answer requests that INVAL_INODE waits for, also
+//!   WRITEs of a shared mapping. (Without FUSE_WRITEBACK_CACHE the kernel has no other dirty pages.) So a file of the
+//!   mount that requests a cleaning passes it to a worker. Fewer cleanings may wait than there are workers, since a
+//!   READ may need one.
 //!
 //! # Why
-//! PRUNE is the only message that passes over what is in use: an open file, a process's current directory.
-//! It is used wherever the kernel has it. Sources: `include/uapi/linux/fuse.h` (FUSE_NOTIFY_PRUNE, protocol
-//! 7.45), `fs/fuse/{dev,dir,inode}.c`, `Documentation/filesystems/fuse/fuse.rst`. *Negative* entries have no
-//! node, so no PRUNE reaches them: those that the kernel was told of are recorded (`server::missing`), and it is
-//! told by name to ask again. Weaknesses: it does not drop them at that, nor those that an unlink or a rename
-//! left behind, and keeps the directory that they are in (and those above) until it wants the room; only where
-//! the store never changes they are dropped. With its last cached child an unused directory goes too, whoever
-//! asked: also the cleaned one and those above, if nothing else is cached there. And finding what the kernel
-//! holds below the directory looks at all that it holds.
+//! PRUNE (protocol 7.45) is the only message that skips used nodes. It does not reach *negative* entries: the kernel
+//! expires those of `server::missing` by name. Weaknesses: expired entries, and those that an unlink or a rename left,
+//! keep their directory and its ancestors until the kernel needs memory; they are dropped only if the store never
+//! changes. A PRUNE of the last cached child also evicts an unused parent, up to and above the cleaned directory.
+//! Cleaning visits all nodes that the kernel holds.
 
 mod kernel;
 mod pressure;
@@ -71,16 +56,16 @@ impl Cleaner {
         Self(Arc::downgrade(bridge))
     }
 
-    /// Cleans `directory`: the caches behind the mount, and the kernel's in front. Takes effect at once for
-    /// the former; returns when both are done. What is in use stays.
+    /// Cleans `directory`: the caches behind the mount, and the kernel's in front of it. The former are clean at once;
+    /// the call returns when both are. Entries in use stay.
     ///
-    /// `progress` is called now and then, and may end it: what has been asked of the kernel by then is
-    /// done, and of our caches at most a small step more.
+    /// `progress` is called now and then, and may end the cleaning. Evictions requested from the kernel by then are
+    /// completed, and one small step of our own caches.
     ///
-    /// Never call it from a thread that serves this mount, nor with a lock held that serving needs.
+    /// Never call this from a thread that serves this mount, nor with a lock held that a serving thread needs.
     ///
     /// # Errors
-    /// ENOTCONN if the mount has ended. EBUSY if 32 wait already. ENOTDIR.
+    /// ENOTCONN if the mount has ended. EBUSY if 32 cleanings already wait. ENOTDIR.
     pub fn clean(
         &self,
         directory: &Node,
@@ -100,7 +85,7 @@ impl fmt::Debug for Cleaner {
     }
 }
 
-/// What cleaning needs of a mount.
+/// The parts of a mount that a cleaning needs.
 pub(crate) struct Bridge {
     vfs: Arc<Vfs>,
     nodes: Arc<NodeTable>,
@@ -157,7 +142,7 @@ impl Bridge {
     }
 }
 
-/// Tells how far it has come, until somebody wants no more.
+/// Reports progress until the receiver asks to stop.
 struct Progress<'a> {
     tell: &'a mut dyn FnMut(CleanProgress) -> ControlFlow<()>,
     now: CleanProgress,
@@ -165,7 +150,7 @@ struct Progress<'a> {
 }
 
 impl Progress<'_> {
-    /// Whether to go on.
+    /// Whether to continue.
     fn step(&mut self) -> bool {
         self.stopped = self.stopped || (self.tell)(self.now).is_break();
         !self.stopped

@@ -1,21 +1,21 @@
-//! Has the kernel let go of something when what it holds is more than the budget allows.
+//! Makes the kernel evict nodes when the nodes that it holds exceed the budget.
 //!
 //! # Boundary
-//! Says what the frontend's tables take ([`Tenant`]), chooses what goes, and asks the kernel for it. When there is
-//! too much is the core's decision.
+//! Reports the bytes of the frontend's tables ([`Tenant`]), chooses nodes to evict, and asks the kernel to evict them.
+//! The core decides when memory is exceeded.
 //!
 //! # Concurrency
-//! On a thread of its own, which holds no lock while it writes a message, and serves nothing: a message may wait
-//! for requests in flight. It does not take a turn of cleaning: a cleaning counts forgets, and those that come
-//! from here end its waiting early at worst, as forgets of the kernel's own accord do.
+//! Runs on its own thread, which serves nothing and holds no lock while it writes a message: a message may wait for
+//! requests in flight. It takes no turn of cleaning. A cleaning counts forgets; forgets that this thread causes can at
+//! worst end its wait early, as the kernel's spontaneous forgets do.
 //!
 //! # Why
-//! An inode that the kernel holds cannot be evicted, so the kernel is the one to decide, and it does not know
-//! that memory is short in one of its daemons. PRUNE (Linux 6.18) passes over what is in use. By which ids
-//! were used least here, since which names the kernel's programs use it does not tell: requests reach us when
-//! its own caches have run out. Weakness: where nothing of what is held can go, 10,000 open files for
-//! instance, the caches are beyond their budget by it; the thread then looks again ever more seldom, and soon
-//! after files were closed or a sixteenth more ids came. That another use has ended, a mapping's for instance, nobody tells it.
+//! An inode that the kernel holds cannot be evicted, so the kernel has to evict first, and it does not know that one of
+//! its daemons is short of memory. PRUNE (Linux 6.18) skips used nodes. Nodes are chosen by their last use here. The
+//! kernel does not report which names programs use: requests reach us only when its own caches miss. Weakness: if no
+//! held node can be evicted (10,000 open files, say), the caches exceed their budget by the bytes of those nodes. The
+//! thread then tries ever more seldom, and soon after files were closed or a sixteenth more ids were added. No event
+//! reports the end of other uses, such as a mapping.
 
 use super::Bridge;
 use super::kernel::gone_is_fine;
@@ -36,24 +36,24 @@ const BATCH: usize = 256;
 /// Forgets of one batch are awaited for so long, in so many looks; in half as many after a batch in vain.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 20;
-/// After so many looks that found nothing more of a batch that some of went, the rest of it is in use.
+/// If part of a batch was evicted and so many looks then find no more, the rest of the batch is in use.
 const QUIET_LOOKS: u32 = 3;
-/// Asking went around in vain if fewer than one of so many went.
+/// A round over all nodes was in vain if fewer than one node in so many was evicted.
 const VAIN_SHARE: u64 = 16;
 /// A rest ends when the kernel holds by one part of so many more than when it began, and by a batch at least.
 const GROWN_SHARE: u64 = 16;
-/// Nothing went of what was asked for: how long to wait before all are asked again, at first and at most.
+/// The pause after a round in which no node was evicted: at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// What an id takes with its inode and its name, here, in the store and in the core (decision 0022).
+/// Bytes of an id with its inode and its name, here, in the store and in the core (decision 0022).
 const NODE_BYTES: u64 = 980;
-/// Memory goes back to the system when what went at once was more than this share of the room.
+/// Memory is returned to the system when the evicted share of the room was more than this.
 const GIVE_BACK_SHARE: u64 = 8;
 
 /// The frontend's part of the budget.
 pub(crate) struct Pressure {
     server: Arc<Server>,
-    /// Somebody has asked since the thread last began; read without the lock.
+    /// Set if a request arrived since the thread last began; read without the lock.
     asked: AtomicBool,
     /// A rest ends when the kernel holds so many ids; read without the lock.
     rests_below: AtomicU64,
@@ -78,9 +78,9 @@ enum Rested {
     Enough,
     /// Files were closed.
     Closed,
-    /// The kernel holds more, which may go though nothing of the others could.
+    /// The kernel holds more nodes, and the new ones may be evictable.
     Grown,
-    /// There is nothing to wait for any more.
+    /// The wait is over for good.
     Ended,
 }
 
@@ -93,14 +93,14 @@ impl Tenant for Pressure {
     }
 
     fn shrink(&self, _bytes: u64) {
-        // ORDERING: Relaxed, all; a hint. Who misses that a rest began sees it with the next thing it adds.
+        // ORDERING: Relaxed, all; a hint. A thread that misses the begin of a rest sees it when it next adds an id.
         if self.server.nodes.held() >= self.rests_below.load(Relaxed)
             && self.rests_below.swap(u64::MAX, Relaxed) != u64::MAX
         {
             self.state.lock().grown = true;
             self.changed.notify_one();
         }
-        // ORDERING: Relaxed; a hint. Who misses that it was taken back asks again with the next thing it adds.
+        // ORDERING: Relaxed; a hint. A thread that misses that `asked` was reset asks again when it next adds an id.
         if self.asked.load(Relaxed) || self.asked.swap(true, Relaxed) {
             return;
         }
@@ -133,7 +133,7 @@ impl Pressure {
         self.server.files.connect(Box::new(closed));
     }
 
-    /// Files were closed while there was too much: some of it can go now.
+    /// Files were closed while the budget was exceeded: some of their nodes may be evictable now.
     fn closed(&self) {
         let mut state = self.state.lock();
         (state.asked, state.closed) = (true, true);
@@ -162,7 +162,7 @@ impl Pressure {
         }
     }
 
-    /// Gives memory back to the system if since `before` were forgotten so many ids went that pages want their room.
+    /// Returns memory to the system if, since `before` ids were forgotten, so many went that pages need their room.
     fn give_back(&self, bridge: &Bridge, before: u64) {
         let went = self.server.nodes.forgotten() - before;
         if went * NODE_BYTES > bridge.vfs.room_bytes() / GIVE_BACK_SHARE {
@@ -189,7 +189,7 @@ impl Pressure {
         while bridge.vfs.evict_excess() > 0 && !self.state.lock().ended {
             let before = nodes.forgotten();
             if asked > held {
-                // Once around, and next to nothing of it went: all is in use.
+                // One full round evicted next to nothing: all nodes are in use.
                 if (before - began) * VAIN_SHARE <= asked {
                     return false;
                 }
@@ -230,14 +230,14 @@ impl Pressure {
         }
     }
 
-    /// False when there is nothing to wait for any more.
+    /// Returns false when the wait is over for good.
     fn wait_until_asked(&self) -> bool {
         let mut state = self.state.lock();
         while !state.asked && !state.ended {
             self.changed.wait(&mut state);
         }
         state.asked = false;
-        // ORDERING: Relaxed; as in `shrink`.
+        // ORDERING: Relaxed; the hint of `shrink`.
         self.asked.store(false, Relaxed);
         !state.ended
     }
@@ -248,7 +248,7 @@ impl Pressure {
         let (began, held) = (Instant::now(), self.server.nodes.held());
         let mut state = self.state.lock();
         state.grown = false;
-        // ORDERING: Relaxed; as in `shrink`.
+        // ORDERING: Relaxed; the hint of `shrink`.
         self.rests_below.store(held + (held / GROWN_SHARE).max(BATCH as u64), Relaxed);
         let rested = loop {
             let pause = if state.closed || state.grown { PAUSE_MIN } else { pause };
@@ -261,14 +261,14 @@ impl Pressure {
                 _ => break Rested::Enough,
             }
         };
-        // ORDERING: Relaxed; as in `shrink`.
+        // ORDERING: Relaxed; the hint of `shrink`.
         self.rests_below.store(u64::MAX, Relaxed);
         rested
     }
 }
 
-/// Waits until `wanted` ids went since `before` were forgotten, or it seems that no more of them will: for `looks` at
-/// most. The kernel has sent the forgets by now, but they come behind other requests.
+/// Waits until `wanted` ids were forgotten after the first `before`, or until more of them are unlikely, for at most
+/// `looks` looks. The kernel has already sent the forgets, but other requests are queued before them.
 fn await_forgets(nodes: &NodeTable, before: u64, wanted: u64, looks: u32) {
     let (mut seen, mut quiet) = (before, 0);
     for _ in 0..looks {
@@ -283,7 +283,7 @@ fn await_forgets(nodes: &NodeTable, before: u64, wanted: u64, looks: u32) {
 }
 
 impl Bridge {
-    /// Has the kernel let go of those of `ids` that nobody uses.
+    /// Makes the kernel evict the unused ones of `ids`.
     fn ask_to_let_go(&self, ids: &[u64]) -> io::Result<()> {
         if self.prunes()? {
             return gone_is_fine(self.kernel.prune(ids));
@@ -399,7 +399,7 @@ mod tests {
         add(BATCH);
         std::thread::scope(|scope| {
             let rest = scope.spawn(|| pressure.rest(HOUR));
-            // ORDERING: Relaxed; what is awaited says no more.
+            // ORDERING: Relaxed; the test reads nothing else through it.
             while pressure.rests_below.load(Relaxed) == u64::MAX {
                 std::thread::yield_now();
             }
@@ -412,8 +412,8 @@ mod tests {
         assert_eq!(pressure.rest(PAUSE_MIN), Rested::Enough, "of those that came before");
     }
 
-    /// What went of a batch was seen in how many ids there are: where as many came, it had gone in vain, each batch was
-    /// awaited to the end, and after a round of them the thread rested.
+    /// The evicted nodes of a batch were counted as a difference of the number of ids. Where as many ids were added,
+    /// the batch seemed in vain: the thread waited for each batch to the end, and rested after one round.
     #[test]
     fn what_went_counts_also_where_as_many_come() {
         let (pressure, _) = with_open(1);

@@ -1,11 +1,11 @@
 //! Cleaning one directory of a live mount, for a client of the control socket.
 //!
 //! # Boundary
-//! From a request to a directory of the mount. What cleaning is, is [`Bridge::clean`]'s.
+//! Turns a request into a directory of the mount. [`Bridge::clean`] does the cleaning.
 //!
 //! # Concurrency
-//! Runs on the client's thread, which serves nothing else and holds no lock: the kernel is waited for, which may first
-//! have requests for the threads that serve.
+//! Runs on the client's thread, which serves nothing else and holds no lock. It waits for the kernel, which may first
+//! wait for the threads that serve.
 
 use super::{Bridge, Cleaner, turns};
 use std::ops::ControlFlow;
@@ -19,11 +19,11 @@ use uvfs_vfs::clean::request::Request;
 use uvfs_vfs::{Amount, CleanProgress, CleanReport, Dirty, Node, Tally, Vfs};
 
 impl Cleaner {
-    /// Carries out a request of the control socket; `source` is the host directory that the mount shows, if it
-    /// shows one. Otherwise as [`Cleaner::clean`].
+    /// Carries out a request of the control socket. `source` is the host directory that the mount shows, if it shows
+    /// one. For the rest see [`Cleaner::clean`].
     ///
     /// # Errors
-    /// Why nothing was cleaned, in words.
+    /// The reason, in words, if nothing was cleaned.
     pub fn carry_out(
         &self,
         source: Option<HostSource>,
@@ -38,7 +38,7 @@ impl Cleaner {
 /// Carries out `request`.
 ///
 /// # Errors
-/// Why nothing was cleaned.
+/// The reason if nothing was cleaned.
 fn carry_out(
     bridge: &Bridge,
     source: Option<HostSource>,
@@ -59,7 +59,7 @@ fn carry_out(
     Ok(Cleaned { source, ..cleaned })
 }
 
-/// What is cached below `directory`.
+/// Bytes and entries that are cached below `directory`.
 fn resident(vfs: &Arc<Vfs>, directory: &Node) -> Cleaned {
     let resident = vfs.resident(directory);
     let of = |found: Amount| Tally { found, ..Tally::default() };

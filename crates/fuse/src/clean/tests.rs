@@ -1,5 +1,5 @@
-//! Cleaning in front of a kernel that is not there: what it is asked, in which order, and what is made of
-//! its answers. The real one is in `tests/tests/mount_clean.rs`.
+//! Cleaning with a simulated kernel: the messages, their order, and the use of its answers.
+//! `tests/tests/mount_clean.rs` tests the real kernel.
 
 use super::*;
 use std::time::Duration;
@@ -201,7 +201,7 @@ fn what_is_in_use_is_kept_with_its_directories_and_counted() {
     let report = tree.clean(Clean::Both).kernel();
     assert_eq!((report.held, report.let_go, report.kept, report.files), (6, 3, 3, 1));
     assert!(tree.held(["d", "deep", "sub"]));
-    // Its pages go all the same, and what is listed of the directories that stay.
+    // Its pages are evicted all the same, and so are the listings of the directories that stay.
     let mut inodes = tree.log.lock().inodes.clone();
     inodes.sort_unstable();
     assert_eq!(inodes, tree.ids(["d", "deep", "sub", "foo"]));
@@ -323,7 +323,8 @@ fn a_file_is_no_directory() {
     assert_eq!(tree.log.lock().messages(), 0);
 }
 
-/// Below the directory and in itself, and nowhere else; before the nodes, and not when only pages go.
+/// Below the directory and in itself, and in no other; before the nodes, and not when only pages
+/// are evicted.
 #[test]
 fn missing_names_are_asked_for_again_below_the_directory() {
     let tree = Tree::new(|_| ());
@@ -346,7 +347,7 @@ fn missing_names_are_asked_for_again_below_the_directory() {
     assert_eq!(tree.clean(Clean::Names).kernel().missing, 0, "once is enough");
 }
 
-/// What the kernel refused to hear, and what was not sent, it still believes.
+/// The kernel keeps the negative entries for which a message failed or was not sent.
 #[test]
 fn missing_names_stay_recorded_until_the_kernel_was_told() {
     let tree = Tree::new(|fake| fake.fails = Some(libc::EPERM));
@@ -365,7 +366,8 @@ fn missing_names_stay_recorded_until_the_kernel_was_told() {
     assert_eq!(missing.count(), 0, "what it does not have it does not believe");
 }
 
-/// A name that left the record for lack of room is told by the notifier: cleaning waits for that.
+/// The notifier sends a name that the record evicted for lack of room: cleaning waits for that
+/// notice.
 #[test]
 fn cleaning_waits_for_notices_about_missing_names() {
     let tree = Tree::new(|_| ());

@@ -1,8 +1,8 @@
-//! Whose turn it is to clean.
+//! The order in which threads clean.
 //!
 //! # Concurrency
-//! First come, first served, one at a time; a bounded number wait. The lock guards the queue alone and
-//! is not held while somebody's turn lasts: cleaning holds no lock.
+//! First come, first served, one at a time; a bounded number wait. The lock guards only the queue. A thread that cleans
+//! does not hold it during its turn.
 
 use crate::lock_order;
 use crate::work::LANE_WORKERS;
@@ -12,15 +12,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use uvfs_concurrent::lock::{Condvar, Mutex};
 
-/// Who may wait behind the one whose turn it is. Some wait on workers of the mount (`work`), and the one whose
-/// turn it is may need a READ that is queued for a worker: so it is half as many as a user has workers.
+/// Threads that may wait behind the thread whose turn it is. Some wait on workers of the mount (`work`), and the
+/// cleaning thread may need a READ that is queued for a worker. So the limit is half of a user's workers.
 pub(super) const WAITING_MAX: usize = LANE_WORKERS / 2;
-/// How often those who wait tell that they still do.
+/// How often a waiting thread calls `still`.
 const TELL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 struct State {
-    /// In order of arrival; the first one's turn it is.
+    /// In order of arrival; it is the first thread's turn.
     queue: VecDeque<u64>,
     next: u64,
     ended: bool,
@@ -46,7 +46,7 @@ impl Turns {
         Arc::new(Self { state, changed: Condvar::default() })
     }
 
-    /// The mount has ended: nobody gets a turn any more.
+    /// The mount has ended: no thread gets a turn from now on.
     pub(crate) fn end(&self) {
         self.state.lock().ended = true;
         self.changed.notify_all();
@@ -69,8 +69,8 @@ impl Turns {
 }
 
 impl Turn<'_> {
-    /// Waits until it is this one's turn. `still` is asked now and then, with no lock held, and may give
-    /// up: then this returns false.
+    /// Waits until it is this thread's turn. Calls `still` now and then, with no lock held; if that returns false, the
+    /// thread leaves the queue and this returns false.
     pub(super) fn wait(&self, mut still: impl FnMut() -> bool) -> io::Result<bool> {
         loop {
             let mut state = self.turns.state.lock();
@@ -100,7 +100,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// ENOTCONN, as the kernel says it of such a mount.
+/// ENOTCONN, the kernel's error for such a mount.
 pub(super) fn mount_ended() -> io::Error {
     io::Error::from_raw_os_error(libc::ENOTCONN)
 }

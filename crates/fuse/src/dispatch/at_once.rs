@@ -1,15 +1,15 @@
-//! What a reader answers without leave to wait: hits, and what needs no store.
+//! Requests that a reader answers without a pass: cache hits, and requests that need no store.
 //!
 //! # Boundary
-//! Gives the reply back if it has no answer; has no effect on the caches then.
+//! Returns the reply if it has no answer, and has then changed no cache.
 //!
 //! # Concurrency
-//! Nothing here waits, for a store or for another request, but what has leave to: reading ahead, closing a file, and
-//! letting go of a removed one.
+//! Nothing here waits for a store or for another request, except three jobs that have a pass: reading ahead, closing a
+//! file, and releasing a removed one.
 //!
 //! # Why
-//! Apart from [`super::perform`], because a hit pays for neither a pass nor a copy. Weakness: a hit that
-//! finds pages to read ahead starts that on this reader, if it has leave.
+//! Apart from [`super::perform`], because a hit pays for neither a pass nor a copy. Weakness: a hit that finds pages to
+//! read ahead starts that on this reader, if it has a pass.
 
 use super::due::Due;
 use super::{Lane, Shared, close};
@@ -20,7 +20,7 @@ use crate::work::WaitsFor;
 use std::sync::Arc;
 use uvfs_vfs::{Error, Hit, OpenFile, Result};
 
-/// Answers `request` if that takes no wait; otherwise the reply is given back.
+/// Answers `request` if that needs no wait; otherwise returns the reply.
 pub(super) fn answer<R: Reply>(
     shared: &Arc<Shared<R>>,
     sender: Sender,
@@ -64,7 +64,7 @@ pub(super) fn answer<R: Reply>(
     None
 }
 
-/// Answers that borrow nothing.
+/// Sends answers that borrow no data.
 fn plain<R: Reply>(
     shared: &Shared<R>,
     sender: Sender,
@@ -111,7 +111,7 @@ fn plain<R: Reply>(
     }
 }
 
-/// The value that an extended attribute or the list of them has, as far as the caches say.
+/// The value of an extended attribute, or of the list of them, if the caches have it.
 fn value<R: Reply>(
     shared: &Shared<R>,
     sender: Sender,
@@ -147,7 +147,7 @@ pub(super) fn send_value<B>(
     }
 }
 
-/// Answers a read from the caches, if they have all of it. Otherwise the reply is given back.
+/// Answers a read from the caches if they have all of it. Otherwise returns the reply.
 fn read<R: Reply>(
     shared: &Arc<Shared<R>>,
     sender: Sender,
@@ -168,7 +168,7 @@ fn read<R: Reply>(
         let ahead = move |shared: &Shared<R>| shared.server.read_ahead(node, file, offset, count);
         match shared.may_wait_here() {
             Some(_pass) => ahead(shared),
-            // Refused or not: nobody waits for it.
+            // Refused or not, no request waits for it.
             None => {
                 shared.submit(Lane::User(sender.uid, WaitsFor::Data), 0, move |shared, may_run| {
                     if may_run.is_ok() {
@@ -181,8 +181,8 @@ fn read<R: Reply>(
     due
 }
 
-/// Gives lookups back. What is freed by that may take the store: not on this reader, unless it has leave, and never
-/// refused.
+/// Returns lookups to the table. Freeing their nodes may need the store: this reader does that only with a pass, and a
+/// worker otherwise. It is never refused.
 fn forget<R: Reply>(shared: &Arc<Shared<R>>, node: u64, lookups: u64, due: Due<R>) {
     let gone = shared.server.give_back(node, lookups);
     due.send(&shared.server.counters, Ok(Answer::Done));
@@ -196,7 +196,7 @@ fn forget<R: Reply>(shared: &Arc<Shared<R>>, node: u64, lookups: u64, due: Due<R
     }
 }
 
-/// Closes an open file and replies. Never refused: nobody would close it otherwise.
+/// Closes an open file and replies. Never refused: nothing else would close the file.
 fn release<R: Reply>(shared: &Arc<Shared<R>>, handle: u64, due: Due<R>) {
     let counters = &shared.server.counters;
     let Some(file) = shared.server.release(handle) else {

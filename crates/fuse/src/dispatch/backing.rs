@@ -1,16 +1,16 @@
 //! Host files that the kernel reads and writes directly (FUSE passthrough).
 //!
 //! # Concurrency
-//! The kernel wants all opens of an inode to agree: all through one and the same backing file, or
-//! all through us. The first open decides and the last close forgets; a lock per mount covers both,
-//! also while the kernel is asked to take the file (an ioctl that waits for nobody).
+//! The kernel requires that all opens of an inode agree: all through one backing file, or all
+//! through us. The first open decides, and the last close forgets the decision. A lock per mount
+//! covers both, also while the kernel registers the file (an ioctl that does not wait).
 //!
 //! # Why
-//! A write through the kernel is made with the credentials that registered the file. Ours would be
-//! root's, for which a kernel does not clear set-id bits, so the file is registered by a thread that
-//! has put CAP_FSETID aside: then every write clears them. And a file that has such a bit when it
-//! is opened is not passed through at all: who writes it matters, and only we know. Weakness: a
-//! set-id bit set while the file is open so is cleared by a write of user 0 too.
+//! The kernel writes a passed-through file with the credentials that registered it. With root's it
+//! would not clear set-id bits, so a thread without CAP_FSETID registers the file: then every write
+//! clears them. A file that has such a bit at its open is not passed through at all: its writers'
+//! rights matter, and only this server knows them. Weakness: if a set-id bit is set while the file
+//! is open this way, a write of user 0 clears it, too.
 
 use super::Shared;
 use crate::lock_order;
@@ -82,8 +82,8 @@ impl<R: Reply> Shared<R> {
         if !self.server.settings.passthrough || file.node().kind() != FileKind::Regular {
             return None;
         }
-        // Every open is counted, also when nothing is offered (any more): all opens of an inode
-        // must agree, and `close` counts all of them back.
+        // Count every open, also when no host file is offered (any more): all opens of an inode
+        // must agree, and `close` counts each of them back.
         let host = file.bypass();
         let set_id = file_has_set_id(&self.server, file);
         let backing = self.backings.join(file.node().id(), || {
@@ -98,7 +98,7 @@ impl<R: Reply> Shared<R> {
         backing
     }
 
-    /// The kernel did not take a host file. What it will never take is not offered again.
+    /// The kernel refused a host file. If it will refuse every one, none is offered again.
     fn passthrough_refused(&self, error: &io::Error) {
         let never = [libc::EPERM, libc::ENOTTY];
         if error.raw_os_error().is_some_and(|errno| never.contains(&errno)) {

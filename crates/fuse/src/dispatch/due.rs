@@ -1,16 +1,16 @@
-//! A reply that is due, and since when.
+//! A reply that is due, with the time of its request.
 //!
 //! # Boundary
-//! Counts a request when it comes, and how long it took when its answer has gone out. What is answered is others'.
+//! Counts a request when it arrives, and its time when the answer is sent. Other modules make the answer.
 //!
 //! # Concurrency
-//! Owned by the thread that does the request, and handed on with it. It counts in that thread's own cells
-//! (`uvfs_concurrent::histogram`), so that no two readers meet here.
+//! The thread that performs the request owns it, and passes it on with the request. It counts in that thread's own
+//! cells (`uvfs_concurrent::histogram`), so readers share no line here.
 //!
 //! # Why
-//! A reply cannot be sent but through this, so nothing is left out by mistake: what the caches answer, what a worker does, and
-//! what waits until the kernel has dropped pages. The waiting for a worker is in the time, as it is in the caller's.
-//! Weakness: two looks at the clock for each request; what they cost was estimated (50 ns) and not measured.
+//! A reply can be sent only through this type, so no request is left uncounted: neither hits, nor a worker's requests,
+//! nor replies that wait until the kernel has dropped pages. The time includes the wait for a worker, as the caller's
+//! time does. Weakness: two reads of the clock for each request; their cost was estimated (50 ns) and not measured.
 
 use crate::server::{Answer, Reply};
 use crate::statistics::{Counters, Kind};

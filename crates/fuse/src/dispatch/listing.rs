@@ -13,7 +13,7 @@ use uvfs_vfs::{Attributes, Caller, Cookie, Entries, FileKind, Name, Node, Result
 const FIRST: u64 = 2;
 const COOKIE_MAX: u64 = i64::MAX as u64 - FIRST;
 
-/// What a reply is assumed to have room for: the C library asks for 32 KiB at a time.
+/// The assumed room of a reply: the C library asks for 32 KiB at a time.
 const REPLY_BYTES: usize = 32 << 10;
 const ENTRIES_MIN: usize = 16;
 
@@ -21,7 +21,7 @@ fn kernel_offset(cookie: Cookie) -> u64 {
     cookie.0.min(COOKIE_MAX) + FIRST
 }
 
-/// Where the backend's listing goes on for a kernel's `offset`.
+/// The place in the backend's listing for a kernel's `offset`.
 fn backend_cookie(offset: u64) -> Cookie {
     match offset {
         _ if offset >= i64::MAX as u64 => Cookie(i64::MAX as u64),
@@ -59,14 +59,14 @@ pub(super) fn entries<R: Reply>(
         return Ok(Answer::Listed);
     }
     match server.list(caller, node, file, backend_cookie(offset), &mut listing) {
-        // Entries in the reply have been counted: they must go out. The kernel meets the error when it
-        // asks for the next ones.
+        // Entries in the reply have been counted, so they must be sent. The kernel gets the error when it asks for the
+        // next ones.
         Err(error) if listing.taken == 0 => Err(error),
         _ => Ok(Answer::Listed),
     }
 }
 
-/// What goes into a reply.
+/// The kind of entries in a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wants {
     Names,
@@ -76,7 +76,7 @@ enum Wants {
 /// A reply that is being filled.
 struct Listing<'a, 'p, R: Reply> {
     server: &'a Server,
-    /// The node id of what is listed.
+    /// The node id of the listed directory.
     directory: u64,
     wants: Wants,
     pending: &'a mut Pending<'p, R>,
@@ -87,7 +87,7 @@ struct Listing<'a, 'p, R: Reply> {
 }
 
 impl<R: Reply> Drop for Listing<'_, '_, R> {
-    /// A reply that a panic takes down is never sent: the kernel will not forget what is in it.
+    /// A panic drops the reply unsent: the kernel will never forget the entries in it.
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.counted.iter().for_each(|&id| self.server.forget(id, 1));
@@ -105,7 +105,7 @@ impl<'a, 'p, R: Reply> Listing<'a, 'p, R> {
         Self { server, directory, wants, pending, used: 0, taken: 0, counted: Vec::new() }
     }
 
-    /// Bytes of one entry but for its name.
+    /// Bytes of one entry without its name.
     fn entry_bytes(&self) -> usize {
         match self.wants {
             Wants::Names => 24,
@@ -113,8 +113,8 @@ impl<'a, 'p, R: Reply> Listing<'a, 'p, R> {
         }
     }
 
-    /// Adds what of `.` and `..` comes after `offset`; the kernel links neither, and counts no lookup on them. False
-    /// if there was no room.
+    /// Adds those of `.` and `..` that come after `offset`. The kernel links neither, and counts no lookup on them.
+    /// Returns false if there was no room.
     fn dots(&mut self, offset: u64, own: &Attrs) -> bool {
         let numbers = self.server.numbers(own);
         let dots: [(u64, u64, &[u8]); 2] = [(0, numbers.0, b"."), (1, numbers.1, b"..")];
@@ -152,7 +152,7 @@ impl<R: Reply> Entries for Listing<'_, '_, R> {
         self.wants == Wants::Entries
     }
 
-    /// Of a store that gives no attributes with a listing: node id 0 tells the kernel to look up.
+    /// Adds an entry of a store whose listings have no attributes: node id 0 makes the kernel look it up.
     fn name(&mut self, name: Name<'_>, next: Cookie, number: u64, kind: FileKind) -> bool {
         self.used += self.entry_bytes() + name.as_bytes().len();
         self.add(&Listed {

@@ -1,20 +1,22 @@
-//! From a request to its answer: the one place that says what each request does, on which thread, and when the
-//! answer goes out.
+//! From a request to its answer: the one place that defines the work of each request, its thread, and the time of its
+//! answer.
 //!
 //! # Boundary
-//! Takes [`Request`]s and fills [`Reply`]s; no transport is named. What an operation does is in [`crate::server`].
+//! Takes [`Request`]s and fills [`Reply`]s; names no transport. [`crate::server`] implements the operations.
 //!
 //! # Concurrency
-//! Called by any number of readers. What the caches know is answered at once ([`at_once`]). Anything else runs here
-//! as long as another reader stays free, and otherwise on a worker ([`crate::work`]), by the same code ([`perform`]).
+//! Any number of readers call this. The caches' hits are answered at once ([`at_once`]). Any other request runs on its
+//! reader as long as another reader stays free, and otherwise on a worker ([`crate::work`]), by the same code
+//! ([`perform`]).
 //!
-//! P1. A reader that may wait has a pass, and nobody but [`Pending`] has a reply to a request that may wait.
-//! P2. [`Pending`] gives the pass up before it sends: whoever gets the answer may send the next request before this
-//!     thread runs on, and would find all readers busy. It would go to a worker, for two thread switches.
+//! P1. A reader that may wait has a pass, and only [`Pending`] has the reply to a request that may wait.
+//! P2. [`Pending`] returns the pass before it sends. The program may send its next request as soon as it has the
+//!     answer, before this thread runs on. That request would find all readers busy and go to a worker, for two thread
+//!     switches.
 //!
 //! # Why
-//! A handler that sent its own reply was free to send it too early, and ten did. Weakness: requests of all
-//! kinds have one size, that of the largest.
+//! A handler that sent its own reply could send it too early, and ten did. Weakness: requests of all kinds have one
+//! size, that of the largest.
 
 mod at_once;
 mod backing;
@@ -41,7 +43,7 @@ pub(crate) struct Dispatcher<R: Reply> {
     shared: Arc<Shared<R>>,
 }
 
-/// What a request needs on whichever thread it runs.
+/// The state that a request needs on whichever thread it runs.
 struct Shared<R: Reply> {
     server: Arc<Server>,
     work: Arc<Work>,
@@ -52,14 +54,14 @@ struct Shared<R: Reply> {
     prompt: bool,
 }
 
-/// Which workers run what a reader cannot.
+/// The workers that run a request which its reader cannot run.
 enum Lane {
-    /// Those of the user who asked; refused if too much of it waits already and none of it gets on.
+    /// Those of the requesting user; refused if too much of it waits already and no request progresses.
     User(u32, WaitsFor),
-    /// Pages of a mapping. Never refused: what a refused write would lose is lost for good, and who stored it has no
-    /// call to tell.
+    /// Pages of a mapping. Never refused: the data of a refused write would be lost for good, and the program that
+    /// stored it would get no error.
     Pages,
-    /// The closing of a file, or the end of a removed one. Never refused: nobody would do it otherwise.
+    /// The closing of a file, or the release of a removed one. Never refused: nothing else would do it.
     Closing,
 }
 
@@ -75,16 +77,16 @@ impl<R: Reply> Dispatcher<R> {
         &self.shared.server
     }
 
-    /// Whether host files are passed through; the transport says what the kernel granted.
+    /// Whether host files are passed through; the transport sets it when the kernel has granted that.
     pub(crate) fn passthrough(&self) -> &Arc<AtomicBool> {
         &self.shared.passthrough
     }
 
-    /// Does what `request` asks for, now or soon, and answers it.
+    /// Carries out `request`, now or soon, and answers it.
     pub(crate) fn dispatch(&self, sender: Sender, request: Request<'_>, reply: R) {
         let shared = &self.shared;
         let due = Due::new(reply, request.kind(), &shared.server.counters);
-        // Before it is answered: what it is about may be forgotten then.
+        // Before the answer: after it, the kernel may forget the node.
         let about = shared.server.heat.is_turn().then(|| shared.about(&request)).flatten();
         shared.guarded(|_| {
             let due = at_once::answer(shared, sender, &request, due);
@@ -97,7 +99,7 @@ impl<R: Reply> Dispatcher<R> {
                 false => shared.may_wait_here(),
             };
             match pass {
-                // Here the kernel's buffer can be used as it is.
+                // On this thread the kernel's buffer can be used without a copy.
                 Some(pass) => perform::perform(shared, sender, request, shared.pending(pass, due)),
                 None => hand_over(shared, sender, request, due),
             }
@@ -115,7 +117,7 @@ fn hand_over<R: Reply>(shared: &Arc<Shared<R>>, sender: Sender, request: Request
     });
 }
 
-/// Closes `file`, which nobody knows by a handle any more, and replies.
+/// Closes `file`, which no handle names any more, and replies.
 fn close<R: Reply>(shared: &Arc<Shared<R>>, file: Arc<OpenFile>, due: Due<R>) {
     match shared.may_wait_here() {
         Some(pass) => perform::close(shared, file, shared.pending(pass, due)),
@@ -126,7 +128,7 @@ fn close<R: Reply>(shared: &Arc<Shared<R>>, file: Arc<OpenFile>, due: Due<R>) {
 }
 
 impl<R: Reply> Shared<R> {
-    /// A panic fails the one request: its reply, dropped on the way out, answers EIO.
+    /// A panic fails this one request: its reply answers EIO when it is dropped.
     fn guarded(&self, job: impl FnOnce(&Self)) {
         if catch_unwind(AssertUnwindSafe(|| job(self))).is_err() {
             self.server.counters.panics.hit();
@@ -145,7 +147,7 @@ impl<R: Reply> Shared<R> {
         Pending::new(pass, due, &self.server.counters)
     }
 
-    /// Leave to run on this reader what may wait: with a pass, or without one if the store never waits.
+    /// Permission to run on this reader a job that may wait: with a pass, or without one if the store never waits.
     fn may_wait_here(&self) -> Option<Option<Pass<'_>>> {
         let leave = match self.prompt {
             true => Some(None),
@@ -157,7 +159,7 @@ impl<R: Reply> Shared<R> {
         leave
     }
 
-    /// Has a worker run `job`, which keeps `bytes` of memory until then. It is told if it is refused.
+    /// Has a worker run `job`, which keeps `bytes` of memory until then. A refused job is called with the refusal.
     fn submit(
         self: &Arc<Self>,
         lane: Lane,

@@ -1,14 +1,14 @@
-//! A reply that may be waited for, with the pass of the reader that works on it.
+//! A reply to a request that may wait, with the pass of its reader.
 //!
 //! # Boundary
-//! Orders two steps and does neither: the pass goes back to its gate, then the answer goes out (P2 of [`super`]).
+//! Orders two steps and performs neither: the pass returns to its gate, then the answer is sent (P2 of [`super`]).
 //!
 //! # Concurrency
-//! Owned by the thread that does the request. Dropped by a panic it gives the pass back too.
+//! The thread that performs the request owns it. If a panic drops it, it also returns the pass.
 //!
 //! # Why
-//! As one value with one way out: no handler can reply and keep its pass. Weakness: a reply that waits for the
-//! kernel to drop pages goes out on another thread, after its pass too, but by a call of its own.
+//! One value with one way out: no handler can reply and keep its pass. Weakness: a reply that waits for the kernel to
+//! drop pages is sent by another thread, through a call of its own; that is after its pass, too.
 
 use super::due::Due;
 use crate::server::{Answer, Listed, Reply, Server};
@@ -47,8 +47,8 @@ impl<'p, R: Reply> Pending<'p, R> {
         self.due.send(self.counters, answer);
     }
 
-    /// As [`Pending::finish`], of a write past the kernel's pages of `(node, offset, length)`, which go first. Also
-    /// after an error the store may have a part of it.
+    /// [`Pending::finish`] for a write past the kernel's pages of `(node, offset, length)`, which the kernel drops
+    /// first. After an error, too: the store may have part of the write.
     pub(super) fn finish_direct(
         self,
         server: &Server,

@@ -1,15 +1,15 @@
-//! What each request does, once it may wait.
+//! The work of each request that may wait.
 //!
 //! # Boundary
-//! One arm for each request: which method of the [`Server`](crate::server::Server) it is, and how its result becomes
-//! an answer. Which thread it runs on was decided before.
+//! One arm for each request: which method of the [`Server`](crate::server::Server) runs, and how its result becomes an
+//! answer. The caller has already chosen the thread.
 //!
 //! # Concurrency
-//! On a reader with a pass or on a worker; nothing here knows which. Each arm ends in [`Pending`].
+//! Runs on a reader with a pass or on a worker; nothing here knows which. Each arm ends in [`Pending`].
 //!
 //! # Why
-//! One match and not thirty handlers: what they have in common is written once. Weakness: a request that the
-//! caches have answered in the meantime is looked for again.
+//! One match and not thirty handlers: common steps are written once. Weakness: a request that the caches could answer
+//! by now is looked up again.
 
 use super::at_once::send_value;
 use super::pending::Pending;
@@ -23,8 +23,9 @@ use crate::work::WaitsFor;
 use std::sync::Arc;
 use uvfs_vfs::{Caller, Error, FileKind, NewKind, NewNode, OpenFile, Result, SetIds};
 
-/// Whether a reader must not run it, pass or no pass. A cleaning waits until the kernel has let go, which readers have
-/// to hear of. The kernel holds the lock of the written inode meanwhile, so there is one such write at a time.
+/// Whether a reader must not run it, with or without a pass. A cleaning waits until the kernel has evicted nodes, and
+/// the readers have to receive those forgets. The kernel holds the lock of the written inode meanwhile, so there is one
+/// such write at a time.
 pub(super) fn needs_worker(request: &Request<'_>) -> bool {
     matches!(request, Request::Write { node, .. } if is_control(*node))
 }
@@ -210,7 +211,7 @@ fn write<R: Reply>(
     how: WriteHow,
 ) -> Result<usize> {
     if how.from == WriteFrom::Mapped {
-        // Written by the kernel on nobody's behalf.
+        // The kernel writes these pages for no user.
         caller.uid = 0;
     }
     caller.set_ids = if how.keeps_set_ids { SetIds::Keep } else { SetIds::Clear };
@@ -230,7 +231,7 @@ fn open<R: Reply>(
     };
     let backing = shared.backing(&mut file, |host| pending.register(host));
     if backing.is_some() && file.mode().write {
-        // From now on it asks each time; what it was told before may last longer.
+        // From now on the kernel asks each time; an earlier answer may have a longer lifetime.
         shared.server.direct.attributes_changed(node);
     }
     if flags & libc::O_APPEND != 0 {
@@ -241,8 +242,8 @@ fn open<R: Reply>(
     pending.finish(Ok(Answer::Opened(Opened { handle, through })));
 }
 
-/// How the kernel gets at a file that was opened with `flags`. It opens the host's file once more with these, and goes on
-/// to append whatever the program does with O_APPEND (Linux up to 6.18 at least): a request has the flags of the moment.
+/// How the kernel accesses a file that was opened with `flags`. It opens the host's file once more with these, and
+/// keeps appending even if the program clears O_APPEND (Linux up to 6.18 at least). A request has the current flags.
 fn through<B>(backing: Option<Arc<B>>, flags: i32, keep: bool) -> Through<B> {
     match backing {
         None => Through::Pages { keep },
@@ -268,7 +269,7 @@ fn create<R: Reply>(
     let EntryOut::Found { attrs, entry_valid, generation } = made else {
         return pending.finish(Err(Error::Corrupt("a new file that is missing")));
     };
-    // A kernel that sends no OPEN sends no RELEASE either, also for this file: nothing may count it as open.
+    // A kernel that sends no OPEN sends no RELEASE either, so this file must not be counted as open.
     let (backing, (handle, keep)) = match server.stateless() {
         true => {
             // While the pass is held: closing the last of a removed file may ask the store.
@@ -285,7 +286,7 @@ fn create<R: Reply>(
     let (valid, opened) = (attrs.valid.min(entry_valid), Opened { handle, through });
     pending.finish(Ok(Answer::Created { attrs, valid, generation, opened }));
     if passed {
-        // The kernel believes the attributes for the time of the name.
+        // The kernel keeps the attributes for the lifetime of the name.
         server.direct.attributes_changed(node);
     }
 }

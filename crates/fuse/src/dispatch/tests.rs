@@ -1,5 +1,4 @@
-//! Requests in front of a kernel that is not there: what they are answered, on which thread, and whether their reader
-//! counts as free by then.
+//! Requests from a simulated kernel: their answers, their thread, and whether their reader counts as free by then.
 
 use super::*;
 use crate::server::{Answer, Bytes, Listed, Settings, WriteFrom, WriteHow};
@@ -13,7 +12,7 @@ use uvfs_vfs::{Capabilities, Opens, Result, SetAttributes, Vfs, VfsConfig};
 
 const ROOT: u64 = crate::server::nodes::ROOT;
 
-/// What was sent, and how it was sent.
+/// An answer, and how it was sent.
 #[derive(Debug, PartialEq, Eq)]
 struct Sent {
     answer: std::result::Result<String, i32>,
@@ -24,7 +23,7 @@ struct Sent {
     reader_free: bool,
 }
 
-/// A reply that tells a test. `None`: it was dropped unanswered.
+/// A reply that reports to a test. `None`: it was dropped unanswered.
 struct Fake {
     work: Arc<Work>,
     tell: mpsc::Sender<Option<Sent>>,
@@ -236,9 +235,8 @@ fn every_kind(front: &Front, mut check: impl FnMut(&'static str, Sent) -> Sent) 
     ask("rmdir", Request::RmDir { parent: ROOT, name: name("e") });
 }
 
-/// Bug: reads and nine other requests were answered by a reader that counted as busy until after that. With two
-/// readers the next request of whoever got the answer then found none free, and went to a worker for two thread
-/// switches, now and then.
+/// Bug: a reader answered reads and nine other requests while it still counted as busy. With two readers, the program's
+/// next request sometimes found none free, and went to a worker for two thread switches.
 #[test]
 fn an_answer_goes_out_when_its_reader_counts_as_free() {
     let front = Front::new(2);
@@ -246,7 +244,7 @@ fn an_answer_goes_out_when_its_reader_counts_as_free() {
     every_kind(&front, |what, sent| {
         assert!(sent.reader_free, "{what}");
         let now = front.counts();
-        // Some are known from the request before; what may wait has waited here.
+        // The request before has cached some of these; a request that may wait has waited here.
         let known = ["getxattr", "listxattr", "removexattr"].contains(&what);
         assert!(known || now.0 == before.0 + 1, "{what}: not run by its reader");
         assert_eq!(now.1, before.1, "{what}: handed over, with a reader free");
@@ -300,7 +298,7 @@ fn a_request_that_is_kept_is_the_same_request() {
 }
 
 /// Bug: the mode of the open file decided whether a write appends, and the user whether set-id bits stay. The kernel
-/// says both with every write, and a place that is not the end even where the flags say append.
+/// sends both with every write. It may send a place that is not the end even where the flags request an append.
 #[test]
 fn a_write_does_what_the_kernel_says_of_it() {
     let front = Front::new(2);
@@ -328,7 +326,7 @@ fn a_write_does_what_the_kernel_says_of_it() {
     assert_eq!(read(), "HELLO WORLD", "O_APPEND was cleared");
     write(1, "ello", appends);
     assert_eq!(read(), "Hello WORLD", "RWF_NOAPPEND");
-    // Another program appends past this kernel, which goes on from its own end.
+    // Another program appends without this kernel, which continues from its own end.
     let vfs = &front.dispatcher.server().vfs;
     let others = vfs.root_directory(uvfs_vfs::Caller::root());
     let options = uvfs_vfs::OpenOptions::write().append();
@@ -378,8 +376,8 @@ fn a_forget_that_needs_the_store_keeps_no_reader() {
     });
 }
 
-/// Writes that waited for a worker were in nobody's count: a hundred programs that wrote 1 MiB each into a slow store took
-/// 100 MiB beside a budget of 16.
+/// Bug: writes that waited for a worker were not counted. A hundred programs that wrote 1 MiB each into a slow store
+/// took 100 MiB beside a budget of 16.
 #[test]
 fn a_write_that_waits_for_a_worker_counts() {
     let front = Front::new(1);
@@ -406,8 +404,8 @@ fn a_write_that_waits_for_a_worker_counts() {
 }
 
 /// Bug: every file made on a mount of an image stayed in the table of passed-through files until the mount ended.
-/// CREATE counted an open there, and the kernel of a store without opens sends no RELEASE. Half an hour of
-/// creating and removing took the whole memory budget, and the caches were left with nothing.
+/// CREATE counted an open there, and the kernel sends no RELEASE to a store without opens. Half an hour of creating and
+/// removing took the whole memory budget, and left no room for the caches.
 #[test]
 fn a_file_that_was_made_and_closed_leaves_nothing_behind() {
     for opens in [Opens::Stateless, Opens::Tracked] {
@@ -431,7 +429,7 @@ fn a_file_that_was_made_and_closed_leaves_nothing_behind() {
     }
 }
 
-/// Waits for what a thread counts after its answer went out.
+/// Waits for a count that a thread makes after its answer was sent.
 fn soon(mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
     while !is_so() {
@@ -485,7 +483,7 @@ fn a_slow_store_is_seen_in_its_times_and_in_the_requests() {
     assert!(soon(|| requests().iter().any(is_slow)), "{:?}", requests());
 }
 
-/// What never waits takes no time of a store.
+/// A store that never waits has no store time.
 #[test]
 fn a_store_that_never_waits_is_not_timed() {
     let memory = MemoryBackend::new(MemoryConfig::default()).unwrap();
@@ -494,7 +492,7 @@ fn a_store_that_never_waits_is_not_timed() {
     assert!(vfs.statistics().store_latency.is_empty());
 }
 
-/// Which directory a mount is busy with, nothing told.
+/// The mount finds its busiest directory without configuration.
 #[test]
 fn the_directory_that_is_asked_about_most_is_known() {
     use crate::server::heat::EVERY;

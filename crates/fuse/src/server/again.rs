@@ -1,27 +1,27 @@
-//! Handles: finding again what the kernel has forgotten, by the node id that a user's handle has.
+//! Handles: finds a forgotten node again by the node id in a user's handle.
 //!
 //! # Boundary
-//! Answers a lookup of `.` (what is this node id?) and of `..` (where does this directory lie?), which the kernel
-//! asks for `open_by_handle_at` where its own inode has gone. Says what there is; whether a handle is as old as that
-//! (its generation) the kernel decides.
+//! Answers a lookup of `.` (the object of this node id) and of `..` (its directory), which the kernel sends for
+//! `open_by_handle_at` when it has no inode for it. Returns an object and its generation; the kernel compares that with
+//! the handle's.
 //!
 //! # How
-//! 1. An id that the kernel holds is what it is.
-//! 2. Where it was when the kernel forgot it ([`super::places`]), by the ids of the directories above, each of which
-//!    may have to be found again in the same way. What lies there by now counts only with the same number and the
-//!    same generation.
+//! 1. An id that the kernel holds names that node.
+//! 2. Its place when the kernel forgot it ([`super::places`]), by the ids of the directories above, each of which may
+//!    have to be found again in the same way. The object there counts only with the same number and the same
+//!    generation.
 //! 3. By its number, where the store keeps an index of numbers.
-//! 4. Else it is stale.
+//! 4. Otherwise it is stale.
 //!
 //! # Concurrency
-//! Asks the store, so it never runs where others wait for it, and holds no lock. What is found is counted as any
-//! other lookup; if the id is another object's by then, the count goes back and the handle is stale.
+//! Asks the store, so it never runs where other requests wait for it, and holds no lock. The found object is counted
+//! like any other lookup. If the id names another object by then, the count is returned and the handle is stale.
 //!
 //! # Why
-//! The protocol has room for a node id and nothing else in that question, so whatever finds the object has to be here.
-//! Not the host's own file handles: they find an object, but not whether it is still below the source, and it would
-//! have no name by which it is reached later. Weakness: what a shared store's other users have moved is found under
-//! its old name only, and the record of what was forgotten is bounded: the oldest handles go stale.
+//! The protocol sends a node id and nothing else in that question, so this server has to find the object. The host's
+//! own file handles find an object, but not whether it is still below the source, and give it no name. Weakness: an
+//! object that another user of a shared store moved is found only under its old name. The record of forgotten nodes is
+//! bounded: the oldest handles become stale.
 
 use super::nodes::{ROOT, Seen};
 use super::places::Place;
@@ -59,7 +59,7 @@ impl Server {
         (self.nodes.publish(node, shown, Some(seen)), generation)
     }
 
-    /// What `id` is (`.`), or in which directory it lies (`..`).
+    /// The object of `id` (`.`), or its directory (`..`).
     pub(super) fn lookup_handle(&self, id: u64, name: &[u8]) -> Result<EntryOut> {
         let (node, attributes) = match name {
             b"." => self.again(id)?,
@@ -71,7 +71,7 @@ impl Server {
                 (parent, attributes)
             }
         };
-        // Not by an entry: where it lies is known from before, or not at all.
+        // Not by an entry: its place is known from before, or not at all.
         let (node_id, generation) = self.publish_at(&node, &attributes, None);
         if name == b"." && node_id != id {
             self.nodes.forget(node_id, 1);
@@ -92,7 +92,7 @@ impl Server {
             },
         };
         let (node, attributes) = found?;
-        // The kernel has an inode of what is open, and does not ask. Without a name it is on its way out.
+        // The kernel has an inode for an open object, and does not ask. An object without a name is being removed.
         match attributes.links == 0 || node.is_unlinked() {
             true => Err(Error::Stale),
             false => Ok((node, attributes)),
@@ -137,7 +137,7 @@ impl Server {
             };
             way.push(((at, generation), name));
             at = parent;
-            // Where others move directories about, what was seen of them may be a circle.
+            // If others move directories in the store, the recorded places may form a circle.
             if way.len() > DEPTH_MAX {
                 return Err(Error::Stale);
             }
@@ -148,7 +148,7 @@ impl Server {
         Ok(node)
     }
 
-    /// What is called `name` in `parent`, if it has this number and generation.
+    /// The object called `name` in `parent`, if it has this number and generation.
     fn if_it_is(
         &self,
         wanted: (u64, u32),
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// All that the kernel knew is forgotten, directories too: the way down is found again by what was seen.
+    /// The kernel forgot all nodes, directories too: their recorded places lead down the path again.
     #[test]
     fn what_was_forgotten_is_found_by_its_id_and_followed_when_it_moves() {
         let source = tempfile::tempdir().unwrap();

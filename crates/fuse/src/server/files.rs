@@ -15,9 +15,9 @@ pub(crate) struct FileTable {
     next: AtomicU64,
     /// Files that are open.
     count: AtomicU64,
-    /// Fewer open files than so many are news; 0 when nobody wants them.
+    /// Report a close when fewer files than this are open; 0 if no report is requested.
     few: AtomicU64,
-    /// Who wants them.
+    /// The receiver of reports.
     closed: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -34,22 +34,23 @@ impl FileTable {
         Self { shards, next, count, few, closed: OnceLock::new() }
     }
 
-    /// Says who is told of closes, with no lock held; the first one stays.
+    /// Connects the receiver of closes, called with no lock held; the first one stays.
     pub(crate) fn connect(&self, closed: Box<dyn Fn() + Send + Sync>) {
         // A second one is dropped: a mount has one.
         let _ = self.closed.set(closed);
     }
 
-    /// Tells of closes, once, when a part of what is open now was closed.
+    /// Requests one report, when part of the files that are open now have been closed.
     pub(crate) fn watch_closes(&self) {
         let count = self.count();
-        // ORDERING: Relaxed; a hint. Who waits for the closes that it misses waits for a pause besides.
+        // ORDERING: Relaxed; a hint. A thread that waits for the closes that it misses also has a
+        // time limit.
         self.few.store(count - count / NEWS_SHARE, Relaxed);
     }
 
     /// Tells of none.
     pub(crate) fn ignore_closes(&self) {
-        // ORDERING: Relaxed; as in `watch_closes`.
+        // ORDERING: Relaxed; the hint of `watch_closes`.
         self.few.store(0, Relaxed);
     }
 
@@ -71,7 +72,7 @@ impl FileTable {
     pub(crate) fn remove(&self, handle: u64) -> Option<Arc<OpenFile>> {
         let gone = self.shards.of(&handle).lock().remove(&handle);
         if gone.is_some() {
-            // ORDERING: Relaxed; a size, and a hint as in `watch_closes`.
+            // ORDERING: Relaxed; a size, and the hint of `watch_closes`.
             let before = self.count.fetch_sub(1, Relaxed);
             if before <= self.few.load(Relaxed) && self.few.swap(0, Relaxed) > 0 {
                 self.closed.get().into_iter().for_each(|tell| tell());
@@ -85,7 +86,7 @@ impl FileTable {
         self.count.load(Relaxed)
     }
 
-    /// Bytes of the table and what it leads to.
+    /// Bytes of the table and of the open files.
     pub(crate) fn bytes(&self) -> u64 {
         self.count() * FILE_BYTES as u64
     }

@@ -1,18 +1,19 @@
-//! Which directories the kernel asks about most, and how often the caches did not know the answer.
+//! The directories that the kernel asks about most, and how often the caches missed.
 //!
 //! # Boundary
-//! Counts by directory; one request in [`EVERY`] is looked at. Which directory a request is about, and where that lies, is said
-//! by others.
+//! Counts by directory, and samples one request in [`EVERY`]. Other modules find the directory of a request, and its
+//! path.
 //!
 //! # Concurrency
-//! Whose turn it is each thread counts for itself. The table is behind one lock, held for one step in it, by one
+//! Each thread counts its own requests to choose samples. The table is behind one lock, held for one step in it, by one
 //! request in [`EVERY`].
 //!
 //! # Why
-//! A counter in each directory would be a line that all threads store to where all ask about one directory, and that is what is to be
-//! found out. A table of [`DIRECTORIES_MAX`] by the rule of space saving (Metwally 2005): a new directory takes the place of the one that has
-//! least, and what that one had is known not to be its own. So whatever is asked about often is in it, and no number is too
-//! large. Weakness: of directories that are asked about alike, and are more than it has room for, none is told.
+//! A counter in each directory would be a line to which all threads store when they ask about one directory, which is
+//! the very case to be found. So this is a table of [`DIRECTORIES_MAX`] by the rule of space saving (Metwally 2005). A
+//! new directory replaces the one with the smallest count, and keeps that count apart as possibly not its own. So each
+//! frequent directory is in the table, and no count is too large. Weakness: if more directories than it has room for
+//! are about equally frequent, it reports none.
 
 use crate::lock_order;
 use std::cell::Cell;
@@ -21,9 +22,9 @@ use uvfs_concurrent::lock::Mutex;
 use uvfs_control::level::AskedOf;
 use uvfs_vfs::InodeId;
 
-/// Of so many requests of a thread one is looked at: a prime, which keeps no step with what repeats.
+/// One request in so many of a thread is sampled: a prime, which keeps no step with repeated patterns.
 pub(crate) const EVERY: u32 = 61;
-/// Directories that are told apart.
+/// Directories that are counted apart.
 const DIRECTORIES_MAX: usize = 512;
 
 thread_local!(static LEFT: Cell<u32> = const { Cell::new(EVERY) });
@@ -36,7 +37,7 @@ pub(crate) struct Heat {
 #[derive(Debug, Clone, Copy, Default)]
 struct Count {
     all: u64,
-    /// Of these, what may have been of those that had the place before.
+    /// The part of these that may belong to directories which had the place before.
     before: u64,
     /// Of its own, those that were not answered at once.
     missed: u64,
@@ -47,7 +48,7 @@ impl Heat {
         Self { seen: Mutex::new(&lock_order::FUSE_HEAT, HashMap::new()) }
     }
 
-    /// Whether this request of the calling thread is one to look at.
+    /// Whether to sample this request of the calling thread.
     #[inline]
     pub(crate) fn is_turn(&self) -> bool {
         LEFT.with(|left| {

@@ -1,4 +1,4 @@
-//! Where the kernel takes a file to end: which writes of an appending descriptor append.
+//! The kernel's idea of the end of a file: which writes of an appending descriptor append.
 //!
 //! # Boundary
 //! One word for each node id. Knows sizes that were sent and written, and neither the store nor the kernel.
@@ -8,17 +8,18 @@
 //!
 //! E1. A certain end is never above the kernel's own. The kernel writes and sets sizes under the lock of the file, one
 //!     at a time: when it sends the next write, its end is at or behind those of all writes before.
-//! E2. A larger size that the kernel is shown makes the end uncertain: it may take that over, or be sending a write
-//!     with its old end just then. A smaller one is certain: whichever it takes, its end is not below that.
-//! E3. An uncertain end is certain again at the end of the next write, and when a file is opened to be appended to, at the size
-//!     that the kernel was shown last: a kernel asks for attributes that it does not believe before it opens.
+//! E2. A larger size in a reply makes the end uncertain: the kernel may take it, or may just then send a write with its old
+//!     end. A smaller one is certain: whichever end the kernel takes, it is not below that size.
+//! E3. An uncertain end is certain again at the end of the next write. It is also certain when a file is opened for
+//!     appending, at the last size sent: a kernel asks for attributes that it does not trust before it opens.
 //!
 //! # Why
-//! A write of an O_APPEND descriptor comes with the kernel's end as its offset. The store's may be behind it, if others append: so
-//! the store appends wherever its own end is. But a program can ask for one write at an offset (RWF_NOAPPEND), and the request
-//! says so in no flag. It is one if its offset is before the kernel's end, and that is what this knows. In doubt a write
-//! appends: it overwrites nothing then. Weakness: while the end is uncertain, and at or behind it, RWF_NOAPPEND appends. E3
-//! takes the reply to another program's `stat` for received, which that program may have to be scheduled for first.
+//! A write of an O_APPEND descriptor has the kernel's end as its offset. The store's end may be behind it, if others
+//! append: so the store appends at its own end. But a program can request one write at an offset (RWF_NOAPPEND), which
+//! no flag of the request shows. A write is of that kind if its offset is before the kernel's end, and this module
+//! decides that. In doubt a write appends: an append overwrites nothing. Weakness: while the end is uncertain,
+//! RWF_NOAPPEND at or behind it appends. E3 takes the reply to another program's `stat` as received, although that
+//! program may have to be scheduled first.
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +57,7 @@ impl KernelEnd {
         *self = if behind { *self } else { end };
     }
 
-    /// The file is opened to be appended to, and the store says that it has `size` (E3).
+    /// The file is opened for appending, and the store's size is `size` (E3).
     pub(crate) fn agrees(&mut self, size: u64) {
         if self.0 == size | UNCERTAIN {
             *self = Self::at(size);
@@ -68,18 +69,18 @@ impl KernelEnd {
 mod tests {
     use super::*;
 
-    /// RWF_NOAPPEND was ignored: of the writes of an O_APPEND descriptor nothing but the offset tells which ones append.
-    /// An offset that may be the kernel's end, also an old one, must never count as another.
+    /// Bug: RWF_NOAPPEND was ignored. Only the offset shows which writes of an O_APPEND descriptor append. An offset
+    /// that may be the kernel's end, also an old one, must always count as an append.
     #[test]
     fn an_offset_is_before_the_end_only_if_every_end_that_the_kernel_may_know_is_behind_it() {
         let mut end = KernelEnd::at(12);
         assert!(end.is_behind(11) && !end.is_behind(12));
         end.shown(12);
         assert!(end.is_behind(11));
-        // Others append 10 bytes: the kernel may have heard of it, or go on from 12.
+        // Others append 10 bytes: the kernel may know of it, or continue from 12.
         end.shown(22);
         assert!(!end.is_behind(12) && !end.is_behind(0) && !end.is_at(22));
-        // It goes on from 12, and is at 17 then.
+        // The kernel continues from 12, and its end is then 17.
         end.reaches(17);
         assert!(end.is_behind(16) && !end.is_behind(17));
         end.reaches(5);

@@ -1,33 +1,28 @@
-//! Names that the kernel believes to be missing.
+//! Names that the kernel has cached as missing.
 //!
 //! # Boundary
-//! A bounded record of the negative answers that the kernel was given for some time: the directory's node id
-//! and the name. Who cleans reads it, since no message to the kernel finds *negative* entries by itself.
-//! Sends nothing.
+//! A bounded record of negative answers with a lifetime: the directory's node id and the name. A cleaning reads it,
+//! since no message finds the kernel's *negative* entries by itself. Sends nothing.
 //!
 //! # Concurrency
-//! One lock per shard of directories. The record never says *less* than the kernel has:
+//! One lock per shard of directories. The record never has *fewer* names than the kernel:
 //!
-//! * A name comes into it before the answer goes out.
-//! * The kernel makes a name while it holds the lock of the directory for itself, and looks names up that it
-//!   does not have with that lock, too. So between an answer "missing" and the end of a request that makes the
-//!   name no other lookup makes a negative entry of it, and the end of that request may take it out.
-//! * Who cleans takes out only what it listed; a later answer about the same name has a later stamp.
-//! * All of a directory goes under the lock of its node id, when the kernel has given its last lookup back.
-//!   What it is told after that comes after it has looked the directory up again.
-//! * What is put out for lack of room is in the queue of notices before the lock is given up.
+//! * A name is recorded before its answer is sent.
+//! * The kernel creates a name under the directory's exclusive lock, and looks up an uncached name under that lock,
+//!   too. So between an answer "missing" and the end of a request that creates the name, no other lookup makes it
+//!   negative, and the end of that request may remove the record.
+//! * A cleaning removes only records that it listed; a later answer about the same name has a later stamp.
+//! * All records of a directory are removed under the lock of its node id, when the kernel has returned its last
+//!   lookup. Later answers follow a new lookup of the directory.
+//! * A name evicted from the record is queued for a notice before the shard lock is released.
 //!
-//! It may say *more*: the kernel drops entries without telling, and a lookup that only asks whether a name still
-//! is what it was makes none. Whoever acts on it must do nothing that hurts a name that exists; that is
-//! why the kernel is told to ask again (FUSE_EXPIRE_ONLY), not to drop the entry: it would detach a directory
-//! that was made a moment before from those who are in it already.
+//! It may have *more* names: the kernel evicts entries silently, and a lookup that revalidates a name makes no negative
+//! entry. So it serves to expire names (FUSE_EXPIRE_ONLY), never to drop them: that would detach a new directory.
 //!
 //! # Why
-//! The kernel keeps any number of negative entries, so what is recorded has a bound (a share of the budget), and the oldest goes
-//! first: it was asked for longest ago, for the kernel answers later questions by itself. If even the queue of
-//! notices is busy, the answer is given no lifetime, which needs no record. Weaknesses: the age says nothing of
-//! use, so a name that is asked for all the time is asked again once per turn of its shard; and names
-//! cost memory twice, in the kernel and here.
+//! The kernel has no bound for negative entries, so the record has one, a share of the budget; the oldest is evicted
+//! first. If the queue of notices is full, the answer gets no lifetime, which needs no record. Weaknesses: the kernel
+//! answers repeated questions itself, so age is not use; and names cost memory twice.
 
 use crate::lock_order;
 use std::collections::{BTreeMap, HashMap};
@@ -38,14 +33,14 @@ use uvfs_concurrent::shard::Shards;
 const SHARDS: usize = 8;
 /// Names in one shard, however much room there is.
 const NAMES_MAX: usize = 16_384;
-/// Bytes of a name beside its letters: its places in both maps with their slack, and what counts it.
+/// Bytes of a name beside its letters: its places in both maps with their slack, and its counters.
 const NAME_BYTES: u64 = 160;
 /// A shard has room for some names in any budget.
 const SHARD_BYTES_MIN: u64 = 4 << 10;
-/// Names that leave for one that comes, at most: more than one where the room has become smaller.
+/// Names evicted per insertion, at most: more than one if the room has become smaller.
 const LEAVE_AT_ONCE: usize = 8;
 
-/// A name that the kernel believes to be missing, as it was recorded.
+/// A name that the kernel has cached as missing, as it was recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MissingName {
     pub(crate) name: Arc<[u8]>,
@@ -59,7 +54,7 @@ struct Shard {
     /// The same, oldest first.
     order: BTreeMap<u64, (u64, Arc<[u8]>)>,
     next: u64,
-    /// What the names here take.
+    /// Bytes of the names here.
     bytes: u64,
 }
 
@@ -68,9 +63,9 @@ struct Shard {
 pub(crate) struct Missing {
     shards: Shards<Shard>,
     names_max: usize,
-    /// What all names may take together.
+    /// Limit of the bytes of all names together.
     room_bytes: AtomicU64,
-    /// What they take, as of the last one that came.
+    /// Their bytes, as of the last insertion.
     bytes: AtomicU64,
 }
 
@@ -88,7 +83,7 @@ impl Missing {
         }
     }
 
-    /// What all names may take together from now on. It is kept to as names come.
+    /// Sets the limit of the bytes of all names. Insertions enforce it.
     pub(crate) fn set_room(&self, bytes: u64) {
         // ORDERING: Relaxed, both; a limit, nothing is reached through it.
         if self.room_bytes.load(Relaxed) != bytes {
@@ -96,19 +91,19 @@ impl Missing {
         }
     }
 
-    /// What all names take.
+    /// Bytes of all names.
     pub(crate) fn bytes(&self) -> u64 {
         // ORDERING: Relaxed; a size that may lag.
         self.bytes.load(Relaxed)
     }
 
-    /// What one shard may have.
+    /// Bytes that one shard may use.
     fn shard_bytes(&self) -> u64 {
-        // ORDERING: Relaxed; as in `set_room`.
+        // ORDERING: Relaxed; a limit, nothing is reached through it.
         (self.room_bytes.load(Relaxed) / self.shards.count() as u64).max(SHARD_BYTES_MIN)
     }
 
-    /// Does `change` to the shard of `parent`, and counts what it changes of the bytes.
+    /// Applies `change` to the shard of `parent`, and counts the difference in bytes.
     fn with<T>(&self, parent: u64, change: impl FnOnce(&mut Shard) -> T) -> T {
         let mut shard = self.shards.of(&parent).lock();
         let before = shard.bytes;
@@ -118,9 +113,9 @@ impl Missing {
         changed
     }
 
-    /// The kernel is about to be told that `name` in `parent` is missing, for some time. For lack of room
-    /// another name may have to go: `ask_again` queues a notice about it, or says that it cannot. Then this
-    /// is false, and the kernel may believe the answer for no time at all.
+    /// Call this before the kernel gets the answer that `name` in `parent` is missing, with a lifetime. For lack of
+    /// room it may evict another name: `ask_again` queues a notice about that name, or reports that it cannot. Then
+    /// this returns false, and the answer must have no lifetime.
     pub(crate) fn record(
         &self,
         parent: u64,
@@ -159,8 +154,8 @@ impl Missing {
         names.map(|(name, &stamp)| MissingName { name: name.clone(), stamp }).collect()
     }
 
-    /// The kernel has been told to ask again about `known` in `parent`; it stays if it was answered since it
-    /// was listed.
+    /// The kernel was asked to revalidate `known` in `parent`. The record stays if there was an answer since it was
+    /// listed.
     pub(crate) fn told(&self, parent: u64, known: &MissingName) {
         self.with(parent, |shard| {
             let names = shard.parents.get(&parent);
@@ -170,8 +165,8 @@ impl Missing {
         });
     }
 
-    /// Up to `count` names, the oldest, that there is no room for any more, with their directories. They
-    /// stay until the kernel [was told](Self::told).
+    /// Up to `count` of the oldest names, with their directories, for which there is no room any more. They stay until
+    /// [`told`](Self::told).
     pub(crate) fn too_many(&self, count: usize) -> Vec<(u64, MissingName)> {
         let bytes_max = self.shard_bytes();
         let mut some = Vec::new();
@@ -189,7 +184,7 @@ impl Missing {
         some
     }
 
-    /// The kernel has forgotten `parent`, and with it what it believed of names in it.
+    /// The kernel has forgotten `parent`, and with it all negative entries in it.
     pub(crate) fn forget(&self, parent: u64) {
         self.with(parent, |shard| {
             let names = shard.parents.remove(&parent).unwrap_or_default();
@@ -205,7 +200,7 @@ impl Missing {
         self.shards.iter().map(|shard| shard.lock().order.len() as u64).sum()
     }
 
-    /// Drops everything: the kernel is gone.
+    /// Drops all records: the kernel's session has ended.
     pub(crate) fn clear(&self) {
         for shard in self.shards.iter() {
             let all = std::mem::take(&mut *shard.lock());
@@ -216,7 +211,7 @@ impl Missing {
     }
 }
 
-/// What `name` takes.
+/// Bytes of the record of `name`.
 fn bytes_of(name: &[u8]) -> u64 {
     NAME_BYTES + name.len() as u64
 }
@@ -363,7 +358,7 @@ mod tests {
         assert_eq!(names(&missing, 2), ["a", "b"], "and nothing had to go for it");
     }
 
-    /// Between listing and telling the kernel may have asked once more: it believes the later answer.
+    /// Between the listing and the notice the kernel may have asked once more: it caches the later answer.
     #[test]
     fn a_later_answer_outlives_what_was_told_of_an_earlier_one() {
         let missing = Missing::new();
@@ -397,7 +392,7 @@ mod tests {
         }
     }
 
-    /// How long the kernel is to believe that there is no such name.
+    /// The lifetime of the answer that there is no such name.
     fn believed(server: &Server, parent: u64, name: &[u8]) -> Duration {
         match server.lookup(&Caller::root(), parent, name) {
             Ok(EntryOut::Missing(valid)) => valid,
@@ -436,7 +431,7 @@ mod tests {
             }
             assert_eq!(missing.count(), 0, "{}", name.escape_ascii());
         }
-        // What failed made nothing.
+        // A failed create makes no name.
         believed(&server, directory, b"no");
         assert!(server.link(&root, directory, directory, b"no").is_err());
         assert!(server.rename(&root, (1, b"nothing"), (directory, b"no"), 0).is_err());
@@ -461,7 +456,7 @@ mod tests {
         assert_eq!(server.nodes.missing.count(), 0);
     }
 
-    /// A full record, and a notifier that lags behind: the kernel believes nothing new for the time being.
+    /// If the record is full and the notifier lags behind, the kernel caches no new negative answer for now.
     #[test]
     fn an_answer_that_cannot_be_recorded_is_not_to_be_believed() {
         let server = server(Authority::Sole, VfsConfig::default());

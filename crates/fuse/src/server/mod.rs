@@ -1,12 +1,12 @@
 //! Requests, in no transport's terms.
 //!
 //! # Boundary
-//! Methods take what the kernel sent and return plain values; a transport turns them into bytes.
-//! Those named `try_…` answer from the caches or not at all, and never wait.
+//! Methods take a request as plain values and return plain values; a transport turns them into
+//! bytes. Those named `try_…` answer from the caches or not at all, and never wait.
 //!
 //! # Concurrency
-//! Called by any number of threads at once. Every entry that goes to the kernel counts one lookup
-//! on its node id *before* the reply is sent; the matching forgets come back later.
+//! Any number of threads may call this at once. Every entry sent to the kernel counts one lookup on
+//! its node id *before* the reply is sent; the matching forgets arrive later.
 
 mod again;
 pub(crate) mod control;

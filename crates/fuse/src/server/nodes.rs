@@ -1,22 +1,20 @@
-//! Node ids: what the kernel holds.
+//! Node ids: the nodes that the kernel holds.
 //!
 //! # Boundary
-//! Maps the kernel's node ids to held [`Node`]s and counts its lookups. The counts are exact: one
-//! more for every entry sent, fewer by what a forget says; at zero the hold goes, and where the object was stays
-//! for a while ([`Past`]): a user may have a handle of it.
+//! Maps the kernel's node ids to held [`Node`]s and counts its lookups. The counts are exact: one more for every entry
+//! sent, and fewer by each forget. At zero the hold is released, and the object's place stays for a while ([`Past`]): a
+//! user may have a handle of it.
 //!
 //! # Concurrency
-//! One lock per shard of ids. A lookup and a forget of one id meet on its shard's lock, so a forget
-//! cannot drop an id that a reply being built is counting. The lock of the record of missing names ([`Missing`])
-//! is taken within it.
-//!
-//! Who cleans may wait for forgets. They are counted only while somebody does; see [`ForgetWatch`].
+//! One lock per shard of ids. A lookup and a forget of one id take the same shard's lock, so a forget cannot drop an id
+//! that a reply in progress is counting. The lock of the record of missing names ([`Missing`]) is taken within it.
+//! Forgets are counted only while a cleaning waits for them; see [`ForgetWatch`].
 //!
 //! # Why
-//! A node id is the object's own number (`st_ino`) wherever that is free: the FUSE crate shows users
-//! the node id as the inode number, and tools compare inode numbers across mounts. Two objects of
-//! one number get an id from the end of the range instead. Weakness: from the first such case on, every
-//! lookup and forget of the mount takes the lock over those ids.
+//! A node id is the object's own number (`st_ino`) wherever that is free: the FUSE crate shows users the node id as the
+//! inode number, and tools compare inode numbers across mounts. Of two objects with one number, the second gets an id
+//! from the end of the range. Weakness: from the first such case on, every lookup and forget of the mount takes the
+//! lock over those ids.
 
 use super::control::is_reserved;
 use super::kernel_end::KernelEnd;
@@ -41,33 +39,33 @@ const ALIASES: u64 = 0xffff_0000_0000_0000;
 const SHARDS: usize = 32;
 /// Places in a shard's order that need not be in use.
 const ORDER_SLACK: usize = 64;
-/// Share of the room of all caches that what the kernel has forgotten may take here.
+/// Share of the room of all caches that records of forgotten nodes may use here.
 const PAST_SHARE: u64 = 16;
 
 struct Held {
     node: Node,
     lookups: u64,
     end: KernelEnd,
-    /// Where it was seen; none of what cannot be found again.
+    /// Its recorded places; none if it cannot be found again.
     places: Places,
     generation: u32,
     /// Used since the hand last passed.
     recent: bool,
 }
 
-/// What the kernel has forgotten, still held. To be passed to [`NodeTable::let_go`].
+/// A node that the kernel has forgotten, still held. Pass it to [`NodeTable::let_go`].
 #[derive(Debug)]
 #[must_use = "who waits for forgets waits for it"]
 pub(crate) struct Gone(Node);
 
 impl Gone {
-    /// Whether letting go of it may ask the store: of a removed object, whether it has other names there, and to free it.
+    /// Whether its release may ask the store: for a removed object, whether it has other names, and to free it.
     pub(crate) fn may_wait(&self) -> bool {
         self.0.is_unlinked()
     }
 }
 
-/// Where the entry was that the kernel is told of, and what it is told of its object besides.
+/// The place of an entry in a reply, and the attributes of its object in it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen<'a> {
     pub(crate) generation: u32,
@@ -77,11 +75,11 @@ pub(crate) struct Seen<'a> {
     pub(crate) others: bool,
 }
 
-/// Node ids, and the order in which the hand comes by them.
+/// Node ids, and the order in which the hand visits them.
 #[derive(Default)]
 struct Shard {
     held: HashMap<u64, Held>,
-    /// Lookups counted on those held, added up: who asks for the sum need not visit them.
+    /// The sum of the lookups of all held ids, so that a reader of the sum need not visit them.
     lookups: u64,
     /// Oldest first. Some may be forgotten since, or be in it twice: those are passed over.
     order: VecDeque<u64>,
@@ -101,18 +99,18 @@ pub(crate) struct NodeTable {
     count: AtomicU64,
     /// Ids that were held and are not any more.
     forgotten: AtomicU64,
-    /// The shard that the hand comes to next.
+    /// The next shard for the hand.
     hand: AtomicU64,
-    /// Bytes of all places, and of what is known of the past.
+    /// Bytes of all places, and of the records of forgotten nodes.
     names_bytes: AtomicU64,
     aliases: Mutex<HashMap<InodeId, u64>>,
     aliases_made: AtomicU64,
     forgets: Forgets,
-    /// Names that the kernel believes to be missing.
+    /// Names that the kernel has cached as missing.
     pub(crate) missing: Missing,
 }
 
-/// Ids forgotten, counted for who waits.
+/// Forgotten ids, counted for the thread that waits.
 struct Forgets {
     watched: AtomicBool,
     count: Mutex<ForgetCount>,
@@ -132,10 +130,9 @@ pub(crate) struct ForgetWatch<'a>(&'a Forgets);
 const SLICES: u32 = 5;
 
 impl Forgets {
-    /// An id has gone.
+    /// Counts an id as forgotten.
     fn tell(&self) {
-        // ORDERING: Relaxed; who misses that it is watched costs the watcher a pause: it then looks
-        // for itself what is held.
+        // ORDERING: Relaxed; a thread that misses the watch costs the watcher a pause: it then reads the table itself.
         if !self.watched.load(Relaxed) {
             return;
         }
@@ -150,9 +147,9 @@ impl Forgets {
 }
 
 impl ForgetWatch<'_> {
-    /// Waits until `wanted` ids have gone since the last call (or since the watch began), or none went for
-    /// `quiet`, for at most `limit`. Ids that others had forgotten count too: it may return too early,
-    /// or, after a pause, with some missing.
+    /// Waits until `wanted` ids were forgotten since the last call (or since the watch began), or none for `quiet`, for
+    /// at most `limit`. Ids forgotten for other reasons count, too: it may return too early, or, after a pause, with
+    /// some missing.
     pub(crate) fn wait(&self, wanted: u64, quiet: Duration, limit: Duration) {
         let (end, slice) = (Instant::now() + limit, quiet / SLICES);
         let mut count = self.0.count.lock();
@@ -173,7 +170,7 @@ impl ForgetWatch<'_> {
 
 impl Drop for ForgetWatch<'_> {
     fn drop(&mut self) {
-        // ORDERING: Relaxed, as `tell`.
+        // ORDERING: Relaxed; the hint of `tell`.
         self.0.watched.store(false, Relaxed);
     }
 }
@@ -183,7 +180,7 @@ impl Shard {
         self.places_bytes + self.past.bytes()
     }
 
-    /// The kernel is told of `id`, which nobody has yet.
+    /// Adds `id`, which was not held, for a reply to the kernel.
     fn add(&mut self, (id, size): (u64, u64), node: &Node, seen: Option<Seen<'_>>) {
         let (generation, was) = (seen.map_or(0, |seen| seen.generation), self.past.take(id));
         let known = was.filter(|was| seen.is_some() && was.generation == generation);
@@ -232,12 +229,12 @@ impl Shard {
         self.order.push_back(id);
         if self.order.len() > 2 * self.held.len() + ORDER_SLACK {
             let mut seen = HashSet::with_capacity(self.held.len());
-            // Forgotten ones go, and of those in it twice the earlier place stays.
+            // Forgotten ids leave; of an id that is in it twice, the earlier place stays.
             self.order.retain(|id| self.held.contains_key(id) && seen.insert(*id));
         }
     }
 
-    /// The hand comes by up to all: those used since go behind, and get another turn.
+    /// The hand visits up to all ids: those used since its last visit move to the end, and get another turn.
     fn pass(&mut self, most: usize, idle: &mut Vec<u64>) {
         let enough = idle.len() + most;
         for _ in 0..self.order.len() {
@@ -277,7 +274,7 @@ impl NodeTable {
     /// Counts forgets from now on.
     pub(crate) fn watch_forgets(&self) -> ForgetWatch<'_> {
         *self.forgets.count.lock() = ForgetCount::default();
-        // ORDERING: Relaxed, as `tell`.
+        // ORDERING: Relaxed; the hint of `tell`.
         self.forgets.watched.store(true, Relaxed);
         ForgetWatch(&self.forgets)
     }
@@ -347,8 +344,8 @@ impl NodeTable {
         self.count.load(Relaxed)
     }
 
-    /// Ids ever forgotten. How many went of what the kernel was asked for does not show in [`NodeTable::held`], to
-    /// which others add meanwhile.
+    /// Ids ever forgotten. [`NodeTable::held`] does not show how many nodes the kernel evicted on request, since other
+    /// threads add ids meanwhile.
     pub(crate) fn forgotten(&self) -> u64 {
         // ORDERING: Relaxed; a count, nothing is reached through it.
         self.forgotten.load(Relaxed)
@@ -360,7 +357,7 @@ impl NodeTable {
         self.held() * ID_BYTES as u64 + self.names_bytes.load(Relaxed)
     }
 
-    /// Does `change` to the shard of `id`, and counts what it changes of the bytes of names.
+    /// Applies `change` to the shard of `id`, and counts the difference in bytes of names.
     fn with<T>(&self, id: u64, change: impl FnOnce(&mut Shard) -> T) -> T {
         self.counting(&mut self.shards.of(&id).lock(), change)
     }
@@ -373,12 +370,12 @@ impl NodeTable {
         changed
     }
 
-    /// What one shard may know of the past.
+    /// Room of one shard for records of forgotten nodes.
     fn past_room(&self) -> u64 {
         self.vfs.room_bytes() / PAST_SHARE / SHARDS as u64
     }
 
-    /// Keeps what is known of the past within its share of the room there is now.
+    /// Keeps the records of forgotten nodes within their share of the current room.
     pub(crate) fn trim_past(&self) {
         let room = self.past_room();
         for shard in self.shards.iter() {
@@ -386,7 +383,7 @@ impl NodeTable {
         }
     }
 
-    /// Where what the kernel once knew as `id` was seen, and its generation.
+    /// The recorded places of the forgotten id `id`, and its generation.
     pub(crate) fn past(&self, id: u64) -> Option<(Places, u32)> {
         let shard = self.shards.of(&id).lock();
         shard.past.get(id).map(|was| (was.places.clone(), was.generation))
@@ -397,7 +394,7 @@ impl NodeTable {
         let id = node.number();
         self.with(id, |shard| {
             let Some(held) = shard.held.get(&id).filter(|held| held.node == *node) else { return };
-            // Of what has never had a place nothing else is known, either.
+            // A node that never had a place has no other record.
             if held.places.is_empty() {
                 return;
             }
@@ -416,7 +413,7 @@ impl NodeTable {
             let at = self.hand.fetch_add(1, Relaxed) as usize % SHARDS;
             let Some(shard) = self.shards.iter().nth(at) else { break };
             let mut shard = shard.lock();
-            // So many of each that a call with few wanted comes by all shards.
+            // So many of each shard that a call with few wanted visits all shards.
             let most = (wanted / 4).max(1).min(wanted - idle.len());
             shard.pass(most, &mut idle);
             if idle.len() >= wanted {
@@ -468,7 +465,7 @@ impl NodeTable {
         loop {
             // ORDERING: SeqCst, partner `publish`.
             let alias = ALIASES + self.aliases_made.fetch_add(1, SeqCst);
-            // Free by now, or published by somebody who could not see the alias coming.
+            // Free by now, or published by a thread that could not see the coming alias.
             if number > ROOT && self.count((number, size), node, seen) {
                 return number;
             }
@@ -479,14 +476,14 @@ impl NodeTable {
         }
     }
 
-    /// The kernel gives `lookups` of `id` back. False if it had not so many. May ask the store.
+    /// The kernel returns `lookups` of `id`. False if it had fewer. May ask the store.
     pub(crate) fn forget(&self, id: u64, lookups: u64) -> bool {
         let (exact, gone) = self.give_back(id, lookups);
         gone.into_iter().for_each(|gone| self.let_go(gone));
         exact
     }
 
-    /// As [`NodeTable::forget`], without asking the store: the hold, if it has gone, is to be let go of.
+    /// [`NodeTable::forget`] without asking the store: returns the last hold, if it was the last, to be released.
     pub(crate) fn give_back(&self, id: u64, lookups: u64) -> (bool, Option<Gone>) {
         if id == ROOT {
             return (true, None);
@@ -502,7 +499,7 @@ impl NodeTable {
         (exact, gone.map(|held| Gone(held.node)))
     }
 
-    /// Drops the hold on what the kernel has forgotten. It may be the last one: call it with no lock held.
+    /// Releases the hold on a forgotten node. It may be the last one: call this with no lock held.
     pub(crate) fn let_go(&self, gone: Gone) {
         self.vfs.let_go(gone.0);
         self.forgets.tell();
@@ -541,7 +538,7 @@ impl NodeTable {
         ids
     }
 
-    /// Drops everything: the kernel is gone.
+    /// Drops all nodes: the kernel's session has ended.
     pub(crate) fn clear(&self) {
         for shard in self.shards.iter() {
             let all = self.counting(&mut shard.lock(), std::mem::take);
@@ -590,7 +587,7 @@ impl NodeTable {
                 self.forgotten.fetch_add(1, Relaxed);
             }
             if gone.as_ref().is_some_and(|held| held.node.is_directory()) {
-                // Under this lock: what the kernel is told of names there after looking it up again stays.
+                // Under this lock: negative answers about names there that follow a new lookup of it stay.
                 self.missing.forget(id);
             }
             (exact, gone)
@@ -668,7 +665,7 @@ mod tests {
         (NodeTable::new(vfs), nodes)
     }
 
-    /// The hand: what was used since it last passed gets another turn, the rest is offered once a turn.
+    /// The hand: an id used since the last pass gets another turn; the others are offered once a turn.
     #[test]
     fn what_is_used_gets_another_turn() {
         let (table, [a, _]) = sevens();
@@ -683,7 +680,7 @@ mod tests {
             ids
         };
         assert_eq!(turn(&table), (100..200).collect::<Vec<_>>());
-        // Between two looks of the hand at a shard: one call comes by all of them.
+        // Between two visits of the hand to a shard: one call visits all of them.
         assert!(table.get(150).is_some() && table.peek(151).is_some());
         let one = table.idle(1000);
         assert!(!one.contains(&150) && one.contains(&151), "{one:?}");
@@ -692,7 +689,7 @@ mod tests {
             assert!(table.forget(id, 1));
         }
         assert_eq!((table.bytes(), table.idle(1000)), (0, Vec::new()));
-        // Ids that come and go leave nothing in the order.
+        // Ids that are added and forgotten leave nothing in the order.
         for id in 0..100_000 {
             assert!(table.count((1000 + id % 7, 0), &a, None) && table.forget(1000 + id % 7, 1));
         }
@@ -700,8 +697,8 @@ mod tests {
         assert!(order <= SHARDS * (ORDER_SLACK + 1), "{order}");
     }
 
-    /// Bug: a report added up the kernel's lookups id by id, each time, under the locks that lookups take. With a million
-    /// names held, whoever looked once a second took a share of a core.
+    /// Bug: a report added up the kernel's lookups id by id, each time, under the locks that lookups take. With a
+    /// million names held, one report a second took a share of a core.
     #[test]
     fn sums_of_lookups_are_those_of_the_ids() {
         let (table, [a, _]) = sevens();
@@ -776,7 +773,7 @@ mod tests {
             watch.wait(2, Duration::from_secs(3600), Duration::from_secs(3600));
             assert_eq!(table.totals(), (0, 0));
         });
-        // Nobody forgets anything more: pauses end it, or the limit.
+        // No more forgets arrive: pauses end the wait, or the limit.
         watch.wait(1, Duration::from_millis(5), Duration::from_secs(3600));
         watch.wait(1, Duration::from_secs(3600), Duration::from_millis(5));
         drop(watch);

@@ -1,17 +1,17 @@
-//! Where an object was seen, by what the kernel calls it: enough to find it again when nothing else is left.
+//! The places of an object, by node ids and names: enough to find it again without any other state.
 //!
 //! # Boundary
-//! Values only: the names of one object ([`Places`]) and
-//! the bounded record of objects that the kernel has forgotten ([`Past`]). Who looks them up: [`super::again`].
+//! Values only: the names of one object ([`Places`]) and the bounded record of forgotten objects ([`Past`]).
+//! [`super::again`] looks them up.
 //!
 //! # Concurrency
-//! None of its own; all of it lies in a shard of [`super::nodes`], under that shard's lock.
+//! None of its own; all of it is in a shard of [`super::nodes`], under that shard's lock.
 //!
 //! # Why
-//! A directory by its node id and not by its path: when a directory moves, nothing below it changes. Names in one
-//! block of bytes, since there is one for each object that the kernel holds. A place is a hint: what is found there
-//! counts only if its number and generation are the ones that were asked for. Weakness: of an object with more than
-//! [`PLACES_MAX`] names the oldest are not known, and one renamed behind the mount is not where it was seen.
+//! A place names its directory by node id and not by path: when a directory moves, nothing below it changes. The names
+//! of an object share one block of bytes, since each object that the kernel holds has one. A place is a hint: the
+//! object there counts only if it has the wanted number and generation. Weakness: of an object with more than
+//! [`PLACES_MAX`] names the oldest are not recorded, and the place of one renamed behind the mount is wrong.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -21,7 +21,7 @@ pub(crate) const PLACES_MAX: usize = 4;
 const HEAD: usize = 9;
 /// Bytes of one that is forgotten, besides its names: its place in the table and in the order, with their slack.
 const WAS_BYTES: u64 = 2 * (size_of::<(u64, Was)>() + 1 + size_of::<(u64, u64)>()) as u64;
-/// What the allocator adds to a block.
+/// Bytes that the allocator adds to a block.
 const BLOCK_BYTES: u64 = 16;
 /// Places in the order that need not be in use.
 const ORDER_SLACK: usize = 64;
@@ -29,12 +29,12 @@ const ORDER_SLACK: usize = 64;
 /// A name in a directory that the kernel knows by an id.
 pub(crate) type Place<'a> = (u64, &'a [u8]);
 
-/// The names of one object, the one seen last at the end: of each its directory and its letters.
+/// The names of one object, the one seen last at the end: for each its directory and its letters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Places(Box<[u8]>);
 
 impl Places {
-    /// All, the one seen last first.
+    /// All names, the one seen last first.
     pub(crate) fn newest_first(&self) -> Vec<(u64, Box<[u8]>)> {
         let mut all: Vec<_> = self.iter().map(|(parent, name)| (parent, name.into())).collect();
         all.reverse();
@@ -120,7 +120,7 @@ impl Past {
         self.all.get(&id)
     }
 
-    /// The kernel has forgotten `id`; the oldest go for it, so that all keep within `room` bytes.
+    /// The kernel has forgotten `id`. The oldest records are evicted for it, so that all keep within `room` bytes.
     pub(crate) fn add(&mut self, id: u64, places: Places, generation: u32, room: u64) {
         drop(self.take(id));
         let stamp = self.next;
@@ -145,7 +145,7 @@ impl Past {
         Some(was)
     }
 
-    /// The oldest go until all have `room` bytes at most. What the tables took for them goes back.
+    /// Evicts the oldest records until all have `room` bytes at most, and shrinks the tables.
     pub(crate) fn keep_within(&mut self, room: u64) {
         while self.bytes > room {
             let Some((id, stamp)) = self.order.pop_front() else { break };

@@ -1,15 +1,15 @@
-//! Requests and answers as plain values: what a transport decodes and encodes, and nothing of how.
+//! Requests and answers as plain values, between a transport and the dispatcher.
 //!
 //! # Boundary
-//! Names no transport and does nothing: [`crate::dispatch`] does. Fields mean what the protocol says of the message of
-//! that name; what no store can use is not here. docs/kernel-contract.md lists both.
+//! Names no transport and acts on nothing: [`crate::dispatch`] does. Fields have the meaning of the protocol's message
+//! of that name; fields that no store can use are not here. docs/kernel-contract.md lists both.
 //!
 //! # Concurrency
-//! A request borrows its names and data from the buffer that a reader reads into. One that goes to another
-//! thread is kept first ([`Request::into_owned`]).
+//! A request borrows its names and data from the buffer of its reader. Before it moves to another thread it is copied
+//! ([`Request::into_owned`]).
 //!
 //! # Why
-//! Two transports that decode into one type cannot differ in what they do. One list makes the type, its copy and its
+//! Two transports that decode into one type cannot differ in their effect. One list makes the type, its copy and its
 //! counters. Weakness: a file opened directly is registered through the reply, which has the connection.
 
 use super::{Attrs, EntryOut};
@@ -40,12 +40,12 @@ pub(crate) enum WriteFrom {
     Direct,
     /// A caller's buffer, which the kernel's pages have too.
     Paged,
-    /// Pages of a mapping, written by the kernel on nobody's behalf.
+    /// Pages of a mapping, which the kernel writes for no user.
     Mapped,
 }
 
-/// What the kernel says of one write, beside its place and its bytes. The mode of the open file says none of it: a
-/// program changes that mode, the kernel picks any open file for pages of a mapping, and capabilities change.
+/// The properties of one write beside its place and its bytes. The mode of the open file shows none of them: a program
+/// changes that mode, the kernel picks any open file for pages of a mapping, and capabilities change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WriteHow {
     pub(crate) from: WriteFrom,
@@ -85,21 +85,21 @@ keep_plain!(u64, u32, i64, i32, bool, SetAttributes, WriteHow);
 
 macro_rules! requests {
     ($life:lifetime, $($request:ident { $($field:ident: $type:ty),* } => $counter:ident),* $(,)?) => {
-        /// What the kernel asks for. `node` and `parent` are node ids, `file` is a handle (0 for none).
+        /// A request of the kernel. `node` and `parent` are node ids, `file` is a handle (0 for none).
         #[derive(Debug, Clone)]
         pub(crate) enum Request<$life> {
             $($request { $($field: $type),* },)*
         }
 
         impl Request<'_> {
-            /// The same, of its own bytes.
+            /// The same request with its own bytes.
             pub(crate) fn into_owned(self) -> Request<'static> {
                 match self {
                     $(Self::$request { $($field),* } => Request::$request { $($field: $field.keep()),* },)*
                 }
             }
 
-            /// As what it is counted.
+            /// The kind under which it is counted.
             pub(crate) fn kind(&self) -> Kind {
                 match self {
                     $(Self::$request { .. } => Kind::$counter,)*
@@ -150,7 +150,7 @@ requests! { 'a,
 }
 
 impl Request<'_> {
-    /// The node that it is about, by its id: the directory of what is named, or the object itself.
+    /// The id of its node: the directory of a named entry, or the object itself.
     pub(crate) fn about(&self) -> Option<u64> {
         match self {
             Self::Lookup { parent, .. }
@@ -181,7 +181,7 @@ impl Request<'_> {
             | Self::Fallocate { node, .. }
             | Self::Lseek { node, .. }
             | Self::CopyFileRange { node, .. } => Some(*node),
-            // Nobody asks for anything by these.
+            // These ask for nothing.
             Self::Forget { .. }
             | Self::Flush { .. }
             | Self::Release { .. }
@@ -201,7 +201,7 @@ impl Request<'_> {
     }
 }
 
-/// How the kernel gets at what was opened; `B` is a host file that it has taken.
+/// How the kernel accesses an opened file; `B` is a host file that the kernel has registered.
 #[derive(Debug)]
 pub(crate) enum Through<B> {
     /// By requests, with its pages before them; `keep`: also those from earlier opens.
@@ -212,7 +212,7 @@ pub(crate) enum Through<B> {
     Listing { keep: bool },
     /// By itself.
     Host(Arc<B>),
-    /// By requests, but for mappings, of a file that it gets at by itself through other descriptors.
+    /// By requests, except for mappings, of a file that the kernel accesses directly through other descriptors.
     HostByRequests(Arc<B>),
 }
 
@@ -223,7 +223,7 @@ pub(crate) struct Opened<B> {
     pub(crate) through: Through<B>,
 }
 
-/// What a request is answered with, if not with an error.
+/// The answer to a request, if it is not an error.
 #[derive(Debug)]
 pub(crate) enum Answer<'a, B> {
     /// It is done.
@@ -247,7 +247,7 @@ pub(crate) enum Answer<'a, B> {
     Written(usize),
     Offset(u64),
     Totals(Totals),
-    /// What was added to the reply.
+    /// The entries were added to the reply.
     Listed,
 }
 
@@ -267,7 +267,7 @@ pub(crate) struct Listed<'a> {
     pub(crate) valid: Duration,
 }
 
-/// Where the answer to one request goes. Dropped unanswered (its handler panicked), it answers EIO.
+/// The receiver of the answer to one request. Dropped unanswered (its handler panicked), it answers EIO.
 pub(crate) trait Reply: Send + 'static {
     /// A host file that the kernel has taken.
     type Backing: Send + Sync + 'static;
@@ -278,6 +278,6 @@ pub(crate) trait Reply: Send + 'static {
     /// Adds a name to a listing. False if there is no room.
     fn add(&mut self, listed: &Listed<'_>) -> bool;
 
-    /// Sends the answer. The next request of whoever gets it may come before this returns.
+    /// Sends the answer. The program's next request may arrive before this returns.
     fn send(self, answer: Result<Answer<'_, Self::Backing>>);
 }

@@ -20,7 +20,7 @@ use uvfs_vfs::{
     SyncMode, Totals, Vfs, XattrMode,
 };
 
-/// What a mount asks for, as far as requests depend on it.
+/// The options of a mount on which requests depend.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
     /// Let the kernel read and write host files directly.
@@ -63,7 +63,7 @@ pub(crate) struct Server {
     pub(crate) settings: Settings,
     /// Bytes of requests that workers have or will have.
     pub(crate) queued_bytes: AtomicU64,
-    /// Of what comes through this mount: others are told of it, and it of others.
+    /// The origin of changes through this mount: other frontends hear of them, and this one of theirs.
     pub(crate) origin: Origin,
 }
 
@@ -96,12 +96,12 @@ impl Server {
     pub(crate) fn caller(&self, sender: Sender) -> Caller {
         let Sender { uid, gid, task } = sender;
         let groups = Groups::OfTask { task, read: task::groups };
-        // A write says so itself; of a truncation and the like the FUSE crate drops the flag.
+        // A write request has its own flag; of a truncation and the like the FUSE crate drops the flag.
         let set_ids = SetIds::ByTask { task, has: task::may_keep_set_ids };
         Caller { uid, gid, groups, checks: Checks::Done, set_ids, origin: self.origin }
     }
 
-    /// Whether the kernel need not tell of opens.
+    /// Whether the kernel need not send opens.
     pub(crate) fn stateless(&self) -> bool {
         self.vfs.capabilities().opens == Opens::Stateless
     }
@@ -132,12 +132,12 @@ impl Server {
         Ok(self.lookup_out(parent, name, answer))
     }
 
-    /// The kernel gives `lookups` of `id` back. May ask the store.
+    /// The kernel returns `lookups` of `id`. May ask the store.
     pub(crate) fn forget(&self, id: u64, lookups: u64) {
         self.give_back(id, lookups).into_iter().for_each(|gone| self.nodes.let_go(gone));
     }
 
-    /// As [`Server::forget`], without asking the store: what is left to let go of.
+    /// [`Server::forget`] without asking the store: returns the hold that is left to release.
     pub(crate) fn give_back(&self, id: u64, lookups: u64) -> Option<Gone> {
         if is_control(id) {
             return None;
@@ -259,7 +259,7 @@ impl Server {
         let (old, new) = ((&old, Name::new(from.1)?), (&new, Name::new(to.1)?));
         self.vfs.rename_telling(caller, old, new, mode, |moved, target| {
             if target == Some(moved) {
-                // Two names of one object: nothing has moved.
+                // Two names of one object: rename does nothing.
                 return;
             }
             if let Some(target) = target {
@@ -289,7 +289,7 @@ impl Server {
         }
     }
 
-    /// Creates a file and opens it, or opens what somebody else created since the kernel looked.
+    /// Creates a file and opens it, or opens a file that another program created since the kernel looked.
     pub(crate) fn create(
         &self,
         caller: &Caller,
@@ -309,7 +309,7 @@ impl Server {
                     // The kernel takes it from here, by looking the name up again.
                     return Err(Error::Stale);
                 }
-                // Nobody has checked permissions on this file: the kernel thought it was new.
+                // No permissions on this file were checked: the kernel assumed that it was new.
                 let caller = Caller { checks: Checks::Enforce, ..caller.clone() };
                 let mode = OpenMode { truncate: flags & libc::O_TRUNC != 0, ..mode };
                 let file = self.vfs.open(&caller, &found.node, mode)?;
@@ -319,15 +319,14 @@ impl Server {
         }
     }
 
-    /// Registers an open file. Its handle, and whether the kernel may keep what it cached of the file (or directory)
-    /// from earlier opens.
+    /// Registers an open file. Returns its handle, and whether the kernel may keep pages or listings cached by earlier
+    /// opens.
     pub(crate) fn opened(&self, file: Arc<OpenFile>) -> (u64, bool) {
         let keep_cache = !self.shared() || self.settled_directory(file.node());
         (self.files.insert(file), keep_cache)
     }
 
-    /// Whether the kernel's copy of a listing can be told from a newer one by the directory's
-    /// modification time alone.
+    /// Whether the directory's modification time alone distinguishes the kernel's copy of a listing from a newer one.
     fn settled_directory(&self, node: &Node) -> bool {
         let Some((attributes, _)) = self.vfs.try_attributes(node) else { return false };
         let age = SystemTime::now().duration_since(attributes.mtime.into());
@@ -356,7 +355,7 @@ impl Server {
             self.vfs.read_ahead(node, file, offset, count);
             Ok(())
         };
-        // Nobody waits for it, so nobody hears of errors.
+        // No request waits for it, so its errors are dropped.
         drop(self.with_file(id, handle, ahead));
     }
 
@@ -372,8 +371,8 @@ impl Server {
         data: &[u8],
         appends: bool,
     ) -> Result<usize> {
-        // The kernel's idea of the end may be old: the store knows it. What lies surely before the kernel's end is
-        // no append (RWF_NOAPPEND), of which the flags of the request say nothing.
+        // The kernel's idea of the end may be old; the store knows the end. A write certainly before the kernel's end
+        // is no append (RWF_NOAPPEND), which no flag of the request shows.
         let before_end =
             || self.nodes.get_with_end(id).is_some_and(|(_, end)| end.is_behind(offset));
         let at_end = appends && !before_end();
@@ -383,14 +382,13 @@ impl Server {
                 false => self.vfs.write(caller, node, file, offset, data),
             })
         })?;
-        // Wherever it went: the kernel counts from the place that it gave.
+        // Wherever the store put it: the kernel counts from the place that it sent.
         self.nodes.ends(id, |end| end.reaches(offset.saturating_add(written as u64)));
         Ok(written)
     }
 
-    /// Changes data of `node`, which the kernel knows as `id`, by `work`. What that takes from the mode the kernel
-    /// would not ask for again: it believes the answer to the change of nothing that it sent before, and
-    /// afterwards doubts sizes and times alone.
+    /// Changes data of `node`, the kernel's `id`, by `work`. If that clears bits of the mode, the kernel would not ask
+    /// again: it keeps the attributes of its earlier request, and afterwards doubts only sizes and times.
     fn changing<T>(
         &self,
         caller: &Caller,
@@ -405,9 +403,9 @@ impl Server {
         done
     }
 
-    /// Does `work`. If there is no room, and removed files are still held, waits a little and tries
-    /// again: the kernel tells only after `unlink` and `close` have returned that it has let a file go,
-    /// and a program that removes one to make room for another expects the room to be there.
+    /// Performs `work`. If there is no room, and removed files are still held, it waits a little and tries again. The
+    /// kernel sends its forget of a file only after `unlink` and `close` have returned, and a program that removes one
+    /// file to make room for another expects that room.
     fn with_room<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         match work() {
             Err(Error::NoSpace) if self.vfs.unlinked_in_use() > 0 => self.vfs.with_space(work),
@@ -475,8 +473,8 @@ impl Server {
         }
     }
 
-    /// Whether a flush can tell anything: a store whose pages we do not cache has reported every
-    /// error of a write with that write.
+    /// Whether a flush can report an error: a store whose pages we do not cache has reported every error of a write
+    /// with that write.
     pub(crate) fn wants_flush(&self) -> bool {
         self.vfs.capabilities().caching == PageCaching::Core && !self.stateless()
     }
@@ -515,8 +513,8 @@ impl Server {
         self.with_file(id, handle, |node, file| self.vfs.list(caller, node, file, from, entries))
     }
 
-    /// The totals. The kernel lets a removed file go with a message of its own, which another reader may
-    /// be at: who asks at once what a removal has freed waits for that, some milliseconds at most.
+    /// The totals. The kernel forgets a removed file with a separate message, which another reader may still process.
+    /// So a caller that asks at once after a removal waits for that, some milliseconds at most.
     pub(crate) fn statfs(&self) -> Result<Totals> {
         for pause_us in [100, 200, 400, 800, 1600, 3200] {
             // Those that are open stay.
@@ -581,20 +579,20 @@ impl Server {
         self.vfs.remove_xattr(caller, &self.node(id)?, name)
     }
 
-    /// Drops all that the kernel held: it is gone.
+    /// Drops all nodes and files of the kernel: its session has ended.
     pub(crate) fn end(&self) {
         self.vfs.unobserve(self.origin);
         self.files.clear();
         self.nodes.clear();
     }
 
-    /// What the control directory has is no node: whatever would be done to it is not permitted.
+    /// An object of the control directory is no node: any other operation on it is not permitted.
     pub(crate) fn node(&self, id: u64) -> Result<Node> {
         let missing = || if is_control(id) { Error::NotPermitted } else { Error::Stale };
         self.nodes.get(id).ok_or_else(missing)
     }
 
-    /// The entry of `name` in `parent`, which is new; the kernel does not believe any more that it is missing.
+    /// The entry of `name` in `parent`, which is new; it is no longer recorded as missing.
     pub(crate) fn made_out(&self, parent: u64, name: &[u8], found: Found) -> EntryOut {
         let out = self.found_out(found, (parent, name));
         self.nodes.missing.made(parent, name);
@@ -650,7 +648,7 @@ impl Drop for Server {
     }
 }
 
-/// Names as the kernel wants a list of them.
+/// A list of names in the kernel's form.
 fn joined(names: Vec<Vec<u8>>) -> Vec<u8> {
     let mut list = Vec::new();
     for name in names {

@@ -1,4 +1,4 @@
-//! Values of the server as the FUSE crate wants them, and back.
+//! Conversion between values of the server and of the FUSE crate.
 
 use crate::server::Attrs;
 use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
@@ -21,7 +21,7 @@ pub(super) fn file_type(kind: FileKind) -> FileType {
     }
 }
 
-/// `number` is what users see as the inode number.
+/// Users see `number` as the inode number.
 pub(super) fn file_attr(attributes: &Attributes, number: u64) -> FileAttr {
     FileAttr {
         ino: INodeNo(number),
@@ -56,7 +56,7 @@ impl Attrs {
     }
 }
 
-/// What the kernel remembers a missing name by: an entry with node id 0.
+/// The entry by which the kernel caches a missing name: node id 0.
 pub(super) fn missing_attr() -> FileAttr {
     file_attr(&Attributes::new(0, FileKind::Regular, 0), 0)
 }
@@ -68,8 +68,8 @@ pub(super) fn set_time(time: TimeOrNow) -> SetTime {
     }
 }
 
-/// The crate reads a time before 1970 with its nanoseconds counted backwards: what the kernel sent
-/// as (-1 s, +0.5 s) arrives as 1.5 s before the epoch. The way out is right.
+/// The crate reads a time before 1970 with its nanoseconds counted backwards: the kernel's (-1 s,
+/// +0.5 s) arrives as 1.5 s before the epoch. Its encoding of replies is right.
 fn timestamp(time: SystemTime) -> Timestamp {
     match UNIX_EPOCH.duration_since(time) {
         Ok(before) if !before.is_zero() => {

@@ -1,7 +1,7 @@
 //! The transport over the FUSE crate's read-write loop: the only file that implements its trait.
 //!
 //! # Boundary
-//! Decodes: each method makes a [`Request`] of its arguments. What is done with it is [`crate::dispatch`]'s.
+//! Decodes: each method makes a [`Request`] of its arguments. [`crate::dispatch`] performs it.
 //!
 //! # Concurrency
 //! Methods run on any reader, and lend the buffer that it reads into.
@@ -56,7 +56,7 @@ fn write_how(write_flags: WriteFlags, flags: OpenFlags, owner: Option<LockOwner>
     };
     WriteHow {
         from,
-        // A page has its place, whatever the flags of the file that the kernel writes it by.
+        // A page has its place, whatever the flags of the file through which the kernel writes it.
         appends: from != WriteFrom::Mapped && flags.0 & libc::O_APPEND != 0,
         // A kernel that did not agree to FUSE_HANDLE_KILLPRIV_V2 clears them itself, before the write.
         keeps_set_ids: !write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
@@ -527,7 +527,7 @@ mod tests {
     use super::*;
 
     /// Bug: only the mode of the open decided whether a write appends. A store to a mapping of an O_APPEND file was
-    /// appended, and doubled the file; a program that had cleared O_APPEND went on appending.
+    /// appended, and doubled the file. A program that had cleared O_APPEND still appended.
     #[test]
     fn a_write_is_what_its_own_flags_say() {
         let (append, plain) = (OpenFlags(libc::O_APPEND | libc::O_RDWR), OpenFlags(libc::O_RDWR));

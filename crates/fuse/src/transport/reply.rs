@@ -1,11 +1,11 @@
 //! Answers as the FUSE crate's replies.
 //!
 //! # Boundary
-//! Encodes and decides nothing. Which answer a request may have is known to [`crate::dispatch`]; one that does
-//! not fit the reply is a bug, and answers EIO.
+//! Encodes and decides nothing. [`crate::dispatch`] knows which answers a request may have; an answer that does not fit
+//! the reply is a bug, and becomes EIO.
 //!
 //! # Why
-//! One type for all replies of the crate: what is behind it is compiled once. Weakness: it has the size of the
+//! One type for all replies of the crate, so that generic code is compiled once. Weakness: it has the size of the
 //! largest.
 
 use super::convert::{errno, file_attr, file_type, missing_attr};

@@ -1,4 +1,4 @@
-//! A session of the FUSE crate, and what other threads need of it.
+//! A session of the FUSE crate, and its parts for other threads.
 
 use super::KernelCache;
 use super::fuser_transport::Adapter;
@@ -20,14 +20,14 @@ pub(crate) struct Session {
     passthrough: Arc<AtomicBool>,
 }
 
-/// What other threads need of a session.
+/// The parts of a session that other threads use.
 pub(crate) struct Connection {
     notifier: fuser::Notifier,
     device: OwnedFd,
     passthrough: Arc<AtomicBool>,
 }
 
-/// What a session is to be like.
+/// The options of a session.
 pub(crate) struct Wanted<'a> {
     /// Threads that read requests.
     pub(crate) readers: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) allow_other: bool,
     /// Refuse changes, already in the kernel.
     pub(crate) read_only: bool,
-    /// What `mount` and `df` show as the source.
+    /// The source in `mount` and `df`.
     pub(crate) source: &'a str,
 }
 
@@ -53,7 +53,7 @@ impl Session {
         Ok(Self { session, passthrough })
     }
 
-    /// Mounts with the help of `fusermount3`, as a user who may not mount has to.
+    /// Mounts with the help of `fusermount3`, for a user without the right to mount.
     pub(crate) fn mounted_by_helper(
         mountpoint: &Path,
         server: Arc<Server>,

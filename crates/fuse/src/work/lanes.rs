@@ -1,26 +1,26 @@
 //! Requests that wait for workers, by user.
 //!
 //! # Boundary
-//! Decides which request runs next, how many of one user run at once, and when one is refused. Runs
-//! nothing, and knows no threads but by number.
+//! Decides which request runs next, how many of one user run at once, and when one is refused. Runs nothing, and knows
+//! threads only as a number.
 //!
 //! # Concurrency
 //! Plain data under the lock of [`super::Work`].
 //!
 //! # Why
-//! With one queue, whoever sends more requests into a stuck store than there are workers stops all
-//! misses of everybody. So a user has at most [`LANE_WORKERS`] of [`WORKERS_MAX`] threads, the user with
-//! the fewest running requests comes first, and for users with none there are [`SPARE_WORKERS`] more.
+//! With one queue, a user with more requests in a stuck store than there are workers stops all users' misses. So a user
+//! has at most [`LANE_WORKERS`] of [`WORKERS_MAX`] threads, and the user with the fewest running requests is next.
+//! Users without a running request have [`SPARE_WORKERS`] more.
 //!
-//! A queue may grow as long as it moves: a thousand programs that start at once are not refused. Only
-//! when none of a user's requests has come back for [`STUCK_AFTER`], and those that wait keep more than
-//! [`LANE_BYTES`], the next is refused with EAGAIN: it could only wait as well, and its memory is ours.
+//! A queue may grow as long as it moves: a thousand programs that start at once are not refused. A request is refused
+//! with EAGAIN only when none of the user's requests has returned for [`STUCK_AFTER`] and the queued ones keep more
+//! than [`LANE_BYTES`]: it could only wait as well, in our memory.
 //!
-//! A user's requests are told apart by what they may wait for ([`WaitsFor`]), since many of them hit a cache and only the
-//! request that runs can tell. Each group has [`GROUP_WORKERS`] of the user's threads for itself and shares the others: reads that hang
-//! leave opens, listings and lookups alone. The transport tells of no interrupt, so a killed reader's request keeps its thread until the
-//! store's own time-outs end it. Weakness: four such threads are all that is left then. And more than [`WORKERS_MAX`] / [`LANE_WORKERS`] users with stuck requests share the spare
-//! threads, one each.
+//! A user's requests are grouped by the object of their wait ([`WaitsFor`]): many hit a cache, and only the running
+//! request can tell. Each group has [`GROUP_WORKERS`] of the user's threads for itself and shares the others, so stuck
+//! reads do not stop opens, listings and lookups. The transport delivers no interrupts: a killed reader's request keeps
+//! its thread until the store's time-outs end it. Weakness: each group then has only four threads. And if more than
+//! [`WORKERS_MAX`] / [`LANE_WORKERS`] users have stuck requests, they share the spare threads, one each.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -30,25 +30,25 @@ use std::time::{Duration, Instant};
 pub(crate) const LANE_WORKERS: usize = 76;
 /// Of these, for each group of requests alone.
 pub(super) const GROUP_WORKERS: usize = 4;
-/// Workers, but for the spare ones.
+/// Workers without the spare ones.
 pub(super) const WORKERS_MAX: usize = 152;
-/// Workers beyond that for users of whom no request runs.
+/// Further workers, for users without a running request.
 pub(super) const SPARE_WORKERS: usize = 32;
 /// A lane that has seen none of its requests come back for so long is stuck.
 pub(super) const STUCK_AFTER: Duration = Duration::from_secs(5);
-/// What may wait in a lane that is stuck.
+/// Bytes that may wait in a stuck lane.
 pub(super) const LANE_BYTES: usize = 16 << 20;
-/// What a waiting request keeps besides its data: job, reply and caller.
+/// Bytes of a waiting request besides its data: job, reply and caller.
 pub(crate) const JOB_BYTES: usize = 4 << 10;
 
-/// The lane of what closes files. Such requests name whoever ran when the last descriptor went, which may be
-/// nobody in particular; no user has this number.
+/// The lane of closes. Such requests carry the user that ran when the last descriptor was closed, which may be
+/// unrelated; no user has this number.
 pub(super) const CLOSING: u32 = u32::MAX;
-/// The lane of pages that the kernel writes on nobody's behalf: what a program stored in a mapping. Nor has
-/// any user this number: user ids end at 2^32 - 2, and the kernel gives that one to nobody's.
+/// The lane of pages that the kernel writes for no user: stores to a mapping. No user has this number either: user ids
+/// end at 2^32 - 2, the kernel's overflow id.
 pub(super) const PAGES: u32 = u32::MAX - 1;
 
-/// What a request may wait for in a store.
+/// The part of a store that a request may wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
     /// Bytes of a file.
@@ -80,7 +80,7 @@ struct Lane<J> {
 struct Group<J> {
     queue: VecDeque<(usize, J)>,
     running: usize,
-    /// When a request last came back, or the first one came in.
+    /// The time when a request last returned, or when the first one arrived.
     moved: Instant,
 }
 
@@ -171,7 +171,7 @@ impl<J> Lanes<J> {
         Ok(())
     }
 
-    /// As [`Lanes::push`], of what must not be refused.
+    /// [`Lanes::push`] for a job that must not be refused.
     pub(super) fn push_always(
         &mut self,
         (uid, waits): (u32, WaitsFor),
@@ -193,7 +193,7 @@ impl<J> Lanes<J> {
         self.lanes.entry(uid).or_insert_with(|| Lane::new(now))
     }
 
-    /// The next request to run: of the user of whom the fewest run.
+    /// The next request to run: one of the user with the fewest running.
     pub(super) fn take(&mut self) -> Option<((u32, WaitsFor), J)> {
         let full = self.running >= WORKERS_MAX;
         let lanes = self.lanes.iter_mut().filter(|(_, lane)| lane.may_run() > 0);
@@ -302,8 +302,8 @@ mod tests {
         assert_eq!(lanes.push((1, Data), 1 << 20, 1, late), Ok(()), "it moves again");
     }
 
-    /// Pages of a mapping went through the lane of root, whose stuck requests had them refused: what a
-    /// program had stored was gone, without an error to anybody.
+    /// Bug: pages of a mapping used the lane of root, whose stuck requests had them refused. A program's stores were
+    /// lost without an error.
     #[test]
     fn pages_of_mappings_are_taken_by_a_lane_that_is_stuck() {
         let (mut lanes, start_of_it) = (Lanes::new(), Instant::now());
@@ -339,11 +339,11 @@ mod tests {
                 "{waits:?}"
             );
         }
-        // One that comes back makes room for one of its own.
+        // A request that returns makes room for another of its group.
         lanes.done((1, Open), now);
         assert_eq!(lanes.take(), Some(((1, Open), 1)));
         assert_eq!(lanes.take(), None);
-        // What waits beside reads that hang is not taken for stuck, and they are, though the others come back.
+        // Requests that wait beside stuck reads do not count as stuck. The reads do, though the others return.
         let late = now + STUCK_AFTER;
         lanes.done((1, Open), late);
         assert_eq!(lanes.push((1, Open), LANE_BYTES, 1, late), Ok(()));

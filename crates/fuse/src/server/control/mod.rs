@@ -5,23 +5,23 @@
 //! ```
 //!
 //! # Boundary
-//! Owns two objects that no store has, their node ids, attributes and handles. What a write means is
-//! decided in [`request`]; who cleans is whoever was connected ([`DropCaches`]).
+//! Owns two objects that no store has, their node ids, attributes and handles. [`request`] interprets a write; the
+//! connected [`DropCaches`] cleans.
 //!
-//! `.uvfs` is found by name and not listed, so that nothing that copies or searches a tree comes upon it.
-//! While it is there it hides an object of that name in the root of the store, which nobody can reach or
-//! change through the mount then; switched off, `.uvfs` is a name like any other.
+//! `.uvfs` is found by name and not listed, so programs that copy or search a tree do not find it. It hides an object
+//! of that name in the root of the store, which the mount then cannot reach or change. Switched off, `.uvfs` is a name
+//! like any other.
 //!
 //! # Concurrency
-//! All but the connection and the users' accounts is fixed when the mount starts; the connection is set once. Ordinary requests pay one
-//! comparison of the parent with the root, or of a node id with the end of the range.
+//! All but the connection and the users' accounts is fixed when the mount starts; the connection is set once. Ordinary
+//! requests pay one comparison of the parent with the root, or of a node id with the end of the range.
 //!
 //! # Why
-//! The file is written by anyone (mode 0222) and judges the writer itself: mode bits cannot say "those who
-//! own the directory that you name". It cannot be read, as a last request is none of the next reader's
-//! business. Weaknesses: the kernel lets nobody write a file of a mount that is read-only, this one
-//! included; where a store needs no opens the kernel asks for none here either, and user 0 then reads an
-//! empty file instead of being refused. The kernel makes one writer wait for another.
+//! Any user may write the file (mode 0222), and it judges the writer itself: mode bits cannot grant a write to owners
+//! of the directory that is named in it. It cannot be read: a last request does not concern the next reader.
+//! Weaknesses: on a read-only mount the kernel refuses writes to this file, too. For a store without opens the kernel
+//! sends none here either, and user 0 then reads an empty file instead of an error. The kernel makes one writer wait
+//! for another.
 
 mod rate;
 pub(crate) mod request;
@@ -49,11 +49,11 @@ const RESERVED: u64 = u64::MAX - 2;
 const DROP_CACHES: u64 = RESERVED;
 const DIRECTORY: u64 = u64::MAX - 1;
 
-/// Handles with this bit are ours; the other bits are the uid of who opened. Counting up from 1, the table of
-/// open files never comes here.
+/// Handles with this bit are ours; the other bits are the uid that opened it. The table of open files counts up from 1
+/// and never reaches this bit.
 const HANDLE: u64 = 1 << 63;
 
-/// How long the kernel believes what never changes.
+/// How long the kernel caches answers that never change.
 const VALID: Duration = Duration::from_secs(3600);
 
 /// Whether the kernel means something of the control directory by node id `id`.
@@ -62,7 +62,7 @@ pub(crate) const fn is_control(id: u64) -> bool {
     id >= RESERVED
 }
 
-/// Whether `number`, which a store gave to an object, cannot be its node id.
+/// Whether `number`, a store's number of an object, cannot be its node id.
 pub(crate) const fn is_reserved(number: u64) -> bool {
     number >= RESERVED
 }
@@ -83,7 +83,7 @@ impl DropCaches for Cleaner {
 /// See the module.
 pub(crate) struct Control {
     on: bool,
-    /// The mount's owner: who serves it.
+    /// The mount's owner, as which it is served.
     owner: u32,
     directory: Attributes,
     file: Attributes,
@@ -110,13 +110,13 @@ impl Control {
         }
     }
 
-    /// Says who cleans; the first one stays. Until then a request answers EAGAIN.
+    /// Connects the cleaner; the first one stays. Until then a request answers EAGAIN.
     pub(crate) fn connect(&self, cleaner: Box<dyn DropCaches>) {
         // A second one is dropped: a mount has one.
         let _ = self.cleaner.set(cleaner);
     }
 
-    /// Whether `name` in `parent` is the control directory, whatever the store has there.
+    /// Whether `name` in `parent` is the control directory, also if the store has that name.
     #[inline]
     pub(crate) fn hides(&self, parent: u64, name: &[u8]) -> bool {
         parent == ROOT && name == NAME && self.on
@@ -132,7 +132,7 @@ impl Control {
         self.entry(DIRECTORY)
     }
 
-    /// What `name` in the control directory is.
+    /// The object called `name` in the control directory.
     pub(crate) fn lookup(&self, parent: u64, name: &[u8]) -> Result<EntryOut> {
         match (parent, name) {
             (DIRECTORY, FILE) => Ok(self.entry(DROP_CACHES)),
@@ -151,7 +151,7 @@ impl Control {
         Attrs { node_id: id, attributes, valid: VALID }
     }
 
-    /// Truncating the file is how a shell begins to write it; nothing else can be set.
+    /// A shell truncates the file before it writes; no other attribute can be set.
     pub(crate) fn set_attributes(&self, id: u64, set: &SetAttributes) -> Result<Attrs> {
         let truncates = id == DROP_CACHES && set.size == Some(0);
         let SetAttributes { mode: None, uid: None, gid: None, .. } = set else {
@@ -181,13 +181,13 @@ impl Control {
         Ok(())
     }
 
-    /// Whether a listing of `id` could show what is hidden.
+    /// Whether a listing of `id` could show the hidden object.
     pub(crate) fn covers(&self, id: u64) -> bool {
         id == ROOT && self.on
     }
 }
 
-/// A listing of the root without what the control directory hides.
+/// A listing of the root without the object that the control directory hides.
 pub(crate) struct Hiding<'a>(pub(crate) &'a mut dyn Entries);
 
 impl Entries for Hiding<'_> {

@@ -1,12 +1,12 @@
 //! How often a user may have directories cleaned through `drop_caches`.
 //!
 //! # The rule
-//! Root and the mount's owner may always. Every other user may [`BURST`] times at once, and then once in
-//! [`PAUSE`]; a request beyond that is refused with EAGAIN and costs nothing. At most [`USERS_MAX`] users
-//! have an account at a time: one whose requests are all older than their pauses has none.
+//! Root and the mount's owner have no limit. Every other user may clean [`BURST`] times at once, and then once in
+//! [`PAUSE`]; a request beyond that is refused with EAGAIN and costs nothing. At most [`USERS_MAX`] users have an
+//! account at a time. A user whose requests are all older than their pauses has none.
 //!
 //! # Why
-//! A cleaning ends every memo of a whole path, and makes each directory in use ask above once: cheap now and
+//! A cleaning ends every memo of a whole path, and makes each directory in use check its ancestors once: cheap now and
 //! then. In a loop, the owner of one directory slowed the walks of all users. Weakness: 64 users together may still
 //! clean 64 times a second.
 

@@ -1,13 +1,13 @@
-//! A request written to `drop_caches`: its form, its directory, and who may ask.
+//! A request written to `drop_caches`: its form, its directory, and the users that may send it.
 //!
-//! One write is one request, of at most 4096 bytes at offset 0; paths begin at the root of the mount. What
-//! is dirty stays, as it does for the kernel's own switch. The write returns when the cleaning is done. A
-//! signal, also one that kills, takes effect after that: a write that the server has taken is waited for.
+//! One write is one request, of at most 4096 bytes at offset 0; paths begin at the root of the mount. Dirty data stays,
+//! as with the kernel's own switch. The write returns when the cleaning is done. A signal takes effect only after that,
+//! even one that kills: the kernel waits for a write that the server has taken.
 //!
 //! # Why
-//! A write carries the user who makes it. A set-id program that is handed the file as its standard error
-//! writes with rights that are not its caller's; so who opened the file must have them too. Weakness: a store
-//! that needs no opens has none to remember, and the writer alone is judged.
+//! A write carries the user that makes it. A set-id program that gets the file as its standard error writes with rights
+//! that its caller lacks; so the user that opened the file must have them, too. Weakness: a store without opens records
+//! no opener, and only the writer is judged.
 
 use super::{Control, HANDLE};
 use crate::server::{Server, WriteFrom, WriteHow};
@@ -18,8 +18,8 @@ use uvfs_vfs::clean::request::{REQUEST_BYTES_MAX, Refusal, Request};
 use uvfs_vfs::{Caller, Checks, Error, FileKind, Lookup, Name, Node, Result};
 
 impl Control {
-    /// Whether a write can be a request, before its bytes are copied. The kernel puts an appending write where
-    /// it believes the end to be, which means nothing here.
+    /// Whether a write can be a request, before its bytes are copied. The kernel puts an appending write at its own
+    /// idea of the end, which has no meaning here.
     pub(crate) fn accepts(&self, offset: u64, how: WriteHow, length: usize) -> Result<()> {
         match () {
             () if how.from == WriteFrom::Mapped => {
@@ -43,7 +43,7 @@ impl Control {
 }
 
 impl Server {
-    /// Does what `data`, written by `caller` through `handle`, asks for.
+    /// Carries out the request in `data`, written by `caller` through `handle`.
     pub(crate) fn write_control(&self, caller: &Caller, handle: u64, data: &[u8]) -> Result<usize> {
         let request = Request::parse(data).map_err(refused)?;
         let opener = if handle & HANDLE != 0 { handle as u32 } else { caller.uid };
@@ -68,8 +68,8 @@ impl Server {
         Ok(data.len())
     }
 
-    /// The directory at `path` from the root of the mount on, and its owner. Follows no link; `caller` must be
-    /// allowed to search what lies on the way.
+    /// The directory at `path` from the root of the mount, and its owner. Follows no link; `caller` must have search
+    /// permission on each directory of the path.
     fn resolve(&self, caller: &Caller, path: &Path) -> Result<(Node, u32)> {
         let mut node = self.vfs.root().clone();
         let mut owner = None;

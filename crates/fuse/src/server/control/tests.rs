@@ -12,7 +12,7 @@ const OWNER: u32 = 4_000_001;
 const USER: u32 = 4_000_002;
 const DAEMON: u32 = 4_000_003;
 
-/// Notes what it is asked to clean.
+/// Records the directories that it is asked to clean.
 #[derive(Clone)]
 struct Asked(Arc<Mutex<Vec<(u64, Clean)>>>);
 
@@ -60,7 +60,7 @@ impl Fixture {
         fixture
     }
 
-    /// The errno of a request that `uid` writes to what it opened.
+    /// The errno of a request that `uid` writes to its open file.
     fn write(&self, uid: u32, request: impl AsRef<[u8]>) -> i32 {
         self.write_through(HANDLE | u64::from(uid), uid, request)
     }
@@ -156,7 +156,7 @@ fn root_the_mounts_owner_and_a_directorys_owner_may() {
     check(OWNER, "2:/own");
     check(0, "1:/closed/in");
     assert_eq!(fixture.take().len(), 6);
-    // A set-id program writes into what its caller opened, and the other way round.
+    // A set-id program writes into a file that its caller opened, and the other way round.
     let opened_by = |uid: u32| HANDLE | u64::from(uid);
     assert_eq!(fixture.write_through(opened_by(USER), 0, "1:/own"), libc::EPERM);
     assert_eq!(fixture.write_through(opened_by(0), USER, "1:/own"), libc::EPERM);
