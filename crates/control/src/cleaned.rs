@@ -1,7 +1,7 @@
-//! What became of a cleaning of a mount: the core's report, with what the kernel in front did.
+//! The result of cleaning a mount: the core's report, with the kernel's part.
 //!
 //! # Boundary
-//! Values and their form. The FUSE frontend fills them in, the control socket carries them as they are, `uvfs drop` lays
+//! Values and their form. The FUSE frontend fills them in, the control socket carries them unchanged, `uvfs drop` lays
 //! them out.
 
 use serde::{Deserialize, Serialize};
@@ -43,19 +43,19 @@ impl From<Raw> for Written {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KernelHow {
-    /// It was not asked: it held nothing there, or the cleaning was ended before.
+    /// It was not asked: it held nothing there, or the cleaning ended before.
     #[default]
     Nothing,
     /// Pages of files only.
     Pages,
-    /// By node (FUSE_NOTIFY_PRUNE, Linux 6.18): names, inodes and their pages, but for those in use.
+    /// By node (FUSE_NOTIFY_PRUNE, Linux 6.18): names, inodes and their pages, except those in use.
     Pruned,
     /// By name, on an older kernel: names of everything but directories, which it keeps. A file that is
     /// open works on; `/proc/PID/fd` shows its name as deleted.
     Entries,
 }
 
-/// What the kernel did, in inodes.
+/// The kernel's part, in inodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Kernel {
@@ -65,14 +65,14 @@ pub struct Kernel {
     pub held: u64,
     /// Those of them that it evicted.
     pub let_go: u64,
-    /// Those that it keeps: in use, or looked up again since, or not asked for; or directories in which it
-    /// remembers missing names, not to be believed but not dropped either.
+    /// Inodes that it keeps: in use, looked up again since, or not asked for; or directories with expired but undropped
+    /// negative entries.
     pub kept: u64,
     /// Files whose pages were dropped one by one, without their names.
     pub files: u64,
     /// The first message that it refused, and why.
     pub refused: Option<String>,
-    /// Names below that it believed to be missing, and was told to ask again about.
+    /// Negative entries below that it was asked to expire.
     #[serde(skip)]
     pub missing: u64,
     /// Directories whose names could not be had from the store, when asking by name.
@@ -97,14 +97,14 @@ pub struct HostSource {
     pub caches_pages: bool,
 }
 
-/// What a cleaning of a directory of a mount did, or would have to do.
+/// The result of cleaning a directory of a mount, or of a dry run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cleaned {
     /// In our caches; the time is that of all, waiting for others included.
     #[serde(flatten)]
     pub caches: CleanReport,
-    /// In the kernel's. Nothing in a dry run, which asks the kernel nothing.
+    /// In the kernel's. Empty in a dry run, which asks the kernel nothing.
     pub kernel: Option<Kernel>,
     /// It was ended before it was done.
     pub interrupted: bool,
@@ -113,7 +113,7 @@ pub struct Cleaned {
 }
 
 impl Cleaned {
-    /// What the kernel did; of a dry run, nothing.
+    /// The kernel's part; empty for a dry run.
     pub fn kernel(&self) -> Kernel {
         self.kernel.clone().unwrap_or_default()
     }

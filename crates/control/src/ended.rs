@@ -1,19 +1,18 @@
-//! How the end of a mount is told over the control socket: what it waits for, and what was lost.
+//! The end of a mount on the control socket: the work that it waits for, and lost data.
 //!
 //! # Boundary
-//! Values and their form, as in [`super::cleaned`]. What is tried before something counts as lost is the core's
-//! ([`uvfs_vfs::Vfs::end`]).
+//! Values and their form. The core ([`uvfs_vfs::Vfs::end`]) retries writes before their data counts as lost.
 //!
 //! # Why
-//! Only the daemon knows whether all that was written has reached the source, and it knows that after the mount
-//! is gone. So who asked for the end is told last, by a line of its own. Weakness: of very many files only the
-//! first ones are named to the client; the daemon's log names all.
+//! Only the daemon knows whether all written data has reached the source, and it knows that after the mount is gone. So
+//! the client that requested the end gets a last line for that. Weakness: of very many files that line names only the
+//! first ones; the daemon's log names all.
 
 use super::cleaned::Raw;
 use serde::{Deserialize, Serialize};
 use uvfs_vfs::Unwritten;
 
-/// Most that the files named in a verdict take; the rest of it is far smaller than what is left of a reply.
+/// Most bytes of the files named in a verdict; its other parts are far smaller than the rest of a reply.
 const LOST_BYTES_MAX: usize = super::protocol::REPLY_BYTES_MAX as usize - (128 << 10);
 
 /// One line after the answer to [`super::protocol::Request::Unmount`].
@@ -22,17 +21,17 @@ const LOST_BYTES_MAX: usize = super::protocol::REPLY_BYTES_MAX as usize - (128 <
 pub enum EndLine {
     /// The end is not there yet.
     Waits {
-        /// What it waits for.
+        /// The work that the end waits for.
         waits: Waits,
     },
     /// The last line.
     Ended {
-        /// What became of all that was written.
+        /// The verdict about written data.
         ended: Verdict,
     },
 }
 
-/// What the end of a mount waits for.
+/// The work that the end of a mount waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Waits {
@@ -40,20 +39,20 @@ pub struct Waits {
     pub dirty_bytes: u64,
 }
 
-/// What could not be brought to the source.
+/// Data that could not be written to the source.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Verdict {
     /// How many files that is about.
     pub files: u64,
-    /// What the source lacks of them.
+    /// Bytes that the source lacks.
     pub bytes: u64,
     /// The source.
     pub source: String,
-    /// Who served the mount lives on, and so does what is not written: a program that mounted through the library.
+    /// The serving process lives on, and so does unwritten data: a program that mounted through the library.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub served_on: bool,
-    /// The files, but for those that are too many for a reply.
+    /// The files, without those that do not fit a reply.
     pub lost: Vec<Lost>,
 }
 
@@ -61,11 +60,11 @@ pub struct Verdict {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lost {
-    /// Its path from the root of the mount on; nothing if it is not known.
+    /// Its path from the root of the mount; `None` if it is not known.
     pub path: Option<Raw>,
     /// Its number (`st_ino`).
     pub inode: u64,
-    /// What the source lacks of it.
+    /// Bytes that the source lacks.
     pub bytes: u64,
     /// Why the source did not take it; empty if it was not asked, or has not answered.
     pub cause: String,

@@ -1,12 +1,12 @@
-//! How what a mount has cached in one directory is told over the control socket: by the directories in it.
+//! The cached entries of one directory on the control socket, by its subdirectories.
 //!
 //! # Boundary
-//! Values and their form. Whoever serves fills them in ([`crate::serve::level`]), `uvfs web` draws them.
+//! Values and their form. [`crate::serve::level`] fills them in, `uvfs web` draws them.
 //!
 //! # Why
-//! A picture that one goes into shows one directory at a time. The whole tree ([`crate::resident`]) of a million directories
-//! is as large as a reply may be, and its small directories are not told apart; a level has the largest directories, each
-//! with all that is below it, and the sum of the rest. Weakness: two levels are of two moments.
+//! An interactive picture shows one directory at a time. The whole tree ([`crate::resident`]) of a million directories
+//! is as large as a reply may be, and omits its small directories. A level has the largest directories, each with all
+//! entries below it, and the sum of the rest. Weakness: two levels are of two moments.
 
 use crate::cleaned::Raw;
 use crate::resident::Held;
@@ -17,15 +17,15 @@ pub const MOST: u32 = 1000;
 /// Directories of a reply that was asked for without a number.
 pub const USUAL: u32 = 100;
 
-/// Which level to tell.
+/// The requested level.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LevelRequest {
     /// The directory, from the root of the file system on.
     pub directory: Raw,
-    /// By what the directories in it are chosen.
+    /// The measure by which its directories are chosen.
     #[serde(default)]
     pub by: Measure,
-    /// How many of them to tell apart, at most [`MOST`]; [`USUAL`] if it is left out.
+    /// The number of directories to list apart, at most [`MOST`]; [`USUAL`] if it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<u32>,
 }
@@ -45,7 +45,7 @@ pub enum Measure {
     Misses,
 }
 
-/// How often the kernel asked about a directory, and what is in it: about so often, at least.
+/// How often the kernel asked about a directory and about objects in it: a lower bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AskedOf {
@@ -55,11 +55,11 @@ pub struct AskedOf {
     pub misses: u64,
 }
 
-/// What is cached of something, and how often it was asked about.
+/// Cached amounts of a directory, and how often the kernel asked about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Share {
-    /// What is cached.
+    /// The cached amounts.
     #[serde(flatten)]
     pub held: Held,
     /// How often it was asked about.
@@ -86,17 +86,17 @@ impl Share {
     }
 }
 
-/// What is cached in a directory.
+/// The cached amounts of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Level {
-    /// All of it: the sum of what follows.
+    /// All of it: the sum of the other fields.
     pub total: Share,
     /// Directly in the directory.
     pub own: Share,
-    /// Directories in it with what is in and below them, the largest first.
+    /// Its subdirectories with all entries in and below them, the largest first.
     pub children: Vec<Child>,
-    /// In and below those that are not told apart.
+    /// In and below the directories that are not listed apart.
     pub rest: Share,
     /// How many these are, at least.
     pub rest_directories: u64,
@@ -110,7 +110,7 @@ pub struct Level {
 pub struct Child {
     /// Its name.
     pub name: Raw,
-    /// What is cached in and below it.
+    /// The amounts in and below it.
     #[serde(flatten)]
     pub share: Share,
     /// The policy that holds in it.

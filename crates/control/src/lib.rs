@@ -1,17 +1,17 @@
 #![forbid(unsafe_code)]
-//! The control socket: how `uvfs stat`, `set`, `drop`, `cached`, `policy`, `web` and `unmount` reach whoever serves a mount,
-//! the daemon of `uvfs mount` or a program that mounts through the library.
+//! The control socket: how `uvfs stat`, `set`, `drop`, `cached`, `policy`, `web` and `unmount` reach the process that
+//! serves a mount, the daemon of `uvfs mount` or a program that mounts through the library.
 //!
 //! # Boundary
-//! [`protocol`] says what is said, with the values of [`cleaned`], [`resident`], [`level`], [`policies`], [`ended`], [`locks`] and
-//! [`setting`]; [`place`] where the socket is, by the mount table of [`mounts`]; [`server`] answers for whatever
-//! implements [`server::Served`], with the parts of [`serve`] that need nothing but the core. Knows no frontend, no
-//! store, and no command line: the client is the tool's.
+//! [`protocol`] defines the messages, with the values of [`cleaned`], [`resident`], [`level`], [`policies`], [`ended`],
+//! [`locks`] and [`setting`]. [`place`] finds the socket, by the mount table of [`mounts`]. [`server`] answers for a
+//! [`server::Served`], with the parts of [`serve`] that need only the core. Knows no frontend, no store, and no command
+//! line: the tool has the client.
 //!
 //! # Why
-//! A socket in a folder that only its owner may enter, and the peer's user id checked by the kernel's word as well:
-//! file modes alone fail open when somebody loosens them. Never a TCP port. A crate of its own, because the frontend
-//! and the tool both serve it. Weakness: its public items are for these two, and change with them.
+//! A socket in a folder that only its owner may enter; the server also checks the peer's user id, which the kernel
+//! reports: file modes alone fail open when they are loosened. Never a TCP port. A crate of its own, because the
+//! frontend and the tool both serve it. Weakness: its public items are for these two, and change with them.
 
 pub mod cleaned;
 pub mod ended;
@@ -35,7 +35,7 @@ use std::io;
 pub fn cause(error: &io::Error) -> String {
     let text = error.to_string();
     let end = text.find(" (os error ").unwrap_or(text.len());
-    // What another program said ends with a newline as a rule.
+    // The output of another program usually ends with a newline.
     text[..end].trim_end().to_string()
 }
 

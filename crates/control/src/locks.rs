@@ -1,14 +1,14 @@
 //! The lock meter's report: from the daemon's memory to its user's screen.
 //!
 //! # Boundary
-//! In the daemon, [`collect`] turns the meter's numbers into JSON; in `uvfs stat`, [`LocksReport`] reads
-//! them back, takes differences and lays them out. Counts nothing itself, and knows no lock.
+//! In the daemon, [`collect`] turns the meter's numbers into JSON; in `uvfs stat`, [`LocksReport`]
+//! reads them back, takes differences and lays them out. Counts nothing itself, and knows no lock.
 //!
 //! # Why
-//! Differences are taken by whoever asks, from two reports: the daemon keeps nothing for its askers, so
-//! any number of them may watch at once. What a report means (which holds are timed, what an interval's
-//! maximum is) is the meter's: `uvfs_concurrent::lock::meter`. Weakness: each report has all numbers
-//! since the daemon started, some tens of kilobytes.
+//! The client takes differences of two reports: the daemon keeps no state for clients, so any
+//! number of them may watch at once. `uvfs_concurrent::lock::meter` defines the numbers: which
+//! holds are timed, and the maximum of an interval. Weakness: each report has all numbers since the
+//! daemon started, some tens of kilobytes.
 
 use crate::units::show_count;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use uvfs_concurrent::lock::meter::{
     self, BUCKETS, ClassReport, Mode, SiteReport, Totals, lockmeter_table,
 };
 
-/// What the meter counted, and during how long.
+/// The meter's counts, and their period.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LocksReport {
     /// Nanoseconds in which it was counted.
@@ -104,7 +104,7 @@ impl LocksReport {
         Self { wall_ns, processors, sampling, classes: classes.iter().map(row).collect() }
     }
 
-    /// Reads what a daemon sent.
+    /// Reads a daemon's report.
     ///
     /// # Errors
     /// If it is not such a report; a daemon of another version may send another kind.
@@ -117,7 +117,7 @@ impl LocksReport {
         })
     }
 
-    /// As it goes to programs.
+    /// The form for programs.
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self).unwrap_or_else(|error| {
             log::error!("lock report: {error}");
@@ -125,7 +125,7 @@ impl LocksReport {
         })
     }
 
-    /// What happened after `earlier` was taken.
+    /// The counts since `earlier`.
     pub fn since(&self, earlier: &LocksReport) -> LocksReport {
         let wall = self.wall().saturating_sub(earlier.wall());
         let classes = meter::difference(&self.classes(), &earlier.classes());
@@ -154,7 +154,7 @@ impl LocksReport {
         self.classes.iter().filter_map(class).collect()
     }
 
-    /// One line per class, for people; whoever lost most time waiting comes first.
+    /// One line per class, for people; the class with the longest wait comes first.
     pub fn table(&self) -> String {
         let mut classes = self.classes();
         classes.sort_by_key(|one| std::cmp::Reverse((one.totals.wait_ns, one.totals.acquisitions)));

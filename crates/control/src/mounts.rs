@@ -1,12 +1,12 @@
 //! The kernel's mount table, read without touching a mount.
 //!
 //! # Boundary
-//! Reads `/proc/self/mountinfo`. Never looks at a mountpoint itself: a `stat` there asks whoever serves it, and hangs
-//! or fails when that does.
+//! Reads `/proc/self/mountinfo`. Never accesses a mountpoint itself: a `stat` there asks the daemon, and hangs or fails
+//! when the daemon does.
 //!
 //! # Why
-//! The table says what no request may be needed for: the device number, which names the control socket, and the user
-//! who mounted. Weakness: it is that of this process's mount namespace, and no other's.
+//! The table shows the device number, which names the control socket, and the user that mounted; none of this may need
+//! a request. Weakness: it is the table of this process's mount namespace only.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -39,15 +39,15 @@ pub struct MountEntry {
     pub id: u64,
     /// The file system's device number.
     pub device: Device,
-    /// Which directory of the file system it shows: `/`, or another one in a bind mount.
+    /// The directory of the file system that it shows: `/`, or another one in a bind mount.
     pub root: PathBuf,
     /// Where it is mounted.
     pub mountpoint: PathBuf,
     /// Its type, with the subtype: `ext4`, `fuse.uvfs`.
     pub file_system: String,
-    /// What is mounted, in the file system's own words.
+    /// The mounted source, in the file system's own words.
     pub source: OsString,
-    /// The user who mounted it (FUSE's `user_id`), 0 where none is named.
+    /// The user that mounted it (FUSE's `user_id`), 0 if none is named.
     pub owner_uid: u32,
     /// That user's group then (FUSE's `group_id`), 0 where none is named.
     pub owner_gid: u32,

@@ -5,9 +5,9 @@
 //! shows without asking the mount.
 //!
 //! # Why
-//! `/tmp` is writable for all: a folder there is used only if it is a real directory (no link), owned
-//! by the user in question and closed to everybody else. Root asks other users' daemons and applies
-//! the same rule with their id, so nobody can lead it to a socket of a third user.
+//! All users can write to `/tmp`: a folder there is used only if it is a real directory (no link), owned by the user in
+//! question and closed to all others. Root asks other users' daemons and applies the same rule with their id, so no
+//! user can lead it to a third user's socket.
 
 use crate::mounts::MountEntry;
 use rustix::io::Errno;
@@ -33,8 +33,8 @@ pub fn own_folder() -> Result<PathBuf, String> {
     Err(unusable(&failures))
 }
 
-/// The refusal where no folder can be used: it names the one that is there and is wrong, if any is, and not
-/// those that merely do not exist.
+/// The refusal if no folder can be used: it names an existing folder that is wrong, if there is one, and none that
+/// merely does not exist.
 fn unusable(failures: &[(&Path, io::Error)]) -> String {
     let is_there = |error: &io::Error| error.kind() != io::ErrorKind::NotFound;
     let wrong = failures.iter().find(|(_, error)| is_there(error)).or(failures.first());
@@ -52,18 +52,18 @@ fn unusable(failures: &[(&Path, io::Error)]) -> String {
 pub fn candidates(mount: &MountEntry) -> Vec<PathBuf> {
     let folders = folders(mount.owner_uid).into_iter();
     let safe = folders.filter(|folder| match check(folder, mount.owner_uid) {
-        // Not ours to look into: connecting will say so in the right words.
+        // This user may not look into it: connecting reports the right error.
         Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
         Ok(()) => true,
     });
     safe.map(|folder| folder.join(mount.device.to_string())).collect()
 }
 
-/// Whether a socket of `uid` is there, or it cannot be told; a link is none, wherever it leads.
+/// Whether there is a socket of `uid`, or that cannot be seen; a link is none, wherever it leads.
 pub fn is_socket_of(path: &Path, uid: u32) -> bool {
     match fs::symlink_metadata(path) {
         Ok(found) => found.file_type().is_socket() && found.uid() == uid,
-        // Connecting will say why in the right words.
+        // Connecting reports the reason in the right words.
         Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
     }
 }
@@ -93,7 +93,7 @@ fn prepare(folder: &Path, uid: u32) -> io::Result<()> {
     check(folder, uid)
 }
 
-/// Whether `folder` is a real directory of `uid` that nobody else may enter.
+/// Whether `folder` is a real directory of `uid` that no other user may enter.
 fn check(folder: &Path, uid: u32) -> io::Result<()> {
     let metadata = fs::symlink_metadata(folder)?;
     let wrong = |what: &str| Err(io::Error::other(what.to_string()));
@@ -109,7 +109,7 @@ fn check(folder: &Path, uid: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether `error` says that nobody serves the socket any more.
+/// Whether `error` means that no process serves the socket any more.
 pub fn means_nobody(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(errno, Some(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR))
@@ -150,8 +150,8 @@ mod tests {
         assert!(!is_socket_of(&base.path().join("none"), uid));
     }
 
-    /// A folder in /tmp that somebody else had taken was passed over in silence: the refusal named the first
-    /// choice, which was merely missing.
+    /// Bug: a folder in /tmp that another user owned was skipped silently. The refusal named the first choice, which
+    /// was merely missing.
     #[test]
     fn the_folder_that_was_taken_is_named() {
         let missing = (Path::new("/run/user/7/uvfs"), io::ErrorKind::NotFound.into());

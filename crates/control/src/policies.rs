@@ -1,8 +1,8 @@
-//! How marked directories are told over the control socket.
+//! Marked directories on the control socket.
 //!
 //! # Boundary
-//! Values and their form, as in [`super::cleaned`], and how policies and paths are written. What a policy does is the
-//! core's ([`uvfs_vfs::CachePolicy`]).
+//! Values and their form, and the written form of policies and paths. The core implements policies
+//! ([`uvfs_vfs::CachePolicy`]).
 
 use super::cleaned::Raw;
 use serde::{Deserialize, Serialize};
@@ -50,10 +50,10 @@ impl Mark {
     }
 }
 
-/// A policy, or that there is to be none.
+/// Reads a policy, or the word for none.
 ///
 /// # Errors
-/// What would be right.
+/// The valid words.
 pub fn policy(word: &str) -> Result<Option<CachePolicy>, String> {
     match word {
         "none" => Ok(None),

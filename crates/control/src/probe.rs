@@ -1,16 +1,16 @@
 //! Questions to a source that may hang.
 //!
 //! # Boundary
-//! Runs a question on a thread of its own and waits for the answer, for a bounded time. What is asked is the caller's.
+//! Runs the caller's question on a separate thread and waits for the answer, for a bounded time.
 //!
 //! # Concurrency
-//! A [`Probe`] has at most one open question, so a source that hangs holds at most one of its threads. Threads that ask meanwhile wait
-//! for the same answer. The lock ([`SOURCE_PROBE`]) is held for no question.
+//! A [`Probe`] has at most one open question, so a hanging source blocks at most one of its threads. Threads that ask
+//! meanwhile wait for the same answer. The lock ([`SOURCE_PROBE`]) is never held during a question.
 //!
 //! # Why
-//! A system call on a directory of a stopped FUSE file system or of an NFS server that is gone cannot be given a time limit.
-//! The thread that makes it is lost until the source answers; the thread that answers a client must not be that one.
-//! Weakness: a thread for each question, some 20 µs.
+//! A system call on a directory of a stopped FUSE file system or of an unreachable NFS server has no time limit. The
+//! calling thread is lost until the source answers, so it must not be a thread that answers a client. Weakness: a
+//! thread for each question, some 20 µs.
 
 use crate::lock_order::SOURCE_PROBE;
 use std::fmt;

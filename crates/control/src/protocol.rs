@@ -1,4 +1,4 @@
-//! What goes over the control socket: one JSON object per line, a request and its reply.
+//! Messages of the control socket: one JSON object per line, a request and its reply.
 //!
 //! ```text
 //! {"op":"stat"}                  → {"ok":true,"report":{...}}
@@ -6,26 +6,23 @@
 //! {"op":"set","settings":{"cache-size":"1G"}}
 //!                                → {"ok":true} when all are done, or {"ok":false,"error":"..."}
 //! {"op":"clean","request":"3:/photos/2019","sync":false,"dry_run":false}
-//!                                → {"progress":{...}} as often as there is news, then
-//!                                  {"ok":true,"report":{...}} or {"ok":false,"error":"..."}
+//!                                → {"progress":{...}} for each step, then the report
 //! {"op":"cached","directory":"/photos","depth":2}
-//!                                → {"ok":true,"report":{...}}, what is cached by directory
+//!                                → {"ok":true,"report":{...}}, the cached amounts by directory
 //! {"op":"level","directory":"/photos","by":"bytes","most":100}
-//!                                → {"ok":true,"report":{...}}, what is cached in it by the directories in it
+//!                                → {"ok":true,"report":{...}}, the amounts by its subdirectories
 //! {"op":"policy","directory":"/photos","policy":"keep"}
-//!                                → {"ok":true}; the policy `none` takes the mark away
+//!                                → {"ok":true}; the policy `none` removes the mark
 //! {"op":"policies"}              → {"ok":true,"report":[...]}, the marked directories
-//! {"op":"unmount","lazy":false}  → {"ok":true} when the mount is out of the tree, then {"waits":{...}} as often
-//!                                  as there is news, {"ended":{...}}, and end of stream when the daemon has
-//!                                  ended; or {"ok":false,"error":"...","busy":true}
+//! {"op":"unmount","lazy":false}  → {"ok":true} when the mount is out of the tree, then {"waits":{...}} for each change,
+//!                                  {"ended":{...}}, and end of stream when the daemon has ended;
+//!                                  or {"ok":false,"error":"...","busy":true}
 //! ```
 //!
 //! # Boundary
-//! Form only. A request is untrusted until [`read_line`] bounded it and [`Request`] parsed it. Replies
-//! have a bound of their own: the meter's grows with the places that take locks.
-//!
-//! A client that wants a cleaning to end early closes its sending side, and still gets the report of what was
-//! done. One that goes away altogether ends it too.
+//! Form only. A request is untrusted until [`read_line`] bounded it and [`Request`] parsed it. Replies have a larger
+//! bound: the meter's report grows with the places that take locks. To end a cleaning early a client closes its sending
+//! side, and still gets the report; a client that disconnects ends it, too.
 
 use super::cleaned::Raw;
 use super::level::LevelRequest;
@@ -41,7 +38,7 @@ pub const REQUEST_BYTES_MAX: u64 = 64 << 10;
 /// Longest reply, its newline included.
 pub const REPLY_BYTES_MAX: u64 = 4 << 20;
 
-/// What a client asks.
+/// A client's request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum Request {
@@ -56,9 +53,9 @@ pub enum Request {
     },
     /// To clean a directory.
     Clean(CleanRequest),
-    /// What is cached below a directory.
+    /// The cached amounts below a directory.
     Cached(CachedRequest),
-    /// What is cached in a directory, by the directories in it.
+    /// The cached amounts of a directory, by its subdirectories.
     Level(LevelRequest),
     /// To mark a directory.
     Policy(PolicyRequest),
@@ -74,7 +71,7 @@ pub enum Request {
     },
 }
 
-/// What to clean, and how.
+/// The directory to clean, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CleanRequest {
     /// As `uvfs_vfs::clean::request` reads it; the path begins at the root of the file system.
@@ -91,7 +88,7 @@ pub struct CleanRequest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum CleanLine {
-    /// It goes on.
+    /// A step of the cleaning.
     Progress {
         /// How far it is.
         progress: CleanProgress,
@@ -100,7 +97,7 @@ pub enum CleanLine {
     Reply(Reply),
 }
 
-/// What the daemon answers.
+/// The daemon's answer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Reply {
     /// Whether it was done.

@@ -1,35 +1,34 @@
-//! How what a mount has cached is told over the control socket: by directory, in one bounded reply.
+//! The cached amounts of a mount on the control socket: by directory, in one bounded reply.
 //!
 //! # Boundary
-//! Values and their form. Whoever serves fills them in ([`crate::serve`]), `uvfs cached` lays them out.
+//! Values and their form. [`crate::serve`] fills them in, `uvfs cached` lays them out.
 //!
 //! # Why
-//! A list in which each directory names the place of the one it is in, not objects within objects: a reader of
-//! JSON has a bound on depth, and file systems have none. What is zero is left out, since most numbers
-//! are, and a reply has a bound. Weakness: the list must be read as a whole before a path is known.
+//! A list in which each directory has its parent's index, not objects within objects: readers of JSON limit the depth,
+//! and file systems do not. Zeros are left out, since most numbers are zero, and a reply has a bound. Weakness: no path
+//! is known until the whole list is read.
 
 use super::cleaned::{HostSource, Raw};
 use serde::{Deserialize, Serialize};
 use uvfs_vfs::Amount;
 
-/// Which directory to tell of.
+/// The requested directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CachedRequest {
     /// Its path, from the root of the file system on.
     pub directory: Raw,
-    /// Levels below it to tell apart; what is deeper counts to those. All, if it is left out.
+    /// Levels below it to list apart; deeper entries count to the lowest of these. All, if it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
 }
 
-/// What is cached below a directory.
+/// The cached amounts below a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cached {
-    /// The directory itself first; each other one after the one that it is in.
+    /// The directory itself first; every other one after its parent.
     pub directories: Vec<Row>,
-    /// Of what counts to the first one: what lies in directories whose place is not known, because a name
-    /// on the way to them is not cached.
+    /// The part of the first row in directories of unknown place: a name on the path to them is not cached.
     pub unplaced: Held,
     /// Directories that count to one above them because the reply has a bound.
     pub folded: u64,
@@ -37,16 +36,16 @@ pub struct Cached {
     pub source: Option<HostSource>,
 }
 
-/// A directory, and what is cached directly in it.
+/// A directory, and the amounts cached directly in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Row {
     /// Its name; that of the first one is empty.
     pub name: Raw,
-    /// The place in the list of the one that it is in.
+    /// The index of its parent.
     #[serde(skip_serializing_if = "is_default")]
     pub parent: usize,
-    /// What is cached in it, without directories below that have a row of their own.
+    /// The amounts cached in it, without directories below that have a row of their own.
     #[serde(flatten)]
     pub held: Held,
     /// About how many requests of the kernel were about it, at least, of a directory that it asks about often.
@@ -55,7 +54,7 @@ pub struct Row {
     /// Directories below it that have no row because the reply has a bound.
     #[serde(skip_serializing_if = "is_default")]
     pub folded: u64,
-    /// The policy that holds in it, if that is another one than in the directory that it is in.
+    /// The policy that applies in it, if it differs from its parent's.
     #[serde(skip_serializing_if = "is_default")]
     pub policy: Option<String>,
 }
@@ -82,7 +81,7 @@ impl Held {
     /// Memory of all of it.
     pub fn bytes(&self) -> u64 {
         [self.names, self.inodes, self.pages].iter().fold(0, |sum: u64, sort| {
-            // From a daemon that nobody vouches for: a sum that is wrong rather than a panic.
+            // The daemon is not trusted: prefer a wrong sum to a panic.
             sum.saturating_add(sort.bytes)
         })
     }

@@ -1,16 +1,16 @@
 //! Settings of a mount that can be changed while it is in use.
 //!
 //! # Boundary
-//! From key and value to a [`Setting`], at both ends: the command refuses what makes no sense before it asks, and
-//! whoever serves reads what it was sent again, since it trusts nobody. What a setting does is the server's.
+//! Turns key and value into a [`Setting`], at both ends: the command refuses invalid values before it sends, and the
+//! server parses them again, since it trusts no client. The server applies the setting.
 //!
 //! # Why
-//! Keys are named as the options of `uvfs mount`, and values are written as there.
+//! Keys have the names of the options of `uvfs mount`, and values the same form.
 
 use crate::units::{self, Size};
 use log::LevelFilter;
 
-/// The keys, as the refusal of another one lists them.
+/// The keys, as an error message lists them.
 pub const KEYS: [&str; 2] = ["cache-size", "log-level"];
 
 /// The values of `log-level`, as `uvfs mount --log-level` has them.
@@ -36,7 +36,7 @@ impl Setting {
     /// Reads `value` as that of `key`.
     ///
     /// # Errors
-    /// What is wrong and what would be right; names key and value.
+    /// The fault and the valid values; names key and value.
     pub fn parse(key: &str, value: &str) -> Result<Self, String> {
         let read = match key {
             "cache-size" => units::parse_size(value).map(Setting::CacheSize),

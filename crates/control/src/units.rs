@@ -1,13 +1,13 @@
 //! Amounts as people write them: sizes (`64M`, `10%`) and durations (`500ms`), and the way back.
 //!
 //! # Boundary
-//! Text to numbers and numbers to text; knows no option and no machine. A percentage stays one
-//! ([`Size::Share`]) until the caller says of what.
+//! Text to numbers and numbers to text; knows no option and no machine. A percentage stays one ([`Size::Share`]) until
+//! the caller applies it to an amount.
 //!
 //! # Why
-//! A bare number is refused where its unit would be a guess: `--attr-timeout 5` could mean seconds
-//! or milliseconds, and guessing wrong is silent. Bytes are the exception, as in `dd` and `mount`.
-//! What [`show_bytes`] writes is read back. Weakness: `1G` and `1GB` differ, as in coreutils.
+//! A bare number is refused where its unit would be a guess: `--attr-timeout 5` could mean seconds or milliseconds, and
+//! a wrong guess is silent. Bytes are the exception, like in `dd` and `mount`. The text of [`show_bytes`] can be read
+//! back. Weakness: `1G` and `1GB` differ, like in coreutils.
 
 use std::time::Duration;
 
@@ -32,15 +32,15 @@ impl Size {
     }
 }
 
-/// Largest size: what a process can address on common machines. More is a slip of the pen.
+/// Largest size: the address space of a process on common machines. More is a typing error.
 const SIZE_BYTES_MAX: u64 = 128 << 40;
 
-/// Reads a size: a number, with a fraction if need be, then nothing or `B` (bytes), `K`, `M`, `G` or `T`
-/// (powers of 1024, `iB` may follow), `kB`, `MB`, `GB` or `TB` (powers of 1000), or `%`. A blank may stand
-/// between, as in what [`show_bytes`] writes. Zero is refused: no option has a use for it.
+/// Reads a size: a number, optionally with a fraction, then nothing or `B` (bytes), `K`, `M`, `G` or `T` (powers of
+/// 1024, `iB` may follow), `kB`, `MB`, `GB` or `TB` (powers of 1000), or `%`. A blank between is allowed, since
+/// [`show_bytes`] writes one. Zero is refused: no option has a use for it.
 ///
 /// # Errors
-/// What is wrong and what would be right, as the end of a sentence.
+/// The fault and the valid forms, as the end of a sentence.
 pub fn parse_size(text: &str) -> Result<Size, String> {
     const FORM: &str = "write a number with K, M, G, T or %, as in 512M, 1.5G or 10%";
     let (digits, rest) = split_number(text);
@@ -49,7 +49,7 @@ pub fn parse_size(text: &str) -> Result<Size, String> {
         None => ("0", rest),
     };
     let number = |digits: &str| digits.parse::<u64>().map_err(|_| format!("not a size; {FORM}"));
-    // Beyond nine digits a fraction says nothing that anybody means.
+    // No user means more than nine digits of a fraction.
     let (whole, part) = (number(digits)?, number(fraction.get(..9).unwrap_or(fraction))?);
     let scale = 10u128.pow(fraction.len().min(9) as u32);
     let unit = unit.strip_prefix(' ').unwrap_or(unit);
@@ -76,7 +76,7 @@ pub fn parse_size(text: &str) -> Result<Size, String> {
     }
 }
 
-/// The bytes that `unit` stands for.
+/// The bytes of `unit`.
 fn unit_bytes(unit: &str) -> Option<u64> {
     let (prefix, base) = match unit.strip_suffix('B') {
         Some("") => return Some(1),
@@ -98,7 +98,7 @@ fn unit_bytes(unit: &str) -> Option<u64> {
 /// Reads a duration: digits and `ms`, `s`, `m` or `h`; `0` needs no unit.
 ///
 /// # Errors
-/// What is wrong and what would be right, as the end of a sentence.
+/// The fault and the valid forms, as the end of a sentence.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     const FORM: &str = "write a whole number with ms, s, m or h, as in 500ms or 1s, or 0";
     let (digits, unit) = split_number(text);
@@ -158,7 +158,7 @@ pub fn show_duration(duration: Duration) -> String {
 pub fn show_ns(ns: u64) -> String {
     match ns {
         ..1_000 => format!("{ns} ns"),
-        // Rounded as it is shown: no 1000.0 µs.
+        // Chosen by the rounded value: no 1000.0 µs.
         1_000..999_950 => format!("{:.1} µs", ns as f64 / 1e3),
         999_950..999_950_000 => format!("{:.1} ms", ns as f64 / 1e6),
         _ => format!("{:.2} s", ns as f64 / 1e9),
@@ -182,7 +182,7 @@ pub fn show_time(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02} UTC", second % 60)
 }
 
-/// Splits leading digits from what follows them.
+/// Splits leading digits from the rest.
 fn split_number(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     text.split_at(end)
@@ -225,7 +225,7 @@ mod tests {
         assert!(parse_size("18446744073709551615T").is_err(), "overflow");
     }
 
-    /// What `uvfs stat` showed was refused by `uvfs set`.
+    /// Bug: `uvfs set` refused sizes in the form that `uvfs stat` showed.
     #[test]
     fn sizes_that_are_shown_are_read_back() {
         for bytes in [1, 1023, 1024, 1536, 5 << 20, (59 << 30) / 10, 1 << 40, 100 << 40] {

@@ -1,8 +1,7 @@
-//! What a live mount has cached in one directory, for a client of the control socket.
+//! The cached amounts of one directory of a live mount, for a client of the control socket.
 //!
 //! # Boundary
-//! From what the core counted to one reply that has a bound: which directories are told apart. Counting is the core's
-//! ([`Vfs::resident_level`]).
+//! Turns the core's counts ([`Vfs::resident_level`]) into one bounded reply, and chooses the directories to list apart.
 
 use super::{held, resolve};
 use crate::cleaned::Raw;
@@ -12,10 +11,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use uvfs_vfs::{InodeId, Node, Resident, Vfs};
 
-/// What is cached in the directory that `request` names, with how often the kernel `asked` about directories.
+/// The cached amounts of the directory that `request` names, with the kernel's requests (`asked`) about directories.
 ///
 /// # Errors
-/// Why there is no such directory.
+/// The reason why there is no such directory.
 pub fn level(
     vfs: &Arc<Vfs>,
     asked: &HashMap<InodeId, AskedOf>,
@@ -35,7 +34,7 @@ pub fn level(
         let policy = child.policy.map(|policy| policy.to_string());
         (child.name, Child { name: Raw::default(), share, policy })
     });
-    // One whose name is not cached cannot be gone into: it is of the rest.
+    // A directory without a cached name cannot be opened in the picture: it counts to the rest.
     let (mut named, nameless): (Vec<_>, Vec<_>) = children.partition(|(name, _)| name.is_some());
     named.sort_by(|(name, one), (other_name, other)| {
         let size = |child: &Child| child.share.measure(request.by);
@@ -44,7 +43,7 @@ pub fn level(
     let small = named.split_off(most.min(named.len()));
     let mut rest = Share { held: held(&found.rest), ..Share::default() };
     small.iter().chain(&nameless).for_each(|(_, child)| rest.add(&child.share));
-    // Directories of which nothing is cached any more may have been asked about.
+    // The kernel may have asked about directories that are no longer cached.
     asked.into_values().for_each(|asked| rest.add(&Share { asked, ..Share::default() }));
     let named = named.into_iter();
     let children: Vec<_> =

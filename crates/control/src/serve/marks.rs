@@ -1,16 +1,16 @@
 //! The marked directories of a live mount, and the paths by which they were marked.
 //!
 //! # Boundary
-//! The marks are the core's; here are only paths, which the core does not know.
+//! The core has the marks. This module has only their paths, which the core does not know.
 //!
 //! # Concurrency
-//! One lock over the paths ([`POLICY_PATHS`]), held for no call into the core.
+//! One lock over the paths ([`POLICY_PATHS`]), never held during a call into the core.
 //!
 //! # Why
-//! A mark is of a directory, not of a path: it goes with a directory that is renamed. Its path then is not known
-//! without reading directories, so the old one is shown, with what tells that it is old. Two ways tell: where
-//! the caches may not be asked for more than they have (a report), the directories that it is in; where
-//! they may (a list), the path is walked. Weakness: a report does not see a new name in the same directory.
+//! A mark belongs to a directory, not to a path, and stays with a renamed directory. To find the new path, directories
+//! would have to be read. So the old path is shown, with a check whether it is old. A report may use only memory, and
+//! checks the parent directories; a list may read the store, and walks the path. Weakness: a report does not see a new
+//! name in the same directory.
 
 use super::resolve;
 use crate::cleaned::Raw;
@@ -34,7 +34,7 @@ struct Place {
 /// How much may be asked to find out whether a path is of today.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
-    /// Nothing: what is in memory has to do.
+    /// No reads: use only memory.
     Never,
     /// The store.
     Allowed,
@@ -61,16 +61,16 @@ impl Marks {
     /// Carries out `request`.
     ///
     /// # Errors
-    /// Why nothing was marked.
+    /// The reason if nothing was marked.
     pub fn request(&self, vfs: &Arc<Vfs>, request: &PolicyRequest) -> Result<(), String> {
         let policy = policies::policy(&request.policy)?;
         self.set(vfs, &policies::directory(&request.directory.0)?, policy)
     }
 
-    /// Marks the directory `path`, or takes its mark away.
+    /// Marks the directory `path`, or removes its mark.
     ///
     /// # Errors
-    /// Why nothing was marked.
+    /// The reason if nothing was marked.
     pub fn set(
         &self,
         vfs: &Arc<Vfs>,
@@ -86,7 +86,7 @@ impl Marks {
         let place = Place { path, above: above(&directory) };
         let marked: HashSet<_> = vfs.policies().iter().map(|(node, _)| node.id()).collect();
         let mut paths = self.paths.lock();
-        // Marks that went with their directory, or by another way.
+        // Marks that were removed with their directory, or by another request.
         paths.retain(|id, _| marked.contains(id));
         if policy.is_some() {
             paths.insert(directory.id(), place);
@@ -118,7 +118,7 @@ impl Marks {
     }
 }
 
-/// The directories that `directory` lies in, as far as memory says.
+/// The ancestors of `directory`, as far as they are cached.
 fn above(directory: &Node) -> Vec<InodeId> {
     std::iter::successors(directory.parent(), Node::parent).map(|above| above.id()).collect()
 }

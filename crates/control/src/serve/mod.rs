@@ -1,13 +1,11 @@
-//! What serving a request needs of the core alone: directories by path, what is cached in them, which are marked.
+//! The parts of serving a request that need only the core: directories by path, their cached amounts, and marks.
 //!
 //! # Boundary
-//! From what was asked to the core, and from its answers to what is sent. The frontend's part of a cleaning is the
-//! frontend's.
+//! Translates requests into calls of the core, and results into replies. The frontend does its own part of a cleaning.
 //!
 //! # Why
-//! A path is walked by the core from the mount's root, not by the kernel from the host's: so a link that appears on
-//! the way, or a mount on top of it, leads nowhere else. Weakness: the walk brings the names on the way into the
-//! cache.
+//! The core walks a path from the mount's root, not the kernel from the host's: so a link that appears on the path, or
+//! a mount on top of it, has no effect. Weakness: the walk inserts the names on the path into the cache.
 
 mod level;
 mod marks;
@@ -32,7 +30,7 @@ use uvfs_vfs::{Caller, Checks, Error, Groups, Node, Origin, Resident, ResolveMod
 /// # Errors
 /// Why there is none, in words.
 pub fn resolve(vfs: &Arc<Vfs>, path: &Path) -> Result<Node, String> {
-    // Who may clean is decided already: this process's user, whose mount it is, or root.
+    // The socket has checked the client already: the user of this process, which owns the mount, or root.
     let groups = rustix::process::getgroups().unwrap_or_default();
     let caller = Caller {
         uid: rustix::process::geteuid().as_raw(),
@@ -62,8 +60,8 @@ fn held(resident: &Resident) -> Held {
     }
 }
 
-/// Calls `unmount` until it says something other than EBUSY, for a moment: a child between fork and exec has the open
-/// files of its parent, and is gone at once.
+/// Calls `unmount` until it returns something other than EBUSY, for a moment: a child between fork and exec has its
+/// parent's open files, and closes them at once.
 ///
 /// # Errors
 /// Those of the last call.

@@ -1,13 +1,12 @@
-//! What a live mount has cached, by directory, for a client of the control socket.
+//! The cached amounts of a live mount, by directory, for a client of the control socket.
 //!
 //! # Boundary
-//! From what the core counted to one reply that has a bound. Counting is the core's
-//! ([`Vfs::resident_by_directory`]), layout the client's.
+//! Turns the core's counts ([`Vfs::resident_by_directory`]) into one bounded reply. The client lays it out.
 //!
 //! # Why
-//! A cache of a million names may have as many directories, and a reply has a bound: the directories that hold
-//! most get a row, found from the top by a heap; the others count to the nearest one above that has one, and the
-//! reply says how many. Weakness: the daemon has all of them in memory for that moment, outside of its budget.
+//! A cache of a million names may have as many directories, and a reply has a bound. The directories with the largest
+//! amounts get a row, found from the top by a heap. Others count to the nearest ancestor that has a row, and the reply
+//! has their number. Weakness: the daemon has all of them in memory for that moment, outside of its budget.
 
 use super::{held, resolve};
 use crate::cleaned::{HostSource, Raw};
@@ -19,15 +18,15 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 use uvfs_vfs::{CachePolicy, InodeId, ResidentDirectory, Vfs};
 
-/// Most that the rows of a reply take; the rest of a reply is far smaller than what is left.
+/// Most bytes of the rows of a reply; its other parts are far smaller than the rest of it.
 const ROWS_BYTES_MAX: usize = REPLY_BYTES_MAX as usize - (128 << 10);
-/// Most levels that are told apart.
+/// Most levels that are listed apart.
 const DEPTH_MAX: u32 = 1000;
 
-/// What is cached below the directory that `request` names, with how many `requests` each directory had.
+/// The cached amounts below the directory that `request` names, with the number of `requests` of each directory.
 ///
 /// # Errors
-/// Why there is no such directory.
+/// The reason why there is no such directory.
 pub fn cached(
     vfs: &Arc<Vfs>,
     source: Option<HostSource>,
@@ -43,11 +42,11 @@ pub fn cached(
     Ok(Cached { source, ..tree.into_rows(ROWS_BYTES_MAX) })
 }
 
-/// Directories, each after the one that it is in.
+/// Directories, each after its parent.
 #[derive(Debug)]
 struct Tree {
     rows: Vec<Row>,
-    /// What holds in each of them, as far as is known.
+    /// The policy that applies in each of them, as far as it is known.
     policies: Vec<Option<CachePolicy>>,
     places: HashMap<(usize, Box<[u8]>), usize>,
     depth_max: u32,
@@ -120,7 +119,7 @@ impl Tree {
     /// Writes down where another policy begins to hold.
     fn name_policies(&mut self) {
         for at in 0..self.rows.len() {
-            // A child comes after its parent, of which is known then what holds there.
+            // A child comes after its parent, so the parent's policy is known here.
             let above = match at {
                 0 => CachePolicy::Normal,
                 _ => self.policies[self.rows[at].parent].unwrap_or_default(),
@@ -130,7 +129,7 @@ impl Tree {
         }
     }
 
-    /// Which rows to send: the first, and then always the one with most in and below it, until there is no room.
+    /// Chooses the rows to send: the first, and then always the one with most in and below it, until the room is used.
     fn choose(&self, bytes_max: usize) -> Vec<bool> {
         let mut sums: Vec<Held> = self.rows.iter().map(|row| row.held).collect();
         let mut counts = vec![0; sums.len()];

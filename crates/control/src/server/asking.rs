@@ -1,18 +1,19 @@
 //! Requests whose answers may need the source, each on a thread of its own.
 //!
 //! # Boundary
-//! Starts the thread, waits for its answer, and gives up when the source hangs. What is answered is the parent module's.
+//! Starts the thread, waits for its answer, and gives up when the source hangs. The parent module makes the answer.
 //!
 //! # Concurrency
-//! The thread of the client waits; the thread that it started carries the request out, and may hang in the source. When the
-//! client has been answered without it, that thread is *abandoned*: it goes on until the source answers, and then ends. While
-//! [`ABANDONED_MAX`] threads are abandoned, no request of this kind begins. So there are never more of them than that and
-//! the places for clients together.
+//! The client's thread waits; the thread that it started carries out the request, and may hang in the source. When the
+//! client has been answered without it, that thread is *abandoned*: it runs until the source answers, and then ends.
+//! While [`ABANDONED_MAX`] threads are abandoned, no request of this kind begins. So there are never more of them than
+//! that and the places for clients together.
 //!
 //! # Why
-//! A source may hang for hours (an NFS server that is gone). Its mount is asked about and ended in just these hours, so no client's
-//! thread may wait for it. Only the mount knows whether its source hangs ([`Served::source_hangs`]): a time limit alone would refuse
-//! what is merely slow. Weakness: of a source about which nothing is known (a bucket, an image, a library's), only the limit is left.
+//! A source may hang for hours (an unreachable NFS server). Users query and end its mount in just these hours, so no
+//! client's thread may wait for the source. Only the mount knows whether its source hangs ([`Served::source_hangs`]): a
+//! time limit alone would refuse slow requests, too. Weakness: for a source without such knowledge (a bucket, an image,
+//! a library's) there is only the limit.
 
 use super::{Crowd, Served};
 use std::sync::Arc;
@@ -65,7 +66,7 @@ impl Course {
     fn abandon(&self, crowd: &Crowd) -> bool {
         // ORDERING: Relaxed; a bound on threads. Counted first, so that the thread finds its count when it ends.
         crowd.abandoned.fetch_add(1, Relaxed);
-        // ORDERING: AcqRel, partner the same in `Working::drop`: one of the two comes first, and the other sees it.
+        // ORDERING: AcqRel, partner the same in `Working::drop`: one of the two is first, and the other sees it.
         let abandoned = self.state.compare_exchange(AWAITED, ABANDONED, AcqRel, Acquire).is_ok();
         if !abandoned {
             crowd.abandoned.fetch_sub(1, Relaxed);
@@ -84,23 +85,23 @@ impl Drop for Working {
     fn drop(&mut self) {
         // ORDERING: AcqRel, partner the same in `Course::abandon`.
         if self.course.state.swap(ENDED, AcqRel) == ABANDONED {
-            // ORDERING: Relaxed; as in `abandon`.
+            // ORDERING: Relaxed; a bound on threads, nothing is reached through it.
             self.crowd.abandoned.fetch_sub(1, Relaxed);
         }
     }
 }
 
-/// Carries `request` out on a thread of its own, which may take `limit` if there is one.
+/// Carries out `request` on a thread of its own, which may take `limit` if there is one.
 ///
 /// # Errors
-/// Why there is no answer, in words. The thread may still be at work then.
+/// The reason, in words, if there is no answer. The thread may still run then.
 pub(super) fn ask<T: Send + 'static>(
     served: &Arc<dyn Served>,
     crowd: &Arc<Crowd>,
     limit: Option<Duration>,
     request: impl FnOnce(&dyn Served, &Course) -> T + Send + 'static,
 ) -> Result<T, String> {
-    // ORDERING: Relaxed; as in `abandon`.
+    // ORDERING: Relaxed; a bound on threads, nothing is reached through it.
     if crowd.abandoned.load(Relaxed) >= ABANDONED_MAX {
         return Err(format!("{SILENT}, and {ABANDONED_MAX} requests wait for it already; {LATER}"));
     }
@@ -128,7 +129,7 @@ pub(super) fn ask<T: Send + 'static>(
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
-        // ORDERING: Relaxed; as in `step`.
+        // ORDERING: Relaxed; the count of `step`.
         let now = course.steps.load(Relaxed);
         if steps != now {
             (steps, quiet_since) = (now, Instant::now());

@@ -1,22 +1,24 @@
-//! The end of the control socket that answers: a daemon's, or a program's that mounts through the library.
+//! The serving end of the control socket: a daemon's, or a program's that mounts through the library.
 //!
 //! # Concurrency
-//! One thread accepts; each client gets a thread, at most `CLIENTS_MAX` at a time, and `LAST_PLACES` more that may only ask for
-//! the end. A client that sends nothing loses its place after `REQUEST_TIME`, however it dribbles. No lock: the served mount is
-//! shared and immutable, the rest are counts. A client that asked for the end is told of it: dropping the server
-//! waits for replies under way, and ends cleanings early.
+//! One thread accepts; each client gets a thread, at most `CLIENTS_MAX` at a time, and `LAST_PLACES` more for clients
+//! that only request the end. A client that sends no complete request loses its place after `REQUEST_TIME`. No lock:
+//! the served mount is shared and immutable, the rest are counts. Dropping the server waits for replies in progress, and
+//! ends cleanings early.
 //!
-//! A request that may need the source is carried out by a thread of its own (`asking`), so a source that hangs takes no place.
-//! A cleaning may take minutes; others are served meanwhile, since at most `LONG_MAX` cleanings and commits are under way. The
-//! client of a cleaning hears how far it is, by lines that are dropped when it does not read. Closing its sending side ends the cleaning.
+//! A thread of its own carries out a request that may need the source (`asking`), so a hanging source takes no place. A
+//! cleaning may take minutes; others are served meanwhile, since at most `LONG_MAX` cleanings and commits run at once.
+//! The client of a cleaning gets lines of progress, which are dropped when it does not read. It closes its sending side
+//! to end the cleaning.
 //!
-//! Whoever had the mount ended is told what the end waits for, and at last the verdict
-//! ([`Server::tell_end`]), before the process ends. Threads refer to what they serve only while they answer: where
-//! the process lives on, nothing of the mount does.
+//! The client that ended the mount gets lines with the work that the end waits for, and at last the verdict
+//! ([`Server::tell_end`]), before the process ends. Threads refer to the mount only while they answer: if the process
+//! lives on, nothing of the mount does.
 //!
 //! # Why
-//! Only the daemon's user and root are heard, by the kernel's word (SO_PEERCRED); strangers are told so before they occupy a
-//! place. Weakness: silent clients of the *same* user can take all places, for up to ten seconds; that user can also kill the daemon.
+//! Only the daemon's user and root may send requests, by the kernel's word (SO_PEERCRED); other users are refused
+//! before they occupy a place. Weakness: silent clients of the *same* user can take all places, for up to ten seconds;
+//! that user can also kill the daemon.
 
 mod asking;
 
@@ -57,11 +59,11 @@ const LAST_PLACES: usize = 2;
 const LONG_MAX: usize = CLIENTS_MAX / 2;
 /// Time in which a request is answered that is neither a cleaning nor a commit.
 const ANSWER_TIME: Duration = Duration::from_secs(15);
-/// Time between two lines that say how far a cleaning is, and between two looks at whether it is wanted.
+/// Time between two lines of progress of a cleaning, and between two checks whether its client still waits.
 const NEWS_TIME: Duration = Duration::from_millis(50);
-/// Time between two looks at whether there is a verdict.
+/// Time between two checks for a verdict.
 const VERDICT_TIME: Duration = Duration::from_millis(20);
-/// Time between two lines that say what the end waits for.
+/// Time between two lines with the work that the end waits for.
 const WAITS_TIME: Duration = Duration::from_secs(1);
 /// Time in which a whole request has to arrive, and a reply has to be taken.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
@@ -70,10 +72,10 @@ const ALONE_TIME: Duration = Duration::from_secs(1);
 /// Time in which replies under way are finished when the daemon ends.
 const REPLIES_TIME: Duration = Duration::from_secs(5);
 
-/// What the end of a mount ends.
+/// The scope of a mount's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
-    /// The process. The stream of the client that asked for it stays open until then.
+    /// The process. The stream of the client that requested it stays open until then.
     Process,
     /// The mount alone: the process is a program's own.
     Mount,
@@ -81,35 +83,35 @@ pub enum Ends {
 
 /// A mount, as the control socket sees it.
 pub trait Served: Send + Sync + 'static {
-    /// What is mounted, and what the caches hold and did.
+    /// The mount's options, its cached amounts, and its counts.
     fn report(&self) -> serde_json::Value;
 
     /// Changes settings, all of them or none.
     ///
     /// # Errors
-    /// Which one is wrong and what would be right.
+    /// The wrong setting, and its valid values.
     fn set(&self, settings: &BTreeMap<String, String>) -> Result<(), String>;
 
-    /// Cleans a directory; returns early when `progress` says so.
+    /// Cleans a directory; returns early when `progress` requests it.
     ///
     /// # Errors
-    /// Why nothing was cleaned.
+    /// The reason if nothing was cleaned.
     fn clean(
         &self,
         request: &CleanRequest,
         progress: &mut dyn FnMut(CleanProgress) -> ControlFlow<()>,
     ) -> Result<Cleaned, String>;
 
-    /// What is cached below a directory, in rows that fit a reply.
+    /// The cached amounts below a directory, in rows that fit a reply.
     ///
     /// # Errors
-    /// Why there is no such directory.
+    /// The reason why there is no such directory.
     fn cached(&self, request: &CachedRequest) -> Result<Cached, String>;
 
-    /// What is cached in a directory, by the directories in it; refused as [`Served::cached`] is.
+    /// The cached amounts of a directory, by its subdirectories; refused like [`Served::cached`].
     ///
     /// # Errors
-    /// Why there is no such directory.
+    /// The reason why there is no such directory.
     fn level(&self, request: &LevelRequest) -> Result<Level, String>;
 
     /// Marks a directory.
@@ -130,19 +132,19 @@ pub trait Served: Send + Sync + 'static {
     /// Ends the mount; blocks while the kernel writes back.
     ///
     /// # Errors
-    /// Why it stays.
+    /// The reason why it stays.
     fn unmount(&self, lazy: bool) -> Result<(), Stays>;
 
-    /// What its end waits for.
+    /// The work that its end waits for.
     fn waits(&self) -> Waits;
 
-    /// Whether the source is known not to answer now. Returns within a fraction of a second; false where nothing tells.
+    /// Whether the source is known to hang now. Returns within a fraction of a second; false if nothing is known.
     fn source_hangs(&self) -> bool {
         false
     }
 }
 
-/// Why a mount stays mounted.
+/// The reason why a mount stays mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stays {
     /// In words.
@@ -162,14 +164,14 @@ impl From<io::Error> for Stays {
 pub struct Server {
     path: PathBuf,
     listener: Arc<UnixListener>,
-    /// What is served; its clients' threads refer to it weakly.
+    /// The served mount; its clients' threads refer to it weakly.
     served: Arc<dyn Served>,
     /// The path is named by the mount's device number, which another mount may get as soon as ours is unmounted.
     identity: Option<Identity>,
     crowd: Arc<Crowd>,
 }
 
-/// What a file is known by, beside its path: its number, which may be given again, and when it was made.
+/// Identifies a file, beside its path: its number, which may be reused, and its creation time.
 type Identity = (u64, i64, i64);
 
 fn identity(path: &Path) -> Option<Identity> {
@@ -177,9 +179,10 @@ fn identity(path: &Path) -> Option<Identity> {
     Some((seen.ino(), seen.ctime(), seen.ctime_nsec()))
 }
 
-/// The right to change what is at a path, among all daemons of a user: one that ends looks whether the socket is its own
-/// and then removes it, and in between another one may have put its own there, for its mount has the number by now. It is
-/// the lock of the folder; a process that does not get it in [`ALONE_TIME`] (another that was stopped holds it) goes on without.
+/// The right to change the socket at a path, among all daemons of a user. A daemon that ends checks whether the socket
+/// is its own and then removes it; in between another daemon, whose mount got the number, may have replaced it. It is
+/// the lock of the folder. A process that does not get it in [`ALONE_TIME`] (a stopped process holds it) continues
+/// without it.
 struct Alone {
     _folder: Option<File>,
 }
@@ -214,18 +217,18 @@ struct Crowd {
     is_asked_to_end: AtomicBool,
     /// The daemon ends.
     is_ending: AtomicBool,
-    /// What became of all that was written, as a line.
+    /// The verdict about written data, as a line.
     verdict: OnceLock<String>,
 }
 
 impl Server {
-    /// Binds `path`, replacing what a dead daemon left there, and answers from threads of its own.
+    /// Binds `path`, replaces a dead daemon's socket there, and answers from threads of its own.
     ///
     /// # Errors
     /// If the socket cannot be made or no thread started.
     pub fn start(path: &Path, served: Arc<dyn Served>, ends: Ends) -> io::Result<Self> {
         let _alone = Alone::at(path);
-        // The path names our live mount, so whoever bound it before is gone.
+        // The path names our live mount, so the process that bound it before has ended.
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -250,8 +253,8 @@ impl Server {
         self.crowd.is_asked_to_end.load(Acquire)
     }
 
-    /// The mount has ended: tells the clients that wait for that, and those that ask from now on. Dropping the server waits until
-    /// they were told.
+    /// The mount has ended: sends the verdict to the clients that wait for it, and to later ones that ask. To drop the
+    /// server waits until they have it.
     pub fn tell_end(&self, verdict: Verdict) {
         let line = serde_json::to_string(&EndLine::Ended { ended: verdict.for_reply() });
         match line {
@@ -270,10 +273,10 @@ impl fmt::Debug for Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The process is about to end, often because a client said so: it gets its reply first.
+        // The process is about to end, often by a client's request: that client gets its reply first.
         // ORDERING: Release, partner the Acquire in `Crowd::last_line`: the verdict comes first.
         self.crowd.is_ending.store(true, Release);
-        // Nobody is accepted any more: the thread that accepts ends.
+        // No more clients are accepted: the accepting thread ends.
         let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
         let deadline = Instant::now() + REPLIES_TIME;
         // ORDERING: Acquire, partner the Release in `UnderWay`: the reply was sent.
@@ -289,7 +292,7 @@ impl Drop for Server {
     }
 }
 
-/// What a client is let in to.
+/// The state that each client's thread gets.
 #[derive(Clone)]
 struct Door {
     served: Weak<dyn Served>,
@@ -301,7 +304,7 @@ fn accept_all(listener: &UnixListener, door: &Door) {
     loop {
         match listener.accept() {
             Ok((stream, _)) => admit(stream, door),
-            // ORDERING: Relaxed; as in `Server::drop`, which shuts the listener down after it is set.
+            // ORDERING: Relaxed; the flag of `Server::drop`, which shuts the listener down after it is set.
             Err(_) if door.crowd.is_ending.load(Relaxed) => return,
             Err(error) => {
                 log::warn!("control socket: {error}");
@@ -315,7 +318,7 @@ fn accept_all(listener: &UnixListener, door: &Door) {
 /// The refusal where all places are taken.
 const TOO_MANY: &str = "too many requests at once; try again";
 
-/// Gives the client a thread, or says why not.
+/// Starts a thread for the client, or refuses it with the reason.
 fn admit(stream: UnixStream, door: &Door) {
     let own_uid = rustix::process::geteuid().as_raw();
     let peer_uid = rustix::net::sockopt::socket_peercred(&stream).map(|peer| peer.uid.as_raw());
@@ -343,13 +346,13 @@ fn admit(stream: UnixStream, door: &Door) {
     }
 }
 
-/// One of [`CLIENTS_MAX`] and [`LAST_PLACES`]; given back when dropped.
+/// One of [`CLIENTS_MAX`] and [`LAST_PLACES`]; released when dropped.
 #[derive(Debug)]
 struct Place(Arc<Crowd>);
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // ORDERING: Relaxed; as in `admit`.
+        // ORDERING: Relaxed; the bound of `admit`.
         self.0.clients.fetch_sub(1, Relaxed);
     }
 }
@@ -360,7 +363,7 @@ fn is_permitted(peer_uid: u32, own_uid: u32) -> bool {
 }
 
 fn turn_away(mut stream: UnixStream, cause: &str) {
-    // The line fits the socket's buffer; whoever does not read it is not waited for.
+    // The line fits the socket's buffer; the server does not wait for a client that does not read.
     let _ = stream.set_nonblocking(true);
     let _ = stream.write_all(Reply::refused(cause).to_line().as_bytes());
 }
@@ -382,7 +385,7 @@ fn converse(mut stream: UnixStream, door: &Door, is_last: bool) -> io::Result<()
             }
         };
         let request = UnderWay::begin(crowd);
-        // Declared later, so given up first: when no request is under way, nobody refers to it.
+        // Declared later, so dropped first: when no request is in progress, nothing refers to it.
         let Some(served) = door.served.upgrade() else {
             return stream.write_all(Reply::refused("the mount has ended").to_line().as_bytes());
         };
@@ -443,8 +446,8 @@ enum LastLine<'a> {
 }
 
 impl Crowd {
-    /// The end is looked at before the verdict, which was there by then if there is one at all. In a test `pause`
-    /// comes between the two looks.
+    /// Reads the flag of the end before the verdict. The verdict is set before the flag, so none is missed. In a
+    /// test `pause` runs between the two reads.
     fn last_line(&self, pause: impl FnOnce()) -> LastLine<'_> {
         // ORDERING: Acquire, partner the Release in `Server::drop`.
         let is_ending = self.is_ending.load(Acquire);
@@ -457,7 +460,7 @@ impl Crowd {
     }
 }
 
-/// Tells what the end waits for, until there is a verdict or nobody listens.
+/// Sends the work that the end waits for, until there is a verdict or the client disconnects.
 fn see_end(stream: &mut UnixStream, served: &dyn Served, crowd: &Crowd) -> io::Result<()> {
     let mut last = Instant::now();
     loop {
@@ -476,7 +479,7 @@ fn see_end(stream: &mut UnixStream, served: &dyn Served, crowd: &Crowd) -> io::R
     }
 }
 
-/// One of [`LONG_MAX`]; given back when dropped.
+/// One of [`LONG_MAX`]; released when dropped.
 #[derive(Debug)]
 struct Turn(Arc<Crowd>);
 
@@ -494,12 +497,12 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // ORDERING: Relaxed; as in `take`.
+        // ORDERING: Relaxed; the bound of `take`.
         self.0.long.fetch_sub(1, Relaxed);
     }
 }
 
-/// Cleans for the client at the other end of `stream`, and tells it how far that is.
+/// Cleans for the client at the other end of `stream`, and sends it progress.
 fn clean(
     request: &CleanRequest,
     served: &dyn Served,
@@ -510,7 +513,7 @@ fn clean(
     let mut last = Instant::now();
     let mut progress = |step| {
         course.step();
-        // ORDERING: Relaxed; as in `Server::drop`.
+        // ORDERING: Relaxed; the flag of `Server::drop`.
         if course.is_abandoned() || crowd.is_ending.load(Relaxed) {
             return ControlFlow::Break(());
         }
@@ -526,7 +529,7 @@ fn clean(
     served.clean(request, &mut progress)
 }
 
-/// The reply that says whether something was done.
+/// The reply that reports success or the error.
 fn done(outcome: Result<(), String>) -> Reply {
     outcome.map_or_else(Reply::refused, |()| Reply::done())
 }
@@ -540,7 +543,7 @@ fn reported(report: Result<impl Serialize, String>) -> Reply {
     }
 }
 
-/// Whether the peer has closed its sending side, or is gone.
+/// Whether the peer has closed its sending side or disconnected.
 fn is_leaving(stream: &UnixStream) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     match rustix::net::recv(stream, &mut [0][..], flags) {
@@ -550,8 +553,8 @@ fn is_leaving(stream: &UnixStream) -> bool {
     }
 }
 
-/// Sends one line; false if the peer is gone. One that does not read misses it: a line is far smaller than
-/// what the kernel sends in one piece, so it is never cut.
+/// Sends one line; false if the peer has disconnected. A peer that does not read misses it: a line is far smaller than
+/// the kernel's unit of sending, so it is never cut.
 fn tell(stream: &UnixStream, progress: CleanProgress) -> bool {
     let Ok(line) = serde_json::to_string(&CleanLine::Progress { progress }) else { return true };
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -630,9 +633,9 @@ type Carried = Box<dyn FnOnce(&dyn Served, &Course) -> Reply + Send>;
 
 /// Ends the mount for a client that waits for the verdict.
 fn end(lazy: bool, served: &dyn Served, crowd: &Crowd) -> Answer {
-    // Before the mount can end: a thread that sees the end sees this too.
-    // ORDERING: Release, partner the Acquire in `Server::is_asked_to_end`. Where the end is refused it stays set, and
-    // a verdict is made for no client.
+    // Before the mount can end: a thread that sees the end sees this, too.
+    // ORDERING: Release, partner the Acquire in `Server::is_asked_to_end`. If the end is refused it stays set, and a
+    // verdict is made for no client.
     crowd.is_asked_to_end.store(true, Release);
     match served.unmount(lazy) {
         Ok(()) => Answer::End(Reply::done()),

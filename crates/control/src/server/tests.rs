@@ -20,7 +20,7 @@ impl Served for Fake {
     fn set(&self, settings: &BTreeMap<String, String>) -> Result<(), String> {
         settings.get("size").filter(|size| *size == "1").map(drop).ok_or("size is 1".into())
     }
-    /// `1` is done at once, `2` refused, `3` goes on until it is stopped.
+    /// `1` is done at once, `2` refused, `3` runs until it is stopped.
     fn clean(
         &self,
         request: &CleanRequest,
@@ -97,8 +97,8 @@ fn ask(stream: &mut UnixStream, line: &str) -> String {
     reply
 }
 
-/// Bug: a client that waited for the verdict looked for it, then for the end of the server; where both came between
-/// the two looks it was told nothing, and said that the daemon had ended without a word.
+/// Bug: a client's thread checked for the verdict, and then for the end of the server. When both came between the two
+/// checks, it sent no verdict, and the client reported that the daemon had ended without a word.
 #[test]
 fn a_verdict_that_comes_with_the_end_is_told() {
     let crowd = Crowd::default();
@@ -280,8 +280,8 @@ fn a_left_over_socket_is_replaced_and_ours_is_removed() {
     assert!(!path.exists());
 }
 
-/// A device number is free as soon as its mount is gone, before the daemon has ended. Where the next mount got
-/// it, the daemon that ended took away the socket of the one that had begun.
+/// Bug: a device number is free as soon as its mount is gone, before the daemon has ended. If the next mount got the
+/// number, the ending daemon removed the new daemon's socket.
 #[test]
 fn a_socket_that_another_has_replaced_stays() {
     let folder = tempfile::tempdir().unwrap();
@@ -364,7 +364,7 @@ fn a_source_that_hangs_takes_no_place() {
     fake.hangs.store(false, Relaxed);
 }
 
-/// Places were kept for no kind of request: clients that said nothing kept their mount from being unmounted.
+/// Bug: no places were reserved for any kind of request: silent clients kept their mount from being unmounted.
 #[test]
 fn a_place_is_kept_for_the_end() {
     let (_folder, path, _server, _) = serve();
