@@ -1,21 +1,21 @@
-//! The two halves of an asymmetric barrier: nothing for who pins, a system call for who collects.
+//! The two halves of an asymmetric barrier: free for a pin, a system call for the collector.
 //!
 //! # Boundary
-//! Knows membarrier(2) and fences. Who calls which half, and why, is in [`super::domain`].
+//! Knows membarrier(2) and fences. The callers of each half are in [`super::domain`].
 //!
 //! # Why
-//! A pin is a store followed by loads, and hardware may swap the two; a fence that forbids it costs
-//! more than everything else a pin does. membarrier(2) has the kernel run a full barrier on every
-//! core that runs a thread of this process, so the fence is paid by the one who collects, once per
-//! some hundred retired objects (Desnoyers et al. 2012, "User-Level Implementations of Read-Copy
-//! Update"). Weakness: it interrupts every core that runs us; and a kernel or a system call filter
-//! may refuse it, in which case pins fence after all.
+//! A pin is a store followed by loads, and hardware may swap the two. A fence that forbids this
+//! costs more than the rest of a pin. membarrier(2) makes the kernel run a full barrier on every
+//! core that runs a thread of this process. So the collector pays for the fence, once per some
+//! hundred retired objects (Desnoyers et al. 2012, "User-Level Implementations of Read-Copy
+//! Update"). Weakness: the call interrupts every core that runs this process. A kernel or a system
+//! call filter may refuse it; then pins fence.
 
 use crate::primitive::atomic::{Ordering, fence};
 use crate::primitive::unseen;
 use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 
-/// Who pays for the barrier between a pin and the loads after it.
+/// The party that pays for the barrier between a pin and the loads after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// The collector, by membarrier(2). A pin is one store.
@@ -43,11 +43,10 @@ pub(super) fn everywhere() -> bool {
 #[inline(always)]
 pub(super) fn light(fenced: bool) {
     if fenced {
-        // ORDERING: SeqCst, partner `heavy` (O1). The models, which have no membarrier, run this
-        // one.
+        // ORDERING: SeqCst, partner `heavy` (O1). The models have no membarrier and run this fence.
         fence(Ordering::SeqCst);
     } else {
-        // ORDERING: compiler only; the hardware's part is done by `heavy` through membarrier (O1).
+        // ORDERING: compiler only; `heavy` does the hardware's part through membarrier (O1).
         unseen::compiler_fence(Ordering::SeqCst);
     }
 }

@@ -1,10 +1,10 @@
 //! One epoch and the threads that take part in it.
 //!
 //! # Boundary
-//! Owns the protocol below. Thread-locals and the one domain of the process are in
-//! [`super::place`]; models and tests make domains of their own.
+//! Owns the protocol below. Thread-locals and the one domain of the process are in [`super::place`]; models and tests
+//! make domains of their own.
 //!
-//! Epoch word: `epoch:46 | 0:1 | fenced:1 | 0:16`. A slot's word, stored to by its thread alone:
+//! Epoch word: `epoch:46 | 0:1 | fenced:1 | 0:16`. Only a slot's own thread stores to the slot's word:
 //!
 //! ```text
 //!  epoch:46 | leaving:1 | fenced:1 | depth:16
@@ -14,44 +14,39 @@
 //!      ▲                               │         unpin: - 1
 //!      └────────── unpin: - 1 ─────────┘
 //!
-//!  A bag's way:   slot ──▶ incoming ──▶ current ──▶ previous ──▶ ready ──▶ freed
+//!  Path of a bag: slot ──▶ incoming ──▶ current ──▶ previous ──▶ ready ──▶ freed
 //!                   full, or swept   a round     advance      advance
 //! ```
 //! E1. A slot is pinned while its depth is not 0. Its epoch is the one that the outermost pin read.
-//! E2. The epoch and the limbo (`current`, `previous`, `ready`) are changed only by who has the
-//!     turn. A *round* is: take what came in, heavy barrier, add it to `current`, look at every
-//!     slot, and if none is pinned at another epoch, advance: `ready += previous`, `previous =
-//!     current`.
-//! E3. A bag in `ready` is reached by no reader. Say it joined `current` after the barrier `H` of a
-//!     round at epoch `e`; its objects were unlinked before `H`. A reader whose pin comes after `H`
-//!     does not find them. A reader whose pin comes before `H` has read an epoch of at most `e`,
-//!     since `e + 1` is stored after `H`. The advance from `e + 1` to `e + 2`, after which the bag
-//!     is ready, looks at the slots after a later barrier, so it sees that pin, whose epoch is not
-//!     `e + 1`, and does not happen; or it sees a later store of the slot, which the reader made
-//!     after it unpinned.
-//! E4. A slot is used by the thread that claimed it, and by no other until that one left it.
-//! E5. A slot's bag pointer is set only by its thread; anybody may swap it for null and have the
-//!     bag.
-//! E6. If the epoch word is `fenced`, an advance wants every claimed slot `fenced`: its thread has
-//!     read the fenced epoch word, so every later pin of it fences. So membarrier may start to fail
-//!     at any time (a system call filter installed late): pins that trusted it are waited for.
+//! E2. Only the thread that has the turn changes the epoch and the limbo (`current`, `previous`, `ready`). In a *round*
+//!     it takes the incoming bags, runs the heavy barrier, adds the bags to `current` and looks at every slot. If no
+//!     slot is pinned at another epoch, it advances: `ready += previous`, `previous = current`.
+//! E3. No reader reaches a bag in `ready`. Say the bag joined `current` after the barrier `H` of a round at epoch `e`;
+//!     its objects were unlinked before `H`. A reader whose pin comes after `H` does not find them. A reader whose pin
+//!     comes before `H` has read an epoch of at most `e`, since `e + 1` is stored after `H`. The bag is ready only
+//!     after the advance from `e + 1` to `e + 2`. That round looks at the slots after a later barrier. If it sees this
+//!     pin, whose epoch is not `e + 1`, it does not advance. Otherwise it sees a later store of the slot, which the
+//!     reader made after it unpinned.
+//! E4. Only the thread that claimed a slot uses it, until that thread leaves the slot.
+//! E5. Only a slot's thread sets its bag pointer. Any thread may swap the pointer for null and then owns the bag.
+//! E6. If the epoch word is `fenced`, an advance requires every claimed slot to be `fenced`: its thread has read the
+//!     fenced epoch word, so every later pin of it fences. So membarrier may start to fail at any time (a system call
+//!     filter installed late): a round waits for pins that relied on it.
 //!
 //! O1. `pin` (store, light barrier) ↔ round (heavy barrier, load): one of them sees the other.
 //! O2. every store to a slot's word (Release) → `blocked` (Acquire): reads end before the free.
-//! O3. `retire` puts the bag (Release) → `sweep` takes it (Acquire).
-//! O4. `leave` (Release) → `join` (Acquire): the next thread owns what the last one left.
-//! O5. `join` links a slot (Release) → `slots` (Acquire): who finds a slot sees it initialised.
-//! O6. `free` counts (Release) → `garbage` (Acquire): nothing is seen freed and not yet retired.
+//! O3. `retire` stores the bag (Release) → `sweep` takes it (Acquire).
+//! O4. `leave` (Release) → `join` (Acquire): the next thread sees all stores of the last one.
+//! O5. `join` links a slot (Release) → `slots` (Acquire): a thread that finds a slot sees it initialised.
+//! O6. `free` counts (Release) → `garbage` (Acquire): no object is seen as freed and not yet retired.
 //!
-//! Progress: `pin` and unpin are wait-free; `retire` is lock-free and runs at most a bounded batch
-//! of other threads' garbage; nobody but `synchronize` waits.
-//! Checked by `super::models`, `super::tests`. A fence nearby would do for the Release of a nested
-//! pin and of `join`, and for the Acquire of `claim` and of `claimed` in `blocked`, where the model
-//! has fences; and the barriers of a round, which lie between a bag's retiring and its freeing, would
-//! do for the Release of O6. So no model fails without these five.
-//! Weakness: one reader that stays pinned keeps everything retired since from being freed. It is
-//! reported (`oldest_pin`), not dealt with; hazard pointers would bound it and cost a fence per
-//! hop.
+//! Progress: `pin` and unpin are wait-free; `retire` is lock-free and frees at most a bounded batch of other threads'
+//! garbage; only `synchronize` waits.
+//! Checked by `super::models`, `super::tests`. No model fails without these five: the Release of a nested pin and of
+//! `join`, and the Acquire of `claim` and of `claimed` in `blocked`, next to which the model has fences; and the
+//! Release of O6, because the barriers of a round lie between the retiring and the freeing of a bag.
+//! Weakness: one reader that stays pinned delays the free of everything retired since. It is reported (`oldest_pin`)
+//! and not prevented; hazard pointers would bound it and cost a fence per hop.
 
 use super::barrier::{self, Mode};
 use super::garbage::{Bag, Deferred, Incoming};
@@ -72,9 +67,9 @@ use std::{fmt, iter, ptr};
 
 /// Depth of nested pins in a word.
 const DEPTH: u64 = 0xffff;
-/// Set in the epoch word when pins have to fence, and in a word whose thread does so.
+/// Set in the epoch word when pins must fence, and in a slot's word whose thread does so.
 const FENCED: u64 = 1 << 16;
-/// Set in a slot's word when its last unpin leaves the slot.
+/// Set in a slot's word when its last unpin must leave the slot.
 const LEAVING: u64 = 1 << 17;
 /// One epoch. It may wrap: epochs are compared for equality only.
 const EPOCH: u64 = 1 << 18;
@@ -84,30 +79,30 @@ const ROUNDS: usize = 2;
 /// Bags that one `retire` frees, at least and at most.
 const BATCH: (usize, usize) = (2, 64);
 
-/// One thread's part in a domain.
+/// The part of one thread in a domain.
 #[repr(align(128))]
 pub(super) struct Slot {
-    /// See the module. Only the slot's thread stores here: no core fights over this line.
+    /// The word of the module's picture. Only the slot's thread stores here, so cores do not contend for this line.
     word: owned::AtomicU64,
-    /// Its thread is freeing: what a deferred call retires waits for the next batch.
+    /// The slot's thread is freeing: objects that a deferred call retires wait for the next batch.
     freeing: Cell<bool>,
     domain: ptr::NonNull<Domain>,
-    /// Apart from `word`: who adds up garbage reads it, and must not cost the thread a miss at its next pin.
+    /// Apart from `word`: a thread that adds up garbage reads it, and must not cause a miss at the slot's next pin.
     seen: Padded<Seen>,
     shared: Padded<Shared>,
 }
 
-/// What others look at without asking whether the slot is pinned.
+/// Fields that other threads read without asking whether the slot is pinned.
 struct Seen {
     /// The slot that was linked before this one; does not change once this one is linked.
     older: *mut Slot,
     /// Bytes retired through this slot, ever; stored to by its thread only.
     retired_bytes: owned::AtomicU64,
-    /// Objects, likewise.
+    /// Objects retired through this slot, ever.
     retired_objects: Tally,
 }
 
-/// What other threads store to.
+/// Fields to which other threads store.
 struct Shared {
     /// Retired objects on their way to a full bag, or null.
     bag: AtomicPtr<Bag>,
@@ -128,13 +123,13 @@ pub(super) struct Domain {
     everywhere: fn() -> bool,
     advances: Tally,
     blocked_advances: Tally,
-    /// Not among the tallies, so that the checker sees it, as it does `Seen::retired_bytes` (O6).
+    /// Not a `Tally`, so that the checker sees it, like `Seen::retired_bytes` (O6).
     freed_bytes: owned::AtomicU64,
     freed_objects: Tally,
     panics: Tally,
 }
 
-/// Bags by how many advances they have seen.
+/// Bags by the number of advances since they arrived.
 #[derive(Default)]
 struct Limbo {
     current: VecDeque<Box<Bag>>,
@@ -147,33 +142,33 @@ impl Limbo {
         self.current.is_empty() && self.previous.is_empty() && self.ready.is_empty()
     }
 
-    /// Some of the ready bags: more of them the more there are, so that a backlog shrinks.
+    /// A part of the ready bags; it grows with their number, so that a backlog shrinks.
     fn batch(&mut self) -> VecDeque<Box<Bag>> {
         let size = (self.ready.len() / 8).clamp(BATCH.0, BATCH.1);
         self.ready.drain(..size.min(self.ready.len())).collect()
     }
 }
 
-/// What a domain did and has; counts since it began.
+/// Counts of a domain since it began, and its present state.
 #[derive(Debug, Clone, Copy)]
 pub struct EpochStatistics {
-    /// Who pays for barriers now.
+    /// The party that pays for barriers now.
     pub mode: Mode,
     /// Threads that take part now.
     pub threads: usize,
     /// Times the epoch advanced.
     pub advances: u64,
-    /// Times it could not, because a thread was pinned at an older epoch.
+    /// Times the epoch could not advance, because a thread was pinned at an older epoch.
     pub blocked_advances: u64,
     /// Objects freed.
     pub freed_objects: u64,
-    /// Bytes freed, as stated by who retired them.
+    /// Bytes freed, as stated when they were retired.
     pub freed_bytes: u64,
     /// Objects retired and not freed yet.
     pub garbage_objects: usize,
     /// Bytes retired and not freed yet.
     pub garbage_bytes: usize,
-    /// Deferred calls that panicked. The panic went no further.
+    /// Deferred calls that panicked. The panic did not propagate.
     pub panics: u64,
 }
 
@@ -187,7 +182,7 @@ unsafe impl Send for Domain {}
 unsafe impl Sync for Domain {}
 
 impl Slot {
-    /// The domain it is part of.
+    /// The domain of this slot.
     pub(super) fn domain(&self) -> &Domain {
         // SAFETY: slots are reached only through their domain, which must not move and outlives
         // them.
@@ -200,59 +195,59 @@ impl Slot {
     /// The caller is the slot's thread (E4), and calls [`Slot::unpin`] once for this.
     #[inline]
     pub(super) unsafe fn pin(&self) {
-        // ORDERING: Relaxed; our own word.
+        // ORDERING: Relaxed; this thread's own word.
         let word = self.word.load(Ordering::Relaxed);
         if word & DEPTH == 0 {
-            // ORDERING: Relaxed; an old epoch blocks an advance, it does no harm (E3).
+            // ORDERING: Relaxed; an old epoch blocks an advance, but is safe (E3).
             let now = self.domain().epoch.load(Ordering::Relaxed);
-            // ORDERING: Release, partner `blocked` (O2): who sees this pin sees the last one ended.
+            // ORDERING: Release, partner `blocked` (O2): a round that sees this pin sees the last one ended.
             self.word.store(now + 1, Ordering::Release);
             barrier::light(now & FENCED != 0);
         } else {
             if word & DEPTH == DEPTH {
                 too_many_guards();
             }
-            // ORDERING: Release, partner `blocked` (O2): without the outer pin's fence, nothing
-            // else says that an earlier pin ended.
+            // ORDERING: Release, partner `blocked` (O2): without the outer pin's fence, no other store shows that an
+            // earlier pin ended.
             self.word.store(word + 1, Ordering::Release);
         }
     }
 
-    /// Ends one pin. True if it was the last one of a slot that is to be left now.
+    /// Ends one pin. True if it was the last pin of a slot that must be left now.
     ///
     /// # Safety
     /// The caller is the slot's thread (E4) and pinned it.
     #[inline]
     #[must_use]
     pub(super) unsafe fn unpin(&self) -> bool {
-        // ORDERING: Relaxed; our own word.
+        // ORDERING: Relaxed; this thread's own word.
         let word = self.word.load(Ordering::Relaxed) - 1;
-        // ORDERING: Release, partner `blocked` (O2): what was read under the pin was read before.
+        // ORDERING: Release, partner `blocked` (O2): all reads under the pin come before it.
         self.word.store(word, Ordering::Release);
         word & (DEPTH | LEAVING) == LEAVING
     }
 
     /// Whether the slot is pinned; for its own thread.
     pub(super) fn is_pinned(&self) -> bool {
-        // ORDERING: Relaxed; our own word.
+        // ORDERING: Relaxed; this thread's own word.
         self.word.load(Ordering::Relaxed) & DEPTH != 0
     }
 
-    /// Has the last unpin say that the slot is to be left.
+    /// Makes the last unpin report that the slot must be left.
     ///
     /// # Safety
     /// The caller is the slot's thread (E4) and has it pinned.
     pub(super) unsafe fn leave_when_unpinned(&self) {
-        // ORDERING: Relaxed; our own word.
+        // ORDERING: Relaxed; this thread's own word.
         let word = self.word.load(Ordering::Relaxed);
-        // ORDERING: Release, partner `blocked` (O2), as every store here.
+        // ORDERING: Release, partner `blocked` (O2), like every store to the word.
         self.word.store(word | LEAVING, Ordering::Release);
     }
 
-    /// Gives the slot back, and its bag to the collector.
+    /// Leaves the slot, and passes its bag to the collector.
     ///
     /// # Safety
-    /// The caller is the slot's thread (E4), has it not pinned, and does not use it again.
+    /// The caller is the slot's thread (E4), has not pinned it, and does not use it again.
     pub(super) unsafe fn leave(&self) {
         debug_assert!(!self.is_pinned(), "left while pinned");
         if let Some(bag) = self.take_bag() {
@@ -262,33 +257,33 @@ impl Slot {
         self.shared.claimed.store(false, Ordering::Release);
     }
 
-    /// The bag, if there is one and nobody else takes it (E5).
+    /// The bag, if there is one and no other thread takes it (E5).
     fn take_bag(&self) -> Option<Box<Bag>> {
-        // ORDERING: Relaxed; an empty slot is worth no write to its line.
+        // ORDERING: Relaxed; an empty slot's line is not written.
         if self.shared.bag.load(Ordering::Relaxed).is_null() {
             return None;
         }
         // ORDERING: Acquire, partner `retire` (O3).
         let bag = self.shared.bag.swap(ptr::null_mut(), Ordering::Acquire);
-        // SAFETY: a bag there came out of a box, and the swap made it ours (E5).
+        // SAFETY: the bag came from a box, and after the swap this thread owns it (E5).
         (!bag.is_null()).then(|| unsafe { Box::from_raw(bag) })
     }
 
-    /// Has `free` called once no pin that exists now is left; may free a batch of older garbage.
+    /// Calls `free` once every pin that exists now has ended; may free a batch of older garbage.
     ///
     /// # Safety
     /// The caller is the slot's thread (E4).
     pub(super) unsafe fn retire(&self, bytes: usize, free: Deferred) {
         let mut bag = self.take_bag().unwrap_or_else(Bag::new);
         bag.add(bytes, free);
-        // ORDERING: Relaxed; counted before the bag is handed on, which publishes it (O3, O6).
+        // ORDERING: Relaxed; counted before the bag is passed on, which publishes it (O3, O6).
         let (had_bytes, had_objects) = (
             self.seen.retired_bytes.load(Ordering::Relaxed),
             self.seen.retired_objects.load(Ordering::Relaxed),
         );
-        // ORDERING: Relaxed; as above.
+        // ORDERING: Relaxed; the bag's Release publishes it (O3, O6).
         self.seen.retired_bytes.store(had_bytes.wrapping_add(bytes as u64), Ordering::Relaxed);
-        // ORDERING: Relaxed; as above.
+        // ORDERING: Relaxed; the bag's Release publishes it (O3, O6).
         self.seen.retired_objects.store(had_objects + 1, Ordering::Relaxed);
         if bag.is_full() {
             self.domain().incoming.push(bag);
@@ -300,18 +295,18 @@ impl Slot {
         }
     }
 
-    /// Notes that this pin blocks an advance, unless that is known.
+    /// Records that this pin blocks an advance, unless it is already recorded.
     fn note_blocking(&self, pin: u64) {
-        // ORDERING: Relaxed, here and below; a report, written by who has the turn.
+        // ORDERING: Relaxed, here and below; a report, written by the thread that has the turn.
         if self.shared.blocking.load(Ordering::Relaxed) != pin {
             let now = since_start().as_nanos() as u64;
             self.shared.blocked_since_ns.store(now, Ordering::Relaxed);
-            // ORDERING: Relaxed, as above.
+            // ORDERING: Relaxed; a report.
             self.shared.blocking.store(pin, Ordering::Relaxed);
         }
     }
 
-    /// How long ago the present pin was first seen to block an advance.
+    /// The time since the present pin was first seen to block an advance.
     fn blocking_for(&self) -> Option<Duration> {
         // ORDERING: Relaxed, here and below; a report.
         let word = self.word.load(Ordering::Relaxed);
@@ -319,7 +314,7 @@ impl Slot {
         if word & DEPTH == 0 || word & !DEPTH != blocking {
             return None;
         }
-        // ORDERING: Relaxed, as above.
+        // ORDERING: Relaxed; a report.
         let since = Duration::from_nanos(self.shared.blocked_since_ns.load(Ordering::Relaxed));
         Some(since_start().saturating_sub(since))
     }
@@ -331,14 +326,14 @@ fn too_many_guards() -> ! {
     panic!("more than {DEPTH} guards in one thread");
 }
 
-/// Time since the first caller of this.
+/// Time since the first call of this function.
 fn since_start() -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed()
 }
 
 impl Domain {
-    /// A domain whose barriers are `mode`'s; `everywhere` is what `Mode::Membarrier` calls.
+    /// A domain with the barriers of `mode`; `Mode::Membarrier` calls `everywhere`.
     pub(super) fn new(mode: Mode, everywhere: fn() -> bool) -> Self {
         let fenced = if mode == Mode::Fence { FENCED } else { 0 };
         Self {
@@ -358,13 +353,12 @@ impl Domain {
     /// Claims a slot for the calling thread.
     pub(super) fn join(&self) -> &Slot {
         let slot = self.slots().find(|slot| slot.claim()).unwrap_or_else(|| self.link());
-        // ORDERING: SeqCst, partner `barrier` (E6): if its look at `claimed` missed us, we see
+        // ORDERING: SeqCst, partner `barrier` (E6): if a round's load of `claimed` missed this claim, this thread sees
         // FENCED.
         fence(Ordering::SeqCst);
-        // ORDERING: Relaxed; from here on our thread pins with this epoch word or a newer one.
+        // ORDERING: Relaxed; from here on this thread pins with this epoch word or a newer one.
         let now = self.epoch.load(Ordering::Relaxed);
-        // ORDERING: Release, partner `blocked` (O2), as every store to the word; the fence would
-        // do.
+        // ORDERING: Release, partner `blocked` (O2), like every store to the word; the fence would suffice.
         slot.word.store(now, Ordering::Release);
         slot
     }
@@ -383,7 +377,7 @@ impl Domain {
             shared: Padded(Shared {
                 bag: AtomicPtr::new(ptr::null_mut()),
                 claimed: AtomicBool::new(true),
-                // No word without its depth.
+                // Equals no word without its depth.
                 blocking: Tally::new(u64::MAX),
                 blocked_since_ns: Tally::new(0),
             }),
@@ -391,7 +385,7 @@ impl Domain {
         // ORDERING: Relaxed; a guess, checked by the compare-exchange.
         let mut head = self.slots.load(Ordering::Relaxed);
         loop {
-            // SAFETY: just allocated and not linked yet, so it is ours.
+            // SAFETY: just allocated and not linked yet, so only this thread has it.
             unsafe { (*slot).seen.0.older = head };
             // ORDERING: Release, partner `slots` (O5).
             match self.slots.compare_exchange_weak(head, slot, Ordering::Release, Ordering::Relaxed)
@@ -412,14 +406,14 @@ impl Domain {
         iter::successors(unsafe { newest.as_ref() }, |slot| unsafe { slot.seen.older.as_ref() })
     }
 
-    /// The heavy barrier. Returns the epoch word, which nobody else changes now (E2).
+    /// The heavy barrier. Returns the epoch word, which no other thread changes now (E2).
     fn barrier(&self) -> u64 {
         barrier::heavy();
-        // ORDERING: Relaxed; changed only by who has the turn, that is us.
+        // ORDERING: Relaxed; only the thread that has the turn changes it, which is this one.
         let mut now = self.epoch.load(Ordering::Relaxed);
         if now & FENCED == 0 && !(self.everywhere)() {
             now |= FENCED;
-            // ORDERING: Relaxed; pins without it are waited for (E6).
+            // ORDERING: Relaxed; rounds wait for pins without it (E6).
             self.epoch.store(now, Ordering::Relaxed);
         }
         barrier::heavy();
@@ -437,8 +431,8 @@ impl Domain {
                 slot.note_blocking(word & !DEPTH);
                 blocked = true;
             }
-            // ORDERING: Acquire, partner `leave` (O4; the next round's fence would do). If we miss
-            // a `join`, that one sees FENCED (E6).
+            // ORDERING: Acquire, partner `leave` (O4; the next round's fence would suffice). If this load misses a
+            // `join`, the joining thread sees FENCED (E6).
             let unfenced = now & !word & FENCED != 0;
             blocked |= unfenced && (pinned || slot.shared.claimed.load(Ordering::Acquire));
         }
@@ -458,14 +452,14 @@ impl Domain {
         }
         limbo.ready.append(&mut limbo.previous);
         std::mem::swap(&mut limbo.previous, &mut limbo.current);
-        // ORDERING: Relaxed; carries nothing: who frees has it from the limbo, under the turn (E3).
+        // ORDERING: Relaxed; carries nothing: the thread that frees has it from the limbo, under the turn (E3).
         self.epoch.store(now.wrapping_add(EPOCH), Ordering::Relaxed);
         // ORDERING: Relaxed; a statistic.
         self.advances.fetch_add(1, Ordering::Relaxed);
         true
     }
 
-    /// One round and a bounded batch; what a thread does when it has filled a bag.
+    /// One round and a bounded batch, run by a thread that has filled a bag.
     ///
     /// # Safety
     /// The caller is `slot`'s thread (E4).
@@ -481,8 +475,8 @@ impl Domain {
         unsafe { self.free(slot, batch.unwrap_or_default()) };
     }
 
-    /// Frees everything that can be freed now. Waits for nobody, so it frees nothing if another
-    /// thread is at it, or if called from a deferred call.
+    /// Frees everything that can be freed now. Never waits: it frees nothing if another thread is collecting, or if a
+    /// deferred call calls it.
     ///
     /// # Safety
     /// The caller is `slot`'s thread (E4).
@@ -503,7 +497,7 @@ impl Domain {
         unsafe { self.free(slot, all.unwrap_or_default()) };
     }
 
-    /// Waits until every pin that exists now is gone, and frees what that lets go.
+    /// Waits until every pin that exists now has ended, and frees the garbage that those pins delayed.
     ///
     /// # Safety
     /// The caller is `slot`'s thread (E4).
@@ -513,7 +507,7 @@ impl Domain {
         let (mut advances_left, mut turns) = (ROUNDS, 0);
         while advances_left > 0 {
             let Some((advanced, ready)) = self.limbo.try_with(|limbo| {
-                // By E3 with nothing to free: two advances after our first barrier.
+                // By E3 for a bag without objects: two advances after this call's first barrier.
                 (self.round(limbo), std::mem::take(&mut limbo.ready))
             }) else {
                 pause(&mut turns);
@@ -538,10 +532,10 @@ impl Domain {
         self.slots().filter_map(Slot::take_bag).for_each(|bag| self.incoming.push(bag));
     }
 
-    /// Opens bags that were ready (E3).
+    /// Frees the content of bags that were ready (E3).
     ///
     /// # Safety
-    /// The caller is `slot`'s thread (E4), and is not in here already.
+    /// The caller is `slot`'s thread (E4), and is not already inside this function.
     unsafe fn free(&self, slot: &Slot, bags: VecDeque<Box<Bag>>) {
         slot.freeing.set(true);
         for bag in bags {
@@ -556,18 +550,18 @@ impl Domain {
         slot.freeing.set(false);
     }
 
-    /// Bytes and objects retired and not freed: exact if nothing happens meanwhile, else at most
-    /// too high by what is freed during the call.
+    /// Bytes and objects retired and not freed. Exact if no thread retires or frees meanwhile; otherwise too high by at
+    /// most the amount freed during the call.
     pub(super) fn garbage(&self) -> (usize, usize) {
-        // ORDERING: Acquire, partner `free` (O6): what it counted was counted as retired before.
+        // ORDERING: Acquire, partner `free` (O6): all that it counted was counted as retired before.
         let freed_bytes = self.freed_bytes.load(Ordering::Acquire);
-        // ORDERING: Relaxed, as the ones below; statistics.
+        // ORDERING: Relaxed, like the loads below; statistics.
         let freed_objects = self.freed_objects.load(Ordering::Relaxed);
         let (mut bytes, mut objects) = (0u64, 0u64);
         for slot in self.slots() {
-            // ORDERING: Relaxed; see above.
+            // ORDERING: Relaxed; a statistic.
             bytes = bytes.wrapping_add(slot.seen.retired_bytes.load(Ordering::Relaxed));
-            // ORDERING: Relaxed; see above.
+            // ORDERING: Relaxed; a statistic.
             objects = objects.wrapping_add(slot.seen.retired_objects.load(Ordering::Relaxed));
         }
         let (bytes, objects) =
@@ -575,16 +569,16 @@ impl Domain {
         (bytes as usize, objects as usize)
     }
 
-    /// Objects retired and not freed, as [`Domain::garbage`] but for the checker a step that orders nothing.
+    /// Objects retired and not freed, like [`Domain::garbage`], but by loads that the checker does not see.
     #[cfg(all(test, loom))]
     pub(super) fn garbage_objects(&self) -> u64 {
         // ORDERING: Relaxed, both; the model runs its threads in turns.
         let retired = self.slots().map(|slot| slot.seen.retired_objects.load(Ordering::Relaxed));
-        // ORDERING: Relaxed; as above.
+        // ORDERING: Relaxed; the model runs its threads in turns.
         retired.sum::<u64>() - self.freed_objects.load(Ordering::Relaxed)
     }
 
-    /// The longest that a pin has been seen to block an advance.
+    /// The longest time that a present pin has been seen to block an advance.
     pub(super) fn oldest_pin(&self) -> Option<Duration> {
         self.slots().filter_map(Slot::blocking_for).max()
     }
@@ -607,7 +601,7 @@ impl Domain {
             advances: read(&self.advances),
             blocked_advances: read(&self.blocked_advances),
             freed_objects: read(&self.freed_objects),
-            // ORDERING: Relaxed; as above.
+            // ORDERING: Relaxed; a report.
             freed_bytes: self.freed_bytes.load(Ordering::Relaxed),
             garbage_objects,
             garbage_bytes,
@@ -620,8 +614,8 @@ impl Slot {
     /// Takes the slot if no thread has it.
     fn claim(&self) -> bool {
         let claimed = &self.shared.claimed;
-        // ORDERING: Relaxed, a guess; then Acquire, partner `leave` (O4). The fence in `join` would
-        // do, but the thread sanitizer does not understand fences.
+        // ORDERING: Relaxed, a guess; then Acquire, partner `leave` (O4). The fence in `join` would suffice, but the
+        // thread sanitizer does not understand fences.
         !claimed.load(Ordering::Relaxed)
             && claimed.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
@@ -630,7 +624,7 @@ impl Slot {
 impl Drop for Domain {
     /// Frees all garbage: without threads there are no readers.
     fn drop(&mut self) {
-        // What a deferred call retires comes through a slot, hence the loop.
+        // Objects that a deferred call retires arrive through a slot, hence the loop.
         loop {
             self.sweep();
             let mut bags = VecDeque::new();
@@ -642,10 +636,10 @@ impl Drop for Domain {
             }
             bags.into_iter().for_each(|bag| _ = bag.free());
         }
-        // ORDERING: Relaxed; we own the domain.
+        // ORDERING: Relaxed; the domain is owned exclusively.
         let mut slot = self.slots.load(Ordering::Relaxed);
         while !slot.is_null() {
-            // SAFETY: `link` allocated it; nobody else has the domain, and so the slots, any more.
+            // SAFETY: `link` allocated it, and no other thread has the domain or its slots any more.
             slot = unsafe { Box::from_raw(slot) }.seen.older;
         }
     }
@@ -657,7 +651,7 @@ impl fmt::Debug for Domain {
     }
 }
 
-/// Lets others run: first by yielding, then by sleeping longer and longer, up to a millisecond.
+/// Lets other threads run: first yields, then sleeps for growing times, up to a millisecond.
 fn pause(turns: &mut u32) {
     #[cfg(loom)]
     loom::thread::yield_now();

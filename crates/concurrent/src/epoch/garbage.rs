@@ -1,15 +1,16 @@
-//! What waits to be freed: one deferred call, a bag of them, and the stack of full bags.
+//! Retired objects before they are freed: one deferred call, a bag of them, and the stack of full
+//! bags.
 //!
 //! # Boundary
-//! Containers only. When a bag may be opened is decided in [`super::domain`].
+//! Containers only. [`super::domain`] decides when a bag is freed.
 //!
 //! # Concurrency
-//! Bags and deferred calls belong to one thread at a time. [`Incoming`] is a stack that any thread
-//! pushes to and one empties whole; since nothing is ever taken from its middle, a reused address
-//! does no harm.
+//! A bag and its deferred calls belong to one thread at a time. [`Incoming`] is a stack to which
+//! any thread pushes and which one thread empties whole. No bag is ever taken from its middle, so a
+//! reused address is harmless.
 //!
-//! I1. A bag in the stack is reached by nobody but through the stack's head.
-//! O1. `push` (Release) → `take` (Acquire): who takes a bag sees its content.
+//! I1. A bag in the stack is reached only through the stack's head.
+//! O1. `push` (Release) → `take` (Acquire): a thread that takes a bag sees its content.
 //!
 //! Checked by `model_reader_and_writer` in `super::models`.
 //! Weakness: a bag is two allocations per some hundred retired objects.
@@ -25,9 +26,9 @@ use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-/// Retired objects per bag: the collector's barrier is paid once per full bag.
+/// Retired objects per bag: the collector pays for its barrier once per full bag.
 pub(super) const BAG_OBJECTS: usize = if cfg!(loom) { 2 } else { 128 };
-/// A bag with this many bytes is full, however few objects they are.
+/// A bag with this many bytes is full, however few objects it has.
 pub(super) const BAG_BYTES: usize = 256 * 1024;
 
 /// Room for a closure's captures without an allocation.
@@ -40,7 +41,7 @@ pub(super) struct Deferred {
     captured: Inline,
 }
 
-// SAFETY: `new` accepts only closures that are `Send`; the fields are nothing but such a closure.
+// SAFETY: `new` accepts only closures that are `Send`, and the fields hold only such a closure.
 unsafe impl Send for Deferred {}
 
 impl Deferred {
@@ -62,14 +63,14 @@ impl Deferred {
     /// Calls the closure.
     #[cfg(loom)]
     pub(super) fn run(mut self) -> bool {
-        // A violation that the model checker finds is a panic, which must reach it.
+        // The model checker reports a violation by a panic, which must reach it.
         // SAFETY: `self` is consumed, so this is the only call, on what `new` wrote.
         unsafe { (self.call)(&mut self.captured) };
         true
     }
 
-    /// Calls the closure. False if it panicked; the panic stops here, since whoever frees is as a
-    /// rule not who retired.
+    /// Calls the closure. False if it panicked. The panic stops here: usually another thread frees
+    /// than the one that retired.
     #[cfg(not(loom))]
     pub(super) fn run(mut self) -> bool {
         // SAFETY: `self` is consumed, so this is the only call, on what `new` wrote.
@@ -77,7 +78,7 @@ impl Deferred {
         match outcome {
             Ok(()) => true,
             Err(payload) => {
-                // The payload's own drop may panic too; then there is nothing left but to leak it.
+                // The payload's own drop may panic too; then the second payload is leaked.
                 if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
                     std::mem::forget(second);
                 }
@@ -111,7 +112,7 @@ pub(super) struct Bag {
     objects: Vec<Deferred>,
 }
 
-// SAFETY: `below` is used only by who owns the bag (I1), the rest is `Send`.
+// SAFETY: only the bag's owner uses `below` (I1); the rest is `Send`.
 unsafe impl Send for Bag {}
 
 impl Bag {
@@ -129,7 +130,7 @@ impl Bag {
         self.objects.len() >= BAG_OBJECTS || self.bytes >= BAG_BYTES
     }
 
-    /// Calls everything in it.
+    /// Calls all its deferred calls.
     pub(super) fn free(self) -> Freed {
         let (bytes, objects) = (self.bytes, self.objects.len());
         let panics = self.objects.into_iter().map(Deferred::run).filter(|ran| !ran).count();
@@ -137,7 +138,7 @@ impl Bag {
     }
 }
 
-/// What one bag held.
+/// The content of one freed bag, counted.
 pub(super) struct Freed {
     pub(super) bytes: usize,
     pub(super) objects: usize,
@@ -159,7 +160,8 @@ impl Incoming {
         // ORDERING: Relaxed; a guess, checked by the compare-exchange.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
-            // SAFETY: the bag came in a box and is not in the stack yet, so it is ours (I1).
+            // SAFETY: the bag came in a box and is not in the stack yet, so only this thread has it
+            // (I1).
             unsafe { (*bag).below.set(head) };
             // ORDERING: Release, partner `take` (O1).
             match self.head.compare_exchange_weak(head, bag, Ordering::Release, Ordering::Relaxed) {
@@ -171,15 +173,15 @@ impl Incoming {
 
     /// Moves every bag to the end of `into`.
     pub(super) fn take(&self, into: &mut VecDeque<Box<Bag>>) {
-        // ORDERING: Relaxed; an empty stack is worth no write to its line.
+        // ORDERING: Relaxed; an empty stack's line is not written.
         if self.head.load(Ordering::Relaxed).is_null() {
             return;
         }
         // ORDERING: Acquire, partner `push` (O1).
         let mut next = self.head.swap(ptr::null_mut(), Ordering::Acquire);
         while !next.is_null() {
-            // SAFETY: `push` put it there out of a box, and the swap made the whole chain ours
-            // (I1).
+            // SAFETY: `push` took it from a box, and after the swap this thread owns the whole
+            // chain (I1).
             let bag = unsafe { Box::from_raw(next) };
             next = bag.below.replace(ptr::null_mut());
             into.push_back(bag);
@@ -188,7 +190,7 @@ impl Incoming {
 
     /// Whether there was no bag at some instant during the call.
     pub(super) fn racy_is_empty(&self) -> bool {
-        // ORDERING: Relaxed; a hint, what is missed is found by the next round.
+        // ORDERING: Relaxed; a hint: the next round finds a missed bag.
         self.head.load(Ordering::Relaxed).is_null()
     }
 }
@@ -198,7 +200,8 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    /// Runs a closure with `N` captured words after moving it about, and checks what it saw.
+    /// Runs a closure with `N` captured words after moving it about, and checks the words that it
+    /// saw.
     fn check<const N: usize>() {
         let words: [usize; N] = std::array::from_fn(|index| index + 7);
         let seen = Arc::new(std::sync::atomic::AtomicUsize::new(0));

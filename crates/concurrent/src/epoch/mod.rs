@@ -1,7 +1,7 @@
-//! Epochs: when may memory that was unlinked be freed?
+//! Epochs: decide when unlinked memory may be freed.
 //!
-//! A reader pins, follows pointers, and unpins. A writer unlinks an object so that no new reader
-//! finds it, and retires it; it is freed once every guard that existed then is gone.
+//! A reader pins, follows pointers, and unpins. A writer unlinks an object, so that no new reader
+//! finds it, and retires it. The object is freed once every guard that existed then is gone.
 //!
 //! ```
 //! let guard = uvfs_concurrent::epoch::pin();
@@ -11,22 +11,23 @@
 //! ```
 //!
 //! # Boundary
-//! Owns pins, garbage and its freeing. Does not know what is retired, nor how many bytes are too
-//! many: whoever has a budget reads [`garbage_bytes`] and calls [`collect`]. Never hold a guard
-//! across I/O or a wait: one pin keeps everything from being freed ([`oldest_pin`] reports it).
+//! Owns pins, garbage and its freeing. Does not know the types of retired objects, nor a limit of
+//! garbage: the owner of a budget reads [`garbage_bytes`] and calls [`collect`]. Never hold a guard
+//! across I/O or a wait: one pin delays the free of all garbage ([`oldest_pin`] reports it).
 //!
 //! # Concurrency
-//! Protocol, invariants and orderings: `epoch/domain.rs`. A pin stores to one word, which only its
-//! own thread stores to, on a line of its own; it is not a shared store, and [`crate::primitive`]
-//! counts it as none. Every thread may call every function, deferred calls and destructors of
-//! thread-locals included; only [`synchronize`] waits. After `fork`, the child must not pin: a fork
-//! copies the other threads' pins and not the threads.
+//! Protocol, invariants and orderings: `epoch/domain.rs`. A pin stores to one word on a line of its
+//! own, to which only its thread stores. That is not a shared store, and [`crate::primitive`] does
+//! not count it as one. Every thread may call every function, also in deferred calls and in
+//! destructors of thread-locals; only [`synchronize`] waits. After `fork`, the child must not pin:
+//! a fork copies the other threads' pins and not the threads.
 //!
 //! # Why
-//! Pins are on the path of every lookup, retiring is not; so the pin is a store without a fence,
-//! and the collector pays with membarrier(2) (after `liburcu`'s memb flavour, Desnoyers et al.
-//! 2012). Three epochs as in Fraser 2004, "Practical lock freedom". Weakness: freeing is delayed by
-//! the slowest reader and its amount is unbounded; what is left when the process ends is not freed.
+//! Every lookup pins, but few operations retire. So the pin is a store without a fence, and the
+//! collector pays with membarrier(2) (`liburcu`'s memb flavour, Desnoyers et al. 2012). Three
+//! epochs as in Fraser 2004, "Practical lock freedom". Weakness: the slowest reader delays all
+//! freeing, and the amount of garbage is unbounded; garbage left at the end of the process is not
+//! freed.
 
 mod barrier;
 mod domain;
@@ -47,8 +48,8 @@ use garbage::Deferred;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-/// Proof that this thread is pinned: nothing that was reachable when it was made is freed while it
-/// lives. Stays in its thread. Leaking one keeps all garbage of the process for ever.
+/// Proof that this thread is pinned: objects that were reachable when it was made are not freed
+/// while it lives. Stays in its thread. A leaked guard keeps all garbage of the process for ever.
 pub struct Guard {
     /// A slot of the calling thread; it lives as long as the process. Makes the guard `!Send`.
     slot: NonNull<Slot>,
@@ -75,13 +76,14 @@ fn first_pin() -> Guard {
     // SAFETY: just joined, so the slot is this thread's (E4); the guard unpins it once.
     unsafe { slot.pin() };
     if !place::leave_at_exit(slot) {
-        // SAFETY: ours (E4) and pinned. Nobody would give it back later, so the last guard does.
+        // SAFETY: owned (E4) and pinned. No thread-local leaves the slot later, so the last guard
+        // does.
         unsafe { slot.leave_when_unpinned() };
     }
     Guard { slot: NonNull::from(slot) }
 }
 
-/// Gives a slot back whose thread has no thread-locals any more.
+/// Leaves the slot of a thread that has no thread-locals any more.
 #[cold]
 #[inline(never)]
 fn last_unpin(slot: &Slot) {
@@ -91,12 +93,12 @@ fn last_unpin(slot: &Slot) {
 }
 
 impl Guard {
-    /// Calls `free` after every guard that exists now is gone, on any thread; until then `bytes`
-    /// count as garbage. Does not allocate for closures of up to three words, except for a bag now
-    /// and then.
+    /// Calls `free` on any thread after every guard that exists now is gone; until then `bytes`
+    /// count as garbage. Does not allocate for closures of up to three words, except for an
+    /// occasional bag.
     ///
-    /// `free` may pin, retire and collect. If it panics, the panic hook runs and
-    /// [`EpochStatistics::panics`] counts it, but whoever happened to call it goes on.
+    /// `free` may pin, retire and collect. If it panics, the panic hook runs,
+    /// [`EpochStatistics::panics`] counts it, and the thread that called it continues.
     pub fn defer(&self, bytes: usize, free: impl FnOnce() + Send + 'static) {
         // SAFETY: a guard stays in its thread, whose slot this is (E4).
         unsafe { self.slot.as_ref().retire(bytes, Deferred::new(free)) };
@@ -114,7 +116,7 @@ impl Guard {
         unsafe impl Send for Retired {}
         impl Retired {
             fn free(self) {
-                // SAFETY: the caller allows one call, once no guard of then remains (E3).
+                // SAFETY: the caller allows one call, once no guard of that time remains (E3).
                 unsafe { (self.1)(self.0) }
             }
         }
@@ -146,8 +148,8 @@ pub fn garbage_bytes() -> usize {
     place::domain().garbage().0
 }
 
-/// Frees, on this thread, all that can be freed now. Never waits: what a guard (this thread's too)
-/// holds back stays, and so does everything if another thread is collecting at the moment.
+/// Frees, on this thread, all garbage that can be freed now. Never waits. Garbage that a guard
+/// (this thread's too) protects stays, and so does all garbage if another thread is collecting.
 pub fn collect() {
     // SAFETY: `with_slot` passes a slot of this thread (E4).
     place::with_slot(|slot| unsafe { place::domain().collect(slot) });
@@ -168,13 +170,13 @@ pub fn is_pinned() -> bool {
     place::slot().is_some_and(|slot| unsafe { slot.as_ref() }.is_pinned())
 }
 
-/// For how long the longest present pin has been known to hold garbage back. The clock of a pin
-/// starts when a collector is first blocked by it, not when it is made: pinning reads no clock.
+/// The longest time for which a present pin has been known to block the collector. A pin's clock
+/// starts when it first blocks a collector, not when it is made: pinning reads no clock.
 pub fn oldest_pin() -> Option<Duration> {
     place::domain().oldest_pin()
 }
 
-/// What was retired, freed and blocked since the process began.
+/// Counts of retired and freed objects and of blocked advances since the process began.
 pub fn statistics() -> EpochStatistics {
     place::domain().statistics()
 }

@@ -5,9 +5,9 @@
 //! process-wide functions over loom's thread-locals.
 //!
 //! # Why
-//! A freed object is a cell that was written; reading it unordered with that write fails in loom,
-//! reading it after fails the assertion. Each model names what it fails without. Weakness: loom has
-//! no membarrier, so the asymmetric barrier is modelled as the two fences it stands for.
+//! A freed object is a cell that was written: a read unordered with that write fails in loom, a read after it fails the
+//! assertion. Each model names the weakenings that break it. Weakness: loom has no membarrier, so the asymmetric
+//! barrier is modelled as the two fences that it replaces.
 
 use super::barrier::Mode;
 use super::domain::{Domain, Slot};
@@ -29,7 +29,7 @@ struct World {
 
 // SAFETY: the objects are used under the protocol; loom's cells check that claim.
 unsafe impl Sync for World {}
-// SAFETY: as above.
+// SAFETY: the objects are used under the protocol; loom's cells check that claim.
 unsafe impl Send for World {}
 
 /// A slot that is used by one model thread.
@@ -40,7 +40,7 @@ unsafe impl Send for Member {}
 
 impl Member {
     fn slot(&self) -> &Slot {
-        // SAFETY: every user of a member has its world, and so the domain, alive.
+        // SAFETY: every user of a member keeps its world, and so the domain, alive.
         unsafe { &*self.0 }
     }
     fn pin(&self) {
@@ -48,15 +48,15 @@ impl Member {
         unsafe { self.slot().pin() };
     }
     fn unpin(&self) {
-        // SAFETY: as for `pin`; the models pair them.
+        // SAFETY: one thread uses the member (E4), and the models pair `pin` and `unpin`.
         assert!(!unsafe { self.slot().unpin() });
     }
     fn collect(&self) {
-        // SAFETY: as for `pin`.
+        // SAFETY: one thread uses the member (E4).
         unsafe { self.slot().domain().collect(self.slot()) };
     }
     fn leave(self) {
-        // SAFETY: as for `pin`; `self` is consumed.
+        // SAFETY: one thread uses the member (E4); `self` is consumed.
         unsafe { self.slot().leave() };
     }
 }
@@ -94,24 +94,24 @@ impl World {
         // SAFETY: one thread uses the member (E4).
         unsafe { member.slot().retire(1, free) };
     }
-    /// Notes whether a round with others about could free object 0.
+    /// Notes whether a round beside other threads could free object 0.
     fn note_freed(&self) {
-        // By objects: they are counted outside of what the checker sees, and order nothing.
+        // By objects: the checker does not see their counts, so these order nothing.
         let nothing = self.domain.garbage_objects() == 0;
         reached(if nothing { "freed at once" } else { "held back" });
     }
-    /// Collects with nobody pinned: object 0 is freed now, if it was not before.
+    /// Collects with no thread pinned: frees object 0, if it was not freed before.
     fn settle(&self, member: &Member) {
         member.collect();
         assert_eq!((self.domain.garbage(), self.domain.statistics().panics), ((0, 0), 0));
         self.objects[0].with(|object| {
-            // SAFETY: freed, or nobody else is left to write it.
+            // SAFETY: freed, or no other thread is left to write it.
             assert_eq!(unsafe { *object }, FREED);
         });
     }
 }
 
-/// The reader is there before the object is unlinked, and after; it holds the object back, and not.
+/// The reader reads before and after the object is unlinked; its pin delays the free, or does not.
 const BOTH: [&str; 4] =
     ["read the old object", "read the new object", "freed at once", "held back"];
 
@@ -135,7 +135,7 @@ fn check(
         world.note_freed();
         let reader = thread.join().unwrap();
         if mode == Mode::Membarrier {
-            // The domain fences by now; this makes the reader's slot do it too (E6).
+            // The domain fences by now; this makes the reader's slot fence too (E6).
             reader.pin();
             reader.unpin();
             writer.pin();
@@ -171,8 +171,8 @@ fn model_pin_again() {
     });
 }
 
-/// O2: the same if what the scan sees is that the slot was claimed once more. Fails if `join`
-/// stores to the word Relaxed and before its fence.
+/// O2: the same if the scan sees that the slot was claimed once more. Fails if `join` stores to the word Relaxed and
+/// before its fence.
 #[test]
 fn model_leave_and_pin_again() {
     Model::new(200, &BOTH).check(|| {
@@ -194,9 +194,9 @@ fn model_leave_and_pin_again() {
     });
 }
 
-/// E2, E3: three threads, two preemptions; a bag comes in while another thread is in a round, and its owner leaves.
-/// Fails as `model_reader_and_writer` does, and with a Relaxed `push`, `take` or `take_bag`. It does
-/// not fail if a round takes what came in after its barrier: E3 rests on the argument there.
+/// E2, E3: three threads, two preemptions; a bag arrives while another thread is in a round, and its owner leaves.
+/// Fails as `model_reader_and_writer` does, and with a Relaxed `push`, `take` or `take_bag`. It does not fail if a
+/// round takes the incoming bags after its barrier: E3 rests on the argument there.
 #[test]
 fn model_arrive_in_a_round() {
     Model::new(1000, &BOTH).preemptions(2).check(|| {
@@ -212,7 +212,7 @@ fn model_arrive_in_a_round() {
             writing.replace(&writer);
             writer.leave();
         });
-        // Something to collect, or there would be no round.
+        // Garbage to collect, without which there would be no round.
         // SAFETY: one thread uses the member (E4).
         unsafe { collector.slot().retire(1, Deferred::new(|| ())) };
         collector.collect();
@@ -223,7 +223,7 @@ fn model_arrive_in_a_round() {
     });
 }
 
-/// E1: the inner unpin ends nothing. Fails if it stores a depth of 0.
+/// E1: the inner unpin does not end the outer pin. Fails if it stores a depth of 0.
 #[test]
 fn model_nested_pins() {
     check(250, &BOTH, Mode::Fence, |world, reader| {
@@ -235,8 +235,8 @@ fn model_nested_pins() {
     });
 }
 
-/// E6: the barrier is refused after the reader was told that it need not fence. Fails if `blocked`
-/// does not ask whether a slot is fenced.
+/// E6: the barrier is refused after the reader learned that it need not fence. Fails if `blocked` does not check that a
+/// slot is fenced.
 #[test]
 fn model_refused_barrier() {
     check(60, &BOTH[..2], Mode::Membarrier, |world, reader| {
@@ -258,7 +258,7 @@ fn model_pin_and_advance() {
             reader.collect();
             reader.pin();
             other.read();
-            // Our own pin lets the epoch advance once, not twice.
+            // This thread's own pin lets the epoch advance once, not twice.
             reader.collect();
             other.read_again(&reader);
         });
@@ -272,7 +272,7 @@ fn model_pin_and_advance() {
 }
 
 impl World {
-    /// What was reachable when the pin began is not freed; the pin ends here.
+    /// Objects reachable when the pin began are not freed; the pin ends here.
     fn read_again(&self, reader: &Member) {
         self.read();
         reader.unpin();
@@ -304,9 +304,9 @@ fn model_join_and_refused_barrier() {
     });
 }
 
-/// O3, O4, O5: a thread writes an object, retires it and leaves; another takes the bag, or joins in
-/// the slot that the first one left. Fails with a Relaxed store in `retire` or `leave`, a Relaxed
-/// `push`, a Relaxed swap in `take_bag` or `take`, a Relaxed `link` or `slots`.
+/// O3, O4, O5: a thread writes an object, retires it and leaves; another thread takes the bag, or joins in the slot
+/// that the first one left. Fails with a Relaxed store in `retire` or `leave`, a Relaxed `push`, a Relaxed swap in
+/// `take_bag` or `take`, a Relaxed `link` or `slots`.
 #[test]
 fn model_retire_and_leave() {
     Model::new(500, &["freed at once", "held back"]).check(|| {
@@ -315,7 +315,7 @@ fn model_retire_and_leave() {
         let thread = thread::spawn(move || {
             let member = other.join();
             other.objects[0].with_mut(|object| {
-                // SAFETY: nobody reads object 0 in this model before it is freed.
+                // SAFETY: no thread reads object 0 in this model before it is freed.
                 unsafe { *object = 0 }
             });
             other.replace(&member);
@@ -329,8 +329,8 @@ fn model_retire_and_leave() {
     });
 }
 
-/// O6: a report of the garbage, while it is retired by one thread and freed by another: never more freed
-/// than retired. Fails with a Relaxed `freed_bytes` in `garbage`.
+/// O6: a report of the garbage, while one thread retires it and another frees it: never more freed than retired. Fails
+/// with a Relaxed `freed_bytes` in `garbage`.
 #[test]
 fn model_report_of_garbage() {
     Model::new(8, &["nothing", "some"]).preemptions(2).check(|| {
@@ -348,8 +348,8 @@ fn model_report_of_garbage() {
     });
 }
 
-/// O4: a slot passes from thread to thread with what its thread alone uses. Fails with a Relaxed
-/// store in `leave`.
+/// O4: a slot passes from thread to thread, with the fields that only its thread uses. Fails with a Relaxed store in
+/// `leave`.
 #[test]
 fn model_leave_and_join() {
     Model::new(150, &["one slot", "two slots"]).check(|| {

@@ -4,19 +4,19 @@
 //! Thread-locals only, for `std` and for the model checker. The protocol is in [`super::domain`].
 //!
 //! # Concurrency
-//! A thread claims a slot at its first pin and gives it back when its thread-locals are destroyed.
-//! A destructor that pins after that gets a slot for the lifetime of its guards.
+//! A thread claims a slot at its first pin and leaves it when its thread-locals are destroyed. A
+//! destructor that pins after that gets a slot for the lifetime of its guards.
 //!
 //! # Why
-//! The pointer to the slot has no destructor and a constant start value, so reading it is one load;
-//! the destructor is in a second thread-local, which is touched once per thread. Weakness: a thread
-//! that lives long and pins once keeps its slot, which every round looks at.
+//! The pointer to the slot has no destructor and a constant start value, so reading it is one load.
+//! The destructor is in a second thread-local, which is touched once per thread. Weakness: a
+//! long-lived thread that pins once keeps its slot, and every round looks at that slot.
 
 use super::domain::{Domain, Slot};
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-/// Gives the thread's slot back.
+/// Leaves the thread's slot when it is dropped.
 struct Exit(Cell<Option<NonNull<Slot>>>);
 
 impl Drop for Exit {
@@ -25,7 +25,8 @@ impl Drop for Exit {
         // SAFETY: slots live as long as their domain, which outlives the thread.
         let slot = unsafe { slot.as_ref() };
         if slot.is_pinned() {
-            // SAFETY: this thread's slot (E4), pinned: a guard in another thread-local outlives us.
+            // SAFETY: this thread's slot (E4), pinned by a guard in another thread-local that is
+            // destroyed later.
             unsafe { slot.leave_when_unpinned() };
         } else {
             set_slot(None);
@@ -61,7 +62,7 @@ mod locals {
         SLOT.with(|local| local.set(slot));
     }
 
-    /// Has the slot left when the thread exits. False if it is too late for that.
+    /// Registers the slot to be left when the thread exits. False if it is too late for that.
     pub(in crate::epoch) fn leave_at_exit(slot: &Slot) -> bool {
         EXIT.try_with(|exit| exit.0.set(Some(NonNull::from(slot)))).is_ok()
     }
@@ -92,7 +93,7 @@ mod locals {
     }
 
     pub(in crate::epoch) fn set_slot(slot: Option<NonNull<Slot>>) {
-        // Too late is fine: then nobody reads it either.
+        // If the local is already destroyed, no later call reads it either.
         let _ = SLOT.try_with(|local| local.set(slot));
     }
 
@@ -103,7 +104,7 @@ mod locals {
 
 pub(super) use locals::{domain, leave_at_exit, set_slot, slot};
 
-/// Runs `work` with a slot of this thread, not pinned on its account.
+/// Runs `work` with a slot of this thread, without pinning it.
 pub(super) fn with_slot(work: impl FnOnce(&Slot)) {
     if let Some(slot) = slot() {
         // SAFETY: slots live as long as their domain, which outlives the thread.
@@ -115,8 +116,8 @@ pub(super) fn with_slot(work: impl FnOnce(&Slot)) {
     work(slot);
     if !kept {
         set_slot(None);
-        // SAFETY: we joined (E4), `work` is over and leaves no pin, and the line above forgot the
-        // slot.
+        // SAFETY: this thread joined (E4), `work` has returned and leaves no pin, and the line
+        // above forgot the slot.
         unsafe { slot.leave() };
     }
 }

@@ -1,14 +1,14 @@
 //! Epochs with real threads.
 //!
 //! # Boundary
-//! What `super::models` cannot reach: membarrier, thread exit as the operating system does it, many
-//! objects. Tests of a count use a domain of their own; the process-wide functions are shared by
-//! all tests of this binary, so tests of those wait for their own objects only.
+//! Cases that `super::models` cannot reach: membarrier, thread exit by the operating system, many objects. Tests of a
+//! count use a domain of their own. All tests of this binary share the process-wide functions, so tests of those wait
+//! for their own objects only.
 //!
 //! # Why
-//! Each reader checks a poison that the free writes. Weakness: on x86 a missing release goes unseen
-//! here, the models see it; and nothing here fails if the kernel's barrier did nothing, since what a
-//! store buffer hides for nanoseconds is freed two rounds later.
+//! Each reader checks a poison that the free writes. Weakness: on x86 a missing release goes unnoticed here, but the
+//! models find it. No test here fails if the kernel's barrier did nothing: a store buffer hides a store for
+//! nanoseconds, and the free comes two rounds later.
 
 use super::barrier::{self, Mode};
 use super::domain::{Domain, Slot};
@@ -32,15 +32,15 @@ impl<'a> Member<'a> {
         unsafe { self.0.pin() };
     }
     fn unpin(&self) {
-        // SAFETY: as for `pin`; the tests pair them.
+        // SAFETY: the member does not leave its thread (E4), and the tests pair `pin` and `unpin`.
         assert!(!unsafe { self.0.unpin() });
     }
     fn defer(&self, bytes: usize, free: impl FnOnce() + Send + 'static) {
-        // SAFETY: as for `pin`.
+        // SAFETY: the member does not leave its thread (E4).
         unsafe { self.0.retire(bytes, Deferred::new(free)) };
     }
     fn collect(&self) {
-        // SAFETY: as for `pin`.
+        // SAFETY: the member does not leave its thread (E4).
         unsafe { self.0.domain().collect(self.0) };
     }
 }
@@ -48,13 +48,13 @@ impl<'a> Member<'a> {
 impl Drop for Member<'_> {
     fn drop(&mut self) {
         if !thread::panicking() {
-            // SAFETY: as for `pin`; nothing uses the member after.
+            // SAFETY: the member does not leave its thread (E4), and is not used afterwards.
             unsafe { self.0.leave() };
         }
     }
 }
 
-/// A domain as the process has it, or one that fences.
+/// A domain like the process's, or one that fences.
 fn domain(mode: Mode) -> Domain {
     if mode == Mode::Membarrier && barrier::register() == Mode::Fence {
         return Domain::new(Mode::Fence, || false);
@@ -84,7 +84,7 @@ fn check_swapped_box(mode: Mode) {
                 let member = Member::join(&domain);
                 while !done.load(SeqCst) {
                     member.pin();
-                    // SAFETY: linked when we pinned or later, so not freed before we unpin.
+                    // SAFETY: linked when this member pinned or later, so not freed before it unpins.
                     let object = unsafe { &*link.load(SeqCst) };
                     for word in object {
                         assert_eq!(word.load(SeqCst), ALIVE, "read after free");
@@ -103,7 +103,7 @@ fn check_swapped_box(mode: Mode) {
                         let count = freed.clone();
                         member.defer(16, move || {
                             let old = std::ptr::with_exposed_provenance_mut::<[AtomicU64; 2]>(old);
-                            // SAFETY: swapped out by us alone, and no reader has it any more.
+                            // SAFETY: only this thread swapped it out, and no reader has it any more.
                             let object = unsafe { Box::from_raw(old) };
                             for word in &*object {
                                 assert_eq!(word.swap(POISON, SeqCst), ALIVE, "freed twice");
@@ -115,7 +115,7 @@ fn check_swapped_box(mode: Mode) {
             })
             .collect();
         writers.into_iter().for_each(|writer| writer.join().unwrap());
-        // Readers must have met at least some of the swaps.
+        // Readers must have seen at least some of the swaps.
         while reads.load(SeqCst) < 100 {
             thread::yield_now();
         }
@@ -143,7 +143,7 @@ fn readers_of_a_swapped_box_with_fences() {
     check_swapped_box(Mode::Fence);
 }
 
-/// Membarrier works for a while and is refused then, as by a filter that is installed late.
+/// Membarrier works for a while and is then refused, like by a filter that is installed late.
 #[test]
 fn a_barrier_refused_late_waits_for_every_old_pin() {
     static REFUSED: AtomicBool = AtomicBool::new(false);
@@ -226,7 +226,7 @@ fn a_deferred_call_may_panic_retire_pin_and_collect() {
     assert_eq!(ran.load(SeqCst), 8 * BAG_OBJECTS);
     assert_eq!(domain.statistics().panics, (4 * BAG_OBJECTS as u64).div_ceil(7));
     assert_eq!(domain.garbage(), (0, 0));
-    // The deferred calls are gone, and their references to the domain with them.
+    // The deferred calls are gone, and with them their references to the domain.
     drop(member);
     assert_eq!(Arc::strong_count(&domain), 1);
 }
@@ -262,7 +262,7 @@ fn retiring_frees_what_was_retired_before() {
         member.defer(1, || ());
         member.unpin();
     }
-    // At each full bag, the one before it waits for one more advance, and this thread is pinned.
+    // At each full bag, the bag before it waits for one more advance, and this thread is pinned.
     let left = domain.statistics().garbage_objects;
     assert!(left <= 4 * BAG_OBJECTS, "{left} objects are left");
 }
@@ -324,14 +324,14 @@ fn guards_nest_and_drop_in_any_order() {
 fn a_bare_pointer_is_retired() {
     static FREED: AtomicU64 = AtomicU64::new(0);
     /// # Safety
-    /// `ptr` came out of a box of a `u64`.
+    /// `ptr` came from a box of a `u64`.
     unsafe fn free(ptr: *mut ()) {
         // SAFETY: as this function requires.
         let value = unsafe { Box::from_raw(ptr.cast::<u64>()) };
         FREED.fetch_add(*value, SeqCst);
     }
     let ptr = Box::into_raw(Box::new(77u64)).cast();
-    // SAFETY: nobody else has the pointer.
+    // SAFETY: no other code has the pointer.
     unsafe { pin().retire(8, ptr, free) };
     collect_until(|| {
         collect();
@@ -346,7 +346,7 @@ fn synchronize_waits_for_the_guards_of_others() {
         scope.spawn(|| {
             let guard = pin();
             pinned.store(true, SeqCst);
-            // Gives `synchronize` the time to return wrongly.
+            // Leaves `synchronize` time to return too early.
             (0..1000).for_each(|_| thread::yield_now());
             unpinning.store(true, SeqCst);
             drop(guard);
@@ -373,7 +373,7 @@ fn too_many_guards_are_refused_and_harmless() {
     guards.push(pin());
 }
 
-/// Retires when it is dropped, as the destructor of a thread-local does at a time of its choosing.
+/// Retires when it is dropped, like the destructor of a thread-local at thread exit.
 struct AtExit {
     freed: Arc<AtomicUsize>,
     guard: Option<Guard>,
@@ -399,9 +399,8 @@ impl Drop for AtExit {
 
 thread_local!(static AT_EXIT: RefCell<Option<AtExit>> = const { RefCell::new(None) });
 
-/// A thread whose thread-local retires while the thread exits: `early` if its destructor is
-/// registered before ours and so (on Linux) runs after it, `guarded` if it also keeps a guard until
-/// then.
+/// A thread whose thread-local retires while the thread exits. `early`: its destructor is registered before the epoch's
+/// own, so (on Linux) it runs after that. `guarded`: it also keeps a guard until then.
 fn check_thread_exit(early: bool, guarded: bool) {
     let freed = Arc::new(AtomicUsize::new(0));
     let count = freed.clone();
@@ -444,6 +443,6 @@ fn an_exited_thread_leaves_its_bag_and_no_garbage() {
     let total = 4 * (BAG_OBJECTS / 2);
     collect_until(|| freed.load(SeqCst) == total);
     assert!(statistics().freed_bytes - before >= 3 * (total as u64) - 3 * BAG_OBJECTS as u64);
-    // Other tests retire meanwhile, so the process-wide count comes to 0 only between them.
+    // Other tests retire meanwhile, so the process-wide count reaches 0 only between them.
     collect_until(|| garbage_bytes() == 0);
 }

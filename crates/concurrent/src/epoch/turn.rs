@@ -1,14 +1,14 @@
-//! A value that one thread at a time may use, and nobody waits for.
+//! A value that one thread at a time may use, and for which no thread waits.
 //!
 //! Word: `taken:1`.
 //!
 //! T1. Only the thread whose exchange found `false` uses the value, until it stores `false`.
 //!
-//! O1. Giving the turn back (Release) → taking it (Acquire): who takes it sees all that was done.
+//! O1. Returning the turn (Release) → taking it (Acquire): the next thread sees all earlier work.
 //!
-//! Progress: wait-free; a thread that finds the turn taken goes on without.
+//! Progress: wait-free; a thread that finds the turn taken continues without it.
 //! Checked by `model_one_at_a_time` below (`cargo xtask model`).
-//! Weakness: no fairness; use it only for work that anybody may do later.
+//! Weakness: no fairness; use it only for work that any thread may do later.
 
 use crate::primitive::atomic::{AtomicBool, Ordering};
 
@@ -17,17 +17,16 @@ use loom::cell::UnsafeCell;
 #[cfg(not(loom))]
 use std::cell::UnsafeCell;
 
-/// Holds a `T` for whoever has the turn.
+/// Holds a `T` for the thread that has the turn.
 pub(super) struct Turn<T> {
     taken: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is used by one thread at a time (T1), so moving it between threads is all it
-// needs.
+// SAFETY: one thread at a time uses the value (T1), so `Send` suffices.
 unsafe impl<T: Send> Sync for Turn<T> {}
 
-/// Gives the turn back, also when the work panics.
+/// Returns the turn when it is dropped, also if the work panics.
 struct Back<'a>(&'a AtomicBool);
 
 impl Drop for Back<'_> {
@@ -42,8 +41,8 @@ impl<T> Turn<T> {
         Self { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// Runs `work` on the value, or returns `None` at once if another thread (or a caller of ours)
-    /// has the turn.
+    /// Runs `work` on the value, or returns `None` at once if another thread (or a caller of this
+    /// function) has the turn.
     pub(super) fn try_with<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         // ORDERING: Acquire, partner `Back` (O1).
         if self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -51,11 +50,13 @@ impl<T> Turn<T> {
         }
         let _back = Back(&self.taken);
         #[cfg(not(loom))]
-        // SAFETY: the exchange found `false`, so the value is ours until `_back` drops (T1).
+        // SAFETY: the exchange found `false`, so only this thread uses the value until `_back`
+        // drops (T1).
         return Some(work(unsafe { &mut *self.value.get() }));
         #[cfg(loom)]
         return Some(self.value.with_mut(|value| {
-            // SAFETY: the exchange found `false`, so the value is ours until `_back` drops (T1).
+            // SAFETY: the exchange found `false`, so only this thread uses the value until `_back`
+            // drops (T1).
             work(unsafe { &mut *value })
         }));
     }

@@ -1,8 +1,8 @@
 //! The arena: descriptors and frames by number, and what can be done with a number alone.
 //!
 //! # Boundary
-//! Numbers in, references out. What a reference can do is in [`super::page`]; free numbers are in
-//! [`super::free`], bytes in [`super::memory`], sleepers in [`super::wait`].
+//! Numbers in, references out. [`super::page`] defines the rights of a reference; free numbers are in [`super::free`],
+//! bytes in [`super::memory`], sleepers in [`super::wait`].
 
 use super::free::{Free, Links};
 use super::memory::Memory;
@@ -16,12 +16,12 @@ use crate::replacement::{Access, AccessWord};
 use std::io;
 use std::num::NonZeroU64;
 
-/// Times a reader by version tries.
+/// Attempts of a reader by version.
 const ROUNDS: usize = if cfg!(loom) { 2 } else { 8 };
 /// Frames that `trim` holds at a time.
 const TRIM_BATCH: usize = if cfg!(loom) { 2 } else { 512 };
 
-/// The number of a frame. Only that: the page in it may have gone.
+/// The number of a frame. Nothing more: its page may have been evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId(pub(super) u32);
 
@@ -32,8 +32,7 @@ impl FrameId {
         NonZeroU64::MIN.saturating_add(u64::from(self.0))
     }
 
-    /// From a value made by [`FrameId::to_value`]. Any other value is a number of some frame or of
-    /// none, which the arena refuses.
+    /// From a value made by [`FrameId::to_value`]. The arena refuses any other value that is not the number of a frame.
     #[inline]
     pub fn from_value(value: NonZeroU64) -> Self {
         Self(u32::try_from(value.get() - 1).unwrap_or(u32::MAX))
@@ -52,7 +51,7 @@ impl FrameId {
     }
 }
 
-/// How a read by version went.
+/// The outcome of a read by version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
     /// The bytes are the page's, all of one version.
@@ -63,7 +62,7 @@ pub enum Read {
     Gone,
 }
 
-/// What there is to know about a frame but its bytes. Never moves, never freed (F1).
+/// All metadata of a frame. Never moves, never freed (F1).
 #[derive(Debug)]
 #[repr(C, align(32))]
 pub(super) struct Descriptor {
@@ -85,12 +84,12 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Reserves address space for `frames_max` frames; memory follows as they are used. Waiting for
-    /// a page takes a lock of `class_for_waits`, waiting for room one of `class_for_room`, as does giving
-    /// a page back.
+    /// Reserves address space for `frames_max` frames; memory follows as they are used. A thread that waits for a page
+    /// takes a lock of `class_for_waits`. A thread that waits for room, or that releases a page, takes one of
+    /// `class_for_room`.
     ///
     /// # Errors
-    /// The system refuses the address space.
+    /// The system refuses to reserve the address space.
     pub fn new(
         class_for_waits: &'static LockClass,
         class_for_room: &'static LockClass,
@@ -106,8 +105,8 @@ impl Arena {
         })
     }
 
-    /// Says that about `frames` frames will be in use: many ask for huge pages, so that finding a page at
-    /// random does not walk the processor's page table. Frames are used from the first one on.
+    /// Announces that about `frames` frames will be used: if they are many, asks for huge pages, so that a random
+    /// access to a page does not walk the processor's page table. Frames are used from the first one on.
     #[cfg(not(loom))]
     pub fn expect(&self, frames: usize) {
         if self.memory.expect(frames) {
@@ -120,27 +119,27 @@ impl Arena {
         Some(Fresh::new(self, FrameId(self.free.take(self)?)))
     }
 
-    /// Frames there may be.
+    /// The number of frames in the arena.
     pub fn frames_max(&self) -> usize {
         self.descriptors.count()
     }
 
-    /// Frames in use; exact while nobody allocates, frees or trims.
+    /// Frames in use; exact while no thread allocates, frees or trims.
     pub fn allocated(&self) -> usize {
         self.free.allocated()
     }
 
-    /// Frames that have memory: in use, or free and not given back. Exact as [`Arena::allocated`].
+    /// Frames that have memory: in use, or free and not trimmed. Exact like [`Arena::allocated`].
     pub fn resident(&self) -> usize {
         self.free.resident()
     }
 
-    /// Memory of the descriptors of frames that were ever used.
+    /// Bytes of the descriptors of all frames that were ever used.
     pub fn descriptor_bytes(&self) -> usize {
         (self.free.used() * size_of::<Descriptor>()).next_multiple_of(4096)
     }
 
-    /// Gives the memory of up to `frames` free frames back to the system; how many.
+    /// Returns the memory of up to `frames` free frames to the system. Returns their number.
     pub fn trim(&self, frames: usize) -> usize {
         let mut trimmed = 0;
         while trimmed < frames {
@@ -151,7 +150,7 @@ impl Arena {
                 break;
             }
             let batch = &mut batch[..got];
-            // One call for each run of neighbours; and the lowest is the first to be used again.
+            // One call for each run of neighbours. The lowest frame is the first to be used again.
             batch.sort_unstable_by(|one, other| other.cmp(one));
             let runs = batch.chunk_by(|one, next| one - 1 == *next);
             for run in runs {
@@ -168,21 +167,20 @@ impl Arena {
         trimmed
     }
 
-    /// A reference to page `index` of `owner`, if frame `id` holds it and gives references out.
+    /// A reference to page `index` of `owner`, if frame `id` holds it and is attached.
     #[inline]
     pub fn try_get(&self, id: FrameId, owner: u64, index: u64) -> Option<PageRef<'_>> {
         let descriptor = self.descriptors.get(id.0)?;
         if !descriptor.word.try_reference() {
             return None;
         }
-        // Dropping it puts the reference back: the frame held something else (F2).
+        // The drop of `page` returns the reference if the frame holds another page (F2).
         let page = PageRef::from_reference(self, id);
         descriptor.is(owner, index).then_some(page)
     }
 
-    /// Copies bytes of page `index` of `owner` from `offset` on, if frame `id` holds it, without a
-    /// reference: stores nothing that is shared. What is in `to` afterwards means something only
-    /// after [`Read::Done`].
+    /// Copies bytes of page `index` of `owner` from `offset` on, if frame `id` holds it, without a reference: stores to
+    /// no shared line. The content of `to` is valid only after [`Read::Done`].
     ///
     /// # Panics
     /// If the range leaves the page.
@@ -206,8 +204,7 @@ impl Arena {
             }
             if word::is_readable(before) {
                 self.memory.load(id.0, offset, to);
-                // The bytes were this page's if nothing began to change before they were all read
-                // (F4).
+                // The bytes belong to this page if no change began before all of them were read (F4).
                 if word::version(descriptor.word.reload()) == word::version(before) {
                     return Read::Done;
                 }
@@ -217,8 +214,8 @@ impl Arena {
         Read::Busy
     }
 
-    /// Notes a use of the page in frame `id`, for the replacement policy; `clock` is the policy's.
-    /// One load, and at most now and then a store.
+    /// Notes a use of the page in frame `id`, for the replacement policy; `clock` is the policy's. One load, and
+    /// sometimes one store.
     #[inline]
     pub fn touch(&self, id: FrameId, clock: u32) {
         if let Some(descriptor) = self.descriptors.get(id.0) {
@@ -226,14 +223,14 @@ impl Arena {
         }
     }
 
-    /// Freezes the page in frame `id` if nobody uses it and nothing is to be written: the caller
-    /// alone decides what becomes of it.
+    /// Freezes the page in frame `id` if it has no user and need not be written. Only the caller then decides about the
+    /// page.
     pub fn try_evict(&self, id: FrameId) -> Option<Evicting<'_>> {
         let descriptor = self.descriptors.get(id.0)?;
         descriptor.word.try_freeze().then(|| Evicting::new(self, id))
     }
 
-    /// The descriptor of a frame that somebody has, so that its number is good.
+    /// The descriptor of a frame that the caller has, so that its number is valid.
     #[inline]
     pub(super) fn descriptor(&self, id: FrameId) -> &Descriptor {
         self.descriptors.at(id.0)
@@ -244,18 +241,18 @@ impl Arena {
         Some(&self.descriptors.get(id.0)?.word)
     }
 
-    /// Who waits for frames.
+    /// The threads that wait for frames.
     #[inline]
     pub(super) fn vacancy(&self) -> &Vacancy {
         self.free.vacancy()
     }
 
-    /// A look of one who waits for room, before he asks how many frames are in use.
+    /// The look of a thread that waits for room, before it reads the number of frames in use.
     pub(super) fn look_at_free_frames(&self) {
         self.free.look();
     }
 
-    /// Takes a frame back that is the caller's alone.
+    /// Frees a frame that only the caller has.
     pub(super) fn give(&self, id: FrameId) {
         self.free.give(self, id.0);
     }
@@ -270,21 +267,21 @@ impl Descriptor {
     }
 
     pub(super) fn owner(&self) -> u64 {
-        // ORDERING: Relaxed; after the word's Acquire (O1), and checked as `is` says.
+        // ORDERING: Relaxed; after the word's Acquire (O1), and checked as documented at `is`.
         self.owner.load(Ordering::Relaxed)
     }
 
     pub(super) fn index(&self) -> u64 {
-        // ORDERING: Relaxed; as `owner`.
+        // ORDERING: Relaxed; after the word's Acquire (O1), like the owner.
         self.index.load(Ordering::Relaxed)
     }
 
-    /// Gives the frame to a page. By who took it off the free list (F2).
+    /// Gives the frame to a page. For the thread that took it off the free list (F2).
     pub(super) fn assign(&self, owner: u64, index: u64) {
         self.word.before_bytes();
         // ORDERING: Relaxed; between the fence (O5) and `publish` (O1).
         self.owner.store(owner, Ordering::Relaxed);
-        // ORDERING: Relaxed; as above.
+        // ORDERING: Relaxed; between the fence (O5) and `publish` (O1).
         self.index.store(index, Ordering::Relaxed);
         self.word.publish();
     }
@@ -330,8 +327,8 @@ impl Descriptors {
     #[inline]
     fn get(&self, frame: u32) -> Option<&Descriptor> {
         let frame = frame as usize;
-        // SAFETY: inside the mapping, which is aligned to pages, lives as long as we do and begins
-        // as zeroes, which are valid atomics (F1).
+        // SAFETY: inside the mapping, which is page-aligned and lives as long as `self`. It begins as zeroes, which are
+        // valid atomics (F1).
         (frame < self.count)
             .then(|| unsafe { self.memory.start().cast::<Descriptor>().add(frame).as_ref() })
     }
@@ -342,7 +339,7 @@ impl Descriptors {
     }
 }
 
-/// The same on the heap, for the model checker, whose atomics are more than zeroes.
+/// The same on the heap, for the model checker, whose atomics are not all zeroes.
 #[cfg(loom)]
 #[derive(Debug)]
 struct Descriptors(Vec<Descriptor>);

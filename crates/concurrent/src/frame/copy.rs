@@ -1,49 +1,46 @@
 //! Copies of bytes that another thread may be writing or reading at the same time.
 //!
-//! A reader by version copies first and asks afterwards whether the bytes were still the page's
-//! ([`super`], F4). In Rust a plain copy that races with a write is undefined even if its result is
-//! thrown away, so no copy here is plain: on x86-64 it is assembly, which the compiler treats as
-//! accesses it cannot see, equal to relaxed atomic ones of unknown width; elsewhere, and under
-//! Miri, it is relaxed atomic words.
+//! A reader by version copies first and then checks that the page's bytes did not change ([`super`], F4). In Rust a
+//! plain copy that races with a write is undefined even if its result is discarded, so no copy here is plain. On x86-64
+//! it is assembly, which the compiler treats as unknown accesses, equal to relaxed atomic ones of unknown width.
+//! Elsewhere, and under Miri, it is relaxed atomic words.
 //!
 //! # Boundary
 //! Raw pointers in, no protocol. Nothing here orders anything: the fences are in `word`.
 //!
 //! # Why
-//! Measured on a Xeon with fast `rep movsb` (FSRM), ns for 64 B, 1 KiB, 4 KiB from frames that are
-//! in the cache: plain copy 2, 8, 32; `rep movsb` 3, 16, 31; sixteen bytes at a time 2, 10 to 25,
-//! 44 to 78; atomic words 2, 20, 77. From frames that are not: 8, 59, 255; 9, 64, 252; 8, 125, 280;
-//! 12, 155, 305. So short copies go by sixteen bytes, or by two accesses, and the others by
-//! `rep movsb`, which costs a whole page nothing; with a short count it would keep the processor from
-//! going on to the next lookup (8 bytes from pages that are not in the cache: 245 ns against 86).
-//! Weakness: processors without FSRM start `rep movsb` slowly, some tens of
-//! nanoseconds.
+//! Measured on a Xeon with fast `rep movsb` (FSRM), ns for 64 B, 1 KiB, 4 KiB from cached frames: plain copy 2, 8, 32;
+//! `rep movsb` 3, 16, 31; sixteen bytes at a time 2, 10 to 25, 44 to 78; atomic words 2, 20, 77. From uncached frames:
+//! 8, 59, 255; 9, 64, 252; 8, 125, 280; 12, 155, 305. So short copies use sixteen bytes at a time, or two accesses.
+//! Longer ones use `rep movsb`, which costs nothing for a whole page. With a short count it would delay the next lookup
+//! (8 bytes from uncached pages: 245 ns against 86).
+//! Weakness: processors without FSRM need some tens of nanoseconds to start `rep movsb`.
 
-/// Copies `to.len()` bytes from `from`, which others may be writing to.
+/// Copies `to.len()` bytes from `from`, to which other threads may be writing.
 ///
 /// # Safety
-/// `from` is readable for that many bytes and does not overlap `to`; all other accesses to it,
-/// while this runs, come through this module or from the kernel.
+/// `from` is readable for that many bytes and does not overlap `to`. All other accesses to it during the call come
+/// through this module or from the kernel.
 #[inline]
 pub(super) unsafe fn load(from: *const u8, to: &mut [u8]) {
     // SAFETY: the caller's promise.
     unsafe { racing::load(from, to.as_mut_ptr(), to.len()) };
 }
 
-/// Copies `from` to `to`, which others may be reading. As [`load`], with `to` writable.
+/// Copies `from` to `to`, from which other threads may be reading.
 ///
 /// # Safety
-/// As [`load`].
+/// The same as for [`load`], with `to` writable.
 #[inline]
 pub(super) unsafe fn store(from: &[u8], to: *mut u8) {
     // SAFETY: the caller's promise.
     unsafe { racing::store(from.as_ptr(), to, from.len()) };
 }
 
-/// Zeroes `bytes` bytes from `to` on, which others may be reading.
+/// Zeroes `bytes` bytes from `to` on, from which other threads may be reading.
 ///
 /// # Safety
-/// As [`store`].
+/// The same as for [`store`].
 pub(super) unsafe fn zero(to: *mut u8, bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe { racing::zero(to, bytes) };
@@ -53,29 +50,29 @@ pub(super) unsafe fn zero(to: *mut u8, bytes: usize) {
 mod racing {
     use std::arch::asm;
 
-    /// Copies shorter than this go by sixteen bytes.
+    /// Copies shorter than this take sixteen bytes at a time.
     const SHORT: usize = 256;
 
     /// # Safety
-    /// As the function of the same kind in [`super`].
+    /// The same as for the function of this name in [`super`].
     pub(super) unsafe fn load(from: *const u8, to: *mut u8, bytes: usize) {
         // SAFETY: the caller's promise.
         unsafe { copy(from, to, bytes) };
     }
 
     /// # Safety
-    /// As the function of the same kind in [`super`].
+    /// The same as for the function of this name in [`super`].
     pub(super) unsafe fn store(from: *const u8, to: *mut u8, bytes: usize) {
         // SAFETY: the caller's promise.
         unsafe { copy(from, to, bytes) };
     }
 
     /// # Safety
-    /// As `load` and `store` in [`super`].
+    /// The same as for `load` and `store` in [`super`].
     #[inline]
     unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
         if bytes < SHORT {
-            // SAFETY: as below; at least as many bytes as the name says.
+            // SAFETY: the caller's promise; `bytes` is at least the number in the function's name.
             return unsafe {
                 match bytes {
                     16.. => copy_short(from, to, bytes),
@@ -87,9 +84,9 @@ mod racing {
                 }
             };
         }
-        // SAFETY: reads and writes `bytes` bytes that the caller vouches for. The direction flag is
-        // clear on entry, as the ABI says; flags are kept. The compiler has to take the block for
-        // any access to that memory, so it may not assume that what is there stays.
+        // SAFETY: reads and writes `bytes` bytes, by the caller's promise. The ABI guarantees a clear direction flag on
+        // entry; flags are kept. The compiler must assume that the block accesses any memory, so it may not assume that
+        // those bytes are stable.
         unsafe {
             asm!(
                 "rep movsb",
@@ -101,15 +98,14 @@ mod racing {
         }
     }
 
-    /// Sixteen bytes at a time, and the last sixteen whether or not some of them were copied
-    /// before.
+    /// Copies sixteen bytes at a time, and then the last sixteen, even if some of them were copied before.
     ///
     /// # Safety
-    /// As `copy`, for as many bytes as the name says.
+    /// The same as for `copy`, with at least sixteen bytes.
     #[inline]
     unsafe fn copy_short(from: *const u8, to: *mut u8, bytes: usize) {
-        // SAFETY: as in `copy`. The loop covers whole sixteens; the last access ends at the end,
-        // and begins inside because there are at least sixteen bytes.
+        // SAFETY: the caller's promise. The loop covers whole sixteens; the last access ends at the end, and begins
+        // inside because there are at least sixteen bytes.
         unsafe {
             asm!(
                 "xor {at:e}, {at:e}",
@@ -131,14 +127,14 @@ mod racing {
         }
     }
 
-    /// Copies by a first and a last access of so many bytes each, which may overlap.
+    /// Copies by a first and a last access of `$size` bytes each, which may overlap.
     macro_rules! two_accesses {
         ($name:ident, $size:literal, $class:ident, $modifier:literal) => {
             /// # Safety
-            /// As `copy`, for as many bytes as the name says.
+            /// The same as for `copy`, with at least `$size` bytes.
             #[inline]
             unsafe fn $name(from: *const u8, to: *mut u8, bytes: usize) {
-                // SAFETY: as in `copy`; both accesses are inside, as there are enough bytes.
+                // SAFETY: the caller's promise; both accesses are inside, because there are at least `$size` bytes.
                 unsafe {
                     asm!(
                         concat!("mov {head", $modifier, "}, [{from}]"),
@@ -161,10 +157,10 @@ mod racing {
     two_accesses!(copy_2_to_4, 2, reg, ":x");
 
     /// # Safety
-    /// As `copy`, for as many bytes as the name says.
+    /// The same as for `copy`, with at least one byte.
     #[inline]
     unsafe fn copy_1(from: *const u8, to: *mut u8) {
-        // SAFETY: as in `copy`; one byte.
+        // SAFETY: the caller's promise, for one byte.
         unsafe {
             asm!(
                 "mov {value}, [{from}]",
@@ -178,12 +174,12 @@ mod racing {
     }
 
     /// # Safety
-    /// As the function of the same kind in [`super`].
+    /// The same as for the function of this name in [`super`].
     pub(super) unsafe fn zero(to: *mut u8, bytes: usize) {
         if bytes == 0 {
             return;
         }
-        // SAFETY: as in `copy`.
+        // SAFETY: writes `bytes` bytes, by the caller's promise; flags as in `copy`.
         unsafe {
             asm!(
                 "rep stosb",
@@ -196,13 +192,12 @@ mod racing {
     }
 }
 
-/// Relaxed atomic accesses: words where the frame's side is aligned, bytes at the ends. Compiled on
-/// x86-64 for the tests only.
+/// Relaxed atomic accesses: words where the frame's side is aligned, bytes at the ends. On x86-64, compiled for tests
+/// only.
 #[cfg(any(test, not(target_arch = "x86_64"), miri))]
 #[cfg_attr(all(target_arch = "x86_64", not(miri)), allow(dead_code))]
 mod words {
-    // Not `primitive::atomic`: bytes of a mapping are no fields that a model could watch, and a
-    // tally of every word would say nothing.
+    // Not `primitive::atomic`: a model cannot watch the bytes of a mapping, and a tally of every word would be useless.
     use crate::primitive::unseen::{AtomicU8, AtomicUsize, Ordering};
 
     const WORD: usize = size_of::<usize>();
@@ -214,20 +209,20 @@ mod words {
     }
 
     /// # Safety
-    /// As the function of the same kind in [`super`].
+    /// The same as for the function of this name in [`super`].
     pub(super) unsafe fn load(from: *const u8, to: *mut u8, bytes: usize) {
         let (head, tail) = parts(from, bytes);
         for at in (0..head).chain(tail..bytes) {
-            // SAFETY: inside both ranges; others access the byte atomically (the caller's promise).
+            // SAFETY: inside both ranges; other threads access the byte atomically (the caller's promise).
             unsafe {
                 // ORDERING: Relaxed; the fences around the copy order it.
                 to.add(at).write((*from.add(at).cast::<AtomicU8>()).load(Ordering::Relaxed));
             }
         }
         for at in (head..tail).step_by(WORD) {
-            // SAFETY: as above, and aligned by `parts`.
+            // SAFETY: inside both ranges, atomic for other threads, and aligned by `parts`.
             unsafe {
-                // ORDERING: Relaxed; as above.
+                // ORDERING: Relaxed; the fences around the copy order it.
                 let word = (*from.add(at).cast::<AtomicUsize>()).load(Ordering::Relaxed);
                 to.add(at).cast::<usize>().write_unaligned(word);
             }
@@ -235,33 +230,33 @@ mod words {
     }
 
     /// # Safety
-    /// As the function of the same kind in [`super`].
+    /// The same as for the function of this name in [`super`].
     pub(super) unsafe fn store(from: *const u8, to: *mut u8, bytes: usize) {
         let (head, tail) = parts(to, bytes);
         for at in (0..head).chain(tail..bytes) {
-            // SAFETY: as in `load`.
+            // SAFETY: inside both ranges; other threads access the byte atomically (the caller's promise).
             unsafe {
-                // ORDERING: Relaxed; as in `load`.
+                // ORDERING: Relaxed; the fences around the copy order it.
                 (*to.add(at).cast::<AtomicU8>()).store(from.add(at).read(), Ordering::Relaxed);
             }
         }
         for at in (head..tail).step_by(WORD) {
-            // SAFETY: as in `load`.
+            // SAFETY: inside both ranges, atomic for other threads, and aligned by `parts`.
             unsafe {
                 let word = from.add(at).cast::<usize>().read_unaligned();
-                // ORDERING: Relaxed; as in `load`.
+                // ORDERING: Relaxed; the fences around the copy order it.
                 (*to.add(at).cast::<AtomicUsize>()).store(word, Ordering::Relaxed);
             }
         }
     }
 
     /// # Safety
-    /// As the function of the same kind in [`super`].
+    /// The same as for the function of this name in [`super`].
     pub(super) unsafe fn zero(to: *mut u8, bytes: usize) {
         for at in 0..bytes {
-            // SAFETY: as in `store`.
+            // SAFETY: inside the range; other threads access the byte atomically (the caller's promise).
             unsafe {
-                // ORDERING: Relaxed; as in `load`.
+                // ORDERING: Relaxed; the fences around the copy order it.
                 (*to.add(at).cast::<AtomicU8>()).store(0, Ordering::Relaxed);
             }
         }
@@ -275,11 +270,11 @@ use words as racing;
 mod tests {
     use super::*;
 
-    // SAFETY: types of functions only; `check` calls them on ranges of its own.
+    // SAFETY: a type of functions only; `check` calls them on ranges of its own.
     type Copy = unsafe fn(*const u8, *mut u8, usize);
 
-    /// Every length around the limits, at every offset of the frame's side, with bytes beside it
-    /// that have to stay.
+    /// Every length around the limits, at every offset of the frame's side, with neighbouring bytes that must not
+    /// change.
     fn check(load: Copy, store: Copy, zero: unsafe fn(*mut u8, usize)) {
         let lengths = (0..70).chain([255, 256, 257, 511, 4096]);
         for (bytes, offset) in lengths.flat_map(|bytes| (0..17).map(move |offset| (bytes, offset)))
@@ -287,16 +282,16 @@ mod tests {
             let source: Vec<u8> = (0..5000).map(|at| (at % 251) as u8).collect();
             for copy in [load, store] {
                 let mut target = vec![0xee; 5000];
-                // SAFETY: both vectors are long enough, and ours.
+                // SAFETY: both vectors are long enough, and local to this function.
                 unsafe { copy(source[offset..].as_ptr(), target[3..].as_mut_ptr(), bytes) };
                 assert_eq!(target[3..3 + bytes], source[offset..offset + bytes]);
                 assert!(target[..3].iter().chain(&target[3 + bytes..]).all(|&byte| byte == 0xee));
-                // SAFETY: as above.
+                // SAFETY: both vectors are long enough, and local to this function.
                 unsafe { copy(source.as_ptr(), target[offset..].as_mut_ptr(), bytes) };
                 assert_eq!(target[offset..offset + bytes], source[..bytes]);
             }
             let mut target = vec![0xee; 5000];
-            // SAFETY: as above.
+            // SAFETY: the vector is long enough, and local to this function.
             unsafe { zero(target[offset..].as_mut_ptr(), bytes) };
             assert!(target[offset..offset + bytes].iter().all(|&byte| byte == 0));
             assert_eq!(target.iter().filter(|&&byte| byte == 0).count(), bytes);

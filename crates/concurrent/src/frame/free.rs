@@ -1,32 +1,31 @@
 //! Free frames: stacks of numbers, one for each of a few lanes, and one of frames without memory.
 //!
 //! ```text
-//!   allocate:  own stack ─▶ a batch of another's ─▶ given back ─▶ never used
-//!   free:      own stack          trim:  any stack ─▶ given back
+//!   allocate:  own stack ─▶ a batch of another lane ─▶ without memory ─▶ never used
+//!   free:      own stack          trim:  any stack ─▶ without memory
 //! ```
 //!
 //! Head of a stack: `changes:32 | top + 1:32`; each frame's link is the number below it, plus 1.
 //!
 //! S1. A number is in one stack, or with one thread.
-//! S2. Every change of a stack counts `changes` up. So a chain read from the top down is the chain
-//!     that was there if the head is still the same afterwards: nothing was taken or put in
-//!     between.
+//! S2. Every change of a stack increments `changes`. A thread reads a chain from the top down. If the head is then
+//!     unchanged, nothing was pushed or popped meanwhile, and the chain is the true one.
 //!
-//! O8. `push` (Release) → `pop` (Acquire): who takes a frame sees all that was done before it was
-//!     freed. Changes in between are read-modify-writes and pass it on.
+//! O8. `push` (Release) → `pop` (Acquire): a thread that takes a frame sees all accesses before the frame was freed.
+//!     Changes in between are read-modify-writes and pass it on.
 //!
-//! O9 (`vacancy`): a stack's count is what one who waits for frames looks at. Frames that a thread has between two stacks
-//! count as in use, so whoever puts some back tells, wherever he had them from.
+//! O9 (`vacancy`): a thread that waits for frames looks at a stack's count. Frames that a thread moves between two
+//! stacks count as in use. So every thread that pushes frames announces them, whatever stack they came from.
 //!
 //! Progress: lock-free; a retry means that another thread pushed or popped here.
-//! Checked by `model_frame_passes_between_threads`, and `model_taken_and_put_back` and
-//! `model_pop_of_what_is_pushed` below.
+//! Checked by `model_frame_passes_between_threads`, and `model_taken_and_put_back` and `model_pop_of_what_is_pushed`
+//! below.
 //!
 //! # Why
-//! Last in, first out: a frame that was just freed is in the processor's cache. Threads push and
-//! pop on stacks of their own lane, and a thread that has none left takes a batch, so two that miss
-//! meet once in a batch. Weakness: `changes` may come round in 2³² changes while a thread is
-//! stopped between two instructions, and that thread's exchange would then succeed wrongly.
+//! Last in, first out: a frame that was just freed is in the processor's cache. A thread pushes and pops on the stack
+//! of its own lane. If that is empty, it takes a batch from another, so two threads contend once in a batch. Weakness:
+//! `changes` may wrap around in 2³² changes while a thread is stopped between two instructions; that thread's exchange
+//! would then succeed wrongly.
 
 use super::vacancy::Vacancy;
 use super::word::StateWord;
@@ -35,10 +34,10 @@ use crate::pool::lane;
 use crate::primitive::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 const LANES: usize = if cfg!(loom) { 1 } else { 8 };
-/// Frames taken from another lane at once.
+/// The most frames taken from another lane at once.
 const BATCH: usize = 32;
 
-/// Where a frame's link is.
+/// Access to a frame's link.
 pub(super) trait Links {
     fn link(&self, frame: u32) -> &AtomicU32;
     /// The word of `frame`, for checks.
@@ -49,7 +48,7 @@ pub(super) trait Links {
 #[derive(Debug, Default)]
 struct Stack {
     head: AtomicU64,
-    /// Frames in it; a little behind the head.
+    /// The number of frames in it; may lag behind the head.
     count: AtomicI64,
 }
 
@@ -62,7 +61,7 @@ fn changed(head: u64, top: u32) -> u64 {
 }
 
 impl Stack {
-    /// Takes up to `most` frames off the top, the topmost first. How many.
+    /// Pops up to `most` frames, the topmost first. Returns their number.
     fn pop(&self, links: &impl Links, most: usize, out: &mut [u32]) -> usize {
         let most = most.min(out.len());
         // ORDERING: Acquire, partner `push` (O8): the links are read next.
@@ -79,8 +78,8 @@ impl Stack {
                 return 0;
             }
             let rest = changed(head, next);
-            // ORDERING: Relaxed; the look that read this `head` was an Acquire, and the same count of changes is the
-            // same store (S2). Acquire for a head that is another, partner `push` (O8).
+            // ORDERING: Relaxed; the load of this `head` was an Acquire, and the same count of changes is the same
+            // store (S2). On failure Acquire for the new head, partner `push` (O8).
             match self.head.compare_exchange_weak(head, rest, Ordering::Relaxed, Ordering::Acquire)
             {
                 Ok(_) => {
@@ -93,7 +92,7 @@ impl Stack {
         }
     }
 
-    /// Puts `frames`, which are the caller's, on top; the last one topmost.
+    /// Pushes `frames`, which only the caller has; the last one becomes the topmost.
     fn push(&self, links: &impl Links, frames: &[u32]) {
         let (Some(&first), Some(&last)) = (frames.first(), frames.last()) else { return };
         for pair in frames.windows(2) {
@@ -103,7 +102,7 @@ impl Stack {
         // ORDERING: Relaxed; a guess, checked by the compare-exchange.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
-            // ORDERING: Relaxed; as above.
+            // ORDERING: Relaxed; published by the compare-exchange below.
             links.link(first).store(top(head), Ordering::Relaxed);
             let next = changed(head, last + 1);
             // ORDERING: Release, partner `pop` (O8).
@@ -113,12 +112,12 @@ impl Stack {
                 Err(now) => head = now,
             }
         }
-        // ORDERING: Acquire, partner `look` (O9): who waits for a frame is told by who calls this. Nothing else is
+        // ORDERING: Acquire, partner `look` (O9): the caller wakes threads that wait for a frame. No other data is
         // reached through it.
         self.count.fetch_add(frames.len() as i64, Ordering::Acquire);
     }
 
-    /// A look of one who waits for a frame, before `count`.
+    /// The look of a thread that waits for a frame, before it reads `count`.
     fn look(&self) {
         // ORDERING: Release, partner `push` (O9).
         self.count.fetch_add(0, Ordering::Release);
@@ -130,7 +129,7 @@ impl Stack {
     }
 }
 
-/// All free frames of an arena. See the module.
+/// All free frames of an arena. The protocol is in the module's documentation.
 #[derive(Debug)]
 pub(super) struct Free {
     lanes: [Padded<Stack>; LANES],
@@ -157,12 +156,12 @@ impl Free {
         &self.vacancy
     }
 
-    /// A look of one who waits for frames, before he asks how many there are.
+    /// The look of a thread that waits for frames, before it reads how many there are.
     pub(super) fn look(&self) {
         self.lanes.iter().chain([&self.given_back]).for_each(|stack| stack.look());
     }
 
-    /// Puts frames on a stack: who waits for some is told.
+    /// Pushes frames on a stack, and wakes threads that wait for frames.
     fn put(&self, stack: &Stack, links: &impl Links, frames: &[u32]) {
         stack.push(links, frames);
         self.vacancy.tell();
@@ -178,7 +177,8 @@ impl Free {
         for other in others.chain([&self.given_back]) {
             let is_resident = !std::ptr::eq(other, &self.given_back);
             let mut batch = [0; BATCH];
-            // Frames without memory go to their user only, or `resident` would count them.
+            // A frame without memory is taken one at a time, for its user only; otherwise `resident` would count the
+            // rest.
             let most = if is_resident { BATCH } else { 1 };
             let got = other.pop(links, most, &mut batch);
             if got > 0 {
@@ -187,17 +187,17 @@ impl Free {
             }
         }
         let next = |from: u32| (from < self.frames_max).then_some(from + 1);
-        // ORDERING: Relaxed; a number: nothing was written to the frames behind it.
+        // ORDERING: Relaxed; a number: no thread has written to the frames from it on.
         self.unused_from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
     }
 
-    /// Puts a frame back.
+    /// Frees a frame.
     pub(super) fn give(&self, links: &impl Links, frame: u32) {
         debug_assert!(links.word(frame).is_free(), "freed in use");
         self.put(&self.lanes[lane() % LANES], links, &[frame]);
     }
 
-    /// Takes free frames that have memory, from any stack, into `out`; how many.
+    /// Takes free frames that have memory, from any stack, into `out`. Returns their number.
     pub(super) fn take_resident(&self, links: &impl Links, out: &mut [u32]) -> usize {
         let mut taken = 0;
         for lane in &self.lanes {
@@ -207,12 +207,12 @@ impl Free {
         taken
     }
 
-    /// Puts frames back whose memory was given back to the system.
+    /// Pushes frames whose memory was returned to the system.
     pub(super) fn give_without_memory(&self, links: &impl Links, frames: &[u32]) {
         self.put(&self.given_back, links, frames);
     }
 
-    /// Puts frames back that still have memory.
+    /// Pushes frames that still have memory.
     pub(super) fn give_some(&self, links: &impl Links, frames: &[u32]) {
         self.put(&self.lanes[lane() % LANES], links, frames);
     }
@@ -223,13 +223,13 @@ impl Free {
         self.unused_from.load(Ordering::Relaxed) as usize
     }
 
-    /// Frames with memory, free or not. Exact while nobody is between two steps.
+    /// Frames with memory, free or not. Exact while no thread is between two steps.
     pub(super) fn resident(&self) -> usize {
         let without = usize::try_from(self.given_back.count()).unwrap_or(0);
         self.used().saturating_sub(without)
     }
 
-    /// Frames with a user, exact as `resident`.
+    /// Frames with a user, exact like `resident`.
     pub(super) fn allocated(&self) -> usize {
         let free: i64 = self.lanes.iter().map(|lane| lane.count()).sum();
         self.resident().saturating_sub(usize::try_from(free).unwrap_or(0))
@@ -243,7 +243,7 @@ mod models {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// A stack of three frames; their words are not looked at.
+    /// A stack of three frames; their words are not used.
     struct World {
         stack: Stack,
         links: [AtomicU32; 3],
@@ -285,8 +285,8 @@ mod models {
         assert_eq!(all, [0, 1, 2], "lost, or in two places");
     }
 
-    /// S1, S2: two frames are taken and the upper one is put back, while another thread is about to take
-    /// it: the top is the same, and what was below is not. Fails if `changed` counts nothing.
+    /// S1, S2: two frames are taken and the upper one is pushed again, while another thread is about to take it: the
+    /// top is the same, but the frame below is another one. Fails if `changed` counts nothing.
     #[test]
     fn model_taken_and_put_back() {
         Model::new(100, &["the lower one", "the upper one"]).preemptions(3).check(|| {
@@ -307,9 +307,9 @@ mod models {
         });
     }
 
-    /// O8: who sees a frame on top sees what is below it. Fails with a Relaxed `push`, and with either
-    /// look of `pop` Relaxed: the first one, and that of an exchange that failed. (That of one that
-    /// succeeded finds the very word of the look before it, which was Acquire.)
+    /// O8: a thread that sees a frame on top sees the frame below it. Fails with a Relaxed `push`, and with either load
+    /// of `pop` Relaxed: the first one, and that of a failed exchange. (A successful exchange finds the word of the
+    /// load before it, which was Acquire.)
     #[test]
     fn model_pop_of_what_is_pushed() {
         Model::new(18, &["before the push", "after the push"]).preemptions(3).check(|| {

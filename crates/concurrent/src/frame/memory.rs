@@ -1,15 +1,14 @@
 //! The memory of an arena: address space first, memory when it is touched.
 //!
 //! # Boundary
-//! Maps, advises and gives back. Which frame is whose is not known here.
+//! Maps, advises and returns memory. Does not know the pages in the frames.
 //!
 //! # Why
-//! Frames are found by number, so they lie in one range that never moves; reserving it costs
-//! nothing (MAP_NORESERVE in mmap(2)), and memory of free frames goes back page by page
-//! (MADV_DONTNEED). Large arenas ask for huge pages, because pages of a file are read at random and
-//! a translation that is missing costs more than copying a short range; small ones refuse them, so
-//! that memory in use is exactly what was touched. Weakness: with huge pages the system may hold up
-//! to 2 MiB around each frame in use, and may fill holes again that were given back.
+//! Frames are found by number, so they lie in one range that never moves. Reserving the range costs nothing
+//! (MAP_NORESERVE in mmap(2)), and memory of free frames is returned page by page (MADV_DONTNEED). Large arenas ask for
+//! huge pages: pages of a file are read at random, and a TLB miss costs more than copying a short range. Small arenas
+//! refuse huge pages, so that exactly the touched memory is in use. Weakness: with huge pages the system may hold up to
+//! 2 MiB around each frame in use, and may refill holes that were returned.
 
 #[cfg(not(loom))]
 pub(super) use mapped::Memory;
@@ -18,7 +17,7 @@ pub(crate) use mapped::Reserved;
 #[cfg(loom)]
 pub(super) use modelled::Memory;
 
-/// Bytes of a page, and of the frame it lies in.
+/// Bytes of a page, and of its frame.
 pub const PAGE_BYTES: usize = if cfg!(loom) { 2 } else { 4096 };
 
 #[cfg(not(loom))]
@@ -30,39 +29,39 @@ mod mapped {
     use std::io;
     use std::ptr::{self, NonNull};
 
-    /// So many bytes that will be used ask for huge pages: what is left of the last one is then less
-    /// than a hundredth.
+    /// Ranges of at least this size ask for huge pages: the unused part of the last huge page is then less than a
+    /// hundredth.
     const HUGE_FROM_BYTES: usize = 256 << 20;
 
-    /// A private range of zeroes that is backed as it is touched.
+    /// A private range of zeroes; the system supplies memory when a page is touched.
     #[derive(Debug)]
     pub(crate) struct Reserved {
         start: NonNull<u8>,
         bytes: usize,
     }
 
-    // SAFETY: plain memory; who may touch which part of it is argued where it is touched.
+    // SAFETY: plain memory; each access argues its own right to touch it.
     unsafe impl Send for Reserved {}
-    // SAFETY: as for `Send`.
+    // SAFETY: plain memory; each access argues its own right to touch it.
     unsafe impl Sync for Reserved {}
 
     impl Reserved {
         pub(crate) fn new(bytes: usize) -> io::Result<Self> {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
             let bytes = bytes.max(1);
-            // SAFETY: a new mapping at an address of the kernel's choice touches nobody's memory.
+            // SAFETY: a new mapping at an address of the kernel's choice overlaps no other memory.
             let start = unsafe {
                 mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)
             }?;
             let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-            // SAFETY: our own range; refused (which is harmless) where there are no huge pages.
+            // SAFETY: this object's own range; the kernel's refusal is harmless where there are no huge pages.
             let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxNoHugepage) };
             Ok(Self { start, bytes })
         }
 
-        /// Asks for huge pages behind the first `bytes` bytes, which will be used.
+        /// Asks for huge pages for the first `bytes` bytes, which will be used.
         pub(in crate::frame) fn expect(&self, bytes: usize) {
-            // SAFETY: our own range.
+            // SAFETY: this object's own range.
             unsafe { huge::advise(self.start.as_ptr(), bytes.min(self.bytes)) };
         }
 
@@ -70,18 +69,18 @@ mod mapped {
             self.start
         }
 
-        /// Gives the memory of `bytes` bytes from `at` on back to the system; they read as zeroes. False if the
+        /// Returns the memory of `bytes` bytes from `at` on to the system; they read as zeroes afterwards. False if the
         /// system refuses.
         ///
         /// # Safety
-        /// Nobody has a reference into the range, and what is copied out of it meanwhile is thrown away.
+        /// No reference into the range exists, and bytes that are copied out of it meanwhile are discarded.
         ///
         /// # Panics
-        /// If the range is not of ours.
+        /// If the range is not inside this one.
         pub(crate) unsafe fn give_back(&self, at: usize, bytes: usize) -> bool {
             assert!(at <= self.bytes && bytes <= self.bytes - at, "no such range");
-            // SAFETY: inside our own mapping, and private and anonymous, so it becomes zeroes; nobody relies on
-            // what was there, as the caller says.
+            // SAFETY: inside this object's mapping, which is private and anonymous, so it becomes zeroes. The caller
+            // promises that the old bytes are not needed.
             unsafe {
                 let from = self.start.as_ptr().add(at).cast();
                 madvise(from, bytes, Advice::LinuxDontNeed).is_ok()
@@ -91,7 +90,7 @@ mod mapped {
 
     impl Drop for Reserved {
         fn drop(&mut self) {
-            // SAFETY: mapped by `new`, and whoever could look into it borrows from us.
+            // SAFETY: mapped by `new`, and every user of the range borrows from `self`.
             let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
         }
     }
@@ -109,7 +108,7 @@ mod mapped {
             Ok(Self(Reserved::new(bytes)?))
         }
 
-        /// Asks for huge pages behind the first `frames` frames, if they are many. Whether it did.
+        /// Asks for huge pages for the first `frames` frames, if they are many. Returns whether it did.
         pub(in crate::frame) fn expect(&self, frames: usize) -> bool {
             let bytes = frames.saturating_mul(PAGE_BYTES);
             if bytes >= HUGE_FROM_BYTES {
@@ -118,51 +117,50 @@ mod mapped {
             bytes >= HUGE_FROM_BYTES
         }
 
-        /// `bytes` of `frame` from `offset` on.
+        /// The address of `bytes` bytes of `frame` from `offset` on.
         ///
         /// # Panics
-        /// If the range leaves the frame or the frame the arena.
+        /// If the range is not inside the frame, or the frame not inside the arena.
         #[inline]
         fn range(&self, frame: u32, offset: usize, bytes: usize) -> *mut u8 {
             let inside = offset <= PAGE_BYTES && bytes <= PAGE_BYTES - offset;
             assert!(inside, "{bytes} bytes from {offset} on are not in a page");
             let at = frame as usize * PAGE_BYTES + offset;
             assert!(at + bytes <= self.0.bytes, "no such frame");
-            // SAFETY: inside the mapping, by the line above.
+            // SAFETY: inside the mapping, by the assertion above.
             unsafe { self.0.start.as_ptr().add(at) }
         }
 
-        /// Copies out of `frame`, which others may be writing to.
+        /// Copies out of `frame`, to which other threads may be writing.
         #[inline]
         pub(in crate::frame) fn load(&self, frame: u32, offset: usize, to: &mut [u8]) {
             let from = self.range(frame, offset, to.len());
-            // SAFETY: `range` checked it; mapped as long as we live; `to` is no part of the
-            // mapping, of which no reference exists. All others who touch it come through this
-            // file.
+            // SAFETY: checked by `range`; mapped as long as `self` lives. `to` is outside the mapping, into which no
+            // reference exists. All other accesses come through this file.
             unsafe { copy::load(from, to) };
         }
 
-        /// Copies into `frame`, which others may be reading. One thread at a time (F5).
+        /// Copies into `frame`, from which other threads may be reading. One writer at a time (F5).
         #[inline]
         pub(in crate::frame) fn store(&self, frame: u32, offset: usize, from: &[u8]) {
             let to = self.range(frame, offset, from.len());
-            // SAFETY: as in `load`.
+            // SAFETY: checked by `range`, and `from` is outside the mapping; as argued in `load`.
             unsafe { copy::store(from, to) };
         }
 
-        /// Zeroes a part of `frame`, as `store`.
+        /// Zeroes a part of `frame`. One writer at a time (F5).
         pub(in crate::frame) fn zero(&self, frame: u32, offset: usize, bytes: usize) {
             let to = self.range(frame, offset, bytes);
-            // SAFETY: as in `load`.
+            // SAFETY: checked by `range`; as argued in `load`.
             unsafe { copy::zero(to, bytes) };
         }
 
-        /// Gives the memory of `count` frames from `first` on back to the system; they read as
-        /// zeroes. The frames are the caller's alone (F6). False if the system refuses.
+        /// Returns the memory of `count` frames from `first` on to the system; they read as zeroes afterwards. Only the
+        /// caller has the frames (F6). False if the system refuses.
         pub(in crate::frame) fn give_back(&self, first: u32, count: u32) -> bool {
             let [at, bytes] = [first, count].map(|frames| frames as usize * PAGE_BYTES);
-            // SAFETY: the frames are the caller's. A late reader by version may be at them; what it copied is
-            // thrown away (F4).
+            // SAFETY: only the caller has the frames. A late reader by version may still copy from them; it discards
+            // the copy (F4).
             unsafe { self.0.give_back(at, bytes) }
         }
     }
@@ -189,21 +187,21 @@ mod modelled {
 
         pub(in crate::frame) fn load(&self, frame: u32, offset: usize, to: &mut [u8]) {
             for (byte, to) in self.range(frame, offset, to.len()).iter().zip(to) {
-                // ORDERING: Relaxed; as the machine's plain loads, the fences around it order it.
+                // ORDERING: Relaxed; like the machine's plain loads, ordered by the fences around the copy.
                 *to = byte.load(Ordering::Relaxed);
             }
         }
 
         pub(in crate::frame) fn store(&self, frame: u32, offset: usize, from: &[u8]) {
             for (byte, from) in self.range(frame, offset, from.len()).iter().zip(from) {
-                // ORDERING: Relaxed; as in `load`.
+                // ORDERING: Relaxed; ordered by the fences around the copy.
                 byte.store(*from, Ordering::Relaxed);
             }
         }
 
         pub(in crate::frame) fn zero(&self, frame: u32, offset: usize, bytes: usize) {
             for byte in self.range(frame, offset, bytes) {
-                // ORDERING: Relaxed; as in `load`.
+                // ORDERING: Relaxed; ordered by the fences around the copy.
                 byte.store(0, Ordering::Relaxed);
             }
         }

@@ -12,25 +12,25 @@ use loom::thread;
 static CLASS: LockClass = LockClass::new(1, "model-waits", "test");
 static ROOM: LockClass = LockClass::new(2, "model-room", "test");
 
-/// What a frame's bytes, or the backend's copy of them, are to the protocol: loom's cell complains
-/// of every use that is not ordered against a change.
+/// Stands for a frame's bytes, or for the backend's copy of them: loom's cell reports every use that is not ordered
+/// against a change.
 struct Watched(UnsafeCell<u64>);
 
 // SAFETY: used only where the protocol allows it; loom's cell checks that claim.
 unsafe impl Sync for Watched {}
-// SAFETY: as for `Sync`.
+// SAFETY: used only where the protocol allows it; loom's cell checks that claim.
 unsafe impl Send for Watched {}
 
 impl Watched {
     fn get(&self) -> u64 {
         self.0.with(|value| {
-            // SAFETY: as for `Sync`.
+            // SAFETY: used only where the protocol allows it; loom's cell checks that claim.
             unsafe { *value }
         })
     }
     fn set(&self, to: u64) {
         self.0.with_mut(|value| {
-            // SAFETY: as for `Sync`.
+            // SAFETY: used only where the protocol allows it; loom's cell checks that claim.
             unsafe { *value = to }
         });
     }
@@ -94,7 +94,7 @@ fn bounded(
     Model::new(at_least, reaching).preemptions(3).check(check);
 }
 
-/// As [`bounded`], with up to two preemptions: reads by version have many steps.
+/// Like [`bounded`], with up to two preemptions: reads by version have many steps.
 fn bounded_by_two(
     at_least: usize,
     reaching: &'static [&'static str],
@@ -103,9 +103,8 @@ fn bounded_by_two(
     Model::new(at_least, reaching).preemptions(2).check(check);
 }
 
-/// F2, O1: who has a reference has the page he asked for, while the frame is freed and used again.
-/// Fails with a Relaxed `publish` or `try_reference`, and when the identity is compared before the
-/// reference is counted.
+/// F2, O1: a thread with a reference has the page that it asked for, while the frame is freed and used again. Fails
+/// with a Relaxed `publish` or `try_reference`, and when the identity is compared before the reference is counted.
 #[test]
 fn model_reference_is_accurate() {
     bounded(1200, &["the old page", "the new page", "neither"], || {
@@ -135,8 +134,8 @@ fn model_reference_is_accurate() {
     });
 }
 
-/// F3: no reference is given out once `detach` has returned; those given out before keep the frame.
-/// Fails when `try_reference` looks at ATTACHED and adds in two steps.
+/// F3: no new reference is taken once `detach` has returned; references taken before keep the frame. Fails when
+/// `try_reference` loads ATTACHED and adds in two steps.
 #[test]
 fn model_no_reference_after_detach() {
     bounded(1500, &["referenced before", "refused"], || {
@@ -147,7 +146,7 @@ fn model_no_reference_after_detach() {
             if let Some(page) = other.get(1) {
                 reached("referenced before");
                 assert!(!detached, "a new reference");
-                // Waits for who detaches; then the page has left the cache, but is still there.
+                // Waits for the thread that detaches; then the page has left the cache, but its frame still holds it.
                 let page = page.lock();
                 let mut bytes = [0; 2];
                 page.read(0, &mut bytes);
@@ -181,7 +180,7 @@ fn model_last_reference_frees() {
             let page = PageRef::from_reference(&world.arena, ID);
             world.watched.get();
             drop(page);
-            // Whoever can have the frame has it alone.
+            // A thread that can allocate the frame is its only user.
             if let Some(fresh) = world.arena.allocate() {
                 reached(who);
                 world.watched.set(1);
@@ -220,10 +219,9 @@ fn model_read_and_write() {
     });
 }
 
-/// F4, O5, O1, O4: a read by version never accepts the bytes of the page that came into the frame
-/// afterwards, nor a new identity with old bytes. Fails without both fences of `before_bytes` (at
-/// the identity and at the bytes), with a Relaxed `set`, and when the freeze keeps the
-/// version.
+/// F4, O5, O1, O4: a read by version never accepts the bytes of the page that was later put into the frame, nor a new
+/// identity with old bytes. Fails without both fences of `before_bytes` (at the identity and at the bytes), with a
+/// Relaxed `set`, and when the freeze keeps the version.
 #[test]
 fn model_read_and_reuse() {
     bounded_by_two(2000, &["the old page", "the new page"], || {
@@ -244,8 +242,8 @@ fn model_read_and_reuse() {
     });
 }
 
-/// F4, O2, O5: nor the bytes of the page that came after a detached one. Fails when `detach` keeps
-/// the version.
+/// F4, O2, O5: nor does it accept the bytes of the page that follows a detached one. Fails when `detach` keeps the
+/// version.
 #[test]
 fn model_read_and_detach() {
     bounded_by_two(700, &["the old page", "not there any more"], || {
@@ -257,7 +255,7 @@ fn model_read_and_detach() {
             drop(page);
             assert!(other.fill(2));
         });
-        // The new one's bytes are looked for in the model above.
+        // The model `model_read_and_reuse` looks for the new page's bytes.
         match world.read(1) {
             Some(bytes) => {
                 reached("the old page");
@@ -269,17 +267,17 @@ fn model_read_and_detach() {
     });
 }
 
-/// O8, O5: the same when one thread frees the frame and another takes it. Fails with a Relaxed
-/// `push`. (What a Relaxed `pop` breaks is in the models of `free`.)
+/// O8, O5: the same when one thread frees the frame and another takes it. Fails with a Relaxed `push`. (The models of
+/// `free` fail with a Relaxed `pop`.)
 #[test]
 fn model_frame_passes_between_threads() {
-    // Three threads: two preemptions, as above.
+    // Three threads: two preemptions, like [`bounded_by_two`].
     Model::new(1000, &["the new page", "not there yet"]).preemptions(2).check(|| {
         let world = world();
         let (one, other) = (world.clone(), world.clone());
         let evict = thread::spawn(move || one.evict());
         let fill = thread::spawn(move || other.fill(2));
-        // The old one's bytes are looked for in the models above.
+        // The models before this one look for the old page's bytes.
         match world.read(2) {
             Some(bytes) => {
                 reached("the new page");
@@ -292,7 +290,7 @@ fn model_frame_passes_between_threads() {
     });
 }
 
-/// O6: who takes the lock sees what was done under it. Fails with a Relaxed `unlock` or `try_lock`.
+/// O6: a thread that takes the lock sees the stores made under it. Fails with a Relaxed `unlock` or `try_lock`.
 #[test]
 fn model_lock_hand_over() {
     bounded_by_two(500, &["first", "second"], || {
@@ -314,8 +312,8 @@ fn model_lock_hand_over() {
     });
 }
 
-/// F7: what is written to a page while it is written back is dirty afterwards. Fails when the end
-/// of the write clears DIRTY, and when it does so in two steps.
+/// F7: a page that is changed while it is written back is dirty afterwards. Fails when the end of the write clears
+/// DIRTY, and when it does so in two steps.
 #[test]
 fn model_write_back_and_new_dirt() {
     bounded_by_two(1000, &["written before the change", "written after the change"], || {
@@ -346,9 +344,8 @@ fn model_write_back_and_new_dirt() {
     });
 }
 
-/// O7, W1, W2: who waits for a write is woken, and sees it done. Fails with a Relaxed `end_writing`
-/// or `load`, when the end of the write does not wake, and when a sleeper sets WAITERS before it
-/// has the bucket.
+/// O7, W1, W2: a thread that waits for a write is woken, and sees it done. Fails with a Relaxed `end_writing` or
+/// `load`, when the end of the write does not wake, and when a sleeper sets WAITERS before it has locked the bucket.
 #[test]
 fn model_waiters_are_woken() {
     bounded(30, &["slept", "done before"], || {
@@ -362,7 +359,7 @@ fn model_waiters_are_woken() {
             let page = other.get(1).unwrap();
             reached(if page.is_writing() { "slept" } else { "done before" });
             page.wait_written();
-            // Still referenced: giving the reference back would order it too.
+            // Still referenced: dropping the reference would order it too.
             assert_eq!(other.watched.get(), 7);
         });
         world.watched.set(7);
@@ -371,8 +368,8 @@ fn model_waiters_are_woken() {
     });
 }
 
-/// F3, O2: a page is evicted or referenced, and evicted only after the last use. Fails with a
-/// Relaxed `put` or `try_freeze`, and when the freeze does not look at references in the same step.
+/// F3, O2: a page is evicted or referenced, and evicted only after the last use. Fails with a Relaxed `put` or
+/// `try_freeze`, and when the freeze does not check the references in the same step.
 #[test]
 fn model_evict_or_get() {
     bounded(14, &["evicted", "used"], || {
@@ -403,8 +400,8 @@ fn model_evict_or_get() {
     });
 }
 
-/// O6 of a wait: who sleeps for the lock sees what was done under it, even if he takes only a look.
-/// Fails with a Relaxed `unlock`, and when the release does not wake.
+/// O6 of a wait: a thread that sleeps for the lock sees the stores made under it, even if it does not take the lock
+/// afterwards. Fails with a Relaxed `unlock`, and when the release does not wake.
 #[test]
 fn model_who_waits_for_a_fill_sees_it() {
     bounded(25, &["looked under the lock", "looked after"], || {
@@ -425,9 +422,8 @@ fn model_who_waits_for_a_fill_sees_it() {
     });
 }
 
-/// F8: news that the store has changed, while a page is being filled from it: the page is filled
-/// again, or nobody reads it. Fails with a Relaxed `mark_stale` or `set_filled`, and when readers by
-/// version do not look at STALE.
+/// F8: a report that the store has changed, while a page is being filled from it: the page is filled again, or no
+/// thread reads it. Fails with a Relaxed `mark_stale` or `set_filled`, and when readers by version do not check STALE.
 #[test]
 fn model_news_during_a_fill() {
     bounded(300, &["filled again", "read", "not read"], || {
@@ -455,8 +451,8 @@ fn model_news_during_a_fill() {
     });
 }
 
-/// F8, O4: who reads a page by version as soon as it is filled sees what it was filled with. Fails with a `set_filled` that is no
-/// Release.
+/// F8, O4: a thread that reads a page by version as soon as it is filled sees the filled bytes. Fails with a
+/// `set_filled` that is no Release.
 #[test]
 fn model_read_of_what_is_filled() {
     bounded_by_two(20, &["read", "not there yet"], || {
@@ -479,7 +475,7 @@ fn model_read_of_what_is_filled() {
     });
 }
 
-/// Waits for room as its users do: `is_there` looks, and is true if room was found.
+/// Waits for room like its users: `is_there` looks, and is true if room was found.
 fn waits(world: &World, mut is_there: impl FnMut(&RoomWaiter<'_>) -> bool) {
     let waiter = world.arena.wait_for_room();
     for looks in 0.. {
@@ -492,9 +488,9 @@ fn waits(world: &World, mut is_there: impl FnMut(&RoomWaiter<'_>) -> bool) {
     }
 }
 
-/// O9, V1, V2: who waits for a page that is in use is told when the last reference goes; a wake-up that is lost never
-/// ends. Fails with a `put` that is only Release, with a Relaxed `look` of the word, with a plain load in its place,
-/// and when a page that became idle is not told.
+/// O9, V1, V2: a thread that waits for a page in use is woken when the last reference is dropped; if the wake-up is
+/// lost, the model never ends. Fails with a `put` that is only Release, with a Relaxed `look` of the word, with a plain
+/// load in its place, and when an idle page is not announced.
 #[test]
 fn model_waits_for_the_last_reference() {
     bounded(20, &["found at once", "told"], || {
@@ -508,7 +504,8 @@ fn model_waits_for_the_last_reference() {
     });
 }
 
-/// O9: the same for a page that somebody had frozen and let go of. Fails with a Relaxed `thaw`, and when it is not told.
+/// O9: the same for a page that a thread had frozen and thawed again. Fails with a Relaxed `thaw`, and when it is not
+/// announced.
 #[test]
 fn model_waits_for_a_page_that_was_not_evicted() {
     bounded(20, &["found at once", "told"], || {
@@ -522,8 +519,8 @@ fn model_waits_for_a_page_that_was_not_evicted() {
     });
 }
 
-/// O9: the same for a frame that becomes free. Fails with a Relaxed count in `push` or in `look`, and when `give`
-/// does not tell.
+/// O9: the same for a frame that is freed. Fails with a Relaxed count in `push` or in `look`, and when `give` does not
+/// announce it.
 #[test]
 fn model_waits_for_a_free_frame() {
     bounded(20, &["found at once", "told"], || {
@@ -537,8 +534,8 @@ fn model_waits_for_a_free_frame() {
     });
 }
 
-/// O9, V4: the same for a promise that is taken back. Fails with a `promise` that is no Release, a `withdraw` that is no
-/// Acquire or does not tell.
+/// O9, V4: the same for a promise that is withdrawn. Fails with a `promise` that is no Release, and with a `withdraw`
+/// that is no Acquire or does not announce it.
 #[test]
 fn model_waits_for_a_promise() {
     bounded(20, &["found at once", "told"], || {
@@ -556,7 +553,7 @@ fn model_waits_for_a_promise() {
     });
 }
 
-/// O9: the same for a promise of a frame that was not to be had. Fails when `redeem` does not tell of it.
+/// O9: the same for a promise of a frame that could not be allocated. Fails when `redeem` does not announce it.
 #[test]
 fn model_waits_for_a_promise_of_what_was_not_there() {
     bounded(20, &["found at once", "told"], || {
@@ -564,7 +561,7 @@ fn model_waits_for_a_promise_of_what_was_not_there() {
         world.arena.promise(1);
         let other = world.clone();
         let user = thread::spawn(move || {
-            // The one frame has its page.
+            // The only frame holds its page.
             let fresh = other.arena.allocate();
             other.arena.redeem(fresh.is_some());
         });
@@ -573,9 +570,9 @@ fn model_waits_for_a_promise_of_what_was_not_there() {
     });
 }
 
-/// O9: the same for a promise that was kept: the frame counts twice from its allocation on until it is redeemed, of
-/// which nobody is told before the rest of the promise is taken back, be that none. Fails when `withdraw` of none does
-/// not tell.
+/// O9: the same for a promise that was kept. The frame counts twice from its allocation until the promise is redeemed.
+/// No waiter is woken until the rest of the promise, be it 0, is withdrawn. Fails when `withdraw(0)` does not announce
+/// it.
 #[test]
 fn model_waits_for_a_frame_that_counts_twice() {
     bounded(20, &["found at once", "told"], || {
@@ -594,7 +591,7 @@ fn model_waits_for_a_frame_that_counts_twice() {
     });
 }
 
-/// Whether no more than `frames` are promised to others or in use, looked at as by users: by a promise.
+/// Whether at most `frames` frames are promised to others or in use, checked by a promise like its users do.
 fn is_room_beside(world: &World, waiter: &RoomWaiter<'_>, frames: u64) -> bool {
     world.arena.promise(1);
     let is_room = world.arena.promised() + world.arena.allocated() as u64 <= frames + 1;
@@ -602,8 +599,8 @@ fn is_room_beside(world: &World, waiter: &RoomWaiter<'_>, frames: u64) -> bool {
     is_room
 }
 
-/// O9: the same for a free frame that is in use for the moment in which its memory goes back to the system. Fails when
-/// `give_without_memory` does not tell.
+/// O9: the same for a free frame that counts as in use while its memory is returned to the system. Fails when
+/// `give_without_memory` does not announce it.
 #[test]
 fn model_waits_for_a_frame_without_memory() {
     bounded(20, &["found at once", "told"], || {
@@ -616,8 +613,8 @@ fn model_waits_for_a_frame_without_memory() {
     });
 }
 
-/// V3: the same where more is allowed, which no word says: the lock orders it. Fails when `room_grew` does not wake, and
-/// when a look does not take the lock.
+/// V3: the same if the caller raises its limit, which changes no word: the lock orders it. Fails when `room_grew` does
+/// not wake, and when a look does not take the lock.
 #[test]
 fn model_waits_until_more_is_allowed() {
     bounded(5, &["found at once", "told"], || {
@@ -632,7 +629,7 @@ fn model_waits_until_more_is_allowed() {
     });
 }
 
-/// O10: a frame that was promised is allocated before its promise is redeemed: who promises finds it in one of the two
+/// O10: a promised frame is allocated before its promise is redeemed: a thread that promises finds it in one of the two
 /// counts. Fails with a `redeem` that is no Release, and with a Relaxed `promised`.
 #[test]
 fn model_a_frame_is_promised_or_allocated() {

@@ -1,24 +1,24 @@
-//! What one can have of a frame: fresh, a reference, the lock, the right to evict.
+//! The rights to a frame: fresh, a reference, the lock, the right to evict.
 //!
 //! ```text
 //!   Fresh ── assign ──▶ Locked ⇄ PageRef ── last drop, detached ──▶ free
 //!     │                    │ detach                                   ▲
-//!     │       nobody: ── try_evict ──▶ Evicting ── free ──────────────┤
+//!     │       unused: ── try_evict ──▶ Evicting ── free ──────────────┤
 //!     └──────────────────────── drop ─────────────────────────────────┘
 //! ```
 //!
 //! # Boundary
-//! Types that stand for rights, so that what the word's transitions demand holds by construction.
-//! The protocol is in [`super`].
+//! Types that stand for rights, so that the requirements of the word's transitions hold by construction. The protocol
+//! is in [`super`].
 
 use super::arena::{Arena, Descriptor, FrameId, Read};
 use super::memory::PAGE_BYTES;
 use super::word::{self, ATTACHED, DIRTY, LOCKED, Put, StateWord, UPTODATE, WAITERS, WRITING};
 
-/// Times a thread looks at a lock before it sleeps: as long as a page takes to copy.
+/// Times a thread tries a lock before it sleeps: about the time to copy a page.
 const SPINS_BEFORE_SLEEP: usize = if cfg!(loom) { 0 } else { 128 };
 
-/// A frame that nobody else has. Dropped, it is free again.
+/// A frame that no other thread has. Dropped, it is free again.
 #[derive(Debug)]
 #[must_use = "dropped, the frame is free again"]
 pub struct Fresh<'a> {
@@ -36,8 +36,8 @@ impl<'a> Fresh<'a> {
         self.id
     }
 
-    /// Makes it page `index` of `owner`: attached, locked, not up to date. Others come to it as
-    /// soon as they have its number.
+    /// Makes it page `index` of `owner`: attached, locked, not up to date. Other threads can reach it as soon as they
+    /// have its number.
     pub fn assign(self, owner: u64, index: u64) -> Locked<'a> {
         self.arena.descriptor(self.id).assign(owner, index);
         let page = PageRef { arena: self.arena, id: self.id };
@@ -52,12 +52,12 @@ impl Drop for Fresh<'_> {
     }
 }
 
-/// How a write to the backend ended.
+/// The outcome of a write to the backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The backend has what the page held when [`Locked::begin_writing`] was called.
+    /// The backend has the page's bytes of the moment when [`Locked::begin_writing`] was called.
     Written,
-    /// It does not: the page is dirty again.
+    /// The backend does not have them: the page is dirty again.
     Again,
 }
 
@@ -95,12 +95,12 @@ impl<'a> PageRef<'a> {
         self.id
     }
 
-    /// Whose page it is.
+    /// The owner of the page.
     pub fn owner(&self) -> u64 {
         self.descriptor().owner()
     }
 
-    /// Which page of its owner.
+    /// The index of the page within its owner.
     pub fn index(&self) -> u64 {
         self.descriptor().index()
     }
@@ -110,28 +110,28 @@ impl<'a> PageRef<'a> {
         self.has(UPTODATE)
     }
 
-    /// Whether it has to be written, as of now.
+    /// Whether it must be written, at this moment.
     pub fn is_dirty(&self) -> bool {
         self.has(DIRTY)
     }
 
-    /// Whether it is being written, as of now.
+    /// Whether it is being written, at this moment.
     pub fn is_writing(&self) -> bool {
         self.has(WRITING)
     }
 
-    /// Whether [`PageRef::mark_stale`] was called and nothing of the page has to be written: nobody should
-    /// read it any more.
+    /// Whether [`PageRef::mark_stale`] was called and no byte of the page must be written: it must not be read any
+    /// more.
     pub fn is_outdated(&self) -> bool {
         word::is_outdated(self.word().load())
     }
 
-    /// Whether it is locked, as of now.
+    /// Whether it is locked, at this moment.
     pub fn is_locked(&self) -> bool {
         self.has(LOCKED)
     }
 
-    /// Whether it is still in the cache. Under the lock the answer lasts.
+    /// Whether it is still in the cache. Stable under the lock.
     pub fn is_attached(&self) -> bool {
         self.has(ATTACHED)
     }
@@ -142,7 +142,7 @@ impl<'a> PageRef<'a> {
         word.add_reference().then(|| Self { arena: self.arena, id: self.id })
     }
 
-    /// Copies bytes from `offset` on without the lock, as [`Arena::read_validated`].
+    /// Copies bytes from `offset` on without the lock, like [`Arena::read_validated`].
     ///
     /// # Panics
     /// If the range leaves the page.
@@ -150,7 +150,7 @@ impl<'a> PageRef<'a> {
         self.arena.read_validated(self.id, self.owner(), self.index(), offset, to)
     }
 
-    /// Takes the content lock, sleeping if need be. Look at [`PageRef::is_attached`] then.
+    /// Takes the content lock, sleeping if necessary. The caller must check [`PageRef::is_attached`] afterwards.
     pub fn lock(self) -> Locked<'a> {
         let word = self.word();
         let mut spins = 0;
@@ -168,12 +168,12 @@ impl<'a> PageRef<'a> {
     /// Takes the content lock if it is free.
     ///
     /// # Errors
-    /// The reference, when somebody else has the lock.
+    /// Returns the reference if another thread has the lock.
     pub fn try_lock(self) -> Result<Locked<'a>, Self> {
         if self.word().try_lock() { Ok(Locked { page: self }) } else { Err(self) }
     }
 
-    /// Sleeps until nobody has the lock; somebody may have it again on return.
+    /// Sleeps until the page is unlocked; another thread may have locked it again on return.
     pub fn wait_unlocked(&self) {
         self.wait(LOCKED);
     }
@@ -189,9 +189,9 @@ impl<'a> PageRef<'a> {
         }
     }
 
-    /// Ends what [`Locked::begin_writing`] began; without the lock, also when the page was detached
-    /// or became dirty meanwhile. Whether that is one write less to be done: false if the page is
-    /// dirty for this write alone.
+    /// Ends a write that [`Locked::begin_writing`] began; without the lock, also if the page was detached or became
+    /// dirty meanwhile. Returns whether one write fewer is pending: false if the page is dirty only because of this
+    /// write.
     pub fn end_writing(&self, outcome: Outcome) -> bool {
         let before = self.word().end_writing(outcome == Outcome::Again);
         if before & WAITERS != 0 {
@@ -200,8 +200,8 @@ impl<'a> PageRef<'a> {
         outcome == Outcome::Written || before & DIRTY != 0
     }
 
-    /// Says that the bytes which somebody may be bringing in are out of date:
-    /// [`Locked::set_filled`] will not take them for the page's.
+    /// Reports that the bytes which a thread may be reading in are out of date: [`Locked::set_filled`] will not accept
+    /// them as the page's.
     pub fn mark_stale(&self) {
         self.word().mark_stale();
     }
@@ -209,8 +209,8 @@ impl<'a> PageRef<'a> {
 
 impl Clone for PageRef<'_> {
     /// # Panics
-    /// When there are more than 65,000 references. [`Arena::try_get`] gives out half as many, so
-    /// whoever clones each once does not come there; others call [`PageRef::try_clone`].
+    /// When there are more than 65,000 references. [`Arena::try_get`] allows half as many, so callers that clone each
+    /// reference once stay below the limit; others call [`PageRef::try_clone`].
     fn clone(&self) -> Self {
         self.try_clone().expect("fewer than 65,000 references")
     }
@@ -254,7 +254,7 @@ impl<'a> Locked<'a> {
         self.page.arena.memory.load(self.page.id.0, offset, to);
     }
 
-    /// Writes bytes from `offset` on; who is reading by version reads again. Marks nothing dirty.
+    /// Writes bytes from `offset` on; concurrent readers by version read again. Does not mark the page dirty.
     ///
     /// # Panics
     /// If the range leaves the page.
@@ -265,7 +265,7 @@ impl<'a> Locked<'a> {
         self.change(|| memory.store(self.page.id.0, offset, from));
     }
 
-    /// Zeroes the bytes of `range`, as [`Locked::write`].
+    /// Zeroes the bytes of `range`, like [`Locked::write`].
     ///
     /// # Panics
     /// If the range leaves the page.
@@ -275,14 +275,13 @@ impl<'a> Locked<'a> {
         self.change(|| memory.zero(self.page.id.0, range.start, range.len()));
     }
 
-    /// Runs `store`, which does not panic, so that no reader accepts what it does half.
+    /// Runs `store`, which must not panic, so that no reader accepts half of its effect.
     #[inline]
     fn change(&self, store: impl FnOnce()) {
         let word = self.word();
-        // Only we could set it (F5).
+        // Only this thread, as the lock's holder, could set it (F5).
         if word.load() & UPTODATE == 0 {
-            // Nobody reads this page by version yet; somebody may still read the one before it
-            // (O5).
+            // No reader by version reads this page yet; a reader may still read the frame's previous page (O5).
             word.before_bytes();
             store();
         } else {
@@ -292,36 +291,35 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// Says that the bytes are the page's: others may read them.
+    /// Declares that the bytes are the page's: others may read them.
     pub fn set_uptodate(&mut self) {
         self.word().set(UPTODATE);
     }
 
-    /// As [`Locked::set_uptodate`], unless [`PageRef::mark_stale`] was called since the page came
-    /// in or since the last call: then it returns false, and the bytes have to be brought in again.
+    /// Like [`Locked::set_uptodate`], unless [`PageRef::mark_stale`] was called since the page was inserted or since
+    /// the last call. Then it returns false, and the bytes must be read in again.
     pub fn set_filled(&mut self) -> bool {
         self.word().set_filled()
     }
 
-    /// Says that the bytes have to be written. Whether that is new.
+    /// Declares that the bytes must be written. True if they were clean.
     pub fn mark_dirty(&mut self) -> bool {
         self.word().set(DIRTY) & DIRTY == 0
     }
 
-    /// Says that the bytes need not be written. Whether they had to be.
+    /// Declares that the bytes need not be written. True if they were dirty.
     pub fn clear_dirty(&mut self) -> bool {
         self.word().clear(DIRTY) & DIRTY != 0
     }
 
-    /// From dirty to being written, so that changes from now on make it dirty again. False if it is
-    /// clean, or an earlier write has not ended. [`PageRef::end_writing`] ends it.
+    /// Changes dirty to writing, so that later changes make the page dirty again. False if it is clean, or if an
+    /// earlier write has not ended. [`PageRef::end_writing`] ends it.
     pub fn begin_writing(&mut self) -> bool {
         self.word().begin_writing()
     }
 
-    /// Takes the page out of the cache, as truncation does: no new references; who has one keeps
-    /// the bytes and the identity; the last to drop one frees the frame. False if it was detached
-    /// before.
+    /// Takes the page out of the cache, as truncation does: no new references. Existing references keep the bytes and
+    /// the identity; the last one to drop frees the frame. False if it was detached before.
     pub fn detach(&mut self) -> bool {
         self.word().detach()
     }
@@ -330,7 +328,7 @@ impl<'a> Locked<'a> {
     pub fn unlock(self) -> PageRef<'a> {
         let page = PageRef::from_reference(self.page.arena, self.page.id);
         self.release();
-        // Its reference is `page` now.
+        // `page` owns the reference now.
         std::mem::forget(self);
         page
     }
@@ -349,8 +347,8 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// A frozen page that nobody has: take it out of its tree, then [`Evicting::free`]. Dropped
-/// instead, it stays in the cache.
+/// A frozen page without users: take it out of its tree, then [`Evicting::free`]. Dropped instead, it stays in the
+/// cache.
 #[derive(Debug)]
 #[must_use = "dropped, the page stays"]
 pub struct Evicting<'a> {
@@ -368,12 +366,12 @@ impl<'a> Evicting<'a> {
         self.id
     }
 
-    /// Whose page it is.
+    /// The owner of the page.
     pub fn owner(&self) -> u64 {
         self.arena.descriptor(self.id).owner()
     }
 
-    /// Which page of its owner.
+    /// The index of the page within its owner.
     pub fn index(&self) -> u64 {
         self.arena.descriptor(self.id).index()
     }
@@ -384,7 +382,7 @@ impl<'a> Evicting<'a> {
         std::mem::forget(self);
     }
 
-    /// The frame for another page at once, as [`Evicting::free`] and [`Arena::allocate`].
+    /// The frame for another page at once: [`Evicting::free`] and [`Arena::allocate`] in one step.
     pub fn reuse(self) -> Fresh<'a> {
         let fresh = Fresh::new(self.arena, self.id);
         std::mem::forget(self);

@@ -216,7 +216,7 @@ fn memory_is_counted_exactly_and_given_back() {
         assert_eq!(byte, [9]);
     });
     assert_eq!((arena.resident(), arena.allocated()), (FRAMES / 2, FRAMES / 2));
-    // What was given back is used again, and is the only thing left.
+    // The trimmed frames are used again, and no other frame is left.
     fresh.extend(std::iter::from_fn(|| arena.allocate()));
     assert_eq!(fresh.len(), FRAMES / 2);
     assert_eq!(arena.resident(), FRAMES);
@@ -238,17 +238,18 @@ fn trimmed_memory_leaves_the_process() {
     ids.iter().for_each(|id| arena.try_evict(*id).unwrap().free());
     assert_eq!(arena.trim(usize::MAX), FRAMES as usize);
     let given = before.saturating_sub(resident_bytes());
-    // Other tests of this process allocate meanwhile; most of the 16 MiB has to be gone.
+    // Other tests of this process allocate meanwhile; most of the 16 MiB must be returned.
     assert!(given > 8 << 20, "{given} bytes");
 }
 
-/// Memory that this process has.
+/// The resident memory of this process.
 fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// One thread only allocates, another only frees: what is freed has to come back, without growth.
+/// One thread only allocates, another only frees: freed frames must return to the first, without
+/// growth.
 #[test]
 fn frames_pass_from_who_frees_to_who_allocates() {
     const FRAMES: usize = 64;
@@ -311,7 +312,7 @@ fn the_lock_keeps_threads_apart_and_wakes_them() {
                     let mut bytes = [0; 8];
                     page.read(0, &mut bytes);
                     page.write(0, &(u64::from_ne_bytes(bytes) + 1).to_ne_bytes());
-                    // The others get to the lock meanwhile, and sleep.
+                    // Lets the other threads try the lock meanwhile, and sleep.
                     std::thread::yield_now();
                 }
             });
@@ -348,7 +349,7 @@ fn waiters_for_a_fill_and_for_a_write_are_woken() {
     }
 }
 
-/// One page that is written all the time, and read all the time: the reads fall into the writes.
+/// One page that is written and read all the time: reads overlap with writes.
 #[test]
 fn readers_never_see_half_a_write() {
     const WRITES: u32 = 60_000;
@@ -381,7 +382,7 @@ fn readers_never_see_half_a_write() {
     });
 }
 
-/// One frame that goes from page to page, and readers who ask for all of them.
+/// One frame that holds one page after another, and readers that ask for all of them.
 #[test]
 fn readers_never_see_the_next_page() {
     const CHANGES: u64 = 30_000;
@@ -426,9 +427,9 @@ mod hammer {
 
     struct World {
         arena: Arena,
-        /// Page → frame, as a tree would have it; 0 for none.
+        /// Page → frame, like a tree; 0 for none.
         tree: Vec<AtomicU64>,
-        /// What the backend has of each page: a version.
+        /// The version of each page in the backend.
         backend: Vec<AtomicU64>,
         /// Versions written to each page.
         written: Vec<AtomicU64>,
@@ -444,7 +445,7 @@ mod hammer {
         owner << 56 | index << 40 | version
     }
 
-    /// The version that `bytes` are of; they have to be all of one, and of this page.
+    /// The version of `bytes`; they must all be of one version, and of this page.
     fn version_of(page: usize, bytes: &[u8]) -> u64 {
         let words: Vec<u64> = bytes
             .chunks_exact(8)
@@ -465,7 +466,7 @@ mod hammer {
             Some(FrameId::from_value(value))
         }
 
-        /// Takes `page` out of the tree if `id` is what it has.
+        /// Takes `page` out of the tree if the tree has `id` for it.
         fn unlink(&self, page: usize, id: FrameId) {
             let value = id.to_value().get();
             let done =
@@ -485,7 +486,7 @@ mod hammer {
             }
         }
 
-        /// A reference to `page`, which is filled from the backend if it is not there.
+        /// A reference to `page`; if it is not cached, it is filled from the backend.
         fn get(&self, page: usize, seed: u64) -> PageRef<'_> {
             let (owner, index) = name(page);
             for attempt in 0.. {
@@ -510,7 +511,8 @@ mod hammer {
                 let value = made.page().id().to_value().get();
                 let slot = &self.tree[page];
                 if slot.compare_exchange(0, value, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-                    // Never in a tree: as a truncated page it is freed with our reference.
+                    // Never in a tree: like a truncated page, it is freed with this thread's
+                    // reference.
                     made.detach();
                     continue;
                 }
@@ -548,7 +550,7 @@ mod hammer {
             written.end_writing(Outcome::Written);
         }
 
-        /// Takes a clean page out under the lock, as truncation does.
+        /// Takes a clean page out of the tree under the lock, like truncation.
         fn truncate(&self, page: usize) {
             let (owner, index) = name(page);
             let found = self.lookup(page).and_then(|id| self.arena.try_get(id, owner, index));

@@ -1,21 +1,21 @@
-//! Where threads sleep until a frame's flag is cleared.
+//! Buckets in which threads sleep until a frame's flag is cleared.
 //!
-//! W1. A sleeper sets WAITERS in the step that finds the flag still set, with its bucket locked,
-//!     and gives the bucket up only by going to sleep.
-//! W2. Who clears the flag clears WAITERS in the same step, and if it was set, locks the bucket and
-//!     wakes everybody in it.
+//! W1. A sleeper sets WAITERS in the step that finds the flag still set, with its bucket locked. It
+//!     releases the bucket only by going to sleep.
+//! W2. The thread that clears the flag clears WAITERS in the same step. If WAITERS was set, it
+//!     locks the bucket and wakes all its sleepers.
 //!
-//! No wake-up is lost, and no store has to be kept from passing a load for it: both steps are
+//! No wake-up is lost, and no store has to be kept from passing a load: both steps are
 //! read-modify-writes of one word, so one comes first. If the clearing comes first, the sleeper's
 //! step does not find the flag and it does not sleep. If the sleeper's comes first, the clearing
 //! finds WAITERS, and its lock of the bucket comes after the sleeper has gone to sleep (W1).
 //!
-//! Progress: as the lock of a bucket; whoever waits depends on who holds the flag.
+//! Progress: that of the bucket's lock; a sleeper depends on the thread that holds the flag.
 //! Checked by `model_waiters_are_woken`, with a loop of yields for the condition variable.
 //!
 //! # Why
 //! A lock and a condition variable in each frame would cost more than its whole descriptor.
-//! Weakness: all sleepers of a bucket are woken, for whichever frame and flag; they look and sleep
+//! Weakness: all sleepers of a bucket are woken, for any frame and flag; they check and sleep
 //! again.
 
 use super::word::StateWord;
@@ -24,14 +24,14 @@ use crate::padded::Padded;
 
 const BUCKETS: usize = if cfg!(loom) { 1 } else { 64 };
 
-/// Wake-ups so far, and who sleeps for the next.
+/// The count of wake-ups, and the sleepers that wait for the next one.
 #[derive(Debug)]
 struct Bucket {
     wakes: Mutex<u64>,
     woken: Condvar,
 }
 
-/// See the module.
+/// The buckets of an arena. The protocol is in the module's documentation.
 #[derive(Debug)]
 pub(super) struct Waits([Padded<Bucket>; BUCKETS]);
 
@@ -58,7 +58,7 @@ impl Waits {
         }
     }
 
-    /// Wakes who sleeps for `frame`.
+    /// Wakes the threads that sleep for `frame`.
     #[cold]
     pub(super) fn wake(&self, frame: u32) {
         let bucket = self.bucket(frame);
@@ -74,7 +74,7 @@ impl Bucket {
         wakes
     }
 
-    /// The model checker has no condition variable here: looks again after others ran.
+    /// The model checker has no condition variable here: looks again after other threads ran.
     #[cfg(loom)]
     fn sleep<'a>(&'a self, wakes: MutexGuard<'a, u64>) -> MutexGuard<'a, u64> {
         drop(wakes);

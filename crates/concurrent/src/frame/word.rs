@@ -1,17 +1,17 @@
 //! The state word of one frame: its transitions, each one atomic step.
 //!
 //! # Boundary
-//! The word and nothing it speaks of. Which bytes, which identity and which free list go with a
-//! transition is in [`super::arena`] and [`super::page`]; the protocol is in [`super`].
+//! The word only. The bytes, the identity and the free list that belong to a transition are in [`super::arena`] and
+//! [`super::page`]; the protocol is in [`super`].
 //!
 //! # Concurrency
-//! Transitions that only one thread may make at a time (by F3 or F5) say so; the others are
+//! The comment of a transition says so if only one thread may make it at a time (by F3 or F5). The others are
 //! compare-exchanges or additions that any thread may race.
 //!
 //! # Why
-//! References, lock, tags and version in one word: what may be done next is decided by the value
-//! that is replaced, so no pair of words is ever seen half changed. Weakness: a hot page that is
-//! referenced (not read by version) is one hot cache line.
+//! References, lock, tags and version in one word: each transition is decided by the value that it replaces, so no
+//! thread ever sees half of a change of two words. Weakness: a hot page that is referenced (not read by version) is one
+//! hot cache line.
 
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};
 
@@ -21,25 +21,25 @@ pub(super) const LOCKED: u64 = 1 << 0;
 pub(super) const UPTODATE: u64 = 1 << 1;
 /// The bytes are newer than the backend's.
 pub(super) const DIRTY: u64 = 1 << 2;
-/// On its way to the backend.
+/// Being written to the backend.
 pub(super) const WRITING: u64 = 1 << 3;
-/// New references are given out. Unset: free, being evicted, or detached ("frozen").
+/// New references are allowed. Unset: free, being evicted, or detached ("frozen").
 pub(super) const ATTACHED: u64 = 1 << 4;
 /// The lock's holder is changing bytes that others may be reading.
 pub(super) const CHANGING: u64 = 1 << 5;
-/// Somebody sleeps until a flag changes.
+/// A thread sleeps until a flag changes.
 pub(super) const WAITERS: u64 = 1 << 6;
 /// The bytes, or those being filled in, are out of date.
 pub(super) const STALE: u64 = 1 << 7;
 
 const REFERENCE: u64 = 1 << 8;
 const REFERENCES: u64 = 0xffff * REFERENCE;
-/// References given out by number; the other half is for those who have one already.
+/// The most references that are added by number; the other half is for threads that have one already.
 const REFERENCES_BY_NUMBER_MAX: u64 = 0x8000 * REFERENCE;
 const VERSION: u64 = 1 << 24;
 const VERSIONS: u64 = !(VERSION - 1);
 
-/// What a reader by version has to find again.
+/// The part of the word that a reader by version must find unchanged.
 pub(super) fn version(word: u64) -> u64 {
     word & VERSIONS
 }
@@ -49,23 +49,23 @@ pub(super) fn is_readable(word: u64) -> bool {
     word & (ATTACHED | UPTODATE | CHANGING) == ATTACHED | UPTODATE && !is_outdated(word)
 }
 
-/// Whether the bytes are out of date and nothing of them is ours.
+/// Whether the bytes are out of date and contain no unwritten change.
 pub(super) fn is_outdated(word: u64) -> bool {
     word & (STALE | DIRTY | WRITING) == STALE
 }
 
-/// What a reference that was given back leaves behind.
+/// The state after a reference was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Put {
-    /// It was the last one and the frame is frozen: who gave it back frees the frame (F3).
+    /// It was the last one and the frame is frozen: the thread that dropped it frees the frame (F3).
     Free,
     /// A page that can be evicted now.
     Idle,
-    /// Others have it, or it is to be written.
+    /// Other threads use it, or it must be written.
     InUse,
 }
 
-/// See the module. All zero: free, never used.
+/// The word of one frame. All zero: free, never used.
 #[derive(Debug)]
 pub(super) struct StateWord(AtomicU64);
 
@@ -82,7 +82,7 @@ impl StateWord {
         self.0.load(Ordering::Acquire)
     }
 
-    /// The word, after everything that this thread read before.
+    /// The word, loaded after all earlier reads of this thread.
     #[inline]
     pub(super) fn reload(&self) -> u64 {
         // ORDERING: Acquire, partner the fences of `begin_change` and `before_bytes` (O3, O5).
@@ -91,13 +91,13 @@ impl StateWord {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Whether it is the word of a free frame, or of one that is its owner's alone.
+    /// Whether it is the word of a free frame, or of one that only its owner has.
     pub(super) fn is_free(&self) -> bool {
         // ORDERING: Relaxed; for checks.
         self.0.load(Ordering::Relaxed) & (ATTACHED | REFERENCES) == 0
     }
 
-    /// A new reference, if any is given out.
+    /// Adds a reference, if new references are allowed.
     #[inline]
     pub(super) fn try_reference(&self) -> bool {
         // ORDERING: Relaxed; a guess, checked by the compare-exchange.
@@ -107,7 +107,7 @@ impl StateWord {
                 return false;
             }
             let next = word + REFERENCE;
-            // ORDERING: Acquire, partner `publish` (O1): the identity read next is this one's.
+            // ORDERING: Acquire, partner `publish` (O1): the identity read next belongs to this word.
             match self.0.compare_exchange_weak(word, next, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
@@ -115,14 +115,13 @@ impl StateWord {
         }
     }
 
-    /// One more reference for who has one. False if the word is full.
+    /// Adds a reference for a thread that has one. False if the word is full.
     pub(super) fn add_reference(&self) -> bool {
         // ORDERING: Relaxed; a guess, checked by the compare-exchange.
         let mut word = self.0.load(Ordering::Relaxed);
         while word & REFERENCES != REFERENCES {
             let next = word + REFERENCE;
-            // ORDERING: Relaxed; the caller's own reference keeps the frame, nothing new is
-            // reached.
+            // ORDERING: Relaxed; the caller's own reference keeps the frame, nothing new is reached.
             match self.0.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
@@ -131,11 +130,11 @@ impl StateWord {
         false
     }
 
-    /// Gives a reference back.
+    /// Drops a reference.
     #[inline]
     pub(super) fn put(&self) -> Put {
-        // ORDERING: AcqRel; Release for who freezes or frees, Acquire because it may be us (O2), and partner
-        // `look` (O9).
+        // ORDERING: AcqRel; Release for the thread that freezes or frees, Acquire because it may be this one (O2), and
+        // partner `look` (O9).
         let before = self.0.fetch_sub(REFERENCE, Ordering::AcqRel);
         debug_assert!(before & REFERENCES != 0, "a reference that nobody had");
         match before & (REFERENCES | ATTACHED) {
@@ -147,14 +146,14 @@ impl StateWord {
         }
     }
 
-    /// A look of one who waits for room, before he finds out whether the page is in use.
+    /// The look of a thread that waits for room, before it checks whether the page is in use.
     pub(super) fn look(&self) {
-        // ORDERING: Release, partner `put` (O9): who makes the page idle after this sees the announcement.
+        // ORDERING: Release, partner `put` (O9): a thread that makes the page idle after this sees the announcement.
         self.0.fetch_or(0, Ordering::Release);
     }
 
-    /// Freezes a page that nobody uses. True: the frame is the caller's alone (F3). A locked page has a
-    /// reference today, so that LOCKED is looked at changes nothing in an arena.
+    /// Freezes a page without users. True: only the caller has the frame (F3). In an arena a locked page always has a
+    /// reference today, so the check of LOCKED changes nothing there.
     pub(super) fn try_freeze(&self) -> bool {
         // ORDERING: Relaxed; a guess, checked by the compare-exchange.
         let mut word = self.0.load(Ordering::Relaxed);
@@ -164,8 +163,7 @@ impl StateWord {
                 return false;
             }
             let next = (word & !ATTACHED).wrapping_add(VERSION);
-            // ORDERING: Acquire, partner `put` (O2): the holders are done before the frame is
-            // reused.
+            // ORDERING: Acquire, partner `put` (O2): the holders have finished before the frame is reused.
             match self.0.compare_exchange_weak(word, next, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
@@ -173,22 +171,21 @@ impl StateWord {
         }
     }
 
-    /// Undoes `try_freeze`. By who froze it.
+    /// Undoes `try_freeze`. For the thread that froze the page.
     pub(super) fn thaw(&self) {
-        // ORDERING: Acquire, partner `look` (O9): the page can be evicted again. The identity is what `publish`
-        // released, and every step since, this one too, is a read-modify-write and passes that on (O1).
+        // ORDERING: Acquire, partner `look` (O9): the page can be evicted again. `publish` released the identity; every
+        // later step is a read-modify-write, like this one, and passes that on (O1).
         self.0.fetch_or(ATTACHED, Ordering::Acquire);
     }
 
-    /// No new references from now on. By the lock's holder, who has a reference. True the first
-    /// time.
+    /// Forbids new references from now on. For the lock's holder, which has a reference. True the first time.
     pub(super) fn detach(&self) -> bool {
         // ORDERING: Relaxed; a guess, checked by the compare-exchange.
         let mut word = self.0.load(Ordering::Relaxed);
         while word & ATTACHED != 0 {
             let next = (word & !ATTACHED).wrapping_add(VERSION);
-            // ORDERING: Relaxed; nothing is published: F3 needs the step alone, and bytes written
-            // afterwards come behind the fence of `begin_change` (O3).
+            // ORDERING: Relaxed; nothing is published: F3 needs only the step, and bytes written afterwards come after
+            // the fence of `begin_change` (O3).
             match self.0.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
@@ -197,21 +194,20 @@ impl StateWord {
         false
     }
 
-    /// Attaches a page: locked, not up to date, one reference. By who took the frame off the free
-    /// list, after he wrote the identity.
+    /// Attaches a page: locked, not up to date, one reference. For the thread that took the frame off the free list,
+    /// after it wrote the identity.
     pub(super) fn publish(&self) {
-        // ORDERING: Relaxed; nobody changes the word of a free frame (F6).
+        // ORDERING: Relaxed; no other thread changes the word of a free frame (F6).
         let word = self.0.load(Ordering::Relaxed);
         debug_assert!(word & (ATTACHED | REFERENCES) == 0, "published twice");
         // ORDERING: Release, partners `try_reference` and `load` (O1).
         self.0.store(version(word) | REFERENCE | ATTACHED | LOCKED, Ordering::Release);
     }
 
-    /// What an owner of a frozen frame does before he changes identity or bytes that a reader by
-    /// version, who began before the freeze, may still look at.
+    /// Called by the owner of a frozen frame before it changes the identity or bytes: a reader by version that began
+    /// before the freeze may still read them.
     pub(super) fn before_bytes(&self) {
-        // ORDERING: Release, partner `reload` (O5): who sees the new sees that the version moved
-        // on.
+        // ORDERING: Release, partner `reload` (O5): a reader that sees a new byte or identity sees a later version.
         fence(Ordering::Release);
     }
 
@@ -231,7 +227,7 @@ impl StateWord {
         false
     }
 
-    /// Releases the content lock. True if somebody may sleep for it: wake them.
+    /// Releases the content lock. True if a thread may sleep for it: the caller must wake it.
     #[inline]
     #[must_use]
     pub(super) fn unlock(&self) -> bool {
@@ -247,56 +243,55 @@ impl StateWord {
         // ORDERING: Relaxed; ordered before the bytes by the fence.
         let before = self.0.fetch_add(VERSION | CHANGING, Ordering::Relaxed);
         debug_assert!(before & (LOCKED | CHANGING) == LOCKED, "only the lock's holder, once");
-        // ORDERING: Release, partner `reload` (O3): who sees a byte of the change sees CHANGING
-        // too.
+        // ORDERING: Release, partner `reload` (O3): a reader that sees a byte of the change sees CHANGING too.
         fence(Ordering::Release);
     }
 
     /// The change is over.
     #[inline]
     pub(super) fn end_change(&self) {
-        // ORDERING: Release, partner `load` (O4): who may read again sees the change whole.
+        // ORDERING: Release, partner `load` (O4): a reader that may read again sees the whole change.
         self.0.fetch_and(!CHANGING, Ordering::Release);
     }
 
-    /// Sets flags; the word before. By the lock's holder.
+    /// Sets flags; returns the old word. For the lock's holder.
     #[inline]
     pub(super) fn set(&self, flags: u64) -> u64 {
-        // ORDERING: Release, partner `load` (O4): who sees UPTODATE sees the bytes.
+        // ORDERING: Release, partner `load` (O4): a reader that sees UPTODATE sees the bytes.
         self.0.fetch_or(flags, Ordering::Release)
     }
 
-    /// Says that the bytes which the lock's holder is bringing in are out of date. By anybody.
+    /// Reports that the bytes which the lock's holder is reading in are out of date. For any thread.
     pub(super) fn mark_stale(&self) {
-        // ORDERING: Release, partner `set_filled` (F8): who then asks the store again does not get an
-        // answer from before the news.
+        // ORDERING: Release, partner `set_filled` (F8): a thread that then asks the store again does not get an answer
+        // from before the report.
         self.0.fetch_or(STALE, Ordering::Release);
     }
 
-    /// The bytes are the page's, unless they were said to be out of date since the last call: then
-    /// false, and that is forgotten. By the lock's holder.
+    /// Declares that the bytes are the page's, unless they were reported out of date since the last call. Then it
+    /// returns false and clears the report. For the lock's holder.
     pub(super) fn set_filled(&self) -> bool {
         let filled = |word| if word & STALE == 0 { word | UPTODATE } else { word & !STALE };
-        // ORDERING: AcqRel; Release, partner `load` (O4): who sees UPTODATE sees the bytes; Acquire,
-        // partner `mark_stale` (F8).
+        // ORDERING: AcqRel; Release, partner `load` (O4): a reader that sees UPTODATE sees the bytes; Acquire, partner
+        // `mark_stale` (F8).
         let before =
             self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| Some(filled(word)));
         before.is_ok_and(|word| word & STALE == 0)
     }
 
-    /// Clears flags; the word before. By the lock's holder.
+    /// Clears flags; returns the old word. For the lock's holder.
     pub(super) fn clear(&self, flags: u64) -> u64 {
         // ORDERING: Relaxed; the tags order nothing by themselves, `unlock` follows (O6).
         self.0.fetch_and(!flags, Ordering::Relaxed)
     }
 
-    /// Dirty becomes writing. False unless it is dirty and not being written. By the lock's holder.
+    /// Changes dirty to writing. False unless it is dirty and not being written. For the lock's holder.
     pub(super) fn begin_writing(&self) -> bool {
         // ORDERING: Relaxed; a guess, checked by the compare-exchange.
         let mut word = self.0.load(Ordering::Relaxed);
         while word & (DIRTY | WRITING) == DIRTY {
             let next = word & !DIRTY | WRITING;
-            // ORDERING: Relaxed; the bytes written are read under the lock (O6).
+            // ORDERING: Relaxed; the written bytes are read under the lock (O6).
             match self.0.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
@@ -305,7 +300,7 @@ impl StateWord {
         false
     }
 
-    /// The write is over; dirty again if `again`. The word before: if it has WAITERS, wake them.
+    /// Ends the write; dirty again if `again`. Returns the old word: if it has WAITERS, the caller must wake them. A
     /// DIRTY that was set meanwhile stays (F7).
     #[must_use]
     pub(super) fn end_writing(&self, again: bool) -> u64 {
@@ -314,8 +309,8 @@ impl StateWord {
         loop {
             debug_assert!(word & WRITING != 0, "nobody writes");
             let next = word & !(WRITING | WAITERS) | if again { DIRTY } else { 0 };
-            // ORDERING: Release, partners `wait_mark` and the freeze of eviction (O7, O2): who
-            // finds it written finds the write done.
+            // ORDERING: Release, partners `wait_mark` and the freeze of eviction (O7, O2): a thread that finds the page
+            // written sees that the write is complete.
             match self.0.compare_exchange_weak(word, next, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return word,
                 Err(now) => word = now,
@@ -323,11 +318,11 @@ impl StateWord {
         }
     }
 
-    /// Marks the word for a sleeper, unless all of `flags` are clear. True: sleep.
+    /// Marks the word for a sleeper, unless all of `flags` are clear. True: the caller must sleep.
     pub(super) fn wait_mark(&self, flags: u64) -> bool {
         let sleeper = |word| if word & flags != 0 { Some(word | WAITERS) } else { None };
-        // ORDERING: Acquire when it fails, partners `unlock` and `end_writing` (O6, O7); Relaxed
-        // when it succeeds, the step alone counts (W1).
+        // ORDERING: Acquire when it fails, partners `unlock` and `end_writing` (O6, O7); Relaxed when it succeeds,
+        // because only the step matters (W1).
         self.0.fetch_update(Ordering::Relaxed, Ordering::Acquire, sleeper).is_ok()
     }
 }
@@ -336,8 +331,8 @@ impl StateWord {
 mod tests {
     use super::*;
 
-    /// Whoever locks a page has a reference today, so the references alone would keep an arena's pages;
-    /// the word promises it by itself.
+    /// A locked page always has a reference today, so the references alone would protect an arena's pages; the word
+    /// guarantees it by itself.
     #[test]
     fn a_word_is_frozen_only_when_idle() {
         for busy in [LOCKED, DIRTY, WRITING, REFERENCE] {
