@@ -1,25 +1,34 @@
 //! Rust source split into what the compiler reads and what it does not.
 //!
 //! # Boundary
-//! Blanks comments and the insides of literals, and finds the lines of test modules. Not a parser:
+//! Parts code, comments and the insides of literals, and finds the lines of test modules. Not a parser:
 //! it knows no item but `#[cfg(test)]` and its braces.
 //!
 //! # Why
-//! The rules look for words; a word in a comment or a message is not a use of it.
+//! Most rules look for words in code; a word in a comment or a message is not a use of it.
 
-/// One file: for each line the code on it, and whether only tests compile it.
+/// One file: for each line the code on it, its comment, and whether only tests compile it.
 #[derive(Debug)]
 pub(crate) struct Code {
     lines: Vec<String>,
+    comments: Vec<String>,
     test: Vec<bool>,
 }
 
 impl Code {
     /// Reads `source`.
     pub(crate) fn new(source: &str) -> Self {
-        let lines: Vec<_> = blank(source).lines().map(str::to_owned).collect();
+        let (code, comments) = parted(source);
+        let lines: Vec<_> = code.lines().map(str::to_owned).collect();
+        let comments = comments.lines().map(str::to_owned).collect();
         let test = test_lines(&lines);
-        Self { lines, test }
+        Self { lines, comments, test }
+    }
+
+    /// Line number from 1, and the comment of each line that has one.
+    pub(super) fn comments(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines = self.comments.iter().enumerate();
+        lines.map(|(at, line)| (at + 1, line.trim())).filter(|(_, line)| !line.is_empty())
     }
 
     /// Line number from 1, code, and whether only tests compile it.
@@ -41,10 +50,12 @@ pub(super) fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// `source` with comments and the insides of literals turned into spaces; lines stay lines.
-fn blank(source: &str) -> String {
+/// The code and the comments of `source`, the rest of each turned into spaces; lines stay lines. Literals are in neither.
+fn parted(source: &str) -> (String, String) {
     let chars: Vec<char> = source.chars().collect();
-    let mut out = String::with_capacity(source.len());
+    let mut code = String::with_capacity(source.len());
+    let mut comments = String::with_capacity(source.len());
+    let space = |c: &char| if *c == '\n' { '\n' } else { ' ' };
     let mut at = 0;
     while at < chars.len() {
         let length = match chars[at] {
@@ -56,15 +67,21 @@ fn blank(source: &str) -> String {
             _ => 0,
         };
         if length == 0 {
-            out.push(chars[at]);
+            code.push(chars[at]);
+            comments.push(space(&chars[at]));
             at += 1;
             continue;
         }
         let end = (at + length).min(chars.len());
-        out.extend(chars[at..end].iter().map(|c| if *c == '\n' { '\n' } else { ' ' }));
+        let part = &chars[at..end];
+        code.extend(part.iter().map(space));
+        match chars[at] {
+            '/' => comments.extend(part),
+            _ => comments.extend(part.iter().map(space)),
+        }
         at = end;
     }
-    out
+    (code, comments)
 }
 
 /// A raw string may follow `b`, but an identifier that ends in `r` opens none.

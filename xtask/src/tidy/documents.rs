@@ -47,7 +47,7 @@ fn links(tree: &Tree, path: &str, text: &str, faults: &mut Vec<Fault>) {
 }
 
 /// The lines outside code fences, numbered from 1, with inline code blanked.
-fn prose(text: &str) -> impl Iterator<Item = (usize, String)> {
+pub(super) fn prose(text: &str) -> impl Iterator<Item = (usize, String)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(at, line)| {
         if line.trim_start().starts_with("```") {

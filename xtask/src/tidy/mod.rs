@@ -14,6 +14,7 @@ mod documents;
 mod manifests;
 mod orderings;
 mod sources;
+mod words;
 
 pub(crate) use code::Code;
 pub(crate) use orderings::weakenings;
@@ -50,6 +51,7 @@ pub(crate) fn faults(tree: &Tree) -> Vec<Fault> {
     let mut faults = sources::faults(tree);
     faults.extend(manifests::faults(tree));
     faults.extend(documents::faults(tree));
+    faults.extend(words::faults(tree));
     faults
 }
 

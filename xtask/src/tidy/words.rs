@@ -1,0 +1,197 @@
+//! Rules for language: forms that a reader has to read twice are counted, and their number may only fall.
+//!
+//! # Boundary
+//! Looks at comments of Rust files and at the prose of documents. Code, literals, fences and text in backticks are not
+//! looked at. Dated records (decisions, results, older parts of the changelog) stay as they were written.
+//!
+//! # Why
+//! `CONTRIBUTING.md` asks for plain technical English. A comment that says "who" for a thread hides which thread. Weakness:
+//! the rule knows a list of words; a sentence can be obscure without any of them.
+
+use super::Fault;
+use super::code::{Code, has_word};
+use crate::tree::Tree;
+
+/// Words that stand for an actor that has a name: the reader, the writer, the caller, the kernel, the thread.
+const PEOPLE: &[&str] =
+    &["who", "whoever", "whom", "he", "him", "his", "himself", "nobody", "somebody", "anybody"];
+/// Idioms, each of which stands for one of the field's verbs.
+const IDIOMS: &[&str] =
+    &["let go", "lets go", "come in", "comes in", "came in", "for want of", "as above", "in vain"];
+/// Parts of the tree that are not plain yet, with the number of forms that are left. It ends empty.
+const LEFT: &[(&str, usize)] = &[
+    ("ARCHITECTURE.md", 7),
+    ("CHANGELOG.md", 26),
+    ("README.md", 1),
+    ("SECURITY.md", 9),
+    ("bench-compare/src/", 2),
+    ("bench/kit/", 3),
+    ("bench/papers/", 28),
+    ("bench/rows/", 5),
+    ("bench/src/", 65),
+    ("bench/workload/", 4),
+    ("crates/backends/", 97),
+    ("crates/cli/", 146),
+    ("crates/coherence/", 51),
+    ("crates/concurrent/", 511),
+    ("crates/contention-cli/", 2),
+    ("crates/contention-runtime/", 61),
+    ("crates/contention/", 73),
+    ("crates/control/", 26),
+    ("crates/ext-write/", 55),
+    ("crates/ext/", 27),
+    ("crates/fuse/", 126),
+    ("crates/object/", 32),
+    ("crates/residency/", 3),
+    ("crates/terminal/", 3),
+    ("crates/vfs/", 494),
+    ("docs/cleaning.md", 8),
+    ("docs/contention.md", 5),
+    ("docs/exit-status.md", 1),
+    ("docs/glossary.md", 1),
+    ("docs/image.md", 3),
+    ("docs/kernel-contract.md", 1),
+    ("docs/locking.md", 3),
+    ("docs/measuring.md", 14),
+    ("docs/metrics.md", 3),
+    ("docs/object.md", 9),
+    ("docs/page-cache.md", 12),
+    ("docs/path-walk.md", 7),
+    ("docs/semantics.md", 13),
+    ("docs/stat.md", 3),
+    ("docs/top.md", 3),
+    ("docs/tutorials/backend.md", 1),
+    ("docs/web.md", 3),
+    ("tests/browser/", 1),
+    ("tests/contention/", 2),
+    ("tests/fuzz/", 5),
+    ("tests/skip/", 2),
+    ("tests/src/", 9),
+    ("tests/tests/", 128),
+    ("xtask/src/", 18),
+];
+/// Documents that record what was decided or measured at a date, or that a test prints from code.
+const RECORDS: &[&str] = &["docs/decisions/", "bench/results/", "docs/reference", "docs/man/"];
+
+/// Longest header of a file, in lines.
+const HEADER_MAX: usize = 25;
+/// Parts of the tree with longer headers, and how many.
+const LONG_HEADERS: &[(&str, usize)] = &[
+    ("crates/backends/", 5),
+    ("crates/coherence/", 1),
+    ("crates/concurrent/", 23),
+    ("crates/contention-runtime/", 4),
+    ("crates/contention/", 5),
+    ("crates/control/", 1),
+    ("crates/ext-write/", 1),
+    ("crates/fuse/", 3),
+    ("crates/object/", 1),
+    ("crates/vfs/", 9),
+];
+
+pub(super) fn faults(tree: &Tree) -> Vec<Fault> {
+    let (forms, headers) = found(tree);
+    let mut faults = risen(forms, LEFT);
+    faults.extend(risen(headers, LONG_HEADERS));
+    faults
+}
+
+/// The forms and the long headers of `tree`.
+fn found(tree: &Tree) -> (Vec<Fault>, Vec<Fault>) {
+    let mut forms = Vec::new();
+    let mut headers = Vec::new();
+    for (path, text) in tree.files() {
+        if path.ends_with(".rs") {
+            for (line, comment) in Code::new(text).comments() {
+                look(path, line, comment, &mut forms);
+            }
+            let header = text.lines().filter(|line| line.starts_with("//!")).count();
+            if header > HEADER_MAX {
+                let what = format!(
+                    "a header of {header} lines; at most {HEADER_MAX}, the rest belongs in docs/"
+                );
+                headers.push(Fault::new(path, 1, what));
+            }
+        } else if path.ends_with(".md") && !RECORDS.iter().any(|record| path.starts_with(record)) {
+            for (line, prose) in super::documents::prose(newest(path, text)) {
+                look(path, line, &prose, &mut forms);
+            }
+        }
+    }
+    (forms, headers)
+}
+
+/// Of the changelog the part that is not released.
+fn newest<'a>(path: &str, text: &'a str) -> &'a str {
+    let released = || text.match_indices("\n## ").nth(1).map(|(at, _)| at);
+    match path {
+        "CHANGELOG.md" => &text[..released().unwrap_or(text.len())],
+        _ => text,
+    }
+}
+
+/// Adds a fault for each form in `words`, a line of `path`.
+fn look(path: &str, line: usize, words: &str, faults: &mut Vec<Fault>) {
+    let plain: String = words.split('`').step_by(2).collect::<Vec<_>>().join("code").to_lowercase();
+    // Of a person it is plain English.
+    let plain = plain.replace("user who", "user that").replace("users who", "users that");
+    let people = PEOPLE.iter().map(|word| (word, "name the actor"));
+    let idioms = IDIOMS.iter().map(|word| (word, "use the field's verb (docs/glossary.md)"));
+    for (word, instead) in people.chain(idioms).filter(|(word, _)| has_word(&plain, word)) {
+        faults.push(Fault::new(path, line, format!("\"{word}\": {instead}")));
+    }
+}
+
+/// The faults of those parts of the tree in which there are more than `left` says. A part that is not in `left` has none.
+fn risen(faults: Vec<Fault>, left: &[(&str, usize)]) -> Vec<Fault> {
+    let part = |fault: &Fault| left.iter().position(|(part, _)| fault.path.starts_with(part));
+    let mut counts = vec![0; left.len()];
+    faults.iter().filter_map(part).for_each(|at| counts[at] += 1);
+    let grew = |fault: &Fault| part(fault).is_none_or(|at| counts[at] > left[at].1);
+    faults.into_iter().filter(grew).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(path: &str, text: &str) -> Vec<String> {
+        let (mut faults, headers) = found(&Tree::made_up(&[(path, text)]));
+        faults.extend(headers);
+        faults.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn people_and_idioms_are_found_in_comments_and_prose_alone() {
+        let source = "//! Who waits for the user who asks.\nfn who() { \"who\"; } // lets go\n/// `who` is whole\n";
+        let said = [
+            "a.rs:1: \"who\": name the actor",
+            "a.rs:2: \"lets go\": use the field's verb (docs/glossary.md)",
+        ];
+        assert_eq!(check("a.rs", source), said);
+        let page = "A thread, for want of room.\n```sh\nwho\n```\n`who`\n";
+        assert_eq!(check("docs/a.md", page).len(), 1);
+        assert!(check("docs/decisions/0001-a.md", "who\n").is_empty());
+    }
+
+    #[test]
+    fn released_parts_of_the_changelog_stay_as_they_are() {
+        let text = "# Changes\n\n## Unreleased\n\nA thread waits.\n\n## 0.1\n\nWho waits.\n";
+        assert!(check("CHANGELOG.md", text).is_empty());
+        assert_eq!(check("CHANGELOG.md", &text.replace("A thread", "Nobody")).len(), 1);
+    }
+
+    #[test]
+    fn long_headers_are_found() {
+        assert!(check("a.rs", &"//! a\n".repeat(HEADER_MAX)).is_empty());
+        assert_eq!(check("a.rs", &"//! a\n".repeat(HEADER_MAX + 1)).len(), 1);
+    }
+
+    #[test]
+    fn only_a_number_that_rises_is_a_fault() {
+        let faults = |count| (0..count).map(|line| Fault::new("a/b.rs", line, "who")).collect();
+        assert!(risen(faults(2), &[("a/", 2)]).is_empty());
+        assert_eq!(risen(faults(3), &[("a/", 2)]).len(), 3);
+        assert_eq!(risen(faults(1), &[("c/", 2)]).len(), 1);
+    }
+}
