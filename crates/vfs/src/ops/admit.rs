@@ -1,21 +1,19 @@
-//! Taking an answer of the store in: the object, where it lies, and its name, in one step.
+//! Admits an answer of the store: caches the object, its place and its name in one step.
 //!
 //! # Boundary
-//! For answers about one name of a directory, from a lookup or a listing. What a change makes of a name goes
-//! by [`change`](super::change).
+//! For answers about one name of a directory, from a lookup or a listing. [`change`](super::change) handles the names
+//! that a change makes.
 //!
 //! # Concurrency
-//! The lock over the directory's entries is taken once: under it the answer is found to stand or to be
-//! overtaken, the object is noted to lie there, and the name goes into the table. A change of that directory
-//! begins under the same lock, so it comes before all of these or after. Two things are done before, since
-//! they take locks that come before that one or give holds back: a directory's parent is noted, which has an
-//! order of its own by the ticket, and pages that lie elsewhere move to where their file was found. Pages that
-//! come meanwhile move after.
+//! Takes the lock over the directory's entries once. Under it, checks whether a change has overtaken the answer,
+//! records the object's place, and inserts the name. A change of that directory begins under the same lock, so it comes
+//! before all of these steps or after them. Two steps come before, because they take earlier locks or drop holds. A
+//! directory's parent is recorded, ordered by the ticket. Pages with another parent hint move to the directory where
+//! their file was found. Pages inserted meanwhile move afterwards.
 //!
 //! # Why
-//! Adopting, placing and naming one after the other took that lock three times, since each had to find out
-//! anew whether the answer stands. Weakness: a file whose
-//! pages lie elsewhere still takes it three times.
+//! Separate steps took that lock three times, because each had to check the answer again. Weakness: a file whose pages
+//! have another parent hint still takes it three times.
 
 use crate::backend::Entry;
 use crate::inode::{Asked, Node, Ticket};
@@ -26,8 +24,8 @@ use crate::vfs::Core;
 use std::time::Duration;
 
 impl Core {
-    /// Takes in that `name` of `directory` is `entry`, which the store was asked for so. The object, and for
-    /// how long the name is believed. Calls the backend.
+    /// Caches the store's answer that `name` of `directory` is `entry`. Returns the object, and for how long the name
+    /// is valid. Calls the backend.
     pub(crate) fn admit(
         &self,
         directory: &Node,
@@ -39,7 +37,8 @@ impl Core {
         let ticket = asked.ticket();
         let node = self.inodes.adopt(self, entry, ticket, self.attribute_expiry());
         if node.is_directory() && !node.inode.set_parent(directory, ticket) {
-            // It came elsewhere since, or the ticket is too low to tell: cleanings would not reach it by this name.
+            // It moved since, or the ticket is too low to decide: cleans of the directory would not reach it by this
+            // name.
             self.lose_name(directory.id(), name);
             self.counters.discarded.hit();
             return (node, Duration::ZERO);
@@ -48,7 +47,7 @@ impl Core {
         (node, valid)
     }
 
-    /// Takes in that `directory` has no `name`, as [`Core::admit`].
+    /// Caches the answer that `directory` has no `name`, like [`Core::admit`].
     pub(super) fn admit_missing(
         &self,
         directory: &Node,
@@ -70,7 +69,7 @@ impl Core {
     ) -> Duration {
         self.reclassify_if_due();
         self.learn_policy(&directory.inode);
-        // An answer from before a cleaning is not kept.
+        // An answer from before a clean is not kept.
         self.learn_cleans(&directory.inode);
         let file = match target {
             Target::Node(node) if !node.is_directory() => Some(&node.inode),
@@ -85,10 +84,10 @@ impl Core {
             if let Some(file) = file {
                 file.found_in(directory.id());
             }
-            // A complete directory needs no notes about what it does not have.
+            // A complete directory needs no negative entries.
             match target {
                 Target::Missing if self.knows_all_names(directory) => {
-                    // It may have been believed to be something.
+                    // The name may still be cached as an object.
                     self.forget_name(directory.id(), name);
                     self.negative_expiry()
                 }
@@ -101,7 +100,7 @@ impl Core {
         drop(changes);
         match (file, expiry) {
             (Some(file), Some(_)) => file.rehome_pages(),
-            // It says where the file was, or where it is by now.
+            // The answer names an old place of the file, or its present one.
             (Some(file), None) => file.doubt_parent_hint(directory.id()),
             (None, _) => {}
         }

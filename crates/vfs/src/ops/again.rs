@@ -1,23 +1,23 @@
-//! Finding an object again by what outlives all that is cached of it.
+//! Finds an object again by a number that outlives its cache entries.
 //!
 //! # Boundary
-//! By number, for frontends whose users keep a number and come back with it ([`crate::Export::by_number`]). Who
+//! By number, for frontends whose users keep a number and return with it ([`crate::Export::by_number`]). A caller that
 //! knows a place asks by name.
 //!
 //! # Why
-//! A directory that is found this way has no way up: policies, cleanings and `..` go by it, so it is asked of the
-//! store, once. Weakness: another file is found without the directory that it lies in, until it is looked up.
+//! Policies, cleans and `..` need the parent of a directory, which this way does not show. So the store is asked for
+//! it, once. Weakness: a file is found without its directory, until it is looked up.
 
 use crate::attributes::Attributes;
 use crate::error::{Error, Result};
 use crate::inode::Node;
 use crate::vfs::Vfs;
 
-/// Most directories between one that was found and one whose way up is known.
+/// Most directories between a directory that was found and one with a known parent.
 const DEPTH_MAX: usize = 1 << 16;
 
 impl Vfs {
-    /// The object that users know by `number`, from the store. May block.
+    /// The object with the user-visible `number`, from the store. May block.
     ///
     /// # Errors
     /// [`Error::Stale`] if it is gone, [`Error::Unsupported`] where the store keeps no index of numbers.
@@ -35,7 +35,7 @@ impl Vfs {
         Ok((node, entry.attributes))
     }
 
-    /// Asks the store for the parents of `directory` up to one whose own is known.
+    /// Asks the store for the parents of `directory` up to one whose own parent is known.
     fn find_way_up(&self, directory: &Node) -> Result<()> {
         let core = &self.core;
         let mut below = directory.clone();

@@ -13,8 +13,8 @@ use crate::vfs::Vfs;
 use std::time::Duration;
 
 impl Vfs {
-    /// The attributes of `node`, from the cache while they are believed. Through `file` if given,
-    /// so that an object that has lost its name is still reached.
+    /// The attributes of `node`, from the cache while they are valid. Through `file` if given, so
+    /// that an object without a name is still reached.
     pub fn attributes(&self, node: &Node, file: Option<&OpenFile>) -> Result<Attributes> {
         if let Some(attributes) = node.inode.cached_attributes() {
             self.core.counters.attribute_hits.hit();
@@ -27,15 +27,15 @@ impl Vfs {
         }
     }
 
-    /// The attributes and how long they are believed, if cached. Never blocks on the store.
+    /// The attributes and how long they are valid, if cached. Never blocks on the store.
     pub fn try_attributes(&self, node: &Node) -> Option<(Attributes, Duration)> {
         let attributes = node.inode.cached_attributes()?;
         self.core.counters.attribute_hits.hit();
         Some(node.inode.believed(attributes))
     }
 
-    /// What a frontend that was answered `attributes` of `node` may believe, and for how long: newer
-    /// ones, if a change came in between.
+    /// The attributes that a frontend may cache after the answer `attributes` of `node`, and for
+    /// how long. They are newer ones, if a change came in between.
     pub fn believed(&self, node: &Node, attributes: Attributes) -> (Attributes, Duration) {
         node.inode.believed(attributes)
     }
@@ -70,7 +70,7 @@ impl Vfs {
         let set = self.permitted(caller, node, file, set)?;
         let reference = file.map_or(FileRef::unopened(node.id()), OpenFile::reference);
         let core = &self.core;
-        // Rights decide who may pass. Dropped after the change: who walks from then on sees it.
+        // Rights decide which callers may pass. Dropped after the change: later walks see it.
         let rights = node.is_directory().then(|| RightsChange(&core.paths));
         let change = AttributeChange::begin(core, node);
         let ask = || core.backend().inodes().set_attributes(caller, reference, &set);
@@ -95,7 +95,7 @@ impl Vfs {
         result.map(|value| node.inode.known_better(value))
     }
 
-    /// Whether `caller` may access `node` so: access(2), by the ids given.
+    /// Whether `caller` has the `wanted` access to `node`: access(2), by the given ids.
     pub fn access(&self, caller: &Caller, node: &Node, wanted: Access) -> Result<()> {
         if wanted.contains(Access::WRITE) && !node.kind().is_special() {
             self.writable()?;
@@ -121,7 +121,7 @@ impl Vfs {
         }
         let attributes = self.attributes(node, file)?;
         let acl = self.access_acl(caller, node, &attributes)?;
-        // Who opened the file for writing may cut it, whatever its mode says by now.
+        // A caller with the file open for writing may cut it, whatever its present mode.
         let by_handle = file.is_some_and(|file| file.mode().write);
         let asked = SetAttributes { size: set.size.filter(|_| !by_handle), ..*set };
         let allowed =

@@ -1,17 +1,17 @@
-//! How a change and the caches agree.
+//! The protocol between changes and the caches.
 //!
-//! A change of a directory's entries runs in three steps: *begin* (the names concerned leave the
-//! cache, and answers asked for earlier are not cached from now on), the backend call with no lock
-//! held, *commit*. Between begin and commit everybody asks the store, so that nobody sees one name
-//! as it was and another as it will be. If no other change of the same directory overlapped, the
-//! outcome goes into the name cache; if one did, nobody knows which came first in the store, so the
-//! names concerned stay out of it and are asked for again. So they do after a change that failed,
-//! or was never committed.
+//! A change of a directory's entries has three steps. *Begin*: the names concerned leave the cache,
+//! and earlier answers are not cached any more. Then the backend call, with no lock held. Then
+//! *commit*. Between begin and commit every caller asks the store, so no caller sees one name in
+//! its old state and another in its new state. If no other change of the same directory overlapped,
+//! the result goes into the name cache. If one did, the order of the two in the store is unknown.
+//! Then the names concerned stay out of the cache and are asked for again, as after a change that
+//! failed or was never committed.
 //!
-//! A change often has to know which object a name means before it begins. Another change may come
-//! in between: [`NameChange::knows`] tells whether what was found is still so.
+//! A change often needs the object of a name before it begins. Another change may come in between:
+//! [`NameChange::knows`] says whether the object found is still current.
 //!
-//! Changes in flight end when they are dropped: a backend that panics takes its own request down,
+//! A change in flight ends when it is dropped: a backend that panics takes its own request down,
 //! and the caches work as before.
 
 use crate::attributes::Attributes;
@@ -22,7 +22,7 @@ use crate::names::{Arrival, Meaning, Target};
 use crate::vfs::Core;
 use uvfs_concurrent::object::Ref;
 
-/// A name, and what it was found to mean.
+/// A name, and the meaning found for it.
 pub(super) type Known<'a> = (Name<'a>, Meaning);
 
 /// A change of one directory's entries in flight.
@@ -44,15 +44,15 @@ impl<'a> NameChange<'a> {
         Self::start(core, directory, [Some(name), None], |_| true)
     }
 
-    /// Begins a change of `names` in `directory`, which were found, after its entries were `asked`, to mean what is
-    /// given.
+    /// Begins a change of `names` in `directory`. Their given meanings were found after its entries
+    /// were `asked`.
     pub(super) fn begin_known(
         core: &'a Core,
         directory: &'a Node,
         asked: Asked,
         names: [Option<Known<'a>>; 2],
     ) -> Self {
-        // A change of a name takes it out of the cache first, so what is cached is still so.
+        // A change of a name removes it from the cache first, so a cached name is current.
         let cached = |(name, meaning)| core.names.meaning(&directory.inode, name) == Some(meaning);
         Self::start(core, directory, names.map(|known| known.map(|known| known.0)), |unchanged| {
             unchanged(asked) || names.into_iter().flatten().all(cached)
@@ -66,7 +66,7 @@ impl<'a> NameChange<'a> {
         knows: impl FnOnce(&dyn Fn(Asked) -> bool) -> bool,
     ) -> Self {
         core.learn_cleans(&directory.inode);
-        // What comes in is of the class that holds there now.
+        // New entries take the class that is valid now.
         core.reclassify_if_due();
         core.learn_policy(&directory.inode);
         let (entries, knows, complete) = {
@@ -94,7 +94,7 @@ impl<'a> NameChange<'a> {
         }
     }
 
-    /// Whether the names still meant, when the change began, what they had been found to mean.
+    /// Whether the names still had, when the change began, the meanings found before.
     pub(super) fn knows(&self) -> bool {
         self.knows
     }
@@ -104,8 +104,8 @@ impl<'a> NameChange<'a> {
         self.directory.inode.of_directory().entries.lock().is_alone(self.entries)
     }
 
-    /// The change succeeded: each name means now what `outcome` says, in the order given to
-    /// `begin`; `None` for "ask again". Returns whether that is cached.
+    /// The change succeeded. `outcome` has the new meaning of each name, in the order given to
+    /// `begin`; `None` means "ask again". Returns whether that is cached.
     pub(super) fn commit(mut self, outcome: [Option<Target<'_>>; 2]) -> bool {
         self.finish(outcome)
     }
@@ -124,7 +124,7 @@ impl<'a> NameChange<'a> {
         for (name, target) in self.names.iter().zip(outcome) {
             let Some(name) = *name else { continue };
             match target.filter(|_| alone) {
-                // It is known to be missing without a note.
+                // A complete directory needs no entry for a missing name.
                 Some(Target::Missing) if self.complete && told => {}
                 Some(target) => {
                     if let Target::Node(node) = target
@@ -167,12 +167,12 @@ pub(crate) struct AttributeChange<'a> {
 }
 
 impl<'a> AttributeChange<'a> {
-    /// Attributes asked for earlier are not cached from now on.
+    /// Attributes asked for earlier are not cached any more.
     pub(crate) fn begin(core: &'a Core, node: &'a Node) -> Self {
         Self { core, node, begin: node.inode.begin_change(&core.clock), value: None }
     }
 
-    /// The change ended, and the store says that the attributes are now these: kept if no other
+    /// The change ended, and the store returned these attributes. They are cached if no other
     /// change overlapped.
     pub(crate) fn commit(mut self, value: Attributes) {
         self.value = Some((value, self.core.attribute_expiry()));
@@ -186,16 +186,16 @@ impl Drop for AttributeChange<'_> {
 }
 
 impl Core {
-    /// How long it is believed that all names of a directory are in the cache.
+    /// How long a directory counts as complete.
     pub(crate) fn complete_expiry(&self) -> Expiry {
         match (self.negative_expiry(), self.entry_expiry()) {
-            // Whoever wants no negative names wants no answers of this kind either.
+            // A configuration without negative names allows no such answers either.
             (Expiry::EXPIRED, _) => Expiry::EXPIRED,
             (negative, entry) => negative.min(entry),
         }
     }
 
-    /// Caches what a name means, as was asked at `stamp`; returns for how long it is believed. The caller
+    /// Caches a name's meaning from a question at `stamp`. Returns how long it is valid. The caller
     /// has the lock over the directory's entries.
     pub(super) fn remember_name(
         &self,
@@ -213,12 +213,12 @@ impl Core {
         expiry
     }
 
-    /// Takes one name out of the cache that may exist, for all that is known.
+    /// Removes a name from the cache that may still exist in the store.
     pub(crate) fn lose_name(&self, directory: InodeId, name: Name<'_>) {
         self.orphaned(self.names.lose(directory, name));
     }
 
-    /// Takes one name out of the cache, which is changing.
+    /// Removes a changing name from the cache.
     pub(crate) fn forget_name(&self, directory: InodeId, name: Name<'_>) {
         self.orphaned(self.names.remove(directory, name));
     }

@@ -53,11 +53,12 @@ impl Vfs {
         Ok(self.finish_creation(change, node, entry.attributes))
     }
 
-    /// A new directory has no names, which is all there is to know.
+    /// A new directory has no names, so it is complete.
     fn declare_empty(&self, directory: &Node, ticket: Ticket) {
         let core = &self.core;
         let changes = directory.inode.of_directory().entries.lock();
-        // Neither its entries nor itself may have changed, or have been forgotten and come back.
+        // Neither its entries nor the directory itself may have changed, or have been evicted and
+        // cached again.
         if changes.admits(ticket) && directory.inode.changed() <= ticket {
             let losses = core.names.losses().of(directory.id().0);
             let listed =
@@ -160,7 +161,7 @@ impl Vfs {
         let links = AttributeChange::begin(core, node);
         let ticket = core.clock.at_most_now();
         let entry = core.store_creation()?.link(caller, node.id(), parent.id(), name)?;
-        // The store may have answered for another object that took the name since.
+        // The store may have answered for another object that has taken the name since.
         match entry.inode == node.id() {
             true => links.commit(entry.attributes),
             false => drop(links),
@@ -201,7 +202,8 @@ impl Vfs {
         if node.is_directory() { Err(Error::NotPermitted) } else { Ok(()) }
     }
 
-    /// Why `name` cannot be made: a name that is taken comes before every other reason.
+    /// The error for `name`, which cannot be made because of `why`: an existing name takes
+    /// precedence over every other error.
     fn unless_taken(&self, caller: &Caller, parent: &Node, name: Name<'_>, why: Error) -> Error {
         let hidden = matches!(why, Error::NotDirectory)
             || self.check(caller, parent, Access::EXECUTE).is_err();

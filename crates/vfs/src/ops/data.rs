@@ -70,7 +70,7 @@ impl Vfs {
         let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
         if self.core.caches_pages() {
             if self.core.writes_back() {
-                // The store will be written to by nobody in particular.
+                // Write-back runs as root, not as `caller`.
                 self.drop_set_ids(caller, node, file)?;
             }
             return self.write_cached(caller, node, file, Place::At(offset), data);
@@ -146,10 +146,10 @@ impl Vfs {
             return Err(Error::NoData);
         }
         if let Some(pages) = node.inode.known_pages() {
-            // Only the store knows where its holes are, and it has to know what was written.
+            // Only the store knows where its holes are, so it needs the written data first.
             self.core.write_out_all(pages)?;
             if pages.holds_back() && self.core.takes_whole_files() {
-                // It does not before the file is whole; until then all of it is data.
+                // It does not know them before the file is complete. Until then all of it counts as data.
                 let size = self.attributes(node, None)?.size;
                 return match target {
                     _ if offset >= size => Err(Error::NoData),
@@ -172,7 +172,7 @@ impl Vfs {
         self.writable()?;
         self.data_of(from.0)?;
         self.data_of(to.0)?;
-        // "All of it" is a length, too: a copy ends at the source's end.
+        // A caller may pass any length to copy up to the source's end.
         let mut length = length.min(u64::MAX - from.2.max(to.2));
         let overlap = |length: u64| {
             from.0 == to.0 && from.2 < to.2.saturating_add(length) && to.2 < from.2 + length
@@ -210,7 +210,7 @@ impl Vfs {
     /// frontends whose store does not track opens; others use [`Vfs::sync_open`]. May block.
     ///
     /// # Errors
-    /// The store's; an error of writing back is told once.
+    /// The store's; an error of write-back is reported once.
     pub fn sync(&self, node: &Node, file: FileRef, mode: SyncMode) -> Result<()> {
         match node.inode.known_pages() {
             Some(pages) => self.core.sync_pages(pages, file, mode, None),
@@ -218,7 +218,7 @@ impl Vfs {
         }
     }
 
-    /// As [`Vfs::sync`], of one open file, which is told of every error of writing back once.
+    /// Like [`Vfs::sync`], for one open file, which reports every error of write-back once.
     pub fn sync_open(&self, file: &OpenFile, mode: SyncMode) -> Result<()> {
         match file.node().inode.known_pages() {
             Some(pages) => {
@@ -228,8 +228,8 @@ impl Vfs {
         }
     }
 
-    /// A descriptor of the open file was closed: reports what writing it ran into. With a store that
-    /// others see, what was written is brought there first. May block.
+    /// A descriptor of the open file was closed: reports the errors of its write-back. If other programs see the store,
+    /// brings written data there first. May block.
     pub fn flush(&self, file: &OpenFile) -> Result<()> {
         if let Some(pages) = file.node().inode.known_pages() {
             self.core.flush_pages(pages, file.error_cursor())?;
@@ -237,7 +237,7 @@ impl Vfs {
         self.core.store_files().flush(file.reference())
     }
 
-    /// Does `work`, by which the store itself changes the bytes of `range` of a file.
+    /// Calls `work`, by which the store itself changes the bytes of `range` of a file.
     fn change_data<T>(
         &self,
         node: &Node,
@@ -255,14 +255,14 @@ impl Vfs {
         }
     }
 
-    /// Whether a change of `node`'s data by `caller` may take set-id bits away: a frontend whose client keeps
-    /// modes tells it afterwards.
+    /// Whether a change of `node`'s data by `caller` may clear set-id bits. A frontend whose client caches modes then
+    /// notifies it.
     pub fn may_lose_set_ids(&self, caller: &Caller, node: &Node) -> bool {
         node.inode.last_attributes().mode & SET_IDS != 0 && !caller.keeps_set_ids()
     }
 
-    /// Clears the set-id bits that a change of data by `caller` does not leave. A backend does that for a write,
-    /// where it knows the caller; other changes, and writes that are written back later, call this.
+    /// Clears the set-id bits that a change of data by `caller` does not leave. A backend does that for a write, where
+    /// it knows the caller. Other changes, and writes that are written back later, call this function.
     fn drop_set_ids(&self, caller: &Caller, node: &Node, file: FileRef) -> Result<()> {
         if !self.may_lose_set_ids(caller, node) {
             return Ok(());

@@ -1,22 +1,22 @@
-//! Handles by bytes: what a frontend without memory of its own gives its clients, and gets back.
+//! Handles as bytes: a frontend without memory of its own gives them to its clients, and gets them back.
 //!
 //! # Boundary
-//! Makes a handle of an object and finds the object again, when all that was cached of it is gone. Rights are not
-//! checked here: a handle finds an object whatever guards the directories above it, as in NFS, and the operations on it
-//! check their callers.
+//! Makes a handle of an object, and finds the object again when all its cache entries are gone. Checks no rights: like
+//! NFS, a handle finds an object whatever the rights of the directories above it. Operations on the object check their
+//! callers.
 //!
 //! # Form
 //! ```text
 //! version:8  kind:8  0:16  generation:32  number:64  inode:64  check:64      little-endian
 //! ```
-//! `inode` finds the object without the store while it is cached; it may be of an earlier life of the file system,
-//! so what it finds counts only with the same number, generation and kind. `check` spares the store questions about
-//! bytes that nobody was given; it is no secret and keeps nobody out.
+//! `inode` finds a cached object without the store. It may be from an earlier life of the file system, so the object
+//! counts only with the same number, generation and kind. `check` saves the store requests for invented bytes. It is no
+//! secret and protects nothing.
 //!
 //! # Why
-//! By number, as the kernel's own handles: a rename changes nothing, and a store has one index to keep
-//! ([`crate::Export`]). Weakness: where a store keeps none, a handle is stale as soon as its object is evicted; and
-//! a store that knows no births may have given the number to another object.
+//! By number, like the kernel's own handles: a rename changes nothing, and a store has one index to keep
+//! ([`crate::Export`]). Weakness: where a store keeps none, a handle is stale as soon as its object is evicted. A store
+//! without birth times may have given the number to another object.
 
 use crate::attributes::{Attributes, FileKind};
 use crate::backend::InodeId;
@@ -24,12 +24,12 @@ use crate::error::{Error, Result};
 use crate::inode::Node;
 use crate::vfs::Vfs;
 
-/// Bytes of a handle: within the 64 that NFS 3 has room for.
+/// Bytes of a handle: within the 64 of NFS 3.
 pub const HANDLE_BYTES: usize = 32;
 
 const VERSION: u8 = 1;
 
-/// What a handle says.
+/// The contents of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Handle {
     kind: u8,
@@ -55,7 +55,7 @@ impl Handle {
         bytes
     }
 
-    /// `None`: not one that was ever given out.
+    /// `None`: not a handle that was ever made.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; HANDLE_BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
@@ -79,13 +79,14 @@ fn check(bytes: &[u8]) -> u64 {
 }
 
 impl Vfs {
-    /// A handle of `node` for [`Vfs::reopen`], also of another [`Vfs`] over the same store. Asks nobody.
+    /// A handle of `node` for [`Vfs::reopen`], also of another [`Vfs`] over the same store. Sends no request to the
+    /// store.
     pub fn export(&self, node: &Node) -> [u8; HANDLE_BYTES] {
         Handle::of(&node.inode.last_attributes(), node.id()).encode()
     }
 
-    /// The object that [`Vfs::export`] made `handle` of, and its attributes, from the caches or from the store. Any
-    /// bytes may be asked for. Checks no rights on the way to it. May block.
+    /// The object of `handle`, which [`Vfs::export`] made, and its attributes, from the caches or from the store.
+    /// Accepts any bytes. Checks no rights on the way to the object. May block.
     ///
     /// # Errors
     /// [`Error::Stale`] if these bytes are no handle, if the object has lost its last name, or if it is not cached and
@@ -107,7 +108,7 @@ impl Vfs {
         }
     }
 
-    /// What is cached under the handle's inode, if it is the handle's object.
+    /// The cached object under the handle's inode, if it is the handle's object.
     fn reopen_cached(&self, handle: &Handle) -> Option<(Node, Attributes)> {
         let node = self.cached(handle.inode).filter(|node| node.number() == handle.number)?;
         let attributes = self.attributes(&node, None).ok()?;

@@ -1,18 +1,19 @@
-//! Reading ahead across files: a program that reads the files of a directory in order has the next ones fetched.
+//! Read-ahead across files: if a program reads the files of a directory in order, fetches the next ones.
 //!
 //! # Boundary
-//! Decides which files, by the list that is kept of their directory ([`crate::inode::Listed`]). Fetching them is the page
-//! cache's, on threads of [`crate::background`]. Pages of one file ahead of its reader: [`crate::page`].
+//! Chooses the files by the kept list of their directory ([`crate::inode::Listed`]). The page cache fetches them, on
+//! threads of [`crate::background`]. [`crate::page`] reads ahead within one file.
 //!
 //! # Concurrency
-//! Asked when the first page of a file was missing, and at the first read of a file that was fetched so: a hit on anything else
-//! costs a look at one flag. Where a reader has come to is under the lock over the list.
+//! Called when the first page of a file was missing, and at the first read of a file that was fetched ahead. Any other
+//! hit costs a look at one flag. A reader's position is under the lock over the list.
 //!
 //! # Why
-//! A small file is one request, and a reader that waits for each has one under way. Two files in the order of the list begin; the
-//! window doubles with each further one up to [`WINDOW_MAX`], and to a part of what pages may have. A file out of order ends it:
-//! what waits then is not fetched. A directory that was read to its end in order makes its next sibling begin with the first file. Weakness: a
-//! program that reads in another order than that of the names gains nothing, and one that stops has up to a window fetched for nothing.
+//! A small file is one request, and a reader that waits for each file has one request in progress. Two files in list
+//! order start the window. It doubles with each further file up to [`WINDOW_MAX`], and to a part of the memory for
+//! pages. A file out of order ends it, and waiting files are not fetched. After a directory that was read to its end in
+//! order, the next sibling begins with the first file. Weakness: a program that reads in another order than that of the
+//! names gains nothing. One that stops has fetched up to a window in vain.
 
 use crate::backend::FileRef;
 use crate::background::Job;
@@ -22,24 +23,24 @@ use crate::vfs::Core;
 use std::sync::Arc;
 use uvfs_concurrent::epoch;
 
-/// Files ahead of a reader at most.
+/// Files ahead of a reader, at most.
 const WINDOW_MAX: usize = 64;
 /// Files ahead at first.
 const WINDOW_MIN: usize = 4;
 /// Largest file that is fetched ahead as a whole.
 const SMALL_BYTES: u64 = 256 << 10;
-/// Share of what pages may have that files ahead of one reader may take.
+/// Share of the memory for pages that files ahead of one reader may take.
 const SHARE: u64 = 16;
-/// How far a reader may skip and still be in order: others that were in the cache lie between.
+/// Files that a reader may skip and still be in order: cached files lie between.
 const SKIP_MAX: usize = 8;
-/// Files in order after which the next directory is trusted to be read so, too.
+/// Files in order after which the next directory is expected to be read in order, too.
 const TRUSTED_RUN: u32 = 8;
 
-/// What is to be fetched.
+/// Files to fetch.
 type Ahead = Vec<(usize, Node)>;
 
 impl Core {
-    /// The first bytes of `file` were read, which were not here before somebody fetched them.
+    /// A reader read the first bytes of `file`, which were missing or had been fetched ahead.
     pub(crate) fn follow_files(&self, file: &Node) {
         if !self.keeps_listings() || self.capabilities.queue_depth < 2 {
             return;
@@ -69,7 +70,7 @@ impl Core {
             .collect()
     }
 
-    /// A reader came to `file`: the places that are to be fetched, and whether it has come to the end in order.
+    /// A reader came to `file`. Returns the places to fetch, and whether it has read the directory to its end in order.
     fn came_to(
         &self,
         directory: &Node,
@@ -88,7 +89,7 @@ impl Core {
         let in_order = place > reading.at && place <= reading.at + SKIP_MAX;
         let run = match in_order {
             true => reading.run.saturating_add(1),
-            // The first one of the next directory.
+            // The first file of the next directory.
             false if trusted && place < SKIP_MAX => TRUSTED_RUN,
             false => 0,
         };
@@ -114,7 +115,7 @@ impl Core {
         Some((listed, from, to, ended))
     }
 
-    /// The file at `place`, if it is one that is worth fetching.
+    /// The file at `place`, if it is small and known.
     fn small_file(&self, directory: &Node, listed: &Listed, place: usize) -> Option<Node> {
         let (name, ..) = listed.get(place)?;
         let name = Name::new(name).ok()?;
@@ -130,7 +131,7 @@ impl Core {
         (node.kind() == crate::FileKind::Regular && small).then_some(node)
     }
 
-    /// Fetches `file`, at `place` of `directory`, if its reader is still on the way there.
+    /// Fetches `file`, at `place` of `directory`, if its reader has not passed it.
     pub(crate) fn fetch_file(&self, directory: &Node, file: &Node, place: usize) {
         let expected = directory.inode.of_directory().known_kept().is_some_and(|kept| {
             kept.reading.run > 0 && (kept.reading.at..kept.reading.fetched).contains(&place)

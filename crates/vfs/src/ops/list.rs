@@ -1,24 +1,23 @@
-//! Listing a directory.
+//! Lists a directory.
 //!
 //! # Boundary
-//! From the store into the caches and to the caller, and from the caches where a whole listing is kept
-//! ([`Listings`]). How a listing is kept is [`crate::inode::Listed`]'s.
+//! From the store into the caches and to the caller, or from the caches where a whole listing is kept ([`Listings`]).
+//! [`crate::inode::Listed`] keeps the listings.
 //!
 //! # Concurrency
-//! The backend fills a batch while it may hold locks of its own; only after it has returned are the
-//! entries adopted into the caches and offered to the caller. Entries that the caller has no room
-//! for give their references back.
+//! The backend may hold its own locks while it fills a batch. After it has returned, the entries are adopted into the
+//! caches and offered to the caller. Entries for which the caller has no room drop their references.
 //!
 //! # From the cache
-//! A listing that begins while the directory is known to be complete is answered from its list, to its end, whatever changes meanwhile: entries
-//! that stay are seen once. Where the list goes meanwhile for want of room, the rest of the listing is the store's, without the names that
-//! were read of it. Names that the table has no more are left out. Where others change the store, a list
-//! that has expired is believed once that time more, by names and by listings, while one thread lists the directory again: after an
-//! expiry nobody asks for its entries one by one.
+//! If a directory is complete when a listing begins, its list answers the listing to the end, whatever changes
+//! meanwhile: an entry that stays is seen once. If the list is evicted meanwhile, the rest comes from the store,
+//! without the names already offered. Names that the table does not have any more are left out. Where other programs
+//! change the store, an expired list stays valid for its period once more, for names and for listings. Meanwhile one
+//! thread lists the directory again, so that an expiry does not cause a request for each entry.
 //!
-//! Directories of which a program lists one after the other are asked for together, where the store has one question for many
-//! ([`crate::Names::list_below`]). The second sibling begins; where the answer did not even hold one whole directory the question was
-//! in vain, and the next such try comes after as many siblings as twice the last pause.
+//! If a program lists one sibling directory after the other, they are requested together, where the store can list many
+//! at once ([`crate::Names::list_below`]). The second sibling starts that. If the answer did not include even one whole
+//! directory, the next try comes after a pause of twice as many siblings as the last.
 
 use crate::attributes::{Attributes, FileKind};
 use crate::backend::{Authority, Below, Cookie, Entry, FileRef, Listing, Listings};
@@ -36,13 +35,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use uvfs_concurrent::epoch;
 
-/// Entries asked of the store at once, at most.
+/// Entries requested from the store at once, at most.
 const BATCH_MAX: usize = 1024;
-/// Entries of a list that is waited for when it is listed again: one page of most stores. A longer one is listed in the background.
+/// Entries of an expired list for whose refresh a lookup waits: one page of most stores. A longer list is refreshed in
+/// the background.
 const WAITED_FOR_MAX: usize = 1000;
-/// Siblings listed one by one before many are asked for together.
+/// Siblings listed one by one before many are requested together.
 const SIBLINGS_MIN: u32 = 2;
-/// Longest pause, in siblings, after questions for many that were in vain.
+/// Longest pause, in siblings, after requests for many that were in vain.
 const PAUSE_MAX: u32 = 64;
 
 /// Receives the entries of a directory from [`Vfs::list`].
@@ -56,8 +56,8 @@ pub trait Entries {
     /// Takes a name. False when there was no room for it; nothing more is offered then.
     fn name(&mut self, name: Name<'_>, next: Cookie, number: u64, kind: FileKind) -> bool;
 
-    /// Takes an entry with its node and attributes, which are believed for `valid` (name,
-    /// attributes). False when there was no room.
+    /// Takes an entry with its node and attributes, which are valid for `valid` (name, attributes). False when there
+    /// was no room.
     fn node(
         &mut self,
         name: Name<'_>,
@@ -78,9 +78,9 @@ struct Batch {
     items: Vec<(Box<[u8]>, Cookie, Item)>,
     limit: usize,
     wants_attributes: bool,
-    /// The store's largest position.
+    /// The store's largest permitted position.
     positions: u64,
-    /// It gave another.
+    /// The store returned a larger one.
     is_beyond: bool,
 }
 
@@ -151,12 +151,12 @@ impl Vfs {
                 core.counters.listing_misses.hit();
                 core.list_in_store(directory, file, from, entries)
             }
-            // The list has gone for want of room: what was offered of it is passed over.
+            // The list was evicted: entries already offered are passed over.
             (None, Some(_)) => {
                 core.counters.listing_misses.hit();
                 let kept = directory.inode.of_directory().known_kept();
                 let offered = kept.and_then(|kept| kept.offered_before(from));
-                // Where nobody is known to have been, names come again rather than not at all.
+                // If that is unknown, names are offered twice rather than not at all.
                 let passed_over = offered.map(|(offered, place)| offered.before(place));
                 let mut rest = Rest { passed_over, entries };
                 core.list_in_store(directory, file, Cookie::default(), &mut rest)
@@ -164,10 +164,10 @@ impl Vfs {
         }
     }
 
-    /// Lists `directory` again now, into the caches: names, attributes and which names there are. May block.
+    /// Lists `directory` again now, into the caches: names, attributes and completeness. May block.
     ///
     /// # Errors
-    /// The store's; then everything is as it was.
+    /// The store's. Then the caches are unchanged.
     pub fn refresh(&self, directory: &Node) -> Result<()> {
         if !directory.is_directory() {
             return Err(Error::NotDirectory);
@@ -176,7 +176,7 @@ impl Vfs {
     }
 }
 
-/// Takes every entry, for who wants them in the cache only.
+/// Takes every entry, for callers that want them in the cache only.
 struct Everything;
 
 impl Entries for Everything {
@@ -204,7 +204,7 @@ impl Entries for Everything {
     }
 }
 
-/// Passes over entries that were offered before.
+/// Passes over entries that were already offered.
 struct Rest<'a> {
     passed_over: Option<PassedOver>,
     entries: &'a mut dyn Entries,
@@ -241,25 +241,24 @@ impl Entries for Rest<'_> {
     }
 }
 
-/// What a name of a list is by now.
+/// The present state of a name of a list.
 enum Now {
-    /// This, and its name is believed for so long.
+    /// It leads to this object, and is valid for this time.
     Here(Node, Duration),
-    /// Nothing.
+    /// It does not exist.
     Gone,
-    /// Nobody knows without asking.
+    /// Only the store can say.
     Unknown,
 }
 
-/// From the cache.
+/// Listings from the cache.
 impl Core {
     /// Whether whole listings are kept.
     pub(crate) fn keeps_listings(&self) -> bool {
         self.capabilities.listings != Listings::Asked
     }
 
-    /// What `directory` is listed as now, if that can be said: from the cache, or because it came with what its siblings
-    /// were asked for.
+    /// The present listing of `directory`, if it is known: from the cache, or fetched together with its siblings.
     fn listed_now(&self, directory: &Node) -> Option<Arc<Listed>> {
         self.listed_whole(directory).or_else(|| {
             self.list_siblings(directory);
@@ -267,7 +266,7 @@ impl Core {
         })
     }
 
-    /// The list of `directory`, if it says all of its names. An expired one is refreshed.
+    /// The list of `directory`, if it has all of its names. An expired list is refreshed.
     fn listed_whole(&self, directory: &Node) -> Option<Arc<Listed>> {
         if !self.learn_cleans(&directory.inode) {
             return None;
@@ -290,7 +289,7 @@ impl Core {
         Some(listed)
     }
 
-    /// Whether a list that was believed until `until` is, while it is refreshed.
+    /// Whether a list that was valid until `until` still counts while it is refreshed.
     fn is_believed_once_more(&self, until: Expiry) -> bool {
         let span = self.config.entry_timeout.min(self.config.negative_timeout);
         self.capabilities.authority == Authority::Shared && until.later_by(span).valid()
@@ -326,13 +325,13 @@ impl Core {
         }
     }
 
-    /// What `name`, which `directory` was listed with, is by now; an expired name counts as what it was.
+    /// The present state of `name`, from a listing of `directory`. An expired name counts as unchanged.
     fn name_now(&self, directory: &Node, name: Name<'_>) -> Now {
         let guard = epoch::pin();
         let known = directory.inode.of_directory();
         let claim = known.complete.claim();
         match self.names.last_known(&guard, &directory.inode, name) {
-            // It is no proof that the name is gone: of an inode that was evicted, or of one whose other name was removed.
+            // Not proof that the name is gone: its inode was evicted, or another name of its inode was removed.
             Some((_, false)) => Now::Unknown,
             Some((dentry, true)) => match dentry.inode().map(Node::try_hold) {
                 Some(Some(node)) => Now::Here(node, dentry.expiry().remains()),
@@ -350,8 +349,8 @@ impl Core {
         }
     }
 
-    /// The answer about a name that has expired, in a directory whose list has expired no longer ago than it was believed, and which
-    /// is refreshed now. A list that expired longer ago is refreshed first, if it is short; `None` then, too.
+    /// The answer about an expired name, from a list that expired recently enough ([`Core::is_believed_once_more`]) and
+    /// is refreshed now. A list that expired earlier is refreshed first, if it is short; then this returns `None`, too.
     pub(super) fn expired_answer(&self, directory: &Node, name: Name<'_>) -> Option<Option<Node>> {
         if !self.keeps_listings() || !self.shared() || !self.learn_cleans(&directory.inode) {
             return None;
@@ -388,8 +387,8 @@ impl Core {
     }
 }
 
-/// A directory that is to be listed again, by one thread at a time. Dropping it ends the refresh, also where
-/// the store panics or the job is never performed: the next listing that has expired begins another one.
+/// A directory to be listed again, by one thread at a time. Dropping it ends the refresh, also if the store panics or
+/// the job is never performed. The next listing that finds the list expired begins another refresh.
 #[derive(Debug)]
 pub(crate) struct Refresh(Node);
 
@@ -399,9 +398,9 @@ impl Drop for Refresh {
     }
 }
 
-/// Refreshing.
+/// Refreshing lists.
 impl Core {
-    /// The caller lists `directory` again; `None` if another thread is about to.
+    /// The caller lists `directory` again. `None` if another thread does so already.
     fn begin_refresh(&self, directory: &Node) -> Option<Refresh> {
         let mut kept = directory.inode.of_directory().kept();
         let begins = !std::mem::replace(&mut kept.refreshing, true);
@@ -411,13 +410,13 @@ impl Core {
     /// Lists `directory` again in the background, if no other thread does.
     fn refresh_listing_soon(&self, directory: &Node) {
         if let Some(refresh) = self.begin_refresh(directory) {
-            // A job that comes back is dropped, which ends the refresh.
+            // A refused job is dropped, which ends the refresh.
             let _ = self.background.submit(self, Job::List(refresh));
         }
     }
 
-    /// Lists a directory again. Nobody waits for it, so nobody hears of errors: what is there
-    /// stays, for as long as it is believed.
+    /// Lists a directory again. No thread waits for it, so it reports no errors. After an error, cached entries stay
+    /// for as long as they are valid.
     pub(crate) fn refresh_listing(&self, refresh: Refresh) {
         if let Err(error) = self.list_again(&refresh.0) {
             log::debug!("listing inode {} again: {error}", refresh.0.id().0);
@@ -431,7 +430,7 @@ impl Core {
     }
 }
 
-/// From the store.
+/// Listings from the store.
 impl Core {
     fn list_in_store(
         &self,
@@ -443,7 +442,7 @@ impl Core {
         let mut at = from;
         let mut progress = self.start_listing(directory, from);
         loop {
-            // Who wants names only gets few objects with them, if any, and writes no clock for that.
+            // A caller that wants names only gets few objects with them, if any. For those, the clock is not advanced.
             let asked = match entries.wants_nodes() {
                 true => self.clock.now().into(),
                 false => directory.inode.ask_entries(&self.clock),
@@ -462,12 +461,12 @@ impl Core {
             let took_all = self.offer(directory, asked, batch, entries, (&mut at, &mut recording));
             listed?;
             if is_beyond {
-                // Taken for one of ours, it would go on somewhere else: names would be missing.
+                // It would be taken for a place in a kept list, and names would be missing.
                 return Err(Error::Corrupt(
                     "the store's position in a directory is beyond those that it may have",
                 ));
             }
-            // What was lost on the way makes the list useless, however long it gets.
+            // Names lost during the listing make the list useless, however long it gets.
             let losses = self.names.losses().of(directory.id().0);
             progress = progress.filter(|known| entries_only && known.losses == losses);
             if let Some(progress) = &mut progress {
@@ -481,10 +480,10 @@ impl Core {
         }
     }
 
-    /// A listing begins, or goes on where the last one that was followed has stopped.
+    /// A listing begins, or continues where the last recorded one has stopped.
     fn start_listing(&self, directory: &Node, from: Cookie) -> Option<Progress> {
         let asked = match from == Cookie::default() && self.keeps_listings() {
-            // Above what came before: what the list has no more is known to be older than it.
+            // Above all earlier stamps: a cached name that is missing from the list is then known to be older than it.
             true => self.clock.tick().into(),
             false => directory.inode.ask_entries(&self.clock),
         };
@@ -498,8 +497,8 @@ impl Core {
         listing.take().filter(|known| known.next == from).map(|known| *known)
     }
 
-    /// A listing stops at `at`, for now or at its end. If all of it went into the cache and nothing
-    /// was changed since it began, the cache knows all names of the directory.
+    /// A listing stops at `at`, for now or at its end. If all of it went into the cache and nothing has changed since
+    /// it began, the directory is complete.
     fn end_listing(&self, directory: &Node, progress: Option<Progress>, at: Cookie, ended: bool) {
         let Some(progress) = progress else { return };
         let known = directory.inode.of_directory();
@@ -511,7 +510,7 @@ impl Core {
         self.declare_listed(directory, progress.asked, (progress.losses, progress.until), listed);
     }
 
-    /// All names of `directory` were put into the cache, by answers to questions that came after `asked`.
+    /// All names of `directory` were cached, from questions after `asked`.
     fn declare_listed(
         &self,
         directory: &Node,
@@ -520,7 +519,7 @@ impl Core {
         listed: Option<Arc<Listed>>,
     ) {
         let asked = asked.into();
-        // Long lists are compared before the lock is taken, under which every lookup of the directory waits.
+        // Long lists are compared before the lock is taken: every lookup in the directory waits for that lock.
         let known = directory.inode.of_directory().known_kept();
         let compared = known.and_then(|kept| kept.current().cloned()).filter(|_| listed.is_some());
         let mut gone = match (&compared, &listed) {
@@ -538,7 +537,7 @@ impl Core {
             // Another listing ended meanwhile.
             gone = old.names_without(listed);
         }
-        // What others have removed is not waited for until it expires.
+        // Names that other programs have removed are dropped before they expire.
         for name in old.iter().flat_map(|old| gone.iter().filter_map(|&place| old.get(place))) {
             if let Ok(name) = Name::new(name.0)
                 && self.names.is_older(&directory.inode, name, asked.ticket())
@@ -552,8 +551,8 @@ impl Core {
         }
     }
 
-    /// Offers a batch to the caller; `at` becomes where to go on after what it took, which is recorded. True if it took
-    /// everything.
+    /// Offers a batch to the caller. Sets `at` to the position behind the entries that it took, and records them. True
+    /// if it took all.
     fn offer(
         &self,
         directory: &Node,
@@ -563,7 +562,7 @@ impl Core {
         (at, recording): (&mut Cookie, &mut Option<Recording>),
     ) -> bool {
         let mut wanted = true;
-        // A longer one would be dropped as soon as it is whole, and has to be in memory twice for that.
+        // A longer list would be dropped as soon as it is complete, and needs its memory twice until then.
         let list_bytes_max = self.list_bytes_max();
         for (name, next, item) in batch.items {
             let checked = Name::new(&name);
@@ -585,7 +584,7 @@ impl Core {
                             *recording = None;
                         }
                     }
-                    // Not a name anybody may see, or no room left.
+                    // An invalid name, or no room left.
                     _ => self.backend().inodes().forget(entry.inode, 1),
                 },
             }
@@ -613,7 +612,7 @@ impl Core {
     }
 }
 
-/// What a store tells of several directories.
+/// The store's answer about several directories.
 enum Told {
     Enter(Box<[u8]>, Entry),
     Add(Box<[u8]>, Entry),
@@ -636,17 +635,17 @@ impl Below for Tellings {
     }
 }
 
-/// A directory that is being told of.
+/// A directory whose entries the store is returning.
 struct Open {
     node: Node,
     losses: u64,
     recording: Recording,
 }
 
-/// Several directories by one question.
+/// Several directories in one request.
 impl Core {
-    /// A directory is about to be listed by the store. If its siblings were, it is asked for together with what comes
-    /// behind it.
+    /// A directory is about to be listed by the store. If its siblings were listed before, requests it together with
+    /// the following ones.
     fn list_siblings(&self, directory: &Node) {
         if self.capabilities.listings != Listings::KeptAndBelow {
             return;
@@ -667,7 +666,7 @@ impl Core {
         (kept.siblings.pause, kept.siblings.paused) = (pause, pause);
     }
 
-    /// Asks for `directory` and what comes behind it in `parent`. Whether it is known as a whole now.
+    /// Requests `directory` and its successors in `parent`. Whether `directory` is complete now.
     fn ask_below(&self, parent: &Node, directory: &Node) -> bool {
         let (ticket, until) = (self.clock.tick(), self.complete_expiry());
         let mut told = Tellings(Vec::new());
@@ -680,7 +679,7 @@ impl Core {
                     let losses = self.names.losses().of(entry.inode.0);
                     let Some(node) = self.take_told(&top, ticket, (&name, entry), open.last_mut())
                     else {
-                        // A store that tells such names is left alone with them.
+                        // Ignore the rest of an answer with such a name.
                         break;
                     };
                     open.push(Open { node, losses, recording: Recording::new(&self.listed) });
@@ -703,7 +702,7 @@ impl Core {
         asked.is_ok() && helped
     }
 
-    /// Takes an entry in that the store has told; what it is.
+    /// Admits an entry that the store has returned. Returns its object.
     fn take_told(
         &self,
         directory: &Node,
@@ -728,7 +727,7 @@ mod tests {
     use super::*;
     use crate::{Backend, Capabilities, Data, InodeId, Inodes, Names, VfsConfig};
 
-    /// A directory of one name, behind which is this position; at [`PANICS`] its listing panics.
+    /// A directory of one name, with this position behind it. With [`PANICS`] its listing panics.
     struct Store(u64);
 
     const PANICS: u64 = u64::MAX;
@@ -779,8 +778,8 @@ mod tests {
         }
     }
 
-    /// Images gave positions of 63 bits. Those with the highest bit were taken for places in a kept list: a listing went on
-    /// there, and the names between were missing.
+    /// Images returned positions of 63 bits. Those with the highest bit were taken for places in a kept list. A listing
+    /// continued there, and the names between were missing.
     #[test]
     fn a_position_that_could_be_one_of_ours_is_an_error_and_no_place() {
         for (position, is_right) in [(POSITIONS_MAX, true), (POSITIONS_MAX + 1, false)] {
@@ -792,8 +791,8 @@ mod tests {
         }
     }
 
-    /// The store panicked while a directory was listed again. The directory was taken to be listed by another
-    /// thread from then on, and was not refreshed any more.
+    /// The store panicked while a directory was listed again. From then on the directory counted as being listed by
+    /// another thread, and was not refreshed any more.
     #[test]
     fn a_refresh_that_panics_is_followed_by_another_one() {
         let vfs = Vfs::new(Arc::new(Store(PANICS)), VfsConfig::default()).unwrap();
@@ -831,8 +830,8 @@ mod tests {
         }
     }
 
-    /// A file with two names lost one: where it lies is not known then, its other name is asked for again, and kept listings
-    /// left that one out as if it were gone. So they did with names whose inodes were evicted.
+    /// A file with two names lost one. Then its place is not known, so its other name must be asked for again. Kept
+    /// listings left that name out as if it were gone. The same happened to names with evicted inodes.
     #[test]
     fn a_name_that_has_to_be_asked_for_again_is_listed() {
         let vfs = Vfs::new(Arc::new(Store(1)), VfsConfig::default()).unwrap();

@@ -1,18 +1,18 @@
-//! Room for lists: which directories have one, and whose list is dropped first.
+//! Room for lists: the directories that have one, and the order in which lists are dropped.
 //!
 //! # Boundary
-//! Owns the queue of directories that have lists. Lists themselves are [`crate::inode::Listed`]'s; when there is
-//! too much is decided in [`crate::reclaim`].
+//! Owns the queue of directories that have lists. [`crate::inode::Listed`] is a list. [`crate::reclaim`] decides when
+//! there are too many.
 //!
 //! # Rules
-//! R1. A directory has one place in the queue, whose number it notes (`Kept::queued`). A place with another number is
-//!     one of an inode that was evicted, and is dropped.
-//! R2. For each place that is added two are looked at, oldest first, and those without a list are dropped. So the queue
-//!     has at most about twice as many places as there are lists.
+//! R1. A directory has one place in the queue, and stores its number (`Kept::queued`). A place with another number
+//! belongs to an inode that was evicted, and is dropped.
+//! R2. For each place that is added two are examined, oldest first, and those without a list are dropped. So the queue
+//! has at most about twice as many places as there are lists.
 //!
 //! # Why
-//! A place names an inode by its id and does not hold it, so an evicted directory leaves its place behind. Each
-//! new directory has a list, an empty one: a place that stays is a leak. Weakness: to look at a place takes a shard's lock.
+//! A place has an inode's id and does not hold the inode, so an evicted directory leaves its place behind. Each new
+//! directory has a list, an empty one: a place that stays is a leak. Weakness: to examine a place takes a shard's lock.
 
 use crate::backend::InodeId;
 use crate::inode::Node;
@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Places looked at for each one that is added (R2).
+/// Places examined for each one that is added (R2).
 const LOOKED_AT: usize = 2;
 
 /// A directory that has a list, or had one.
@@ -57,7 +57,7 @@ impl Lists {
         self.bytes.load(Relaxed)
     }
 
-    /// Adds a place for `id`; its number.
+    /// Adds a place for `id`. Returns its number.
     fn add(&self, id: InodeId) -> u64 {
         let mut queue = self.queue.lock();
         queue.last_number += 1;
@@ -91,19 +91,19 @@ impl Lists {
     }
 }
 
-/// How a place is looked at.
+/// How to examine a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
-    /// Only whether there is a list still.
+    /// Drop the place if the directory has no list any more.
     Tidy,
-    /// A list that was not used since the last look is dropped.
+    /// Drop a list that was not used since the last look.
     Age,
-    /// The list is dropped.
+    /// Drop the list.
     Drop,
 }
 
 impl Core {
-    /// `directory` has a list. The caller has no lock.
+    /// `directory` has a list. The caller holds no lock.
     pub(crate) fn has_list(&self, directory: &Node) {
         if !self.keeps_listings() {
             return;
@@ -118,8 +118,8 @@ impl Core {
         self.look_at_lists(LOOKED_AT, Look::Tidy);
     }
 
-    /// Looks at `count` directories with lists, and drops those that were not used since the last look; `None`
-    /// drops every list.
+    /// Examines `count` directories with lists, and drops lists that were not used since the last look. `None` drops
+    /// every list.
     pub(crate) fn drop_lists(&self, count: Option<usize>) {
         match count {
             Some(count) => self.look_at_lists(count, Look::Age),
@@ -129,7 +129,7 @@ impl Core {
 
     fn look_at_lists(&self, count: usize, look: Look) {
         for place in self.lists.take(count) {
-            // Given back at the end of the step, with no lock held.
+            // Dropped at the end of the step, with no lock held.
             let Some(node) = self.inodes.peek(place.id) else { continue };
             let Some(mut kept) = node.inode.of_directory().known_kept() else { continue };
             if kept.queued != place.number {
@@ -165,8 +165,8 @@ mod tests {
     };
     use std::time::Duration;
 
-    /// Directories whose names are their numbers. They are empty, but those from [`LARGE`] on: so many files are in these as
-    /// their numbers are beyond it.
+    /// Directories named by their numbers. They are empty, except for those from [`LARGE`] on: such a directory has as
+    /// many files as its number exceeds [`LARGE`].
     struct Store;
 
     const LARGE: u64 = 1 << 32;
@@ -248,8 +248,8 @@ mod tests {
         }
     }
 
-    /// Each directory that was made, and each listing after a change, added a place to the queue. Only a full
-    /// cache took them out: a mount below its budget grew by eight bytes for each, for ever.
+    /// Each new directory, and each listing after a change, added a place to the queue. Only a full cache removed them:
+    /// a mount below its budget grew by eight bytes for each, without end.
     #[test]
     fn directories_that_went_leave_no_place_behind() {
         let vfs = Vfs::new(Store, VfsConfig::default()).unwrap();
@@ -269,7 +269,7 @@ mod tests {
             vfs.core.inodes.clear_inactive(&vfs.core);
         }
         assert!(places() <= 2 * 16 + 2, "{} places, and no directory", places());
-        // One directory whose list becomes useless again and again has one place.
+        // One directory whose list becomes useless repeatedly has one place.
         list(vfs.root());
         for _ in 0..64 {
             vfs.root().inode.of_directory().kept().forget();
@@ -282,8 +282,8 @@ mod tests {
         assert_eq!((places(), vfs.core.lists.bytes()), (0, 0));
     }
 
-    /// A list was kept however long it was, and dropped at once where it was more than there was room for: until then
-    /// it was in memory beside all that the budget allows.
+    /// A list was kept whatever its length, and dropped at once where it was larger than the room for lists. Until then
+    /// it used memory beyond the budget.
     #[test]
     fn a_list_that_takes_a_good_part_of_the_room_is_not_kept() {
         let config = VfsConfig { cache_bytes: crate::MINIMUM_BYTES, ..VfsConfig::default() };

@@ -1,4 +1,4 @@
-//! Finding a name in a directory.
+//! Looks up a name in a directory.
 
 use crate::attributes::Attributes;
 use crate::backend::FileRef;
@@ -13,30 +13,31 @@ use std::time::Duration;
 use uvfs_concurrent::epoch::{self, Guard};
 use uvfs_concurrent::lock::order;
 
-/// A found object, and how long a frontend may believe what it was told.
+/// A found object, and how long a frontend may cache the answer.
 #[derive(Debug)]
 pub struct Found {
     /// The object, held.
     pub node: Node,
     /// Its attributes.
     pub attributes: Attributes,
-    /// For how much longer the name is believed.
+    /// The remaining time for which the name is valid.
     pub entry_valid: Duration,
-    /// For how much longer the attributes are believed.
+    /// The remaining time for which the attributes are valid.
     pub attributes_valid: Duration,
 }
 
 /// The answer to a lookup.
 #[derive(Debug)]
 pub enum Lookup {
-    /// There is one.
+    /// The name exists.
     Found(Found),
-    /// There is none, and that is believed for so long.
+    /// There is no such name; valid for this time.
     Missing(Duration),
 }
 
 impl Found {
-    /// `node`, which the store said has these attributes, under a name believed for so long.
+    /// `node`, for which the store returned these attributes, under a name that is valid for
+    /// `entry_valid`.
     pub(super) fn new(node: Node, attributes: Attributes, entry_valid: Duration) -> Self {
         let (attributes, attributes_valid) = node.inode.believed(attributes);
         Self { node, attributes, entry_valid, attributes_valid }
@@ -54,7 +55,7 @@ impl Lookup {
 }
 
 impl Vfs {
-    /// Finds `name` in `parent`. Blocks on the store only if the caches do not know.
+    /// Looks up `name` in `parent`. Blocks on the store only if the caches do not have the answer.
     ///
     /// # Errors
     /// [`Error::NotDirectory`], [`Error::Access`] without search permission, [`Error::Stale`] if
@@ -70,9 +71,9 @@ impl Vfs {
         }
     }
 
-    /// Of several that miss the same name at once one asks the store, and the others wait for its
-    /// answer. An answer that may not be cached is no answer for those who came after the question:
-    /// they ask for themselves then.
+    /// Of several threads that miss the same name at once, one asks the store, and the others wait
+    /// for its answer. An answer that may not be cached does not hold for threads that came after
+    /// the question: they ask for themselves.
     fn lookup_missed(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<Lookup> {
         let core = &self.core;
         if core.entry_expiry() == Expiry::EXPIRED {
@@ -86,14 +87,14 @@ impl Vfs {
         if flight.is_none() {
             core.counters.waited.hit();
         }
-        // It may have landed between our look and now, too.
+        // Another flight may have landed between our look and now.
         match self.lookup_cached(parent, name) {
             Some(answer) => Ok(answer),
             None => self.lookup_in_store(caller, parent, name),
         }
     }
 
-    /// The answer from a list that has expired, or that was expired and is not any more.
+    /// The answer from an expired list, or from one that was refreshed meanwhile.
     fn lookup_expired(&self, parent: &Node, name: Name<'_>) -> Option<Lookup> {
         match self.core.expired_answer(parent, name) {
             Some(Some(node)) => {
@@ -106,8 +107,8 @@ impl Vfs {
         }
     }
 
-    /// Finds `name` in `parent` for a caller whose permissions are checked elsewhere, if the caches
-    /// know the whole answer. Never blocks on the store.
+    /// Looks up `name` in `parent` for a caller whose permissions are checked elsewhere, if the
+    /// caches have the whole answer. Never blocks on the store.
     pub fn try_lookup(&self, parent: &Node, name: Name<'_>) -> Option<Lookup> {
         self.lookup_cached(parent, name)
     }
@@ -124,8 +125,8 @@ impl Vfs {
         Some(Lookup::Found(Found::new(node, attributes, entry_valid)))
     }
 
-    /// The object that `name` leads to, or that there is none, if that is cached; and for how much
-    /// longer. The epoch guard ends here: giving a node back may call the store.
+    /// The cached meaning of `name`: its object or none, and the remaining validity. The epoch
+    /// guard ends here, because dropping a node may call the store.
     fn find_cached(&self, parent: &Node, name: Name<'_>) -> Option<(Option<Node>, Duration)> {
         if !self.core.learn_cleans(&parent.inode) {
             return None;
@@ -148,8 +149,8 @@ impl Vfs {
         Some((node, dentry.expiry().remains()))
     }
 
-    /// Whether there is no such name because all names of `directory` are cached and it is not among
-    /// them; and until when that is believed.
+    /// Whether there is no such name because `directory` is complete and does not contain it.
+    /// Returns until when that is valid.
     pub(crate) fn surely_missing(
         &self,
         guard: &Guard,
@@ -182,8 +183,8 @@ impl Vfs {
         }
     }
 
-    /// The object that `name` leads to, from the store if need be: for changes, which have to tell
-    /// it that it lost or gained a name.
+    /// The object of `name`, from the store if it is not cached. For changes, which must update the
+    /// object's names.
     pub(super) fn child(&self, caller: &Caller, directory: &Node, name: Name<'_>) -> Result<Node> {
         match self.find_cached(directory, name) {
             Some((Some(node), _)) => Ok(node),
@@ -191,7 +192,7 @@ impl Vfs {
         }
     }
 
-    /// Re-reads an object's attributes from the store, through no open file.
+    /// Reads an object's attributes from the store again, through no open file.
     pub(super) fn refresh_node(&self, node: &Node) -> Result<Attributes> {
         self.core.refresh(node, FileRef::unopened(node.id()))
     }

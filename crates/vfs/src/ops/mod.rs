@@ -1,7 +1,7 @@
 //! The operations, one file per family, all as methods of [`crate::Vfs`] on [`crate::Node`]s.
 //!
-//! Reading order: `open` (one request end to end), then `lookup`, `change` (how the name cache
-//! survives concurrent changes), and the rest in any order.
+//! Reading order: `open` (one request end to end), then `lookup`, `change` (the name cache under
+//! concurrent changes), and the rest in any order.
 
 mod admit;
 mod again;

@@ -1,8 +1,8 @@
 //! Opening and closing: one request from end to end.
 //!
-//! An open passes four stations: may this caller (`permission`), does the store want to know
-//! (`Opens`), the store's own open with no lock held, and an [`OpenFile`] that closes it when
-//! dropped. `O_TRUNC` is a change of attributes after the open, so there is one truncate only.
+//! An open has four steps: the permission check (`permission`), the question whether the store tracks opens (`Opens`),
+//! the store's own open with no lock held, and an [`OpenFile`] that closes it when dropped. `O_TRUNC` is a change of
+//! attributes after the open, so there is only one truncate.
 
 use crate::attributes::{FileKind, SetAttributes};
 use crate::backend::{FileId, FileRef, OpenMode, Opens};
@@ -27,13 +27,13 @@ pub struct OpenFile {
     bypass: bool,
     /// The frontend that has it.
     origin: Origin,
-    /// Up to where it was told of errors of writing back.
+    /// The write-back errors that it has reported.
     error_cursor: ErrorCursor,
     /// Dropped after the hold above.
     after_close: AfterClose,
 }
 
-/// When an open file is closed whose name is gone: looks whether anybody can still read what was written.
+/// Runs after the close of an unlinked file: checks whether its unwritten data can still be read.
 #[derive(Default)]
 struct AfterClose(Option<(Shared<Core>, Arc<FilePages>)>);
 
@@ -74,7 +74,7 @@ impl Vfs {
                 let mut wish = core.store_mode(node.kind(), plain);
                 let mut opened = core.store_files().open(caller, node.id(), wish);
                 if wish.read != plain.read && opened.is_err() {
-                    // It may be written and not read.
+                    // The caller may have the right to write and not to read.
                     wish.read = plain.read;
                     opened = core.store_files().open(caller, node.id(), wish);
                 }
@@ -88,8 +88,8 @@ impl Vfs {
         };
         let opened = OpenFile::new(self, node.clone(), file, mode, caller);
         if mode.write && core.writes_back() && core.backend.xattrs().is_some() {
-            // A kernel asks before the first write whether there are capabilities to take away, and the
-            // write is not to wait for the store then. It asks itself if this fails.
+            // Before the first write, a kernel asks for file capabilities to remove. The write should not wait for the
+            // store then. If this call fails, the kernel asks itself.
             drop(core.absent_of(node));
         }
         if mode.truncate {
@@ -101,16 +101,15 @@ impl Vfs {
 }
 
 impl Vfs {
-    /// As [`Vfs::open`], of a file that the store has open already; for callers whose permission was
-    /// checked in front. Never blocks on the store.
+    /// Like [`Vfs::open`], for a file that the store has open already. For callers whose permission was checked before.
+    /// Never blocks on the store.
     pub fn try_open(&self, caller: &Caller, node: &Node, mode: OpenMode) -> Option<OpenFile> {
         let refused = caller.checks != Checks::Done || (mode.write && self.writable().is_err());
         if refused { None } else { self.open_shared(caller, node, mode) }
     }
 
-    /// Opens `node`, which `caller` may, without the store: it has the file open for the same user in a
-    /// way that serves. As with names and attributes, what it would say by now is believed for as long
-    /// as the attributes.
+    /// Opens `node`, which `caller` may open, without the store: the store has the file open for the same user in a
+    /// suitable mode. Its earlier answer stays valid for as long as the attributes.
     fn open_shared(&self, caller: &Caller, node: &Node, mode: OpenMode) -> Option<OpenFile> {
         let core = &self.core;
         let pages = node.inode.known_pages().filter(|_| core.caches_pages())?;
@@ -124,8 +123,8 @@ impl Vfs {
         Some(OpenFile { core, node, file, mode, bypass: false, origin, error_cursor, after_close })
     }
 
-    /// As [`Vfs::flush`], where nothing was written through the open file and nothing waits to be.
-    /// Never blocks on the store.
+    /// Like [`Vfs::flush`], if nothing was written through the open file and no data is unwritten. Never blocks on the
+    /// store.
     pub fn try_flush(&self, file: &OpenFile) -> Option<Result<()>> {
         let pages = file.node.inode.known_pages().filter(|_| self.core.caches_pages())?;
         if file.mode.write || pages.holds_back() {
@@ -136,8 +135,8 @@ impl Vfs {
 }
 
 impl Core {
-    /// How a file is opened in the store that was opened so here. Where pages are cached, pages that are
-    /// written in part are read first, and every write says where it goes.
+    /// The store's open mode for a file that was opened with `mode` here. Where pages are cached, partly written pages
+    /// are read first, and every write has an offset.
     pub(super) fn store_mode(&self, kind: FileKind, mode: OpenMode) -> OpenMode {
         if self.caches_pages() && kind == FileKind::Regular {
             OpenMode { read: mode.read || mode.write, append: false, ..mode }
@@ -155,7 +154,7 @@ fn wanted_access(mode: OpenMode) -> Access {
 }
 
 impl OpenFile {
-    /// `file` was opened in the store as the mode beside it says.
+    /// `file` was opened in the store with the mode beside it.
     pub(super) fn new(
         vfs: &Vfs,
         node: Node,
@@ -176,7 +175,7 @@ impl OpenFile {
         Self { core, node, file, mode, bypass: false, origin, error_cursor, after_close }
     }
 
-    /// Up to where it was told of errors of writing back.
+    /// The write-back errors that it has reported.
     pub(super) fn error_cursor(&self) -> &ErrorCursor {
         &self.error_cursor
     }
@@ -186,16 +185,16 @@ impl OpenFile {
         &self.node
     }
 
-    /// How it was opened.
+    /// Its open mode.
     pub fn mode(&self) -> OpenMode {
         self.mode
     }
 
-    /// Closes it without the store, if the store's file goes on being used by another one and nothing
-    /// waits to be written, nor was through this one. Given back otherwise.
+    /// Closes it without the store, if another open file shares the store's file, no data is unwritten, and nothing was
+    /// written through this one.
     ///
     /// # Errors
-    /// The open file, to be dropped where that may block.
+    /// The open file otherwise. Drop it where that may block.
     pub fn try_close(mut self) -> std::result::Result<(), Self> {
         let shared = match self.node.inode.known_pages() {
             Some(pages) => {
@@ -212,14 +211,14 @@ impl OpenFile {
         Ok(())
     }
 
-    /// What the backend knows it by.
+    /// The backend's reference to it.
     pub fn reference(&self) -> FileRef {
         FileRef { inode: self.node.id(), file: self.file }
     }
 
-    /// The host file behind it, for a frontend that lets the kernel read and write directly. From
-    /// now on, until this is dropped, the object's attributes are always asked of the store; if it is open
-    /// for writing, no frontend may believe them longer than for the moment.
+    /// The host file behind it, for a frontend that lets the kernel read and write directly. From now on, until this is
+    /// dropped, the object's attributes are always read from the store. If it is open for writing, no frontend may
+    /// cache them.
     pub fn bypass(&mut self) -> Option<Arc<OwnedFd>> {
         let file = self.core.store_files().os_file(self.reference())?;
         if !std::mem::replace(&mut self.bypass, true) {
@@ -229,7 +228,7 @@ impl OpenFile {
         Some(file)
     }
 
-    /// Takes the last [`OpenFile::bypass`] back: the kernel did not want it.
+    /// Undoes the last [`OpenFile::bypass`]: the kernel refused it.
     pub fn cancel_bypass(&mut self) {
         if std::mem::replace(&mut self.bypass, false) {
             self.node.inode.end_bypass(&self.core.clock, self.mode.write);
@@ -237,8 +236,8 @@ impl OpenFile {
         }
     }
 
-    /// Writes past us are seen by nobody. When they may begin, other frontends are told, and believe nothing of the
-    /// file from then on; and when they have ended.
+    /// Writes around us are invisible. Other frontends are notified when they may begin, and cache nothing of the file
+    /// from then on. They are notified again when these writes have ended.
     fn notify_bypass(&self) {
         if self.mode.write {
             let id = self.node.id();

@@ -10,9 +10,9 @@ use crate::names::{Meaning, Target};
 use crate::permission;
 use crate::vfs::Vfs;
 
-/// Times that a change looks again at what its names mean, because another change came between the
-/// look and its beginning. Under a storm of changes of one name it then goes on with what it has:
-/// the store decides, only the link count of an object may be out of date in the cache.
+/// Times that a change looks up its names again, because another change came between the look-up and its begin. After
+/// that, under many changes of one name, it continues with its last answer. The store decides, and only an object's
+/// cached link count may be out of date.
 pub(super) const FIND_ROUNDS: usize = 8;
 
 impl Vfs {
@@ -25,10 +25,10 @@ impl Vfs {
         self.unlink_telling(caller, parent, name, |_| {})
     }
 
-    /// As [`Vfs::unlink`]; tells what has lost the name, while it is held.
+    /// Like [`Vfs::unlink`]. Passes the object that lost the name to `tell`, while it is held.
     ///
     /// # Errors
-    /// As [`Vfs::unlink`].
+    /// Like [`Vfs::unlink`].
     pub fn unlink_telling(
         &self,
         caller: &Caller,
@@ -42,7 +42,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// As [`Vfs::unlink`]; returns the object that lost its name.
+    /// Like [`Vfs::unlink`]. Returns the object that lost its name.
     pub(crate) fn unlink_found(
         &self,
         caller: &Caller,
@@ -65,7 +65,7 @@ impl Vfs {
     /// Removes an empty directory. May block.
     ///
     /// # Errors
-    /// [`crate::Error::NotDirectory`], [`crate::Error::NotEmpty`], and as [`Vfs::unlink`].
+    /// [`crate::Error::NotDirectory`], [`crate::Error::NotEmpty`], and those of [`Vfs::unlink`].
     pub fn remove_directory(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<()> {
         let removed = self.take_directory(caller, parent, name);
         self.notify_entry(caller, (parent, name), removed)
@@ -82,8 +82,8 @@ impl Vfs {
         Ok(())
     }
 
-    /// Passes on what the store said of a change of names. Where it says that it failed it may be done all the same, or
-    /// in part: what is cached of the `objects` concerned, how many names they have, is asked for again.
+    /// Returns the store's answer about a change of names. A failed change may have been done, wholly or in part. So
+    /// the cached attributes of the `objects` concerned, with their link counts, expire.
     pub(super) fn unless_done(&self, said: Result<()>, objects: [Option<&Node>; 2]) -> Result<()> {
         if said.is_err() {
             let clock = &self.core.clock;
@@ -92,7 +92,7 @@ impl Vfs {
         said
     }
 
-    /// Begins to take `name` out of `parent`. Returns its object too.
+    /// Begins the removal of `name` from `parent`. Returns its object too.
     fn begin_removal<'a>(
         &'a self,
         caller: &Caller,
@@ -113,7 +113,7 @@ impl Vfs {
         }
     }
 
-    /// Checks that `caller` may take `name` out of `parent`. Returns its object.
+    /// Checks that `caller` may remove `name` from `parent`. Returns its object.
     pub(super) fn victim(&self, caller: &Caller, parent: &Node, name: Name<'_>) -> Result<Node> {
         self.writable()?;
         self.may_change_entries(caller, parent)?;
@@ -125,13 +125,14 @@ impl Vfs {
         Ok(victim)
     }
 
-    /// One of the object's names, in `parent`, is gone. If that may have been the last one, the inode has to go with
-    /// its last hold, and the store's space with it: where the count of its `names`, as it was cached
-    /// before the store was asked to remove one, does not say, the store is asked. What is cached by now may be
-    /// what a lookup beside this one learned afterwards: one is then left.
+    /// One of the object's names, in `parent`, is gone. If it was the last one, the inode and the store's space must be
+    /// freed with the last hold. `names` is the link count that was cached before the removal; if it does not decide,
+    /// the store is asked. The present count may come from a concurrent lookup after the removal, so 1 may mean that
+    /// one name is left.
     pub(super) fn lost_a_name(&self, parent: &Node, victim: &Node, names: u32) {
         victim.inode.expire_attributes(&self.core.clock);
-        // Others may have made one that was never seen here, and what is held back must not be lost by that.
+        // Other programs may have made a name that was never seen here. Unwritten data must not be lost because of
+        // that.
         let sure = self.core.capabilities.authority == Authority::Sole
             || !victim.inode.known_pages().is_some_and(|pages| pages.holds_back());
         let unlinked = (names <= 1 && sure)

@@ -17,7 +17,8 @@ impl Vfs {
     /// Moves the name `from.1` of `from.0` to `to.1` of `to.0`. May block.
     ///
     /// # Errors
-    /// As [`crate::Names::rename`]; [`Error::Access`] and [`Error::NotPermitted`] by the rules of
+    /// Those of [`crate::Names::rename`]; [`Error::Access`] and [`Error::NotPermitted`] by the
+    /// rules of rename(2).
     /// rename(2).
     pub fn rename(
         &self,
@@ -29,10 +30,11 @@ impl Vfs {
         self.rename_telling(caller, from, to, mode, |_, _| {})
     }
 
-    /// As [`Vfs::rename`]; tells what moved, and what was at its new name, while both are held.
+    /// Like [`Vfs::rename`]. Passes the moved object and the replaced one to `tell`, while both are
+    /// held.
     ///
     /// # Errors
-    /// As [`Vfs::rename`].
+    /// Like [`Vfs::rename`].
     pub fn rename_telling(
         &self,
         caller: &Caller,
@@ -47,7 +49,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// As [`Vfs::rename`]; returns the objects concerned.
+    /// Like [`Vfs::rename`]. Returns the objects concerned.
     pub(crate) fn rename_found(
         &self,
         caller: &Caller,
@@ -71,7 +73,7 @@ impl Vfs {
         mode: RenameMode,
     ) -> Result<Step> {
         let core = &self.core;
-        // As a rule it is known before: a change begun for nothing costs what was known of the directories.
+        // Checked first, because a change begun in vain drops cached entries of both directories.
         let moves = from.0 != to.0 && self.victim(caller, from.0, from.1)?.is_directory();
         let mut turn = moves.then(|| self.take_turn());
         let (step, changes) = loop {
@@ -85,7 +87,7 @@ impl Vfs {
             drop(changes);
             turn = Some(self.take_turn());
         };
-        // Who does not know what moves has to assume the most.
+        // If the moved object is not certain, assume a directory.
         let known = changes.iter().flatten().all(NameChange::knows);
         if !known
             || step.moved.is_directory()
@@ -98,11 +100,11 @@ impl Vfs {
         let renamed =
             core.backend().names().rename(caller, (from.0.id(), from.1), (to.0.id(), to.1), mode);
         self.unless_done(renamed, [Some(&step.moved), step.target.as_ref()])?;
-        // First the objects: who finds one at its new name goes on to its parent.
+        // First the objects: a walk that finds one at its new name continues to its parent.
         self.renamed(from.0, to.0, &step, replaced, mode);
         let known = changes.iter().flatten().all(|change| change.knows() && change.alone());
         if !known {
-            // Another change may have moved them on, or come before.
+            // Another change may have moved them again, or come before.
             step.moved.inode.forget_parent_hint();
             step.target.iter().for_each(|target| target.inode.forget_parent_hint());
         }
@@ -117,7 +119,7 @@ impl Vfs {
         Ok(step)
     }
 
-    /// What a rename replaced may have lost its last name.
+    /// The object that a rename replaced may have lost its last name.
     pub(crate) fn let_go_replaced(&self, step: Step) {
         if let Some(target) = step.target {
             self.let_go(target);
@@ -129,7 +131,7 @@ impl Vfs {
         self.core.moves.take()
     }
 
-    /// Finds what is to be renamed, and begins the change: of one directory or of two.
+    /// Finds the objects of a rename, and begins the change: of one directory or of two.
     fn begin_rename<'a>(
         &'a self,
         caller: &Caller,
@@ -194,10 +196,10 @@ impl Vfs {
         Ok(Some(target))
     }
 
-    /// Tells the objects concerned. `replaced`: names that the target had before.
+    /// Updates the objects concerned. `replaced`: names that the target had before.
     fn renamed(&self, from: &Node, to: &Node, step: &Step, replaced: u32, mode: RenameMode) {
         let core = &self.core;
-        // Later than every lookup that was answered before the move.
+        // Later than every lookup answered before the move.
         let learned = core.clock.stamp();
         step.moved.inode.expire_attributes(&core.clock);
         step.moved.inode.note_parent(to, learned);
@@ -213,13 +215,13 @@ impl Vfs {
     }
 }
 
-/// The objects of a rename, as they were found before it began.
+/// The objects of a rename, found before it began.
 pub(crate) struct Step {
     pub(crate) moved: Node,
     pub(crate) target: Option<Node>,
 }
 
-/// What the old and the new name mean afterwards; `None` for "ask again".
+/// The meanings of the old and the new name afterwards; `None` for "ask again".
 fn targets(step: &Step, mode: RenameMode) -> (Option<Target<'_>>, Option<Target<'_>>) {
     let moved_to = Some(Target::Node(&step.moved));
     match (mode, &step.target) {

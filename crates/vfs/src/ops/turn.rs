@@ -1,14 +1,14 @@
 //! Directories change their parent one at a time.
 //!
 //! # Concurrency
-//! A turn is no lock: nothing that a lookup needs waits for it, and it is kept across a call to the
-//! store. Its own lock is held for a moment.
+//! A turn is no lock: no lookup waits for it, and a thread keeps it across a call to the store. Its
+//! own lock is held for a moment.
 //!
 //! # Why
-//! Two moves of one directory at once leave the core without knowing which parent was the last, and
-//! two that move directories into one another could leave each as the other's parent. Linux takes
-//! `s_vfs_rename_mutex` for the same moves. Weakness: a store that does not answer one such move holds up
-//! all others.
+//! After two concurrent moves of one directory, the core would not know its last parent. Two moves
+//! of directories into one another could leave each as the other's parent. Linux takes
+//! `s_vfs_rename_mutex` for the same moves. Weakness: a store that does not answer one such move
+//! blocks all others.
 
 use crate::lock_order;
 use uvfs_concurrent::lock::{Condvar, Mutex};

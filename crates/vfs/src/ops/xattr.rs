@@ -18,17 +18,17 @@ pub(super) const XATTR_NAME_MAX: usize = 255;
 /// Longest attribute value in bytes (xattr(7)).
 pub(super) const XATTR_SIZE_MAX: usize = 64 << 10;
 
-/// Whether it is the attribute that stands for a directory's mark.
+/// Whether it is the attribute that represents a directory's mark.
 fn is_policy(node: &Node, name: &[u8]) -> bool {
     name == XATTR && node.is_directory()
 }
 
-/// The names of the attributes that a node has in the caches only.
+/// The names of the attributes that exist in the caches only.
 fn own_mark(node: &Node) -> Vec<Vec<u8>> {
     node.inode.own_mark().map(|_| XATTR.to_vec()).into_iter().collect()
 }
 
-/// On whose account the marks of `caller` are.
+/// The account to which marks of `caller` are charged.
 fn account_of(caller: &Caller) -> Account {
     match caller.is_privileged() {
         true => Account::System,
@@ -50,8 +50,8 @@ impl Vfs {
         Ok(text)
     }
 
-    /// The value of an extended attribute as far as the caches know it: that there is none. For
-    /// callers whose permission was checked in front. Never blocks on the store.
+    /// The cached answer about an extended attribute, which can only be that there is none. For callers whose
+    /// permission was checked before. Never blocks on the store.
     pub fn try_get_xattr(
         &self,
         caller: &Caller,
@@ -66,8 +66,7 @@ impl Vfs {
         Some(Err(self.core.absent_error(name)))
     }
 
-    /// The names of all extended attributes as far as the caches know them: that there are none in
-    /// the store. Never blocks on the store.
+    /// The names of all extended attributes, if the store is known to have none. Never blocks on the store.
     pub fn try_list_xattrs(&self, node: &Node) -> Option<Vec<Vec<u8>>> {
         if !node.inode.absent().lacks_every() {
             return None;
@@ -93,12 +92,12 @@ impl Vfs {
     /// Sets an extended attribute. May block.
     ///
     /// `user.uvfs.cache` of a directory is not stored: it is the directory's mark ([`Vfs::set_policy`]), one of
-    /// "normal", "keep" and "once", and ends with the mount. Who may set it is who may set any `user.`
-    /// attribute of the directory. Of anything else it is an attribute as others.
+    /// "normal", "keep" and "once", and ends with the mount. A caller that may set any `user.` attribute of the
+    /// directory may set it. On other objects it is an ordinary attribute.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for another value of that; [`Error::Quota`] for the mark of a user who has
-    /// [`crate::USER_POLICIES_MAX`]; those of xattr(7) and of the store.
+    /// [`Error::Invalid`] for another value of `user.uvfs.cache`. [`Error::Quota`] for the mark of a user that has
+    /// [`crate::USER_POLICIES_MAX`]. Those of xattr(7) and of the store.
     pub fn set_xattr(
         &self,
         caller: &Caller,
@@ -152,7 +151,7 @@ impl Vfs {
         self.notify_inode(caller, node, changed)
     }
 
-    /// The names of all extended attributes that `caller` may know of. May block.
+    /// The names of all extended attributes that `caller` may see. May block.
     pub fn list_xattrs(&self, caller: &Caller, node: &Node) -> Result<Vec<Vec<u8>>> {
         if self.core.absent_of(node)?.lacks_every() {
             return Ok(own_mark(node));
@@ -162,7 +161,7 @@ impl Vfs {
             names.retain(|name| !name.starts_with(b"trusted."));
         }
         if node.is_directory() {
-            // What the store may have by this name is not to be seen.
+            // An attribute of this name in the store stays hidden.
             names.retain(|name| name != XATTR);
             names.extend(own_mark(node));
         }
@@ -181,8 +180,8 @@ impl Vfs {
         self.changing_xattrs(caller, node, |store| store.remove_xattr(caller, node.id(), name))
     }
 
-    /// A mark is for its directory's owner to set and to take away; what is kept is kept from all others, so
-    /// that mark is for who owns the whole, the root directory. Checked whoever checks the rest.
+    /// Only a directory's owner may set or remove its mark. `Keep` takes memory from all users, so that mark needs the
+    /// owner of the root directory. Checked even if the frontend checks everything else.
     fn may_mark(&self, caller: &Caller, node: &Node, policy: CachePolicy) -> Result<()> {
         let owns = |node: &Node| self.attributes(node, None).map(|now| now.uid == caller.uid);
         let keeps = policy == CachePolicy::Keep || node.inode.own_mark() == Some(Class::Keep);
@@ -192,7 +191,7 @@ impl Vfs {
         }
     }
 
-    /// In a sticky directory anybody may make files; its own attributes are its owner's.
+    /// In a sticky directory any user may make files. Its own attributes are its owner's.
     fn check_sticky(&self, caller: &Caller, node: &Node) -> Result<()> {
         let attributes = self.attributes(node, None)?;
         let sticky = node.is_directory() && attributes.mode & 0o1000 != 0;
@@ -202,7 +201,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Who may read or write which namespace: xattr(7).
+    /// Rights to read or write each namespace: xattr(7).
     fn check_xattr(&self, caller: &Caller, node: &Node, name: &[u8], wanted: Access) -> Result<()> {
         if name.is_empty() || name.len() > XATTR_NAME_MAX {
             return Err(Error::Range);
@@ -234,11 +233,11 @@ impl Vfs {
 }
 
 impl Core {
-    /// The value of an extended attribute that may be absent for all that is known.
+    /// The value of an extended attribute that may be absent.
     fn get_xattr(&self, caller: &Caller, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
         let noted = Absent::of(name);
         let known = node.inode.absent();
-        // One list tells of all names at once. Where some are known, it has told.
+        // One list answers for all names. If some are known, there was such a list.
         let known = match noted {
             Some(_) if known == Absent::UNKNOWN => self.learn_absent(node)?,
             _ => known,
@@ -254,7 +253,7 @@ impl Core {
         answer
     }
 
-    /// What is known to be absent, if need be by asking the store.
+    /// The attributes known to be absent. Asks the store if that is not known.
     pub(crate) fn absent_of(&self, node: &Node) -> Result<Absent> {
         match node.inode.absent() {
             Absent::UNKNOWN => self.learn_absent(node),
@@ -262,8 +261,8 @@ impl Core {
         }
     }
 
-    /// Asks the store which extended attributes there are, and notes which are absent. A store that
-    /// cannot tell, or not without the caller's rights, has told nothing: it is asked for each name.
+    /// Asks the store for its extended attributes, and records the absent ones. A store that cannot say, or not without
+    /// the caller's rights, leaves them unknown: it is asked for each name.
     pub(crate) fn learn_absent(&self, node: &Node) -> Result<Absent> {
         let asked = node.inode.ask(&self.clock);
         let names = match self.store_xattrs()?.possible_xattrs(node.id()) {
@@ -278,7 +277,7 @@ impl Core {
         Ok(absent)
     }
 
-    /// What a store says that has no attribute `name`.
+    /// The store's error for a missing attribute `name`.
     fn absent_error(&self, name: &[u8]) -> Error {
         let list = name == acl::ACCESS_XATTR || name == acl::DEFAULT_XATTR;
         match list && !self.capabilities.acls {
