@@ -12,7 +12,7 @@ use uvfs_coherence::{Machine, Profile};
 use uvfs_contention::build::cargo::{Invocation, Setup};
 use uvfs_contention::build::{compiler, flags};
 use uvfs_contention::run::{self, Go, Plan};
-use uvfs_contention::sweep::{Measurement, Sweep, Work, sweep};
+use uvfs_contention::sweep::{Measurement, Sweep, Work, classify, fit, sweep};
 
 /// How much is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,11 +131,18 @@ impl Workshop {
     }
 }
 
-/// The curve of runs, of which each core did the same.
+/// The curve of runs in which each core did the same, with its class and its law.
 pub(super) fn curve(ran: &[Ran], work: impl Fn(&Ran) -> Work) -> io::Result<Sweep> {
     let measured: Vec<Measurement<'_>> =
         ran.iter().map(|one| Measurement { profile: &one.0, work: work(one) }).collect();
-    sweep(&measured).map_err(io::Error::other)
+    let mut sweep = sweep(&measured).map_err(io::Error::other)?;
+    // A sweep gives no class where computing costs a flat sum. What bends these curves is sharing, not computing.
+    let points: Vec<_> = sweep.points.iter().map(|at| (at.cores, at.by_seed.clone())).collect();
+    sweep.shape = Some(classify(&points).0);
+    let means: Vec<_> =
+        sweep.points.iter().map(|at| (at.cores as f64, at.throughput.mean)).collect();
+    sweep.law = fit(&means);
+    Ok(sweep)
 }
 
 /// A folder of this repository.
