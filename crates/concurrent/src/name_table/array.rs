@@ -6,13 +6,13 @@
 //! ```
 //!
 //! # Boundary
-//! Memory and addresses. Who may reach an array, and when it is freed, is [`super`]'s.
+//! Memory and addresses. [`super`] decides which threads may reach an array, and when it is freed.
 //!
 //! # Why
-//! A reader gets base and size from one word and never reads the header, unless a bucket has moved.
-//! The memory comes zeroed with an alignment that the allocator can serve by fresh pages of the
-//! system, so a large array costs memory only where it is used. Weakness: that alignment wastes up
-//! to 48 bytes, and arrays are never made smaller.
+//! A reader takes base and size from one word and reads the header only if a bucket has moved. The
+//! memory comes zeroed, with an alignment that the allocator can serve by fresh pages of the
+//! system, so a large array uses memory only where it is touched. Weakness: that alignment wastes
+//! up to 48 bytes, and arrays never shrink.
 
 use super::bucket::Bucket;
 use crate::primitive::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -20,18 +20,18 @@ use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::ptr;
 
-/// Most buckets: the index bits that an entry keeps.
+/// The largest log2 of a number of buckets: the index bits that an entry keeps.
 pub(super) const LOG2_MAX: u32 = 32;
 
-/// What lies before the first bucket.
+/// The memory before the first bucket.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Header {
     /// The next array's word; 0 until this one grows.
     next: AtomicU64,
-    /// Somebody is allocating, or has allocated, the next array (B6).
+    /// A thread is allocating, or has allocated, the next array (B6).
     pub(super) growing: AtomicBool,
-    /// As the global allocator gave it.
+    /// The address that the global allocator returned.
     allocation: *mut u8,
     counts: Counts,
 }
@@ -40,9 +40,9 @@ pub(super) struct Header {
 #[derive(Debug)]
 #[repr(align(64))]
 struct Counts {
-    /// Buckets that are moved.
+    /// Buckets that have moved.
     migrated: AtomicUsize,
-    /// Buckets handed out to helpers.
+    /// Buckets claimed by helpers.
     cursor: AtomicUsize,
 }
 
@@ -53,10 +53,10 @@ pub(super) struct Array<'g> {
     life: PhantomData<&'g Header>,
 }
 
-/// What the allocator gives without touching every page.
+/// The alignment that the allocator serves without touching every page.
 const ALIGN: usize = 16;
 
-/// What the buckets of an array are aligned to: to huge pages where they fill one about half.
+/// The alignment of an array's buckets: huge pages, if they fill at least about half of one.
 fn alignment(log2: u32) -> usize {
     #[cfg(not(loom))]
     if size_of::<Bucket>() << log2 >= crate::huge::HUGE_BYTES / 2 {
@@ -67,7 +67,7 @@ fn alignment(log2: u32) -> usize {
 }
 
 fn layout(log2: u32) -> Layout {
-    // Room to move the start to where the buckets are aligned; what lies before is never touched.
+    // Room to move the start to an aligned address; the memory before it is never touched.
     let bytes = bytes(log2) + alignment(log2) - ALIGN;
     Layout::from_size_align(bytes, ALIGN).expect("an array that fits into memory")
 }
@@ -78,8 +78,8 @@ pub(super) fn bytes(log2: u32) -> usize {
 }
 
 impl<'g> Array<'g> {
-    /// An array of vacant buckets, as a word that its owner passes to `free` in the end. None when
-    /// the allocator has no memory.
+    /// An array of vacant buckets, as a word that its owner finally passes to `free`. None if the
+    /// allocator has no memory.
     pub(super) fn allocate(log2: u32) -> Option<u64> {
         // SAFETY: the layout is not empty.
         let allocation = unsafe { std::alloc::alloc_zeroed(layout(log2)) };
@@ -88,11 +88,11 @@ impl<'g> Array<'g> {
         }
         allocation.expose_provenance();
         #[cfg(not(loom))]
-        // SAFETY: fresh, and ours.
+        // SAFETY: fresh memory that only this thread has.
         unsafe {
             crate::huge::advise(allocation, layout(log2).size());
         }
-        // The header ends where the aligned buckets begin.
+        // The header ends at the first aligned bucket.
         let header_bytes = size_of::<Header>();
         let buckets = (allocation.addr() + header_bytes).next_multiple_of(alignment(log2));
         let start = buckets - header_bytes;
@@ -103,8 +103,8 @@ impl<'g> Array<'g> {
             allocation,
             counts: Counts { migrated: AtomicUsize::new(0), cursor: AtomicUsize::new(0) },
         };
-        // SAFETY: the layout has room for the header and the buckets behind an aligned start;
-        // zeroed memory is vacant buckets already, but for the model checker.
+        // SAFETY: the layout has room for the header and the buckets after an aligned start; zeroed
+        // memory is vacant buckets already, but for the model checker.
         unsafe {
             header.write(fresh);
             if cfg!(loom) {
@@ -116,7 +116,7 @@ impl<'g> Array<'g> {
     }
 
     /// # Safety
-    /// `word` is an array's, and the array is not freed during `'g`.
+    /// `word` is an array's word, and the array is not freed during `'g`.
     #[inline]
     pub(super) unsafe fn of(word: u64) -> Self {
         Self { word, life: PhantomData }
@@ -131,7 +131,7 @@ impl<'g> Array<'g> {
         (self.word & 63) as u32
     }
 
-    /// How many buckets there are.
+    /// The number of buckets.
     #[inline]
     pub(super) fn buckets(self) -> usize {
         1 << self.log2()
@@ -152,12 +152,13 @@ impl<'g> Array<'g> {
         unsafe { &*base.sub(1) }
     }
 
-    /// The array that this one grows into, once there is one.
+    /// The array into which this one grows, once there is one.
     pub(super) fn next(self) -> Option<Self> {
-        // ORDERING: Acquire, partner `set_next` (O5): who sees the array sees its buckets vacant.
+        // ORDERING: Acquire, partner `set_next` (O5): a thread that sees the array sees its buckets
+        // vacant.
         let word = self.header().next.load(Ordering::Acquire);
-        // SAFETY: an array is freed only after a grace period that begins when no array leads to it
-        // any more that new readers can reach, so not while this one is held (B7).
+        // SAFETY: an array is freed only after a grace period. The period begins when no array that
+        // new readers can reach leads to it, so not while this one is held (B7).
         (word != 0).then(|| unsafe { Self::of(word) })
     }
 
@@ -170,19 +171,19 @@ impl<'g> Array<'g> {
     pub(super) fn claim(self, count: usize) -> std::ops::Range<usize> {
         let cursor = &self.header().counts.cursor;
         // ORDERING: Relaxed; a share of work, the buckets' locks order the rest. Read first, so
-        // that the cursor stops counting when there is nothing left.
+        // that the cursor stops counting when all buckets are claimed.
         if cursor.load(Ordering::Relaxed) >= self.buckets() {
             return 0..0;
         }
-        // ORDERING: Relaxed; as above.
+        // ORDERING: Relaxed; a share of work.
         let first = cursor.fetch_add(count, Ordering::Relaxed);
         first.min(self.buckets())..first.saturating_add(count).min(self.buckets())
     }
 
     /// Counts a moved bucket; true for the last one.
     pub(super) fn count_migrated(self) -> bool {
-        // ORDERING: AcqRel, partner itself (O7): who counts the last bucket, and lets readers begin
-        // in the next array, has seen what every other mover put there.
+        // ORDERING: AcqRel, partner itself (O7): the thread that counts the last bucket lets
+        // readers begin in the next array. It has seen all buckets that other threads moved there.
         self.header().counts.migrated.fetch_add(1, Ordering::AcqRel) + 1 == self.buckets()
     }
 
@@ -190,7 +191,7 @@ impl<'g> Array<'g> {
     /// pointer but the array's word.
     ///
     /// # Safety
-    /// `word` is of an array that nobody can reach any more. Called once.
+    /// `word` is of an array that no thread can reach any more. Called once.
     pub(super) unsafe fn free(word: *mut ()) {
         // SAFETY: the caller's promise; neither header nor buckets need a destructor.
         unsafe {
@@ -219,7 +220,7 @@ mod tests {
                 assert!(!array.bucket(index).control().is_moved());
             }
             assert!(array.next().is_none());
-            // SAFETY: allocated above, used by nobody else.
+            // SAFETY: allocated above, used by no other thread.
             unsafe { Array::free(ptr::without_provenance_mut(array.word() as usize)) };
         }
     }
@@ -231,7 +232,7 @@ mod tests {
         let claimed: Vec<_> = (0..9).flat_map(|_| array.claim(3)).collect();
         assert_eq!(claimed, (0..16).collect::<Vec<_>>());
         assert_eq!((0..16).map(|_| array.count_migrated()).filter(|last| *last).count(), 1);
-        // SAFETY: allocated above, used by nobody else.
+        // SAFETY: allocated above, used by no other thread.
         unsafe { Array::free(ptr::without_provenance_mut(array.word() as usize)) };
     }
 }

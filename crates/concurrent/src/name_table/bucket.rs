@@ -6,17 +6,16 @@
 //! ```
 //!
 //! # Boundary
-//! Loads, locks and changes one bucket and the overflow buckets that its link leads to. Which
-//! bucket, and what happens to entries that were taken out, is [`super`]'s; so are the invariants
-//! cited here.
+//! Loads, locks and changes one bucket and the overflow buckets behind its link. [`super`] chooses
+//! the bucket, handles removed entries, and defines the invariants cited here.
 //!
 //! # Why
 //! Tag and address are one word, so one store publishes an entry and one removes it. A key has a
-//! home slot, where three of four are at the usual load: one load, and a branch that is predicted
-//! for names in frequent use. Else a reader takes the smallest of `slot ^ tag`: where the tags are
-//! equal that is the bare address, and smaller than any other, so seven slots are searched without
-//! a branch. Weakness: two equal tags in a bucket (about 1 in 3000 buckets) send the reader through
-//! the slots one by one; and the 16 bits need addresses of 48 bits.
+//! home slot, which holds three of four keys at the usual load: one load, and a branch that is
+//! predicted for names in frequent use. Otherwise a reader takes the smallest of `slot ^ tag`.
+//! Where the tags are equal that is the bare address, and smaller than any other, so seven slots
+//! are searched without a branch. Weakness: two equal tags in a bucket (about 1 in 3000 buckets)
+//! make the reader search the slots one by one; and the 16 bits need addresses of 48 bits.
 
 use super::entry::Entry;
 use crate::lock::{LockClass, bit};
@@ -33,21 +32,21 @@ const MOVED: u64 = 2;
 const LINK: u64 = !63;
 const ADDRESS: u64 = (1 << 48) - 1;
 
-/// The tag of a hash, in its place. Never 0 (one of its bits is always set), so it differs from a
-/// vacant slot's.
+/// The tag of a hash, in its bits of the word. Never 0 (one of its bits is always set), so it
+/// differs from a vacant slot's.
 #[inline]
 pub(super) fn tag_of(hash: u64) -> u64 {
     (hash | 1 << 48) & !ADDRESS
 }
 
-/// The slot in which a key is looked for first, and put if it is vacant.
+/// The slot that is searched first for a key, and filled first if it is vacant.
 #[inline]
 fn home_of(hash_or_word: u64) -> usize {
-    // The tag's top bits, so that a growth knows them too. The last slot gets a double share.
+    // The tag's top bits, so that a growth knows them too. The last slot has a double share.
     ((hash_or_word >> 61) as usize).min(SLOTS - 1)
 }
 
-/// See the module.
+/// Seven slots and a control word. The layout is in the module's documentation.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Bucket {
@@ -73,8 +72,8 @@ impl Control {
     #[inline]
     pub(super) unsafe fn overflow<'g>(self) -> Option<&'g Bucket> {
         let link = ptr::with_exposed_provenance::<Bucket>((self.0 & LINK) as usize);
-        // SAFETY: a link is null or leads to a bucket that was whole when it was stored (O3), and
-        // is freed only after a grace period (B7).
+        // SAFETY: a link is null or leads to a bucket that was initialized before the link was
+        // stored (O3), and that is freed only after a grace period (B7).
         unsafe { link.as_ref() }
     }
 }
@@ -87,8 +86,8 @@ impl Control {
 #[inline]
 unsafe fn entry_of<'g, V>(word: u64) -> Option<&'g Entry<V>> {
     let entry = ptr::with_exposed_provenance::<Entry<V>>((word & ADDRESS) as usize);
-    // SAFETY: null or an entry, whole when it was stored (O1) and freed only after a grace period
-    // (B7).
+    // SAFETY: null or an entry, initialized before it was stored (O1) and freed only after a grace
+    // period (B7).
     unsafe { entry.as_ref() }
 }
 
@@ -108,12 +107,13 @@ impl Bucket {
     /// The control word, to be loaded before the slots are searched (B4).
     #[inline]
     pub(super) fn control(&self) -> Control {
-        // ORDERING: Acquire, partners `Locked::drop` (O2: who sees `moved` sees the entries in the
-        // next array) and `Locked::append` (O3: who sees a link sees the bucket behind it).
+        // ORDERING: Acquire, partners `Locked::drop` (O2: a reader that sees `moved` sees the
+        // entries in the next array) and `Locked::append` (O3: a reader that sees a link sees the
+        // bucket behind it).
         Control(self.control.load(Ordering::Acquire))
     }
 
-    /// The entry with this key, in this bucket alone.
+    /// The entry with this key, in this bucket without its overflow buckets.
     ///
     /// # Safety
     /// The bucket belongs to a table of `V`; the caller is pinned for `'g`.
@@ -125,10 +125,11 @@ impl Bucket {
         name: &[u8],
     ) -> Option<&'g Entry<V>> {
         let tag = tag_of(hash);
-        // ORDERING: Acquire, partner `Locked::put` (O1): who sees the address sees the entry.
+        // ORDERING: Acquire, partner `Locked::put` (O1): a reader that sees the address sees the
+        // entry.
         let home = self.slots[home_of(hash)].load(Ordering::Acquire) ^ tag;
         if home & !ADDRESS == 0 {
-            // SAFETY: loaded with Acquire, and the tag is gone; pinned (the caller's promise).
+            // SAFETY: loaded with Acquire, without its tag; pinned (the caller's promise).
             let entry = unsafe { entry_of::<V>(home) }?;
             if entry.has_key(hash, parent, name) {
                 return Some(entry);
@@ -136,14 +137,14 @@ impl Bucket {
         }
         let mut pairs = [u64::MAX; SLOTS.div_ceil(2)];
         for (at, slot) in self.slots.iter().enumerate() {
-            // ORDERING: Acquire, partner `Locked::put` (O1), as above.
+            // ORDERING: Acquire, partner `Locked::put` (O1), as for the home slot.
             pairs[at / 2] = pairs[at / 2].min(slot.load(Ordering::Acquire) ^ tag);
         }
         let least = pairs.into_iter().fold(u64::MAX, u64::min);
         if least & !ADDRESS != 0 {
             return None;
         }
-        // SAFETY: as above.
+        // SAFETY: loaded with Acquire, without its tag; pinned (the caller's promise).
         let entry = unsafe { entry_of::<V>(least) }?;
         if entry.has_key(hash, parent, name) {
             return Some(entry);
@@ -152,10 +153,10 @@ impl Bucket {
         unsafe { self.find_among_equal_tags(hash, parent, name) }
     }
 
-    /// As `find`, slot by slot: another key has the same tag.
+    /// The same as `find`, slot by slot: another key has the same tag.
     ///
     /// # Safety
-    /// As `find`.
+    /// The same as for `find`.
     #[cold]
     #[inline(never)]
     unsafe fn find_among_equal_tags<'g, V>(
@@ -168,19 +169,20 @@ impl Bucket {
         unsafe { self.entries::<V>() }.find(|entry| entry.has_key(hash, parent, name))
     }
 
-    /// The entries of this bucket alone, each slot loaded when it is its turn.
+    /// The entries of this bucket without its overflow buckets; each slot is loaded when the
+    /// iterator reaches it.
     ///
     /// # Safety
-    /// As `find`.
+    /// The same as for `find`.
     pub(super) unsafe fn entries<'g, V: 'g>(&self) -> impl Iterator<Item = &'g Entry<V>> {
-        // SAFETY: as below.
+        // SAFETY: the caller's promise.
         unsafe { self.words::<V>() }.map(|(_, entry)| entry)
     }
 
-    /// As `entries`, with each slot's word.
+    /// The same as `entries`, with each slot's word.
     ///
     /// # Safety
-    /// As `find`.
+    /// The same as for `find`.
     unsafe fn words<'g, V: 'g>(&self) -> impl Iterator<Item = (u64, &'g Entry<V>)> {
         self.slots.iter().filter_map(|slot| {
             // ORDERING: Acquire, partner `Locked::put` (O1).
@@ -190,7 +192,7 @@ impl Bucket {
         })
     }
 
-    /// Locks the bucket, and with it the overflow buckets behind it (B1).
+    /// Locks the bucket and its overflow buckets (B1).
     pub(super) fn lock<'g>(&'g self, class: &'static LockClass) -> Locked<'g> {
         let mut control = 0;
         let held = bit::lock(class, || {
@@ -219,7 +221,7 @@ impl Bucket {
     /// Frees an overflow bucket, in the form that [`crate::epoch::Guard::retire`] takes.
     ///
     /// # Safety
-    /// `bucket` was an overflow bucket, and nobody can reach it any more. Called once.
+    /// `bucket` was an overflow bucket, and no thread can reach it any more. Called once.
     pub(super) unsafe fn free(bucket: *mut ()) {
         // SAFETY: from `allocate`; a bucket needs no destructor.
         unsafe {
@@ -229,7 +231,7 @@ impl Bucket {
 
     /// A vacant slot, `home` if possible.
     fn vacant(&self, home: usize) -> Option<&AtomicU64> {
-        // ORDERING: Relaxed; the caller holds the bucket's lock or is the only one to know it.
+        // ORDERING: Relaxed; the caller holds the bucket's lock or alone knows the bucket.
         let is_vacant = |slot: &&AtomicU64| slot.load(Ordering::Relaxed) == 0;
         Some(&self.slots[home]).filter(is_vacant).or_else(|| self.slots.iter().find(is_vacant))
     }
@@ -239,13 +241,13 @@ impl Bucket {
 #[derive(Debug)]
 pub(super) struct Locked<'g> {
     head: &'g Bucket,
-    /// What `drop` will store.
+    /// The word that `drop` will store.
     control: Control,
     /// `None` only inside `drop`.
     held: Option<bit::BitHeld>,
 }
 
-/// Where an entry was found under the lock.
+/// The place of an entry that was found under the lock.
 pub(super) struct Place<'g, V> {
     bucket: &'g Bucket,
     slot: &'g AtomicU64,
@@ -287,10 +289,10 @@ impl<'g> Locked<'g> {
         for bucket in self.chain() {
             for slot in &bucket.slots {
                 // ORDERING: Relaxed; the lock (O4) ordered it, or `moved` (O2) or `current` (O5,
-                // O7) if a growth put it here.
+                // O7) if a growth moved it here.
                 let word = slot.load(Ordering::Relaxed);
                 // SAFETY: a slot of a table of `V` (the caller's promise), pinned for `'g`; the
-                // lock stands for the Acquire.
+                // lock replaces the Acquire.
                 let Some(entry) = (unsafe { entry_of::<V>(word) }) else { continue };
                 if matches(entry) {
                     return Some(Place { bucket, slot, entry });
@@ -300,20 +302,21 @@ impl<'g> Locked<'g> {
         None
     }
 
-    /// Puts a word where another of the same key is: the key is never absent (B5).
+    /// Replaces the word of the same key: the key is never absent (B5).
     pub(super) fn replace<V>(&mut self, place: Place<'g, V>, word: u64) {
         // ORDERING: Release, partner `Bucket::find` (O1). Relaxed would publish the entry before
-        // what is in it.
+        // its content.
         place.slot.store(word, Ordering::Release);
     }
 
-    /// Puts a word into the first vacant slot, or into a new overflow bucket; true if it made one.
+    /// Puts a word into the first vacant slot, or into a new overflow bucket; true in the second
+    /// case.
     pub(super) fn put(&mut self, word: u64) -> bool {
         let mut last = self.head;
         for bucket in self.chain() {
             if let Some(slot) = bucket.vacant(home_of(word)) {
                 // ORDERING: Release, partner `Bucket::find` (O1). Relaxed would publish the entry
-                // before what is in it.
+                // before its content.
                 slot.store(word, Ordering::Release);
                 return false;
             }
@@ -328,7 +331,7 @@ impl<'g> Locked<'g> {
         let fresh = Bucket::allocate();
         // SAFETY: just allocated and whole.
         let bucket = unsafe { fresh.as_ref() };
-        // ORDERING: Relaxed; nobody knows the bucket before its link is stored.
+        // ORDERING: Relaxed; no other thread knows the bucket before its link is stored.
         bucket.slots[0].store(word, Ordering::Relaxed);
         self.set_link(last, fresh.as_ptr());
     }
@@ -345,11 +348,11 @@ impl<'g> Locked<'g> {
         }
     }
 
-    /// Takes an entry out. If that leaves an overflow bucket vacant it is unlinked too and
-    /// returned, to be retired once the lock is released.
+    /// Removes an entry. If that leaves an overflow bucket vacant, unlinks the bucket too and
+    /// returns it; the caller retires it after releasing the lock.
     pub(super) fn take<V>(&mut self, place: Place<'g, V>) -> Option<NonNull<Bucket>> {
-        // ORDERING: Release, partner `Bucket::find`: who misses a key because it was removed sees
-        // what the remover did before (O6).
+        // ORDERING: Release, partner `Bucket::find`: a reader that misses a removed key sees the
+        // remover's earlier stores (O6).
         place.slot.store(0, Ordering::Release);
         if ptr::eq(place.bucket, self.head) {
             return None;
@@ -364,13 +367,13 @@ impl<'g> Locked<'g> {
         Some(NonNull::from(place.bucket))
     }
 
-    /// Copies all entries into two buckets of the next array, which nobody else can reach yet (B3),
-    /// and marks this one as moved. Returns the head of the overflow buckets, to be retired, with
-    /// those behind it, once the lock is released; and how many overflow buckets were made.
+    /// Copies all entries into two buckets of the next array, which no other thread can reach yet
+    /// (B3), and marks this one as moved. Returns the head of the overflow buckets and the number
+    /// of new overflow buckets. The caller retires the chain after releasing the lock.
     ///
     /// # Safety
     /// The bucket belongs to a table of `V`; `low` and `high` are its buckets in the next array,
-    /// where `split` is the index bit that tells them apart.
+    /// and `split` is the index bit that distinguishes them.
     pub(super) unsafe fn move_to<V>(
         &mut self,
         split: u64,
@@ -392,7 +395,8 @@ impl<'g> Locked<'g> {
 }
 
 impl Bucket {
-    /// Puts a word into this chain, which nobody else knows. Counts the overflow buckets made.
+    /// Puts a word into this chain, which no other thread knows. Returns the number of overflow
+    /// buckets made.
     fn fill(&self, word: u64) -> usize {
         let mut last = self;
         loop {
@@ -401,7 +405,7 @@ impl Bucket {
                 slot.store(word, Ordering::Relaxed);
                 return 0;
             }
-            // SAFETY: nobody else knows this chain, so it stays while we walk it.
+            // SAFETY: no other thread knows this chain, so it stays during the walk.
             match unsafe { last.control().overflow() } {
                 Some(behind) => last = behind,
                 None => break,
@@ -412,7 +416,7 @@ impl Bucket {
         let bucket = unsafe { fresh.as_ref() };
         // ORDERING: Relaxed; `moved` publishes both (O2).
         bucket.slots[0].store(word, Ordering::Relaxed);
-        // ORDERING: Relaxed; as above.
+        // ORDERING: Relaxed; `moved` publishes both (O2).
         last.control.store(fresh.as_ptr().expose_provenance() as u64, Ordering::Relaxed);
         1
     }

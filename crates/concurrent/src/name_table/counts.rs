@@ -1,18 +1,18 @@
-//! How many entries and bytes a table holds, without a line that every writer stores to.
+//! Counts the entries and bytes of a table, without a line to which every writer stores.
 //!
 //! # Boundary
-//! Two sums over stripes; a thread adds to its own. The sum is exact when nobody changes the table,
-//! and off by at most the changes under way otherwise, so it may serve a limit. The bytes of bucket
-//! arrays are one word: arrays are rare.
+//! Two sums over stripes; a thread adds to its own. The sum is exact when no thread changes the
+//! table. Otherwise it is off by at most the changes in progress, so it may serve a limit. The
+//! bytes of bucket arrays are one word: arrays are rare.
 //!
 //! # Concurrency
 //! Plain read-modify-writes; nothing is reached through them. Under the model checker the words are
 //! `std`'s, which the checker does not explore.
 //!
 //! # Why
-//! [`crate::counter`] costs a store where this costs a read-modify-write, but its sum locks and
-//! walks every thread, and a table asks for its size when it decides to grow. Weakness: 2 KiB for
-//! each table.
+//! [`crate::counter`] costs a store instead of a read-modify-write, but its sum locks and visits
+//! every thread, and a table reads its size when it decides to grow. Weakness: 2 KiB for each
+//! table.
 
 use crate::padded::Padded;
 use crate::pool;
@@ -31,7 +31,7 @@ struct Stripe {
     bytes: AtomicUsize,
 }
 
-/// See the module.
+/// The counts of one table.
 #[derive(Debug)]
 pub(super) struct Counts {
     stripes: [Padded<Stripe>; STRIPES],
@@ -44,19 +44,19 @@ impl Counts {
         Self { stripes, array_bytes: AtomicUsize::new(0) }
     }
 
-    /// Adds (or takes, if negative). Returns how many entries this thread's stripe has added, which
+    /// Adds (or subtracts, if negative). Returns the sum of entries in this thread's stripe, which
     /// may be below zero.
     pub(super) fn add(&self, entries: isize, bytes: isize) -> isize {
         let stripe = &self.stripes[pool::lane() % STRIPES];
-        // ORDERING: Relaxed; a statistic, nothing is reached through it. Sums wrap, so a stripe
-        // that others' removals made negative adds up all the same.
+        // ORDERING: Relaxed; a statistic, nothing is reached through it. Sums wrap, so the total is
+        // right even if removals by other threads made a stripe negative.
         stripe.bytes.fetch_add(bytes as usize, Ordering::Relaxed);
-        // ORDERING: Relaxed; as above.
+        // ORDERING: Relaxed; a statistic, nothing is reached through it.
         (stripe.entries.fetch_add(entries as usize, Ordering::Relaxed) as isize) + entries
     }
 
     pub(super) fn add_array(&self, bytes: isize) {
-        // ORDERING: Relaxed; as in `add`.
+        // ORDERING: Relaxed; a statistic, nothing is reached through it.
         self.array_bytes.fetch_add(bytes as usize, Ordering::Relaxed);
     }
 
@@ -65,16 +65,16 @@ impl Counts {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        // ORDERING: Relaxed; as in `add`.
+        // ORDERING: Relaxed; a statistic, nothing is reached through it.
         self.sum(|stripe| &stripe.bytes) + self.array_bytes.load(Ordering::Relaxed)
     }
 
     fn sum(&self, word: impl Fn(&Stripe) -> &AtomicUsize) -> usize {
         let add = |sum: usize, stripe: &Padded<Stripe>| {
-            // ORDERING: Relaxed; as in `add`.
+            // ORDERING: Relaxed; a statistic, nothing is reached through it.
             sum.wrapping_add(word(stripe).load(Ordering::Relaxed))
         };
-        // A removal may be seen before the insertion it belongs to.
+        // A removal may be seen before its insertion.
         usize::try_from(self.stripes.iter().fold(0, add) as isize).unwrap_or(0)
     }
 }

@@ -6,19 +6,17 @@
 //! ```
 //!
 //! # Boundary
-//! Owns the layout, the comparison of keys and the memory. Whether an entry is in a table, and
-//! since when it is not, is the table's business.
+//! Owns the layout, the comparison of keys and the memory. The table decides whether an entry is in it, and since when
+//! not.
 //!
 //! # Concurrency
-//! Everything but `weight` and `class` is written before the entry is published (O1 of [`super`]) and
-//! never again. `weight` is a hint for the clock: racing updates may lose one another. `class` is stored
-//! under the lock of the entry's bucket while the entry is in it, so of an entry that was taken out it does
-//! not change any more: who adds up by class is exact.
+//! Only `weight` and `class` change after the entry is published (O1 of [`super`]). `weight` is a hint for the clock:
+//! racing updates may overwrite one another. `class` is stored under the lock of the entry's bucket while the entry is
+//! in it. A removed entry's class is therefore constant, and sums by class are exact.
 //!
 //! # Why
-//! The name lies behind the value, not behind a pointer, so a hit reads one line for names up to
-//! 24 bytes and values of 24 bytes. Weakness: the name's place depends on the size of `V`, so
-//! larger values push it to the next line.
+//! The name lies behind the value, not behind a pointer, so a hit reads one line for names up to 24 bytes and values of
+//! 24 bytes. Weakness: the name's offset depends on the size of `V`, so larger values push it to the next line.
 
 use super::hash::{NameHasher, full_word, last_word};
 use crate::class::Class;
@@ -30,10 +28,10 @@ use std::mem::{ManuallyDrop, offset_of};
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
 
-/// Longest name, in bytes.
+/// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 4096;
 
-/// A name of a directory, and what it stands for. Found in a [`super::NameTable`].
+/// A name of a directory, and its value. Found in a [`super::NameTable`].
 #[repr(C)]
 pub struct Entry<V> {
     parent: u64,
@@ -47,7 +45,7 @@ pub struct Entry<V> {
 }
 
 impl<V> Entry<V> {
-    /// Where the name begins; a multiple of 8, so that it can be read in words.
+    /// The offset of the name; a multiple of 8, so that it can be read in words.
     const NAME_AT: usize = (offset_of!(Self, value) + size_of::<V>()).next_multiple_of(8);
 
     /// The bytes of a name's words: at least one word.
@@ -72,9 +70,9 @@ impl<V> Entry<V> {
     /// The name.
     #[inline]
     pub fn name(&self) -> &[u8] {
-        // SAFETY: `Draft::new` wrote `length` bytes there, in the same allocation, and nobody
-        // writes them again. A reference's provenance ends with the struct, so this takes that of
-        // the whole block, which `Draft::finish` exposed.
+        // SAFETY: `Draft::new` wrote `length` bytes there, in the same allocation, and no thread writes them again. A
+        // reference's provenance ends with the struct, so this takes that of the whole block, which `Draft::finish`
+        // exposed.
         unsafe { std::slice::from_raw_parts(self.name_start(), usize::from(self.length)) }
     }
 
@@ -111,54 +109,54 @@ impl<V> Entry<V> {
     /// The class.
     #[inline]
     pub fn class(&self) -> Class {
-        // ORDERING: Relaxed; a hint while the entry is in the table, and constant after: who took it out
-        // had the bucket's lock after who stored last (O4 of the table).
+        // ORDERING: Relaxed; a hint while the entry is in the table, and constant after: the thread that removed it had
+        // the bucket's lock after the last store (O4 of the table).
         Class::from_byte(self.class.load(Ordering::Relaxed))
     }
 
-    /// Stores the class; returns the old one. The caller has the lock of the bucket that it is in.
+    /// Stores the class; returns the old one. The caller has the lock of the entry's bucket.
     pub(super) fn set_class(&self, class: Class) -> Class {
         let old = self.class();
-        // ORDERING: Relaxed; as in `class`.
+        // ORDERING: Relaxed; ordered by the bucket's lock.
         self.class.store(class as u8, Ordering::Relaxed);
         old
     }
 
-    /// Makes the entry worth more to the clock, up to `most`. Stores only below `most`, so a hot
-    /// entry's line stays shared among the readers.
+    /// Adds one to the entry's weight, up to `most`. Stores only below `most`, so a hot entry's line stays shared among
+    /// the readers.
     #[inline]
     pub fn touch(&self, most: u8) {
         let weight = self.weight();
         if weight < most {
-            // ORDERING: Relaxed; as in `weight`. A lost update costs one revolution of the clock.
+            // ORDERING: Relaxed; a hint. A lost update costs one revolution of the clock.
             self.weight.store(weight + 1, Ordering::Relaxed);
         }
     }
 
-    /// The clock's hand passes: takes one from the weight, if there is any, and returns what it
-    /// was. At 0 the entry was not used since the hand was here last.
+    /// Subtracts one from the weight, if it is not 0, when the clock's hand passes; returns the old weight. 0 means
+    /// that the entry was not used since the last pass.
     #[inline]
     pub fn age(&self) -> u8 {
         let weight = self.weight();
         if weight > 0 {
-            // ORDERING: Relaxed; as in `touch`.
+            // ORDERING: Relaxed; a hint.
             self.weight.store(weight - 1, Ordering::Relaxed);
         }
         weight
     }
 
-    /// Takes all its weight: the clock's next hand finds it unused, unless it is used until then.
+    /// Sets the weight to 0: the clock's next pass finds the entry unused, unless it is used until then.
     pub fn wear_out(&self) {
-        // ORDERING: Relaxed; as in `touch`.
+        // ORDERING: Relaxed; a hint.
         self.weight.store(0, Ordering::Relaxed);
     }
 
-    /// The memory of this entry; what `value` owns elsewhere is not in it.
+    /// The memory of this entry, without memory that `value` owns elsewhere.
     pub fn bytes(&self) -> usize {
         Self::layout(usize::from(self.length)).size()
     }
 
-    /// Whether this is the key. Header first, then the name word by word.
+    /// Whether the entry has this key. Compares the header first, then the name word by word.
     #[inline]
     pub(super) fn has_key(&self, hash: u64, parent: u64, name: &[u8]) -> bool {
         let differs = (self.parent ^ parent)
@@ -179,21 +177,20 @@ impl<V> Entry<V> {
             // SAFETY: the name has a further word.
             stored = unsafe { stored.add(1) };
         }
-        // SAFETY: a name has a last word, filled up with zeros; the empty name has one of zeros
-        // too.
+        // SAFETY: a name has a last word, filled up with zeros; so has the empty name.
         last_word(name) == unsafe { stored.read() }.to_le()
     }
 
     /// Frees an entry, in the form that [`crate::epoch::Guard::retire`] takes.
     ///
     /// # Safety
-    /// `entry` came from [`Draft::finish`], and nobody can reach it any more. Called once.
+    /// `entry` came from [`Draft::finish`], and no thread can reach it any more. Called once.
     pub(super) unsafe fn free(entry: *mut ()) {
         let entry = entry.cast::<Self>();
-        // SAFETY: the caller's promise: the entry is whole and ours.
+        // SAFETY: the caller's promise: the entry is initialized and only this thread has it.
         unsafe {
             let layout = Self::layout(usize::from((*entry).length));
-            // The memory goes back even if the value's destructor panics.
+            // The memory is freed even if the value's destructor panics.
             let _memory = Memory { start: NonNull::new_unchecked(entry.cast()), layout };
             ptr::drop_in_place(entry);
         }
@@ -219,7 +216,7 @@ impl<V: fmt::Debug> fmt::Debug for Entry<V> {
     }
 }
 
-/// Pool memory, given back when dropped.
+/// Pool memory, freed when dropped.
 struct Memory {
     start: NonNull<u8>,
     layout: Layout,
@@ -227,13 +224,12 @@ struct Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: both came together from the shared pool; the owner of this has no other use for
-        // it.
+        // SAFETY: both came together from the shared pool; the owner does not use the memory any more.
         unsafe { pool::shared().free(self.start, self.layout) };
     }
 }
 
-/// An entry whose value is still missing: allocated before a bucket is locked.
+/// An entry without its value, allocated before a bucket is locked.
 pub(super) struct Draft<V> {
     memory: Memory,
     hash: u32,
@@ -260,14 +256,14 @@ impl<V> Draft<V> {
         Self { memory, hash: hash as u32, parent, length: name.len() as u16, value }
     }
 
-    /// The whole entry. It is the caller's, to be given to [`Entry::free`] in the end.
+    /// The complete entry. The caller owns it, and finally passes it to [`Entry::free`].
     pub(super) fn finish(self, (weight, class): (u8, Class), value: V) -> NonNull<Entry<V>> {
         let this = ManuallyDrop::new(self);
         let start = this.memory.start.cast::<Entry<V>>();
         let (weight, class) = (AtomicU8::new(weight), AtomicU8::new(class as u8));
         let (parent, hash, length) = (this.parent, this.hash, this.length);
-        // SAFETY: fresh memory of the right size and alignment; nobody else knows it. The struct
-        // has no padding behind `value` that reaches into the name: see the assertion.
+        // SAFETY: fresh memory of the right size and alignment; no other thread knows it. The struct has no padding
+        // behind `value` that reaches into the name: the assertion checks it.
         unsafe {
             const { assert!(offset_of!(Entry<V>, value) + size_of::<V>() <= Entry::<V>::NAME_AT) };
             let entry = start.as_ptr();

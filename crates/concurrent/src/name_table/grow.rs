@@ -1,17 +1,17 @@
-//! Growth: a table doubles bucket by bucket, while everybody goes on.
+//! Growth: a table doubles bucket by bucket, while all operations continue.
 //!
 //! # Boundary
 //! Decides when to grow, and moves buckets. The protocol is in [`super`] (B3, B6, O2, O5, O7).
 //!
 //! # Concurrency
-//! A writer that meets a growth moves the bucket it wants, then a few more, so that the growth ends
+//! A writer that finds a growth moves the bucket that it needs, then a few more. So the growth ends
 //! long before the next one is due: moving all takes at most `buckets / HELP` writes, and it takes
 //! `LOAD * buckets` insertions to fill the new array. Readers never move anything.
 //!
 //! # Why
-//! Stopping everybody for a large table takes tens of milliseconds; chains that only get longer end
-//! in a linear scan. Weakness: until a growth ends, a lookup in a moved bucket reads one line more;
-//! in a table that is only read from then on, that stays so (a sweep ends it).
+//! Stopping all operations on a large table takes tens of milliseconds. Without growth, chains
+//! become linear scans. Weakness: until a growth ends, a lookup in a moved bucket reads one line
+//! more. In a table that is only read from then on, that stays so (a sweep ends it).
 
 use super::array::{self, Array, LOG2_MAX};
 use super::bucket::{Bucket, Control, Locked};
@@ -19,11 +19,11 @@ use super::{Guard, LOAD, NameTable};
 use crate::primitive::atomic::Ordering;
 use std::ptr::{self, NonNull};
 
-/// Further buckets that a writer moves.
+/// The number of further buckets that a writer moves.
 pub(super) const HELP: usize = if cfg!(loom) { 1 } else { 2 };
 
 impl<V: Send + Sync + 'static> NameTable<V> {
-    /// Begins a growth if the load asks for it and none is under way.
+    /// Begins a growth if the load requires it and none is in progress.
     #[cold]
     pub(super) fn grow_if_full<'g>(&'g self, guard: &'g Guard) {
         let array = self.current(guard);
@@ -35,14 +35,14 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         }
         // B6: `array` was current when it was loaded, and it stays so until the growth that begins
         // here has ended.
-        // ORDERING: Relaxed; who wins is all that matters, `set_next` publishes the rest (O5).
+        // ORDERING: Relaxed; only the winner matters, `set_next` publishes the rest (O5).
         if array.header().growing.swap(true, Ordering::Relaxed) {
             return;
         }
         let log2 = array.log2() + 1;
         let Some(next) = Array::allocate(log2) else {
-            // Longer chains until somebody finds memory.
-            // ORDERING: Relaxed; as above.
+            // Chains get longer until a thread finds memory.
+            // ORDERING: Relaxed; the next swap only needs to find it clear.
             array.header().growing.store(false, Ordering::Relaxed);
             return;
         };
@@ -77,8 +77,8 @@ impl<V: Send + Sync + 'static> NameTable<V> {
     ) {
         let split = array.buckets() as u64;
         let (low, high) = (next.bucket(hash & !split), next.bucket(hash | split));
-        // SAFETY: a bucket of this table, and the two that its entries go to; nobody reaches those
-        // before this one is marked (B3).
+        // SAFETY: a bucket of this table, and the two that receive its entries; no other thread
+        // reaches those before this one is marked (B3).
         let (overflow, made) = unsafe { locked.move_to::<V>(split, low, high) };
         drop(locked);
         self.counts.add(0, (made * size_of::<Bucket>()) as isize);
@@ -96,10 +96,10 @@ impl<V: Send + Sync + 'static> NameTable<V> {
 
     /// Retires the overflow buckets of a bucket that moved.
     fn retire_overflow<'g>(&'g self, guard: &'g Guard, mut link: Control) {
-        // SAFETY: links of a chain that is frozen (B3), read under the guard.
+        // SAFETY: links of a chain that never changes again (B3), read under the guard.
         while let Some(bucket) = unsafe { link.overflow::<'g>() } {
             link = bucket.control();
-            // SAFETY: the head was marked and its link cut, so no new reader comes here.
+            // SAFETY: the head was marked and its link cut, so no new reader reaches this bucket.
             unsafe { self.retire_bucket(guard, NonNull::from(bucket)) };
         }
     }

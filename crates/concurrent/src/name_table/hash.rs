@@ -1,25 +1,26 @@
 //! Hash of a name, folded while the path is scanned for `/`.
 //!
 //! # Boundary
-//! Hashes names and finds the end of a path component. Does not know what a name may contain, nor
-//! what `.` and `..` mean: that is the walk's.
+//! Hashes names and finds the end of a path component. Does not know the bytes that a name may
+//! contain, nor the meaning of `.` and `..`: the walk does.
 //!
 //! # Concurrency
 //! Pure functions over seeds that are drawn once per process.
 //!
 //! # Why
 //! FreeBSD found hashing to be the single-threaded bottleneck of long paths, and Linux folds its
-//! hash into the scan for the slash. Here both work on 8 bytes at once: a test for `/` without a
-//! branch per byte (Lamport 1975, "Multiple byte processing with full-word instructions"), and one
-//! 64x64 -> 128 multiplication per word, high half xor low half, as in Yi's wyhash.
+//! hash into the scan for the slash. Here both work on 8 bytes at once. A test for `/` needs no
+//! branch per byte (Lamport 1975, "Multiple byte processing with full-word instructions"). Each
+//! word costs one 64x64 -> 128 multiplication, high half xor low half, as in Yi's wyhash.
 //!
 //! # Notation
 //! `w1 .. wk, t` are the words of a name, little-endian; `t` is the last one, of 1 to 8 bytes,
-//! filled up with zeros. Then `h0 = seed`, `hi = fold(h(i-1) ^ wi, s1)`, and the hash is
-//! `fold(hk ^ t, s2 ^ length)`. The length tells "a" from "a\0".
+//! filled up with zeros. Then `h0 = seed`, `hi = fold(h(i-1) ^ wi, s1)`, and the hash is `fold(hk ^
+//! t, s2 ^ length)`. The length distinguishes "a" from "a\0".
 //!
-//! The seeds are secret (`RandomState`), so who chooses names cannot choose buckets. This is not a
-//! cryptographic hash: whoever can observe bucket collisions precisely may recover the seeds.
+//! The seeds are secret (`RandomState`), so a program that chooses names cannot choose buckets.
+//! This is not a cryptographic hash: a program that can observe bucket collisions precisely may
+//! recover the seeds.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::OnceLock;
@@ -57,7 +58,7 @@ impl NameHasher {
 
     /// A hasher with given seeds, for tests that must repeat.
     pub const fn with_seeds(seeds: [u64; 4]) -> Self {
-        // An odd multiplier loses nothing in the low half.
+        // The low half of a product with an odd multiplier loses no information.
         Self { start: seeds[0], step: seeds[1] | 1, finish: seeds[2], parent: seeds[3] | 1 }
     }
 
@@ -87,8 +88,8 @@ impl NameHasher {
             if slashes != 0 {
                 let more = slashes.trailing_zeros() as usize / 8;
                 if more == 0 {
-                    // Only at the very beginning: a slash behind a full word was seen with that
-                    // word.
+                    // Possible only at the very beginning: a slash behind a full word was found
+                    // with that word.
                     return (0, self.last(hash, 0, 0));
                 }
                 return (before + more, self.last(hash, first_bytes(word, more), before + more));
@@ -107,7 +108,7 @@ impl NameHasher {
         (before + more, self.last(hash, first_bytes(word, more), before + more))
     }
 
-    /// The hash of a table key: a name's hash combined with the directory it is in.
+    /// The hash of a table key: a name's hash combined with its directory.
     #[inline]
     pub fn key_hash(&self, parent: u64, name_hash: u64) -> u64 {
         fold(name_hash ^ parent, self.parent)
@@ -145,13 +146,13 @@ pub(super) fn full_word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
 }
 
-/// The last 1 to 8 bytes, as many as the last of the words that `bytes` is divided into, as a word
+/// The last 1 to 8 bytes, as many as the last of the words into which `bytes` is divided, as a word
 /// filled up with zeros. No loop, no byte beyond the ends.
 #[inline]
 pub(super) fn last_word(bytes: &[u8]) -> u64 {
     let length = bytes.len();
-    // Two loads that overlap in equal bytes, or one that overlaps the word before, which is shifted
-    // away.
+    // Two loads that overlap in equal bytes; or one load that overlaps the word before, which is
+    // then shifted out.
     match length {
         8.. => full_word(&bytes[length - 8..]) >> ((8 - (length - 1) % 8 - 1) * 8),
         4.. => {
@@ -183,7 +184,7 @@ mod tests {
         ])
     }
 
-    /// Bytes in which slashes and their neighbours (`.`, `0`, high bytes) are common.
+    /// Bytes among which slashes and their neighbours (`.`, `0`, high bytes) are common.
     fn path() -> impl Strategy<Value = Vec<u8>> {
         let byte = prop_oneof![
             8 => any::<u8>(),
@@ -234,9 +235,9 @@ mod tests {
         assert_eq!(hashes.len(), 64);
     }
 
-    /// How far the fullest bucket and tag are from what chance would give, for names as programs
-    /// make them. The bounds hold for these fixed seeds; chance alone is at about 1.5 and 1.6
-    /// times.
+    /// The fullest bucket and the fullest tag have less than twice the mean, for names like those
+    /// that programs make. The bound holds for these fixed seeds; random hashes reach about 1.5 and
+    /// 1.6 times the mean.
     #[test]
     fn similar_names_spread_over_buckets_and_tags() {
         let hasher = hasher();

@@ -1,4 +1,4 @@
-//! Name table: finds what a name of a directory stands for, without a lock.
+//! Name table: finds the value of a name in a directory, without a lock.
 //!
 //! ```text
 //!  current ──▶ array (2^n buckets) ── next ──▶ array (2^(n+1)), while growing
@@ -7,59 +7,54 @@
 //! ```
 //!
 //! # Boundary
-//! Owns entries, buckets and growth. The key is (parent, name); what a value means, when it
-//! expires, and which entry is worth its memory is the caller's. Grace periods are
-//! [`crate::epoch`]'s.
+//! Owns entries, buckets and growth. The key is (parent, name). The caller knows the meaning and the expiry of a value,
+//! and which entries to keep. Grace periods are [`crate::epoch`]'s.
 //!
 //! # Concurrency
 //! B1. Only the holder of a head bucket's lock stores to it and to the overflow buckets behind it.
 //! B2. An entry stays in its slot until it is removed. There is at most one entry for a key.
-//! B3. A growth fills the two buckets that a bucket's entries go to, which nobody can reach, and
-//!     then marks it `moved`, for ever: whoever sees the mark goes on in the next array. A moved
-//!     bucket and its overflow buckets never change again.
+//! B3. A growth copies a bucket's entries into two new buckets, which no other thread can reach, and then marks the old
+//!     bucket `moved`, for ever. A thread that sees the mark continues in the next array. A moved bucket and its
+//!     overflow buckets never change again.
 //! B4. Readers load a bucket's control word first, and then its slots.
-//! B5. A replacement is one store to the slot: the key is never absent, and no reader that found
-//!     the new entry finds the old one later.
-//! B6. An array grows once, and only while it is `current`; `current` changes when its last bucket
-//!     has moved. So at most two arrays are in use, and nothing moves into an array that is moving.
-//! B7. Entries, overflow buckets and arrays are unlinked, then retired; overflow buckets and arrays
-//!     keep their way on, so a reader that is in one gets to all that it could have found.
+//! B5. A replacement is one store to the slot: the key is never absent, and no reader that found the new entry finds
+//!     the old one later.
+//! B6. An array grows once, and only while it is `current`; `current` changes when its last bucket has moved. So at
+//!     most two arrays are in use, and no entry moves into an array that is moving.
+//! B7. Entries, overflow buckets and arrays are unlinked, then retired. Overflow buckets and arrays keep their links,
+//!     so a reader inside one reaches all entries that it could have found.
 //!
-//! Why a lookup is right. *A miss*: let the key be there from beginning to end. If the reader sees
-//! no mark, the entry was in this bucket at that instant (B3), in a slot where it stays (B2), also
-//! if the bucket moves meanwhile; so the reader finds it there, or behind links that were there
-//! before (B7). If it sees the mark, the same holds for the next array (O2). A lookup that misses
-//! thus saw an instant of absence. *A hit*: the slot held the entry at the instant of the mark's
-//! absence, or was given it later, before the mark; at that instant the entry was current. *Old
-//! after new*: who found the replacement, or the absence, in the next array had seen the mark, and
-//! cannot unsee it.
+//! Why a lookup is right. *A miss*: let the key be present from beginning to end. If the reader sees no mark, the entry
+//! was in this bucket at that instant (B3), in a slot where it stays (B2), even if the bucket moves meanwhile. So the
+//! reader finds it there, or behind links that existed before (B7). If the reader sees the mark, the same holds for the
+//! next array (O2). A lookup that misses therefore saw an instant of absence. *A hit*: the slot held the entry when the
+//! reader saw no mark, or received it later, before the mark; at that instant the entry was current. *Old after new*: a
+//! reader that found the replacement, or the absence, in the next array had seen the mark. It never goes back to the
+//! old array.
 //!
-//! O1. `Locked::put`, `Locked::replace` (Release) → `Bucket::find` (Acquire): who finds an entry
-//!     sees what is in it.
-//! O2. `Locked::drop` (Release) → `Bucket::control` (Acquire): who sees `moved` sees the entries in
-//!     the next array.
-//! O3. `Locked::set_link`, `Locked::drop` (Release) → `Bucket::control` (Acquire): who sees a link
-//!     sees the overflow bucket.
+//! O1. `Locked::put`, `Locked::replace` (Release) → `Bucket::find` (Acquire): a reader that finds an entry sees its
+//!     content.
+//! O2. `Locked::drop` (Release) → `Bucket::control` (Acquire): a reader that sees `moved` sees the entries in the next
+//!     array.
+//! O3. `Locked::set_link`, `Locked::drop` (Release) → `Bucket::control` (Acquire): a reader that sees a link sees the
+//!     overflow bucket.
 //! O4. `Locked::drop` (Release) → `Bucket::lock` (Acquire): writers of a bucket see one another.
-//! O5. `set_next`, `migrate` (Release) → `next`, `current` (Acquire): who sees an array sees its
-//!     buckets.
-//! O6. `Locked::take` (Release) → `Bucket::find` (Acquire): who misses a removed key sees what the
-//!     remover did before.
-//! O7. `count_migrated` (AcqRel): `current` is published by a thread that saw every move.
+//! O5. `set_next`, `migrate` (Release) → `next`, `current` (Acquire): a thread that sees an array sees its buckets.
+//! O6. `Locked::take` (Release) → `Bucket::find` (Acquire): a reader that misses a removed key sees the remover's
+//!     earlier stores.
+//! O7. `count_migrated` (AcqRel): the thread that publishes `current` has seen every move.
 //!
-//! Progress: lookups and visits are wait-free but for growths: they never wait and never try again,
-//! and go on to a next array at most as often as the table doubled meanwhile. Writers lock a
-//! bucket. Checked by the models in `models` (named there), `random_operations_agree_with_a_map`
-//! and `readers_see_rising_versions_while_the_table_grows`.
+//! Progress: lookups and visits never wait or retry. They continue in a next array at most as often as the table
+//! doubled meanwhile, and are otherwise wait-free. Writers lock a bucket. Checked by the models in `models` (named
+//! there), `random_operations_agree_with_a_map` and `readers_see_rising_versions_while_the_table_grows`.
 //!
 //! # Why
-//! A hit costs the line of a bucket and the line of the entry. Linux and FreeBSD chain entries, a
-//! miss of the cache for each; a map per directory adds its own header line, and a rename of a
-//! directory costs nothing in either. The lock is a bit of the bucket's word, as Linux `hlist_bl`.
-//! The alternative with the tags of all slots in the control word searches in fewer instructions,
-//! but publishing takes two stores, so a reader has to look twice. Weakness: the table never
-//! shrinks; a full scan of one directory is not possible; values cannot be changed, only replaced,
-//! but by what they contain.
+//! A hit costs the line of a bucket and the line of the entry. Linux and FreeBSD chain entries, with a cache miss for
+//! each. A map per directory adds its own header line. A rename of a directory costs nothing in any of them. The lock
+//! is a bit of the bucket's word, as in Linux `hlist_bl`. With the tags of all slots in the control word, a search
+//! would need fewer instructions, but publishing would take two stores and a reader would have to look twice. Weakness:
+//! the table never shrinks; a full scan of one directory is not possible; a value can only be replaced, or changed
+//! through its own interior.
 
 mod array;
 mod bucket;
@@ -97,10 +92,10 @@ use std::ptr::{self, NonNull};
 
 /// Entries per bucket, on average, at which a table grows.
 const LOAD: usize = if cfg!(loom) { 1 } else { 5 };
-/// Insertions of one thread after which it looks whether the table should grow.
+/// Insertions by one thread between two checks whether the table should grow.
 const INSERTIONS_PER_LOOK: isize = if cfg!(loom) { 1 } else { 32 };
 
-/// Names of directories. See the module.
+/// Names of directories. The protocol is in the module's documentation.
 pub struct NameTable<V> {
     /// Read by every lookup; changes when a growth ends.
     current: AtomicU64,
@@ -110,12 +105,12 @@ pub struct NameTable<V> {
     values: PhantomData<V>,
 }
 
-/// What [`NameTable::insert_with`] did.
+/// The result of [`NameTable::insert_with`].
 #[derive(Debug)]
 pub struct Inserted<'g, V> {
     /// The new entry.
     pub entry: &'g Entry<V>,
-    /// The one whose place it took.
+    /// The entry that it replaced.
     pub replaced: Option<&'g Entry<V>>,
 }
 
@@ -126,9 +121,9 @@ pub struct TableStatistics {
     pub entries: usize,
     /// Buckets of the current array.
     pub buckets: usize,
-    /// Buckets behind those.
+    /// Overflow buckets of the current array.
     pub overflow_buckets: usize,
-    /// Most buckets that a lookup of one key reads in one array.
+    /// The most buckets that a lookup of one key reads in one array.
     pub chain_max: usize,
     /// Buckets that have moved to the next array; 0 when the table is not growing.
     pub moved: usize,
@@ -150,8 +145,8 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         Self { current, hasher, class, counts, values: PhantomData }
     }
 
-    /// The hasher of this table's keys, for callers that hash a name while they scan for its end:
-    /// `hasher.key_hash(parent, name_hash)` is the `hash` that the other methods want.
+    /// The hasher of this table's keys, for callers that hash a name while they scan for its end.
+    /// `hasher.key_hash(parent, name_hash)` is the `hash` that the other methods expect.
     #[inline]
     pub fn hasher(&self) -> &NameHasher {
         &self.hasher
@@ -163,9 +158,9 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         self.hasher.key_hash(parent, self.hasher.hash_name(name))
     }
 
-    /// Finds a name. `hash` is the key's ([`NameTable::hash`]); with another one nothing is found.
+    /// Finds a name. `hash` must be the key's ([`NameTable::hash`]); with another hash no entry is found.
     ///
-    /// Touches the line of a bucket and that of the entry. Stores nothing, waits for nobody.
+    /// Touches the line of a bucket and that of the entry. Stores nothing and never waits.
     #[inline(always)]
     pub fn get<'g>(
         &'g self,
@@ -189,15 +184,14 @@ impl<V: Send + Sync + 'static> NameTable<V> {
                 if found.is_some() {
                     return found;
                 }
-                // SAFETY: as above.
+                // SAFETY: a bucket of this table; `'g` is the lifetime of a guard.
                 bucket = unsafe { control.overflow() }?;
                 control = bucket.control();
             }
         }
     }
 
-    /// Puts `value` under a name; returns the entry that had it. A name being replaced is never
-    /// absent.
+    /// Inserts `value` under a name; returns the entry that it replaced. A name being replaced is never absent.
     ///
     /// # Panics
     /// With a name longer than [`NAME_BYTES_MAX`].
@@ -214,8 +208,9 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         self.insert_with(guard, hash, parent, name, value).replaced
     }
 
-    /// As [`NameTable::insert`], with what `make`, told what is there now, says: weight, class and value. It
-    /// runs under the bucket's lock: nobody changes this name meanwhile. It must not use a table of this class.
+    /// The same as [`NameTable::insert`], with a weight, class and value from `make`, which receives the present entry.
+    /// `make` runs under the bucket's lock: no other thread changes this name meanwhile. It must not use a table of
+    /// this class.
     ///
     /// # Panics
     /// With a name longer than [`NAME_BYTES_MAX`].
@@ -234,8 +229,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         let place = unsafe { locked.find(|entry: &Entry<V>| entry.has_key(hash, parent, name)) };
         let (worth, value) = make(place.map(|place| place.entry));
         let fresh = draft.finish(worth, value);
-        // SAFETY: whole, and from now on retired before it is freed (B7); `'g` is a guard's
-        // lifetime.
+        // SAFETY: initialized, and from now on retired before it is freed (B7); `'g` is a guard's lifetime.
         let entry = unsafe { fresh.as_ref() };
         let word = slot_word(hash, fresh);
         if let Some(place) = place {
@@ -255,7 +249,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         Inserted { entry, replaced: None }
     }
 
-    /// Removes a name; returns the entry, which readers may still be using.
+    /// Removes a name; returns the entry, which readers may still use.
     pub fn remove<'g>(
         &'g self,
         guard: &'g Guard,
@@ -263,13 +257,12 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         parent: u64,
         name: &[u8],
     ) -> Option<&'g Entry<V>> {
-        // Names that are not there need no lock.
+        // Absent names need no lock.
         self.get(guard, hash, parent, name)?;
         self.remove_where(guard, hash, |entry| entry.has_key(hash, parent, name))
     }
 
-    /// Puts this entry into a class; returns the one that it was in. `None` if it was removed or replaced
-    /// already.
+    /// Puts this entry into a class; returns its old class. `None` if it was already removed or replaced.
     pub fn set_class<'g>(
         &'g self,
         guard: &'g Guard,
@@ -284,8 +277,8 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         Some(old)
     }
 
-    /// The first entry of `parent` that `matches` among those whose key has the hash, or one whose low half
-    /// is the same. Not for hot paths.
+    /// The first entry of `parent` that `matches`, among those whose key has this hash or a hash with the same low
+    /// half. Not for hot paths.
     pub fn find_if<'g>(
         &'g self,
         guard: &'g Guard,
@@ -299,8 +292,8 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         place.map(|place| place.entry)
     }
 
-    /// Removes the first entry of `parent` that `matches` among those whose key has the hash, or one whose
-    /// low half is the same.
+    /// Removes the first entry of `parent` that `matches`, among those whose key has this hash or a hash with the same
+    /// low half.
     pub fn remove_if<'g>(
         &'g self,
         guard: &'g Guard,
@@ -311,9 +304,9 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         self.remove_where(guard, hash, about(hash, parent, matches))
     }
 
-    /// Removes exactly this entry: false if it was removed or replaced already.
+    /// Removes exactly this entry; false if it was already removed or replaced.
     pub fn remove_entry<'g>(&'g self, guard: &'g Guard, entry: &'g Entry<V>) -> bool {
-        // The guard keeps the entry, so no other one has its address meanwhile.
+        // The guard keeps the entry allocated, so no other entry has its address meanwhile.
         self.remove_where(guard, entry.index_bits(), |found| ptr::eq(found, entry)).is_some()
     }
 
@@ -339,8 +332,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         Some(place.entry)
     }
 
-    /// How many entries there are: exact when nobody changes the table, else off by at most the
-    /// changes under way.
+    /// The number of entries: exact when no thread changes the table, otherwise off by at most the changes in progress.
     pub fn len(&self) -> usize {
         self.counts.entries()
     }
@@ -350,21 +342,21 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         self.len() == 0
     }
 
-    /// The memory of entries and buckets, as exact as [`NameTable::len`]. Not what values own
-    /// elsewhere, nor what is retired ([`crate::epoch::garbage_bytes`]).
+    /// The memory of entries and buckets, as exact as [`NameTable::len`], without memory that values own elsewhere and
+    /// without retired memory ([`crate::epoch::garbage_bytes`]).
     pub fn bytes(&self) -> usize {
         self.counts.bytes()
     }
 
-    /// How many buckets the current array has.
+    /// The number of buckets of the current array.
     pub fn buckets(&self) -> usize {
         // ORDERING: Relaxed; a statistic, nothing is reached through it.
         let word = self.current.load(Ordering::Relaxed);
-        // SAFETY: only the word is looked at, not the memory it leads to.
+        // SAFETY: only the word is used, not the memory behind it.
         unsafe { Array::of(word) }.buckets()
     }
 
-    /// How many entries the current array takes before the table grows.
+    /// The number of entries at which the table grows.
     pub fn capacity(&self) -> usize {
         self.buckets() * LOAD
     }
@@ -389,18 +381,16 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         found
     }
 
-    /// The array that lookups begin in; not freed while the guard lives.
+    /// The array in which lookups begin; not freed while the guard lives.
     #[inline]
     fn current<'g>(&'g self, _guard: &'g Guard) -> Array<'g> {
-        // ORDERING: Acquire, partner `migrate` (O5): who sees the array sees what was moved into
-        // it.
+        // ORDERING: Acquire, partner `migrate` (O5): a thread that sees the array sees the entries moved into it.
         let word = self.current.load(Ordering::Acquire);
         // SAFETY: an array's word; arrays are retired after `current` leads elsewhere (B7).
         unsafe { Array::of(word) }
     }
 
-    /// Locks the bucket that a key belongs to, in the newest array for it. Moves what is in the
-    /// way.
+    /// Locks the bucket of a key, in the newest array that has it. Moves the bucket first if its array is growing.
     fn lock<'g>(&'g self, guard: &'g Guard, hash: u64) -> Locked<'g> {
         let mut array = self.current(guard);
         loop {
@@ -408,7 +398,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
             if !bucket.control().is_moved() {
                 let locked = bucket.lock(self.class);
                 if !locked.is_moved() {
-                    // A growth that begins after this moves the bucket only when we are done (B1).
+                    // A growth that begins after this moves the bucket only after this lock is released (B1).
                     let Some(next) = array.next() else { return locked };
                     self.migrate(guard, array, next, hash, locked);
                 }
@@ -438,18 +428,17 @@ impl<V> Drop for NameTable<V> {
             (0..array.buckets() as u64).for_each(|index| {
                 let bucket = array.bucket(index);
                 if !bucket.control().is_moved() {
-                    // SAFETY: as above; entries of moved buckets are freed in the next array.
+                    // SAFETY: exclusive; entries of moved buckets are freed in the next array.
                     unsafe { free_chain::<V>(bucket) };
                 }
             });
-            // SAFETY: allocated by `Array::allocate`, freed here only: retired arrays are not
-            // reached from `current`.
+            // SAFETY: allocated by `Array::allocate`, freed here only: retired arrays are not reached from `current`.
             unsafe { Array::free(ptr::without_provenance_mut(array.word() as usize)) };
         }
     }
 }
 
-/// Of entries of `parent` whose hash has the same low half, those that match.
+/// The entries of `parent` that match, among those whose hash has the same low half.
 fn about<'g, V: 'g>(
     hash: u64,
     parent: u64,
@@ -463,7 +452,7 @@ fn about<'g, V: 'g>(
 /// Frees the entries of a bucket, and the overflow buckets with theirs.
 ///
 /// # Safety
-/// The bucket is of a table of `V` that nobody can use any more.
+/// The bucket is of a table of `V` that no thread can use any more.
 unsafe fn free_chain<V>(head: &Bucket) {
     let mut bucket = head;
     loop {

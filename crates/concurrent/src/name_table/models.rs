@@ -1,8 +1,7 @@
-//! Models of the table's protocol, run by the model checker over all schedules. Buckets have two
-//! slots and tables grow beyond one entry per bucket, so that growth and overflow are a few steps
-//! away.
+//! Models of the table's protocol, run by the model checker over all schedules. Buckets have two slots and tables grow
+//! beyond one entry per bucket, so that growth and overflow take only a few steps.
 //!
-//! Hashes are given, not computed: the low bits choose the bucket, the high ones the tag.
+//! Hashes are constants: the low bits choose the bucket, the high ones the tag.
 
 use super::stand_in::Domain;
 use super::*;
@@ -13,20 +12,19 @@ use loom::thread;
 
 static CLASS: LockClass = LockClass::new(1, "model-names", "test");
 
-/// A value that loom watches: reading it races with whoever makes or drops it out of order.
+/// A value that loom watches: a read races with a thread that makes or drops it out of order.
 struct Watched(UnsafeCell<u64>);
 
-// SAFETY: written before it is published and dropped after the last reader; loom's cell checks
-// that.
+// SAFETY: written before it is published and dropped after the last reader; loom's cell checks that.
 unsafe impl Sync for Watched {}
 
 impl Watched {
-    /// Written after it was made: loom dates a cell's making at the thread's last atomic step,
-    /// which a fence in `pin` may already have published.
+    /// Written after it was made: loom dates a cell's creation at the thread's last atomic step, which a fence in `pin`
+    /// may already have published.
     fn new(value: u64) -> Self {
         let made = Self(UnsafeCell::new(0));
         made.0.with_mut(|content| {
-            // SAFETY: as for `Sync`.
+            // SAFETY: written before it is published.
             unsafe { *content = value }
         });
         made
@@ -34,7 +32,7 @@ impl Watched {
 
     fn read(&self) -> u64 {
         self.0.with(|value| {
-            // SAFETY: as for `Sync`.
+            // SAFETY: read while it is published, as claimed for `Sync`.
             unsafe { *value }
         })
     }
@@ -42,13 +40,12 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // A failed model unwinds; loom complains of what is still in use, and would end the
-        // process.
+        // A failed model unwinds; loom would report cells still in use, and end the process.
         if std::thread::panicking() {
             return;
         }
         self.0.with_mut(|value| {
-            // SAFETY: as for `Sync`.
+            // SAFETY: dropped after the last reader, as claimed for `Sync`.
             unsafe { *value = u64::MAX }
         });
     }
@@ -70,7 +67,7 @@ fn world(expected: usize) -> Arc<World> {
 }
 
 impl World {
-    /// Puts `value` under the name that is `hash`'s.
+    /// Inserts `value` under the name of `hash`.
     fn insert(&self, hash: u64, value: u64) -> bool {
         let guard = self.domain.pin();
         self.table.insert(&guard, hash, hash, b"n", 0, Watched::new(value)).is_some()
@@ -87,7 +84,7 @@ impl World {
     }
 }
 
-/// All schedules with at most `preemptions` switches that nobody asked for; see [`Model::new`].
+/// All schedules with at most `preemptions` preemptions; see [`Model::new`].
 fn check(
     preemptions: usize,
     at_least: usize,
@@ -102,8 +99,8 @@ fn note(found: bool) {
     reached(if found { "found" } else { "missed" });
 }
 
-/// O1: who finds a new entry sees what is in it. Fails with a Relaxed `put`, or either Relaxed slot
-/// load in `find`.
+/// O1: a reader that finds a new entry sees its content. Fails with a Relaxed `put`, or either Relaxed slot load in
+/// `find`.
 #[test]
 fn model_insert_and_lookup() {
     check(3, 150, &["found", "missed"], || {
@@ -170,8 +167,7 @@ fn model_growth_and_lookup() {
     });
 }
 
-/// B3, O2: a name that was removed, or replaced, after it moved does not come back out of the old
-/// array.
+/// B3, O2: a name that was removed or replaced after it moved is not found again in the old array.
 #[test]
 fn model_growth_and_removal() {
     check(2, 1500, &["1", "3", "gone"], || {
@@ -199,8 +195,8 @@ fn model_growth_and_removal() {
     });
 }
 
-/// B3: in a table that is half way through a growth, a name in a moved bucket is the new array's, also
-/// while it is removed. Fails when lookups ignore the mark.
+/// B3: half way through a growth, a name in a moved bucket belongs to the new array, also while it is removed. Fails
+/// when lookups ignore the mark.
 #[test]
 fn model_half_grown_and_lookup() {
     check(3, 300, &["found", "missed"], || {
@@ -220,8 +216,8 @@ fn model_half_grown_and_lookup() {
     });
 }
 
-/// O7: two threads move one bucket each, and the one that finishes lets readers begin in the new
-/// array; they find there what the other one moved. Fails with a Relaxed `count_migrated`.
+/// O7: two threads move one bucket each, and the one that finishes lets readers begin in the new array; the readers
+/// find the other thread's bucket there. Fails with a Relaxed `count_migrated`.
 #[test]
 fn model_growth_by_two() {
     check(2, 1500, &["before", "after"], || {
@@ -259,13 +255,13 @@ fn model_insert_and_insert_grow() {
     });
 }
 
-/// O3: who follows a link sees the overflow bucket. Fails with a Relaxed unlock in `Locked::drop`,
-/// or a Relaxed `control`; for the second link, with a Relaxed store in `set_link`.
+/// O3: a reader that follows a link sees the overflow bucket. Fails with a Relaxed unlock in `Locked::drop`, or a
+/// Relaxed `control`; for the second link, with a Relaxed store in `set_link`.
 #[test]
 fn model_overflow_and_lookup() {
     for filled in [2, 4] {
         check(3, 50, &["found", "missed"], move || {
-            // So many buckets that it does not grow; all names go to one of them.
+            // With so many buckets it does not grow; all names are in one of them.
             let world = world(8);
             (0..filled).for_each(|n| assert!(!world.insert(A | n << 50, n)));
             let other = world.clone();
@@ -299,9 +295,8 @@ fn model_overflow_that_moves_and_lookup() {
     });
 }
 
-/// B6: two writers find at once that the table should grow; one of them begins the growth, and what each of
-/// them moves is in the array that follows. Fails when `grow_if_full` looks at `growing` and sets it in two
-/// steps.
+/// B6: two writers find at the same time that the table should grow; one of them begins the growth, and entries that
+/// either of them moves are in the next array. Fails when `grow_if_full` loads `growing` and sets it in two steps.
 #[test]
 fn model_two_growers() {
     check(2, 500, &Order::ALL, || {
@@ -319,7 +314,7 @@ fn model_two_growers() {
     });
 }
 
-/// B7: removals that unlink an overflow bucket do not hide what is behind it.
+/// B7: removals that unlink an overflow bucket do not hide the buckets behind it.
 #[test]
 fn model_unlink_and_lookup() {
     check(2, 100, &["before", "after"], || {
@@ -380,7 +375,7 @@ fn model_remove_and_reclaim() {
     });
 }
 
-/// O6: who misses a removed name sees what the remover did before. Fails with a Relaxed `take`.
+/// O6: a reader that misses a removed name sees the remover's earlier stores. Fails with a Relaxed `take`.
 #[test]
 fn model_a_miss_sees_what_the_remover_did() {
     check(3, 60, &["found", "missed"], || {
@@ -392,7 +387,7 @@ fn model_a_miss_sees_what_the_remover_did() {
             // Pinned first, so that the epoch orders nothing between the write and the removal.
             let guard = other.domain.pin();
             cell.0.with_mut(|value| {
-                // SAFETY: nobody reads it before the removal.
+                // SAFETY: no thread reads it before the removal.
                 unsafe { *value = 7 }
             });
             assert!(other.table.remove(&guard, A, A, b"n").is_some());
@@ -406,9 +401,8 @@ fn model_a_miss_sees_what_the_remover_did() {
     });
 }
 
-/// A sweep removes one entry while another name of the bucket is looked up, and the table grows:
-/// what stays is found, what goes goes once. Fails with a Relaxed slot load in `words`, or a
-/// Relaxed `put`.
+/// A sweep removes one entry while another name of the bucket is looked up, and the table grows. Entries that stay are
+/// found; a removed entry is removed once. Fails with a Relaxed slot load in `words`, or a Relaxed `put`.
 #[test]
 fn model_sweep_and_lookup() {
     check(2, 3500, &["removed", "not there yet"], || {

@@ -1,40 +1,40 @@
-//! What stands for [`crate::epoch`] in the models of the table: a count of pins.
+//! Replaces [`crate::epoch`] in the models of the table: a count of pins.
 //!
 //! # Boundary
 //! Pins, retires and frees under the model checker; nothing else. The epochs have models of their
 //! own.
 //!
 //! # Concurrency
-//! S1. Garbage is freed when the count is 0 after it was retired: who pins later in the order of
-//!     the count sees what was unlinked before (an unpin releases, a pin acquires).
+//! S1. Garbage is freed when the count is 0 after it was retired. A thread that pins later in the
+//!     order of the count sees the earlier unlinking (an unpin releases, a pin acquires).
 //!
 //! # Why
-//! Models explore every step of what they use, so they should use little; and garbage must be freed
-//! where the checker sees a race with a reader, as a failure of the model. Weakness: a reader that
-//! keeps pinning keeps everything.
+//! Models explore every step of the code that they use, so they should use little. Garbage must be
+//! freed where the checker sees a race with a reader, as a failure of the model. Weakness: a reader
+//! that keeps pinning keeps all garbage.
 
 use crate::primitive::atomic::{AtomicUsize, Ordering};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 
 /// A pointer and the function that frees it.
-// SAFETY: whoever calls the function keeps its promise; see `Domain`.
+// SAFETY: the caller of the function keeps its promise; see `Domain`.
 type Retired = (*mut (), unsafe fn(*mut ()));
 
 /// Pins and garbage of one model.
 #[derive(Debug, Default)]
 pub(super) struct Domain {
     pins: AtomicUsize,
-    /// Reached by one model thread at a time: they take turns between atomic steps only.
+    /// One model thread at a time reaches it: loom switches threads only at atomic steps.
     garbage: RefCell<Vec<Retired>>,
 }
 
 // SAFETY: loom runs one thread at a time, and no atomic step lies inside a borrow of `garbage`.
 unsafe impl Sync for Domain {}
-// SAFETY: what is retired may be freed on any thread.
+// SAFETY: retired objects may be freed on any thread.
 unsafe impl Send for Domain {}
 
-/// As [`crate::epoch::Guard`].
+/// Replaces [`crate::epoch::Guard`].
 #[derive(Debug)]
 pub struct Guard(NonNull<Domain>);
 
@@ -47,13 +47,13 @@ impl Domain {
         Guard(NonNull::from(self))
     }
 
-    /// Frees all garbage if nobody is pinned.
+    /// Frees all garbage if no thread is pinned.
     pub(super) fn collect(&self) {
         let garbage = self.garbage.take();
         // ORDERING: Acquire, partner `Guard::drop` (S1).
         if self.pins.load(Ordering::Acquire) == 0 {
             garbage.into_iter().for_each(|(pointer, free)| {
-                // SAFETY: retired before the load, and every pin since comes after the unlinking
+                // SAFETY: retired before the load, and every later pin comes after the unlinking
                 // (S1).
                 unsafe { free(pointer) }
             });
@@ -75,10 +75,10 @@ impl Drop for Domain {
 }
 
 impl Guard {
-    /// As [`crate::epoch::Guard::retire`].
+    /// Replaces [`crate::epoch::Guard::retire`].
     ///
     /// # Safety
-    /// As there.
+    /// The same as for that function.
     pub unsafe fn retire(&self, _bytes: usize, pointer: *mut (), free: unsafe fn(*mut ())) {
         // SAFETY: the domain outlives its guards.
         unsafe { self.0.as_ref() }.garbage.borrow_mut().push((pointer, free));

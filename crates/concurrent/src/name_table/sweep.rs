@@ -1,26 +1,27 @@
-//! Going through the table bucket by bucket: the clock, and visits to everything.
+//! Visits the table bucket by bucket: the clock, and visits to all entries.
 //!
 //! # Boundary
-//! Visits and removes. What makes an entry worth keeping is the caller's verdict.
+//! Visits and removes. The caller's verdict decides which entries are kept.
 //!
 //! # Concurrency
-//! Visits are lookups without a key: pinned, without locks, by the rules that readers follow (B4),
-//! so a visitor may do what it likes, use the table included. An entry that is there during the
-//! whole visit of its bucket is visited exactly once; one that comes, goes or is replaced meanwhile
-//! may or may not be.
+//! Visits are lookups without a key: pinned, without locks, by the rules of readers (B4). So a
+//! visitor may do anything, also use the table. An entry that is present during the whole visit of
+//! its bucket is visited exactly once. An entry that is inserted, removed or replaced meanwhile may
+//! be visited or not.
 //!
 //! # Why
-//! The table is the clock: no list to link entries into, so no word of an entry for it and nothing
-//! to lock on a hit. The hand counts buckets and never goes back; modulo the table's size it is a
-//! place. Doubling the table sends it to the same bucket or to its upper half, so what it has yet
-//! to pass is at most one revolution of the new size. Weakness: sweeping a table that is mostly
-//! vacant looks at many vacant buckets.
+//! The table is the clock: entries are in no list, so they need no word for one, and a hit locks
+//! nothing. The hand counts buckets and never goes back; modulo the table's size it is a position.
+//! When the table doubles, the position is the same bucket or its upper half, so at most one
+//! revolution of the new size remains. Weakness: sweeping a mostly vacant table visits many vacant
+//! buckets.
 
 use super::array::Array;
 use super::{Entry, Guard, NameTable};
 use crate::primitive::atomic::{AtomicUsize, Ordering};
 
-/// Where the clock stands. Shared by all who sweep a table; each sweep takes the next buckets.
+/// The position of the clock. All threads that sweep a table share it; each sweep takes the next
+/// buckets.
 #[derive(Debug)]
 pub struct Hand(AtomicUsize);
 
@@ -30,7 +31,7 @@ impl Hand {
         Self(AtomicUsize::new(0))
     }
 
-    /// At a bucket: to go over a part of the table, or once more over one.
+    /// At a given bucket: to visit a part of the table, or one bucket once more.
     pub fn at(bucket: usize) -> Self {
         Self(AtomicUsize::new(bucket))
     }
@@ -42,16 +43,16 @@ impl Default for Hand {
     }
 }
 
-/// What is to become of an entry that was visited.
+/// The decision about a visited entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It stays.
+    /// The entry stays.
     Keep,
-    /// It goes, if it is still there.
+    /// The entry is removed, if it is still in the table.
     Remove,
 }
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Buckets passed; at most one revolution.
@@ -60,15 +61,15 @@ pub struct Swept {
     pub visited: usize,
     /// Entries removed by this sweep.
     pub removed: usize,
-    /// Their memory.
+    /// The memory of the removed entries.
     pub removed_bytes: usize,
 }
 
 impl<V: Send + Sync + 'static> NameTable<V> {
-    /// Moves `hand` over the next `buckets` buckets (at most one revolution) and calls `visit` for
-    /// each entry; removes what it says. Helps a growth in progress along.
+    /// Moves `hand` over the next `buckets` buckets (at most one revolution), calls `visit` for
+    /// each entry, and removes it by the verdict. Also helps a growth in progress.
     ///
-    /// `visit` runs without any lock of the table. Two sweeps never get the same turn of a bucket.
+    /// `visit` runs without any lock of the table. No two sweeps get the same turn of a bucket.
     pub fn sweep<'g>(
         &'g self,
         guard: &'g Guard,
@@ -95,8 +96,8 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         swept
     }
 
-    /// Visits every entry that is in the table from beginning to end of this call, once; others
-    /// perhaps.
+    /// Visits every entry that is in the table from beginning to end of this call, once; other
+    /// entries may be visited or not.
     pub fn for_each<'g>(&'g self, guard: &'g Guard, mut visit: impl FnMut(&'g Entry<V>)) {
         let array = self.current(guard);
         for bucket in 0..array.buckets() {
@@ -104,7 +105,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         }
     }
 
-    /// Visits what belongs to a bucket of `array`, in whichever array it is by now.
+    /// Visits the entries that belong to a bucket of `array`, in the array that holds them now.
     fn visit<'g>(&'g self, array: Array<'g>, index: u64, visit: &mut dyn FnMut(&'g Entry<V>)) {
         let mut bucket = array.bucket(index);
         let mut control = bucket.control();
@@ -117,7 +118,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         loop {
             // SAFETY: a bucket of this table; `'g` is the lifetime of a guard.
             unsafe { bucket.entries::<V>() }.for_each(&mut *visit);
-            // SAFETY: as above.
+            // SAFETY: a bucket of this table; `'g` is the lifetime of a guard.
             match unsafe { control.overflow() } {
                 Some(behind) => bucket = behind,
                 None => return,

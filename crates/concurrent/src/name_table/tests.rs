@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 static CLASS: LockClass = LockClass::new(1, "test-names", "test");
 
-/// A table with the hashes filled in.
+/// A table that computes the hashes of its keys.
 struct Names<V>(NameTable<V>);
 
 impl<V: Send + Sync + 'static> Names<V> {
@@ -32,7 +32,7 @@ fn numbered(number: u64) -> Vec<u8> {
     format!("name-{number}").into_bytes()
 }
 
-/// Counts itself while it exists.
+/// Counts the living values.
 struct Counted(Arc<AtomicUsize>, u64);
 
 impl Counted {
@@ -48,7 +48,7 @@ impl Drop for Counted {
     }
 }
 
-/// Collects until `done`; other tests' guards may hold garbage back for a while.
+/// Collects until `done`; guards of other tests may delay the free of garbage for a while.
 fn collect_until(done: impl Fn() -> bool) {
     while !done() {
         epoch::collect();
@@ -87,8 +87,7 @@ fn names_of_every_length_are_told_apart() {
     assert!(names.get(&guard, 1, &[&long[..], b"x"].concat()).is_none());
 }
 
-/// All keys get one hash: tags cannot tell them apart and all of them share a bucket of every
-/// array.
+/// All keys have one hash: their tags are equal and they share a bucket of every array.
 #[test]
 fn equal_hashes_only_make_a_chain() {
     let (table, guard) = (NameTable::new(&CLASS, 1), epoch::pin());
@@ -179,7 +178,7 @@ fn an_entry_is_removed_only_while_it_is_the_one() {
     let second = names.get(&guard, 1, b"a").unwrap();
     assert!(!names.0.remove_entry(&guard, first));
     assert_eq!(**names.get(&guard, 1, b"a").unwrap(), 2);
-    // Also after it has moved.
+    // Also after the entry has moved.
     (0..500).for_each(|n| {
         names.insert(&guard, 2, &numbered(n), 0);
     });
@@ -287,7 +286,7 @@ fn a_sweep_reaches_all_entries_across_growths_and_ends_them() {
     }
     let mut seen = std::collections::HashSet::new();
     let mut buckets = 0;
-    // Two revolutions: a growth under way may end in the first one.
+    // Two revolutions: a growth in progress may end in the first one.
     while buckets < 2 * names.0.buckets() {
         buckets += names
             .0
@@ -428,7 +427,7 @@ fn readers_see_rising_versions_while_the_table_grows() {
             names.insert(&guard, 0, &numbered(key), Counted::new(&living, 0));
         });
     }
-    /// Ends the others also when a writer panics.
+    /// Stops the other threads, also when a writer panics.
     struct SetOnDrop<'a>(&'a AtomicBool);
     impl Drop for SetOnDrop<'_> {
         fn drop(&mut self) {
@@ -473,7 +472,7 @@ fn readers_see_rising_versions_while_the_table_grows() {
             })
             .collect();
         let hand = Hand::new();
-        // A sweeper that removes what the writers removed or will not look at again.
+        // A sweeper that removes entries which the writers removed or will not read again.
         let (names, done) = (&names, &done);
         scope.spawn(move || {
             while !done.load(SeqCst) {

@@ -1,15 +1,13 @@
 //! Gang lookups: many values in one call, by index or by tag, without a lock.
 //!
 //! # Boundary
-//! Reads only. What is found was there, each by itself, at some instant during the call, and what was
-//! there all the time is found: a gang lookup is as good as so many single ones, in Linux too since
-//! 2.6.27, and not a snapshot.
+//! Reads only. Each value found was present at some instant during the call, and each value present all the time is
+//! found. A gang lookup is as exact as as many single lookups (also in Linux, since 2.6.27), and is no snapshot.
 //!
 //! # Why
-//! A leaf is found from the root every time: three or four loads for 64 slots, and nothing to be
-//! repaired when the tree changes its height meanwhile. Weakness: a search by several tags looks at the
-//! tags one after another, so a page that passes a tag from one word to another may be seen with both
-//! or none.
+//! A leaf is found from the root every time: three or four loads for 64 slots, and no repair when the tree changes its
+//! height meanwhile. Weakness: a search by several tags reads the tags one after another. A page that passes a tag from
+//! one word to another may be seen with both or none.
 
 use super::locking::Locking;
 use super::node::{ALL, BITS, Lines, Node, SLOTS, TAGS, bits, slot_of};
@@ -37,7 +35,7 @@ pub(super) fn limits(range: &impl RangeBounds<u64>) -> Option<(u64, u64)> {
     (first <= last).then_some((first, last))
 }
 
-/// A leaf, and which of its indexes lie in a range.
+/// A leaf, and the slots whose indexes lie in a range.
 pub(super) struct Part<'t> {
     pub(super) leaf: &'t Node,
     /// The index of the leaf's slot 0.
@@ -47,13 +45,13 @@ pub(super) struct Part<'t> {
 }
 
 impl Part<'_> {
-    /// The index after this leaf; none after the last of all.
+    /// The index after this leaf; none after the last leaf of all.
     pub(super) fn after(&self) -> Option<u64> {
         self.base.checked_add(SLOTS as u64)
     }
 }
 
-/// The slots of the leaf that `first` is in that lie in `first..=last`, and the leaf's first index.
+/// The slots of `first`'s leaf whose indexes lie in `first..=last`, and the leaf's first index.
 #[inline]
 pub(super) fn part(first: u64, last: u64) -> (u64, u64) {
     let base = first & !(SLOTS as u64 - 1);
@@ -61,17 +59,16 @@ pub(super) fn part(first: u64, last: u64) -> (u64, u64) {
     (base, ALL << (first - base) & ALL >> (SLOTS as u64 - 1 - beyond))
 }
 
-/// The slots of `node` from `from` on that may lead to what `mask` wants.
+/// The slots of `node` that may lead to values with the tags of `mask`.
 #[inline]
 fn candidates(node: &Node, mask: TagMask) -> u64 {
-    // Who has a tag is there (R5).
+    // A value that has a tag is present (R5).
     let all = if mask.with == 0 { node.occupied() } else { ALL };
     (0..TAGS).filter(|tag| mask.with & 1 << tag != 0).fold(all, |slots, tag| slots & node.tags(tag))
 }
 
 impl Core {
-    /// The first leaf with a slot in `first..=last` that may have what `mask` wants. Has the processor
-    /// fetch those `lines` of one that comes later.
+    /// The first leaf with a slot in `first..=last` whose values may match `mask`. Prefetches `lines` of a later leaf.
     #[inline]
     pub(super) fn next_part<'t>(
         &self,
@@ -90,15 +87,15 @@ impl Core {
             while shift > 0 {
                 let from = slot_of(first, shift);
                 let slots = candidates(node, mask) & ALL << from;
-                // SAFETY: above level 0, so not a leaf; our caller is pinned (R6).
+                // SAFETY: above level 0, so not a leaf; the caller is pinned (R6).
                 let child = |slot| unsafe { node.child(slot) }.map(|child| (slot, child));
                 let Some((slot, child)) = bits(slots).find_map(child) else {
-                    // Nothing more below this node: go on after its range.
+                    // No further match below this node: continue after its range.
                     let range = u64::MAX >> (63 - (shift + BITS - 1).min(63));
                     first = (first | range).checked_add(1)?;
                     continue 'root;
                 };
-                // A short visit is over before one line has come, a long one is not.
+                // A short visit ends before one line has arrived, a long one does not.
                 let ahead = if lines == Lines::Header { 3 } else { 1 };
                 if let Some(later) = bits(slots & (ALL - 1) << slot).nth(ahead - 1) {
                     node.prefetch(later, lines);
@@ -119,7 +116,7 @@ impl Core {
     }
 }
 
-/// Those of `slots` whose tags are as `mask` wants.
+/// The slots among `slots` whose tags match `mask`.
 #[inline]
 fn matching(leaf: &Node, slots: u64, mask: TagMask) -> u64 {
     let mut slots = slots & candidates(leaf, mask);
@@ -130,7 +127,7 @@ fn matching(leaf: &Node, slots: u64, mask: TagMask) -> u64 {
 }
 
 impl<L: Locking> Tree<L> {
-    /// The values in `range`, in order of their indexes, as many as fit into `out`. Returns how many.
+    /// The values in `range`, in order of their indexes, as many as fit into `out`. Returns their number.
     #[inline]
     pub fn gang(
         &self,
@@ -141,8 +138,8 @@ impl<L: Locking> Tree<L> {
         self.gang_tagged(range, TagMask::ANY, out, guard)
     }
 
-    /// The values in `range` whose tags are as `mask` wants, in order of their indexes, as many as fit
-    /// into `out`. Returns how many.
+    /// The values in `range` whose tags match `mask`, in order of their indexes, as many as fit into `out`. Returns
+    /// their number.
     #[inline]
     pub fn gang_tagged(
         &self,
@@ -179,7 +176,7 @@ impl<L: Locking> Tree<L> {
         self.iter_tagged(range, TagMask::ANY, guard)
     }
 
-    /// All values in `range` whose tags are as `mask` wants, in order of their indexes.
+    /// All values in `range` whose tags match `mask`, in order of their indexes.
     pub fn iter_tagged<'t>(
         &'t self,
         range: impl RangeBounds<u64>,

@@ -1,13 +1,13 @@
-//! Which locks an operation holds: a context value, one kind for each way to lock.
+//! The locks of an operation: a context value, one kind for each way of locking.
 //!
 //! # Boundary
-//! Finds the node that an operation changes and locks what has to be locked for it; locks the parent
-//! when the change has to go up. What is changed is the operations' affair.
+//! Finds the node that an operation changes and takes the locks for it; locks the parent when the change must also be
+//! made there. The operations make the changes.
 //!
 //! # Why
-//! The context is the idea of Zijlstra 2007, section 2.4.3: which locks are held is a value beside
-//! the tree, so the operations are written once; the paper's own two kinds are in `paper`. Weakness: the
-//! ladder and the path need to know on the way down what the operation is about to do ([`Wish`]).
+//! The context is the idea of Zijlstra 2007, section 2.4.3: the held locks are a value beside the tree, so the
+//! operations are written once. The paper's own two kinds are in `paper`. Weakness: the ladder and the path need to
+//! know on the way down what the operation is about to do ([`Wish`]).
 
 use super::node::{Node, slot_of};
 use super::tree::Core;
@@ -16,62 +16,62 @@ use crate::lock::LockClass;
 use crate::lock::order::Entered;
 use std::fmt::Debug;
 
-/// How operations that change a tree keep out of each other's way. Lookups take no lock in any.
+/// The way in which operations that change a tree exclude each other. No way makes lookups take a lock.
 pub trait Locking: Mode {}
 
-/// The node to be changed is found without a lock, locked, and tested for being alive. Locks go from
-/// the child to the parent, and only when the parent has to change.
+/// An operation finds the node to change without a lock, locks it, and checks that it is alive. Locks are taken from
+/// the child to the parent, and only when the parent must change.
 #[derive(Debug, Clone, Copy)]
 pub struct Optimistic;
 
 impl Locking for Optimistic {}
 
-/// What an operation is going to do in a leaf, to `slots`.
+/// The change that an operation is about to make to `slots` of a leaf.
 #[derive(Debug, Clone, Copy)]
 pub enum Wish {
-    /// Change values that are there.
+    /// Change present values.
     Replace,
     /// Add a tag.
     Tag { tag: usize, slots: u64 },
-    /// Take a tag away.
+    /// Remove a tag.
     Untag { tag: usize, slots: u64 },
     /// Remove values.
     Remove { slots: u64 },
 }
 
-/// What was found at an index.
+/// The result of a search for an index.
 #[derive(Debug)]
 pub enum Found<'t> {
     /// The leaf, locked.
     Leaf(&'t Node),
-    /// The tags are as wished already. Nothing is locked.
+    /// The tags are already as wished. No node is locked.
     AsWished,
     /// No leaf.
     Absent,
 }
 
-/// Where an index that has no leaf, or has one, can be inserted.
+/// The place where an index can be inserted, whether it has a leaf or not.
 #[derive(Debug)]
 pub enum Place<'t> {
-    /// The lowest node on the way, locked. Unless it is a leaf, the index's slot in it is empty.
+    /// The lowest node on the index's path, locked. Unless it is a leaf, the index's slot in it is empty.
     Node(&'t Node),
     /// The tree has no node. The root may be set from 0 by a compare-exchange.
     Empty,
 }
 
-/// What [`Locking`] stands for inside this module.
+/// The implementation of a [`Locking`] inside this module.
 pub trait Mode: Sized + Send + Sync + Debug + 'static {
-    /// What the tree has beside its nodes' locks.
+    /// The locks of the tree beside its nodes' locks.
     type Anchor: Default + Debug + Send + Sync;
 
     /// The locks that one operation holds.
     type Context<'t>: Context<'t>;
 
-    /// An operation begins; it holds nothing yet, or what it holds to its end.
+    /// Begins an operation; the context holds no lock yet, or holds its only lock until the end.
     fn begin<'t>(core: &'t Core, anchor: &'t Self::Anchor) -> Self::Context<'t>;
 }
 
-/// The locks that one operation holds. Those left are released with it.
+/// The locks that one operation holds. Dropping the context releases the remaining ones.
 pub trait Context<'t>: Sized {
     /// Whether [`Context::leaf`] sets the tag of [`Wish::Tag`] above the leaf.
     const TAGS_DOWNWARDS: bool = false;
@@ -79,7 +79,7 @@ pub trait Context<'t>: Sized {
     /// Finds and locks the leaf of `index`.
     fn leaf(&mut self, index: u64, wish: Wish) -> Found<'t>;
 
-    /// As [`Context::leaf`], when `leaf` was found to be that leaf a moment ago.
+    /// The same as [`Context::leaf`], if `leaf` was found to be that leaf a moment ago.
     fn leaf_again(&mut self, _leaf: &'t Node, index: u64, wish: Wish) -> Found<'t> {
         self.leaf(index, wish)
     }
@@ -96,12 +96,12 @@ pub trait Context<'t>: Sized {
     /// Releases a node that was unlinked.
     fn release_dead(&mut self, node: &'t Node);
 
-    /// Locks the root and its child in slot 0, if that child could take its place: the root, then the
-    /// child. Holds neither if none is returned.
+    /// Locks the root and its child in slot 0, in this order, if that child could replace the root. Holds neither lock
+    /// if it returns none.
     fn root_and_only_child(&mut self) -> Option<(&'t Node, &'t Node)>;
 
-    /// Undoes what [`Context::leaf`] did for a [`Wish::Tag`] above a leaf that does not get the tag.
-    /// Releases everything.
+    /// Undoes the effect of [`Context::leaf`] above a leaf, for a [`Wish::Tag`] that does not set the tag. Releases all
+    /// locks.
     fn untagged(&mut self, _index: u64, _tag: usize, leaf: &'t Node) {
         self.release(leaf);
     }
@@ -109,8 +109,8 @@ pub trait Context<'t>: Sized {
 
 /// The parent of `node`, without a lock.
 pub(super) fn parent_of<'t>(node: &Node) -> Option<&'t Node> {
-    // SAFETY: the caller holds `node` and a pin; a linked node's parent is linked (R3), and what is
-    // unlinked while we are pinned stays allocated (R6).
+    // SAFETY: the caller holds `node` and a pin. A linked node's parent is linked (R3), and a node that is unlinked
+    // under the pin stays allocated (R6).
     unsafe { node.parent().as_ref() }
 }
 
@@ -151,7 +151,7 @@ impl<'t> Context<'t> for NodeLocks<'t> {
     #[inline(always)]
     fn leaf_again(&mut self, mut leaf: &'t Node, index: u64, wish: Wish) -> Found<'t> {
         loop {
-            // Without the lock: right by R5, see the module.
+            // Without the lock: right by R5, see the module's documentation.
             match wish {
                 Wish::Tag { tag, slots } if leaf.tags(tag) & slots == slots => {
                     return Found::AsWished;
@@ -197,7 +197,7 @@ impl<'t> Context<'t> for NodeLocks<'t> {
                 if shift == 0 || node.load(slot_of(index, shift)) == 0 {
                     return Place::Node(node);
                 }
-                // Somebody linked a child before we had the lock.
+                // Another thread linked a child before this one had the lock.
                 node.unlock();
             }
         }
@@ -206,7 +206,7 @@ impl<'t> Context<'t> for NodeLocks<'t> {
     #[inline(always)]
     fn parent(&mut self, node: &'t Node) -> Option<&'t Node> {
         let parent = parent_of(node)?;
-        // Not stepping back: others may be waiting for `node`.
+        // Without stepping back: other threads may be waiting for `node`.
         let alive = parent.lock(self.class(), Spin);
         debug_assert!(alive, "the parent of a linked node is linked (R3)");
         Some(parent)

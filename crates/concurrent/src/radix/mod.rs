@@ -1,11 +1,11 @@
-//! Tagged radix tree: indexes to values, as a file's pages by their number.
+//! Tagged radix tree: values by index, for example a file's pages by their number.
 //!
 //! Root word: `address:58 | level:6`. Node: `lock word | occupied:64 | parent | tags: 3 × 64 | shift |
 //! offset`, one line; then 64 slots, eight lines. Lock word: free, `LOCKED`, or `DEAD`.
 //!
 //! ```text
-//!   root word ──▶ node, level 2          tag word: one bit for each slot below which, or in
-//!                  │ slot ──▶ node, level 1        which, there is a value with the tag
+//!   root word ──▶ node, level 2          tag word: one bit for each slot in which, or
+//!                  │ slot ──▶ node, level 1        below which, a value has the tag
 //!                  │           │ slot ──▶ leaf
 //!                  │           │           │ slot: value
 //!
@@ -15,82 +15,77 @@
 //!
 //!   set:    find the leaf · lock it · lock upwards while the tag is absent · set bits from above
 //!   clear:  find the leaf · lock it · clear its bit · while that was the last: lock the parent,
-//!           clear the bit there, unlock the child, go up
+//!           clear the bit there, unlock the child, repeat one level up
 //! ```
 //!
 //! # Boundary
-//! Owns nodes, their locks and tags. What a value means is the caller's: any number but 0. Knows
-//! nothing of pages; [`crate::epoch`] says when a node may be freed.
+//! Owns nodes, their locks and tags. The caller defines the values: any number but 0. Does not know pages;
+//! [`crate::epoch`] decides when a node may be freed.
 //!
 //! # Concurrency
-//! The locking rule in three sentences. Lookups, searches and descents take no lock, only a pin of the
-//! epoch. Whatever changes a node's slots, its tag words or its parent pointer holds that node's lock.
-//! Locks are taken from the child to the parent, hand over hand, and a child stays locked until the
-//! parent's bit or slot has followed.
+//! The locking rule in three sentences. Lookups, searches and descents take no lock, only a pin of the epoch. A thread
+//! that changes a node's slots, tag words or parent pointer holds that node's lock. Locks are taken from the child to
+//! the parent, hand over hand, and a child stays locked until the parent's bit or slot has followed.
 //!
-//! R1. A node's range of indexes never changes. So a descent needs no validation: who holds the leaf that
-//!     it found, and finds it alive, holds the leaf of the index; else it starts again from the root.
-//! R2. A node's slots, occupied word, tags and parent pointer are changed by who holds its lock; the
-//!     root word, by who holds the node that it leads to, and from 0 by a compare-exchange.
-//! R3. Who holds a linked node may rely on its parent: it is linked, and leads here, as it cannot lose
+//! R1. A node's range of indexes never changes. So a descent needs no validation: a thread that holds the leaf that it
+//!     found, and finds it alive, holds the leaf of the index. Otherwise it starts again from the root.
+//! R2. Only the holder of a node's lock changes its slots, occupied word, tags and parent pointer. Only the holder of
+//!     the root node changes the root word; from 0 it is changed by a compare-exchange.
+//! R3. The holder of a linked node may rely on its parent: it is linked and leads to this node, because it cannot lose
 //!     this child without this child's lock.
-//! R4. Every linked node has an occupied slot whenever its lock is free. A node is unlinked by who holds
-//!     it and its parent, becomes `DEAD`, is never locked again, and is retired once.
-//! R5. At every instant: a value that has a tag is in its slot and its slot is occupied; and if a
-//!     node's word for a tag is not 0, the parent's bit is set, up to the root. The bits above are thus
-//!     never too few. They may be too many while somebody holds the node below; when no lock is
-//!     held they are exact. Hence the order of steps: a tag is set from above to below and cleared from
-//!     below to above; a slot is noted as occupied before it is filled and after it is emptied; and a
-//!     removal clears the tags, then the slot.
+//! R4. Every linked node has an occupied slot whenever its lock is free. A thread that holds a node and its parent
+//!     unlinks the node; it becomes `DEAD`, is never locked again, and is retired once.
+//! R5. At every instant, a value that has a tag is in its slot and its slot is occupied. If a node's word for a tag is
+//!     not 0, the parent's bit is set, up to the root. So no bit above is missing. A surplus bit may exist while a
+//!     thread holds the node below; when no lock is held, the bits are exact. Hence the order of steps: a tag is set
+//!     from above to below and cleared from below to above. A slot is noted as occupied before it is filled and as
+//!     empty after it is emptied. A removal clears the tags, then the slot.
 //! R6. Nodes are freed when no pin is left that could have found them.
-//! R7. The tree grows by a node above the root, which gets the old root's tags, and shrinks by one when
-//!     the root has nothing but a node in slot 0; the old root is held in both, and when it shrinks,
-//!     so is the new one. A root that was shrunk away keeps its slot, so who is in it gets on.
+//! R7. The tree grows by a node above the root, which gets the old root's tags. It shrinks by one when the root has
+//!     only a node in slot 0. The old root is held in both cases, and the new one when the tree shrinks. A root that
+//!     was removed keeps its slot, so a reader inside it can continue.
 //!
-//! Why a tag is never lost. The classic failure: one clears the last bit of a leaf and goes up; another
-//! sets a bit there, sees the parent's bit still set, and is content; then the parent's bit is cleared,
-//! and no search finds the tag. Here the other waits for the leaf, which is held until the parent's
-//! bit is cleared, and then sets both. *Without a lock*: [`Tree::set_tag`] returns at once when the leaf's
-//! bit is set. At the instant of that load the value is there and every bit above is set (R5), because
-//! who set the bit did so after those above; the load takes over what that thread did (O3), so a search
-//! that begins afterwards does not see older words. Those bits go only after this bit goes, by a
-//! clear that comes after this call in the order of the leaf's word: a clear that is on its way up from
-//! this leaf has emptied its word before, so it would not have let us see the bit. [`Tree::clear_tag`]
-//! returns at once when the bit is clear: the tag is gone at that instant; bits above may stand for a
-//! moment, until who cleared it is through, and a search below them finds nothing.
+//! Why a tag is never lost. The classic failure: one thread clears the last bit of a leaf and goes up. Another sets a
+//! bit in the leaf, sees the parent's bit still set, and stops. Then the first clears the parent's bit, and no search
+//! finds the tag. Here the second thread waits for the leaf, which is held until the parent's bit is cleared, and then
+//! sets both. *Without a lock*: [`Tree::set_tag`] returns at once when the leaf's bit is set. At the instant of that
+//! load the value is present and every bit above is set (R5), because a thread sets those before the leaf's bit. The
+//! load acquires that thread's stores (O3), so a search that begins afterwards sees no older words. Those bits are
+//! cleared only after this bit, by a clear that comes after this call in the order of the leaf's word: an earlier clear
+//! that is still on its way up has emptied the leaf's word, so this load would not have seen the bit.
+//! [`Tree::clear_tag`] returns at once when the bit is clear: the tag is gone at that instant. Bits above may stay set
+//! until the clearing thread has finished; a search below them finds nothing.
 //!
-//! Why a lookup is right although its node may be unlinked meanwhile: the node was linked when it was
-//! found, and empty of the index when it was unlinked (R4, R7), which is within the call.
+//! Why a lookup is right although its node may be unlinked meanwhile: the node was linked when it was found, and did
+//! not contain the index when it was unlinked (R4, R7), which is within the call.
 //!
-//! O1. `Node::store`, `Core::set_root`, `Core::plant` (Release) → `Node::load`, `Core::root`
-//!     (Acquire): who finds a node or a value sees what is in it.
+//! O1. `Node::store`, `Core::set_root`, `Core::plant` (Release) → `Node::load`, `Core::root` (Acquire): a thread that
+//!     finds a node or a value sees its content.
 //! O2. `Word::unlock`, `Node::unlock_dead` (Release) → `Word::lock` (Acquire): holders see one another.
-//! O3. `Node::set_tags` (Release) → `Node::tags` (Acquire): who sees a bit sees those above it.
-//! O4. `Node::occupy` (Release) → `Node::occupied` (Acquire): who misses a slot in a search does not
-//!     find its old value afterwards.
+//! O3. `Node::set_tags` (Release) → `Node::tags` (Acquire): a thread that sees a bit sees those above it.
+//! O4. `Node::occupy` (Release) → `Node::occupied` (Acquire): a thread that misses a slot in a search does not find its
+//!     old value afterwards.
 //!
-//! Progress: lookups are wait-free; searches too, but for one more descent for every subtree that
-//! turns out to be without content. Who changes something waits for who holds the same node: it
-//! steps back for a moment (`wait`), spins, then yields the processor between tries.
+//! Progress: lookups are wait-free. So are searches, apart from one more descent for every subtree that turns out to be
+//! empty. A thread that changes a node waits for the node's holder: it steps back for a moment (`wait`), spins, then
+//! yields the processor between attempts.
 //! Checked by the models in `models` (named there), by `random_operations_agree_with_a_map`,
-//! `every_index_has_a_history_that_can_be_explained` and
-//! `a_tag_is_found_although_the_neighbours_clear_theirs`.
+//! `every_index_has_a_history_that_can_be_explained` and `a_tag_is_found_although_the_neighbours_clear_theirs`.
 //!
-//! Two other ways to lock, in `paper`, are compiled for tests and for the bench that compares with them.
+//! Two other ways of locking, in `paper`, are compiled for tests and for a bench that compares with them.
 //!
 //! # Locks and the meter
-//! An operation enters its lock class once, whatever number of nodes it locks, so debug builds check its
-//! place among other classes; the order within the tree is R3. The meter hears only of acquisitions
-//! that had to wait: telling it of the others costs as much as the operation.
+//! An operation enters its lock class once, for any number of nodes that it locks. So debug builds check its place
+//! among other classes; the order within the tree is R3. The meter counts only acquisitions that had to wait: counting
+//! the others costs as much as the operation.
 //!
 //! # Why
-//! Zijlstra, "Concurrent Pagecache" (Ottawa Linux Symposium 2007), broke the tree's lock into one for
-//! each node and found that locks taken from the root down make the root as busy as the one lock was;
-//! its section 5 locks optimistically from the leaf instead, and falls back to the locks from above.
-//! Here there is nothing to fall back to: ranges that never change (R1) make the test for `DEAD`
-//! enough. Linux keeps one lock, and one store of a page at a time. Weakness: a sparse tree pays a node of 576
-//! bytes for each value; threads that change neighbours within 64 indexes of each other fight over a
-//! leaf's header; one slow holder makes others wait.
+//! Zijlstra, "Concurrent Pagecache" (Ottawa Linux Symposium 2007), split the tree's lock into one for each node. With
+//! locks taken from the root down, the root was as busy as the single lock. Section 5 of the paper locks optimistically
+//! from the leaf instead, and falls back to locks from above. Here no fallback is needed: ranges that never change (R1)
+//! make the test for `DEAD` sufficient. Linux keeps one lock, and stores one page at a time. Weakness: a sparse tree
+//! costs a node of 576 bytes for each value; threads that change indexes of one leaf contend for its header; one slow
+//! holder makes others wait.
 
 mod gang;
 mod locking;

@@ -1,8 +1,8 @@
 //! Models of the tree's protocol, run by the model checker over all schedules. Nodes have two slots, so
 //! indexes 0 and 1 share a leaf, 0 to 3 a node of two levels, and 0 to 7 a root of three.
 //!
-//! Nodes know whether they are freed, and pages are cells that the checker watches: who reads one
-//! without having been told of it by the tree is caught.
+//! Nodes know whether they are freed, and pages are cells that the checker watches: it reports a thread that reads a
+//! page which the tree did not return to it.
 
 use super::node::{BITS, Node, SLOTS, TAGS};
 use super::stand_in::Domain;
@@ -16,16 +16,16 @@ use std::num::NonZeroU64;
 
 static CLASS: LockClass = LockClass::new(1, "model-radix", "test");
 
-/// A tree and its garbage, and what its values stand for.
+/// A tree, its garbage, and the pages of its values.
 struct World<L: Locking> {
     tree: Tree<L>,
     domain: Domain,
     pages: [UnsafeCell<u64>; 4],
 }
 
-// SAFETY: a page is written before it is inserted, and read by who found it; loom's cells check that.
+// SAFETY: a page is written before it is inserted, and read after it is found; loom's cells check that.
 unsafe impl<L: Locking> Sync for World<L> {}
-// SAFETY: as for `Sync`.
+// SAFETY: a page is written before it is inserted, and read after it is found; loom's cells check that.
 unsafe impl<L: Locking> Send for World<L> {}
 
 fn value(page: u64) -> NonZeroU64 {
@@ -46,7 +46,7 @@ impl<L: Locking> World<L> {
     /// Writes a page, and puts it at `index`.
     fn insert(&self, index: u64, page: u64) {
         self.pages[page as usize].with_mut(|content| {
-            // SAFETY: nobody has found this page yet.
+            // SAFETY: no thread has found this page yet.
             unsafe { *content = page + 7 }
         });
         let guard = self.domain.pin();
@@ -93,7 +93,7 @@ impl<L: Locking> World<L> {
         self.tree.gang(index..=index, &mut [(0, NonZeroU64::MIN)], &guard) == 1
     }
 
-    /// Asserts what holds when nobody is changing the tree (R1, R3 to R5).
+    /// Asserts the invariants of a tree that no thread is changing (R1, R3 to R5).
     fn check(&self) {
         fn below(node: &Node, parent: *const Node) {
             assert!(std::ptr::eq(node.parent(), parent));
@@ -101,7 +101,7 @@ impl<L: Locking> World<L> {
             for slot in 0..SLOTS {
                 let occupied = node.load(slot) != 0;
                 assert_eq!(node.occupied() & 1 << slot != 0, occupied);
-                // SAFETY: asked above level 0 only; no other thread is left.
+                // SAFETY: only above level 0; no other thread is left.
                 let child = (node.shift() > 0).then(|| unsafe { node.child(slot) }).flatten();
                 for tag in 0..TAGS {
                     let tagged = node.tags(tag) & 1 << slot != 0;
@@ -121,8 +121,8 @@ impl<L: Locking> World<L> {
     }
 }
 
-/// Runs two threads on a world with pages 0 at `indexes`, for each locking's every schedule with at
-/// most `preemptions` switches that nobody asked for, and checks what is left.
+/// Runs two threads on a world with pages 0 at `indexes`, for every schedule of each way of locking with at most
+/// `preemptions` preemptions, and checks the result.
 fn check<L: Locking>(
     preemptions: usize,
     indexes: &'static [u64],
@@ -143,8 +143,8 @@ fn check<L: Locking>(
     });
 }
 
-/// O1: who finds a page sees what is in it; in a leaf that is there, in a new one, in a new tree. Fails
-/// with a Relaxed `Node::store`, `Node::load`, `Core::plant` or `Core::root`.
+/// O1: a thread that finds a page sees its content; in an existing leaf, in a new one, in a new tree. Fails with a
+/// Relaxed `Node::store`, `Node::load`, `Core::plant` or `Core::root`.
 #[test]
 fn model_insert_and_lookup() {
     for indexes in [&[0][..], &[0, 4], &[]] {
@@ -175,9 +175,8 @@ fn model_lookup_and_remove() {
     run::<LadderPath>();
 }
 
-/// R2, O2: two insertions into one leaf, and two that each want to make it. Fails with a Relaxed
-/// `Word::unlock`, a Relaxed `Word::lock`, or if `place` does not look at the slot again once it has
-/// the lock.
+/// R2, O2: two insertions into one leaf, and two that each want to make it. Fails with a Relaxed `Word::unlock`, a
+/// Relaxed `Word::lock`, or if `place` does not load the slot again under the lock.
 #[test]
 fn model_insert_and_insert() {
     fn run<L: Locking>(indexes: &'static [u64]) {
@@ -191,7 +190,7 @@ fn model_insert_and_insert() {
     run::<Optimistic>(&[]);
     run::<Serial>(&[2]);
     run::<LadderPath>(&[2]);
-    // In a leaf that is there already.
+    // In an existing leaf.
     let (one, other) = (
         |world: &World<Optimistic>| world.insert(2, 1),
         |world: &World<Optimistic>| {
@@ -203,9 +202,9 @@ fn model_insert_and_insert() {
     });
 }
 
-/// R4, O2: an insertion finds the leaf, and before it has the lock the leaf is emptied and unlinked. Fails
-/// if `unlock_dead` leaves the node free to be locked; with a Relaxed `unlock_dead`, or a `Word::lock`
-/// that is Relaxed when it fails, it finds the dead leaf again and again.
+/// R4, O2: an insertion finds the leaf, and before it has the lock the leaf is emptied and unlinked. Fails if
+/// `unlock_dead` leaves the node free to be locked. With a Relaxed `unlock_dead`, or a `Word::lock` that is Relaxed on
+/// failure, the insertion finds the dead leaf again and again.
 #[test]
 fn model_insert_into_a_leaf_that_goes_away() {
     fn run<L: Locking>() {
@@ -219,7 +218,7 @@ fn model_insert_into_a_leaf_that_goes_away() {
     run::<LadderPath>();
 }
 
-/// R5, the tag race: one clears a leaf's last tag and goes up, the other tags the neighbour. Fails if
+/// R5, the tag race: one thread clears a leaf's last tag and goes up, the other tags the neighbour. Fails if
 /// `settle_above` releases the leaf before the parent's bit is cleared.
 #[test]
 fn model_tag_and_untag_in_one_leaf() {
@@ -236,9 +235,9 @@ fn model_tag_and_untag_in_one_leaf() {
     run::<LadderPath>();
 }
 
-/// R5: a clear is on its way up from one leaf, and a tag on its way up from the leaf beside it meets it in
-/// their parent. Fails if `settle_above` goes on above a node that has the tag still, or again, or if
-/// `raise_above` sets a parent's bit without holding it.
+/// R5: a clear goes up from one leaf while a tag goes up from the next leaf, and they are both in the parent. Fails if
+/// `settle_above` continues above a node that still has the tag, or has it again, or if `raise_above` sets a parent's
+/// bit without holding it.
 #[test]
 fn model_clear_goes_up_and_a_tag_comes_below() {
     fn run<L: Locking>() {
@@ -253,9 +252,9 @@ fn model_clear_goes_up_and_a_tag_comes_below() {
     run::<LadderPath>();
 }
 
-/// R5, O3: who finds a tag set, and so takes no lock, is found by it at once, though who set it may
-/// still be on its way. Fails if `raise` tags the leaf before what is above, with a Relaxed `set_tags`,
-/// or a Relaxed `tags`.
+/// R5, O3: a thread finds a tag set and therefore takes no lock. Its next search finds the tag, even if the thread that
+/// set it has not finished. Fails if `raise` tags the leaf before the nodes above, with a Relaxed `set_tags`, or a
+/// Relaxed `tags`.
 #[test]
 fn model_tag_that_is_set_already() {
     fn run<L: Locking>() {
@@ -269,8 +268,8 @@ fn model_tag_that_is_set_already() {
     run::<LadderPath>();
 }
 
-/// R5: who has been told that a page is gone cannot tag it, also not by finding the old tag. Fails if a
-/// removal empties the slot before it clears the tags.
+/// R5: a thread that found a page removed cannot tag it, also not by finding the old tag. Fails if a removal empties
+/// the slot before it clears the tags.
 #[test]
 fn model_tag_of_a_page_that_is_removed() {
     let remove = |world: &World<Optimistic>| assert!(world.remove(0));
@@ -280,9 +279,8 @@ fn model_tag_of_a_page_that_is_removed() {
     check_tagged(&[0, 1], &[0], remove, look, |world| assert!(!world.finds_tagged(0)));
 }
 
-/// R5, O4: who is missed by a search is missed by a lookup afterwards, and who is found by a lookup is
-/// found by a search afterwards. Fails with a Relaxed `occupy`, a Relaxed `occupied`, or if `empty` or
-/// `fill` do their steps the other way round.
+/// R5, O4: a value that a search misses is missed by a later lookup; a value that a lookup finds is found by a later
+/// search. Fails with a Relaxed `occupy`, a Relaxed `occupied`, or if `empty` or `fill` swap their steps.
 #[test]
 fn model_search_and_lookup_agree() {
     let remove = |world: &World<Optimistic>| assert!(world.remove(0));
@@ -297,8 +295,8 @@ fn model_search_and_lookup_agree() {
     check(3, &[1], insert, look, |_| ());
 }
 
-/// R7: the tree grows while the old root gets a value, or its first tag. Fails if `place` calls `grow`
-/// without the lock, if `grow` does not set the old root's parent, or with a Relaxed `Core::set_root`.
+/// R7: the tree grows while the old root gets a value, or its first tag. Fails if `place` calls `grow` without the
+/// lock, if `grow` does not set the old root's parent, or with a Relaxed `Core::set_root`.
 #[test]
 fn model_grow_and_change() {
     fn run<L: Locking>() {
@@ -335,8 +333,8 @@ fn model_shrink_and_change() {
     run::<LadderPath>();
 }
 
-/// R7: two removals each leave the root with one child, and both make the tree lower. Fails if
-/// `root_and_only_child` does not look at the child's parent again once it has the child.
+/// R7: two removals each leave the root with one child, and both make the tree lower. Fails if `root_and_only_child`
+/// does not check the child's parent again once it has the child.
 #[test]
 fn model_shrink_and_shrink() {
     fn run<L: Locking>() {
@@ -348,7 +346,7 @@ fn model_shrink_and_shrink() {
     run::<LadderPath>();
 }
 
-/// As `check`, with tags on `tagged` to begin with.
+/// The same as [`check`], with tags on `tagged` at the beginning.
 fn check_tagged<L: Locking>(
     indexes: &'static [u64],
     tagged: &'static [u64],

@@ -1,13 +1,13 @@
 //! One node: a header line and its slots.
 //!
 //! # Boundary
-//! Layout, the lock word, and single accesses with their orderings. Which lock an access needs, and
-//! what has to follow it, is said by the rules in [`super`].
+//! Layout, the lock word, and single accesses with their orderings. The rules in [`super`] define the lock that an
+//! access needs, and the steps that must follow it.
 //!
 //! # Why
-//! 64 slots make a tag one word and a node nine lines, of which a lookup touches one: the height comes
-//! with the root's pointer, so the header is for those who modify or look for tags. Weakness: some
-//! bytes of the header are empty, and a node with one value costs as much as a full one.
+//! With 64 slots a tag is one word and a node is nine lines, of which a lookup touches one. The root's pointer carries
+//! the height, so only threads that change the node or search for tags read the header. Weakness: some bytes of the
+//! header are unused, and a node with one value costs as much as a full one.
 
 #[cfg(all(test, not(loom)))]
 use super::tests::stir::stir;
@@ -20,8 +20,8 @@ use std::alloc::Layout;
 use std::num::NonZeroU64;
 use std::ptr::{self, NonNull};
 
-/// Bits of an index that one level consumes. Under the model checker two slots make a node, so that
-/// several levels are a few steps.
+/// Bits of an index that one level consumes. Under the model checker two slots make a node, so that several levels take
+/// few steps.
 pub(super) const BITS: u32 = if cfg!(loom) { 1 } else { 6 };
 /// Slots of a node.
 pub(super) const SLOTS: usize = 1 << BITS;
@@ -34,7 +34,7 @@ const FREE: u32 = 0;
 const LOCKED: u32 = 1;
 const DEAD: u32 = 2;
 
-/// What modifiers and tag searches read.
+/// The fields that modifiers and tag searches read.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Header {
@@ -45,18 +45,18 @@ struct Header {
     tags: [AtomicU64; TAGS],
     /// Bits of an index below this node's; a multiple of `BITS`, 0 in a leaf. Never changes.
     shift: u32,
-    /// The parent's slot that leads here. Never changes: a root's is 0, and stays so when it grows.
+    /// The parent's slot that leads to this node. Never changes: a root's is 0, and stays so when the tree grows.
     offset: u32,
 }
 
-/// See the module.
+/// A header line and eight lines of slots.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Node {
     header: Header,
     /// Values in a leaf, addresses of children elsewhere; 0 is empty.
     slots: [AtomicU64; SLOTS],
-    /// Touched by every visitor and written by the free, so that the checker sees the two race.
+    /// Read by every visitor and written by the free, so that the checker sees a race between them.
     #[cfg(loom)]
     life: loom::cell::UnsafeCell<bool>,
 }
@@ -68,11 +68,11 @@ const _: () = assert!(size_of::<Node>() == 9 * 64 && align_of::<Node>() == 64);
 pub(super) const NODE_BYTES: usize = size_of::<Node>();
 
 impl Node {
-    /// A node that nobody else knows: unlocked, empty, untagged.
+    /// A node that no other thread knows: unlocked, empty, untagged.
     pub(super) fn allocate(shift: u32, offset: u32, parent: *mut Node) -> NonNull<Node> {
         let node = pool::shared().allocate(Layout::new::<Node>()).cast::<Node>();
-        // SAFETY: fresh memory of a node's layout, ours alone; all fields are integers or pointers,
-        // for which zeros are valid, and the models' own types are written whole.
+        // SAFETY: fresh memory of a node's layout that only this thread has. All fields are integers or pointers, for
+        // which zeros are valid; the models' own types are written whole.
         unsafe {
             #[cfg(loom)]
             node.write(Node {
@@ -87,7 +87,7 @@ impl Node {
                 slots: std::array::from_fn(|_| AtomicU64::new(0)),
                 life: loom::cell::UnsafeCell::new(false),
             });
-            // Written now: loom dates a cell's making at the thread's last atomic step.
+            // Written now: loom dates a cell's creation at the thread's last atomic step.
             #[cfg(loom)]
             node.as_ref().life.with_mut(|life| *life = true);
             #[cfg(not(loom))]
@@ -102,10 +102,10 @@ impl Node {
         node
     }
 
-    /// Gives a node's memory back.
+    /// Frees a node's memory.
     ///
     /// # Safety
-    /// `node` came from [`Node::allocate`], and nobody uses it any more.
+    /// `node` came from [`Node::allocate`], and no thread uses it any more.
     pub(super) unsafe fn free(node: *mut ()) {
         let node = node.cast::<Node>();
         // SAFETY: the caller's promise.
@@ -119,7 +119,7 @@ impl Node {
         }
     }
 
-    /// The node at an address that [`Node::address`] gave.
+    /// The node at an address that [`Node::address`] returned.
     ///
     /// # Safety
     /// The node is not freed while `'a` lasts.
@@ -130,13 +130,13 @@ impl Node {
         let node = unsafe { &*node };
         #[cfg(loom)]
         node.life.with(|life| {
-            // SAFETY: read only here, written by the free alone; loom's cell checks that claim.
+            // SAFETY: read only here, and written only by the free; loom's cell checks that claim.
             assert!(unsafe { *life })
         });
         node
     }
 
-    /// Its address, as it stands in slots.
+    /// The node's address, as stored in slots.
     #[inline(always)]
     pub(super) fn address(&self) -> u64 {
         ptr::from_ref(self).expose_provenance() as u64
@@ -154,7 +154,7 @@ impl Node {
         1 << self.header.offset
     }
 
-    /// The parent's slot that leads here.
+    /// The parent's slot that leads to this node.
     #[inline(always)]
     pub(super) fn offset(&self) -> usize {
         self.header.offset as usize
@@ -167,16 +167,16 @@ impl Node {
         self.header.word.lock(class, patience)
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     #[inline(always)]
     pub(super) fn unlock(&self) {
         self.header.word.unlock();
     }
 
-    /// Gives the lock back for ever: nobody gets it again.
+    /// Releases the lock for ever: no thread gets it again.
     pub(super) fn unlock_dead(&self) {
-        // ORDERING: Release, partner `Word::lock` (O2). Who sees DEAD starts again from the root, and
-        // finds there what took this node's place.
+        // ORDERING: Release, partner `Word::lock` (O2). A thread that sees DEAD starts again from the root, and finds
+        // the present node there.
         self.header.word.0.store(DEAD, Ordering::Release);
         stir();
     }
@@ -200,15 +200,15 @@ impl Node {
         self.header.parent.store(parent, Ordering::Relaxed);
     }
 
-    /// The slots that are not empty. Exact for a holder of the lock; for others see R5.
+    /// The slots that are not empty. Exact for a holder of the lock; for others R5 applies.
     #[inline(always)]
     pub(super) fn occupied(&self) -> u64 {
-        // ORDERING: Acquire, partner `occupy` (O4): who misses a slot here saw it emptied.
+        // ORDERING: Acquire, partner `occupy` (O4): a thread that misses a slot here sees it empty.
         self.header.occupied.load(Ordering::Acquire)
     }
 
-    /// Notes which slots are not empty: before one is filled, and after one was emptied (R5). For a
-    /// holder of the lock.
+    /// Stores which slots are not empty: before one is filled, and after one was emptied (R5). For a holder of the
+    /// lock.
     #[inline(always)]
     pub(super) fn occupy(&self, slots: u64) {
         // ORDERING: Release, partner `occupied` (O4).
@@ -216,15 +216,15 @@ impl Node {
         stir();
     }
 
-    /// The slots that have a tag. Exact for a holder of the lock; for others see R5.
+    /// The slots that have a tag. Exact for a holder of the lock; for others R5 applies.
     #[inline(always)]
     pub(super) fn tags(&self, tag: usize) -> u64 {
-        // ORDERING: Acquire, partner `set_tags` (O3): who sees a bit here and then reads the words
-        // above sees them set.
+        // ORDERING: Acquire, partner `set_tags` (O3): a thread that sees a bit here and then reads the words above sees
+        // them set.
         self.header.tags[tag].load(Ordering::Acquire)
     }
 
-    /// For a holder of the lock.
+    /// Stores the slots that have a tag. For a holder of the lock.
     #[inline(always)]
     pub(super) fn set_tags(&self, tag: usize, slots: u64) {
         // ORDERING: Release, partner `tags` (O3). The words above were set before (R5).
@@ -232,8 +232,7 @@ impl Node {
         stir();
     }
 
-    /// Takes `slots` out of every tag word; the tags whose words became 0 by it, as bits. For a holder
-    /// of the lock.
+    /// Removes `slots` from every tag word; returns, as bits, the tags whose words became 0. For a holder of the lock.
     #[inline(always)]
     pub(super) fn untag_all(&self, slots: u64) -> u32 {
         let mut emptied = 0;
@@ -243,7 +242,7 @@ impl Node {
         emptied
     }
 
-    /// Takes `slots` out of one tag word; whether that made it 0. For a holder of the lock.
+    /// Removes `slots` from one tag word; returns whether it became 0. For a holder of the lock.
     #[inline(always)]
     pub(super) fn untag(&self, tag: usize, slots: u64) -> bool {
         let before = self.tags(tag);
@@ -254,14 +253,14 @@ impl Node {
         before & !slots == 0
     }
 
-    /// What a slot holds.
+    /// The content of a slot.
     #[inline(always)]
     pub(super) fn load(&self, slot: usize) -> u64 {
-        // ORDERING: Acquire, partner `store` (O1): who finds a child or a value sees what is in it.
+        // ORDERING: Acquire, partner `store` (O1): a thread that finds a child or a value sees its content.
         self.slots[slot].load(Ordering::Acquire)
     }
 
-    /// Changes what is in an occupied slot. For a holder of the lock.
+    /// Changes the content of an occupied slot. For a holder of the lock.
     #[inline(always)]
     pub(super) fn store(&self, slot: usize, content: u64) {
         // ORDERING: Release, partner `load` (O1).
@@ -290,7 +289,7 @@ impl Node {
         NonZeroU64::new(self.load(slot))
     }
 
-    /// Has the processor fetch lines of the child in a slot, if there is one.
+    /// Prefetches lines of the child in a slot, if there is one.
     #[inline(always)]
     pub(super) fn prefetch(&self, slot: usize, lines: Lines) {
         #[cfg(all(target_arch = "x86_64", not(loom)))]
@@ -319,16 +318,16 @@ impl Node {
     }
 }
 
-/// What to fetch ahead of a node.
+/// The lines of a node to prefetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lines {
-    /// For one who locks it: what follows a lock waits for it, so the processor cannot look ahead.
+    /// For a thread that locks the node: the code after a lock waits for it, so the processor cannot run ahead.
     Header,
-    /// For one who reads the slots.
+    /// For a thread that reads the slots.
     All,
 }
 
-/// Where tests hold threads up between steps.
+/// The point at which tests delay threads between steps.
 #[cfg(not(all(test, not(loom))))]
 #[inline(always)]
 fn stir() {}
@@ -344,7 +343,7 @@ impl Default for Word {
 }
 
 impl Word {
-    /// Takes the lock, waiting if need be; false if it is dead.
+    /// Takes the lock, waiting if necessary; false if it is dead.
     #[inline(always)]
     #[track_caller]
     pub(super) fn lock(&self, class: &'static LockClass, patience: Patience) -> bool {
@@ -358,7 +357,7 @@ impl Word {
         }
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     #[inline(always)]
     pub(super) fn unlock(&self) {
         // ORDERING: Release, partner `lock` (O2).
@@ -366,18 +365,18 @@ impl Word {
         stir();
     }
 
-    /// As `lock`, after it was found held.
+    /// Continues `lock`, after the lock was found held.
     #[cold]
     #[inline(never)]
     #[track_caller]
     fn lock_after_wait(&self, class: &'static LockClass, patience: Patience) -> bool {
         let mut dead = false;
         wait(class, patience, || {
-            // ORDERING: Relaxed; a waiter looks without taking the line.
+            // ORDERING: Relaxed; a waiter reads without taking the line exclusively.
             if self.0.load(Ordering::Relaxed) == LOCKED {
                 return false;
             }
-            // ORDERING: Acquire, as in `lock` (O2).
+            // ORDERING: Acquire, partners `unlock` and `unlock_dead` (O2).
             match self.0.compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => true,
                 Err(found) => {
@@ -400,7 +399,7 @@ pub(super) fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The slot of a node with `shift` that `index` is in.
+/// The slot of `index` in a node with `shift`.
 #[inline(always)]
 pub(super) fn slot_of(index: u64, shift: u32) -> usize {
     (index >> shift) as usize & (SLOTS - 1)

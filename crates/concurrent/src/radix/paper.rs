@@ -1,12 +1,12 @@
-//! The ways to lock that [`super`] is measured against: one lock, and the locks of Zijlstra 2007 from the root down.
+//! The ways of locking to which [`super`] is compared: one lock, and the locks of Zijlstra 2007 from the root down.
 //!
 //! # Boundary
-//! Compiled for tests, for models and for `bench/papers` (feature `paper-locks`); no file system has them. They keep R1
-//! and R4 to R7, and lock from the parent to the child.
+//! Compiled for tests, for models and for `bench/papers` (feature `paper-locks`); no file system uses them. They keep
+//! R1 and R4 to R7, and lock from the parent to the child.
 //!
 //! # Why
-//! Here and not with the bench that asks for them, because they lock the tree's own nodes, and who does so may be wrong
-//! in ways that only this crate's unsafe code argues about and only its models look for.
+//! These are not in the bench, because they lock the tree's own nodes. Only this crate's unsafe code argues about
+//! errors in that, and only its models look for them.
 
 use super::locking::{Context, Found, Locking, Mode, Place, Wish, parent_of};
 use super::node::{BITS, Node, TAGS, Word, slot_of};
@@ -14,13 +14,13 @@ use super::tree::Core;
 use super::wait::Patience::Spin;
 use crate::lock::order::Entered;
 
-/// One lock for the tree, as Linux has it: whoever changes anything holds it.
+/// One lock for the tree, like Linux: every thread that changes the tree holds it.
 #[derive(Debug, Clone, Copy)]
 pub struct Serial;
 
-/// The locks of Zijlstra 2007, section 2.4, from the root down: a ladder (the child is locked, then
-/// the parent released) where the way back up is not needed, and else the path below the last node
-/// at which that way must end.
+/// The locks of Zijlstra 2007, section 2.4, from the root down. If the operation does not have to go back up: a ladder
+/// (the child is locked, then the parent released). Otherwise: the path below the last node at which the way up must
+/// end.
 #[derive(Debug, Clone, Copy)]
 pub struct LadderPath;
 
@@ -28,7 +28,7 @@ pub struct LadderPath;
 #[derive(Debug, Default)]
 pub struct Anchor(Word);
 
-/// Levels of the highest tree.
+/// The number of levels of the highest tree.
 const LEVELS: usize = u64::BITS.div_ceil(BITS) as usize;
 
 impl Locking for Serial {}
@@ -99,13 +99,13 @@ impl<'t> Context<'t> for TreeLock<'t> {
 
 // ---- ladder and path
 
-/// A chain of nodes from some node down to the present one, and at first the lock above the root.
+/// A chain of nodes from some node down to the present one, and initially the lock above the root.
 #[derive(Debug)]
 pub struct PathLocks<'t> {
     core: &'t Core,
     anchor: &'t Anchor,
     anchored: bool,
-    /// Held are `held[first..end]`, from the top down.
+    /// The held nodes are `held[first..end]`, from the top down.
     held: [Option<&'t Node>; LEVELS],
     first: usize,
     end: usize,
@@ -146,7 +146,7 @@ impl<'t> PathLocks<'t> {
         self.end += 1;
     }
 
-    /// Releases everything above the last node held.
+    /// Releases all locks above the last held node.
     fn release_above(&mut self) {
         if self.anchored {
             self.anchor.0.unlock();
@@ -166,7 +166,7 @@ impl<'t> PathLocks<'t> {
         (self.first, self.end) = (0, 0);
     }
 
-    /// Whether the way back up ends at `node` at the latest, and nothing above it changes.
+    /// Whether the way back up ends at `node` at the latest, so that no node above it changes.
     fn ends_at(node: &Node, slots: u64, wish: Wish) -> bool {
         let stays = |tag| {
             let tagged = node.tags(tag);
@@ -291,8 +291,7 @@ impl<'t> Context<'t> for PathLocks<'t> {
 }
 
 impl PathLocks<'_> {
-    /// Takes the bits back that a [`Wish::Tag`] left above a leaf that did not get the tag, with the
-    /// whole path held.
+    /// Clears the bits that a [`Wish::Tag`] left above a leaf that does not get the tag, with the whole path held.
     #[cold]
     fn repair(&mut self, index: u64, tag: usize) {
         self.release_all();
@@ -301,12 +300,12 @@ impl PathLocks<'_> {
         let mut next = root.node().filter(|_| root.covers(index));
         while let Some(node) = next {
             self.push(node);
-            // SAFETY: asked only when it is not a leaf; the caller is pinned (R6).
+            // SAFETY: only if it is not a leaf; the caller is pinned (R6).
             next = (node.shift() > 0)
                 .then(|| unsafe { node.child(slot_of(index, node.shift())) })
                 .flatten();
         }
-        // From below: a bit goes if what it stands for has none.
+        // From below: a bit is cleared if the word below it is 0.
         let mut below = false;
         for node in self.held[self.first..self.end].iter().rev().flatten() {
             let shift = node.shift();

@@ -1,12 +1,12 @@
-//! Ranges: what is done to the slots of one leaf is done under one lock.
+//! Ranges: all changes to the slots of one leaf are made under one lock.
 //!
 //! # Boundary
-//! Not one step for the whole range: other threads may see some leaves changed and others not yet.
-//! Within a leaf, readers may see some slots changed and others not yet.
+//! Not one step for the whole range: other threads may see some leaves changed and others not yet. Within a leaf,
+//! readers may see some slots changed and others not yet.
 //!
 //! # Why
-//! A lock costs as much as all else of a single operation; for a full leaf it is paid once instead of
-//! 64 times, and tags become one store. Weakness: values are put in and taken out one by one.
+//! A lock costs as much as the rest of a single operation. For a full leaf it is taken once instead of 64 times, and
+//! tags become one store. Weakness: values are inserted and removed one by one.
 
 use super::gang::{Part, limits};
 use super::locking::{Context, Found, Locking, Wish};
@@ -29,9 +29,8 @@ impl<L: Locking> Tree<L> {
         count
     }
 
-    /// Tags all values in `range` that have the tag `from` with `to` too, as one that writes back does
-    /// to tell what was dirty when it began from what became so later. Returns how many did not have
-    /// `to`.
+    /// Also sets the tag `to` on all values in `range` that have the tag `from`. A write-back uses it to distinguish
+    /// pages that were dirty when it began from pages that became dirty later. Returns how many did not have `to`.
     pub fn copy_tag(
         &self,
         range: impl RangeBounds<u64>,
@@ -46,14 +45,14 @@ impl<L: Locking> Tree<L> {
         count
     }
 
-    /// Tags those in one leaf that have a value, and the tag `from` if one is asked for.
+    /// Tags the slots of one leaf that have a value, and the tag `from` if there is one.
     fn tag_in_leaf(&self, part: &Part<'_>, tag: Tag, from: Option<Tag>) -> usize {
         let (tag, slots) = (tag.number(), part.slots);
         let mut locks = self.locks();
         let wish = Wish::Tag { tag, slots };
         let Found::Leaf(leaf) = locks.leaf_again(part.leaf, part.base, wish) else { return 0 };
         let chosen = match from {
-            // Who has a tag is there (R5).
+            // A value that has a tag is present (R5).
             Some(from) => leaf.tags(from.number()) & slots,
             None => leaf.occupied() & slots,
         };
@@ -67,7 +66,7 @@ impl<L: Locking> Tree<L> {
         new.count_ones() as usize
     }
 
-    /// Takes the tag from all values in `range`. Returns how many had it.
+    /// Removes the tag from all values in `range`. Returns how many had it.
     pub fn clear_tags(&self, range: impl RangeBounds<u64>, tag: Tag, _guard: &Guard) -> usize {
         let (mut count, number) = (0, tag.number());
         self.each_part(&range, tag.into(), |part| {
@@ -82,7 +81,7 @@ impl<L: Locking> Tree<L> {
         count
     }
 
-    /// Calls `change` for each leaf in `range` that may have what `mask` wants.
+    /// Calls `change` for each leaf in `range` whose values may match `mask`.
     #[inline(always)]
     fn each_part<'t>(
         &'t self,

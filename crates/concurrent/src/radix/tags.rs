@@ -1,12 +1,12 @@
-//! Tags: set, cleared, asked for, and kept summarised above.
+//! Tags: set, cleared, queried, and summarised in the nodes above.
 //!
 //! # Boundary
-//! Single indexes here; ranges, which do the same for several slots of a leaf under one lock, in
-//! [`super::range`]. Why a set goes up before the leaf's bit and a clear after it is R5, in [`super`].
+//! Single indexes here. Ranges, which change several slots of a leaf under one lock, are in [`super::range`]. R5, in
+//! [`super`], explains why a set changes the nodes above before the leaf's bit, and a clear after it.
 //!
 //! # Why
-//! A tag that is set already costs no lock, as dirtying a dirty page is the common case. Weakness:
-//! the first tag of a leaf holds as many locks as there are levels without that tag.
+//! Setting a tag that is already set takes no lock, because dirtying a dirty page is the common case. Weakness: the
+//! first tag of a leaf holds as many locks as there are levels without that tag.
 
 use super::locking::{Context, Found, Locking, Wish};
 use super::node::{Node, slot_of};
@@ -16,20 +16,20 @@ use super::tree::{Tree, Unlinked, settle};
 #[cfg(not(loom))]
 use crate::epoch::Guard;
 
-/// A mark on a value. Every node knows which of its slots lead to values with it.
+/// A mark on a value. Every node records which of its slots lead to values with the mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Tag {
-    /// Differs from what is stored behind it.
+    /// Differs from the version in the store.
     Dirty = 0,
     /// Being written.
     Writing = 1,
-    /// Was dirty when somebody began to write all that was.
+    /// Was dirty when a thread began to write all dirty values.
     ToWrite = 2,
 }
 
 impl Tag {
-    /// All of them.
+    /// All tags.
     pub const ALL: [Tag; 3] = [Tag::Dirty, Tag::Writing, Tag::ToWrite];
 
     #[inline(always)]
@@ -52,7 +52,7 @@ pub struct TagMask {
 }
 
 impl TagMask {
-    /// Every value, whatever its tags.
+    /// Every value, with any tags.
     pub const ANY: Self = Self { with: 0, without: 0 };
 
     /// Values with `tag`.
@@ -65,13 +65,13 @@ impl TagMask {
         Self::ANY.and_without(tag)
     }
 
-    /// Those of this mask that have `tag` too.
+    /// Restricts this mask to values that also have `tag`.
     #[must_use]
     pub const fn and_with(self, tag: Tag) -> Self {
         Self { with: self.with | 1 << tag as u32, ..self }
     }
 
-    /// Those of this mask that do not have `tag`.
+    /// Restricts this mask to values that do not have `tag`.
     #[must_use]
     pub const fn and_without(self, tag: Tag) -> Self {
         Self { without: self.without | 1 << tag as u32, ..self }
@@ -84,7 +84,7 @@ impl From<Tag> for TagMask {
     }
 }
 
-/// Gives `slots` of a leaf, which is held, the tag, above first. The caller releases the leaf.
+/// Sets the tag on `slots` of a held leaf, after setting it above. The caller releases the leaf.
 #[inline(always)]
 pub(super) fn raise<'t, C: Context<'t>>(locks: &mut C, leaf: &'t Node, tag: usize, slots: u64) {
     let before = leaf.tags(tag);
@@ -94,8 +94,8 @@ pub(super) fn raise<'t, C: Context<'t>>(locks: &mut C, leaf: &'t Node, tag: usiz
     leaf.set_tags(tag, before | slots);
 }
 
-/// Sets the bits above `node`, which is held and whose word for `tag` is 0: the highest first, every
-/// node between it and `node` held meanwhile (R5).
+/// Sets the bits above `node`, which is held and whose word for `tag` is 0: the highest first, with every node between
+/// held meanwhile (R5).
 #[inline(never)]
 fn raise_above<'t, C: Context<'t>>(locks: &mut C, node: &'t Node, tag: usize) {
     let Some(parent) = locks.parent(node) else { return };
@@ -108,7 +108,7 @@ fn raise_above<'t, C: Context<'t>>(locks: &mut C, node: &'t Node, tag: usize) {
 }
 
 impl<L: Locking> Tree<L> {
-    /// Tags the value at `index`; false if nothing is there. Takes no lock if it has the tag.
+    /// Tags the value at `index`; false if there is none. Takes no lock if it already has the tag.
     #[inline]
     pub fn set_tag(&self, index: u64, tag: Tag, _guard: &Guard) -> bool {
         let (tag, slot) = (tag.number(), slot_of(index, 0));
@@ -116,7 +116,7 @@ impl<L: Locking> Tree<L> {
         let mut locks = self.locks();
         let leaf = match locks.leaf(index, Wish::Tag { tag, slots }) {
             Found::Leaf(leaf) => leaf,
-            // Who has a tag is there (R5).
+            // A value that has a tag is present (R5).
             Found::AsWished => return true,
             Found::Absent => return false,
         };
@@ -129,7 +129,7 @@ impl<L: Locking> Tree<L> {
         true
     }
 
-    /// Takes a tag from the value at `index`; whether it had it. Takes no lock if it has not.
+    /// Removes a tag from the value at `index`; returns whether it had the tag. Takes no lock if it did not.
     #[inline]
     pub fn clear_tag(&self, index: u64, tag: Tag, _guard: &Guard) -> bool {
         let (tag, slots) = (tag.number(), 1 << slot_of(index, 0));
@@ -150,8 +150,8 @@ impl<L: Locking> Tree<L> {
         self.core.leaf(index).is_some_and(tagged)
     }
 
-    /// Whether any value has the tag: the root's summary. True for a moment longer than it should be,
-    /// while the last tag's clearing is on its way up; never false while a value has the tag.
+    /// Whether any value has the tag: the root's summary. May stay true while a thread is still clearing the last tag;
+    /// never false while a value has the tag.
     pub(super) fn any_tagged(&self, tag: Tag, _guard: &Guard) -> bool {
         self.core.root().node().is_some_and(|root| root.tags(tag.number()) != 0)
     }

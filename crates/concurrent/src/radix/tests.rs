@@ -18,7 +18,7 @@ fn value(of: u64) -> NonZeroU64 {
     NonZeroU64::new(of).expect("not zero")
 }
 
-/// Numbers that look random and are the same in every run (splitmix64).
+/// Pseudo-random numbers, the same in every run (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -50,7 +50,7 @@ macro_rules! for_each_locking {
 }
 use for_each_locking;
 
-/// Asserts what holds in a tree that nobody is changing (R1, R3, R4, R5).
+/// Asserts the invariants of a tree that no thread is changing (R1, R3, R4, R5).
 fn check_structure<L: Locking>(tree: &mut Tree<L>) {
     fn below(node: &Node, parent: *const Node) -> usize {
         assert!(node.is_free());
@@ -63,7 +63,7 @@ fn check_structure<L: Locking>(tree: &mut Tree<L>) {
             let tagged: Vec<bool> = (0..TAGS).map(|tag| node.tags(tag) & 1 << slot != 0).collect();
             assert!(occupied || tagged.iter().all(|&tagged| !tagged), "an empty slot has a tag");
             if occupied && node.shift() > 0 {
-                // SAFETY: not a leaf; nobody frees, as the tree is borrowed exclusively.
+                // SAFETY: not a leaf; no thread frees, because the tree is borrowed exclusively.
                 let child = unsafe { node.child(slot) }.expect("occupied");
                 assert_eq!(child.shift(), node.shift() - BITS);
                 assert_eq!(child.offset(), slot);
@@ -239,7 +239,8 @@ fn slots_of_a_leaf_are_chosen_by_range() {
     assert_eq!(bits(0b1010_0001).collect::<Vec<_>>(), [0, 5, 7]);
 }
 
-/// What an operation does to shared memory: the default locking, in a tree that needs no new node.
+/// The effect of operations on shared memory: the default locking, in a tree that needs no new
+/// node.
 #[test]
 #[cfg(debug_assertions)]
 fn lookups_store_nothing_and_changes_take_one_lock() {
@@ -270,7 +271,7 @@ fn lookups_store_nothing_and_changes_take_one_lock() {
     assert_eq!(stores(&mut || assert!(tree.remove(5, &guard).is_some())).1, one_lock);
 }
 
-/// Once, a sum below zero was multiplied: where that is checked, it ended the thread that looked.
+/// Bug: a sum below zero was multiplied; where overflow is checked, that ended the reading thread.
 #[test]
 fn a_sum_below_zero_is_none() {
     use super::tree::bytes_of;

@@ -1,18 +1,16 @@
 //! The tree: values by index, and how its height follows them.
 //!
 //! # Boundary
-//! Single values, growth, shrinking, and the way up after a removal. Tags are in [`super::tags`],
-//! ranges in [`super::range`], searches in [`super::gang`]; the rules (R1 to R7) are in [`super`].
+//! Single values, growth, shrinking, and the way up after a removal. Tags are in [`super::tags`], ranges in
+//! [`super::range`], searches in [`super::gang`]; the rules (R1 to R7) are in [`super`].
 //!
 //! # Concurrency
-//! Every function here takes a guard: nodes that are unlinked stay allocated as long as it lives.
-//! What was unlinked is retired after the locks are released, because retiring may free other
-//! garbage, which is anybody's code.
+//! Every function here takes a guard: unlinked nodes stay allocated as long as it lives. Unlinked nodes are retired
+//! after the locks are released: retiring may free other garbage, which runs arbitrary code.
 //!
 //! # Why
-//! The height stands beside the root's address in one word, so a descent knows where the leaf is
-//! without reading a header. Weakness: a root that went away and a tree that grew again are two
-//! allocations for every crossing of that border.
+//! The height is in one word with the root's address, so a descent finds the leaf's level without reading a header.
+//! Weakness: a tree that shrinks and grows again across a level's border allocates a root each time.
 
 use super::locking::{Context, Found, Locking, Mode, Optimistic, Place, Wish};
 use super::node::{ALL, BITS, NODE_BYTES, Node, SLOTS, TAGS, bits, slot_of};
@@ -32,13 +30,12 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::ptr::{self, NonNull};
 
-/// Nodes of all trees of the process, counted by lanes: a thread does not fight with others over its
-/// lane. Only their sum means something.
+/// The nodes of all trees of the process, counted by lanes, so that threads do not contend. Only the sum of the lanes
+/// is meaningful.
 #[cfg(not(loom))]
 static NODES: [Padded<AtomicUsize>; 8] = [const { Padded(AtomicUsize::new(0)) }; 8];
 
-/// Bytes of all trees' nodes now, but for those that count as garbage of the epoch. Adds up eight
-/// words.
+/// Bytes of the nodes of all trees at present, without those that count as garbage of the epoch. Adds up eight words.
 #[cfg(not(loom))]
 pub fn bytes_of_all() -> usize {
     // ORDERING: Relaxed; a statistic, nothing is reached through it.
@@ -46,14 +43,14 @@ pub fn bytes_of_all() -> usize {
     bytes_of(nodes.fold(0, usize::wrapping_add))
 }
 
-/// Of a sum that was taken lane after lane: a node that came before its lane was read and went after may be
-/// seen to go alone, so the sum may lie a little below zero.
+/// The bytes of a number of nodes that was summed lane after lane. If a node is added before its lane is read and
+/// removed after, only the removal is seen, so the sum may be a little below zero.
 #[cfg(not(loom))]
 pub(super) fn bytes_of(nodes: usize) -> usize {
     if nodes > isize::MAX as usize { 0 } else { nodes * NODE_BYTES }
 }
 
-/// Notes that there are so many nodes more, or, as a wrapped number, fewer.
+/// Adds `change` to the count of nodes; a wrapped number subtracts.
 fn count_nodes(change: usize) {
     #[cfg(not(loom))]
     {
@@ -68,17 +65,17 @@ fn count_nodes(change: usize) {
 /// The bits of a root word that are the root's level; nodes are aligned beyond them.
 const LEVEL: u64 = 63;
 
-/// Values by index, with tags. See [the module](super).
+/// Values by index, with tags. The protocol is in [the module](super).
 pub struct Tree<L: Locking = Optimistic> {
     pub(super) core: Core,
     pub(super) anchor: L::Anchor,
 }
 
-/// What all ways of locking share.
+/// The part of a tree that all ways of locking share.
 #[derive(Debug)]
 pub struct Core {
-    /// The root's address and level, or 0. Changed by who holds the root's lock (or what stands for
-    /// it), and from 0 by a compare-exchange.
+    /// The root's address and level, or 0. Changed by the holder of the root's lock (or of the lock that replaces it),
+    /// and from 0 by a compare-exchange.
     root: AtomicU64,
     pub(super) class: &'static LockClass,
 }
@@ -118,7 +115,7 @@ impl Core {
         Root(self.root.load(Ordering::Acquire))
     }
 
-    /// For a holder of the present root's lock.
+    /// Sets the root. For a holder of the present root's lock.
     fn set_root(&self, root: Option<&Node>) {
         let root = root.map_or(Root(0), Root::of);
         // ORDERING: Release, partner `root` (O1).
@@ -132,7 +129,7 @@ impl Core {
         self.root.compare_exchange(0, root.0, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// The leaf that `index` belongs to, if there is one. Takes no lock and stores to nothing.
+    /// The leaf of `index`, if there is one. Takes no lock and stores nothing.
     #[inline(always)]
     pub(super) fn leaf<'t>(&self, index: u64) -> Option<&'t Node> {
         let root = self.root();
@@ -142,7 +139,7 @@ impl Core {
         }
         let mut shift = root.shift();
         while shift > 0 {
-            // SAFETY: above level 0, so not a leaf; our caller is pinned (R6).
+            // SAFETY: above level 0, so not a leaf; the caller is pinned (R6).
             node = unsafe { node.child(slot_of(index, shift)) }?;
             shift -= BITS;
         }
@@ -175,14 +172,13 @@ impl Core {
         }
     }
 
-    /// The root and its child in slot 0, if the root seems to have no other. Exact for who holds
-    /// the root.
+    /// The root and its child in slot 0, if the root seems to have no other child. Exact for the holder of the root.
     pub(super) fn root_and_only_child<'t>(&self) -> Option<(&'t Node, &'t Node)> {
         let root = self.root().node()?;
         if root.shift() == 0 || root.occupied() != 1 {
             return None;
         }
-        // SAFETY: above level 0; our caller is pinned (R6).
+        // SAFETY: above level 0; the caller is pinned (R6).
         Some((root, unsafe { root.child(0) }?))
     }
 
@@ -190,7 +186,7 @@ impl Core {
     pub(super) fn node<'t>(&self, shift: u32, offset: usize, parent: *mut Node) -> &'t Node {
         count_nodes(1);
         let node = Node::allocate(shift, offset as u32, parent);
-        // SAFETY: just made; freed by `discard` or after it was unlinked and retired.
+        // SAFETY: just made; freed by `discard`, or after it was unlinked and retired.
         unsafe { node.as_ref() }
     }
 
@@ -217,14 +213,14 @@ impl Core {
         top
     }
 
-    /// Gives back a chain that was never linked.
+    /// Frees a chain that was never linked.
     #[cold]
     pub(super) fn discard(&self, mut node: &Node) {
         loop {
             let below = bits(node.occupied()).next().filter(|_| node.shift() > 0);
-            // SAFETY: asked only above level 0; the chain is ours.
+            // SAFETY: only above level 0; only this thread has the chain.
             let child = below.and_then(|slot| unsafe { node.child(slot) });
-            // SAFETY: nobody else knows the chain.
+            // SAFETY: no other thread knows the chain.
             unsafe { Node::free(ptr::from_ref(node).cast_mut().cast()) };
             count_nodes(1usize.wrapping_neg());
             match child {
@@ -241,10 +237,10 @@ impl Core {
     }
 }
 
-/// Nodes unlinked by one operation, chained by their parent pointers, which nobody reads any more.
+/// Nodes unlinked by one operation, chained by their parent pointers, which no other thread reads any more.
 pub(super) struct Unlinked {
     first: *mut Node,
-    /// The root was left with one node below it, or seemed so.
+    /// The root was left with one node below it, or seemed to be.
     root_alone: bool,
 }
 
@@ -259,8 +255,8 @@ impl Unlinked {
     }
 }
 
-/// Goes up from `node`, which is held and from which values were removed or tags taken: `emptied` are
-/// the tags whose words became 0 there. Unlinks nodes without content. Releases everything.
+/// Goes up from `node`, which is held and which lost values or tags; `emptied` are the tags whose words became 0 there.
+/// Unlinks empty nodes. Releases all locks.
 #[inline(always)]
 pub(super) fn settle<'t, C: Context<'t>>(
     core: &Core,
@@ -326,22 +322,22 @@ impl<L: Locking> Tree<L> {
         Self { core: Core { root, class }, anchor: L::Anchor::default() }
     }
 
-    /// An operation begins.
+    /// Begins an operation.
     #[inline(always)]
     pub(super) fn locks(&self) -> <L as Mode>::Context<'_> {
         <L as Mode>::begin(&self.core, &self.anchor)
     }
 
-    /// The value at `index`. Takes no lock and stores to nothing shared.
+    /// The value at `index`. Takes no lock and stores to no shared line.
     #[inline]
     pub fn get(&self, index: u64, _guard: &Guard) -> Option<NonZeroU64> {
         self.core.leaf(index)?.value(slot_of(index, 0))
     }
 
-    /// Puts `value` at `index`, if nothing is there.
+    /// Puts `value` at `index`, if there is no value.
     ///
     /// # Errors
-    /// What is there.
+    /// Returns the present value.
     #[inline]
     pub fn insert(&self, index: u64, value: NonZeroU64, _guard: &Guard) -> Result<(), NonZeroU64> {
         let mut locks = self.locks();
@@ -396,7 +392,7 @@ impl<L: Locking> Tree<L> {
         }
     }
 
-    /// Gives an empty tree its first nodes; false if it is not empty any more.
+    /// Gives an empty tree its first nodes; false if the tree is not empty any more.
     pub(super) fn plant(&self, index: u64, fill: impl FnOnce(&Node)) -> bool {
         let root = self.core.chain(index, Core::shift_for(index), ptr::null_mut(), fill);
         let planted = self.core.plant(root);
@@ -406,8 +402,8 @@ impl<L: Locking> Tree<L> {
         planted
     }
 
-    /// Links a new leaf, filled by `fill`, and what has to be above it, below `node`, which is held
-    /// and has nothing in the slot for `index`.
+    /// Links a new leaf, filled by `fill`, with the nodes above it, below `node`, which is held and has an empty slot
+    /// for `index`.
     #[inline(never)]
     pub(super) fn insert_chain(&self, node: &Node, index: u64, fill: impl FnOnce(&Node)) {
         let parent = ptr::from_ref(node).cast_mut();
@@ -415,7 +411,7 @@ impl<L: Locking> Tree<L> {
         node.fill(slot_of(index, node.shift()), chain.address());
     }
 
-    /// Puts `value` at `index`, if something is there; returns what was. Tags stay.
+    /// Replaces the value at `index`, if there is one; returns the old value. Tags stay.
     #[inline]
     pub fn replace(&self, index: u64, value: NonZeroU64, _guard: &Guard) -> Option<NonZeroU64> {
         let mut locks = self.locks();
@@ -429,13 +425,13 @@ impl<L: Locking> Tree<L> {
         found
     }
 
-    /// Takes the value at `index` out, and its tags.
+    /// Removes the value at `index` and its tags.
     #[inline]
     pub fn remove(&self, index: u64, guard: &Guard) -> Option<NonZeroU64> {
         self.remove_matching(index, |_| true, guard)
     }
 
-    /// Takes the value at `index` out, and its tags, if it is `expected`.
+    /// Removes the value at `index` and its tags, if it is `expected`.
     #[inline]
     pub fn remove_if(&self, index: u64, expected: NonZeroU64, guard: &Guard) -> bool {
         self.remove_matching(index, |found| found == expected, guard).is_some()
@@ -465,7 +461,7 @@ impl<L: Locking> Tree<L> {
         Some(found)
     }
 
-    /// Hands unlinked nodes to the epoch, and makes the tree lower if it can be. With no lock held.
+    /// Retires unlinked nodes, and makes the tree lower if possible. Called with no lock held.
     #[inline(always)]
     pub(super) fn retire(&self, unlinked: Unlinked, guard: &Guard) {
         if !unlinked.first.is_null() {
@@ -481,18 +477,18 @@ impl<L: Locking> Tree<L> {
         }
         let mut nodes = 0;
         while let Some(node) = NonNull::new(unlinked.first) {
-            // SAFETY: unlinked, so ours until it is retired below.
+            // SAFETY: unlinked, so only this thread has it until it is retired below.
             unlinked.first = unsafe { node.as_ref() }.parent();
             nodes += 1;
-            // SAFETY: unlinked (R4): who pins from now on does not find it. It came from `allocate`
-            // and is retired once, by who unlinked it.
+            // SAFETY: unlinked (R4): a thread that pins from now on does not find it. It came from `allocate`, and the
+            // thread that unlinked it retires it once.
             unsafe { guard.retire(NODE_BYTES, node.as_ptr().cast(), Node::free) };
         }
         count_nodes(0usize.wrapping_sub(nodes));
     }
 
-    /// While the root has nothing but a node in slot 0, that node becomes the root. The old one keeps
-    /// its slot, for those who are in it.
+    /// While the root has only a node in slot 0, that node becomes the root. The old root keeps its slot, for readers
+    /// inside it.
     fn shrink(&self, unlinked: &mut Unlinked) {
         let mut locks = self.locks();
         while let Some((root, child)) = locks.root_and_only_child() {
@@ -511,20 +507,19 @@ impl<L: Locking> Tree<L> {
         }
     }
 
-    /// Whether nothing is in the tree at this instant.
+    /// Whether the tree has no value at this instant.
     pub fn is_empty(&self) -> bool {
         self.core.root().0 == 0
     }
 
-    /// Bytes of the tree's nodes; those that wait to be freed count as garbage of the epoch instead.
-    /// Visits the nodes above the leaves, one for 4096 values of a dense tree. Not one instant's number
-    /// if the tree changes meanwhile.
+    /// Bytes of the tree's nodes; retired nodes count as garbage of the epoch instead. Visits the nodes above the
+    /// leaves, one for 4096 values of a dense tree. Not exact if the tree changes meanwhile.
     pub fn bytes_racy(&self, _guard: &Guard) -> usize {
         fn nodes(node: &Node) -> usize {
             match node.shift() {
                 0 => 1,
                 BITS => 1 + node.occupied().count_ones() as usize,
-                // SAFETY: not a leaf; our caller is pinned (R6).
+                // SAFETY: not a leaf; the caller is pinned (R6).
                 _ => bits(node.occupied())
                     .filter_map(|slot| unsafe { node.child(slot) })
                     .map(nodes)
@@ -534,15 +529,14 @@ impl<L: Locking> Tree<L> {
         self.core.root().node().map_or(0, nodes) * NODE_BYTES
     }
 
-    /// How many values there are; visits every node. Not one instant's number if the tree changes
-    /// meanwhile.
+    /// The number of values; visits every node. Not exact if the tree changes meanwhile.
     #[cfg(test)]
     pub(super) fn len_racy(&self, _guard: &Guard) -> usize {
         fn below(node: &Node) -> usize {
             if node.shift() == 0 {
                 return node.occupied().count_ones() as usize;
             }
-            // SAFETY: not a leaf; our caller is pinned (R6).
+            // SAFETY: not a leaf; the caller is pinned (R6).
             bits(node.occupied()).filter_map(|slot| unsafe { node.child(slot) }).map(below).sum()
         }
         self.core.root().node().map_or(0, below)
@@ -550,8 +544,8 @@ impl<L: Locking> Tree<L> {
 }
 
 impl Node {
-    /// Puts `values` into consecutive empty slots of a leaf, from `index`'s on. For a holder of the
-    /// lock, or before the leaf is linked.
+    /// Puts `values` into consecutive empty slots of a leaf, beginning with that of `index`. For a holder of the lock,
+    /// or before the leaf is linked.
     pub(super) fn fill_run(&self, index: u64, values: &[NonZeroU64]) {
         let first = slot_of(index, 0);
         if !values.is_empty() {
@@ -570,15 +564,15 @@ pub(super) fn run(first: usize, length: usize) -> u64 {
 
 impl<L: Locking> Drop for Tree<L> {
     fn drop(&mut self) {
-        /// Frees a node and all below it; how many.
+        /// Frees a node and all nodes below it; returns their number.
         fn free(node: &Node) -> usize {
             let mut nodes = 1;
             if node.shift() > 0 {
-                // SAFETY: not a leaf; exclusive, so nothing is freed but by us.
+                // SAFETY: not a leaf; exclusive, so no other thread frees nodes.
                 let children = bits(node.occupied()).filter_map(|slot| unsafe { node.child(slot) });
                 nodes += children.map(free).sum::<usize>();
             }
-            // SAFETY: exclusive: who is in the tree borrows it. Its children were freed above.
+            // SAFETY: exclusive: every user of the tree borrows it. Its children were freed above.
             unsafe { Node::free(ptr::from_ref(node).cast_mut().cast()) };
             nodes
         }

@@ -1,19 +1,18 @@
-//! Waiting for a node that somebody else holds.
+//! Waiting for a node that another thread holds.
 //!
 //! # Boundary
-//! Passes time and tells the meter; the word and its orderings are in [`super::node`].
+//! Waits and reports to the meter; the word and its orderings are in [`super::node`].
 //!
 //! # Why
-//! Who holds a leaf holds it for some ten nanoseconds, and mostly comes back for the leaf's next slot.
-//! Two threads that work through one leaf in turns therefore meet at every step, and the line goes to and
-//! fro: together they do a third of what one does alone. Zijlstra 2007 saw such threads
-//! drift apart after a while, and run freely from then on. Stepping back brings that about at once: the
-//! one that finds a node held leaves it to the other for a moment. The moment is short if the last one
-//! is long ago, and longer each time if they follow one another closely. Interleaved insertion by two
-//! threads rose from 0.3 to 1.4 times the rate of one by this. Weakness: a thread may wait ten
-//! microseconds for what is free after ten nanoseconds. The ways of locking that are here for comparison
-//! spin, as their originals do; one lock for the tree that steps back keeps one thread's rate with two
-//! threads, where the spinning one falls to a ninth of it.
+//! A holder keeps a leaf for some ten nanoseconds, and mostly comes back for the leaf's next slot. Two threads that
+//! work through one leaf in turns therefore collide at every step, and the line moves between their cores: together
+//! they reach a third of one thread's rate. Zijlstra 2007 saw such threads drift apart after a while, and not collide
+//! from then on. Stepping back achieves that at once: a thread that finds a node held leaves it to the other for a
+//! moment. The moment is short if the last one is long ago, and grows if they follow one another closely. Interleaved
+//! insertion by two threads rose from 0.3 to 1.4 times the rate of one. Weakness: a thread may wait ten microseconds
+//! for a node that is free after ten nanoseconds. The two ways of locking for comparison spin, as their originals do. A
+//! tree with one lock keeps one thread's rate with two threads that step back; with spinning threads it falls to a
+//! ninth.
 
 use crate::lock::LockClass;
 #[cfg(not(loom))]
@@ -21,17 +20,16 @@ use std::cell::Cell;
 #[cfg(not(loom))]
 use std::time::{Duration, Instant};
 
-/// How to wait.
+/// The way to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// Try again and again.
+    /// Retry without a pause.
     Spin,
-    /// Leave the node to the other for a moment first.
+    /// First leave the node to the other thread for a moment.
     StepBack,
 }
 
-/// Calls `attempt` until it succeeds, after it failed once. The meter counts it for the caller's
-/// caller.
+/// Calls `attempt` until it succeeds, after it failed once. The meter counts the wait for the caller's caller.
 #[cold]
 #[track_caller]
 pub(super) fn wait(class: &'static LockClass, patience: Patience, attempt: impl FnMut() -> bool) {
@@ -46,24 +44,24 @@ pub(super) fn wait(class: &'static LockClass, patience: Patience, attempt: impl 
     });
 }
 
-/// The checker lets others run whenever they can.
+/// The checker runs other threads at every opportunity.
 #[cfg(loom)]
 fn step_back() {}
 
 #[cfg(not(loom))]
 const SHORTEST: Duration = Duration::from_nanos(200);
-/// About what sleeping in the kernel and being woken costs.
+/// About the cost of sleeping in the kernel and being woken.
 #[cfg(not(loom))]
 const LONGEST: Duration = Duration::from_micros(10);
-/// A moment that follows within so many times the last one's length is longer, else shorter.
+/// If less time than this multiple of the last moment has passed since, the next moment is longer, otherwise shorter.
 #[cfg(not(loom))]
 const SOON: u32 = 8;
 
-/// Passes a moment.
+/// Waits for one moment.
 #[cfg(not(loom))]
 fn step_back() {
     thread_local! {
-        /// When the last moment ended, and how long it was to be.
+        /// The end of the last moment, and its planned length.
         static LAST: Cell<(Option<Instant>, Duration)> = const { Cell::new((None, SHORTEST)) };
     }
     let begin = Instant::now();
@@ -77,7 +75,7 @@ fn step_back() {
     LAST.set((Some(now), moment));
 }
 
-/// How long to step back when the last time was `last`, and so long ago.
+/// The length of the next moment, if the last one was `last` and ended `ago`.
 #[cfg(not(loom))]
 fn next_moment(ago: Option<Duration>, last: Duration) -> Duration {
     match ago {

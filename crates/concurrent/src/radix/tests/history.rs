@@ -1,17 +1,17 @@
-//! Threads record what they did to a few indexes, and a checker looks for an order that explains it.
+//! Threads record their operations on a few indexes, and a checker looks for an order that explains the results.
 //!
 //! # Why
-//! An index with its value and its tag is one small object; if each such object's history can be put
-//! in an order that keeps real time and the answers, the tree is linearizable by index (Wing and
-//! Gong 1993), which is all it promises. Ranges and searches are taken apart into what they did to each
-//! index. A removal is two steps, as documented: the tags go, then the value.
+//! An index with its value and its tag is one small object. If each object's history can be put in an order that agrees
+//! with real time and with the answers, the tree is linearizable by index (Wing and Gong 1993). The tree promises no
+//! more. Ranges and searches are split into their effects on each index. A removal is two steps, as documented: the
+//! tags are removed, then the value.
 
 use super::*;
 use std::collections::HashSet;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What an operation did to, or saw of, one index; `None` is an absent value.
+/// The effect of an operation on one index, or its answer about it; `None` is an absent value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
     See(Option<u64>),
@@ -31,7 +31,7 @@ enum Act {
 type State = (Option<u64>, bool);
 
 impl Act {
-    /// The state after, if the act can have its answer in `state`.
+    /// The state after the act, if the act can have its answer in `state`.
     fn apply(self, state: State) -> Option<State> {
         let (value, tagged) = state;
         match self {
@@ -58,7 +58,7 @@ struct Event {
     acts: Vec<Act>,
 }
 
-/// Whether some order of the events, that agrees with their times, explains all answers.
+/// Whether some order of the events that agrees with their times explains all answers.
 fn explained(events: &[Event]) -> bool {
     /// Tries every next act; `done` counts the acts done of each event.
     fn search(
@@ -68,7 +68,7 @@ fn explained(events: &[Event]) -> bool {
         failed: &mut HashSet<(Vec<u8>, State)>,
     ) -> bool {
         let open = |at: usize, done: &[u8]| usize::from(done[at]) < events[at].acts.len();
-        // Who has not ended bounds who may begin.
+        // An act may come next only if it began before the first open event ended.
         let Some(first_end) =
             (0..events.len()).filter(|&at| open(at, done)).map(|at| events[at].to).min()
         else {
@@ -95,7 +95,7 @@ fn explained(events: &[Event]) -> bool {
     search(events, &mut vec![0; events.len()], (None, false), &mut HashSet::new())
 }
 
-/// Three neighbours, of which the first and second share a leaf, and one that needs a higher tree.
+/// Three neighbours, of which the first two share a leaf, and one index that needs a higher tree.
 const INDEXES: [u64; 4] = [62, 63, 64, 1 << 20];
 
 struct Recorder<'a, L: Locking> {

@@ -1,4 +1,4 @@
-//! The same as an ordered map with tags beside each value, step by step.
+//! Compares the tree step by step with an ordered map that has tags beside each value.
 
 use super::*;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 /// Values with their tags.
 type Map = BTreeMap<u64, (NonZeroU64, [bool; TAGS])>;
 
-/// One step, before it is known what it means: kind, two positions, a choice.
+/// One step, before it is interpreted: kind, two positions, a choice.
 type Step = (u8, u16, u16, u8);
 
 const KINDS: u8 = 15;
@@ -31,7 +31,7 @@ fn range(one: u16, other: u16) -> RangeInclusive<u64> {
 
 fn mask_of(choice: u8) -> (TagMask, impl Fn(&[bool; TAGS]) -> bool) {
     let mut mask = TagMask::ANY;
-    // In base 3: not asked for, with, without.
+    // In base 3: ignored, with, without.
     let wish = |tag: usize| choice / [1, 3, 9][tag] % 3;
     for tag in Tag::ALL {
         match wish(tag as usize) {
@@ -72,7 +72,7 @@ impl<L: Locking> Pair<L> {
         changed.map(|(_, entry)| entry.1[tag as usize] = to).count()
     }
 
-    /// Does one step to both and compares what they answer.
+    /// Applies one step to both and compares the answers.
     fn step(&mut self, (kind, one, other, choice): Step) {
         let guard = pin();
         let at = index(one);
@@ -201,7 +201,7 @@ for_each_locking! {
         for count in 0..1_000_000 {
             let word = random.next();
             let (mut kind, choice) = (word as u8, (word >> 40) as u8);
-            // Ranges are rare enough that the tree is mostly neither full nor empty.
+            // Ranges are rare, so that the tree is mostly neither full nor empty.
             if kind % KINDS >= 11 && !word.is_multiple_of(16) {
                 kind %= 11;
             }

@@ -1,4 +1,4 @@
-//! Threads against one another, with an oracle: tags are never lost, values neither.
+//! Concurrent threads, with an oracle: neither tags nor values are ever lost.
 
 use super::*;
 use std::sync::Barrier;
@@ -11,9 +11,9 @@ fn dirty_in<L: Locking>(tree: &Tree<L>, index: u64) -> bool {
 }
 
 for_each_locking! {
-    /// The tag race: one clears the last tag of a leaf and goes up, another tags a neighbour, sees the
-    /// parent's bit and is content, and then the bit is cleared: a dirty page that no search finds.
-    /// Every thread has a page of one leaf to itself and looks for it after tagging it.
+    /// The tag race: one thread clears the last tag of a leaf and goes up. Another tags a neighbour, sees the parent's
+    /// bit and stops; then the bit is cleared: a dirty page that no search finds. Every thread has one page of a leaf
+    /// to itself and looks for it after tagging it.
     fn a_tag_is_found_although_the_neighbours_clear_theirs<L: Locking>() {
         const THREADS: u64 = 4;
         let mut tree = Tree::<L>::new(&CLASS);
@@ -38,8 +38,8 @@ for_each_locking! {
         check_structure(&mut tree);
     }
 
-    /// Two tag the same page. Who finds it tagged already takes no lock, and must be right too, while
-    /// the other is still on its way up.
+    /// Two threads tag the same page. A thread that finds it tagged takes no lock, and must also be right while the
+    /// other has not finished.
     fn a_tag_that_was_set_already_is_found_too<L: Locking>() {
         const ROUNDS: usize = 20_000;
         let mut tree = Tree::<L>::new(&CLASS);
@@ -54,7 +54,7 @@ for_each_locking! {
                     for _ in 0..ROUNDS {
                         barrier.wait();
                         let tagged = tree.set_tag(7, Tag::Dirty, &pin());
-                        // Counted: a panic would leave the other waiting.
+                        // Counted: after a panic the other thread would wait for ever.
                         if !tagged || !dirty_in(tree, 7) {
                             lost.fetch_add(1, Ordering::SeqCst);
                         }
@@ -70,8 +70,8 @@ for_each_locking! {
         check_structure(&mut tree);
     }
 
-    /// Pages with versions: writers change one and tag it; who writes back looks for tags, clears
-    /// them, and stores the version it then sees. In the end every last version is stored.
+    /// Pages with versions: writers change a page and tag it. A thread that writes back looks for tags, clears them,
+    /// and stores the version that it then sees. In the end every last version is stored.
     fn the_last_version_of_every_page_is_written_back<L: Locking>() {
         const PAGES: u64 = 6;
         const WRITES: u64 = 20_000;
@@ -128,8 +128,8 @@ for_each_locking! {
         check_structure(&mut tree);
     }
 
-    /// Threads fill and empty neighbouring ranges, so that leaves, their parents and roots come and go
-    /// under one another's feet; what a thread put there alone, it finds and takes out alone.
+    /// Threads fill and empty neighbouring ranges, so that leaves, their parents and roots are linked and unlinked
+    /// concurrently. Each thread finds and removes the values that it alone inserted.
     fn trees_grow_and_shrink_under_threads<L: Locking>() {
         const THREADS: u64 = 4;
         let mut tree = Tree::<L>::new(&CLASS);
