@@ -1,20 +1,20 @@
 //! Extended attributes that an object is known not to have.
 //!
 //! # Boundary
-//! Which names are remembered as absent, where that is noted, and until when it is believed. Asking
-//! the store: [`crate::ops`].
+//! The names recorded as absent, the place of these records, and their lifetime. [`crate::ops`]
+//! asks the store.
 //!
 //! # Concurrency
-//! The notes are bits of the inode's mode word: a reader copies them under the words' sequence and
-//! takes no lock. A writer has the lock over the inode's attributes. A note is made only of an answer
-//! that no change overtook, and every change of the object, its own and others', clears all of them.
+//! The records are bits of the inode's mode word: a reader copies them under the words' sequence
+//! and takes no lock. A writer has the lock over the inode's attributes. An answer is recorded only
+//! if no change overtook it. Every change of the object, here or in the store, clears all records.
 //!
 //! # Why
 //! A kernel asks for some attributes by itself: the access control list and the label with every
-//! `ls -l`, the capabilities with every first write. Most objects have none of them, so a note of one
-//! bit saves a call of the store each time. They are believed as long as the attributes; a refresh
-//! keeps them if the change time is the same, and was so old when they were made that a later change
-//! must have moved it. Weakness: a value that exists is asked for again each time.
+//! `ls -l`, the capabilities with every first write. Most objects have none of them, so a record of
+//! one bit saves a call of the store each time. Records are valid for as long as the attributes. A
+//! refresh keeps them only if the change time is the same, and was then old enough for a later
+//! change to show. Weakness: a value that exists is asked for again each time.
 
 use super::cached::{self, EXPIRY, MODE, WORDS};
 use super::{Asked, Expiry, Freshness, Inode};
@@ -33,7 +33,7 @@ const NAMES: [&[u8]; 6] = [
     b"security.SMACK64",
 ];
 
-/// A change time so old is moved by every later change, however coarse the store's clock is.
+/// Every later change moves a change time of this age, however coarse the store's clock is.
 const SETTLED_AGE: Duration = Duration::from_secs(1);
 
 /// A set of absent names, as bits of the mode word.
@@ -43,12 +43,12 @@ pub(crate) struct Absent(u64);
 impl Absent {
     /// Nothing is known.
     pub(crate) const UNKNOWN: Self = Self(0);
-    /// No access control list beyond the mode. Apart from the others: walks look at it.
+    /// No access control list beyond the mode. A separate bit, because walks test it.
     pub(crate) const ACCESS_ACL: Self = Self(1 << 13);
     const FIRST: u32 = 20;
     /// No attribute at all.
     const EVERY: Self = Self(1 << (Self::FIRST + NAMES.len() as u32));
-    /// The change time was settled when the store was asked.
+    /// The change time was old enough ([`SETTLED_AGE`]) when the store was asked.
     const SETTLED: Self = Self(1 << (Self::FIRST + NAMES.len() as u32 + 1));
     /// All of these bits.
     pub(super) const MASK: u64 =
@@ -63,7 +63,7 @@ impl Absent {
         Some(Self(1 << (Self::FIRST + at as u32)))
     }
 
-    /// What is absent from an object that has attributes of no other names than `listed`.
+    /// The attributes absent from an object that has no others than `listed`.
     pub(crate) fn all_but<'a>(listed: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut absent = Self::MASK & !Self::SETTLED.0;
         for name in listed {
@@ -91,21 +91,21 @@ impl Absent {
         self.0
     }
 
-    /// These and `more`, which was learned while the change time was `settled` or not.
+    /// These and `more`, found while the change time was `settled` or not.
     fn with(self, more: Self, settled: bool) -> Self {
         let settled = settled && (self == Self::UNKNOWN || self.0 & Self::SETTLED.0 != 0);
         let names = (self.0 | more.0) & !Self::SETTLED.0;
         Self(names | if settled { Self::SETTLED.0 } else { 0 })
     }
 
-    /// What of it is still known after a refresh that showed the same change time.
+    /// The records still valid after a refresh that showed the same change time.
     pub(super) fn after_refresh(self) -> Self {
         if self.0 & Self::SETTLED.0 != 0 { self } else { Self::UNKNOWN }
     }
 }
 
 impl Inode {
-    /// What is known now to be absent. Takes no lock unless writers keep coming.
+    /// The attributes now known to be absent. Takes no lock unless writers keep changing the words.
     pub(crate) fn absent(&self) -> Absent {
         let seen = self.cached.read(|words| (words.get(EXPIRY), words.get(MODE)));
         let (expiry, mode) = seen.unwrap_or_else(|| {
@@ -119,7 +119,8 @@ impl Inode {
         }
     }
 
-    /// Notes that `absent` is, which the store was asked for so, unless a change overtook it.
+    /// Records that `absent` is absent, from a question `asked`, unless a change overtook the
+    /// answer.
     pub(crate) fn keep_absent(&self, asked: Asked, absent: Absent) {
         let changes = self.changes.lock();
         if changes.admits(asked) {
@@ -136,7 +137,7 @@ impl Inode {
         self.cached.write(&with_absent(words, known));
     }
 
-    /// The access control list, and what is known to be absent, have to be asked for again.
+    /// The access control list and the absent attributes have to be asked for again.
     pub(super) fn drop_acl(&self, _writer: &MutexGuard<'_, Freshness>) {
         if let Some(used) = self.known_rest() {
             used.set_acl(None);
@@ -147,7 +148,7 @@ impl Inode {
         }
     }
 
-    /// The access control list (or that there is none), if it is cached and may be believed now.
+    /// The access control list (or that there is none), if it is cached and valid now.
     pub(crate) fn cached_acl(&self) -> Option<Option<Arc<Acl>>> {
         let _writer = self.changes.lock();
         let words = self.cached.as_writer();
@@ -160,7 +161,8 @@ impl Inode {
         self.known_rest().and_then(|used| used.acl()).map(Some)
     }
 
-    /// Keeps the access control list, asked for so, unless a change overtook it.
+    /// Caches the access control list, from a question `asked`, unless a change overtook the
+    /// answer.
     pub(crate) fn keep_acl(&self, asked: Asked, acl: Option<Arc<Acl>>) {
         let changes = self.changes.lock();
         if !changes.admits(asked) {
@@ -178,7 +180,7 @@ impl Inode {
     }
 }
 
-/// The words with another note of what is absent.
+/// The words with other absent attributes.
 fn with_absent(mut words: [u64; WORDS], absent: Absent) -> [u64; WORDS] {
     words[MODE] = words[MODE] & !Absent::MASK | absent.to_word();
     words
@@ -209,7 +211,7 @@ mod tests {
         assert_eq!(Absent::UNKNOWN.with(acl, false).after_refresh(), Absent::UNKNOWN);
         let both = settled.with(capability, true).after_refresh();
         assert!(both.lacks(ACCESS_XATTR) && both.lacks(b"security.capability"));
-        // One note that may be overtaken unseen takes the others with it.
+        // A record that may be overtaken unseen makes the others uncertain, too.
         let young = Absent::UNKNOWN.with(acl, false).with(capability, true);
         assert!(young.lacks(ACCESS_XATTR) && young.lacks(b"security.capability"));
         assert_eq!(young.after_refresh(), Absent::UNKNOWN);

@@ -1,15 +1,15 @@
 //! The attributes of an inode: read without a lock, replaced by answers that no change has overtaken.
 //!
 //! # Boundary
-//! Decides which value is cached and until when. What guards searches is in [`cached`](super::cached), access times
-//! are in [`reading`](super::reading), absent extended attributes in [`absent`](super::absent).
+//! Decides which value is cached and until when. [`cached`](super::cached) has the words for permission checks of
+//! walks, [`reading`](super::reading) access times, [`absent`](super::absent) absent extended attributes.
 //!
 //! # Concurrency
-//! The words are copied under a sequence. Writers have the lock `changes`; it is a leaf but for the list (`acl`) and
-//! the pages of the same inode, which are told the size under it.
+//! The words are copied under a sequence. Writers have the lock `changes`. Under it they take only the lock of the list
+//! (`acl`) and those of the pages of the same inode, which get the new size.
 //!
 //! # Why
-//! Pages know sizes and times that the store does not know yet: each value from a store passes through
+//! Pages have sizes and times that the store does not know yet: each value from a store passes through
 //! [`Inode::known_better`]. Bad at: a file that the kernel reads directly has no cached attributes at all.
 
 use super::cached::{self, EXPIRY, MODE};
@@ -23,13 +23,13 @@ use std::time::Duration;
 use uvfs_concurrent::lock::MutexGuard;
 
 impl Inode {
-    /// The cached attributes, if they may be believed now. Takes no lock and stores nothing.
+    /// The cached attributes, if they are valid now. Takes no lock and stores nothing.
     #[inline]
     pub(crate) fn cached_attributes(&self) -> Option<Attributes> {
         self.cached_attributes_at(&mut None)
     }
 
-    /// As [`Inode::cached_attributes`]; `now` as for [`Expiry::valid_at`].
+    /// Like [`Inode::cached_attributes`]; `now` as for [`Expiry::valid_at`].
     #[inline]
     pub(crate) fn cached_attributes_at(&self, now: &mut Option<Moment>) -> Option<Attributes> {
         if self.flags() & (flag::BYPASSED | flag::DEAD) != 0 {
@@ -42,14 +42,14 @@ impl Inode {
         Some(cached::unpack(self.kind(), &words))
     }
 
-    /// Whether the cached attributes may be believed now.
+    /// Whether the cached attributes are valid now.
     #[inline]
     pub(crate) fn attributes_believed(&self) -> bool {
         self.flags() & (flag::BYPASSED | flag::DEAD) == 0
             && Expiry::from_word(self.cached.racy_one(EXPIRY)).valid()
     }
 
-    /// What guards a directory against being searched, if it may be believed now.
+    /// A directory's attributes for a search permission check, if they are valid now.
     #[inline]
     pub(crate) fn guarding(&self, now: &mut Option<Moment>) -> Option<Guarding> {
         let seen = self.cached.read(|words| cached::guarding(&words))?;
@@ -66,7 +66,7 @@ impl Inode {
     #[inline]
     fn words(&self) -> [u64; cached::WORDS] {
         self.cached.read_all().unwrap_or_else(|| {
-            // Writers kept coming: wait for one of them.
+            // Writers kept changing the words: wait for one of them.
             let _writer = self.changes.lock();
             self.cached.as_writer()
         })
@@ -77,8 +77,8 @@ impl Inode {
         self.snapshot().1
     }
 
-    /// What a frontend that was just answered `given` may believe, and for how long: the cached
-    /// attributes, or `given` for this moment only (a change has overtaken it).
+    /// Attributes that a frontend may cache after the answer `given`, and for how long: the cached ones, or `given` for
+    /// this moment only (a change has overtaken it).
     pub(crate) fn believed(&self, given: Attributes) -> (Attributes, Duration) {
         let (flags, (expiry, value)) = (self.flags(), self.snapshot());
         match expiry.remains() {
@@ -94,12 +94,12 @@ impl Inode {
         self.changes.lock().changed()
     }
 
-    /// To be taken before the store is asked about the attributes.
+    /// Take this before the store is asked about the attributes.
     pub(crate) fn ask(&self, clock: &Clock) -> Asked {
         self.changes.lock().ask(clock)
     }
 
-    /// Keeps `value`, which the store was asked for so. False if a change overtook it.
+    /// Caches `value`, from a question `asked`. False if a change overtook it.
     pub(crate) fn keep_attributes(
         &self,
         asked: impl Into<Asked>,
@@ -148,8 +148,8 @@ impl Inode {
         self.changes.lock().begin(clock)
     }
 
-    /// The change that `begin` belongs to ended. `value` is what the store says after it, kept if
-    /// no other change overlapped; otherwise the attributes are asked for again when needed.
+    /// The change of `begin` ended. `value` is the store's answer after it. It is cached if no other change overlapped;
+    /// otherwise the attributes expire.
     pub(crate) fn end_change(
         &self,
         clock: &Clock,
@@ -179,13 +179,12 @@ impl Inode {
         }
     }
 
-    /// `given` by the store, with what is known better here: what was written and not brought to the
-    /// store yet.
+    /// `given` by the store, with the newer values from here: data written and not yet brought to the store.
     pub(crate) fn known_better(&self, given: Attributes) -> Attributes {
         self.known_pages().map_or(given, |pages| pages.overlay(given))
     }
 
-    /// Data was written that the store does not know of.
+    /// Data was written that the store does not have yet.
     pub(crate) fn wrote(&self, clock: &Clock) {
         let mut changes = self.changes.lock();
         changes.note(clock);
@@ -202,7 +201,7 @@ impl Inode {
         self.known_rest()?.pages.get()
     }
 
-    /// Asks the store again at the next request.
+    /// The next request asks the store again.
     pub(crate) fn expire_attributes(&self, clock: &Clock) {
         let mut changes = self.changes.lock();
         changes.note(clock);
@@ -218,7 +217,7 @@ impl Inode {
         cached::unpack(self.kind(), &self.cached.as_writer())
     }
 
-    /// The kernel reads an open file directly from now on, and writes it if it is open for that.
+    /// The kernel reads an open file directly from now on, and writes it if it is open for writing.
     pub(crate) fn begin_bypass(&self, writes: bool) {
         let mut bypassed = self.rest().bypassed.lock();
         bypassed.all += 1;

@@ -1,12 +1,13 @@
 //! Attributes as words, so that they can be copied without a lock.
 //!
 //! # Boundary
-//! Packs and unpacks; when the words are believed and who writes them is the inode's business.
+//! Packs and unpacks. The inode decides when the words are valid and which thread writes them.
 //!
 //! # Why
-//! `stat` of one hot file by all threads must not meet on a lock or a count: twelve words under a
-//! sequence ([`SequencedWords`]) are copied by each for itself. The words that a walk needs (expiry,
-//! mode, owner) come first, on the line that also holds the inode's id. Weakness: a preferred I/O
+//! `stat` of one hot file by all threads must not share a lock or a count: each thread copies
+//! twelve words under a sequence ([`SequencedWords`]). The words that a walk needs (expiry, mode,
+//! owner) come first, on the line that also holds the inode's id. Weakness: a preferred I/O size is
+//! rounded down to a power of two, and a device node has no blocks. Stores use no others.
 //! size is rounded down to a power of two, and a device node has no blocks; stores know no others.
 
 use super::{Absent, Expiry};
@@ -28,14 +29,14 @@ const SECONDS: usize = 6;
 const NANOSECONDS: usize = 10;
 
 /// Parts of the mode word: `links:32 | unused:4 | absent:8 | block shift:6 | no acl:1 | btime:1 | mode:12`.
-/// What is absent, access control lists among it, is [`Absent`]'s.
+/// [`Absent`] has the absent attributes, access control lists among them.
 const MODE_BITS: u64 = 0o7777;
 const HAS_BTIME: u64 = 1 << 12;
 const BLOCK_SHIFT: u32 = 14;
 const BLOCK_BITS: u64 = 0x3f;
 const LINKS_SHIFT: u32 = 32;
 
-/// What a search of a directory needs to know of it.
+/// The attributes of a directory that a search permission check needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Guarding {
     pub(crate) expiry: Expiry,
@@ -106,7 +107,7 @@ pub(super) fn unpack(kind: FileKind, words: &[u64; WORDS]) -> Attributes {
     }
 }
 
-/// What a search needs, out of the same words.
+/// The attributes for a search, out of the same words.
 #[inline]
 pub(super) fn guarding(words: &RacyWords<'_>) -> Guarding {
     let (mode, owner) = (words.get(MODE), words.get(OWNER));

@@ -1,16 +1,16 @@
-//! What a directory knows of the names below it: which are too old, which policy holds, whether all are cached.
+//! A directory's state about the names below it: the oldest valid moment, the policy, completeness.
 //!
 //! # Boundary
-//! Owns the words and their orderings. When a directory takes in a cleaning is decided in [`crate::clean`], the class
-//! of its marks in [`crate::policy`]; names themselves are in [`crate::names`].
+//! Owns the words and their orderings. [`crate::clean`] decides when a directory applies a clean, [`crate::policy`] the
+//! class of its marks. [`crate::names`] has the names themselves.
 //!
 //! # Concurrency
-//! A walk reads two words of the inode's first line and takes no lock. They only rise, but for an inode that
-//! is being taken in, which nobody else has. Changes of names are noted under the lock over the entries.
+//! A walk reads two words of the inode's first line and takes no lock. They only rise, except in an inode that is being
+//! inserted, which no other thread has. Changes of names are recorded under the lock over the entries.
 //!
 //! # Why
-//! One moment per directory makes all its cached names old in one store, however many there are. Weakness: a
-//! change that concerns one name only must not use it.
+//! One store to one moment per directory makes all its cached names old, however many there are. Weakness: a change
+//! that concerns one name only must not use it.
 
 use super::rest::CleanTicks;
 use super::table::Known;
@@ -21,18 +21,18 @@ use uvfs_concurrent::complete::{Claim, Complete};
 use uvfs_concurrent::primitive::atomic::Ordering::{Acquire, Relaxed, Release};
 
 impl Inode {
-    /// Of a directory: to be taken before the store is asked about its entries.
+    /// Of a directory: take this before the store is asked about its entries.
     pub(crate) fn ask_entries(&self, clock: &Clock) -> Asked {
         self.of_directory().entries.lock().ask(clock)
     }
 
-    /// Of a directory: whether it knows of all cleanings up to that generation.
+    /// Of a directory: whether it has applied all cleans up to `generation`.
     #[inline]
     pub(crate) fn knows_cleans(&self, generation: u64) -> bool {
         self.cleans.knows(generation)
     }
 
-    /// Of a directory that is being taken in: what is known of it from before.
+    /// Of a directory that is being inserted: its state from an earlier inode.
     pub(super) fn start_knowing(&self, known: Known) {
         // ORDERING: Relaxed; published by the shard's lock, or by the node returned.
         self.names_after_or_parent.store(known.names_after, Relaxed);
@@ -41,7 +41,7 @@ impl Inode {
         }
     }
 
-    /// Of a directory: what was cleaned of all that is below it, as far as it knows.
+    /// Of a directory: the cleans of all that is below it, as far as it has applied them.
     pub(crate) fn cleaned(&self) -> CleanTicks {
         self.known_directory().map_or_else(CleanTicks::default, |known| known.cleaned.ticks())
     }
@@ -51,7 +51,7 @@ impl Inode {
         self.known_directory().and_then(|known| known.own_mark.get())
     }
 
-    /// Of a directory: the class of what is cached of it, as far as it knows.
+    /// Of a directory: the class of its cached entries, as far as it has been found.
     pub(crate) fn class(&self) -> Class {
         self.known_directory().map_or(Class::Normal, |known| known.policy.class())
     }
@@ -62,20 +62,20 @@ impl Inode {
             || self.known_directory().is_some_and(|known| known.policy.knows(generation))
     }
 
-    /// Of a directory: `class` holds as of `generation` of the marks.
+    /// Of a directory: `class` is valid as of `generation` of the marks.
     pub(crate) fn learn_class(&self, class: Class, generation: u64) {
-        // Without anything to say about it, it is a normal one.
+        // Without any state, it counts as a normal one.
         if class != Class::Normal || self.known_directory().is_some() {
             self.of_directory().policy.learn(class, generation);
         }
     }
 
-    /// Of a directory: all below it is cleaned as of `ticks`; whoever comes by a later generation sees it.
+    /// Of a directory: all below it is cleaned as of `ticks`. A thread that comes with a later generation sees it.
     pub(crate) fn raise_cleaned(&self, ticks: CleanTicks) {
         self.of_directory().cleaned.raise(ticks);
     }
 
-    /// Of a directory: takes in what was cleaned up to `generation`.
+    /// Of a directory: applies the cleans up to `generation`.
     pub(crate) fn be_cleaned(&self, clock: &Clock, ticks: CleanTicks, generation: u64) {
         self.cleans.learn(generation, || {
             if ticks == CleanTicks::default() {
@@ -83,46 +83,46 @@ impl Inode {
             }
             let known = self.of_directory();
             known.cleaned.raise(ticks);
-            // ORDERING: Acquire, partner the store below: what is known already has been done.
+            // ORDERING: Acquire, partner the store below: a clean that is seen here has been applied.
             if ticks.names > self.names_after_or_parent.load(Acquire) {
                 let mut changes = known.entries.lock();
                 changes.note_at(clock, ticks.names);
                 known.complete.revoke();
                 drop(changes);
-                // ORDERING: Release, partner `believes`; as in `forget_names`.
+                // ORDERING: Release, partner `believes`: a later lookup sees it.
                 self.names_after_or_parent.fetch_max(ticks.names, Release);
             }
         });
     }
 
-    /// No name that was cached in this directory up to now is believed.
+    /// Invalidates every name that was cached in this directory up to now.
     pub(crate) fn forget_names(&self, clock: &Clock) {
-        // Until the end: a listing that began in between would be taken for complete, with names older than the tick.
+        // Held until the end: a listing begun in between would count as complete, with names older than the tick.
         let changes = self.known_directory().map(|known| {
             let mut changes = known.entries.lock();
             changes.note(clock);
             known.complete.revoke();
             changes
         });
-        // ORDERING: Release, partner `believes`: who looks up later than this sees it.
+        // ORDERING: Release, partner `believes`: a later lookup sees it.
         self.names_after_or_parent.fetch_max(clock.tick().to_word(), Release);
         drop(changes);
     }
 
-    /// Whether a name cached in this directory at `stamp` may be believed.
+    /// Whether a name cached in this directory at `stamp` is valid.
     #[inline]
     pub(crate) fn believes(&self, stamp: Ticket) -> bool {
         // ORDERING: Acquire, partner `forget_names`.
         stamp.to_word() >= self.names_after_or_parent.load(Acquire)
     }
 
-    /// Of a directory: names that the store was asked for before this moment are not believed.
+    /// Of a directory: names from questions before this moment are not valid.
     pub(crate) fn names_after(&self) -> u64 {
         // ORDERING: Acquire, partner `forget_names`.
         self.names_after_or_parent.load(Acquire)
     }
 
-    /// Of a directory: a claim that all its names are in the cache, to be checked after a look.
+    /// Of a directory: a claim that it is complete, to be checked after a look.
     pub(crate) fn claim_complete(
         &self,
         now: &mut Option<Moment>,
@@ -133,9 +133,8 @@ impl Inode {
         until.valid_at(now).then_some((&known.complete, claim, until))
     }
 
-    /// Of a directory: all its names are in the cache, put there after `losses` were counted; believed
-    /// until `until`. The caller has the lock over its entries. `listed` are those names, if they are kept; returned is what they
-    /// were before.
+    /// Of a directory: it is complete, with names cached after `losses` were counted. Valid until `until`. The caller
+    /// has the lock over its entries. `listed` are those names, if they are kept. Returns the earlier list.
     pub(crate) fn declare_complete(
         &self,
         losses: u64,

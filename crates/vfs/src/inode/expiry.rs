@@ -1,20 +1,20 @@
-//! For how long answers of the store are believed. Which may be kept says [`uvfs_concurrent::changes`].
+//! Lifetimes of cached answers. [`uvfs_concurrent::changes`] decides which answers may be cached.
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Until when something cached is believed: a moment of the coarse clock, in nanoseconds since the
-/// process first asked. One word, so that it can be read without a lock.
+/// The end of a cached answer's lifetime: a moment of the coarse clock, in nanoseconds since the process first asked.
+/// One word, so that it can be read without a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Expiry(u64);
 
-/// What a frontend is told for [`Expiry::NEVER`].
+/// The lifetime that a frontend gets for [`Expiry::NEVER`].
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
 
 impl Expiry {
-    /// As long as it is cached: nobody else changes the store.
+    /// Valid as long as it is cached: only this mount changes the store.
     pub(crate) const NEVER: Self = Self(u64::MAX);
-    /// Not any more.
+    /// Not valid any more.
     pub(crate) const EXPIRED: Self = Self(0);
 
     /// `timeout` from now on.
@@ -26,23 +26,23 @@ impl Expiry {
         Self(Moment::now().0.saturating_add(timeout).min(u64::MAX - 1))
     }
 
-    /// The word it is.
+    /// Its word.
     pub(crate) fn to_word(self) -> u64 {
         self.0
     }
 
-    /// As it came from [`Expiry::to_word`].
+    /// The value of a word from [`Expiry::to_word`].
     pub(crate) fn from_word(word: u64) -> Self {
         Self(word)
     }
 
-    /// Whether it is believed now.
+    /// Whether it is valid now.
     pub(crate) fn valid(self) -> bool {
         self == Self::NEVER || self.valid_at(&mut None)
     }
 
-    /// Whether it is believed now; reads the clock at most once for all that are asked with the same
-    /// `now`, and not at all for what never expires.
+    /// Whether it is valid now. Reads the clock at most once for all calls with the same `now`, and not at all for
+    /// [`Expiry::NEVER`].
     #[inline]
     pub(crate) fn valid_at(self, now: &mut Option<Moment>) -> bool {
         match self {
@@ -63,7 +63,7 @@ impl Expiry {
         }
     }
 
-    /// For how much longer.
+    /// The remaining lifetime.
     pub(crate) fn remains(self) -> Duration {
         match self {
             Self::NEVER => FOREVER,
@@ -78,17 +78,17 @@ thread_local! {
     static AHEAD: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Sets the clock of lifetimes ahead by `time`, for the calling thread and until it ends: a test of timeouts asks what is
-/// valid after an hour without an hour, and without depending on how long its own steps take. Only in builds with debug
-/// assertions. What other threads read, the kernel's caches and every other timer are as before.
+/// Sets the clock of lifetimes ahead by `time`, for the calling thread and until it ends. So a test of timeouts needs
+/// no hour to test validity after an hour, and does not depend on its own speed. Only in builds with debug assertions.
+/// Other threads, the kernel's caches and all other timers are unaffected.
 #[cfg(debug_assertions)]
 pub fn pass_time(time: Duration) {
     let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     AHEAD.set(AHEAD.get().saturating_add(time));
 }
 
-/// A moment of the coarse clock, which is some milliseconds late at most (CLOCK_MONOTONIC_COARSE in
-/// clock_gettime(2)): several times cheaper to read, and exact enough for lifetimes.
+/// A moment of the coarse clock, which lags by some milliseconds at most (CLOCK_MONOTONIC_COARSE in clock_gettime(2)).
+/// It is several times cheaper to read, and exact enough for lifetimes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(u64);
 
@@ -99,7 +99,7 @@ impl Moment {
             let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
             now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
         };
-        // Starts at 1: 0 stands for what has expired.
+        // Starts at 1: 0 means expired.
         let start = *START.get_or_init(|| clock().saturating_sub(1));
         let now = clock().saturating_sub(start);
         #[cfg(debug_assertions)]

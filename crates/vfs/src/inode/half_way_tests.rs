@@ -1,7 +1,7 @@
-//! What a thread meets while another one stands between two steps: each step is taken by hand.
+//! A thread stands between two steps while another one runs: the tests take each step by hand.
 //!
-//! Weakening the code between the steps (no second look, an answer believed, nothing learned first) was green
-//! in all suites, because no store can be held at these places.
+//! Weakening the code between the steps (no second look, an overtaken answer accepted, cleans not applied first) passed
+//! all suites, because no store can be stopped at these places.
 
 use super::{Expiry, Inode, Node, Ticket};
 use crate::vfs::Core;
@@ -17,7 +17,7 @@ use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 /// A file `f`, directories `d` and `e`, no `none`, and another directory under any other name.
 #[derive(Default)]
 struct Store {
-    /// References given and not given back yet.
+    /// References given to the core and not returned yet.
     owed: AtomicU64,
 }
 
@@ -104,7 +104,7 @@ impl World {
         self.vfs.lookup(&Caller::root(), self.vfs.root(), name).unwrap().found().unwrap().node
     }
 
-    /// The inode, which nobody holds any more; a name leads to it.
+    /// The inode, which has no hold any more. A name leads to it.
     fn left(&self, node: Node) -> Ref<Inode> {
         let inode = node.inode.try_ref().unwrap();
         drop(node);
@@ -112,20 +112,20 @@ impl World {
         inode
     }
 
-    /// The store says again what `inode` is, to a question of `ticket`.
+    /// The store returns `inode` again, for a question of `ticket`.
     fn adopt(&self, inode: InodeId, ticket: Ticket) -> Node {
         self.store.owed.fetch_add(1, Relaxed);
         self.core().inodes.adopt(self.core(), &entry(inode), ticket, Expiry::NEVER)
     }
 
-    /// Another inode stands for the object before the thread that killed the old one goes on.
+    /// Another inode replaces the object's old one before the thread that killed the old one continues.
     fn adopt_while_it_dies(&self, old: &Ref<Inode>, ticket: Ticket) -> Node {
         assert!(old.hold.retire(), "this thread tears it down");
         assert!(!old.is_dead(), "and stops before it says so");
         self.adopt(old.id, ticket)
     }
 
-    /// That thread goes on. Nothing is owed to the store at the end.
+    /// That thread continues. No reference is owed to the store at the end.
     fn end(self, old: &Ref<Inode>, new: Node) {
         drop(self.core().inodes.tear_down(self.core(), old));
         assert!(self.core().inodes.peek(new.id()).is_some_and(|found| found == new));
@@ -139,7 +139,7 @@ impl World {
     }
 }
 
-/// The names in the cache lead to the old inode: they say no more from the moment that there is another.
+/// Cached names lead to the old inode: they must be invalid from the moment that there is another one.
 #[test]
 fn an_inode_that_dies_is_dead_before_another_one_stands_for_it() {
     let world = World::new();
@@ -150,7 +150,7 @@ fn an_inode_that_dies_is_dead_before_another_one_stands_for_it() {
     world.end(&old, new);
 }
 
-/// A change that the dying inode heard of, and its table not yet, has overtaken the answer.
+/// A change was recorded in the dying inode, and not yet in its table. It has overtaken the answer.
 #[test]
 fn an_answer_that_a_change_of_a_dying_inode_overtook_is_not_believed() {
     let world = World::new();
@@ -164,7 +164,7 @@ fn an_answer_that_a_change_of_a_dying_inode_overtook_is_not_believed() {
     world.end(&old, new);
 }
 
-/// The same when the old one is gone wholly before the answer comes.
+/// The same when the old inode is gone completely before the answer comes.
 #[test]
 fn an_answer_that_a_change_of_a_dead_inode_overtook_is_not_believed() {
     let world = World::new();
@@ -178,7 +178,7 @@ fn an_answer_that_a_change_of_a_dead_inode_overtook_is_not_believed() {
     world.end_all(new);
 }
 
-/// What a directory does not believe any more, nobody believes who stands for it.
+/// Names that a directory has invalidated stay invalid in the inode that replaces it.
 #[test]
 fn what_a_dying_directory_knew_is_taken_over() {
     for dead in [false, true] {
@@ -202,8 +202,8 @@ fn what_a_dying_directory_knew_is_taken_over() {
     }
 }
 
-/// Somebody moved a directory into one below it, past this process, and both were cached: the parents made a circle. A walk to
-/// `..` in a mounted part of the tree went round it for ever.
+/// A program moved a directory into one below it, behind this process, and both were cached: the parents formed a
+/// circle. A walk to `..` in a mounted part of the tree never ended.
 #[test]
 fn a_circle_of_parents_ends_a_walk() {
     let world = World::new();
@@ -218,8 +218,8 @@ fn a_circle_of_parents_ends_a_walk() {
     assert!(matches!(inner.stat("d/.."), Err(Error::NotFound)));
 }
 
-/// A rename from a file system that takes no changes said first whether there is such a name. In a directory that the
-/// caller may not search it told which names there are.
+/// A rename from a read-only file system first checked whether there is such a name. So it revealed the names in a
+/// directory that the caller may not search.
 #[test]
 fn a_rename_that_is_not_allowed_does_not_look() {
     let world = World::new();
@@ -230,7 +230,7 @@ fn a_rename_that_is_not_allowed_does_not_look() {
     assert!(matches!(moved, Err(Error::ReadOnly)), "{moved:?}");
 }
 
-/// C5 of `clean`: it takes in what was cleaned above it, of which it had not heard, before it goes.
+/// C5 of `clean`: before it is torn down, a directory applies cleans above it that it has not applied yet.
 #[test]
 fn a_directory_learns_what_was_cleaned_before_it_goes() {
     let world = World::new();
@@ -246,8 +246,8 @@ fn a_directory_learns_what_was_cleaned_before_it_goes() {
     world.end_all(new);
 }
 
-/// The later of the last name and the last hold makes an orphan, and who makes room finds it: not told by the last hold,
-/// it stayed for as long as nobody looked at all inodes.
+/// An inode becomes an orphan with its last name or its last hold, whichever is later. Eviction must find it. When the
+/// last hold did not queue it, it stayed until all inodes were visited.
 #[test]
 fn what_has_neither_name_nor_hold_is_found_by_who_makes_room() {
     let world = World::new();
@@ -272,7 +272,8 @@ fn what_has_neither_name_nor_hold_is_found_by_who_makes_room() {
     assert_eq!(world.store.owed.load(Relaxed), 0);
 }
 
-/// It leaves a directory below which was cleaned, and has not heard of it: where it goes to nobody would tell it.
+/// A directory moves out of a tree that was cleaned, and has not applied that clean. In its new place it would never
+/// learn of it.
 #[test]
 fn a_directory_that_moves_takes_along_what_was_cleaned_where_it_was() {
     let world = World::new();
@@ -289,7 +290,7 @@ fn a_directory_that_moves_takes_along_what_was_cleaned_where_it_was() {
     world.end_all(node);
 }
 
-/// Of two answers the one that was asked for later stays, whichever comes first.
+/// Of two answers, the one with the later question stays, whichever comes first.
 #[test]
 fn an_answer_asked_for_earlier_does_not_replace_a_later_one() {
     let world = World::new();
@@ -304,7 +305,7 @@ fn an_answer_asked_for_earlier_does_not_replace_a_later_one() {
     world.end_all(node);
 }
 
-/// Also where the later one was the first that was heard of the object at all.
+/// The same if the later answer was the first one about the object.
 #[test]
 fn an_answer_asked_for_before_the_one_that_brought_the_inode_is_not_believed() {
     let world = World::new();
@@ -314,8 +315,8 @@ fn an_answer_asked_for_before_the_one_that_brought_the_inode_is_not_believed() {
     world.end_all(new);
 }
 
-/// The answer stood at the first look; a change came before the second and put the file elsewhere, while its
-/// pages were on their way.
+/// The answer was current at the first check. A change came before the second check and put the file elsewhere, while
+/// its pages were being moved.
 #[test]
 fn a_file_that_is_moved_while_it_is_found_is_asked_for_again() {
     let world = World::new();
@@ -342,8 +343,8 @@ fn a_file_that_is_moved_while_it_is_found_is_asked_for_again() {
     world.end_all(node);
 }
 
-/// A change has overtaken the answer: neither its name nor its place is kept, and a place that it contradicts
-/// is in doubt.
+/// A change has overtaken the answer. Neither its name nor its place is cached, and a place that it contradicts is in
+/// doubt.
 #[test]
 fn an_answer_that_was_overtaken_places_and_names_nothing() {
     let world = World::new();
@@ -367,8 +368,7 @@ fn an_answer_that_was_overtaken_places_and_names_nothing() {
     world.end_all(node);
 }
 
-/// Names that are not believed prove nothing about those that are missing, either, and what the store was asked
-/// before is not kept when it answers.
+/// A directory whose names were invalidated is not complete. An answer to an earlier question is not cached.
 #[test]
 fn a_directory_that_forgets_its_names_is_not_complete() {
     let world = World::new();
@@ -395,8 +395,8 @@ fn a_directory_that_forgets_its_names_is_not_complete() {
     world.end_all(directory);
 }
 
-/// News of a directory that was not cached came before the answer that says what it is: answers about its
-/// entries that are as old are not kept, either.
+/// News of an uncached directory came before the answer about it. Answers about its entries that are as old must not be
+/// cached either.
 #[test]
 fn news_that_found_no_directory_is_known_to_the_one_that_comes() {
     let world = World::new();
@@ -408,8 +408,8 @@ fn news_that_found_no_directory_is_known_to_the_one_that_comes() {
     world.end_all(new);
 }
 
-/// A removed file is one of many in its shard. An answer about it that was asked for before it changed is overtaken, also
-/// when its stamp is not kept for itself any more; who asks then has a later ticket.
+/// A removed file is one of many in its shard. An answer to a question from before its change is overtaken, even if its
+/// own stamp is not stored any more. A later question has a later ticket.
 #[test]
 fn an_answer_about_an_inode_that_left_is_overtaken() {
     for others in [0, 1, 100] {
@@ -419,7 +419,7 @@ fn an_answer_about_an_inode_that_left_is_overtaken() {
         node.inode.expire_attributes(&world.core().clock);
         let old = world.left(node);
         drop(world.core().inodes.retire(world.core(), &old).unwrap());
-        // In one shard of 64 as a rule: enough of them for each.
+        // One shard of 64 gets each inode: enough of them for each shard.
         for other in 0..others * 64 {
             let node = world.adopt(InodeId(100 + other), world.core().clock.at_most_now());
             node.inode.expire_attributes(&world.core().clock);
@@ -436,9 +436,8 @@ fn an_answer_about_an_inode_that_left_is_overtaken() {
     }
 }
 
-/// Bug: a directory was moved here, then by others. A listing of its new place, which takes a ticket that stores nothing,
-/// was too early to say where it lies now, and its name there was believed all the same: a cleaning of that place did not
-/// reach what is below it.
+/// Bug: a directory was moved here, then by another program. A listing of its new place had too early a ticket to
+/// change its place, but its name there was cached all the same. So a clean of the new place did not reach its entries.
 #[test]
 fn a_name_is_not_kept_for_a_directory_that_is_believed_elsewhere() {
     const PLACE: InodeId = InodeId(9);

@@ -1,24 +1,25 @@
-//! What a directory was listed as: its names in the store's order, so that a listing is answered from the cache.
+//! The kept listing of a directory: its names in the store's order, to answer listings from the cache.
 //!
 //! # Boundary
-//! Keeps the names of one whole listing, and what was made here since. Whether they are all that there is says
-//! [`uvfs_concurrent::complete`]; what a name leads to is in [`crate::names`]. Asks nothing.
+//! Keeps the names of one whole listing, and names created here since. [`uvfs_concurrent::complete`] says whether they
+//! are all names. [`crate::names`] has their objects. Asks the store nothing.
 //!
 //! # Rules
-//! L1. A list is set together with the declaration that the directory is complete, under the lock over its entries; a name that
-//! is made while it stays complete is added under the same lock. So while the claim stands, every name of the directory is in the list or
-//! among the added ones. Names that were removed stay in it: the name table has them no more, and who serves the list leaves them out.
-//! L2. A list never changes. Added names make another list of it when the next listing begins.
-//! L3. A position is a list and a place in it ([`Kept::at`]). A list that another one took the place of stays for those who are
-//! reading it: entries that stay are seen once, whatever changes meanwhile.
-//! L4. Where a list goes in whose middle somebody stopped, hashes of the names up to there stay ([`Offered`]): who goes on reads the
-//! store's listing and passes over those, whichever of them were removed and whatever order the store has. Counting them would pass over as many
-//! others as were removed.
+//! L1. A list is set together with the declaration that the directory is complete, under the lock over its entries. A
+//! name created while it stays complete is added under the same lock. So while the claim stands, every name of the
+//! directory is in the list or among the added ones. Removed names stay in it. The name table does not have them any
+//! more, so the thread that serves the list leaves them out.
+//! L2. A list never changes. Added names make a new list when the next listing begins.
+//! L3. A position is a list and a place in it ([`Kept::at`]). A superseded list is kept alive for its current readers:
+//! entries that stay are seen once, whatever changes meanwhile.
+//! L4. If a list is dropped while a reader is in its middle, hashes of the names up to there are kept ([`Offered`]).
+//! That reader then reads the store's listing and passes over these names, in any order, whichever were removed. A mere
+//! count would pass over as many others as were removed.
 //!
 //! # Why
-//! The name table finds a name and cannot say what names there are. A list takes 16 bytes for each entry, and its name.
-//! Lists, those that are being read and added names are all in [`ListedBytes`], which the budget has.
-//! Weakness: removed names take their room until the directory is listed again.
+//! The name table finds a name and cannot enumerate names. A list takes 16 bytes for each entry, and its name. All
+//! lists, lists in progress and added names count in [`ListedBytes`], for the budget. Weakness: removed names use
+//! memory until the directory is listed again.
 
 use crate::attributes::FileKind;
 use crate::backend::Cookie;
@@ -28,7 +29,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Set in positions that are ours; a store whose listings are kept has none so large ([`crate::Listings`]).
+/// Set in our own positions. A store with kept listings has no position that large ([`crate::Listings`]).
 const OURS: u64 = 1 << 62;
 /// The largest position of a store whose listings are kept.
 pub(crate) const POSITIONS_MAX: u64 = OURS - 1;
@@ -37,11 +38,11 @@ const PLACE_BITS: u32 = 36;
 const NUMBERS: u64 = 1 << (62 - PLACE_BITS);
 /// Names added, after which the store is asked again.
 const ADDED_MAX: usize = 1 << 16;
-/// Lists that others took the place of, and that may still be read.
+/// Superseded lists that may still be read.
 const RETIRED_MAX: usize = 4;
-/// Places remembered in which readers stopped.
+/// Places of stopped readers that are remembered.
 const STOPS_MAX: usize = 8;
-/// Entries of the longest list: what is longer is listed by the store each time.
+/// Entries of the longest list. Longer directories are listed by the store each time.
 const ENTRIES_MAX: usize = 1 << 24;
 
 /// Bytes of all lists.
@@ -73,7 +74,7 @@ impl ListedBytes {
 #[derive(Debug, Clone, Copy)]
 struct Item {
     number: u64,
-    /// Where its name ends; it begins where the one before ends.
+    /// The end of its name, which begins at the end of the name before.
     end: u32,
     kind: FileKind,
 }
@@ -89,12 +90,12 @@ pub(crate) struct Listed {
     all: Arc<ListedBytes>,
 }
 
-/// A list that is being read.
+/// A list in progress.
 #[derive(Debug)]
 pub(crate) struct Recording {
     items: Vec<Item>,
     names: Vec<u8>,
-    /// Bytes that `all` counts for it.
+    /// Bytes counted in `all` for it.
     counted: usize,
     all: Arc<ListedBytes>,
 }
@@ -104,7 +105,7 @@ impl Recording {
         Self { items: Vec::new(), names: Vec::new(), counted: 0, all: all.clone() }
     }
 
-    /// One entry more; false if it is too long to be kept.
+    /// Adds an entry. False if the list is too long to be kept.
     pub(crate) fn add(&mut self, name: &[u8], number: u64, kind: FileKind) -> bool {
         self.names.extend_from_slice(name);
         let Ok(end) = u32::try_from(self.names.len()) else { return false };
@@ -117,7 +118,7 @@ impl Recording {
         self.items.len() < ENTRIES_MAX
     }
 
-    /// Bytes that it has in memory; it only grows.
+    /// Bytes in memory; they only grow.
     pub(crate) fn bytes(&self) -> usize {
         self.items.capacity() * size_of::<Item>() + self.names.capacity()
     }
@@ -125,7 +126,7 @@ impl Recording {
     pub(crate) fn finish(mut self, all: &Arc<ListedBytes>) -> Arc<Listed> {
         let items = std::mem::take(&mut self.items).into_boxed_slice();
         let names = std::mem::take(&mut self.names).into_boxed_slice();
-        // ORDERING: Relaxed; only the value must be another one.
+        // ORDERING: Relaxed; only the value must be a new one.
         let number = all.numbers.fetch_add(1, Relaxed) % NUMBERS;
         let listed = Listed { number, items, names, all: all.clone() };
         all.add(listed.bytes());
@@ -146,7 +147,7 @@ impl Drop for Listed {
 }
 
 impl Listed {
-    /// The number that its positions have.
+    /// The number in its positions.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -171,7 +172,7 @@ impl Listed {
         Cookie(OURS | self.number << PLACE_BITS | place as u64)
     }
 
-    /// The place of what users know by `number`, looked for from `near` on.
+    /// The place of the entry with the user-visible `number`, searched from `near` on.
     pub(crate) fn find(&self, number: u64, near: usize) -> Option<usize> {
         let near = near.min(self.items.len());
         let (before, behind) = self.items.split_at(near);
@@ -196,7 +197,7 @@ impl Listed {
     }
 }
 
-/// What was offered of a list that is gone: a hash of each name, in its order (L4).
+/// The names already offered of a dropped list: a hash of each, in list order (L4).
 #[derive(Debug)]
 pub(crate) struct Offered {
     number: u64,
@@ -226,7 +227,7 @@ impl Drop for Offered {
     }
 }
 
-/// Names that a reader has had of a list that is gone.
+/// Names of a dropped list that a reader has received.
 #[derive(Debug)]
 pub(crate) struct PassedOver {
     hashes: HashSet<u64>,
@@ -234,28 +235,28 @@ pub(crate) struct PassedOver {
 }
 
 impl PassedOver {
-    /// How many of them were not met yet; those that were removed never are.
+    /// Names not passed over yet. Names that were removed stay.
     pub(crate) fn len(&self) -> usize {
         self.hashes.len()
     }
 
-    /// Whether `name` is one of them, which it is once.
+    /// Whether `name` is one of them. Removes it.
     pub(crate) fn takes(&mut self, name: &[u8]) -> bool {
         !self.hashes.is_empty() && self.hashes.remove(&self.all.hasher.hash_one(name))
     }
 }
 
-/// Whether a position is one of ours, and its place then.
+/// The place in one of our own positions; `None` for a position of the store.
 pub(crate) fn place_of(cookie: Cookie) -> Option<usize> {
     (cookie.0 & OURS != 0).then_some((cookie.0 & ((1 << PLACE_BITS) - 1)) as usize)
 }
 
-/// The number of the list that one of our positions is in.
+/// The list number in one of our own positions.
 fn number_of(cookie: Cookie) -> u64 {
     (cookie.0 & !OURS) >> PLACE_BITS
 }
 
-/// A name that was made here.
+/// A name created here.
 #[derive(Debug)]
 struct Added {
     name: Box<[u8]>,
@@ -276,28 +277,27 @@ impl Drop for Added {
     }
 }
 
-/// Where a program that opens the files of a directory in order has come to.
+/// The position of a program that opens the files of a directory in order.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Reading {
     /// The place of the file that was read last.
     pub(crate) at: usize,
-    /// How many were read in order before it.
+    /// Files read in order before it.
     pub(crate) run: u32,
-    /// The place up to which files were fetched, or are being.
+    /// The place up to which files were fetched, or are being fetched.
     pub(crate) fetched: usize,
-    /// The order that was found in a directory below holds for its next sibling too.
+    /// The order found in a directory below is expected in its next sibling, too.
     pub(crate) trusted: bool,
 }
 
-/// How often listings of directories below it had to be asked for one by one, and whether one question for many of
-/// them is worth it.
+/// How many directories below this one were listed one by one, and whether one request for many of them is worth it.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Siblings {
-    /// Of them listed by the store, since there is the list.
+    /// Directories listed by the store since this list was made.
     pub(crate) listed: u32,
-    /// Not before so many more.
+    /// Directories to wait before the next such request.
     pub(crate) pause: u32,
-    /// How long the last pause was.
+    /// The length of the last pause.
     pub(crate) paused: u32,
 }
 
@@ -306,24 +306,24 @@ pub(crate) struct Siblings {
 pub(crate) struct Kept {
     current: Option<Arc<Listed>>,
     added: Vec<Added>,
-    /// The one that was read last stands last.
+    /// The last one read is at the end.
     retired: Vec<Arc<Listed>>,
-    /// Numbers of lists and places in which somebody stopped, the last one last.
+    /// Numbers of lists and places in which readers stopped, the latest at the end.
     stops: Vec<(u64, usize)>,
-    /// Of lists that are gone in whose middle somebody stopped (L4).
+    /// Names offered from dropped lists with a reader in the middle (L4).
     offered: Vec<Arc<Offered>>,
     /// A thread is about to list it again.
     pub(crate) refreshing: bool,
     /// The number of its place in the queue of directories that have lists; 0 if it has none.
     pub(crate) queued: u64,
-    /// It was served since the room was last looked at.
+    /// It was used since the last search for room.
     pub(crate) used: bool,
     pub(crate) reading: Reading,
     pub(crate) siblings: Siblings,
 }
 
 impl Kept {
-    /// The whole directory was listed; `None` if nobody has written its names down. What it was listed as before.
+    /// The whole directory was listed. `None` if its names were not recorded. Returns the earlier list.
     pub(crate) fn set(&mut self, listed: Option<Arc<Listed>>) -> Option<Arc<Listed>> {
         let old = self.current.take();
         self.added = Vec::new();
@@ -346,14 +346,14 @@ impl Kept {
         self.added.push(added);
     }
 
-    /// The directory is not known as a whole any more.
+    /// The directory is not known to be complete any more.
     pub(crate) fn forget(&mut self) {
         let old = self.current.take();
         self.added = Vec::new();
         self.retire(old);
     }
 
-    /// Nothing of it is needed so much that it may have its room.
+    /// Drops all lists to free their memory.
     pub(crate) fn clear(&mut self) {
         self.added = Vec::new();
         let current = self.current.take();
@@ -367,7 +367,7 @@ impl Kept {
     }
 
     fn retire(&mut self, old: Option<Arc<Listed>>) {
-        // Who reads it has no hold on it between two calls.
+        // A reader holds no reference to it between two calls.
         self.retired.extend(old.filter(|old| old.len() > 0));
         if self.retired.len() > RETIRED_MAX {
             let gone = self.retired.remove(0);
@@ -386,7 +386,7 @@ impl Kept {
         self.offered.push(Arc::new(Offered::new(gone, furthest)));
     }
 
-    /// Who reads the list `number` stops at `place`, in its middle.
+    /// A reader of the list `number` stops at `place`, in its middle.
     pub(crate) fn stopped(&mut self, number: u64, place: usize) {
         if self.stops.len() >= STOPS_MAX {
             self.stops.remove(0);
@@ -394,7 +394,7 @@ impl Kept {
         self.stops.push((number, place));
     }
 
-    /// Who stopped at `place` of the list `number`, or a little behind it, goes on.
+    /// A reader that stopped at `place` of the list `number`, or a little behind it, continues.
     fn goes_on(&mut self, number: u64, place: usize) {
         let behind = self.stops.iter().enumerate();
         let behind = behind.filter(|(_, (of, at))| *of == number && *at >= place);
@@ -403,20 +403,20 @@ impl Kept {
         }
     }
 
-    /// What was offered of the list that `cookie` is a position in, which is gone, before that position; absent where nobody is
-    /// known to have stopped there.
+    /// The names offered before the position `cookie` of a dropped list. `None` if no reader is known to have stopped
+    /// there.
     pub(crate) fn offered_before(&self, cookie: Cookie) -> Option<(Arc<Offered>, usize)> {
         let (number, place) = (number_of(cookie), place_of(cookie)?);
         let found = self.offered.iter().rev().find(|offered| offered.number == number)?;
         (place <= found.hashes.len()).then(|| (found.clone(), place))
     }
 
-    /// The list, without what was added to it.
+    /// The list, without the added names.
     pub(crate) fn current(&self) -> Option<&Arc<Listed>> {
         self.current.as_ref()
     }
 
-    /// The list with all that was added to it (L2).
+    /// The list with all added names (L2).
     pub(crate) fn whole(&mut self) -> Option<Arc<Listed>> {
         let current = self.current.clone()?;
         self.used = true;
@@ -426,7 +426,7 @@ impl Kept {
         let mut added = HashMap::new();
         for one in &self.added {
             match added.entry(&*one.name) {
-                // Made again: it may be another one.
+                // Created again: it may be another object.
                 Occupied(mut known) => _ = known.insert((one.number, one.kind)),
                 Vacant(new) => _ = new.insert((one.number, one.kind)),
             }
@@ -449,7 +449,7 @@ impl Kept {
         Some(whole)
     }
 
-    /// The list that `cookie` is a position in, and the place (L3).
+    /// The list of the position `cookie`, and its place (L3).
     pub(crate) fn at(&mut self, cookie: Cookie) -> Option<(Arc<Listed>, usize)> {
         let place = place_of(cookie)?;
         let number = number_of(cookie);
@@ -481,8 +481,8 @@ mod tests {
         listed.names().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
     }
 
-    /// Only whole lists were counted. A listing of a large directory, one that its reader had left in the middle and
-    /// 65,000 names made in a directory were memory that the budget did not know of.
+    /// Only whole lists were counted. A listing of a large directory, an abandoned one, and 65,000 names created in a
+    /// directory used memory outside the budget.
     #[test]
     fn lists_that_are_read_and_names_that_are_added_are_counted() {
         let all: Arc<ListedBytes> = Arc::default();
@@ -542,7 +542,7 @@ mod tests {
         kept.set(Some(listed(&["b", "c", "a", "d"], &all)));
         let list = kept.whole().unwrap();
         kept.stopped(list.number(), 1);
-        // One goes on, and stops later; another has not gone on.
+        // One continues, and stops later. Another has not continued.
         kept.stopped(list.number(), 1);
         assert!(kept.at(list.cookie(1)).is_some());
         kept.stopped(list.number(), 3);

@@ -1,35 +1,28 @@
-//! Inodes: what the caches know of one object of the store.
+//! Inodes: the cached state of one object of the store.
 //!
 //! # Boundary
-//! Holds an object's cached attributes, its pages, its advisory locks and, for a directory, its
-//! parent. Does not know names (`names`), and asks the backend nothing.
-//!
-//! # Rooms
-//! `attributes` (cached values; beside it `cached`, `reading`, `absent`), `place` (where an object lies), `directory`
-//! (what a directory knows of its names), `listed` (what it was listed as), `node` (holds), `expiry` (for how long answers are
-//! believed), `rest`, `table`.
+//! Holds an object's cached attributes, its pages, its advisory locks and, for a directory, its parent. Has no names
+//! (`names`), and asks the backend nothing. Modules: `attributes` (cached values, with `cached`, `reading`, `absent`),
+//! `place` (an object's directory), `directory` (state about its names), `listed` (kept listing), `node` (holds),
+//! `expiry` (lifetimes), `rest`, `table`.
 //!
 //! # Concurrency
-//! A [`Node`] is a hold on an inode: while one exists the inode stays in the table. Names in the cache
-//! lead to inodes by references, which keep memory and not use ([`uvfs_concurrent::hold`]).
-//! Attributes are words under a sequence: copying them takes no lock and stores nothing. Everything
-//! else of an inode has its own lock (see [`crate::lock_order`]); none is held across a backend call.
+//! A [`Node`] is a hold on an inode: while one exists the inode stays in the table. Cached names have references to
+//! inodes, which keep the memory but are no holds ([`uvfs_concurrent::hold`]). Copying the attributes takes no lock and
+//! stores nothing. All else has its own lock ([`crate::lock_order`]); none is held across a backend call.
 //!
-//! *Answers that a change overtook* are the recurring danger: a `stat` answer read before a `chmod`
-//! must not be cached after it. One clock decides ([`uvfs_concurrent::changes`]). A reader takes a [`Ticket`] before it
-//! asks the store; a change notes a stamp when it ends. An answer is kept only if no change is in flight and the last
-//! noted stamp is not later than the ticket ([`Freshness`]), or if the thing was there before it was asked about and has
-//! not changed since ([`Asked`]).
+//! *Overtaken answers* are the main danger: a `stat` answer from before a `chmod` must not be cached after it. One
+//! clock decides ([`uvfs_concurrent::changes`]). A reader takes a [`Ticket`] before its question, and a change records a
+//! stamp when it ends. An answer is cached only if no change is in flight and no stamp is later than the ticket
+//! ([`Freshness`]), or if the object was here before the question and has not changed since ([`Asked`]).
 //!
 //! # Layout
-//! Three cache lines. The first holds all that a walk through a directory reads, the second the rest
-//! of the attributes, the third everything that holders write. What few inodes need ([`Rest`]) is
-//! allocated when they do.
+//! Three cache lines: the words that a walk reads, the other attributes, the words that holders write. State that few
+//! inodes need ([`Rest`]) is allocated on demand.
 //!
 //! # Why
-//! One clock instead of a version per object: a lookup does not know yet which inode it will find,
-//! so it could not sample that inode's version beforehand. Bad at: threads that look up what is not cached beside
-//! threads that change: they write the clock's word in turns.
+//! A lookup does not know its inode before the answer, so it could not sample a version per object. Bad at: cold
+//! lookups beside changes, because both write the clock's word.
 
 mod absent;
 mod attributes;
@@ -78,20 +71,20 @@ use uvfs_concurrent::shared::Weak;
 #[repr(C, align(64))]
 pub(crate) struct Inode {
     pub(crate) id: InodeId,
-    /// Of a directory: names cached at an earlier moment of the clock are not believed. Of anything else:
-    /// the id of the directory where it was last found; 0 if that is not known, or [`NOWHERE`].
+    /// Of a directory: names cached before this moment of the clock are not valid. Of other objects: the id of the
+    /// directory where it was last found; 0 if that is not known, or [`NOWHERE`].
     names_after_or_parent: AtomicU64,
-    /// Of a directory: the generation of cleanings up to which `names_after_or_parent` tells all ([`crate::clean`]).
+    /// Of a directory: the generation of cleans that `names_after_or_parent` includes ([`crate::clean`]).
     cleans: UpTo,
     /// The attributes; beside them [`flag`] bits and the kind.
     cached: CachedWords,
     // From here on: written by holders and changes, not read by walks.
     hold: HoldWord,
-    /// References owed to the backend; given back by `forget` when the inode goes.
+    /// References owed to the backend. `forget` returns them when the inode is torn down.
     references: AtomicU64,
-    /// Names in the cache that lead here, and whether it waits in the orphan queue.
+    /// Cached names that lead here, and whether it waits in the orphan queue.
     orphan: OrphanMark,
-    /// Serialises writers of `cached`, and says which answers may become its value.
+    /// Serialises writers of `cached`, and decides which answers may become its value.
     changes: Mutex<Freshness>,
     rest: LazyBox<Rest>,
     core: Weak<Core>,
@@ -101,30 +94,30 @@ pub(crate) struct Inode {
 mod flag {
     /// Used since the clock hand last passed.
     pub(super) const TOUCHED: u32 = 1;
-    /// Torn down: another inode may stand for the object by now.
+    /// Torn down: another inode may represent the object by now.
     pub(super) const DEAD: u32 = 1 << 1;
-    /// Open files that the kernel reads and writes behind our back: attributes are not cached.
+    /// Open files that the kernel reads and writes directly: attributes are not cached.
     pub(super) const BYPASSED: u32 = 1 << 2;
-    /// No name leads here any more: forget it with the last hold.
+    /// No name leads here any more: torn down with the last hold.
     pub(super) const UNLINKED: u32 = 1 << 3;
-    /// Nobody knows in which directory it lies: names that lead here are asked for again.
+    /// Its directory is not known: names that lead here are asked for again.
     pub(super) const PARENT_UNKNOWN: u32 = 1 << 4;
-    /// Of those, some are open for writing: nobody hears of a write through a mapping.
+    /// Of those, some are open for writing: a write through a mapping is invisible here.
     pub(super) const BYPASS_WRITES: u32 = 1 << 5;
-    /// Another inode stands for its id: torn down with the last hold.
+    /// Another inode has taken its id: torn down with the last hold.
     pub(super) const DISPLACED: u32 = 1 << 6;
     /// A read may have moved its access time since the attributes were asked for.
     pub(super) const READ: u32 = 1 << 7;
     /// Reads do not move its access time.
     pub(super) const STILL: u32 = 1 << 15;
-    /// Where the kind is.
+    /// The position of the kind.
     pub(super) const KIND_SHIFT: u32 = 8;
     pub(super) const KIND_BITS: u32 = 7;
-    /// From here up: how many mounts are on it.
+    /// From here up: the number of mounts on it.
     pub(super) const MOUNT: u32 = 1 << 16;
 }
 
-/// Where a file without a name lies: in no directory that there is.
+/// The directory of a file without a name: no existing directory.
 pub(crate) const NOWHERE: InodeId = InodeId(u64::MAX);
 
 /// By number, padded so that every number has one.
@@ -161,7 +154,7 @@ impl Inode {
     ) -> Hold<Self> {
         let cached = CachedWords::new(cached::pack(attributes, expiry, Absent::UNKNOWN));
         let kind = KINDS.iter().position(|&kind| kind == attributes.kind).unwrap_or(0);
-        // ORDERING: Relaxed; nobody else has it yet.
+        // ORDERING: Relaxed; no other thread has it yet.
         cached.beside.store((kind as u32) << flag::KIND_SHIFT, Relaxed);
         Hold::new(Self {
             id,
@@ -179,11 +172,11 @@ impl Inode {
 
     #[inline]
     fn flags(&self) -> u32 {
-        // ORDERING: Acquire, partner `set_flag`: who sees DEAD (or not yet) has what came before.
+        // ORDERING: Acquire, partner `set_flag`: a thread that sees DEAD (or not yet) sees the stores before it.
         self.cached.beside.load(Acquire)
     }
 
-    /// Sets or clears a bit; whether it was the other way before.
+    /// Sets or clears a bit. Returns whether that changed it.
     fn set_flag(&self, bit: u32, on: bool) -> bool {
         // ORDERING: Release, partner `flags`.
         let before = match on {
@@ -193,7 +186,7 @@ impl Inode {
         (before & bit != 0) != on
     }
 
-    /// What sort of object it is; never changes.
+    /// The object's type; never changes.
     #[inline]
     pub(crate) fn kind(&self) -> FileKind {
         KINDS[(self.flags() >> flag::KIND_SHIFT & flag::KIND_BITS) as usize]
@@ -213,7 +206,7 @@ impl Inode {
         }
     }
 
-    /// Takes the mark away; whether it was there.
+    /// Clears the mark. Returns whether it was set.
     pub(crate) fn untouch(&self) -> bool {
         let touched = self.flags() & flag::TOUCHED != 0;
         if touched {
@@ -222,33 +215,33 @@ impl Inode {
         touched
     }
 
-    /// Whether it was torn down: it answers nothing any more.
+    /// Whether it was torn down: its values are not valid any more.
     #[inline]
     pub(crate) fn is_dead(&self) -> bool {
         self.flags() & flag::DEAD != 0
     }
 
-    /// Whether names that lead to it may be believed.
+    /// Whether names that lead to it may be valid.
     #[inline]
     pub(crate) fn can_be_found(&self) -> bool {
         self.flags() & (flag::DEAD | flag::PARENT_UNKNOWN) == 0
     }
 
-    /// Whether something may be mounted on it: a hint, the mount table of a namespace says.
+    /// Whether a mount may be on it. A hint: the mount table of a namespace decides.
     #[inline]
     pub(crate) fn is_mounted(&self) -> bool {
         self.flags() >= flag::MOUNT
     }
 
-    /// One mount more is about to be put on it. False if there are too many (65535).
+    /// A mount is about to be put on it. False if there are too many (65535).
     pub(crate) fn gain_mount(&self) -> bool {
         let more = |flags: u32| flags.checked_add(flag::MOUNT);
-        // ORDERING: AcqRel, as `set_flag`; and it meets `set_unlinked` in one word: of one who
-        // gains a mount and one who takes the name away, the later one sees the other.
+        // ORDERING: AcqRel, like `set_flag`. It shares one word with `set_unlinked`: of a thread that adds a mount and
+        // one that removes the name, the later one sees the other.
         self.cached.beside.fetch_update(AcqRel, Relaxed, more).is_ok()
     }
 
-    /// One mount is gone from it, and from the sight of every walk.
+    /// A mount is removed from it, and no walk can see it any more.
     pub(crate) fn lose_mount(&self) {
         // ORDERING: Release, partner `flags`.
         self.cached.beside.fetch_sub(flag::MOUNT, Release);
@@ -264,12 +257,12 @@ impl Inode {
         self.hold.racy_holds()
     }
 
-    /// Whether nobody held it at some instant during the call.
+    /// Whether it had no hold at some instant during the call.
     pub(crate) fn racy_inactive(&self) -> bool {
         self.hold.racy_inactive()
     }
 
-    /// What few inodes have.
+    /// The state that few inodes have. Makes it.
     pub(crate) fn rest(&self) -> &Rest {
         let (rest, made) = self.rest.get_or_make(Rest::default);
         if made && let Some(core) = self.core.upgrade() {
@@ -278,7 +271,7 @@ impl Inode {
         rest
     }
 
-    /// What a directory in use has.
+    /// The state of a directory in use. Makes it.
     pub(crate) fn of_directory(&self) -> &OfDirectory {
         let (known, made) = self.rest().of_directory.get_or_make(OfDirectory::default);
         if made && let Some(core) = self.core.upgrade() {
@@ -287,17 +280,17 @@ impl Inode {
         known
     }
 
-    /// As [`Inode::of_directory`], if it has been needed before.
+    /// Like [`Inode::of_directory`], but only if it was made before.
     pub(crate) fn known_directory(&self) -> Option<&OfDirectory> {
         self.known_rest()?.of_directory.get()
     }
 
-    /// As [`Inode::rest`], if it has been needed before.
+    /// Like [`Inode::rest`], but only if it was made before.
     pub(crate) fn known_rest(&self) -> Option<&Rest> {
         self.rest.get()
     }
 
-    /// The last name is gone; the last hold takes the inode with it.
+    /// The last name is gone (or is back): the last hold tears the inode down.
     pub(crate) fn set_unlinked(&self, unlinked: bool) {
         if self.set_flag(flag::UNLINKED, unlinked)
             && let Some(core) = self.core.upgrade()
@@ -306,13 +299,13 @@ impl Inode {
         }
     }
 
-    /// A name in the cache leads here now.
+    /// A cached name leads here now.
     pub(crate) fn gained_name(&self) {
         self.orphan.gained_name();
     }
 
-    /// A name in the cache led here. Returns whether the inode should be queued: nobody holds it, no
-    /// name leads to it, and it is not queued yet (it is from now on).
+    /// A cached name no longer leads here. Returns whether the caller must queue the inode: it has no hold, no name,
+    /// and was not queued (it counts as queued from now on).
     pub(crate) fn lost_name(&self) -> bool {
         self.orphan.lost_name(&self.hold)
     }

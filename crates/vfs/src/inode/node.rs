@@ -1,16 +1,16 @@
-//! A hold on an inode: what operations and frontends pass around.
+//! A hold on an inode: the handle that operations and frontends pass around.
 //!
 //! # Boundary
-//! Shows what never changes of an object and what is known of it without asking. While one exists, the inode stays in
-//! the table ([`uvfs_concurrent::hold`]).
+//! Returns an object's constant properties and its cached state, without a request to the store. While a hold exists,
+//! the inode stays in the table ([`uvfs_concurrent::hold`]).
 //!
 //! # Concurrency
-//! Cloning and dropping count on the inode's own word; dropping the last one may tear the inode down, so no lock is
-//! held then.
+//! Cloning and dropping count on the inode's own word. Dropping the last hold may tear the inode down, so hold no lock
+//! then.
 //!
 //! # Why
-//! One public type for every kind of object: the kernel does not say which it means. Weakness: an operation on
-//! the wrong kind is found at run time.
+//! One public type for every kind of object, because the kernel does not name the kind in its requests. Weakness: an
+//! operation on the wrong kind fails at run time.
 
 use super::Inode;
 use super::cached::NUMBER;
@@ -19,7 +19,7 @@ use crate::backend::InodeId;
 use std::fmt;
 use uvfs_concurrent::object::{Hold, Ref};
 
-/// A hold on an inode. Cloning adds a hold; dropping gives it back.
+/// A hold on an inode. Cloning adds a hold, and dropping removes it.
 #[derive(Clone)]
 pub struct Node {
     pub(crate) inode: Hold<Inode>,
@@ -36,7 +36,7 @@ impl Node {
         self.inode.id
     }
 
-    /// What sort of object it is; never changes.
+    /// The object's type; never changes.
     pub fn kind(&self) -> FileKind {
         self.inode.kind()
     }

@@ -1,16 +1,18 @@
-//! Where an object lies: the parent of a directory, and a hint for anything else.
+//! An object's place: the parent of a directory, and a hint for anything else.
 //!
 //! # Boundary
-//! Owns both facts and the order in which answers may replace them. What a move means for pages and policies is
-//! decided by the core, which is told.
+//! Owns both facts and the order in which answers may replace them. The core decides what a move means for pages and
+//! policies.
 //!
 //! # Concurrency
-//! A directory's parent is a hold, under a lock of its own; an answer replaces it only if the store was asked later
-//! than for the known one. The hint of anything else is one word with a flag ([`Whereabouts`]): a thread that
+//! A directory's parent is a hold, under a lock of its own. An answer replaces it only if its question was later than
+//! that of the known parent. For other objects, the hint is one word with a flag ([`Whereabouts`]): a thread that
 //! changes it and a thread that moves pages by it agree without a lock.
 //!
 //! # Why
 //! A directory has one name, so its parent is exact. A file may have many: the directory where it was last found is
+//! enough to decide which cleans and policies concern it. Weakness: a file with names in two directories is asked for
+//! again when it was found in the other one.
 //! enough to decide which cleanings and policies concern it. Weakness: a file with names in two
 //! directories is asked for again when it was found in the other one.
 
@@ -28,14 +30,14 @@ impl Inode {
         parent.as_ref().map(|parent| Node { inode: parent.inode.clone() })
     }
 
-    /// The parent directory, and the moment at which this directory came there.
+    /// The parent directory, and the moment at which this directory moved there.
     pub(crate) fn parent_since(&self) -> Option<(Node, Ticket)> {
         let parent = self.known_directory()?.parent.lock();
         parent.as_ref().map(|parent| (Node { inode: parent.inode.clone() }, parent.joined))
     }
 
-    /// Of a directory: notes in which one it was found, as the store was asked at `ticket`. What was learned
-    /// later stays: false if that is another one.
+    /// Of a directory: records the parent from a question at `ticket`. A later answer stays; returns false if that is
+    /// another parent.
     pub(crate) fn set_parent(&self, parent: &Node, ticket: Ticket) -> bool {
         if self.id == InodeId::ROOT {
             return true;
@@ -49,7 +51,7 @@ impl Inode {
                     known.learned = ticket;
                     return true;
                 }
-                // It leaves a place: first it takes in what was cleaned there.
+                // It leaves a place: first it applies the cleans there.
                 Some(known) if left != Some(known.inode.id) => {
                     left = Some(known.inode.id);
                     drop(slot);
@@ -65,7 +67,7 @@ impl Inode {
                 }
             }
         };
-        // Given back with no lock held: it may be the last hold.
+        // Dropped with no lock held: it may be the last hold.
         let moved = old.is_some();
         drop(old);
         if moved && let Some(core) = self.core.upgrade() {
@@ -74,15 +76,14 @@ impl Inode {
         true
     }
 
-    /// Of what is no directory: an answer that no change has overtaken said that it lies in `parent`. The caller
-    /// has the lock over that directory's entries, and moves the pages when it has given it up
-    /// ([`Inode::rehome_pages`]).
+    /// Not for a directory: an answer that no change has overtaken found it in `parent`. The caller has the lock over
+    /// that directory's entries, and moves the pages after it has released the lock ([`Inode::rehome_pages`]).
     pub(crate) fn found_in(&self, parent: InodeId) {
         self.whereabouts().set(parent.0, || ());
     }
 
-    /// As [`Inode::found_in`], of a file that may have pages elsewhere: these move before anybody believes the new
-    /// place. `stands` says whether no change has overtaken the answer; the caller has no lock.
+    /// Like [`Inode::found_in`], for a file that may have pages with another home: these move before the new place is
+    /// visible. `stands` says whether no change has overtaken the answer. The caller holds no lock.
     pub(crate) fn bring_pages_to(&self, parent: &Node, stands: impl Fn() -> bool) {
         let elsewhere = self.known_pages().is_some_and(|pages| pages.home() != Some(parent.id()));
         if !elsewhere || !stands() {
@@ -90,12 +91,12 @@ impl Inode {
         }
         self.set_parent_hint(parent);
         if !stands() {
-            // A change that came in between may have put it elsewhere before that.
+            // A change may have come in between and moved the file before our store.
             self.forget_parent_hint();
         }
     }
 
-    /// Of a change that has made or moved it: it lies in `parent` now.
+    /// For a change that has made or moved the object: it is in `parent` now.
     pub(crate) fn note_parent(&self, parent: &Node, ticket: Ticket) {
         match self.is_directory() {
             true => _ = self.set_parent(parent, ticket),
@@ -103,7 +104,7 @@ impl Inode {
         }
     }
 
-    /// Of what is no directory: where it lies.
+    /// Not for a directory: the place of the object.
     fn whereabouts(&self) -> Whereabouts<'_> {
         Whereabouts {
             id: &self.names_after_or_parent,
@@ -112,20 +113,20 @@ impl Inode {
         }
     }
 
-    /// Of what is no directory: it lies in `parent`.
+    /// Not for a directory: the object is in `parent`.
     fn set_parent_hint(&self, parent: &Node) {
         self.whereabouts().set(parent.id().0, || self.rehome_pages());
     }
 
-    /// Of what is no directory: its name in `parent` is gone. Where it lies is not known until one of
-    /// its other names is asked for again.
+    /// Not for a directory: its name in `parent` is gone. Its place is not known until one of its other names is asked
+    /// for again.
     pub(crate) fn lost_name_in(&self, parent: InodeId) {
         if !self.is_directory() && self.whereabouts().id() == parent.0 {
             self.forget_parent_hint();
         }
     }
 
-    /// Of what is no directory: it may lie in `parent`, or where it is known to lie.
+    /// Not for a directory: it may be in `parent`, or in its known place.
     pub(crate) fn doubt_parent_hint(&self, parent: InodeId) {
         let known = self.whereabouts().id();
         if known != parent.0 && known != NOWHERE.0 {
@@ -133,7 +134,7 @@ impl Inode {
         }
     }
 
-    /// Of what is no directory: nobody knows where it lies.
+    /// Not for a directory: its place is not known any more.
     pub(crate) fn forget_parent_hint(&self) {
         if self.is_directory() || self.whereabouts().id() == NOWHERE.0 {
             return;
@@ -142,7 +143,7 @@ impl Inode {
         self.rehome_pages();
     }
 
-    /// Its pages lie where it does.
+    /// Moves its pages to its own place.
     pub(crate) fn rehome_pages(&self) {
         if let Some(pages) = self.known_pages()
             && pages.home() != self.parent_hint()
@@ -152,17 +153,16 @@ impl Inode {
         }
     }
 
-    /// Of what is no directory: its last name is gone, or it never had one.
+    /// Not for a directory: its last name is gone, or it never had one.
     pub(crate) fn set_nameless(&self) {
         if !self.is_directory() {
-            // ORDERING: Relaxed; an id, whose inode is asked for under its shard's lock.
+            // ORDERING: Relaxed; an id, whose inode is looked up under its shard's lock.
             self.names_after_or_parent.store(NOWHERE.0, Relaxed);
             self.rehome_pages();
         }
     }
 
-    /// The id of the directory that it lies in, by what is cached; [`NOWHERE`] without a name, `None` if it
-    /// is not known.
+    /// The id of its directory, as far as it is cached; [`NOWHERE`] without a name, `None` if it is not known.
     pub(crate) fn parent_hint(&self) -> Option<InodeId> {
         if self.is_directory() {
             return self.parent().map(|parent| parent.id());
@@ -170,7 +170,7 @@ impl Inode {
         Some(InodeId(self.whereabouts().id())).filter(|&id| id != InodeId(0))
     }
 
-    /// Takes the hold on the directory that it lies in away: the inode goes.
+    /// Takes out the hold on its directory: the inode is being torn down.
     pub(super) fn take_parent(&self) -> Option<Hold<Inode>> {
         let parent = self.known_directory().and_then(|known| known.parent.lock().take());
         match parent {

@@ -1,20 +1,20 @@
-//! What a read does to the attributes: it may move the access time.
+//! The effect of reads on attributes: a read may move the access time.
 //!
 //! # Boundary
-//! Decides whether cached attributes outlive a read. The store moves the time; nothing here does.
+//! Decides whether cached attributes survive a read. Only the store moves the time.
 //!
 //! # Concurrency
-//! The two marks change under the lock of `changes`; a read looks at them without it.
+//! The two marks change under the lock of `changes`. A read tests them without it.
 //!
-//! R1. A read that may have moved the time is noted as a change: no answer that was asked for before it is kept.
-//! R2. So the first answer that is kept after such a read was asked for after it. If it shows the times of before,
-//!     and these are so old that a move shows, reads do not move it here.
+//! R1. A read that may have moved the time is recorded as a change: no answer to a question from before it is cached.
+//! R2. So the first answer cached after such a read belongs to a question after it. If it shows the same times as
+//! before, and these are old enough for a move to show, reads do not move the time here.
 //!
 //! # Why
-//! By the relatime rule a read moves the access time while that is not later than the last change. On a host that
-//! is mounted `noatime` this holds for ever: without the second mark every read threw the attributes away, and
-//! every `stat` after a read asked the store. Weakness: who mounts such a host anew with access times sees
-//! them by the time-outs only, until one was seen to have moved.
+//! By the relatime rule a read moves the access time while that is not later than the last change. On a host mounted
+//! `noatime` this never ends. Without the second mark every read invalidated the attributes, and every `stat` after a
+//! read asked the store. Weakness: if such a host is remounted with access times, they appear after time-outs only,
+//! until one was seen to have moved.
 
 use super::cached::{self, EXPIRY};
 use super::{Clock, Expiry, Freshness, Inode, flag};
@@ -22,8 +22,8 @@ use crate::attributes::{Attributes, Timestamp};
 use std::time::{Duration, SystemTime};
 use uvfs_concurrent::lock::MutexGuard;
 
-/// A change so long ago that a read now, if it moves the access time, moves it to another one: clocks of stores
-/// tick more often.
+/// A change of this age: if a read now moves the access time, it gets another value, because clocks of stores tick more
+/// often.
 const TICK: Duration = Duration::from_secs(2);
 
 impl Inode {
@@ -46,7 +46,7 @@ impl Inode {
         }
     }
 
-    /// `value` is about to be kept in place of `old`.
+    /// `value` is about to replace `old` in the cache.
     pub(super) fn learn_stillness(
         &self,
         _writer: &MutexGuard<'_, Freshness>,
@@ -77,7 +77,7 @@ mod tests {
     use std::sync::Arc;
     use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-    /// One file, unchanged since 1970, whose access time reads move, or do not.
+    /// One file, unchanged since 1970. Reads move its access time, or do not.
     #[derive(Default)]
     struct Store {
         moves: AtomicBool,
@@ -92,7 +92,7 @@ mod tests {
             // ORDERING: Relaxed here and below; one thread.
             let seconds = self.reads.load(Relaxed) as i64;
             let mut file = Attributes::new(7, FileKind::Regular, 0o644);
-            // Later than any access: by the rule each read moves that.
+            // Later than any access: by the rule, each read moves the access time.
             file.mtime = Timestamp { seconds: 1_000_000, nanoseconds: 0 };
             file.ctime = file.mtime;
             file.atime = Timestamp { seconds, nanoseconds: 0 };
@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    /// Ten times a read and a look at the attributes; how often the store was asked for them.
+    /// Ten times a read and a look at the attributes. Returns the requests to the store for them.
     fn asked(store: &Arc<Store>, vfs: &Vfs) -> u64 {
         let found = vfs.lookup(&Caller::root(), vfs.root(), Name::new(b"f").unwrap());
         let node = found.unwrap().found().unwrap().node;

@@ -1,4 +1,4 @@
-//! What only some inodes have.
+//! State that only some inodes have.
 
 use super::listed::{Kept, Recording};
 use super::{Asked, Expiry, Freshness, Inode, Ticket};
@@ -18,8 +18,8 @@ use uvfs_concurrent::primitive::atomic::{
     Ordering::{Acquire, Release},
 };
 
-/// What an inode has that is being read, written, locked or guarded by more than its mode, and a directory that is
-/// used.
+/// For an inode that is read, written, locked or guarded by more than its mode, and for a directory
+/// in use.
 pub(crate) struct Rest {
     pub(super) of_directory: LazyBox<OfDirectory>,
     acl: LazyBox<Mutex<Option<Arc<Acl>>>>,
@@ -28,26 +28,26 @@ pub(crate) struct Rest {
     pub(crate) locks: LazyBox<AdvisoryLocks>,
 }
 
-// Every file that is open has one.
+// Every open file has one.
 const _: () = assert!(size_of::<Rest>() <= 64);
 
-/// What a directory has that is used.
+/// State of a directory in use.
 pub(crate) struct OfDirectory {
     /// Changes of its entries.
     pub(crate) entries: Mutex<Freshness>,
     /// Whether all its names are in the cache, and the [`Expiry`] of that as a word. Changed under `entries`.
     pub(crate) complete: Complete,
-    /// The listing that is being followed to its end.
+    /// A listing in progress.
     pub(crate) listing: Mutex<Option<Box<Progress>>>,
-    /// What it was listed as, for stores whose listings are kept.
+    /// The kept listing, for stores whose listings are kept.
     kept: LazyBox<Mutex<Kept>>,
     /// Its parent, kept by a hold; the root has none.
     pub(super) parent: Mutex<Option<Parent>>,
-    /// What was cleaned of all that is below it. Raised only.
+    /// Cleans of all that is below it. Only rises.
     pub(super) cleaned: Cleaned,
     /// The mark that it has itself.
     pub(crate) own_mark: OwnMark,
-    /// The policy that holds in it.
+    /// The policy valid in it.
     pub(super) policy: PolicyMemo,
 }
 
@@ -61,13 +61,13 @@ pub(super) struct Bypassed {
 /// A listing whose names go into the cache, from its start up to `next`.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    /// Of the directory's entries, before its first question.
+    /// From the directory's entries, before its first question.
     pub(crate) asked: Asked,
-    /// Names lost when it began.
+    /// Names lost before it began.
     pub(crate) losses: u64,
-    /// Until when its end will be believed.
+    /// The end of the validity of its result.
     pub(crate) until: Expiry,
-    /// Where it goes on.
+    /// The position where it continues.
     pub(crate) next: Cookie,
     /// The names so far, if they are kept.
     pub(crate) recording: Option<Recording>,
@@ -76,14 +76,14 @@ pub(crate) struct Progress {
 /// The parent of a directory.
 pub(super) struct Parent {
     pub(super) inode: Hold<Inode>,
-    /// When the store was asked that said so: older answers do not replace it.
+    /// The ticket of the question that returned it. Older answers do not replace it.
     pub(super) learned: Ticket,
-    /// When it came there, if it was elsewhere before: what was cleaned there until then does not
+    /// When it moved there, if it was elsewhere before: earlier cleans of this parent do not
     /// concern it.
     pub(super) joined: Ticket,
 }
 
-/// Moments of the clock before which what was cached is not used any more; 0 for never.
+/// Moments of the clock. Entries cached before them are not used any more; 0 for never.
 #[derive(Debug, Default)]
 pub(crate) struct Cleaned {
     names: AtomicU64,
@@ -98,7 +98,7 @@ pub(crate) struct CleanTicks {
 }
 
 impl CleanTicks {
-    /// The later ones of both.
+    /// The later of both, for each kind.
     pub(crate) fn max(self, other: Self) -> Self {
         Self { names: self.names.max(other.names), pages: self.pages.max(other.pages) }
     }
@@ -112,8 +112,8 @@ impl CleanTicks {
 
 impl Cleaned {
     pub(crate) fn ticks(&self) -> CleanTicks {
-        // ORDERING: Acquire, both, partner `raise`; who comes here by a new generation of cleanings
-        // (`Core::cleans`) sees what was raised before it.
+        // ORDERING: Acquire, both, partner `raise`: a thread that comes with a new generation of
+        // cleans (`Core::cleans`) sees the ticks raised before it.
         CleanTicks { names: self.names.load(Acquire), pages: self.pages.load(Acquire) }
     }
 
@@ -137,7 +137,7 @@ impl Default for Rest {
 }
 
 impl Rest {
-    /// The access control list that goes with the cached attributes, if there is one.
+    /// The access control list of the cached attributes, if there is one.
     pub(super) fn acl(&self) -> Option<Arc<Acl>> {
         self.acl.get().and_then(|acl| acl.lock().clone())
     }
@@ -169,12 +169,12 @@ impl Default for OfDirectory {
 }
 
 impl OfDirectory {
-    /// What it was listed as, if it ever was.
+    /// The kept listing, if there ever was one.
     pub(crate) fn known_kept(&self) -> Option<MutexGuard<'_, Kept>> {
         self.kept.get().map(|kept| kept.lock())
     }
 
-    /// As [`OfDirectory::known_kept`], to be filled.
+    /// Like [`OfDirectory::known_kept`], but makes it.
     pub(crate) fn kept(&self) -> MutexGuard<'_, Kept> {
         let new = || Mutex::new(&lock_order::LISTED, Kept::default());
         self.kept.get_or_make(new).0.lock()

@@ -1,21 +1,19 @@
 //! The inode table: from id to cached inode.
 //!
 //! # Boundary
-//! Finds, takes in, and tears down. When there is too much, and what goes first, is decided in
-//! [`crate::reclaim`].
+//! Finds, inserts, and tears down. [`crate::reclaim`] decides when there are too many inodes, and which are evicted
+//! first.
 //!
 //! # Concurrency
-//! One shard lock for a find or an insert. An inode leaves in three steps: its last hold makes it
-//! inactive; [`InodeTable::retire`] kills it (exactly one thread wins, see
-//! [`uvfs_concurrent::hold`]); the winner takes it out of the table and, with no lock held, gives
-//! its references back to the backend. A lookup that meets a dead inode puts a new one in its
-//! place: the backend counts references, so the two may overlap without either losing the object.
-//! Before the new one can be found, the old one is marked dead for those who reach it by a name.
+//! One shard lock for a find or an insert. An inode leaves in three steps. Its last hold makes it inactive.
+//! [`InodeTable::retire`] kills it (exactly one thread wins, see [`uvfs_concurrent::hold`]). The winner takes it out of
+//! the table and, with no lock held, returns its references to the backend. A lookup that finds a dead inode inserts a
+//! new one in its place. The backend counts references, so the two may overlap without either losing the object. Before
+//! the new one can be found, the old one is marked dead for threads that reach it by a name.
 //!
-//! An inactive inode waits to be used again. If a name leads to it, it goes when the clock hand comes
-//! by that name; if none does, it waits in the *orphan queue*, oldest first. Whoever makes an inode
-//! inactive queues it, and whoever takes its last name away does; the queue itself drops those that
-//! have a name.
+//! An inactive inode waits to be used again. If a name leads to it, it is evicted when the clock hand passes that name.
+//! Otherwise it waits in the *orphan queue*, oldest first. The thread that makes an inode inactive queues it, as does
+//! the thread that removes its last name. The queue itself drops inodes that have a name.
 
 use super::{CleanTicks, Clock, Expiry, Inode, Node, OfDirectory, Rest, Ticket, flag};
 use crate::backend::{Entry, InodeId};
@@ -32,23 +30,23 @@ use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use uvfs_concurrent::shard::{Shards, shrink_sparse_set};
 
 const SHARDS: usize = 64;
-/// Directories that have left one shard of which something is remembered: together some 200 KiB.
+/// Retired directories remembered per shard: together some 200 KiB.
 const RETIRED_MAX: usize = 64;
-/// Inodes that have left one shard whose last stamp is kept for themselves: together 16 KiB.
+/// Retired inodes of one shard with an own record of their last stamp: together 16 KiB.
 const GONE_MAX: usize = 16;
-/// Up to so many inodes, those in use are counted each time that somebody asks.
+/// Up to this number of inodes, each request counts those in use.
 const COUNTED_EACH_TIME: u64 = 1 << 16;
-/// Of more of them, one count serves for a millisecond for each so many: one of a million takes 16 ms, and serves for 20 s.
+/// Beyond it, one count is valid for 1 ms per this number: a count of a million takes 16 ms, and is valid for 20 s.
 const INODES_PER_MS: u64 = 50;
-/// Queued inodes looked at for one orphan.
+/// Queued inodes examined for one orphan.
 const ORPHANS_AT_ONCE: usize = 64;
 
 /// Bytes of one inode: its three lines, and its place in the table with the table's slack.
 pub(crate) const INODE_BYTES: usize = size_of::<Inode>() + 2 * (size_of::<ById>() + 1);
 
-/// Bytes of what an inode in use has besides, as far as it is counted.
+/// Bytes of an inode's further state, as far as it is counted.
 pub(crate) const REST_BYTES: usize = size_of::<Rest>();
-/// And of a directory.
+/// And of a directory's.
 const DIRECTORY_BYTES: usize = size_of::<OfDirectory>();
 
 /// An inode in the table: found by its id, which it holds itself.
@@ -78,19 +76,19 @@ impl Eq for ById {}
 #[derive(Debug, Default)]
 struct Shard {
     inodes: HashSet<ById>,
-    /// The latest change of an inode that has left this shard, or one later: an answer about it that was asked for
-    /// earlier may still be on its way. Not above the ticket of a question that is asked from now on ([`Clock::pass`]).
+    /// The latest change of an inode that has left this shard, or a later stamp. An answer to an earlier question about
+    /// it may still be on its way. Not above the ticket of any later question ([`Clock::pass`]).
     changed: Ticket,
-    /// Those that nobody has asked since. By themselves: a file that is made while others are removed is none of them,
-    /// and who makes one does not move the clock.
+    /// Recent ones with their own stamps. So a file created while others are removed is not affected, and its creation
+    /// does not move the clock.
     gone: Gone,
-    /// What directories that have left this shard knew of names and pages that may still be cached: what
-    /// stands for them later knows it, too.
+    /// State of retired directories about names and pages that may still be cached. A new inode for such a directory
+    /// takes it over.
     retired: HashMap<InodeId, Known>,
-    /// The latest of those that there was no room for; it stands for all directories.
+    /// The maximum of those that had no room. It applies to all directories.
     known: Known,
-    /// Inodes that another one stands in for already: their ids came back as objects of other kinds. Kept until
-    /// they are torn down, so that what the backend is owed for them is given back.
+    /// Inodes whose ids came back as objects of other kinds, and that were replaced. Kept until they are torn down, so
+    /// that their backend references are returned.
     displaced: Vec<Ref<Inode>>,
 }
 
@@ -108,10 +106,10 @@ impl Default for Gone {
     }
 }
 
-/// What a directory knows of what is cached of it and below it.
+/// A directory's state about its cached entries.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Known {
-    /// Names from before this moment are not believed.
+    /// Names from before this moment are not valid.
     pub(super) names_after: u64,
     pub(super) cleaned: CleanTicks,
 }
@@ -134,7 +132,7 @@ impl Known {
 }
 
 impl Shard {
-    /// An inode leaves, which changed last at `changed`.
+    /// An inode leaves. `changed` is its last change.
     fn note_gone(&mut self, clock: &Clock, inode: InodeId, changed: Ticket) {
         let mut older = changed;
         if clock.is_beyond(changed) {
@@ -148,7 +146,7 @@ impl Shard {
         }
     }
 
-    /// The latest change of inode `id` that has left this shard, or one later.
+    /// The latest change of inode `id` that has left this shard, or a later stamp.
     fn changed_of(&self, id: InodeId) -> Ticket {
         let gone = self.gone.inodes.iter().filter(|gone| gone.0 == id);
         gone.map(|gone| gone.1).fold(self.changed, Ticket::max)
@@ -167,7 +165,7 @@ impl Shard {
         self.retired.insert(directory.id, known);
     }
 
-    /// What a directory that comes (again) has to know.
+    /// The state for a directory that is inserted (again).
     fn known_of(&mut self, directory: InodeId) -> Known {
         self.retired.remove(&directory).unwrap_or_default().max(self.known)
     }
@@ -177,8 +175,7 @@ impl Shard {
 pub(crate) struct InodeTable {
     shards: Shards<Shard>,
     orphans: Mutex<Orphans>,
-    /// Sizes, counted by thread: what comes and goes on many cores meets nobody for it. Who adds them up does so
-    /// rarely.
+    /// Sizes, counted by thread: inserts and removals on many cores share no line. They are added up rarely.
     count: Counter,
     /// Inodes that have a [`Rest`].
     rests: Counter,
@@ -189,11 +186,11 @@ pub(crate) struct InodeTable {
     active: Active,
 }
 
-/// How many inodes were in use when somebody counted. A count visits each of them, and whoever watches asks every second.
+/// The number of inodes in use at the last count. A count visits each of them, and each watcher asks every second.
 #[derive(Debug)]
 struct Active {
     born: Instant,
-    /// When, in milliseconds since then; 0 if never.
+    /// The time of the count, in milliseconds since `born`; 0 if never.
     counted_ms: AtomicU64,
     count: AtomicU64,
 }
@@ -204,7 +201,7 @@ impl Active {
         Self { born: Instant::now(), counted_ms, count }
     }
 
-    /// The last count if it serves for so many `inodes`; otherwise that of `count`.
+    /// The last count if it is still valid for this number of `inodes`; otherwise a new one.
     fn get(&self, inodes: u64, count: impl FnOnce() -> u64) -> u64 {
         let now_ms = self.born.elapsed().as_millis() as u64 + 1;
         // ORDERING: Relaxed, all of these; a statistic, nothing is reached through it.
@@ -214,18 +211,18 @@ impl Active {
             return self.count.load(Relaxed);
         }
         let counted = count();
-        // ORDERING: as above.
+        // ORDERING: Relaxed, both; a statistic, nothing is reached through it.
         self.count.store(counted, Relaxed);
         self.counted_ms.store(now_ms, Relaxed);
         counted
     }
 }
 
-/// Inodes that nobody holds and no name leads to.
+/// Inodes that have no hold and no name.
 #[derive(Debug, Default)]
 struct Orphans {
     queue: VecDeque<Ref<Inode>>,
-    /// From so many on, it is looked whether most of them have been used or torn down since.
+    /// The length from which on the queue is checked for entries that were used or torn down since.
     look_at: usize,
 }
 
@@ -240,7 +237,7 @@ impl Orphans {
 /// One less, in a [`Counter`].
 const ONE_LESS: u64 = u64::MAX;
 
-/// What a [`Counter`] of things that come and go stands at: a snapshot, so never below 0.
+/// The value of a [`Counter`] that also falls: a snapshot, so never below 0.
 fn size(counter: &Counter) -> usize {
     usize::try_from(counter.total().cast_signed()).unwrap_or(0)
 }
@@ -273,11 +270,11 @@ impl InodeTable {
                 node.inode.keep_attributes(ticket, &entry.attributes, expiry);
                 return node;
             }
-            // The thread that retired it may not have marked it yet: names that lead to it must say no
-            // more from the moment that there is another.
+            // The thread that retired it may not have marked it yet. Names that lead to it must be invalid from the
+            // moment that there is another one.
             inode.set_flag(flag::DEAD, true);
             retired = inode.changed();
-            // The thread that retired it may not have noted this yet, either.
+            // Nor may that thread have recorded this yet.
             if inode.is_directory() {
                 known = Known::of(inode);
             }
@@ -285,8 +282,8 @@ impl InodeTable {
         let gone = shard.changed_of(entry.inode).max(retired);
         let overtaken = ticket < gone;
         let expiry = if overtaken { Expiry::EXPIRED } else { expiry };
-        // Others may come with answers as old as this one, or older: it is as if the changes that overtook it
-        // had been noted here.
+        // Other threads may have answers that are as old or older. So the changes that overtook this answer count as
+        // recorded here.
         let changed = gone.max(ticket);
         let about = (entry.inode, &entry.attributes);
         let inode = Inode::new(core.way, about, expiry, changed);
@@ -306,21 +303,21 @@ impl InodeTable {
             }
         };
         drop(shard);
-        // Marked while it is held: whoever gives the last hold back, here or elsewhere, tears it down. Where
-        // there is none to be had somebody is doing so.
+        // Marked under a hold: the thread that drops the last hold, here or elsewhere, tears it down. If no hold can be
+        // had, another thread is doing so.
         if let Some(old) = displaced.as_ref().and_then(Node::try_hold) {
             old.inode.set_flag(flag::DISPLACED, true);
         }
         drop(displaced);
         if overtaken && inode.is_directory() {
-            // News of its entries may have found no inode to tell.
+            // News of its entries may have found no inode.
             inode.of_directory().entries.lock().note(&core.clock);
         }
         Node { inode }
     }
 
-    /// The cached inode `id`, to be told that its object has changed. If there is none, an answer
-    /// about it that is on its way is not believed when it arrives.
+    /// The cached inode `id`, whose object has changed. If there is none, an answer about it that is on its way will
+    /// not be cached.
     pub(crate) fn find_changed(&self, clock: &Clock, id: InodeId) -> Option<Node> {
         let mut shard = self.shards.of(&id).lock();
         let node = shard.inodes.get(&id).and_then(|inode| Node::try_hold(&inode.0));
@@ -330,7 +327,7 @@ impl InodeTable {
         node
     }
 
-    /// As [`InodeTable::find_changed`] for every object that is not cached.
+    /// Like [`InodeTable::find_changed`] for every object that is not cached.
     pub(crate) fn note_all(&self, clock: &Clock) {
         self.shards.iter().for_each(|shard| shard.lock().changed = clock.tick());
     }
@@ -342,19 +339,19 @@ impl InodeTable {
         Some(node)
     }
 
-    /// As [`InodeTable::find`], without marking it as used.
+    /// Like [`InodeTable::find`], without marking it as used.
     pub(crate) fn peek(&self, id: InodeId) -> Option<Node> {
         Node::try_hold(&self.shards.of(&id).lock().inodes.get(&id)?.0)
     }
 
-    /// Takes the inode that has waited longest without a name out of the queue, used or not. It stays marked
-    /// as queued: a caller that does not tear it down queues it again. `None` if it was no orphan any more.
+    /// Takes the oldest orphan out of the queue, used or not. It stays marked as queued: a caller that does not tear it
+    /// down queues it again. `None` if it was no orphan any more.
     pub(crate) fn oldest_orphan(&self) -> Option<Ref<Inode>> {
         let oldest = self.orphans.lock().pop()?;
         dequeued(&oldest).then_some(oldest)
     }
 
-    /// Takes in an inode whose last hold is gone; one that no name leads to any more is torn down.
+    /// Handles an inode whose last hold is gone. An unlinked one is torn down.
     pub(crate) fn inactive(&self, core: &Core, inode: Ref<Inode>) -> Option<Retired> {
         if inode.flags() & (flag::UNLINKED | flag::DISPLACED) != 0 {
             return self.retire(core, &inode);
@@ -365,8 +362,8 @@ impl InodeTable {
         None
     }
 
-    /// Of an inode whose last hold is gone: itself, marked as queued, if no name leads to it either and it
-    /// is not queued yet. The caller queues it or tears it down.
+    /// Of an inode whose last hold is gone: returns it, marked as queued, if it has no name and is not queued yet. The
+    /// caller queues it or tears it down.
     pub(crate) fn orphaned(&self, inode: Ref<Inode>) -> Option<Ref<Inode>> {
         inode.orphan.released().then_some(inode)
     }
@@ -376,8 +373,8 @@ impl InodeTable {
         let stale = {
             let mut orphans = self.orphans.lock();
             orphans.queue.push_back(inode);
-            // Those that were used or torn down since they were queued are taken out when there are as
-            // many of them as there can be orphans: a constant share of the work per inode queued.
+            // Entries that were used or torn down are taken out when they are as many as there can be orphans. That is
+            // a constant share of the work per queued inode.
             let length = orphans.queue.len();
             let due = length > orphans.look_at;
             let crowded = due && length > 2 * self.count() + 64;
@@ -395,8 +392,8 @@ impl InodeTable {
         }
     }
 
-    /// Takes the orphan that has waited longest and was not used meanwhile. It stays marked as queued:
-    /// a caller that does not tear it down queues it again. Gives up after some that are none.
+    /// Takes the oldest orphan that was not used meanwhile. It stays marked as queued: a caller that does not tear it
+    /// down queues it again. Gives up after [`ORPHANS_AT_ONCE`] entries.
     pub(crate) fn next_orphan(&self) -> Option<Ref<Inode>> {
         for _ in 0..ORPHANS_AT_ONCE {
             let inode = self.orphans.lock().pop()?;
@@ -412,7 +409,7 @@ impl InodeTable {
         None
     }
 
-    /// Forgets every inactive inode; for shutdown and tests of exactness.
+    /// Forgets every inactive inode. For shutdown and tests of exactness.
     pub(crate) fn clear_inactive(&self, core: &Core) {
         loop {
             let mut idle = Vec::new();
@@ -421,7 +418,7 @@ impl InodeTable {
                 let inactive = shard.inodes.iter().filter(|inode| inode.0.racy_inactive());
                 idle.extend(inactive.filter_map(|inode| inode.0.try_clone()));
             }
-            // A parent that becomes inactive by this goes in the next round.
+            // A parent that becomes inactive by this is retired in the next round.
             let retired = idle.iter().filter(|inode| self.retire(core, inode).is_some()).count();
             if retired == 0 {
                 return;
@@ -434,22 +431,22 @@ impl InodeTable {
         self.orphans.lock().queue.len() as u64
     }
 
-    /// Inodes whose last name is gone and whose space will be free with their last hold.
+    /// Inodes whose last name is gone. Their space is freed with their last hold.
     pub(crate) fn unlinked_in_use(&self) -> usize {
         size(&self.leaving)
     }
 
-    /// An inode lost its last name, or got one again.
+    /// An inode lost its last name, or has one again.
     pub(super) fn count_unlinked(&self, unlinked: bool) {
         self.leaving.add(if unlinked { 1 } else { ONE_LESS });
     }
 
-    /// Inodes held or kept.
+    /// Inodes in the table.
     pub(crate) fn count(&self) -> usize {
         size(&self.count)
     }
 
-    /// Bytes of all of them, with what some have besides; without their pages.
+    /// Bytes of all of them, with their further state but without their pages.
     pub(crate) fn bytes(&self) -> usize {
         let (rests, directories) = (size(&self.rests), size(&self.directories));
         self.count() * INODE_BYTES + rests * REST_BYTES + directories * DIRECTORY_BYTES
@@ -465,7 +462,7 @@ impl InodeTable {
         self.directories.hit();
     }
 
-    /// Inodes that are held now; where there are very many, as they were counted some seconds ago.
+    /// Inodes that are held now. If there are very many, a count from some seconds ago.
     pub(crate) fn racy_active(&self) -> u64 {
         let active = |shard: &Mutex<Shard>| {
             let shard = shard.lock();
@@ -488,11 +485,11 @@ impl InodeTable {
         inode.hold.retire().then(|| self.tear_down(core, inode))
     }
 
-    /// The rest of [`InodeTable::retire`], by the one thread that killed the inode.
+    /// The rest of [`InodeTable::retire`], for the one thread that killed the inode.
     pub(super) fn tear_down(&self, core: &Core, inode: &Ref<Inode>) -> Retired {
         inode.set_flag(flag::DEAD, true);
         if inode.is_directory() {
-            // While it still knows where it is: another one that stands for it must not believe more.
+            // While it still has its parent: an inode that replaces it must not accept older names.
             core.learn_cleans(inode);
         }
         let left = {
@@ -526,14 +523,14 @@ impl InodeTable {
         if let Some(pages) = inode.known_pages() {
             pages.leave();
         }
-        // ORDERING: Relaxed; `retire` acquired all that holders did before (O1 of `hold`).
+        // ORDERING: Relaxed; `retire` acquired all stores of earlier holders (O1 of `hold`).
         let references = inode.references.load(Relaxed);
         if references > 0 {
             core.backend().inodes().forget(inode.id, references);
         }
-        // Nobody holds it any more, so nobody changes the flag.
+        // No thread holds it any more, so none changes the flag.
         if inode.is_unlinked() {
-            // Before it is no more among those that may give some back.
+            // Before it leaves the count of inodes that may free some.
             core.space_came();
             self.count_unlinked(false);
         }
@@ -549,15 +546,15 @@ pub(crate) struct Retired {
 }
 
 impl Retired {
-    /// Gives the hold on the parent back. The parent, if it became inactive by that.
+    /// Drops the hold on the parent. Returns the parent if it became inactive.
     pub(crate) fn release_parent(self) -> Option<Ref<Inode>> {
         self.parent.and_then(Hold::release)
     }
 }
 
 impl Drop for InodeTable {
-    /// Parents are held by their children: given back while the table still keeps every inode, no
-    /// chain of them is freed by recursion.
+    /// Children hold their parents. They drop these holds while the table still has every inode, so no chain of them is
+    /// freed by recursion.
     fn drop(&mut self) {
         for shard in self.shards.iter() {
             let inodes: Vec<_> =
@@ -567,8 +564,8 @@ impl Drop for InodeTable {
     }
 }
 
-/// The inode was taken out of the queue. True if it belongs there nevertheless: it is inactive and
-/// has no name. It then counts as queued again, and the caller has it.
+/// The inode was taken out of the queue. True if it is still an orphan: inactive and without a name. Then it counts as
+/// queued again, and the caller has it.
 fn dequeued(inode: &Inode) -> bool {
     inode.orphan.dequeued(&inode.hold)
 }
@@ -584,8 +581,8 @@ mod tests {
     use std::time::Duration;
     use uvfs_concurrent::primitive::atomic::{AtomicU64, Ordering};
 
-    /// Each report of a mount visited all inodes to count those in use: 16 ms with a million of them, every second and for
-    /// each of those who watched, with the locks of the inode table held.
+    /// Each report of a mount visited all inodes to count those in use. That took 16 ms with a million of them, every
+    /// second for each watcher, with the locks of the inode table held.
     #[test]
     fn inodes_in_use_are_counted_each_time_only_where_they_are_few() {
         let active = Active::new();
@@ -597,7 +594,7 @@ mod tests {
         assert_eq!(Active::new().get(many, || 6), 6, "never counted before");
     }
 
-    /// One file, which is of another kind each time that it is looked up.
+    /// One file, which has another kind at each lookup.
     #[derive(Default)]
     struct Turncoat {
         given: AtomicU64,
@@ -657,8 +654,8 @@ mod tests {
         }
     }
 
-    /// Bug: an inode whose id came back as an object of another kind was freed without what is due when an inode
-    /// goes, so that a damaged image's references were never given back.
+    /// Bug: the id of an inode came back as an object of another kind. The inode was freed without its teardown, so
+    /// references of a damaged image were never returned.
     #[test]
     fn an_id_that_changes_its_kind_owes_no_references() {
         for held in [false, true] {

@@ -35,7 +35,7 @@ impl Vfs {
     }
 
     /// The attributes that a frontend may cache after the answer `attributes` of `node`, and for
-    /// how long. They are newer ones, if a change came in between.
+    /// how long. They are newer ones, if a change came between.
     pub fn believed(&self, node: &Node, attributes: Attributes) -> (Attributes, Duration) {
         node.inode.believed(attributes)
     }

@@ -13,7 +13,7 @@
 //! order start the window. It doubles with each further file up to [`WINDOW_MAX`], and to a part of the memory for
 //! pages. A file out of order ends it, and waiting files are not fetched. After a directory that was read to its end in
 //! order, the next sibling begins with the first file. Weakness: a program that reads in another order than that of the
-//! names gains nothing. One that stops has fetched up to a window in vain.
+//! names gains nothing. One that stops has fetched up to a window for nothing.
 
 use crate::backend::FileRef;
 use crate::background::Job;

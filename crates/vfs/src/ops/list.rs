@@ -42,7 +42,7 @@ const BATCH_MAX: usize = 1024;
 const WAITED_FOR_MAX: usize = 1000;
 /// Siblings listed one by one before many are requested together.
 const SIBLINGS_MIN: u32 = 2;
-/// Longest pause, in siblings, after requests for many that were in vain.
+/// Longest pause, in siblings, after useless requests for many.
 const PAUSE_MAX: u32 = 64;
 
 /// Receives the entries of a directory from [`Vfs::list`].

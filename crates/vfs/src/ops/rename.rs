@@ -73,7 +73,7 @@ impl Vfs {
         mode: RenameMode,
     ) -> Result<Step> {
         let core = &self.core;
-        // Checked first, because a change begun in vain drops cached entries of both directories.
+        // Checked first, because a needless change drops cached entries of both directories.
         let moves = from.0 != to.0 && self.victim(caller, from.0, from.1)?.is_directory();
         let mut turn = moves.then(|| self.take_turn());
         let (step, changes) = loop {

@@ -1,15 +1,13 @@
 //! The page cache: file data of stores that are slower than memory.
 //!
-//! # Boundary
 //! Keeps pages of 4 KiB, reads ahead, writes back, and stays within the budget. Not used for stores in memory, nor for
 //! files that the kernel reads itself ([`crate::PageCaching::Store`]). `uvfs_concurrent` has replacement, tree, frames.
 //!
 //! # Concurrency
 //! A hit takes no lock and stores to no shared line: it copies under the page's version ([`uvfs_concurrent::frame`]).
-//! Operations on one file are ordered by *gate* ([`gate`]), *extending turn* (moves the end of the file) and *page
-//! lock*, taken in this order. These three are states outside [`crate::lock_order`]: a thread may keep them while it
-//! asks the store, and waiters sleep. A thread waits for one page at a time. A run locks further pages upwards by
-//! trying.
+//! Operations on one file are ordered by *gate* ([`gate`]), *extending turn* (the end of the file) and *page lock*, taken
+//! in this order. They are states outside [`crate::lock_order`]: a thread may keep them while it asks the store. A thread
+//! waits for one page at a time, and locks the others of a run upwards by trying.
 //!
 //! | against        | hit          | fill          | write         | write back    | cut, punch    | evict         |
 //! |----------------|--------------|---------------|---------------|---------------|---------------|---------------|
@@ -20,9 +18,8 @@
 //! | **cut, punch** |              |               |               |               | the gate      | page lock or freezing: one of both |
 //! | **evict**      |              |               |               |               |               | freezing: one wins |
 //!
-//! News of a change in the store waits for no thread: it marks pages in the middle of a fill as stale, and the fill
-//! discards them. A thread reserves room before it enters a gate ([`reclaim`]), because making room enters other files'
-//! gates.
+//! News of a change in the store never waits: it marks pages in the middle of a fill as stale, and the fill discards
+//! them. Room is reserved before the gate ([`reclaim`]), because making room enters other files' gates.
 //!
 //! # Why
 //! The concurrent page cache of Zijlstra (OLS 2007). Weakness: a miss copies data twice, to a buffer and to the page.
