@@ -1,15 +1,15 @@
-//! What is cached in one directory, by the directories in it.
+//! Cached entries of one directory, by its subdirectories.
 //!
 //! # Boundary
-//! Counts one level, on demand, and changes nothing. All levels at once are [`super::resident`]'s.
+//! Counts one level, on demand, and changes nothing. [`super::resident`] counts all levels at once.
 //!
 //! # Why
-//! A view that one goes into asks for one directory at a time, and a cache of a million names may have as many directories: so no
-//! path is made, and nothing is kept for a directory that is not of the level. Which directory of the level another one
-//! lies in is remembered in a table of fixed size, and found again by going up where it was overwritten. Memory, which the budget
-//! has while the count lasts: at most 2 MiB for that table, and some 150 bytes for each directory of the level, of which
-//! [`CHILDREN_MAX`] are told apart. A level that is asked for again while nothing came or went is not counted again
-//! ([`super::views`]). Weakness: a count goes once around the name table, however small the directory is.
+//! An interactive view asks for one directory at a time, and a cache of a million names may have as many directories.
+//! So no path is built, and nothing is kept for directories outside the level. A table of fixed size remembers which
+//! subdirectory contains another directory. An overwritten entry is found again by walking up. The budget includes the
+//! memory during a count: at most 2 MiB for that table, and some 150 bytes for each subdirectory, of which
+//! [`CHILDREN_MAX`] are distinguished. If no entry was inserted or removed since, a repeated request is not counted
+//! again ([`super::views`]). Weakness: a count visits the whole name table, however small the directory is.
 
 use super::pass;
 use super::resident::Resident;
@@ -22,27 +22,27 @@ use crate::policy::CachePolicy;
 use crate::vfs::{Core, Vfs};
 use std::collections::HashMap;
 
-/// Directories of one level that are told apart; the rest is one sum.
+/// Subdirectories that are distinguished. The others share one sum.
 pub const CHILDREN_MAX: usize = 1 << 15;
-/// Directories whose place is remembered, at most.
+/// Directories with a remembered place, at most.
 const MEMO: usize = 1 << 17;
-/// At least.
+/// The least size of that table.
 const MEMO_LEAST: usize = 1 << 6;
 /// Directories on the way up that are remembered, too.
 const PASSED: usize = 64;
 
-/// What is cached in a directory.
+/// Cached entries of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ResidentLevel {
     /// Directly in it.
     pub own: Resident,
-    /// The directories in it, in no order; those left out in which nothing is cached.
+    /// Its subdirectories with cached entries, in no order.
     pub children: Vec<ResidentChild>,
-    /// In and below the directories in it that are more than [`CHILDREN_MAX`].
+    /// In and below the subdirectories beyond [`CHILDREN_MAX`].
     pub rest: Resident,
 }
 
-/// A directory of the level.
+/// A subdirectory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResidentChild {
     /// Its number here.
@@ -51,25 +51,25 @@ pub struct ResidentChild {
     pub name: Option<Vec<u8>>,
     /// In and below it.
     pub resident: Resident,
-    /// What holds in it; `None` where it is not cached itself.
+    /// The policy valid in it; `None` if it is not cached itself.
     pub policy: Option<CachePolicy>,
 }
 
 impl Vfs {
-    /// What is cached in `directory`, by the directories in it. Goes once around the caches, in steps, with no lock held
-    /// between them, unless it did so already and nothing came or went since; never asks the store.
+    /// Cached entries of `directory`, by its subdirectories. Visits all caches in steps, with no lock held between
+    /// them, unless no entry was inserted or removed since the last count. Never asks the store.
     pub fn resident_level(&self, directory: &Node) -> ResidentLevel {
         let (core, top) = (&self.core, directory.id());
         let mut level = core.counted(top, || Count::new(core, top).run());
-        // Marking a directory changes nothing that is cached.
+        // A mark of a directory does not change the count.
         for child in &mut level.children {
             child.policy = core.policy_in(child.inode);
         }
         level
     }
 
-    /// The directory in `directory` that `below` is or lies in, by what is cached; `directory` itself if `below` is that.
-    /// `None` where it lies elsewhere, or a directory on the way is not cached.
+    /// The subdirectory of `directory` that is `below` or contains it, as far as it is cached; `directory` itself if
+    /// `below` is that. `None` if it is elsewhere, or a directory on the way is not cached.
     pub fn child_towards(&self, directory: &Node, below: InodeId) -> Option<InodeId> {
         let mut places = Places::new(&self.core, directory.id(), 1);
         match places.find(below) {
@@ -79,23 +79,23 @@ impl Vfs {
     }
 }
 
-/// Where a directory lies: the number of a directory of the level, or one of these.
+/// A directory's place: the number of a subdirectory of the top, or one of these.
 type Place = u32;
-/// It is the top itself.
+/// The top itself.
 const OWN: Place = Place::MAX;
-/// In a directory of the level that is not told apart.
+/// In a subdirectory that is not distinguished.
 const REST: Place = Place::MAX - 1;
 /// Elsewhere, or not known.
 const OUTSIDE: Place = Place::MAX - 2;
 
-/// Where directories lie, seen from one.
+/// Places of directories relative to the top.
 struct Places<'a> {
     core: &'a Core,
     top: InodeId,
-    /// The directories of the level.
+    /// The subdirectories of the top.
     children: Vec<InodeId>,
     numbers: HashMap<InodeId, Place>,
-    /// Directories, and where they lie.
+    /// Directories and their places.
     memo: Box<[(InodeId, Place)]>,
 }
 
@@ -133,7 +133,7 @@ impl<'a> Places<'a> {
         number as Place
     }
 
-    /// Where `directory` lies.
+    /// The place of `directory`.
     fn find(&mut self, directory: InodeId) -> Place {
         if directory == self.top {
             return OWN;
@@ -152,7 +152,7 @@ impl<'a> Places<'a> {
             if let Some(place) = self.known(above.id()) {
                 break place;
             }
-            // Where others move directories about, what is cached of them may be a circle.
+            // Where other programs move directories, cached parents may form a circle.
             steps += 1;
             if steps > self.core.inodes.count() {
                 break OUTSIDE;
@@ -175,7 +175,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// A name that was seen: the directory that it is in, its bytes, whether it leads to an inode.
+/// A visited name: its directory, its bytes, whether it leads to an inode.
 type Seen = (InodeId, u64, bool);
 
 struct Count<'a> {
@@ -184,17 +184,17 @@ struct Count<'a> {
     places: Places<'a>,
     own: Resident,
     rest: Resident,
-    /// Of each directory of the level.
+    /// For each subdirectory.
     sums: Vec<Resident>,
     names: HashMap<InodeId, Vec<u8>>,
-    /// Of the step under way.
+    /// Of the present step.
     seen: Vec<Seen>,
     named: Vec<(InodeId, Vec<u8>)>,
 }
 
 impl<'a> Count<'a> {
     fn new(core: &'a Core, top: InodeId) -> Self {
-        // A directory with names in it has one itself, but for the root.
+        // A directory with cached names has a name itself, except for the root.
         let memo = core.names.count().next_power_of_two().clamp(MEMO_LEAST, MEMO);
         Self {
             core,
@@ -211,7 +211,7 @@ impl<'a> Count<'a> {
 
     fn run(mut self) -> ResidentLevel {
         let top = self.places.top;
-        // The visit takes no lock: what takes one is done between the steps.
+        // The visit takes no lock. Work that takes one is done between the steps.
         let visit = |count: &mut Self, entry: &CachedName| {
             let (directory, inode) = (InodeId(entry.parent()), entry.value().inode());
             count.seen.push((directory, entry.bytes() as u64, inode.is_some()));
@@ -243,7 +243,7 @@ impl<'a> Count<'a> {
         }
         self.seen = seen;
         for (directory, name) in self.named.drain(..) {
-            // Those that are not told apart need none.
+            // Subdirectories that are not distinguished need none.
             if self.places.number(directory) != REST {
                 self.names.insert(directory, name);
             }
@@ -254,7 +254,7 @@ impl<'a> Count<'a> {
         self.charge.set(self.places.bytes() + named + sums + seen);
     }
 
-    /// The sum that what is in `directory` counts to.
+    /// The sum for entries of `directory`.
     fn sum(&mut self, directory: InodeId) -> Option<&mut Resident> {
         match self.places.find(directory) {
             OUTSIDE => None,

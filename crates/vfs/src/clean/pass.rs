@@ -1,12 +1,13 @@
-//! Once around the caches, to count what is in them.
+//! A visit of all caches, to count their entries.
 //!
 //! # Boundary
-//! The order of a visit, for [`super::level`] and [`super::resident`]; what is made of what is seen is theirs.
+//! The order of a visit, for [`super::level`] and [`super::resident`], which count.
 //!
 //! # Concurrency
-//! No lock is held between two steps, and readers are not kept from freeing for longer than one: what moves meanwhile may be seen
-//! where it was, or where it is, and what comes or goes may be seen or not. A step gives its processor to nobody by itself: asking the
-//! scheduler for that after each of four thousand steps made a count of 90 ms one of up to 700 on a busy machine.
+//! No lock is held between two steps, and a step delays the freeing of memory no longer than itself. An entry that
+//! moves meanwhile may be seen at its old or its new place. An entry inserted or removed meanwhile may be seen or not.
+//! A step does not yield the processor: yielding after each of four thousand steps made a count of 90 ms last up to 700
+//! ms on a busy machine.
 
 use crate::backend::InodeId;
 use crate::names::CachedName;
@@ -15,7 +16,7 @@ use crate::vfs::Core;
 /// Buckets of the name table in one step.
 const BUCKETS: usize = 256;
 
-/// Shows `state` each cached name; `visit` takes no lock. After each step `between` may.
+/// Shows `state` each cached name. `visit` must take no lock; `between`, after each step, may take one.
 pub(super) fn names<S>(
     core: &Core,
     state: &mut S,
@@ -30,7 +31,7 @@ pub(super) fn names<S>(
     }
 }
 
-/// Tells of each file that has pages the directory that it lies in, its pages, and those of them that are dirty.
+/// Calls `tell` for each file with pages: its directory, its pages, and its dirty pages.
 pub(super) fn pages(core: &Core, mut tell: impl FnMut(InodeId, u64, u64)) {
     for file in core.pages.files() {
         let Some(home) = file.directory() else { continue };

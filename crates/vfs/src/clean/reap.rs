@@ -1,21 +1,20 @@
-//! Freeing the memory of what was cleaned.
+//! Frees the memory of cleaned entries.
 //!
 //! # Boundary
-//! Takes out of the caches what is out of use already ([`super`]), and counts it. Takes nothing else: a
-//! name goes if its directory is the cleaned one or lies below it and does not believe it any more; an inode,
-//! if it lies there, no name leads to it and nobody holds it; a page, as [`crate::page`] says.
+//! Removes invalidated entries from the caches ([`super`]), and counts them. Removes a name if its directory is the
+//! cleaned one or below it and the name is not valid any more. Tears down an inode there that has no name and no hold.
+//! Removes pages as [`crate::page`] says.
 //!
 //! # Concurrency
-//! On the thread of who asked for it, in steps of some buckets, files or inodes. No lock and no epoch
-//! guard is held between two steps, and a step holds one bucket's lock per name that goes; so lookups,
-//! which take no lock, only share the processor with it. Nothing waits for anybody: what is in use is
-//! passed over.
+//! Runs on the calling thread, in steps of some buckets, files or inodes. No lock and no epoch guard is held between
+//! two steps. A step holds one bucket's lock for each name that it removes. So lookups, which take no lock, only share
+//! the processor with it. The reaper waits for no other thread: it skips entries in use.
 //!
 //! # Why
-//! Once around the table of names, whatever the directory's size: the table knows no directories. A list of
-//! names per directory would make this as long as the directory is large, and would cost every name two
-//! words and every new one a lock that all its siblings want. Weakness: to free a hundred names of a
-//! million takes as long as to look at the million, some 0.2 s; they are out of use all the while.
+//! One pass over the table of names, whatever the directory's size: the table knows no directories. A list of names per
+//! directory would make the work proportional to the directory. But it would cost every name two words, and every new
+//! name a lock that all its siblings need. Weakness: freeing a hundred names of a million takes as long as visiting the
+//! million, some 0.2 s. They are invalid all the while.
 
 use super::below::Below;
 use super::{Clean, CleanProgress, CleanReport, Cleaning, Dirty};
@@ -33,19 +32,18 @@ use uvfs_concurrent::object::Ref;
 
 /// Buckets of the name table in one step.
 const BUCKETS: usize = 64;
-/// Inodes without a name looked at in one step.
+/// Inodes without a name that are examined in one step.
 const INODES: usize = 64;
-/// Directories remembered at most between two steps; more are asked again.
+/// Directories remembered between two steps, at most. Others are searched for again.
 const ENDS_MAX: usize = 1 << 16;
 /// Files between two reports of progress.
 const FILES: usize = 64;
-/// So many bytes freed go back to the system at once; fewer serve what comes next.
+/// The least number of freed bytes that are returned to the system at once. Fewer bytes are reused.
 const GIVE_BACK_FROM: u64 = 1 << 20;
 
 impl Cleaning {
-    /// Frees the memory of what was cleaned, in small steps, on this thread; returns when it is done.
-    /// `progress` is called after each step, and may end it: what is left then goes when there is no room.
-    /// Calls the backend.
+    /// Frees the memory of cleaned entries, in small steps, on this thread. `progress` is called after each step, and
+    /// may end the work: then eviction frees the rest. Calls the backend.
     pub fn reap(
         self,
         dirty: Dirty,
@@ -63,7 +61,7 @@ impl Cleaning {
             held: Vec::new(),
             ends: HashMap::new(),
         };
-        // What was done is reported also if it was ended before.
+        // A partial result is reported, too.
         let _ = reaper.run(self.clean, dirty);
         reaper.count_held();
         let report = &reaper.report;
@@ -83,9 +81,9 @@ struct Reaper<'a> {
     report: CleanReport,
     progress: CleanProgress,
     tell: &'a mut dyn FnMut(CleanProgress) -> ControlFlow<()>,
-    /// Inodes that lost a name by it and were held then.
+    /// Inodes that lost a name here and were held then.
     held: Vec<Ref<Inode>>,
-    /// Of directories: names from before this moment go. 0 for those that lie elsewhere.
+    /// For directories: names from before this moment are removed. 0 for directories elsewhere.
     ends: HashMap<InodeId, u64>,
 }
 
@@ -109,7 +107,7 @@ impl Reaper<'_> {
         let report = &self.report;
         self.progress.freed =
             report.names.freed.entries + report.inodes.freed.entries + report.pages.freed.entries;
-        // Whoever else wants this processor has it first.
+        // Other threads run first on this processor.
         std::thread::yield_now();
         (self.tell)(self.progress)
     }
@@ -134,7 +132,7 @@ impl Reaper<'_> {
         }
         if clean.has_pages() {
             let tally = match write && file.is_concerned(self.tick) {
-                // Somebody may have looked while they were dirty, and left them.
+                // Another thread may have visited them while they were dirty, and skipped them.
                 true => file.drop_clean(),
                 false => self.core.reap_pages(file),
             };
@@ -144,7 +142,7 @@ impl Reaper<'_> {
 
     fn names(&mut self) -> ControlFlow<()> {
         let (mut at, mut unknown) = (0, HashSet::new());
-        // The table may grow meanwhile: what has been passed then lies in what has been passed.
+        // The table may grow meanwhile: the entries of visited buckets move to visited ones.
         while at < self.core.names.buckets() {
             self.below.trim();
             if self.ends.len() >= ENDS_MAX {
@@ -157,7 +155,7 @@ impl Reaper<'_> {
                     self.ends.insert(directory, end);
                 }
                 self.reap_names(at, &mut unknown);
-                // Of directories that came in between: all later than the cleaning.
+                // Directories inserted in between: all their entries are later than the clean.
                 unknown.clear();
             }
             at += BUCKETS;
@@ -166,8 +164,8 @@ impl Reaper<'_> {
         Continue(())
     }
 
-    /// Before which moment names of `directory` go. First it learns that it was cleaned: who believes that
-    /// it knows all names of it does not any more, when the first of them goes.
+    /// The moment before which names of `directory` are removed. First the directory applies the clean: it is not
+    /// complete any more when the first name is removed (C6).
     fn names_end(&mut self, directory: InodeId) -> u64 {
         if !self.below.holds(directory) {
             return 0;
@@ -179,7 +177,7 @@ impl Reaper<'_> {
         }
     }
 
-    /// Takes out what is known to go; notes the directories of which nothing is known.
+    /// Removes expired names, and collects directories with an unknown moment.
     fn reap_names(&mut self, at: usize, unknown: &mut HashSet<InodeId>) {
         let ends = &self.ends;
         let reaped = self.core.names.reap((at, BUCKETS), |entry| {
@@ -206,8 +204,8 @@ impl Reaper<'_> {
         }
     }
 
-    /// Tears an inode down that is marked as queued, unless somebody uses it again; and the directories
-    /// below that become free by that.
+    /// Tears down an inode that is marked as queued, unless it is in use again. Then tears down the directories below
+    /// that become free.
     fn tear_down(&mut self, inode: Ref<Inode>) {
         let mut next = Some(inode);
         while let Some(inode) = next.take() {
@@ -227,17 +225,17 @@ impl Reaper<'_> {
         }
     }
 
-    /// The directory that something torn down lay in, if it goes too.
+    /// The directory of a torn down object, if it must be torn down, too.
     fn left_by(&mut self, retired: Retired) -> Option<Ref<Inode>> {
         let mut parent = retired.release_parent()?;
         while !self.below.contains(&parent) {
-            // As whoever gives the last hold back.
+            // Like any thread that drops the last hold.
             parent = self.core.inodes.inactive(self.core, parent)?.release_parent()?;
         }
         self.core.inodes.orphaned(parent)
     }
 
-    /// Inodes below that no name leads to, because their names went before: as many as there are now.
+    /// Inodes below without a name, because their names were removed earlier: as many as there are now.
     fn orphans(&mut self) -> ControlFlow<()> {
         let mut left = self.core.inodes.orphans();
         while left > 0 {
@@ -256,8 +254,7 @@ impl Reaper<'_> {
         Continue(())
     }
 
-    /// Those that are still held are busy, or keep what the store does not have yet. What nobody holds
-    /// has names elsewhere.
+    /// Inodes that are still held are busy, or have unwritten data. Inodes without a hold have other names.
     fn count_held(&mut self) {
         let mut counted = HashSet::new();
         for inode in std::mem::take(&mut self.held) {

@@ -1,18 +1,18 @@
-//! What can be cleaned, and what became of it.
+//! Kinds and results of cleaning.
 //!
 //! # Boundary
-//! Values, and the form in which they are told to other programs: a report and a progress are the same values for the
-//! library, the FUSE frontend, the control socket and the command. Who cleans is [`crate::Vfs::begin_clean`].
+//! Values and their form for other programs: a report and a progress are the same values for the library, the FUSE
+//! frontend, the control socket and the command. [`crate::Vfs::begin_clean`] cleans.
 //!
 //! # Why
-//! A program and a daemon of two versions have to understand each other: what is missing counts as zero and what is
-//! unknown is skipped. Weakness: the names of fields in JSON are older than those here.
+//! A program and a daemon of two versions have to understand each other: missing fields count as zero and unknown ones
+//! are skipped. Weakness: the names of fields in JSON are older than those here.
 
 use serde::{Deserialize, Serialize};
 use std::ops::BitOr;
 use std::time::Duration;
 
-/// Which caches to clean, as the digits in `/proc/sys/vm/drop_caches`.
+/// Which caches to clean, numbered like the digits in `/proc/sys/vm/drop_caches`.
 ///
 /// ```
 /// use uvfs_vfs::Clean;
@@ -22,24 +22,24 @@ use std::time::Duration;
 pub enum Clean {
     /// `1`: the contents of files.
     Pages,
-    /// `2`: names and inodes. An inode takes its pages along.
+    /// `2`: names and inodes. An inode's pages are removed with it.
     Names,
     /// `3`: all of it.
     Both,
 }
 
 impl Clean {
-    /// Whether the contents of files are among it.
+    /// Whether it includes the contents of files.
     pub const fn has_pages(self) -> bool {
         matches!(self, Clean::Pages | Clean::Both)
     }
 
-    /// Whether names and inodes are among it.
+    /// Whether it includes names and inodes.
     pub const fn has_names(self) -> bool {
         matches!(self, Clean::Names | Clean::Both)
     }
 
-    /// The digit that asks for it.
+    /// The digit that requests it.
     pub const fn digit(self) -> char {
         match self {
             Clean::Pages => '1',
@@ -57,16 +57,16 @@ impl BitOr for Clean {
     }
 }
 
-/// What happens to pages that the store does not have yet. They are never lost.
+/// How to treat pages that the store does not have yet. They are never lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dirty {
     /// They stay, and are counted.
     Skip,
-    /// They are written to the store first. Those that it does not take stay.
+    /// They are written to the store first. Pages that the store refuses stay.
     WriteFirst,
 }
 
-/// A number of cached things, and the memory that they take.
+/// A number of cached entries, and their memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Amount {
@@ -83,19 +83,19 @@ impl Amount {
     }
 }
 
-/// What became of the cached things of one sort.
+/// The result for cached entries of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tally {
-    /// What was cached before.
+    /// Entries cached before.
     #[serde(rename = "before")]
     pub found: Amount,
-    /// What of it is gone.
+    /// Entries freed.
     pub freed: Amount,
-    /// What of it stays because somebody uses it.
+    /// Entries that stay because they are in use.
     #[serde(rename = "kept_busy")]
     pub busy: Amount,
-    /// What of it stays because the store does not have it yet. Where nothing is cleaned: what is dirty.
+    /// Entries that stay because the store does not have them yet. If nothing is cleaned: dirty entries.
     #[serde(rename = "kept_dirty")]
     pub dirty: Amount,
 }
@@ -109,7 +109,7 @@ impl Tally {
         add(&mut self.dirty, other.dirty);
     }
 
-    /// What of it is cached after.
+    /// Entries cached afterwards.
     pub fn remaining(&self) -> Amount {
         Amount {
             entries: self.found.entries - self.freed.entries.min(self.found.entries),
@@ -118,27 +118,27 @@ impl Tally {
     }
 }
 
-/// What a cleaning did.
+/// The result of a clean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CleanReport {
-    /// Names, those included that are known to be missing.
+    /// Names, negative entries included.
     pub names: Tally,
     /// Inodes, without their pages.
     pub inodes: Tally,
     /// Pages of files.
     pub pages: Tally,
-    /// Files that the store did not take: their dirty pages are still there.
+    /// Files that the store did not take. Their dirty pages are still cached.
     pub not_written: u64,
-    /// How long it took until nothing cached before was used any more.
+    /// The time until no earlier entry was used any more.
     #[serde(rename = "effect_seconds", with = "seconds")]
     pub effect: Duration,
-    /// How long it took until the memory was free.
+    /// The time until the memory was free.
     #[serde(rename = "took_seconds", with = "seconds")]
     pub took: Duration,
 }
 
-/// A duration as it is told: in seconds.
+/// A duration in reports, in seconds.
 mod seconds {
     use serde::{Deserialize, Deserializer, Serializer};
     use std::time::Duration;
@@ -152,13 +152,13 @@ mod seconds {
     }
 }
 
-/// What a cleaning does now.
+/// The present stage of a clean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CleanStage {
-    /// Another cleaning is done first.
+    /// Another clean runs first.
     Waiting,
-    /// A frontend asks for what it has cached to be evicted: the kernel, in front of a mount.
+    /// A frontend asks for the eviction of its cached entries: the kernel's, in front of a mount.
     #[serde(rename = "kernel")]
     Frontend,
     /// Our caches are freed.
@@ -166,17 +166,17 @@ pub enum CleanStage {
     Freeing,
 }
 
-/// How far a cleaning has come.
+/// The progress of a clean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CleanProgress {
-    /// What it does now; the numbers are of that.
+    /// The present stage, which the numbers describe.
     #[serde(rename = "phase")]
     pub stage: CleanStage,
-    /// Entries of the caches looked at; objects that the frontend was asked about.
+    /// Cache entries examined, or objects that the frontend was asked about.
     pub done: u64,
-    /// Those to look at in all, as far as is known.
+    /// All entries to examine, as far as is known.
     pub total: u64,
-    /// Those freed so far: names, inodes and pages.
+    /// Entries freed so far: names, inodes and pages.
     pub freed: u64,
 }

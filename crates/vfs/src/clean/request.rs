@@ -4,19 +4,19 @@
 //! request = ( "1" | "2" | "3" ) [ ":" path ] [ newline ]
 //! path    = "/" then bytes other than NUL; no component is ".."; the last is no newline
 //! ```
-//! At most 4096 bytes in all, the newline included. The digits mean what they mean in
+//! At most 4096 bytes in all, the newline included. The digits have the meaning of
 //! `/proc/sys/vm/drop_caches`: 1 pages, 2 names and inodes, 3 both.
 //!
 //! # Boundary
-//! Form only. Whether the directory exists, is a directory, lies in a mount or may be cleaned by the
-//! caller is decided where it is opened. That place answers with [`Refusal`] too, so that a user reads
-//! one language and a program that wrote to a file gets one errno for one cause.
+//! Form only. The code that opens the directory checks that it exists, is a directory, is in a
+//! mount and may be cleaned by the caller. It answers with [`Refusal`] too. So users read one set
+//! of messages, and a program that wrote to a file gets one errno for one cause.
 //!
 //! # Why
-//! A cleaned directory is hard to see: what was meant must be beyond doubt, so nothing is guessed or
-//! corrected. `..` is refused rather than resolved, because what it means depends on links. Weakness: a
-//! directory whose own name ends in a newline cannot be named, as that newline ends the request; its
-//! parent can.
+//! The effect of a clean is hard to see. So the request must be unambiguous, and nothing is guessed
+//! or corrected. `..` is refused rather than resolved, because its meaning depends on links.
+//! Weakness: a directory whose own name ends in a newline cannot be named, as that newline ends the
+//! request. Its parent can.
 
 use super::Clean;
 use std::ffi::OsString;
@@ -32,7 +32,7 @@ pub const REQUEST_BYTES_MAX: usize = 4096;
 pub struct Request {
     /// Which caches.
     pub what: Clean,
-    /// Of which directory: an absolute path without `..`. Without one, of everything in reach.
+    /// The directory: an absolute path without `..`. Without one, everything in reach.
     pub directory: Option<PathBuf>,
 }
 
@@ -92,8 +92,8 @@ fn check_path(path: &[u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Why a request is refused. The text names the rule; [`Refusal::errno`] is what a `write` of the
-/// request fails with.
+/// Why a request is refused. The text names the rule. A `write` of the request fails with
+/// [`Refusal::errno`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {

@@ -1,14 +1,14 @@
-//! What is cached below a directory, by directory.
+//! Cached entries below a directory, by directory.
 //!
 //! # Boundary
 //! Counts, on demand, and changes nothing.
 //!
 //! # Why
-//! Nothing is kept for it: a counter per directory would be written by every name that comes or goes, also
-//! by the clock hand, which knows no directories. So it costs nothing until somebody asks, and then once
-//! around the caches, in steps, with no lock held between them; who asks again while nothing came or went gets the last answer
-//! ([`super::views`]). Weakness: who asks every second of a cache of millions in which names come and go keeps a third of a
-//! processor busy, and what moves meanwhile may be counted where it was.
+//! No counters are kept: every name that is inserted or evicted would write to a counter per directory, also in the
+//! clock hand, which knows no directories. So a count costs nothing until a caller asks. Then it visits the caches
+//! once, in steps, with no lock held between them. If no entry was inserted or removed since, the last answer is
+//! returned again ([`super::views`]). Weakness: a request every second, for a changing cache of millions, takes a third
+//! of a processor. An entry that moves meanwhile may be counted at its old place.
 
 use super::Amount;
 use super::below::Below;
@@ -22,35 +22,34 @@ use crate::policy::CachePolicy;
 use crate::vfs::{Core, Vfs};
 use std::collections::HashMap;
 
-/// What is cached of some directories.
+/// Cached entries of some directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Resident {
-    /// Names, those included that are known to be missing.
+    /// Names, negative entries included.
     pub names: Amount,
-    /// Inodes that these names lead to. One with several names counts with each.
+    /// Inodes of these names. An inode with several names counts with each.
     pub inodes: Amount,
     /// Pages of files.
     pub pages: Amount,
-    /// Those of them that the store does not have yet.
+    /// Pages that the store does not have yet.
     pub dirty: Amount,
 }
 
-/// What is cached directly in one directory.
+/// Entries cached directly in one directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResidentDirectory {
     /// Its number here.
     pub inode: InodeId,
-    /// Its path from the directory that was asked about: empty for that one itself. `None` where a name on
-    /// the way is not cached.
+    /// Its path from the requested directory; empty for that one itself. `None` if a name on the way is not cached.
     pub path: Option<Vec<u8>>,
-    /// Without what is in directories below.
+    /// Without entries of directories below.
     pub resident: Resident,
-    /// What holds in it; `None` where the directory is not cached itself.
+    /// The policy valid in it; `None` if the directory is not cached itself.
     pub policy: Option<CachePolicy>,
 }
 
 impl Resident {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         let add = |into: &mut Amount, more: Amount| into.add(more.entries, more.bytes);
@@ -63,19 +62,18 @@ impl Resident {
 }
 
 impl Vfs {
-    /// What is cached below `directory`: in memory, whether it is in use or not. Goes once around the
-    /// caches; never asks the store.
+    /// Entries cached below `directory`, in use or not. Visits all caches; never asks the store.
     pub fn resident(&self, directory: &Node) -> Resident {
         let all = Count::new(&self.core, directory.id()).run();
         all.iter().fold(Resident::default(), |sum, one| sum.plus(&one.resident))
     }
 
-    /// The same by directory, those left out in which nothing is cached; in no order. The last answer serves again if nothing
-    /// came or went since.
+    /// The same by directory, without empty ones, in no order. Returns the last answer again if no entry was inserted
+    /// or removed since.
     pub fn resident_by_directory(&self, directory: &Node) -> Vec<ResidentDirectory> {
         let (core, top) = (&self.core, directory.id());
         let mut all = core.counted(top, || Count::new(core, top).run());
-        // Marking a directory changes nothing that is cached.
+        // A mark of a directory does not change the count.
         for one in &mut all {
             one.policy = core.policy_in(one.inode);
         }
@@ -160,7 +158,7 @@ impl<'a> Count<'a> {
         while at != self.top {
             let (above, name) = self.links.get(&at)?;
             names.push(&**name);
-            // Renames under way may make a circle of what was seen.
+            // Concurrent renames may make a circle of the visited names.
             if names.len() > self.links.len() {
                 return None;
             }

@@ -1,4 +1,4 @@
-//! Clean ticks: how a cleaning takes effect at once. See [`super`].
+//! Clean ticks: how a clean takes effect at once. See [`super`].
 
 use crate::backend::InodeId;
 use crate::clean::Clean;
@@ -7,10 +7,10 @@ use crate::inode::{Inode, Node, Ticket};
 use crate::vfs::Core;
 
 impl Core {
-    /// All that is cached below `directory` is out of use (C1).
+    /// Invalidates all entries below `directory` (C1).
     pub(super) fn tick(&self, directory: &Node, clean: Clean) -> Ticket {
         let one = self.cleanings.lock();
-        // Before the tick: who is above that sees that there is one (K7 of `changes`).
+        // Before the tick: a thread with a later moment then sees this clean (K7 of `changes`).
         self.cleans_begun.advance();
         let tick = self.clock.tick();
         let of = |wanted: bool| if wanted { tick.to_word() } else { 0 };
@@ -24,31 +24,31 @@ impl Core {
         tick
     }
 
-    /// A moment that every cleaning is before or after: what was cleaned before it is learned by `learn`, and
-    /// what will be has a later moment (C4).
+    /// A moment that every clean is before or after: `learn` applies those before it, and later
+    /// ones have a later moment (C4).
     pub(crate) fn moment_between_cleans(&self, learn: impl Fn()) -> Ticket {
         loop {
             let before = self.cleans.now();
             learn();
             let moment = self.clock.between_ticks();
-            // All that the moment is above were learned; what has begun since is above the moment.
+            // All cleans below the moment were applied. Those begun since are above it.
             if self.cleans_begun.now() == before {
                 return moment;
             }
-            // One is half done.
+            // A clean is half done.
             drop(self.cleanings.lock());
         }
     }
 
-    /// Sees to it that `directory` knows of all cleanings up to now (C2). False if it cannot be told,
-    /// because nobody knows where the directory is: then nothing that is cached of it may be used.
+    /// Makes `directory` apply all cleans up to now (C2). False if that is impossible, because the
+    /// place of the directory is not known. Then none of its cached entries may be used.
     #[inline]
     pub(crate) fn learn_cleans(&self, directory: &Inode) -> bool {
         let now = self.cleans.now();
         directory.knows_cleans(now) || self.ask_above(directory, now)
     }
 
-    /// Goes up to the first directory that knows, and comes down telling those on the way.
+    /// Walks up to the first directory that is up to date, and applies cleans on the way down.
     #[cold]
     fn ask_above(&self, directory: &Inode, now: u64) -> bool {
         let mut above: Vec<(Node, Ticket)> = Vec::new();
@@ -58,7 +58,7 @@ impl Core {
                 break;
             }
             match highest.parent_since() {
-                // Where others move directories about, what is cached of them may be a circle.
+                // Where other programs move directories, cached parents may form a circle.
                 Some(_) if above.len() > self.inodes.count() => return false,
                 Some(link) => above.push(link),
                 None if highest.id == InodeId::ROOT => break,

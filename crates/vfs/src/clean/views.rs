@@ -1,20 +1,20 @@
-//! What was counted of the caches last, for those who look again.
+//! Recent counts of the caches, for repeated requests.
 //!
 //! # Boundary
-//! Keeps answers while the caches are as they were ([`State`]), and accounts for their memory and for that of a count under way.
-//! Counting is [`super::level`]'s and [`super::resident`]'s; what of an answer may change without the caches is worked out by them
-//! each time.
+//! Keeps answers while the caches are unchanged ([`State`]), and accounts for their memory and for that of a running
+//! count. [`super::level`] and [`super::resident`] count. They compute the parts of an answer that may change without
+//! the caches each time.
 //!
 //! # Concurrency
-//! One lock over the answers, with no other taken under it, and not held while somebody counts. The state is read before a
-//! count begins, so what changes during one makes its answer old at once.
+//! One lock over the answers, with no other taken under it, and not held during a count. The state is read before a
+//! count begins, so a change during the count makes its answer old at once.
 //!
 //! # Why
-//! A count visits each cached name: 90 ms for a million. A view asks every few seconds, and caches in which nothing comes or goes
-//! (an idle mount, or a walk that hits) give the same answer. So an answer is kept with two sums that every arrival and every
-//! departure changes. Sums by directory, kept up to date, would answer in no time also while names come and go; but then every
-//! name that comes or goes would write to its directory and to each one above it. Weakness: a directory that is moved while it is
-//! counted may be shown at its old place until [`AGE_MAX`] has passed, and not only in one answer.
+//! A count visits each cached name: 90 ms for a million. A view asks every few seconds, and unchanged caches (an idle
+//! mount, or a walk that hits) give the same answer. So an answer is kept with two sums that every insert and removal
+//! changes. Sums by directory would need no count at all. But then every inserted or removed name would write to its
+//! directory and to each one above it. Weakness: a directory that moves during a count may be shown at its old place,
+//! in several answers, until [`AGE_MAX`] has passed.
 
 use super::level::{ResidentChild, ResidentLevel};
 use super::resident::ResidentDirectory;
@@ -29,12 +29,12 @@ use uvfs_concurrent::primitive::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Answers kept.
 const ANSWERS: usize = 8;
-/// Share of the room of all caches that they may take.
+/// Their share of the memory of all caches.
 const SHARE: u64 = 64;
 /// An answer older than this is counted again.
 const AGE_MAX: Duration = Duration::from_secs(60);
 
-/// What the caches were made of: equal for two moments between which nothing came, went or became dirty.
+/// The caches' state: equal at two moments if no entry was inserted, removed or made dirty in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct State {
     names: u64,
@@ -49,22 +49,22 @@ impl State {
     }
 }
 
-/// What was counted.
+/// The result of a count.
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
     Level(Arc<ResidentLevel>),
     Directories(Arc<Vec<ResidentDirectory>>),
 }
 
-/// What can be kept as an [`Answer`].
+/// A result that can be kept as an [`Answer`].
 pub(super) trait Counted: Clone {
     /// Itself as an answer.
     fn answer(counted: Arc<Self>) -> Answer;
 
-    /// What `answer` has, if it is of this kind.
+    /// The result in `answer`, if it is of this kind.
     fn of(answer: &Answer) -> Option<Arc<Self>>;
 
-    /// Memory that it takes, about.
+    /// Its memory, approximately.
     fn bytes(&self) -> usize;
 }
 
@@ -106,7 +106,7 @@ impl Counted for Vec<ResidentDirectory> {
 }
 
 impl Core {
-    /// What `count` counts in the directory `top`, or counted when the caches were as they are now.
+    /// The result of `count` for the directory `top`, or an earlier one if the caches are unchanged.
     pub(super) fn counted<T: Counted>(&self, top: InodeId, count: impl FnOnce() -> T) -> T {
         let state = State::of(self);
         let counted = self.views.find(top, state, T::of).unwrap_or_else(|| {
@@ -132,7 +132,7 @@ struct Kept {
 #[derive(Debug)]
 pub(crate) struct Views {
     kept: Mutex<VecDeque<Kept>>,
-    /// Of answers, and of counts under way.
+    /// Of answers, and of running counts.
     bytes: AtomicUsize,
 }
 
@@ -142,7 +142,7 @@ impl Views {
         Self { kept, bytes: AtomicUsize::new(0) }
     }
 
-    /// Bytes of what is kept and of what is being counted.
+    /// Bytes of answers and of running counts.
     pub(crate) fn bytes(&self) -> usize {
         // ORDERING: Relaxed; a size that may lag.
         self.bytes.load(Relaxed)
@@ -157,7 +157,7 @@ impl Views {
         }
     }
 
-    /// The last answer about `directory` that `wanted` takes, if the caches are still in `state`.
+    /// The last answer about `directory` that `wanted` accepts, if the caches are still in `state`.
     pub(super) fn find<T>(
         &self,
         directory: InodeId,
@@ -170,7 +170,7 @@ impl Views {
         young.find_map(|kept| wanted(&kept.answer))
     }
 
-    /// Keeps `answer`, which takes `bytes`, unless that is much of the `room` of all caches.
+    /// Keeps `answer`, which takes `bytes`, unless that is a large part of the `room` of all caches.
     pub(super) fn keep(
         &self,
         (directory, state): (InodeId, State),
@@ -180,7 +180,7 @@ impl Views {
     ) {
         let most = usize::try_from(room / SHARE).unwrap_or(usize::MAX);
         let mut kept = self.kept.lock();
-        // Those of another state are of no use to anybody.
+        // Answers of another state are useless.
         let kind = std::mem::discriminant(&answer);
         let serves = |old: &Kept| {
             old.state == state
@@ -211,7 +211,7 @@ impl Views {
     }
 }
 
-/// Memory of a count under way, in the budget for as long as it lives.
+/// Memory of a running count, in the budget for as long as this lives.
 #[derive(Debug)]
 pub(super) struct Charge<'a> {
     views: &'a Views,

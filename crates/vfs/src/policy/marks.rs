@@ -1,16 +1,16 @@
-//! Which directories are marked, on whose account, and how often others are told for it.
+//! The marked directories, their accounts, and the limit on passes over the caches.
 //!
 //! # Boundary
-//! The table of marks and its limits. What a mark means for what is cached: [`super`].
+//! The table of marks and its limits. [`super`] defines the meaning of a mark for cached entries.
 //!
 //! # Concurrency
-//! One lock, of the innermost class but one; nothing is called under it, and a directory that loses its mark
-//! is given back after it.
+//! One lock, of the innermost class but one. Nothing is called under it. The hold on a directory that loses its mark is
+//! dropped after it.
 //!
 //! # Why
-//! Whoever owns a directory may mark it, so marks are memory and work that any user can ask for. Each mark is
-//! on the account of who set it; one user's fill neither the others' nor root's. Weakness: 64 users together
-//! fill the room of all users, and not root's.
+//! The owner of a directory may mark it, so any user can cause marks, which cost memory and work. Each mark is on the
+//! account of the user that set it. One user's marks do not use up other users' or root's limit. Weakness: 64 users
+//! together reach the limit of all users, but not root's.
 
 use super::POLICIES_MAX;
 use crate::backend::InodeId;
@@ -27,16 +27,16 @@ use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicUsize, Ordering::Rela
 /// Directories that one user can have marked at a time.
 pub const USER_POLICIES_MAX: usize = 64;
 
-/// How often the caches are gone over in a row for users and moves, before that is put off.
+/// Passes over the caches in a row for users and moves, before further ones are delayed.
 const PASSES_MAX: u32 = 16;
-/// How long one more such pass takes to be due, at least; and by how much longer than a pass takes.
+/// The least delay of a further pass, and its ratio to the duration of a pass.
 const PASS_PAUSE: Duration = Duration::from_secs(1);
 const PASS_SHARE: u32 = 10;
 
-/// Who has a mark on his account.
+/// The account of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Account {
-    /// Root, and who serves the file system.
+    /// Root, and the user that serves the file system.
     System,
     User(u32),
 }
@@ -50,12 +50,12 @@ struct Mark {
 #[derive(Debug)]
 struct Marked {
     marks: HashMap<InodeId, Mark>,
-    /// How many each account has; none is 0, so there are no more of them than marks.
+    /// Marks of each account. An account without marks has no entry, so there are no more entries than marks.
     accounts: HashMap<Account, usize>,
 }
 
 impl Marked {
-    /// Whether `account` may have one more.
+    /// Whether `account` may have one more mark.
     fn admits(&self, account: Account) -> Result<()> {
         let of = |account| self.accounts.get(&account).copied().unwrap_or(0);
         let system = of(Account::System);
@@ -96,12 +96,12 @@ impl Marked {
 pub(crate) struct Marks {
     marked: Mutex<Marked>,
     count: AtomicUsize,
-    /// Marks set and taken away, and directories moved, so far.
+    /// Marks set and removed, and directories moved, so far.
     pub(super) changes: Generation,
-    /// Passes over the caches that were begun for that.
+    /// Passes over the caches that were begun because of that.
     pub(super) passes: Generation,
     due: Mutex<Due>,
-    /// A pass was put off.
+    /// A pass was delayed.
     late: AtomicBool,
 }
 
@@ -118,9 +118,9 @@ impl Marks {
         }
     }
 
-    /// How many there are.
+    /// Marks.
     pub(super) fn count(&self) -> usize {
-        // ORDERING: Relaxed; a size. Who moves a directory while the first mark is set did so before (Q4).
+        // ORDERING: Relaxed; a size. A move concurrent with the first mark counts as before it (Q4).
         self.count.load(Relaxed)
     }
 
@@ -134,7 +134,7 @@ impl Marks {
         self.marked.lock().marks.values().map(|mark| mark.directory.clone()).collect()
     }
 
-    /// Sets the mark of `directory` on `account`, or takes it away; whether it was another one.
+    /// Sets or removes the mark of `directory` on `account`. Returns whether that changed it.
     pub(super) fn set(
         &self,
         directory: &Node,
@@ -155,35 +155,35 @@ impl Marks {
             marked.add(directory, account);
         }
         own.set(mark);
-        // ORDERING: Relaxed; as in `count`.
+        // ORDERING: Relaxed; a size, see `count`.
         self.count.store(marked.marks.len(), Relaxed);
         drop(marked);
-        // Given back with no lock held.
+        // Dropped with no lock held.
         drop(gone);
         Ok(true)
     }
 
-    /// Whether a pass may be made now for somebody who must not make too many; else one is late.
+    /// Whether a user or a move may cause a pass now. If not, a pass is late.
     pub(super) fn may_pass(&self) -> bool {
         let may = self.due.lock().take(Instant::now());
-        // ORDERING: Relaxed; a hint that a pass is late, found or not a moment later.
+        // ORDERING: Relaxed; a hint that a pass is late. A thread may see it a moment later.
         self.late.store(!may, Relaxed);
         may
     }
 
-    /// Whether a pass was put off.
+    /// Whether a pass was delayed.
     pub(super) fn is_late(&self) -> bool {
-        // ORDERING: Relaxed; as in `may_pass`.
+        // ORDERING: Relaxed; a hint.
         self.late.load(Relaxed)
     }
 
-    /// Notes how long a pass took.
+    /// Records the duration of a pass.
     pub(super) fn passed(&self, took: Duration) {
         self.due.lock().pause = PASS_PAUSE.max(took * PASS_SHARE);
     }
 }
 
-/// When passes are due that many may ask for: some at once, then a share of the time.
+/// Limits passes that any user may cause: some at once, then a share of the time.
 #[derive(Debug)]
 struct Due {
     left: u32,

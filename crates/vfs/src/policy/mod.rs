@@ -1,33 +1,24 @@
-//! Policies: which directories' caches go before the others', and which after.
+//! Policies: directories whose cache entries are evicted last or first.
 //!
 //! # Boundary
-//! Keeps the marks, and tells names and pages of which class they are. What goes, and when, is
-//! [`crate::reclaim`]'s and the page cache's; how a directory learns what it lies under, [`crate::clean`]'s.
+//! Keeps the marks, and sets the class of names and pages. [`crate::reclaim`] and the page cache choose victims.
 //!
 //! # Concurrency
-//! Q1. The nearest mark upwards decides. A directory keeps what it was last told ([`PolicyMemo`]), with the
-//!     generation of marks for which that was found: whoever brings something into the cache compares it, and
-//!     asks above if a newer one holds; an older answer does not replace a newer one. What is found in the
-//!     cache compares nothing: a mark costs those nothing who live in other directories.
-//! Q2. Who sets a mark stores it first, then advances the generation, then goes once over the names and
-//!     the files, and once more if others have begun to do so meanwhile: what was cached before is of the new
-//!     class when he returns.
-//! Q3. A directory that moves to another parent advances the generation as well, while there are marks; and
-//!     if its policy is another one there, goes over them, too. A file asks the directory that it comes to.
-//! Q5. Any user can set marks and move directories. For them the caches are gone over a few times at once,
-//!     and then for no more than an eleventh of the time ([`marks`]): what was cached before is told late, by
-//!     whoever brings something in when a pass is due again.
-//! Q4. A class is a hint to who makes room; nothing that is answered depends on it. A name or page that comes
-//!     in at the very moment in which its directory is marked may have the class from before. Bytes are
-//!     counted by the class that a name has, so they are exact all the same.
+//! Q1. The nearest mark upwards decides. A directory keeps its class and the generation of marks for which it was found
+//! ([`PolicyMemo`]). A thread that inserts an entry compares the generation, and walks up if it is old; an older answer
+//! does not replace a newer one. A hit compares nothing: a mark costs nothing in other directories.
+//! Q2. Setting a mark stores it, advances the generation, then reclassifies all cached names and files, again if
+//! another thread began to do so meanwhile. On return every existing entry has the new class.
+//! Q3. A directory that moves while there are marks advances the generation, too. If its class changes, a pass follows.
+//! A file takes the class of its new directory.
+//! Q5. Any user can set marks and move directories. Passes for them run a few times at once, then for at most an
+//! eleventh of the time ([`marks`]). A delayed pass is made by a thread that inserts an entry when it is due.
+//! Q4. A class is a hint for eviction, and no answer depends on it. An entry inserted while its directory is being
+//! marked may have the old class. Bytes are counted by each name's own class, so they are exact.
 //!
 //! # Why
-//! The class lies with each name (in a byte that was unused) and with each page's queue, not with the
-//! directory: who makes room sees names, and does not know where they are. Linux has no such thing; programs
-//! help themselves with posix_fadvise(2), file by file, and for names with nothing. Weakness: setting a mark,
-//! or moving a directory to where another one holds, takes as long as looking at every cached name, some
-//! 0.2 s for a million; a marked directory stays in memory, with those above it; and names to be kept that were
-//! cleaned, and not reaped, stay as long as others that are to be kept.
+//! Each name and page has the class, because eviction sees names and not their directories. Weakness: a new mark or a
+//! move may visit every cached name, some 0.2 s for a million. A marked directory stays in memory with those above it.
 
 use crate::backend::InodeId;
 use crate::error::{Error, Result};
@@ -49,24 +40,24 @@ mod marks;
 pub use marks::USER_POLICIES_MAX;
 pub(crate) use marks::{Account, Marks};
 
-/// Directories that root can have marked at a time, and all users together.
+/// Directories that root can mark at a time, and all users together.
 pub const POLICIES_MAX: usize = 4096;
 /// The extended attribute that shows and sets the mark of a directory.
 pub(crate) const XATTR: &[u8] = b"user.uvfs.cache";
 /// Buckets of the name table in one step.
 const BUCKETS: usize = 64;
-/// Directories remembered at most during a pass; more are asked again.
+/// Directories remembered during a pass, at most. Others are searched for again.
 const MEMO_MAX: usize = 1 << 18;
 
-/// How long what is cached of a directory, and of all below it, stays.
+/// How long cached entries of a directory, and of all below it, stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CachePolicy {
-    /// As long as it is used and there is room.
+    /// As long as they are used and there is room.
     #[default]
     Normal,
-    /// Longer than all that is not marked so, as long as it is no more than seven eighths of all.
+    /// Longer than all unmarked entries, up to seven eighths of all.
     Keep,
-    /// It goes before all that is not marked so: it is read once.
+    /// Evicted before all unmarked entries: they are read once.
     Once,
 }
 
@@ -114,7 +105,7 @@ impl FromStr for CachePolicy {
     }
 }
 
-/// The class that holds somewhere, and the generation for which that was found (Q1).
+/// A directory's class, and the generation for which it was found (Q1).
 ///
 /// Word: `generation:62 | class:2`.
 #[derive(Debug, Default)]
@@ -122,7 +113,7 @@ pub(crate) struct PolicyMemo(AtomicU64);
 
 impl PolicyMemo {
     pub(crate) fn class(&self) -> Class {
-        // ORDERING: Relaxed; a hint (Q4), and who asked `knows` before has it by the Acquire there.
+        // ORDERING: Relaxed; a hint (Q4), in one word with the generation.
         Class::from_byte((self.0.load(Relaxed) & 3) as u8)
     }
 
@@ -132,9 +123,9 @@ impl PolicyMemo {
         self.0.load(Relaxed) >> 2 >= generation
     }
 
-    /// `class` holds as of `generation`, unless something newer is known.
+    /// `class` is valid as of `generation`, unless a newer one is known.
     pub(crate) fn learn(&self, class: Class, generation: u64) {
-        // ORDERING: Relaxed; the word is all that there is to know.
+        // ORDERING: Relaxed; nothing else is read through the word.
         self.0.fetch_max(generation << 2 | class as u64, Relaxed);
     }
 }
@@ -145,7 +136,7 @@ pub(crate) struct OwnMark(AtomicU64);
 
 impl OwnMark {
     pub(crate) fn get(&self) -> Option<Class> {
-        // ORDERING: Acquire, partner `set`; who comes by a new generation sees what was set before it.
+        // ORDERING: Acquire, partner `set`; a thread that comes with a new generation sees the marks set before it.
         self.0.load(Acquire).checked_sub(1).map(|class| Class::from_byte(class as u8))
     }
 
@@ -156,9 +147,9 @@ impl OwnMark {
 }
 
 impl Vfs {
-    /// Marks a directory, or takes its mark away: what is cached of it and of all below it then goes as
-    /// `policy` says, up to marks further down. What is cached already is told before this returns. The mark
-    /// ends with the file system object, and with the directory.
+    /// Marks a directory, or removes its mark. Cached entries of it and of all below it are then evicted by `policy`,
+    /// up to marks further down. Existing entries have their new class before this returns. The mark ends with the file
+    /// system object, and with the directory.
     ///
     /// ```
     /// # use uvfs_vfs::{CachePolicy, Caller, Vfs, VfsConfig};
@@ -181,7 +172,7 @@ impl Vfs {
         self.set_policy_for(Account::System, directory, policy)
     }
 
-    /// As [`Vfs::set_policy`], with the mark on `account`. What is cached already may be told of a user's mark
+    /// Like [`Vfs::set_policy`], with the mark on `account`. For a user's mark, existing entries may be reclassified
     /// later (Q5).
     ///
     /// # Errors
@@ -201,7 +192,7 @@ impl Vfs {
         }
         if core.marks.set(directory, policy.map(CachePolicy::class), account)? {
             if policy.is_some() && directory.inode.is_unlinked() {
-                // Removed meanwhile; whoever did may have found no mark.
+                // Removed meanwhile: the removing thread may have found no mark.
                 core.marks.set(directory, None, account)?;
             }
             core.marks.changes.advance();
@@ -213,8 +204,8 @@ impl Vfs {
         Ok(())
     }
 
-    /// The mark of a directory, and what holds in it. Of anything else: what holds in the directory where it
-    /// was last found.
+    /// The mark of a directory, and the policy valid in it. Of anything else: the policy valid in the directory where
+    /// it was last found.
     pub fn policy(&self, node: &Node) -> (Option<CachePolicy>, CachePolicy) {
         if !node.is_directory() {
             let home = node.inode.parent_hint().and_then(|home| self.core.inodes.peek(home));
@@ -224,7 +215,7 @@ impl Vfs {
         (node.inode.own_mark().map(CachePolicy::of), CachePolicy::of(node.inode.class()))
     }
 
-    /// Every directory that is marked, in no order.
+    /// Every marked directory, in no order.
     pub fn policies(&self) -> Vec<(Node, CachePolicy)> {
         let marked = self.core.marks.directories();
         let mark = |node: Node| node.inode.own_mark().map(|class| (node, CachePolicy::of(class)));
@@ -233,7 +224,7 @@ impl Vfs {
 }
 
 impl Core {
-    /// What is marked, and what is cached by it.
+    /// The marks, and the entries cached by their policies.
     pub(crate) fn policy_statistics(&self) -> PolicyStatistics {
         let (kept_pages, once_pages) = self.pages.classes();
         PolicyStatistics {
@@ -246,14 +237,14 @@ impl Core {
         }
     }
 
-    /// The class of what is cached of a directory.
+    /// The policy for cached entries of a directory.
     pub(crate) fn policy_in(&self, directory: InodeId) -> Option<CachePolicy> {
         let node = self.inodes.peek(directory)?;
         self.learn_policy(&node.inode).map(CachePolicy::of)
     }
 
-    /// The class of what is cached of `directory`, which knows it afterwards (Q1). `None` if nobody knows
-    /// where the directory is.
+    /// The class for cached entries of `directory`, which then has it (Q1). `None` if the place of the directory is not
+    /// known.
     #[inline]
     pub(crate) fn learn_policy(&self, directory: &Inode) -> Option<Class> {
         let now = self.marks.changes.now();
@@ -263,7 +254,7 @@ impl Core {
         }
     }
 
-    /// Goes up to the first directory that knows or is marked, and comes down telling those on the way.
+    /// Walks up to the first directory that is up to date or marked, and sets the class on the way down.
     #[cold]
     fn ask_policy_above(&self, directory: &Inode, now: u64) -> Option<Class> {
         let mut above: Vec<Node> = Vec::new();
@@ -276,7 +267,7 @@ impl Core {
                 break highest.class();
             }
             match highest.parent() {
-                // Where others move directories about, what is cached of them may be a circle.
+                // Where other programs move directories, cached parents may form a circle.
                 Some(_) if above.len() > self.inodes.count() => return None,
                 Some(parent) => above.push(parent),
                 None if highest.id == InodeId::ROOT => break Class::default(),
@@ -288,15 +279,15 @@ impl Core {
         Some(class)
     }
 
-    /// A directory was removed: its mark goes with it.
+    /// A directory was removed: its mark is removed with it.
     pub(crate) fn forget_mark(&self, directory: &Node) {
         if directory.inode.own_mark().is_some() {
-            // It is not below anything any more: nobody has to be told.
+            // It is not below any directory any more: no pass is needed.
             let _ = self.marks.set(directory, None, Account::System);
         }
     }
 
-    /// A directory came to another parent (Q3).
+    /// A directory moved to another parent (Q3).
     pub(crate) fn policy_moved(&self, directory: &Inode) {
         if self.marks.count() == 0 {
             return;
@@ -308,7 +299,7 @@ impl Core {
         }
     }
 
-    /// Makes up for a pass that was put off (Q5). Called by who brings something in, with no lock held.
+    /// Makes a pass that was delayed (Q5). Called by a thread that inserts an entry, with no lock held.
     #[inline]
     pub(crate) fn reclassify_if_due(&self) {
         if self.marks.is_late() {
@@ -323,8 +314,8 @@ impl Core {
         }
     }
 
-    /// Tells names and files whose class is another one now. Of several who do so at once, the one who ends
-    /// last has begun after all of them.
+    /// Sets the class of all names and files anew. Of several concurrent calls, the one that ends last has begun a pass
+    /// after all of them.
     fn reclassify(&self) {
         let began = Instant::now();
         self.marks.passes.advance();
@@ -338,10 +329,10 @@ impl Core {
         self.marks.passed(began.elapsed());
     }
 
-    /// Goes over all names and files, in steps with no lock held between them.
+    /// Visits all names and files, in steps with no lock held between them.
     fn reclassify_once(&self) {
         let (mut known, mut at) = (HashMap::new(), 0);
-        // The table may grow meanwhile: what has been passed then lies in what has been passed.
+        // The table may grow meanwhile: the entries of visited buckets move to visited ones.
         while at < self.names.buckets() {
             let mut unknown = HashSet::new();
             self.tell_names(at, &known, &mut unknown);
@@ -351,7 +342,7 @@ impl Core {
                 }
                 let policy = |id| (id, self.policy_in(id).map(CachePolicy::class));
                 known.extend(unknown.drain().map(policy));
-                // What came in between was told when it came.
+                // An entry inserted in between has its class already.
                 self.tell_names(at, &known, &mut unknown);
             }
             at += BUCKETS;
@@ -360,8 +351,8 @@ impl Core {
         self.pages.files().iter().for_each(|file| self.learn_page_policy(file));
     }
 
-    /// Tells the names in some buckets; notes the directories that are not known. Those that are not cached
-    /// are known to have no policy, and keep the one that they had.
+    /// Sets the class of the names in some buckets, and collects the directories with an unknown class. Uncached
+    /// directories have no policy, and their names keep their class.
     fn tell_names(
         &self,
         at: usize,
