@@ -49,7 +49,6 @@ const LEFT: &[(&str, usize)] = &[
     ("docs/contention.md", 5),
     ("docs/exit-status.md", 1),
     ("docs/glossary.md", 1),
-    ("docs/image.md", 3),
     ("docs/kernel-contract.md", 1),
     ("docs/locking.md", 3),
     ("docs/measuring.md", 14),
