@@ -4,11 +4,11 @@
 //! One object at a time, by descriptor. Extended attributes: [`super::xattr`].
 //!
 //! # Why
-//! Changes are made as the caller, one system call a field, in an order that gives what was asked
-//! for: the size first (it may be refused for want of permission that a later step takes away), then
-//! the owner (which clears set-id bits), then the mode (which may set them again), the times last
-//! (everything before changed them). Bad at: a change of several fields that fails half way stays
-//! half made, as it would for a caller who makes the calls.
+//! Changes are made as the caller, one system call per field, in an order with the requested
+//! result. The size is first: a later step may remove the permission for it. Then the owner (which
+//! clears set-id bits), then the mode (which may set them again), and the times last (every other
+//! change updates them). Weakness: a change of several fields that fails in the middle stays half
+//! made, as with separate system calls.
 
 use super::convert::{HostStat, host_error, host_mode, stat_of};
 use super::host::Host;
@@ -25,7 +25,7 @@ use uvfs_vfs::{
     SetAttributes, SetTime,
 };
 
-/// What a change of attributes is made through.
+/// The descriptor through which attributes are changed.
 struct Target {
     node: Arc<HostNode>,
     open: Option<Arc<OpenHostFile>>,
@@ -147,9 +147,9 @@ impl Host {
     }
 }
 
-/// Whether the change to `mode`, which the host refused to the caller, only takes set-id bits off, and
-/// comes from a kernel that checks permissions itself: so it does on behalf of whoever writes to the
-/// file, owner or not, before it passes on the write.
+/// Whether the change to `mode`, which the host refused to the caller, only clears set-id bits, and
+/// comes from a kernel that checks permissions itself. Such a kernel does that for any writer of
+/// the file, owner or not, before it sends the write.
 fn drops_set_id(caller: &Caller, now: &HostStat, mode: u32) -> bool {
     let now = now.attributes.mode;
     let (wanted, dropped) = (mode & 0o7777, now & !mode);

@@ -1,7 +1,7 @@
-//! What the host says, in the words of the seam: errno values, `statx` answers, open flags.
+//! Converts the host's values into the seam's: errno values, `statx` results, open flags.
 //!
 //! # Boundary
-//! Conversions and the few system calls that only ask (`statx`). Keeps no state.
+//! Conversions, and the few system calls that only read (`statx`). Keeps no state.
 
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, StatxTimestamp};
@@ -97,9 +97,9 @@ fn packed_device(major: u32, minor: u32) -> u32 {
     (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & !0xff) << 12)
 }
 
-/// The `st_ino` shown for `key`: the host's own on the root's device. Objects of other devices (file
-/// systems mounted inside the source) get a mix of device and number with the top bit set, so that
-/// they do not meet the numbers of the root's device, which are below 2^63 in practice.
+/// The `st_ino` shown for `key`: the host's own on the root's device. Objects of other devices (file systems mounted
+/// inside the source) get a mix of device and number with the top bit set. So they never collide with the numbers of
+/// the root's device, which are below 2^63 in practice.
 pub(super) fn shown_number(key: HostKey, root_device: u64) -> u64 {
     match key.device == root_device {
         true => key.number,
@@ -119,7 +119,7 @@ pub(super) fn host_mode(mode: u32) -> Mode {
     Mode::from_raw_mode(mode & 0o7777)
 }
 
-/// Host open flags of `mode`, without any that create, and without O_APPEND: every write says where it goes.
+/// Host open flags of `mode`, without any that create, and without O_APPEND: every write has its offset.
 pub(super) fn open_flags(mode: OpenMode) -> OFlags {
     let mut flags = match (mode.read, mode.write || mode.append) {
         (_, false) => OFlags::RDONLY,

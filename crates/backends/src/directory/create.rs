@@ -1,15 +1,15 @@
 //! New objects and new names: create, create and open, files without a name, hard links.
 //!
 //! # Boundary
-//! Everything that makes an entry in a directory out of nothing. Removing and renaming:
+//! Everything that adds a new object or a link to a directory. Removing and renaming:
 //! [`super::names`].
 //!
 //! # Why
-//! The host makes the object, as the caller, under the caller's umask: so owner, group, setgid
-//! inheritance, default access control lists, quota and the answer to "may I" are the host's. The
-//! state of what was made is read by name afterwards; if somebody replaced it meanwhile, the answer
-//! is what is there now. Bad at: telling a caller that its own new object vanished at once; that is
-//! reported as [`uvfs_vfs::Error::NotFound`].
+//! The host makes the object, as the caller, under the caller's umask. So the host decides owner,
+//! group, setgid inheritance, default access control lists, quota and permission. The new object's
+//! state is read by name afterwards; if another program replaced it meanwhile, the answer is the
+//! new state. Weakness: a new object that vanishes at once is reported as
+//! [`uvfs_vfs::Error::NotFound`].
 
 use super::convert::{host_error, open_flags, stat_at, stat_of};
 use super::host::Host;
@@ -129,7 +129,7 @@ impl Creation for Host {
 }
 
 impl Host {
-    /// The node of a directory and a descriptor that denotes it, watched if anybody listens.
+    /// The node of a directory and a descriptor of it, watched if there is a change sink.
     pub(super) fn directory(&self, id: InodeId) -> Result<(Arc<HostNode>, Arc<OwnedFd>)> {
         let node = self.node(id)?;
         if node.kind != FileKind::Directory {

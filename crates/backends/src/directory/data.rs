@@ -1,20 +1,17 @@
 //! The data of files: reading, writing, ranges, making stable.
 //!
 //! # Boundary
-//! Calls on descriptors of regular files. Nothing is cached or remembered here: the host's page
-//! cache is the cache.
+//! Calls on descriptors of regular files. Nothing is cached or remembered here: the host's page cache is the cache.
 //!
 //! # Concurrency
-//! Positional calls only; no lock. Two writes to one file are ordered by the host.
+//! Positional calls only; no lock. The host orders two writes to one file.
 //!
 //! # Why
-//! Data is moved with the rights the file was opened with, except where the host must see who
-//! writes: a file with set-id bits is written *as the caller*, so that the host clears the bits
-//! itself, in the same step. Bad at: quota and reserved blocks, which under user 0 are charged to
-//! the owner but not enforced for data; and set-id bits that appeared behind our back after the
-//! attributes were last read. Errors that a network host reports only when a file is closed are not
-//! seen at [`Host::flush`]; `fsync` reports them. An append finds the end in the host by its own flag
-//! (RWF_APPEND): files are open without O_APPEND.
+//! Data is moved with the rights of the open, with one exception: a file with set-id bits is written *as the caller*,
+//! so that the host clears the bits itself, in the same step. An append uses the host's flag for one write
+//! (RWF_APPEND): files are open without O_APPEND. Weaknesses: under user 0, the host charges quota and reserved blocks
+//! to the owner but does not enforce them for data. Set-id bits that another program set since the attributes were last
+//! read are missed. [`Host::flush`] does not report errors that a network host reports only at close; `fsync` does.
 
 use super::convert::{host_error, open_flags};
 use super::host::Host;
@@ -30,7 +27,7 @@ use uvfs_vfs::{
     SyncMode,
 };
 
-/// What direct I/O asks of addresses, on every host known.
+/// The alignment of addresses that direct I/O needs on every known host.
 const DIRECT_ALIGNMENT: usize = 4096;
 /// Most bytes the host is asked to copy in one call, so that one call does not last for minutes.
 const COPY_MAX: u64 = 1 << 30;
@@ -57,9 +54,9 @@ impl Data for Host {
         self.write_by(caller, file, data, write)
     }
 
-    /// Writes at the end, wherever that is by then: finding it and writing there is one step of the host, so that bytes
-    /// that others append meanwhile are not overwritten. A part that did not fit is not tried again here: it
-    /// would come after what others have appended since.
+    /// Writes at the end of the file at that moment: the host finds the end and writes there in one step, so bytes that
+    /// others append meanwhile are not overwritten. A part that did not fit is not retried here: it would come after
+    /// later appends of others.
     fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
         self.write_by(caller, file, data, |descriptor, mode, data| {
             let flags = ReadWriteFlags::APPEND;
@@ -151,7 +148,7 @@ impl Data for Host {
 }
 
 impl Host {
-    /// As [`Host::append`], by a descriptor whose every write goes to the end.
+    /// [`Host::append`] through a descriptor whose every write appends.
     fn append_opened(&self, open: &OwnedFd, mode: OpenMode, data: &[u8]) -> Result<usize> {
         let mode = OpenMode { direct: mode.direct, ..WRITE };
         let end = self.reopen(open, open_flags(mode) | OFlags::APPEND)?;
@@ -194,7 +191,7 @@ impl Host {
         Ok(written)
     }
 
-    /// Nothing waits here: what was written is the host's already.
+    /// Does nothing: written data is already the host's.
     pub(super) fn flush(&self, file: FileRef) -> Result<()> {
         match file.file {
             FileId::NONE => Ok(()),
@@ -340,8 +337,8 @@ mod tests {
         assert_eq!(&into[..8], b"FROM the");
     }
 
-    /// Bug: a host file whose later bytes could not be read was answered short, and the reader took that for its end. The
-    /// memory of this process is such a file: there is nothing behind its stack.
+    /// Bug: a read of a host file whose later bytes could not be read returned fewer bytes, and the reader took that
+    /// for the end of the file. The memory of this process is such a file: nothing is mapped behind its stack.
     #[test]
     fn an_error_behind_bytes_that_were_read_is_an_error() {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
@@ -355,7 +352,7 @@ mod tests {
         assert_eq!(read(end - 4096, &mut into).unwrap_err().errno(), libc::EIO);
     }
 
-    /// Bug: an append asked for the size and then wrote at it: what a program on the host appended in between was
+    /// Bug: an append read the size and then wrote at it: bytes that a program on the host appended in between were
     /// overwritten.
     #[test]
     fn appends_beside_those_of_the_host_are_all_there() {
@@ -452,7 +449,7 @@ mod tests {
         let mut into = vec![0; 4 * 4096 + 1];
         assert_eq!(scratch.backend.data().read(file, 0, &mut into[1..]).unwrap(), 10_000);
         assert!(into[1..10_001].iter().all(|&byte| byte == 7));
-        // Whether that may be is the host's to say; never is it silently something else.
+        // The host decides whether that is allowed; it must never silently become another write.
         match scratch.backend.data().write(&root_caller(), file, 1, &data[..100]) {
             Ok(count) => assert_eq!(count, 100),
             Err(refused) => assert!(matches!(refused, Error::Invalid(_))),

@@ -1,17 +1,17 @@
 //! Descriptors of objects, kept open as long as there is room.
 //!
 //! # Boundary
-//! Keeps `O_PATH` descriptors and chooses which to close. Does not open them: [`super::reach`].
+//! Keeps `O_PATH` descriptors and chooses which to close. [`super::reach`] opens them.
 //!
 //! # Concurrency
-//! A slot has a lock of its own, so a hit meets nobody but users of the same object. The ring of
-//! candidates is locked only when a descriptor is added. The two are of one lock class and are never
-//! held together. Descriptors are closed with no lock held: the last one of a deleted file can make
-//! the host free gigabytes.
+//! A slot has its own lock, so a hit contends only with users of the same object. The ring of
+//! candidates is locked only when a descriptor is added. The two are of one lock class and are
+//! never held together. Descriptors are closed with no lock held: closing the last one of a deleted
+//! file can make the host free gigabytes.
 //!
 //! # Why
-//! Second chance: a hit stores a flag at most, and nothing is reordered. Bad at: a scan of more
-//! directories than there is room for, which pushes out everything used once.
+//! Second chance: a hit stores a flag at most, and nothing is reordered. Weakness: a scan of more
+//! directories than there is room for evicts everything that was used once.
 
 use crate::lock_order::HOST_DESCRIPTORS;
 use rustix::fd::OwnedFd;
@@ -58,7 +58,7 @@ impl DescriptorSlot {
             State::Closed => return None,
             State::Cached(open) | State::Pinned(open) => open.clone(),
         };
-        // ORDERING: Relaxed both; a hint for eviction. Loaded first: a hit on a hot slot then
+        // ORDERING: Relaxed both; a hint for eviction. The load is first, so a hit on a hot slot
         // writes nothing.
         if !self.recent.load(Relaxed) {
             self.recent.store(true, Relaxed);
@@ -68,7 +68,7 @@ impl DescriptorSlot {
 
     /// How many levels below the root it was when last seen; 0 if that is not known.
     pub(super) fn levels(&self) -> usize {
-        // ORDERING: Relaxed; a guess that is checked, by whoever uses it.
+        // ORDERING: Relaxed; a guess that each user checks.
         self.levels.load(Relaxed).into()
     }
 
@@ -131,7 +131,7 @@ impl DescriptorCache {
         Self { ring: Mutex::new(&HOST_DESCRIPTORS, VecDeque::new()), capacity: capacity.max(1) }
     }
 
-    /// Puts `open` into `slot`; returns the descriptor that is there then: the first one stays.
+    /// Puts `open` into `slot` and returns the slot's descriptor afterwards: the first one stays.
     pub(super) fn store(&self, slot: &Arc<DescriptorSlot>, open: OwnedFd) -> Arc<OwnedFd> {
         let open = Arc::new(open);
         {
@@ -160,7 +160,7 @@ impl DescriptorCache {
         self.enrol(slot);
     }
 
-    /// Closes about half of the descriptors, after the host refused another one.
+    /// Closes about half of the descriptors, after the host refused a new one.
     pub(super) fn shrink(&self) {
         let keep = self.len() / 2;
         self.evict_down_to(keep);
@@ -197,8 +197,9 @@ impl DescriptorCache {
                     ring.push_back(slot);
                     spared.push(open);
                 } else {
-                    // ORDERING: Relaxed; the ring's lock orders. A thread that stores a descriptor from
-                    // now on enrols the slot again, also if that descriptor is the one closed below.
+                    // ORDERING: Relaxed; the ring's lock orders. A thread that later stores a
+                    // descriptor enrols the slot again, also if that descriptor is the one closed
+                    // below.
                     open.enrolled.store(false, Relaxed);
                     victims.push(open);
                 }

@@ -1,30 +1,26 @@
-//! Open files whose descriptor was given up: which, and how they have one again.
-//!
-//! # Boundary
-//! The descriptor of one open file ([`OpenDescriptor`]), and what is done when the shares are used up
-//! ([`super::shares`]). Descriptors that denote and are kept to reach objects: [`super::descriptor`].
+//! Open files whose descriptor was given up, and how each opens again. `O_PATH` descriptors: [`super::descriptor`].
 //!
 //! ```text
-//!          shares are used up, not used since the last time, and it opens again now
+//!          shares are used up, unused since the last round, and the object can be opened now
 //!  Kept ─────────────────────────────────────────────────────────────────────────▶ Given up
 //!    ▲                                                                                  │
 //!    └─────────────────── used: reached by its node, opened as it was ──────────────────┘
 //! ```
 //!
 //! # Concurrency
-//! The state has a lock, held for a few instructions and with no other one. Who uses a descriptor has a reference of
-//! its own: it is closed after its last use. Whether a file may be given up is decided under that lock, and
-//! [`HostNode::keep_descriptors`] is told before the states are looked at: so a removal that cannot hold the object in
-//! another way either sees that a descriptor was given up, or none is given up after.
+//! The state has a lock, held for a few instructions and with no other one. A user of a descriptor has its own
+//! reference, so the descriptor is closed after its last use. That lock also covers the decision to give a file up.
+//! [`HostNode::keep_descriptors`] is set before the states are read: a removal that can hold the object in no other way
+//! either sees a descriptor given up, or none is given up afterwards.
 //!
 //! # Why
-//! A process of 20,000 open files took all descriptors of the daemon, which are as many: it met ENFILE where its own
-//! limit says EMFILE, and others met it, too. Most open files rest, and where the kernel reads and writes the host's file
-//! by itself the daemon's descriptor is hardly ever used. Reads and writes say where they go, so nothing is lost with it.
+//! A process with 20,000 open files used up the daemon's descriptors ([`super::shares`]). Most open files are idle, and
+//! for a passed-through file the daemon's descriptor is hardly ever used. Reads and writes have offsets, so a closed
+//! descriptor loses no state.
 //!
-//! Weakness: what was open may be refused later. An object is opened again by the daemon, which passes every mode; it
-//! is tried before a descriptor is given up. But a file that others remove on the host from then on is stale, one that they
-//! run or make immutable cannot be written. Directories being listed keep theirs, and so does everything where the
+//! Weakness: a later use may fail. The daemon, which passes every mode, opens the object again, and tries that before
+//! it gives a descriptor up. But a file that others remove on the host afterwards is stale, and one that they run or
+//! make immutable cannot be written. Directories being listed keep their descriptors, and so does everything if the
 //! daemon has no rights of its own.
 
 use super::convert::open_flags;
@@ -39,14 +35,14 @@ use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, Ordering::Relaxed};
 use uvfs_vfs::{Error, FileKind, InodeId, OpenMode, Result};
 
-/// Rounds of giving up before an open is refused: others take what was given up as well.
+/// Rounds before an open is refused: other opens take given-up descriptors, too.
 const ROUNDS: usize = 4;
 
-/// The descriptor of an open file, or what it takes to have one again.
+/// The descriptor of an open file, or the data to open it again.
 #[derive(Debug)]
 pub(super) struct OpenDescriptor {
     state: Mutex<State>,
-    /// Used since it was last looked at by who looks for descriptors to give up.
+    /// Used since the last search for descriptors to give up.
     recent: AtomicBool,
     /// There is one that may be given up; a hint beside the state.
     may_go: AtomicBool,
@@ -81,7 +77,7 @@ impl OpenDescriptor {
     /// The descriptor, if it is here.
     pub(super) fn get(&self) -> Option<Arc<OwnedFd>> {
         let State::Kept(open, _) = &*self.state.lock() else { return None };
-        // ORDERING: Relaxed both; a hint. Loaded first: a file in use then writes nothing.
+        // ORDERING: Relaxed both; a hint. The load is first, so a file in use writes nothing.
         if !self.recent.load(Relaxed) {
             self.recent.store(true, Relaxed);
         }
@@ -109,7 +105,7 @@ impl OpenDescriptor {
         open
     }
 
-    /// Gives the descriptor up, unless `node` needs it; what is closed by that.
+    /// Gives the descriptor up, unless `node` needs it; returns it with its share, to be closed.
     fn give_up(&self, node: &HostNode) -> Option<(Arc<OwnedFd>, Share)> {
         let mut state = self.state.lock();
         if node.keeps_descriptors() {
@@ -129,7 +125,7 @@ impl OpenDescriptor {
         }
     }
 
-    /// Whether it may go now, for `uid` if one is named; `used` ones have a second chance.
+    /// Whether it may be given up now, for `uid` if one is named; `used` ones have a second chance.
     fn is_candidate(&self, uid: Option<u32>, used: bool) -> bool {
         // ORDERING: Relaxed both; hints.
         if !self.may_go.load(Relaxed) || (self.recent.swap(false, Relaxed) && !used) {
@@ -173,10 +169,10 @@ impl OpenFiles {
 }
 
 impl Host {
-    /// One open file more of user `uid`; others give up their descriptors for it, if need be.
+    /// Takes a share for one more open file of user `uid`; others give up their descriptors for it, if need be.
     ///
     /// # Errors
-    /// As [`super::shares::Shares::take`], where none can be given up.
+    /// Those of [`super::shares::Shares::take`], if no descriptor can be given up.
     pub(super) fn share(&self, uid: u32) -> Result<Share> {
         for _ in 0..ROUNDS {
             let error = match self.shares.take(uid) {
@@ -211,7 +207,7 @@ impl Host {
         self.counters.had_again.hit();
         match share {
             Some(Ok(share)) => Ok(file.descriptor.restore(open, share)),
-            // For this once, out of what is left to requests of a moment.
+            // For this once, from the reserve for short requests.
             _ => Ok(open),
         }
     }
@@ -259,7 +255,7 @@ mod tests {
 
     const ALL: usize = 500;
 
-    /// One test of this module in a process of its own: a limit of descriptors holds for all threads.
+    /// One test of this module in a separate process: a limit of descriptors applies to all threads.
     fn with_few_descriptors(test: &str, body: fn()) {
         if !crate::directory::testing::is_root() {
             return;
@@ -297,7 +293,7 @@ mod tests {
             assert_eq!(done.unwrap(), text.len());
         };
         (0..ALL).for_each(|at| write(at, &format!("text {at}")));
-        // A mode that lets nobody in, another name, and none at all: what is open stays open.
+        // A mode without any rights, another name, and no name at all: an open file stays open.
         for at in (0..ALL).step_by(7) {
             let path = scratch.path(&format!("f{at}"));
             fs::set_permissions(path, fs::Permissions::from_mode(0o0)).unwrap();
@@ -327,7 +323,8 @@ mod tests {
         assert!(text(&scratch, create(&scratch, "last")).is_empty());
     }
 
-    /// LTP's creat05, open04 and fcntl12 hold as many files open as they may: they met ENFILE, not their own limit.
+    /// Bug: LTP's creat05, open04 and fcntl12 hold as many files open as they may: they got ENFILE, not their own
+    /// limit.
     #[test]
     fn more_files_are_open_than_there_are_descriptors() {
         with_few_descriptors("more_files_are_open_than_there_are_descriptors", many_files);
@@ -339,7 +336,7 @@ mod tests {
         scratch.backend.data().write(&root_caller(), first, 0, b"first").unwrap();
         let others: Vec<FileRef> = (0..ALL).map(|at| create(&scratch, &format!("o{at}"))).collect();
         assert!(scratch.host().opened(first).unwrap().descriptor.given_up().is_some());
-        // Behind the daemon's back, so that nothing holds it.
+        // Without the daemon's knowledge, so that nothing holds it.
         fs::rename(scratch.path("o1"), scratch.path("f")).unwrap();
         scratch.close_descriptors();
         let refused = scratch.backend.data().read(first, 0, &mut [0; 8]);
@@ -359,7 +356,7 @@ mod tests {
         with_few_descriptors("another_file_is_never_opened_in_its_place", another_in_its_place);
     }
 
-    /// Whatever is done in whatever order, an open file reads what was written to it.
+    /// After any operations in any order, an open file reads its written data.
     fn any_order() {
         (0..40_u64).for_each(steps_of);
     }

@@ -1,7 +1,7 @@
-//! What all parts of the backend share: the root, the tables, the counters.
+//! The shared parts of the backend: the root, the tables, the counters.
 //!
 //! # Boundary
-//! Construction and plain access. Each family of operations is an `impl Host` in a file of its own.
+//! Construction and plain access. Each family of operations is an `impl Host` in its own file.
 
 use super::convert::{HostStat, host_error, shown_number, stat_at, stat_of};
 use super::descriptor::DescriptorCache;
@@ -23,10 +23,10 @@ use uvfs_concurrent::primitive::atomic::AtomicBool;
 use uvfs_vfs::{Authority, Enforcer, Listings, Opens, PageCaching, Waits, Writes};
 use uvfs_vfs::{Capabilities, Entry, Error, FileKind, InodeId, Result, Tenant, Totals};
 
-/// The type of overlay file systems, as `statfs` tells it. There a file seems to be born again when
-/// it is first written, so times of birth tell nothing apart.
+/// The type of overlay file systems in `statfs`. There a file's time of birth changes when it is first written, so
+/// times of birth identify nothing.
 const OVERLAYFS: u64 = 0x794c_7630;
-/// The other file systems of Linux that pass files of another one through.
+/// The other file systems of Linux that pass another one's files through.
 const ECRYPTFS: u64 = 0xf15f;
 const FUSE: u64 = 0x6573_5546;
 /// Descriptors kept at most, unless configured.
@@ -49,11 +49,11 @@ pub(super) struct Host {
     pub(super) lacks_openat2: AtomicBool,
     pub(super) xattrs: bool,
     acls: bool,
-    /// The root lies on a file system that passes another one's files through.
+    /// The root is on a file system that passes another one's files through.
     stacked: bool,
-    /// Times of birth tell objects apart.
+    /// Times of birth identify objects.
     births: bool,
-    /// What a list of extended attributes tells of those that it lacks.
+    /// Whether a list of extended attributes shows which ones are absent.
     pub(super) listing: XattrListing,
 }
 
@@ -129,7 +129,7 @@ impl Host {
         }
     }
 
-    /// The entry for what `stat` shows, seen as `seen`; with one reference to its node.
+    /// The entry for the object in `stat`, found as `seen`; with one reference to its node.
     pub(super) fn entry(
         &self,
         stat: &HostStat,
@@ -140,7 +140,7 @@ impl Host {
         (Entry { inode: node.id, attributes }, node)
     }
 
-    /// `stat` as the core is told it, which is noted.
+    /// Attributes of `stat` for the core; the node records them.
     pub(super) fn attributes_of(&self, node: &HostNode, stat: &HostStat) -> uvfs_vfs::Attributes {
         node.note_seen(stat);
         let number = shown_number(stat.key, self.root_device);
@@ -152,7 +152,7 @@ impl Host {
         shown_number(super::convert::HostKey { number, ..directory.key }, self.root_device)
     }
 
-    /// Marks a change of our own to `nodes`, where somebody listens for changes.
+    /// Marks our own change to `nodes`, if there is a change sink.
     pub(super) fn own_change<'a>(&self, nodes: [Option<&'a HostNode>; 4]) -> OwnChange<'a> {
         OwnChange::of(if self.watches.get().is_some() { nodes } else { [None; 4] })
     }
@@ -184,18 +184,18 @@ impl Host {
 
     pub(super) fn forget(&self, id: InodeId, references: u64) {
         let Forgotten::Unknown(Some(node)) = self.nodes.forget(id, references) else { return };
-        // Somebody may have looked it up again, and even pinned it, since.
+        // Another thread may have looked it up again, and even pinned it, since.
         if node.id == InodeId::ROOT || self.nodes.is_referenced(&node) {
             return;
         }
         if let Some(watches) = self.watches.get() {
             watches.remove(&node);
         }
-        // Nobody asks for it any more, but something below it may keep the node.
+        // The core does not use it any more, but an object below may keep the node.
         self.release_pin(&node);
     }
 
-    /// Everything that the host keeps in memory of the file system below the root, also what others wrote.
+    /// Writes all data that the host has in memory of the file system below the root, also that of others.
     pub(super) fn sync_fs(&self) -> Result<()> {
         let root = self.descriptor(&self.root)?;
         let root: OwnedFd = self.reopen(&root, OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -241,7 +241,7 @@ impl Host {
     }
 }
 
-/// Bytes of an open file: itself, its descriptor and what counts both, and its place in the table.
+/// Bytes of an open file: its value, its descriptor with both counts, and its place in the table.
 const OPEN_FILE_BYTES: usize = size_of::<OpenHostFile>() + 96;
 
 impl Tenant for Host {
@@ -249,7 +249,7 @@ impl Tenant for Host {
         self.nodes.bytes() + (self.files.len() * OPEN_FILE_BYTES) as u64
     }
 
-    /// Nodes go when the core gives its references back, and descriptors are the kernel's memory.
+    /// Nodes are freed when the core returns its references, and descriptors are the kernel's memory.
     fn shrink(&self, _bytes: u64) {}
 }
 
@@ -259,8 +259,7 @@ fn open_proc_fds() -> Result<OwnedFd> {
         .map_err(|_| Error::Unsupported("serving a directory takes /proc to be mounted"))
 }
 
-/// How many descriptors to keep by default: a quarter of what the process may open, since the files that
-/// users open count too.
+/// The default number of descriptors to keep: a quarter of the process's limit, since users' open files count, too.
 fn to_keep(limit: usize) -> usize {
     (limit / 4).clamp(16, DESCRIPTORS_MAX)
 }

@@ -1,23 +1,20 @@
-//! Acting as the caller: for a stretch of code the calling thread has the user, the groups and the
-//! umask of whoever asked.
+//! Acting as the caller: the calling thread temporarily has the user, the groups and the umask of the caller.
 //!
 //! # Boundary
-//! Switches credentials and restores them. Which calls are made as the caller is decided where they
-//! are made; descriptors of directories are always obtained *before* the switch, because search
-//! permission on the way was the business of whoever walked it.
+//! Switches credentials and restores them. The call sites decide which calls run as the caller. Descriptors of
+//! directories are always obtained *before* the switch: search permission was checked when the path was walked.
 //!
 //! # Concurrency
-//! On Linux credentials belong to a thread. The guard is neither `Send` nor kept across anything
-//! but the system calls it is for. The umask belongs to the thread's file-system context, which
-//! threads share by default: the first creation on a thread gives it a context of its own (so that
-//! `chdir` elsewhere no longer moves this thread, which nothing here depends on).
+//! On Linux credentials belong to a thread. The guard is not `Send`, and covers only the system calls that need it. The
+//! umask belongs to the thread's file-system context, which threads share by default. The first creation on a thread
+//! gives it a context of its own. (A `chdir` elsewhere then no longer affects this thread; nothing here depends on
+//! that.)
 //!
 //! # Why
-//! Doing as root and repairing afterwards (`chown` after `mkdir`) leaves a window, and cannot get
-//! right what the host decides by credentials: setgid folders, default access control lists, quota,
-//! sticky bits, clearing set-id bits. Real and saved ids stay those of the daemon: so the thread can
-//! come back, and the caller may neither signal nor trace it meanwhile.
-//! Bad at: cost, six system calls a switch; hence reads and lookups do without.
+//! To act as root and repair afterwards (`chown` after `mkdir`) leaves a window, and cannot replace the host's
+//! decisions by credentials: setgid folders, default access control lists, quota, sticky bits, clearing set-id bits.
+//! The real and saved ids stay the daemon's: so the thread can switch back, and the caller may neither signal nor trace
+//! it meanwhile. Weakness: six system calls a switch; so reads and lookups do without.
 
 use super::convert::{host_error, host_mode};
 use rustix::fs::Mode;
@@ -35,11 +32,11 @@ pub enum ActAs {
     /// rights and acts as itself.
     #[default]
     Caller,
-    /// With those of the daemon, whoever asks.
+    /// With those of the daemon, for every caller.
     Daemon,
 }
 
-/// The credentials that the daemon's threads have when they do nothing for a caller.
+/// The credentials of the daemon's threads when they act for no caller.
 #[derive(Debug)]
 pub(super) struct Identity {
     user: Uid,
@@ -59,7 +56,7 @@ impl Identity {
         };
         if identity.switches {
             let probe = Caller::new(65_534, 65_534, &[65_534]);
-            // Any other error is about that one user, who may not exist in this user namespace.
+            // Any other error concerns that one user, which may not exist in this user namespace.
             if let Err(Error::NotPermitted) = identity.enter(&probe, None) {
                 return Err(Error::Unsupported(
                     "acting as the caller takes CAP_SETUID and CAP_SETGID",
@@ -69,7 +66,7 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Whether the store sees callers as they are.
+    /// Whether the store acts with each caller's credentials.
     pub(super) fn switches(&self) -> bool {
         self.switches
     }
@@ -80,7 +77,7 @@ impl Identity {
         caller.is_privileged() || !self.switches
     }
 
-    /// Acts as `caller` from here until the guard is dropped, with `umask` for what is created.
+    /// Acts as `caller` until the guard is dropped, with `umask` for new objects.
     pub(super) fn enter(&self, caller: &Caller, umask: Option<u32>) -> Result<AsCaller<'_>> {
         let mut guard = AsCaller {
             daemon: self,
@@ -117,8 +114,8 @@ pub(super) struct AsCaller<'a> {
 }
 
 impl AsCaller<'_> {
-    /// The mode to hand to the host for `new`: as it is where the host applies the caller's umask
-    /// itself, because it leaves the umask out in a folder with a default access control list.
+    /// The mode to pass to the host for `new`. If the host applies the caller's umask itself, it is unchanged: in a
+    /// folder with a default access control list the host ignores the umask.
     pub(super) fn creation_mode(&self, new: &NewNode<'_>) -> Mode {
         match self.umask {
             Some(_) => host_mode(new.mode),
@@ -171,7 +168,7 @@ impl AsCaller<'_> {
 impl Drop for AsCaller<'_> {
     fn drop(&mut self) {
         if let Err(errno) = self.restore() {
-            // Going on would serve the next caller with this one's rights.
+            // To continue would serve the next caller with this one's rights.
             log::error!("cannot take back the daemon's own credentials: {errno}; giving up");
             std::process::abort();
         }
@@ -181,7 +178,7 @@ impl Drop for AsCaller<'_> {
     }
 }
 
-/// Whether this thread has a umask of its own; makes it so at the first call, where that is allowed.
+/// Whether this thread has a umask of its own; the first call separates it, if that is allowed.
 fn owns_umask() -> bool {
     thread_local!(static OWNS: Cell<Option<bool>> = const { Cell::new(None) });
     OWNS.with(|owns| {
@@ -350,7 +347,7 @@ mod tests {
         scratch.make_as(&caller, folder, "sub", NewKind::Directory, 0o755).unwrap();
         scratch.make_as(&caller, folder, "f", NewKind::Regular, 0o2775).unwrap();
         assert_eq!(ownership(&scratch, "d/sub"), (USER, EXTRA, 0o2755));
-        // Not a member of the group: the set-id bit is not the caller's to give.
+        // The caller is not a member of the group, so it must not set the set-id bit.
         assert_eq!(ownership(&scratch, "d/f"), (USER, EXTRA, 0o775));
     }
 

@@ -1,23 +1,21 @@
-//! Whether what a kept descriptor denotes is still below the root.
+//! Whether the object of a kept descriptor is still below the root.
 //!
 //! # Boundary
-//! Asked before each operation through a descriptor that was opened earlier, by [`super::reach`] and
-//! [`super::list`]. What is opened by name from a directory that is inside needs no asking. Data of
-//! an open file is not asked for: a file that is open stays open, wherever its name goes.
+//! [`super::reach`] and [`super::list`] ask this before each operation through a descriptor that was opened earlier. An
+//! object opened by name from a directory inside needs no check. Data of an open file needs none: an open file stays
+//! open, wherever its name moves.
 //!
 //! # Cost
-//! One `statx` of `../..` by the number of levels that the descriptor was below the root when last
-//! seen. Where that does not lead to the root, the texts of two links in `/proc/self/fd` decide, and
-//! say at which level it is now.
+//! One `statx` of `../..` with as many levels as the descriptor was last below the root. If that does not lead to the
+//! root, the texts of two links in `/proc/self/fd` decide, and show the level.
 //!
 //! # Why
-//! A descriptor follows its directory to wherever others move it, and Landlock does not cover
-//! `chmod`, `utimensat` and extended attributes. Upwards, because the host's own links between
-//! directories are asked: names that we know may be old, and those of the path to the root would
-//! have to be opened one by one. Weaknesses: a directory that is moved out while one operation in it
-//! is under way may see that operation done; what another client of a network host moves is seen
-//! when this host hears of it; below [`LEVELS_MAX`] levels the slow way is taken, and below a path of
-//! 4 KiB the descriptor is given up.
+//! A descriptor follows its directory to wherever others move it, and Landlock does not cover `chmod`, `utimensat` and
+//! extended attributes. The check climbs, because that reads the host's own links between directories: recorded names
+//! may be old, and those of the path to the root would have to be opened one by one. Weaknesses: an operation in flight
+//! while its directory is moved out may still be done; a move by another client of a network host is seen only when
+//! this host hears of it. Below [`LEVELS_MAX`] levels the slow check runs, and below a path of 4 KiB the descriptor is
+//! given up.
 
 use super::convert::{directory_key, stat_of};
 use super::host::Host;
@@ -30,7 +28,7 @@ use uvfs_vfs::{FileKind, InodeId};
 
 /// Most levels that are climbed in one call: the host takes paths of less than 4 KiB.
 const LEVELS_MAX: usize = 1300;
-/// `../../..`, as far as anybody climbs.
+/// `../../..`, for the deepest climb.
 const UPWARDS: [u8; 3 * LEVELS_MAX] = {
     let mut path = [b'.'; 3 * LEVELS_MAX];
     let mut level = 0;
@@ -46,8 +44,7 @@ const TEXT_MAX: usize = 4096;
 const RENAMES_MAX: usize = 8;
 
 impl Host {
-    /// The descriptor kept of `node`, if what it denotes is still below the root; one that is not is
-    /// given up.
+    /// The kept descriptor of `node`, if its object is still below the root; otherwise the descriptor is given up.
     pub(super) fn kept(&self, node: &HostNode) -> Option<Arc<OwnedFd>> {
         let open = node.slot.get()?;
         if self.is_inside(node, &open) {
@@ -93,7 +90,7 @@ impl Host {
                 break;
             }
         }
-        // What was removed here is nowhere, and nobody else can reach it by a name.
+        // A removed directory has no place, and no other program can reach it by a name.
         stat_of(open).is_ok_and(|stat| stat.attributes.links == 0)
     }
 
@@ -132,7 +129,7 @@ mod tests {
         SetAttributes, SetTime, XattrMode,
     };
 
-    /// Counts what is listed, and gives references back.
+    /// Counts listed entries, and returns their references.
     struct Count<'a>(&'a Scratch, usize);
 
     impl Listing for Count<'_> {
@@ -199,7 +196,7 @@ mod tests {
             fs::write(self.there().join("sub/late"), b"created outside").unwrap();
         }
 
-        /// What every operation on the two directories and the file answers.
+        /// The result of every operation on the two directories and the file.
         fn everything(&self) -> Vec<(&'static str, Result<()>)> {
             let (scratch, a, sub, file) = (&self.scratch, self.a, self.sub, self.file);
             let (backend, caller) = (&scratch.backend, root_caller());
@@ -254,9 +251,9 @@ mod tests {
         }
     }
 
-    /// A review moved a directory out of the source while a program stood in it: the descriptors that were
-    /// kept went along, and `chmod`, `utime` and `setfattr` changed files that were created outside
-    /// afterwards; without the sandbox also create, unlink and list.
+    /// Bug: a directory was moved out of the source while a program's working directory was in it. The kept descriptors
+    /// moved with it, and `chmod`, `utime` and `setfattr` changed files created outside afterwards; without the sandbox
+    /// also create, unlink and list.
     #[test]
     fn a_directory_that_was_moved_out_is_not_reached_by_descriptors_that_were_kept() {
         let moved = Moved::new();
@@ -275,7 +272,7 @@ mod tests {
         }
         assert_eq!(snapshot(moved.outside.path()), before, "nothing outside was touched");
         assert!(moved.scratch.counter("descriptors_outside") > 0);
-        // As everywhere, who has a file open goes on reading it.
+        // A reader with an open file can still read it.
         let open = FileRef { inode: moved.file, file };
         assert_eq!(moved.scratch.backend.data().read(open, 0, &mut [0; 8]).unwrap(), 5);
         moved.scratch.backend.open_files().close(open);
@@ -395,7 +392,7 @@ mod tests {
         for elsewhere in ["/src", "/srcs/a", "/sr", "/outside/src/a", "/", "/src (deleted)/a", ""] {
             assert_eq!(levels("/src", elsewhere), None, "{elsewhere}");
         }
-        // What the host shows for something that has left a bind mount.
+        // The host's text for an object that has left a bind mount.
         assert_eq!(levels("/", "/"), None);
     }
 }

@@ -1,18 +1,18 @@
 //! Listing directories.
 //!
 //! # Boundary
-//! From the host's directory stream to the caller's [`Listing`], with attributes where wanted.
+//! From the host's directory stream to the caller's [`Listing`], with attributes if requested.
 //!
 //! # Concurrency
-//! The stream of an open directory is taken out of it while a listing uses it; a second listing of
-//! the same handle at the same time gets a stream of its own. So no lock is held while the host or
-//! the listing is called.
+//! A listing takes the stream out of the open directory while it uses it; a concurrent listing of
+//! the same handle gets a stream of its own. So no lock is held during calls of the host or of the
+//! listing.
 //!
 //! # Why
-//! Cookies are the host's own offsets: they stay valid across calls and changes exactly as far as
-//! the host's do, and cost no memory here. What a listing did not take stays in the stream, so going
-//! on where it stopped does not ask the host again. Bad at: an entry that was read ahead and then
-//! removed is still reported where no attributes are wanted, as POSIX allows.
+//! Cookies are the host's own offsets: they stay valid across calls and changes as far as the
+//! host's do, and cost no memory here. Entries that a listing did not take stay in the stream, so
+//! the next call continues without asking the host. Weakness: an entry that was read ahead and then
+//! removed is still reported if no attributes are requested, as POSIX allows.
 
 use super::convert::{host_error, stat_at};
 use super::host::Host;
@@ -50,13 +50,13 @@ struct Ahead {
 }
 
 impl Stream {
-    /// A stream at the start of the directory, on a descriptor whose offset nobody else uses.
+    /// A stream at the start of the directory, on a descriptor whose offset has no other user.
     pub(super) fn new(descriptor: Arc<OwnedFd>) -> Self {
         let (names, batch) = (Vec::new(), Vec::new());
         Self { descriptor, position: 0, untouched: true, names, batch, next: 0 }
     }
 
-    /// Goes to `cookie`. The start is always read afresh: that is what rewinding is for.
+    /// Seeks to `cookie`. The start is always read again: that is the purpose of rewinding.
     fn go_to(&mut self, cookie: u64) -> Result<()> {
         let stays = match cookie {
             0 => self.untouched,
@@ -194,7 +194,7 @@ impl Host {
         Ok(())
     }
 
-    /// Hands one entry over; false if the listing wants no more.
+    /// Passes one entry to the listing; false if it takes no more.
     fn deliver(
         &self,
         (directory, descriptor): (&Arc<HostNode>, BorrowedFd<'_>),

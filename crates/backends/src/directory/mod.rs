@@ -1,44 +1,27 @@
 //! A directory of the host, served as a file system.
 //!
-//! # Boundary
-//! Translates the seam into system calls relative to descriptors. Caches nothing but descriptors:
-//! names, attributes and data are the core's business or the host's. Knows nothing of mounts in
-//! front of it.
-//!
-//! # Rooms
-//! * `node`, `table`: objects, their ids, the names they were seen under.
-//! * `descriptor`, `reach`: which descriptors stay open, and how an object is reached without one.
-//! * `shares`, `given_up`: how many descriptors open files may take, and how they do without one.
-//! * `inside`: whether what a kept descriptor denotes is still below the root.
-//! * `identity`: acting as the caller.
-//! * `names`, `create`, `attributes`, `xattr`, `open`, `data`, `list`: the operations, by family.
-//! * `watch`: news of what others change.
-//! * `convert`, `host`: the host's words in ours; what all share.
-//!
-//! # Concurrency
-//! Every operation may run on any thread at any time. No lock is held across a system call, with
-//! one exception that cannot wait for the disk: credentials are a thread's own and need none.
+//! Translates the seam into system calls relative to descriptors, and caches only descriptors. No
+//! lock is held across a system call, and every operation may run on any thread.
 //!
 //! # Security
 //! * The root is opened once. Every later step is one name, relative to a descriptor, not followed,
-//!   and with `openat2` confined to its directory. What was opened is compared with what was meant.
-//!   So neither `..`, nor a symbolic link, nor one swapped in during a race, leads out of the root.
-//! * A descriptor that is kept follows its directory wherever others move it: before each operation
-//!   it is known to be below the root, or it is given up (`inside`, which says what that costs).
-//! * Symbolic links are text. The one link that is followed is `/proc/self/fd/N`, with an `N` of our
-//!   own, to open what a descriptor denotes. `/proc` must therefore stay reachable in a sandbox.
-//! * Pipes, sockets and devices are never opened.
-//! * Under user 0, whatever changes the host or opens a file is done as the caller
-//!   ([`ActAs::Caller`]). Looking up, listing, reading and writing what is open is not: permission
-//!   to search and the mode of a file must have been checked in front (by a kernel with
-//!   `default_permissions`, or by the core).
-//! * A file system mounted inside the source is served too. A mount that leads back to this one
-//!   must be kept out by whoever mounts, or lookups of it wait for themselves.
+//!   and with `openat2` confined to its directory. The opened object is compared with the wanted
+//!   one. So neither `..`, nor a symbolic link, nor one swapped in during a race, leads out of the
+//!   root.
+//! * Others may move the directory of a kept descriptor: before each operation it is checked to be
+//!   below the root (`inside`).
+//! * Symbolic links are text. The only followed link is `/proc/self/fd/N`, with an `N` of our own.
+//!   So `/proc` must stay reachable in a sandbox. Pipes, sockets and devices are never opened.
+//! * Under user 0, operations that change the host or open a file run as the caller
+//!   ([`ActAs::Caller`]). The other ones do not: the frontend (a kernel with `default_permissions`)
+//!   or the core must have checked search permission and the mode of the file.
+//! * A file system mounted inside the source is served, too. The program that mounts must exclude a
+//!   mount that leads back to this one, or lookups of it wait for themselves.
 //!
 //! # Why
-//! Names and a bounded set of descriptors instead of a descriptor per object: see `node`. Bad at:
-//! hosts that change an object's number or time of birth under its name (some network and stacked
-//! file systems); objects then go stale more often than they need to.
+//! Names and a bounded set of descriptors instead of a descriptor per object: see `node`. Weakness:
+//! if a host changes an object's number or time of birth under its name (some network and stacked
+//! file systems), objects become stale more often than they need to.
 
 mod attributes;
 mod convert;
@@ -84,7 +67,7 @@ pub struct DirectoryConfig {
     pub descriptors_max: Option<usize>,
 }
 
-/// Serves a directory of the host. See the module for what it promises and what it does not.
+/// Serves a directory of the host. The module has its guarantees and limits.
 #[derive(Debug)]
 pub struct DirectoryBackend {
     host: Arc<Host>,
@@ -162,7 +145,7 @@ impl Backend for DirectoryBackend {
         self.host.sync_fs()
     }
 
-    /// Nothing: what was written is in the host's caches, which outlive us.
+    /// Does nothing: written data is in the host's caches, which outlive this process.
     fn end(&self) -> Result<()> {
         Ok(())
     }
@@ -179,7 +162,7 @@ impl Backend for DirectoryBackend {
 impl Watch for DirectoryBackend {
     fn watch(&self, changes: Arc<dyn ChangeSink>) -> Result<()> {
         let watches = Watches::new(changes)?;
-        // A second listener would have to share what the first was told.
+        // A second sink would have to share the first one's record of reported state.
         self.host.watches.set(watches).map_err(|_| Error::Busy)?;
         let host = self.host.clone();
         let run = move || {
@@ -188,7 +171,7 @@ impl Watch for DirectoryBackend {
             }
         };
         let thread = std::thread::Builder::new().name("uvfs-host-news".into()).spawn(run)?;
-        // Nobody else sets it: only the first listener gets here.
+        // Only the first call gets here, so it is not set yet.
         let _ = self.watcher.set(thread);
         Ok(())
     }
@@ -207,13 +190,14 @@ mod tests {
         FileKind, FileRef, InodeId, Name, NewKind, OpenMode, RenameMode, SetAttributes, XattrMode,
     };
 
-    /// One round of a client that does everything it can below `d`, under names of its own, and checks
-    /// what it reads. What fails does so because of the race. Returns how many steps succeeded.
+    /// One round of a client that performs all operations below `d`, under its own names, and
+    /// checks the data that it reads. Failures are caused by the race. Returns the number of
+    /// successful steps.
     fn use_everything_below(scratch: &Scratch, client: usize, round: usize) -> Result<usize> {
         let [new, newer, folder_name, pipe, hard] =
             ["new", "newer", "folder", "pipe", "hard"].map(|name| format!("{name}-{client}"));
         let folder = scratch.lookup(InodeId::ROOT, "d")?;
-        // Every reference is given back: what is removed while referenced holds a descriptor.
+        // Every reference is returned: an object removed while referenced holds a descriptor.
         let forget = |inode| scratch.backend.inodes().forget(inode, 1);
         let mut steps = vec![
             scratch.make_file(folder, &new).map(forget).is_ok(),

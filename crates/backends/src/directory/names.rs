@@ -5,15 +5,15 @@
 //!
 //! # Concurrency
 //! The host orders changes; the table follows. A rename announces the new name before and drops the
-//! old one after, so whoever walks to the object meanwhile finds it by one of the two. A name is
-//! unlearnt only after the host removed it. Where two changes of one name overlap, the table can end
-//! up with a name that is no longer true; using it finds another object there or none, and the next
-//! lookup puts it right.
+//! old one after, so a concurrent walk finds the object by one of the two. A name is forgotten only
+//! after the host removed it. If two changes of one name overlap, the table may keep a wrong name;
+//! its use finds another object or none, and the next lookup corrects it.
 //!
 //! # Why
-//! An object that loses its last known name could not be found again, but callers may still have it
-//! open, or stand in it. It gets a pinned descriptor before the host is asked to remove the name,
-//! since afterwards it is too late. Bad at: each removal of a known object costs opening it first.
+//! An object without a known name cannot be found again, but callers may still have it open, or
+//! have it as their working directory. So it gets a pinned descriptor before the host removes the
+//! name: afterwards it is too late. Weakness: each removal of a known object costs opening it
+//! first.
 
 use super::convert::{HostStat, host_error, stat_at};
 use super::host::Host;
@@ -63,7 +63,7 @@ impl uvfs_vfs::Names for Host {
         let (moved, target) = (from.stat(), to.stat());
         let same = moved.zip(target).is_some_and(|(moved, target)| moved.key == target.key);
         if same {
-            // Two names of one object, or twice the same: nothing moves.
+            // Two names of one object, or one name twice: nothing is moved.
             return self.host_rename(caller, &from, &to, mode);
         }
         let moved = moved.and_then(|stat| self.nodes.find(&stat));
@@ -212,8 +212,8 @@ impl Host {
         if stays_reachable || node.slot.is_pinned() || !self.nodes.is_referenced(&node) {
             return Ok(Some(Victim { node, pinned: false }));
         }
-        // Without a descriptor left for it, the removal is made all the same: the object is then
-        // stale for those who still have it but do not have it open.
+        // Without a free descriptor the removal is made all the same: the object is then stale for
+        // callers that hold it without having it open.
         let pinned = self.descriptor(&node).map(|open| node.slot.pin(open)).is_ok();
         if !pinned {
             self.hold_by_open_files(&node)?;
@@ -238,7 +238,7 @@ impl Host {
             self.nodes.detach(node);
         }
         if *pinned && !self.nodes.is_referenced(node) {
-            // Forgotten meanwhile: nobody would come to release the pin.
+            // Forgotten meanwhile: no later forget would release the pin.
             node.slot.close();
         }
     }

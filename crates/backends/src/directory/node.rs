@@ -1,23 +1,23 @@
-//! One object of the host that the core knows: what it is, and the names it was seen under.
+//! One object of the host that the core knows: its identity, and the names under which it was seen.
 //!
 //! # Boundary
-//! The state of one node. Which nodes there are: [`super::table`]. How one is reached:
-//! [`super::reach`]. Makes no system call.
+//! The state of one node. [`super::table`] has all nodes, and [`super::reach`] opens them. Makes no
+//! system call.
 //!
 //! # Identity
-//! A node is one host object: device, inode number, kind and time of birth; of a directory also the
-//! mount it is seen through, so that a bind mount cannot make the tree a loop.
+//! A node is one host object: device, inode number, kind and time of birth; for a directory also
+//! the mount through which it is seen, so that a bind mount cannot make the tree a loop.
 //!
 //! # Concurrency
-//! The list of names has a lock, of the class of the table's shards, with which it is never held.
-//! Nothing that holds another node is dropped under it: a node's end takes its shard's lock. What is
-//! recorded of a watched directory's entries has a lock too, the innermost.
+//! The list of names has a lock, of the class of the table's shards, with which it is never held. A
+//! value that holds another node is never dropped under it: the end of a node takes its shard's
+//! lock. The recorded entries of a watched directory have a lock, too, the innermost.
 //!
 //! # Why
 //! Names rather than a descriptor per inode (hard limits of 20,000 descriptors exist) or file
-//! handles (which need CAP_DAC_READ_SEARCH, and a host that has them).
-//! Bad at: an object with more names than [`NAMES_MAX`] whose known names all vanish behind our
-//! back; it is stale until looked up again.
+//! handles (which need CAP_DAC_READ_SEARCH, and a host that has them). Weakness: an object with
+//! more names than [`NAMES_MAX`] is stale until looked up again if others remove all its recorded
+//! names.
 
 use super::convert::{HostKey, HostStat, mix};
 use super::descriptor::DescriptorSlot;
@@ -53,7 +53,7 @@ pub(super) struct HostNode {
     table: Weak<NodeTable>,
 }
 
-/// Entries of a watched directory by name: what the core may have cached of it.
+/// Entries of a watched directory by name: those that the core may have cached.
 type Children = HashMap<Arc<[u8]>, InodeId>;
 
 /// Where an object was seen.
@@ -70,8 +70,8 @@ struct Names {
 }
 
 impl HostNode {
-    /// A node of `table` for what `stat` shows, seen under `names`. Without `births`, the time of birth
-    /// is no part of its identity.
+    /// A node of `table` for the object in `stat`, with `names`. Without `births`, the time of
+    /// birth is no part of its identity.
     pub(super) fn new(
         id: InodeId,
         stat: &HostStat,
@@ -137,8 +137,8 @@ impl HostNode {
         self.mode.load(Relaxed)
     }
 
-    /// Notes what the core is about to be told of this object. Returns whether it differs from what
-    /// it was told last.
+    /// Records the attributes that the core is about to get. Returns whether they differ from the
+    /// last ones.
     pub(super) fn note_seen(&self, stat: &HostStat) -> bool {
         let fingerprint = fingerprint(stat);
         // ORDERING: Relaxed both; each is a hint by itself, a lost race only repeats a report.
@@ -146,7 +146,7 @@ impl HostNode {
         self.seen.swap(fingerprint, Relaxed) != fingerprint
     }
 
-    /// Whether `stat` differs from what the core was told last.
+    /// Whether `stat` differs from the attributes that the core last got.
     pub(super) fn differs(&self, stat: &HostStat) -> bool {
         // ORDERING: Relaxed; see `note_seen`.
         self.seen.load(Relaxed) != fingerprint(stat)
@@ -154,12 +154,12 @@ impl HostNode {
 
     /// Claims the right to watch this directory; false if that was tried already.
     pub(super) fn claim_watch(&self) -> bool {
-        // ORDERING: Relaxed both; who wins does the work, nothing is published by it. Loaded first,
-        // so that the common case stores nothing.
+        // ORDERING: Relaxed both; the winner does the work, nothing is published by it. The load is
+        // first, so that the common case stores nothing.
         !self.watched.load(Relaxed) && !self.watched.swap(true, Relaxed)
     }
 
-    /// Gives that right up; false if nobody had it.
+    /// Gives that right up; false if no thread had it.
     pub(super) fn release_watch(&self) -> bool {
         // ORDERING: Relaxed; see `claim_watch`.
         self.watched.swap(false, Relaxed)
@@ -198,7 +198,7 @@ impl HostNode {
         self.children.get()?.lock().get(name).copied()
     }
 
-    /// Drops what is recorded under `name`.
+    /// Drops the record of `name`.
     pub(super) fn forget_child(&self, name: &[u8]) {
         if let Some(children) = self.children.get() {
             children.lock().remove(name);
@@ -212,7 +212,7 @@ impl HostNode {
         }
     }
 
-    /// Drops what is recorded under `name` if it is `child`.
+    /// Drops the record of `name` if it is `child`.
     pub(super) fn forget_child_if(&self, name: &[u8], child: InodeId) {
         if let Some(children) = self.children.get() {
             let mut children = children.lock();
@@ -222,7 +222,7 @@ impl HostNode {
         }
     }
 
-    /// Adds a name; returns what is not kept of old and new.
+    /// Adds a name; returns the name, old or new, that is not kept.
     pub(super) fn add_name(&self, known: KnownName) -> Option<KnownName> {
         self.names.lock().add(known)
     }
@@ -269,7 +269,8 @@ impl Names {
         self.list.iter().position(|known| known.parent.id == parent.id && *known.name == *name)
     }
 
-    /// Adds a name unless it is known; returns what is not kept, for dropping after the lock.
+    /// Adds a name unless it is known; returns the name that is not kept, to be dropped after the
+    /// lock.
     fn add(&mut self, known: KnownName) -> Option<KnownName> {
         if self.position(&known.parent, &known.name).is_some() {
             return Some(known);

@@ -1,18 +1,18 @@
-//! Open files: opening, the table of what is open, closing.
+//! Open files: opening, the table of open files, closing.
 //!
 //! # Boundary
-//! From a node to a descriptor that reads or writes, and by number to it again. What is done with
-//! it: [`super::data`] and [`super::list`].
+//! From a node to a descriptor that reads or writes, and by number to it again. [`super::data`] and [`super::list`] use
+//! it.
 //!
 //! # Concurrency
-//! The table is read by every read and write, under a shared lock of one of several shards; an open
-//! file itself has no lock but that of its directory stream, which is taken out while in use.
+//! Every read and write reads the table, under a shared lock of one of several shards. An open file has one lock at
+//! most, that of its directory stream, which is taken out while in use.
 //!
 //! # Why
-//! Only regular files and directories are ever opened. Opening a pipe blocks a worker, opening a
-//! device or a socket has effects; a kernel in front handles those itself and never asks. Files are opened
-//! without O_APPEND, where the host permits that: a program turns it off and on while the file is open, a kernel in
-//! front says so with each write, and stores to a mapping never append.
+//! Only regular files and directories are ever opened. Opening a pipe blocks a worker, and opening a device or a socket
+//! has effects; a kernel in front handles those itself and never asks. Files are opened without O_APPEND, if the host
+//! permits that: a program turns it off and on while the file is open, a kernel in front sends it with each write, and
+//! stores to a mapping never append.
 
 use super::convert::{host_error, open_flags, stat_of};
 use super::given_up::OpenDescriptor;
@@ -108,7 +108,7 @@ impl OpenFiles {
         self.shards.iter().any(|shard| shard.read().values().any(|file| file.node.id == inode))
     }
 
-    /// Calls `look` for open files as long as it returns true, with nothing locked.
+    /// Calls `look` for open files as long as it returns true, with no lock held.
     pub(super) fn each(&self, mut look: impl FnMut(&Arc<OpenHostFile>) -> bool) {
         for shard in &self.shards {
             let files: Vec<_> = shard.read().values().cloned().collect();
@@ -211,8 +211,8 @@ impl Host {
             }
         };
         let opened = match opened {
-            // A program may be run without being readable. A kernel that runs it has checked that,
-            // and asks for reading, because that is what it will do.
+            // A program may be executable without being readable. A kernel that runs it has checked that, and asks for
+            // reading, because it will read.
             Err(Error::Access) if may_be_executing(caller, node, mode) => {
                 self.reopen(&denoting, flags_for(node, mode))?
             }
@@ -359,8 +359,8 @@ mod tests {
         let open = FileRef { inode, file };
         assert_eq!(scratch.backend.data().append(&root_caller(), open, b"67").unwrap(), 2);
         assert_eq!(fs::read(scratch.path("f")).unwrap(), b"1234567");
-        // Bug: the host's descriptor appended whatever it was told, for ever: also after the program had
-        // cleared O_APPEND, and when the kernel wrote pages of a mapping back.
+        // Bug: the host's descriptor appended every write: also after the program had cleared O_APPEND, and when the
+        // kernel wrote back pages of a mapping.
         assert_eq!(scratch.backend.data().write(&root_caller(), open, 0, b"89").unwrap(), 2);
         assert_eq!(fs::read(scratch.path("f")).unwrap(), b"8934567");
         scratch.backend.open_files().close(open);

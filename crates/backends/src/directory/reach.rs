@@ -1,20 +1,20 @@
-//! How an object of the host is reached: by an open descriptor, or by its known names from the
-//! nearest ancestor that has one.
+//! Reaches an object of the host: by an open descriptor, or by its known names from the nearest
+//! ancestor that has one.
 //!
 //! # Boundary
 //! Every step from a directory to an entry of it happens here or in [`super::names`], and always by
-//! one name relative to a descriptor. A path of several components is never put together.
+//! one name relative to a descriptor. A path of several components is never built.
 //!
 //! # Concurrency
-//! No lock is held while the host is asked. A rename of ours that overtakes a walk is seen by the
-//! version of the list of names: the walk then tries the new list.
+//! No lock is held while the host is asked. If our own rename overtakes a walk, the version of the
+//! list of names changes: the walk then tries the new list.
 //!
 //! # Why
-//! `openat2` with `RESOLVE_BENEATH`, `RESOLVE_NO_SYMLINKS` and `RESOLVE_NO_MAGICLINKS`: whatever the
-//! name has become since it was seen, no step leaves its directory. What was opened is compared with
-//! what was meant before it is used, so a swap yields [`Error::Stale`], never another file.
-//! Bad at: very deep trees whose ancestors have all lost their descriptors; it costs two system
-//! calls a level.
+//! `openat2` with `RESOLVE_BENEATH`, `RESOLVE_NO_SYMLINKS` and `RESOLVE_NO_MAGICLINKS`: no step
+//! leaves its directory, even if the name now denotes another object. The opened object is compared
+//! with the wanted one before its use, so a swap returns [`Error::Stale`], never another file.
+//! Weakness: very deep trees whose ancestors have all lost their descriptors cost two system calls
+//! a level.
 
 use super::convert::{HostStat, host_error, stat_at, stat_of};
 use super::host::Host;
@@ -27,10 +27,10 @@ use std::sync::Arc;
 use uvfs_concurrent::primitive::atomic::Ordering::Relaxed;
 use uvfs_vfs::{Error, FileKind, InodeId, Result};
 
-/// Most directories between the root and an object that are looked at before it is given up: what
-/// is deeper than this is most likely a loop of contradictory news.
+/// Most directories between the root and an object before the walk gives up: a deeper chain is most
+/// likely a loop of contradictory news.
 const DEPTH_MAX: usize = 100_000;
-/// Most changes of one object's names that a walk follows before it gives up.
+/// Most changes of one object's names that a walk follows.
 const RENAMES_MAX: usize = 1000;
 
 /// `O_PATH`: a descriptor that only denotes.
@@ -104,9 +104,9 @@ impl Host {
         stat_of(self.descriptor(node)?)
     }
 
-    /// Opens again, with other flags, what `open` denotes: through `/proc/self/fd`, the one link
-    /// that is meant to be followed. The kind of the object must have been checked: opening a pipe
-    /// or a device has effects.
+    /// Opens the object of `open` again, with other flags: through `/proc/self/fd`, the only link
+    /// that is followed. The caller must have checked the kind of the object: opening a pipe or a
+    /// device has effects.
     pub(super) fn reopen(&self, open: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
         let number = DecInt::from_fd(open);
         self.with_room(|| {
@@ -131,14 +131,14 @@ impl Host {
         mode: Mode,
     ) -> std::result::Result<OwnedFd, Errno> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // ORDERING: Relaxed; what it says is true whenever it is read.
+        // ORDERING: Relaxed; the flag is true whenever it is read.
         if self.lacks_openat2.load(Relaxed) {
             return self.with_room(|| rustix::fs::openat(directory, name, flags, mode));
         }
         let resolve =
             ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         match self.with_room(|| rustix::fs::openat2(directory, name, flags, mode, resolve)) {
-            // Before Linux 5.6, or kept from us: one name that is not followed stays inside too.
+            // Before Linux 5.6, or forbidden here: one name that is not followed stays inside, too.
             Err(Errno::NOSYS) => {
                 // ORDERING: Relaxed; see above.
                 self.lacks_openat2.store(true, Relaxed);
@@ -169,10 +169,10 @@ impl Host {
         Error::Stale
     }
 
-    /// Climbs from `node` to an ancestor that has a descriptor, and comes down again opening each.
+    /// Climbs from `node` to an ancestor with a descriptor, and opens each directory down again.
     fn walk_to(&self, node: &Arc<HostNode>) -> Result<Arc<OwnedFd>> {
         let mut way = vec![Step::to(node.clone())];
-        // What the step above, which is finished, was opened as.
+        // The descriptor of the finished step above.
         let mut above: Option<Arc<OwnedFd>> = None;
         let mut renames = 0;
         loop {
@@ -197,8 +197,8 @@ impl Host {
             match self.open_node(directory.as_fd(), &known.name, &step.node)? {
                 None => step.next += 1,
                 Some(open) => {
-                    // Only directories stay open: an open file that somebody deletes on the host would
-                    // keep its space there for as long as nobody asks for it again.
+                    // Only directories stay open: an open file that is deleted on the host would
+                    // keep its space there until it is used again.
                     let open = match step.node.kind {
                         FileKind::Directory => {
                             step.node.slot.note_levels(known.parent.levels_below());
@@ -329,7 +329,7 @@ mod tests {
         for round in 0..20 {
             fs::write(scratch.path("f"), b"old").unwrap();
             let old = scratch.lookup(InodeId::ROOT, "f").unwrap();
-            // The host likes to give the number just freed to the next file.
+            // The host likely reuses the freed number for the next file.
             fs::remove_file(scratch.path("f")).unwrap();
             fs::write(scratch.path("f"), b"newer").unwrap();
             assert!(matches!(scratch.attributes(old), Err(Error::Stale)), "round {round}");
@@ -379,7 +379,7 @@ mod tests {
         });
     }
 
-    /// The body of the next test, in a process of its own: its limit holds for all threads.
+    /// The body of the next test, in a separate process: its limit applies to all threads.
     fn with_a_hundred_descriptors_in_all() {
         let scratch = Scratch::with(few_descriptors(4096));
         for round in 0..500 {

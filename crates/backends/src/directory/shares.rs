@@ -1,18 +1,18 @@
-//! How many descriptors open files may take: of one user, and of all together.
+//! Limits the descriptors of open files: of one user, and of all together.
 //!
 //! # Boundary
-//! Counts. Descriptors that are kept to reach objects: [`super::descriptor`].
+//! Counts. `O_PATH` descriptors: [`super::descriptor`].
 //!
 //! # Concurrency
 //! One lock, taken by an open and by the close that ends it, and held for a few instructions.
 //!
 //! # Why
-//! Every open file takes a descriptor of this process, whose limit all users share. One program that
-//! held 20,000 files open left none for a `cat` of another user, nor for a `touch`. So open files leave a
-//! reserve to requests that need a descriptor for a moment, and one user's leave a quarter to others'.
-//! Who may not have one more has others give theirs up first ([`super::given_up`]). Where none can, a user meets EMFILE, as
-//! at a limit of the user's own; ENFILE says that all together have too many.
-//! Weakness: without given up ones this may be lower than the limit of the user's own program.
+//! Every open file takes a descriptor of this process, whose limit all users share. One program with 20,000 open files
+//! left none for another user's `cat` or `touch`. So open files leave a reserve for requests that need a descriptor for
+//! a moment, and one user's files leave a quarter to others'. At the limit, other open files first give theirs up
+//! ([`super::given_up`]). If none can, the user gets EMFILE, the error of a process limit; ENFILE means that all users
+//! together have too many. Weakness: if none can be given up, this may be lower than the limit of the user's own
+//! program.
 
 use crate::lock_order::HOST_FILES;
 use std::collections::HashMap;
@@ -41,7 +41,7 @@ struct State {
     users: HashMap<u32, usize>,
 }
 
-/// The right to keep one open file; given back when dropped.
+/// The right to keep one open file; returned when dropped.
 #[derive(Debug)]
 pub(super) struct Share {
     shares: Arc<Shares>,
@@ -76,7 +76,7 @@ impl Shares {
 }
 
 impl Shares {
-    /// How many give up their descriptors together: looking for them takes time, too.
+    /// The number of descriptors to give up at once: a search for them takes time, too.
     pub(super) fn batch(&self) -> usize {
         (self.user_max / 8).clamp(1, 256)
     }
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!((state.total, state.users.len()), (0, 0));
     }
 
-    /// The body of the next test, in a process of its own: its limit holds for all threads.
+    /// The body of the next test, in a separate process: its limit applies to all threads.
     fn with_two_hundred_descriptors_in_all() {
         let scratch = Scratch::new();
         fs::set_permissions(scratch.path(""), fs::Permissions::from_mode(0o777)).unwrap();
@@ -151,7 +151,7 @@ mod tests {
         assert!(matches!(refused, Error::TooManyOwnFiles) && open.len() > 50, "{}", open.len());
         assert!(matches!(create(&one, "refused"), Err(Error::TooManyOwnFiles)));
         assert!(!scratch.path("refused").exists(), "what cannot be opened is not made");
-        // Somebody else goes on: opens, makes, lists, asks.
+        // Another user continues: opens, makes, lists, asks.
         let (entry, file) = create(&other, "theirs").unwrap();
         let theirs = FileRef { inode: entry.inode, file };
         assert_eq!(scratch.backend.data().write(&other, theirs, 0, b"x").unwrap(), 1);
@@ -170,7 +170,7 @@ mod tests {
         assert!(create(&one, "again").is_ok(), "a close makes room");
     }
 
-    /// LTP's creat05 and open04 hold 20,000 files open; meanwhile nobody else could open one.
+    /// Bug: LTP's creat05 and open04 hold 20,000 files open; meanwhile no other user could open one.
     #[test]
     fn one_user_who_opens_all_there_is_leaves_some_to_others() {
         if !crate::directory::testing::is_root() {

@@ -1,27 +1,25 @@
 //! All objects of the host that the core knows: ids, references, and the links between directories.
 //!
 //! # Boundary
-//! Says which object an id means, which id an object has, and which names are learnt and unlearnt.
-//! Makes no system call.
+//! Maps ids to objects and objects to ids, and records names. Makes no system call.
 //!
 //! # Identity
-//! The host reuses inode numbers; a number that comes back with another birth or kind gets a new id,
-//! and the old object can no longer be found by number. Ids are a counter and are never used twice.
+//! The host reuses inode numbers. A reused number with another birth or kind gets a new id, and the old object can no
+//! longer be found by number. Ids are a counter and are never used twice.
 //!
 //! # Lifetime
-//! The table holds a node while the core has references to it; a known name holds the node of its
-//! directory, so that the way to the root stays walkable when the core forgot a directory before its
-//! entries. A node without either dies, and takes its descriptor with it.
+//! The table holds a node while the core has references to it. A known name holds the node of its directory, so the
+//! path to the root stays walkable if the core forgot a directory before its entries. A node without either is freed
+//! with its descriptor.
 //!
 //! # Concurrency
-//! Nodes are spread over shards by host key, and an id names its shard. Links between directories
-//! change one at a time under `HOST_TREE`, which makes it possible to refuse one that would close a
-//! cycle: on the host that cannot exist, but what was seen of it at different times can look like
-//! one. No lock is held across a system call, and no node is dropped with a shard locked.
+//! Nodes are spread over shards by host key, and an id names its shard. Links between directories change one at a time
+//! under `HOST_TREE`, which refuses a link that would close a cycle: on the host that cannot exist, but observations of
+//! different times can look like one. No lock is held across a system call, and no node is dropped with a shard locked.
 //!
 //! # Why
-//! One lock per shard for both maps, so that a number and its id never disagree. Bad at: hosts that
-//! know no time of birth, where a reused number of the same kind is taken for the old object.
+//! One lock per shard for both maps, so that a number and its id never disagree. Weakness: on hosts without a time of
+//! birth, a reused number of the same kind is taken for the old object.
 
 use super::convert::{HostKey, HostStat};
 use super::descriptor::DescriptorSlot;
@@ -38,7 +36,7 @@ use uvfs_vfs::{FileKind, InodeId};
 
 const SHARDS: u64 = 64;
 
-/// What the core has of one node.
+/// The core's part of one node.
 #[derive(Debug)]
 struct Slot {
     node: Weak<HostNode>,
@@ -65,15 +63,15 @@ pub(super) struct NodeTable {
     count: AtomicU64,
 }
 
-/// Bytes of a node with one name: itself, its slot, what counts both, its name, and its places in both maps with
-/// their slack.
+/// Bytes of a node with one name: its value, its slot, both counts, its name, and its places in both maps with their
+/// slack.
 const NODE_BYTES: usize = size_of::<HostNode>()
     + size_of::<DescriptorSlot>()
     + size_of::<KnownName>()
     + 2 * (size_of::<(InodeId, Slot)>() + size_of::<(HostKey, InodeId)>())
     + 128;
 
-/// What became of a node whose references were given back.
+/// The state of a node after its references were returned.
 #[derive(Debug)]
 pub(super) enum Forgotten {
     /// The core still has references to it.
@@ -83,8 +81,8 @@ pub(super) enum Forgotten {
 }
 
 impl NodeTable {
-    /// A table that holds the root, which stays for the table's life, and the root's node.
-    /// `births` says whether the host's times of birth tell objects apart.
+    /// A table that holds the root, which stays for the table's life, and the root's node. `births` says whether the
+    /// host's times of birth identify objects.
     pub(super) fn new(root: &HostStat, births: bool) -> (Arc<Self>, Arc<HostNode>) {
         let shards = (0..SHARDS).map(|_| Padded(Mutex::new(&HOST_NODES, Shard::default())));
         let mut table = Self {
@@ -150,7 +148,7 @@ impl NodeTable {
         }
         // ORDERING: Relaxed; only the value must be unique.
         let id = InodeId(self.next.fetch_add(1, Relaxed) * SHARDS + index as u64);
-        // The first name is there before anybody can find the node: see `learn` for the reason.
+        // The first name is set before any thread can find the node: [`NodeTable::learn`] has the reason.
         let node = self.new_node(id, stat, known.iter().cloned().collect());
         let slot = Slot { node: Arc::downgrade(&node), held: Some(node.clone()), references: 1 };
         shard.by_key.insert(stat.key, id);
@@ -187,7 +185,7 @@ impl NodeTable {
         shard.by_id.get(&node.id).is_some_and(|slot| slot.references > 0)
     }
 
-    /// Takes `node` for gone from the host: its number, if it comes back, is another object's.
+    /// Marks `node` as gone from the host: if its number is reused, it is another object's.
     pub(super) fn detach(&self, node: &HostNode) {
         let mut shard = self.shards[self.shard_of_key(&node.key)].lock();
         if shard.by_key.get(&node.key) == Some(&node.id) {
@@ -206,10 +204,10 @@ impl NodeTable {
         (self.len() * NODE_BYTES) as u64
     }
 
-    /// Learns that `node` has the name `known`. A directory has one name, and loses the one it had.
+    /// Records that `node` has the name `known`. A directory has one name, and loses its old one.
     ///
-    /// A link that would close a cycle of directories removes the older link that it contradicts. A
-    /// new node cannot close one, having nothing below it: its first name is set at its creation.
+    /// A link that would close a cycle of directories removes the older link that it contradicts. A new node cannot
+    /// close one, since nothing is below it: its first name is set at its creation.
     pub(super) fn learn(&self, node: &Arc<HostNode>, known: KnownName) {
         if node.id == InodeId::ROOT || node.id == known.parent.id {
             return;
@@ -228,8 +226,8 @@ impl NodeTable {
         }
     }
 
-    /// Adds a name that `node` is about to get by a rename, behind those it has: whoever looks for
-    /// it during the rename finds it by one or the other. Returns whether it was added.
+    /// Adds a name that `node` is about to get by a rename, behind its other names: a walk during the rename finds it
+    /// by one or the other. Returns whether it was added.
     pub(super) fn announce(
         &self,
         node: &Arc<HostNode>,
@@ -312,7 +310,7 @@ fn cut_ways_to(target: &HostNode, from: &Arc<HostNode>) -> Vec<KnownName> {
     cut
 }
 
-/// Visits `from` and everything above it once, while `visit` wants to go on above a node.
+/// Visits `from` and each of its ancestors once, as long as `visit` continues above a node.
 fn climb(from: &Arc<HostNode>, mut visit: impl FnMut(&HostNode, &[KnownName]) -> bool) {
     let mut visited = HashSet::new();
     let mut pending = vec![from.clone()];

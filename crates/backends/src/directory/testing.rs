@@ -104,12 +104,12 @@ impl Scratch {
     }
 }
 
-/// The user that runs the tests: the one whom every backend of theirs acts as anyway.
+/// The user that runs the tests, as which every backend of theirs acts anyway.
 pub(super) fn root_caller() -> Caller {
     Caller::new(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw(), &[])
 }
 
-/// Whether the test runs as user 0; says so where it does not.
+/// Whether the test runs as user 0; prints a note if not.
 pub(super) fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -118,8 +118,8 @@ pub(super) fn is_root() -> bool {
     root
 }
 
-/// Runs `body`, the rest of the test of this whole `name`, in a process of its own that may have `descriptors`
-/// open: such a limit holds for all threads of a process.
+/// Runs `body`, the rest of the test with the full `name`, in a separate process that may have `descriptors` open: such
+/// a limit applies to all threads of a process.
 pub(crate) fn in_process_with(descriptors: u64, name: &str, body: fn()) {
     const INNER: &str = "UVFS_TEST_IN_ITS_OWN_PROCESS";
     const DONE: &str = "came to its end";

@@ -1,24 +1,24 @@
-//! News from the host: what others change is reported as it happens.
+//! News from the host: others' changes are reported as they happen.
 //!
 //! # Boundary
-//! One inotify instance, watches on directories in which the core has looked something up, and one
-//! thread that turns events into calls of the [`ChangeSink`]. What the core does with the news is
-//! its business; attributes that time out do so anyway.
+//! One inotify instance, watches on directories in which the core has looked a name up, and one
+//! thread that turns events into calls of the [`ChangeSink`]. The core acts on the news; lifetimes
+//! of attributes run out regardless.
 //!
 //! # Concurrency
-//! Events say *where* something happened; what is reported is decided by comparing what is there now
-//! with what the core was told: a name with the object recorded under it, an object with its times
-//! and size. So our own changes, of which the core knows, stay silent, and so do repeats. While a
-//! change of our own is under way its traces cannot be told from another's: such news waits a
-//! moment. No lock is held while the host or the sink is called.
+//! Events show *where* a change happened. The thread compares the current state with the state last
+//! reported to the core: a name with its recorded object, an object with its times and size. So our
+//! own changes, which the core knows, are not reported, nor are repeats. While our own change is in
+//! progress its events cannot be told from another's: such news waits a moment. No lock is held
+//! during calls of the host or of the sink.
 //!
 //! # Why
-//! inotify rather than fanotify: it needs no privilege, and what is watched grows with what is
-//! used. Reports may be too many, never too few, but for this: a change by others that falls between
-//! a change of ours to the same object and the look we take at it right after is taken for ours.
-//! Bad at: very many directories. The host bounds watches per user; directories beyond that are not
-//! watched (counted, and logged once), and what is cached of them only expires. What is written past
-//! this backend by the kernel itself (passthrough) looks like somebody else's writing.
+//! inotify rather than fanotify: it needs no privilege, and its watches grow with use. There may be
+//! too many reports, never too few, with one exception: a change by others between our own change
+//! to the same object and our `stat` right after it counts as ours. Weakness: the host bounds
+//! watches per user. Further directories are not watched (counted, and logged once), and their
+//! cached entries only expire. Writes of the kernel past this backend (passthrough) look like
+//! another program's.
 
 use super::convert::{host_error, stat_at, stat_of};
 use super::host::Host;
@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const PAUSE: Duration = Duration::from_millis(2);
 const EVENT_BYTES: usize = 64 << 10;
 
-/// The watches, and who is told.
+/// The watches, and the sink.
 pub(super) struct Watches {
     inotify: OwnedFd,
     wake: OwnedFd,
@@ -222,7 +222,7 @@ impl Watches {
         Some(News { directory, name: name.map(Box::from), what, since: Instant::now() })
     }
 
-    /// Reports `news`, or finds that there is none, or gives it back to be looked at again.
+    /// Reports `news`, or finds no change, or returns it to be examined again.
     fn consider(&self, host: &Host, news: News) -> Option<News> {
         let verdict = match (news.what, news.name.as_deref()) {
             (What::Entry, Some(name)) => self.judge_entry(host, &news, name),
@@ -236,7 +236,7 @@ impl Watches {
         None
     }
 
-    /// Compares the object under a name with the one that the core may have there.
+    /// Compares the object under a name with the core's possible entry.
     fn judge_entry(&self, host: &Host, news: &News, name: &[u8]) -> Verdict {
         let directory = &news.directory;
         let before = directory.own_changes();
@@ -269,7 +269,7 @@ impl Watches {
         Verdict::Changed
     }
 
-    /// Compares an object with what the core was told of it.
+    /// Compares an object with the attributes that the core last got.
     fn judge_content(&self, host: &Host, news: &News) -> Verdict {
         let look = || {
             let directory = host.descriptor(&news.directory)?;
@@ -278,7 +278,8 @@ impl Watches {
                 None => stat_of(&directory),
             }
         };
-        // If it is not there, news of that is on its way; if it is not known, nobody has to know.
+        // If it does not exist, news of that will follow; if it is not known, the core needs no
+        // news.
         let Ok(stat) = look() else { return Verdict::Known };
         let Some(node) = host.nodes.find(&stat) else { return Verdict::Known };
         if !node.differs(&stat) {
@@ -312,7 +313,7 @@ impl Watches {
 
     fn refused(&self, host: &Host, errno: Errno) {
         host.counters.watches_refused.hit();
-        // ORDERING: Relaxed; at worst the warning comes twice.
+        // ORDERING: Relaxed; at worst the warning is logged twice.
         if !self.warned.swap(true, Relaxed) {
             let remedy = match errno {
                 Errno::NOSPC => "; raise fs.inotify.max_user_watches to watch all",
@@ -358,7 +359,7 @@ mod tests {
                 assert!(Instant::now() < limit, "not heard: {wanted:?}; but {:?}", self.0.lock());
                 std::thread::sleep(Duration::from_millis(2));
             }
-            // Let what belongs to it arrive too.
+            // Wait for related events, too.
             std::thread::sleep(Duration::from_millis(50));
             self.0.lock().clear();
         }

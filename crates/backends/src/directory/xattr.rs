@@ -1,14 +1,14 @@
 //! Extended attributes, access control lists among them.
 //!
 //! # Boundary
-//! Passes names and values through. What they mean, and who may see or set which namespace, is the
-//! host's to decide, for the caller.
+//! Passes names and values through. The host defines their meaning, and decides which caller may
+//! read or set which namespace.
 //!
 //! # Why
-//! A descriptor that only denotes is refused by the calls on descriptors, and opening an object to
-//! read its attributes would need permission to read its data, and is impossible for links and
-//! pipes. So the calls go through the path `/proc/self/fd/N`, which is the object itself, whatever
-//! its kind. This is the only path the backend uses after its start; none of it comes from a caller.
+//! The calls on descriptors refuse an `O_PATH` descriptor. To open an object in order to read its
+//! attributes would need permission to read its data, and is impossible for links and pipes. So the
+//! calls use the path `/proc/self/fd/N`, which is the object itself, of any kind. This is the only
+//! path that the backend uses after its start; none of it comes from a caller.
 
 use super::convert::host_error;
 use super::host::Host;
@@ -113,7 +113,7 @@ impl Host {
     }
 }
 
-/// What a list of extended attributes tells of those that it lacks.
+/// Whether a list of extended attributes shows which ones are absent.
 #[derive(Debug)]
 pub(super) struct XattrListing {
     /// The source's file system lists every attribute that it has.
@@ -172,7 +172,7 @@ fn check_name(name: &[u8]) -> Result<()> {
     }
 }
 
-/// Calls `read` with a buffer that has room, with more and more of it until what there is fits.
+/// Calls `read` with a growing buffer until the value fits.
 fn read_growing(
     mut read: impl FnMut(&mut Vec<u8>) -> std::result::Result<usize, Errno>,
 ) -> Result<Vec<u8>> {
@@ -187,9 +187,9 @@ fn read_growing(
     }
 }
 
-/// A kernel in front removes a file's capabilities when an ordinary user writes it, on nobody's
-/// order and under the writer's name. (What users ask for themselves it has checked: that takes
-/// CAP_SETFCAP.) The host would refuse the writer, so the daemon does it.
+/// A kernel in front removes a file's capabilities when an ordinary user writes it, unrequested and
+/// with the writer's credentials. (It has checked users' own requests: they need CAP_SETFCAP.) The
+/// host would refuse the writer, so the daemon does it.
 fn takes_capabilities_away(caller: &Caller, name: &[u8]) -> bool {
     name == b"security.capability" && caller.checks == Checks::Done
 }
@@ -254,7 +254,7 @@ mod tests {
         }
         let names = backend.xattrs().unwrap().possible_xattrs(inode).unwrap().unwrap();
         assert_eq!(names.len(), before.len() + 1);
-        // Whatever can be got is listed, or may be there for all that the list tells.
+        // Every readable attribute is listed, or the list does not exclude it.
         for name in ["security.selinux", "security.capability", "system.posix_acl_access"] {
             let listed = names.iter().any(|listed| listed == name.as_bytes());
             let got = backend.xattrs().unwrap().get_xattr(&caller, inode, name.as_bytes());

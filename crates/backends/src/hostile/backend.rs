@@ -1,4 +1,4 @@
-//! The calls: each asks the plan, passes through the wrapped backend, and suffers what was planned.
+//! The calls: each asks the plan, calls the wrapped backend, and applies the planned faults.
 
 use super::{Call, Fault, HostileBackend, Moment};
 use std::os::fd::OwnedFd;
@@ -27,7 +27,7 @@ fn export_of(store: &impl Backend) -> Result<&dyn Export> {
 struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Suffers what comes at `moment`.
+    /// Applies the faults planned for `moment`.
     fn suffer(&self, moment: Moment) -> Result<()> {
         for fault in &self.0 {
             match fault {
@@ -73,7 +73,7 @@ impl Faults {
     }
 }
 
-/// Gives a reference back unless it was kept: also when a planned panic comes by.
+/// Returns a reference unless it was kept: also after a planned panic.
 struct Unclaimed<'a, B: Backend> {
     backend: &'a B,
     inode: InodeId,
@@ -113,7 +113,8 @@ impl<B: Backend> HostileBackend<B> {
         result
     }
 
-    /// A call that hands out a reference. Where it fails afterwards, nobody gets it.
+    /// A call that returns a reference. If it fails afterwards, the reference is returned to the
+    /// store.
     fn entry<T>(
         &self,
         call: Call,
@@ -161,7 +162,7 @@ impl<B: Backend> HostileBackend<B> {
     }
 }
 
-/// Counts the references that go out with a listing.
+/// Counts the references that a listing passes on.
 struct Counted<'a, B: Backend> {
     backend: &'a HostileBackend<B>,
     listing: &'a mut dyn Listing,
@@ -542,7 +543,7 @@ impl<B: Backend> Export for HostileBackend<B> {
 }
 
 impl<B: Backend> Watch for HostileBackend<B> {
-    /// Reports what the store reports, and lets a test report too ([`HostileBackend::sink`]).
+    /// Reports the store's changes, and lets a test report some, too ([`HostileBackend::sink`]).
     fn watch(&self, changes: Arc<dyn ChangeSink>) -> Result<()> {
         self.state.lock().sink = Some(changes.clone());
         match self.inner.watching() {

@@ -1,8 +1,8 @@
 //! A gate that holds calls until a test opens it.
 //!
 //! # Concurrency
-//! Calls wait on a condition variable with no other lock held. A gate that nobody opens lets its
-//! calls go after [`LIMIT`], so that a failing test ends instead of hanging.
+//! Calls wait on a condition variable with no other lock held. A gate that is never opened releases
+//! its calls after [`LIMIT`], so that a failing test ends instead of hanging.
 
 use crate::lock_order;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Gate {
         Self::default()
     }
 
-    /// Lets every call go that is held, and all that come.
+    /// Releases every held call, and holds no more.
     pub fn open(&self) {
         self.0.state.lock().open = true;
         self.0.changed.notify_all();

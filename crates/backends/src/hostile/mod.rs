@@ -1,22 +1,22 @@
 //! A backend that misbehaves by plan: for tests of everything above the seam.
 //!
 //! # Boundary
-//! Wraps any backend. What goes wrong, and when, is a [`Plan`]; a plan knows errors before and after
-//! the store did its work, delays, calls held until a test lets them go, panics, short reads and
-//! writes, lies about lengths, and answers that are out of date. Keeps a journal of the calls, and
-//! counts the references that it handed out and got back.
+//! Wraps any backend. A [`Plan`] defines the faults and their calls: errors before and after the
+//! store did its work, delays, calls held until a test releases them, panics, short reads and
+//! writes, wrong lengths, and outdated answers. Keeps a journal of the calls, and counts the
+//! references that it passed out and got back.
 //!
-//! `forget` always reaches the store, and a `close` too: a store that loses them is broken in a way
-//! that nothing above it could make good.
+//! `forget` always reaches the store, and `close`, too: no code above a store that loses them could
+//! make up for it.
 //!
 //! # Concurrency
 //! One lock for plan, journal and counts, never held across a call of the wrapped backend: calls
-//! run as much in parallel as there. Clones are one backend: hand one to the file system and keep
+//! run in parallel as they do there. Clones are one backend: give one to the file system and keep
 //! the other for the plan.
 //!
 //! # Why
-//! Deterministic where it matters: a race is a call that waits at a [`Gate`], not a sleep. Weakness:
-//! the one lock orders calls that would otherwise not meet, so this is no tool for finding memory
+//! Deterministic where it matters: a race is a call that waits at a [`Gate`], not a sleep.
+//! Weakness: the one lock orders calls that are otherwise unordered, so this finds no memory
 //! ordering bugs.
 
 mod backend;
@@ -78,14 +78,14 @@ impl<B: Backend> HostileBackend<B> {
         &self.inner
     }
 
-    /// Follows `plan` from now on, whose rules begin to count; the journal begins anew.
+    /// Follows `plan` from now on; its rules start to count, and the journal restarts.
     pub fn follow(&self, plan: Plan) {
         let mut state = self.state.lock();
         state.plan = plan;
         state.journal.clear();
     }
 
-    /// Behaves from now on. The journal stays.
+    /// Injects no faults from now on. The journal stays.
     pub fn behave(&self) {
         self.state.lock().plan = Plan::new();
     }
@@ -100,12 +100,12 @@ impl<B: Backend> HostileBackend<B> {
         self.state.lock().journal.iter().filter(|made| made.call == call).count()
     }
 
-    /// References handed out and not given back, by object; those with none are left out.
+    /// References passed out and not returned, by object; objects without any are left out.
     pub fn outstanding(&self) -> BTreeMap<InodeId, u64> {
         self.state.lock().references.outstanding()
     }
 
-    /// References given back beyond those handed out; anything but 0 is a bug above.
+    /// References returned beyond those passed out; anything but 0 is a bug above.
     pub fn forgotten_too_often(&self) -> u64 {
         self.state.lock().references.over()
     }

@@ -1,9 +1,9 @@
-//! What a hostile backend is to do, and when.
+//! The faults of a hostile backend, and their calls.
 //!
 //! # Boundary
-//! Describes; does nothing itself. A [`Plan`] is a list of rules: calls that match (`On`), and a
-//! [`Fault`]. Each rule counts the calls that it matches, from 1, so "the third lookup of `a`" and
-//! "call 17, whatever it is" are both one rule. All rules that apply to a call act, in the order in
+//! Describes; does nothing itself. A [`Plan`] is a list of rules: a condition on calls (`On`), and
+//! a [`Fault`]. Each rule counts the calls that it matches, from 1, so "the third lookup of `a`"
+//! and "call 17 of any kind" are both one rule. All rules that apply to a call act, in the order in
 //! which they were added.
 
 use super::call::{Call, Made};
@@ -15,13 +15,13 @@ use uvfs_vfs::InodeId;
 /// Whether the wrapped backend is called before a fault, or after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// The fault comes first; where it ends the call, nothing has happened in the store.
+    /// The fault is first; if it ends the call, nothing has happened in the store.
     Before,
-    /// The store did what it was asked, and only the answer suffers.
+    /// The store did its work, and only the answer is wrong.
     After,
 }
 
-/// What goes wrong with one call.
+/// The fault of one call.
 #[derive(Debug, Clone)]
 pub enum Fault {
     /// The call fails with this errno.
@@ -36,7 +36,7 @@ pub enum Fault {
     Short(usize),
     /// A read that asks for any of these bytes of the file fails with this errno.
     Damaged(Range<u64>, i32),
-    /// A read claims to have filled the whole buffer, whatever the store had.
+    /// A read claims to have filled the whole buffer, whatever the store returned.
     Overlong,
     /// A lookup or a request for attributes gets the last answer to the same question again; the
     /// store is not asked. The first time it is.

@@ -1,4 +1,4 @@
-//! The hostile backend does exactly what its plan says, and counts what it hands out.
+//! The hostile backend follows its plan exactly, and counts the references that it passes out.
 
 use super::*;
 use crate::memory::{MemoryBackend, MemoryConfig};

@@ -1,16 +1,17 @@
-//! What an image's metadata is read through: blocks and runs of blocks that were read before.
+//! The cache of an image's metadata: blocks and runs of blocks.
 //!
 //! # Boundary
 //! Sits between [`uvfs_ext`] and the caches in rows of [`uvfs_concurrent::set_associative`]; knows no structure. File
-//! data does not come here: it goes from the device into the pages above.
+//! data bypasses it: the device fills the pages above directly.
 //!
 //! # Concurrency
-//! One row's lock for a look-up, none while the device reads; of several threads that want one block, one reads it.
+//! A look-up takes one row's lock, and no lock is held while the device reads. If several threads need one block, one
+//! of them reads it.
 //!
 //! # Why
-//! The image does not change, so nothing here is ever out of date. Blocks smaller than a page are kept by the
-//! page, which brings their neighbours in. The memory shares the budget ([`Tenant`]). A block is read where it lies, under
-//! a pin. Weakness: what reads on through an index pins a block for each level meanwhile.
+//! The image does not change, so no entry is ever out of date. Blocks smaller than a page are kept by the page, with
+//! their neighbours. The memory shares the budget ([`Tenant`]). A block is read in place, under a pin. Weakness: a walk
+//! down an index pins a block for each level meanwhile.
 
 use crate::lock_order;
 use std::io::IoSliceMut;
@@ -24,10 +25,10 @@ use uvfs_vfs::Tenant;
 
 /// The least that is kept of the device at a time.
 const UNIT_BYTES_MIN: u32 = 4096;
-/// Offsets that are mapped at once, at least: what one entry of the translations serves.
+/// Offsets that are mapped at once, at least: the range of one entry of the translations.
 const WINDOW: u64 = 256;
 
-/// The part of the memory that runs have. It is there from the start, and not given back.
+/// The part of the memory for runs. It is allocated at the start, and never returned.
 const RUNS_PART: usize = 64;
 
 const CLASSES: BufferClasses = BufferClasses {
@@ -150,7 +151,7 @@ impl Deref for Pinned<'_> {
 }
 
 impl CachedBlocks {
-    /// Reads what was claimed, unit after unit from `first` on, all at once. What cannot be read is nobody's then.
+    /// Reads the claimed units, from `first` on, all at once. An unreadable unit is unclaimed afterwards.
     fn fill(&self, first: u64, mut claimed: Vec<Filling<'_>>) {
         let unit = self.cache.buffers.block_bytes() as u64;
         let mut into: Vec<_> =
@@ -190,7 +191,7 @@ impl Blocks for CachedBlocks {
     fn read_ahead(&self, wanted: Range<u64>) {
         let (size, unit) = (self.source.block_size(), self.cache.buffers.block_bytes() as u64);
         let bytes = |block: u64| block.saturating_mul(size.into());
-        // The last unit may be cut off, and is left to whoever wants it.
+        // The last unit may be cut off; its readers bypass the cache.
         let end = bytes(wanted.end).div_ceil(unit).min(self.source.length() / unit);
         let mut claimed = Vec::new();
         for at in bytes(wanted.start) / unit..end {
@@ -215,7 +216,7 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// `None`, said aloud, where images cannot be made.
+    /// `None`, with a printed note, if images cannot be made here.
     fn made(place: &Path, options: &[&str]) -> Option<Arc<dyn uvfs_ext::Device>> {
         let path = place.join("disk.img");
         let mut make = std::process::Command::new("mke2fs");
@@ -270,8 +271,8 @@ mod tests {
         }
     }
 
-    /// Through the caches a file, its holes and its tables of blocks read as without them; the second time nothing is
-    /// read but the data, also when most of the memory was given back in between.
+    /// Through the caches a file, its holes and its tables of blocks read the same as without them. The second time
+    /// only data is read, also after most of the memory was returned in between.
     #[test]
     fn files_read_as_without_the_caches_and_what_was_read_is_not_read_again() {
         let place = tempfile::tempdir().unwrap();
@@ -316,7 +317,7 @@ mod tests {
         read_all();
     }
 
-    /// Takes everything, and wants attributes.
+    /// Takes every entry, and requests attributes.
     #[derive(Default)]
     struct Taken(Vec<uvfs_vfs::Attributes>);
 
@@ -376,7 +377,7 @@ mod tests {
         }
     }
 
-    /// A number that another object has by now, as a writer of the image would leave it, leads to nothing.
+    /// The number of an object that a writer of the image has replaced since finds no object.
     #[test]
     fn an_id_of_another_generation_is_stale() {
         use uvfs_vfs::{Backend, Caller, Error, FileRef, InodeId, Name};

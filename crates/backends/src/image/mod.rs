@@ -1,18 +1,19 @@
 //! Store: an ext2, ext3 or ext4 image, only read.
 //!
 //! # Boundary
-//! Turns the objects of [`uvfs_ext`] into those of the seam. The format, its checks and its journal are that crate's;
-//! caches of names, attributes and pages are the core's. Blocks of metadata that were read are kept in `cache`.
+//! Turns the objects of [`uvfs_ext`] into those of the seam. That crate has the format, its checks and its journal; the
+//! core caches names, attributes and pages. `cache` keeps blocks of metadata.
 //!
 //! # Concurrency
-//! No state but the image, which takes no lock, and that cache: calls wait for each other only where they want the same
-//! block read.
+//! The only state is the image, which takes no lock, and that cache: calls wait for each other only if they need the
+//! same unread block.
 //!
 //! # Why
-//! Nobody else writes to the image ([`Authority::Sole`](uvfs_vfs::Authority::Sole); [`FileDevice`](uvfs_ext::FileDevice) keeps those out who lock), so what is
-//! cached stays true. An object's id is the number of its inode, which cannot be given to another one in an image that does not
-//! change: no table, and a handle finds its object after everything was forgotten. Weakness: an inode is parsed again
-//! from its block for each call that the caches above do not answer.
+//! No other program writes to the image ([`Authority::Sole`](uvfs_vfs::Authority::Sole);
+//! [`FileDevice`](uvfs_ext::FileDevice) excludes programs that lock), so cached entries stay valid. An object's id is
+//! its inode number, which no other object gets in an image that does not change: no table is needed, and a handle
+//! finds its object after every cache was emptied. Weakness: an inode is parsed again from its block for each call that
+//! misses the caches above.
 
 mod cache;
 mod poison;
@@ -42,9 +43,9 @@ pub struct ImageBackend {
 /// How an image is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageConfig {
-    /// Most bytes of the blocks of metadata and of the runs that are kept, one row of 16 blocks at least. They are of the
-    /// one budget, and given back when it is short. Default: [`ImageConfig::within`] the default budget. Watch
-    /// the counters `buffer_bytes` and `buffer_evictions`.
+    /// Most bytes of cached blocks of metadata and of runs, one row of 16 blocks at least. They are part of the one
+    /// budget, and returned when it is short. Default: [`ImageConfig::within`] the default budget. Watch the counters
+    /// `buffer_bytes` and `buffer_evictions`.
     pub cache_bytes: usize,
 }
 
@@ -72,7 +73,7 @@ impl ImageBackend {
     /// Opens the file system on `device`, and replays its journal in memory if that is needed.
     ///
     /// # Errors
-    /// As [`Image::open`]; nothing is written in any case.
+    /// Those of [`Image::open`]; it never writes.
     pub fn open(device: Arc<dyn Device>, config: ImageConfig) -> uvfs_ext::Result<Self> {
         Ok(Self::new(Image::open(device)?, config))
     }
@@ -110,7 +111,7 @@ impl ImageBackend {
         if inode.generation() == generation { Ok(inode) } else { Err(Error::Stale) }
     }
 
-    /// What the image gave; its faults are logged, because an errno has no room for them.
+    /// The image's result; its faults are logged, because an errno has no room for them.
     fn told<T>(&self, result: uvfs_ext::Result<T>) -> Result<T> {
         result.map_err(|error| match error {
             uvfs_ext::Error::Io(error) => Error::from(error),
@@ -163,7 +164,7 @@ fn attributes(inode: &Inode, kind: FileKind, block_size: u32) -> Attributes {
             _ => 0,
         },
         size: if kind.is_special() { 0 } else { inode.size() },
-        // What lies in the inode takes no block, and programs that copy holes would copy nothing.
+        // Data inside the inode takes no block, and programs that copy holes would copy nothing.
         blocks: match kind {
             FileKind::Regular if inode.is_inline() => inode.sectors() + inode.size().div_ceil(512),
             _ => inode.sectors(),

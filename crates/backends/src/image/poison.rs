@@ -1,16 +1,17 @@
-//! Inodes in which the code that reads or writes images has panicked: they fail from then on, and nothing else does.
+//! Inodes in which the code that reads or writes images has panicked: from then on they fail, and others do not.
 //!
 //! # Boundary
-//! One door for every call that reads or changes an image. What a fault of the image is, is said by errors; this is for faults of ours that an
-//! image has found.
+//! Every call that reads or changes an image passes through here. Errors report faults of the image; this is for our
+//! own faults that an image has triggered.
 //!
 //! # Concurrency
-//! A flag that nearly always says no, and a lock behind it.
+//! A flag that is nearly always clear, and a lock behind it.
 //!
 //! # Why
-//! A panic at the same bytes would be met again by everybody who comes by, each time with a report of a panic and a walk through
-//! the stack. What the caches share is right after one: a block that was being read is nobody's, a descriptor that was being read is
-//! not known. A panic halfway through a change ends writing, by the handle that was open; reading goes on. Weakness: a panic in one of the core's listings is taken for one of ours.
+//! Otherwise every caller would trigger a panic at the same bytes again, each time with a report and a walk through the
+//! stack. The shared caches are consistent after a panic: a block in the middle of a read is unclaimed, and a
+//! descriptor is unknown. A panic in the middle of a change ends writing, by the handle that was open; reading
+//! continues. Weakness: a panic in one of the core's listings counts as one of ours.
 
 use crate::lock_order;
 use std::collections::HashSet;
@@ -36,7 +37,7 @@ impl Poisoned {
 
     /// How many there are.
     pub(super) fn count(&self) -> usize {
-        // ORDERING: Relaxed; whoever misses the last one meets the same panic.
+        // ORDERING: Relaxed; a thread that misses the newest one triggers the same panic.
         self.count.load(Ordering::Relaxed)
     }
 
@@ -49,7 +50,7 @@ impl Poisoned {
         self.count.store(inodes.len(), Ordering::Relaxed);
     }
 
-    /// What `work` gives, which uses the inode `number`; a panic in it is an error, now and from then on.
+    /// Runs `work`, which uses the inode `number`; a panic in it is an error, now and from then on.
     pub(super) fn guarded<T>(&self, number: u32, work: impl FnOnce() -> Result<T>) -> Result<T> {
         const WHY: Error = Error::Corrupt("using this object of the image panicked");
         if self.count() > 0 && self.inodes.lock().contains(&number) {
@@ -72,7 +73,7 @@ mod tests {
     use uvfs_ext::{Image, MemoryDevice, Place, ROOT};
     use uvfs_vfs::{Backend, Caller, FileRef, InodeId, Name};
 
-    /// A panic in what reads an image ended in the frontend, which logged it at every call.
+    /// Bug: only the frontend caught a panic of the code that reads an image, and logged it at every call.
     #[test]
     fn a_panic_costs_one_inode_and_happens_once() {
         let place = tempfile::tempdir().unwrap();
@@ -121,7 +122,8 @@ mod tests {
         }
     }
 
-    /// Only the backend that reads was guarded: a panic in the one that writes, which is the default, ended in the frontend.
+    /// Bug: only the reading backend was guarded: only the frontend caught a panic in the writing one, which is the
+    /// default.
     #[test]
     fn a_panic_while_an_image_is_written_costs_one_inode() {
         let poisoned = Poisoned::new();

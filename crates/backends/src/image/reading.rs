@@ -46,10 +46,11 @@ impl Names for ImageBackend {
 const AHEAD_ENTRIES: usize = 64;
 
 impl ImageBackend {
-    /// Brings in the inodes of the entries of `directory` from position `from` on; behind which one to go on.
+    /// Reads the inodes of the entries of `directory` from position `from` on; returns the position after which to
+    /// continue.
     fn read_ahead_of(&self, directory: &Inode, from: u64) -> u64 {
         let (mut numbers, mut behind) = (Vec::with_capacity(AHEAD_ENTRIES), u64::MAX);
-        // What is wrong with the directory is told by its listing.
+        // The listing reports faults of the directory.
         let _ = self.image.list(directory, from, &mut |entry| {
             numbers.push(entry.inode);
             if numbers.len() < AHEAD_ENTRIES {
@@ -62,7 +63,7 @@ impl ImageBackend {
         behind
     }
 
-    /// Hands an entry to `listing`; false when that wants no more.
+    /// Passes an entry to `listing`; false if that takes no more.
     fn add(&self, entry: &DirectoryEntry<'_>, listing: &mut dyn Listing) -> Result<bool> {
         if *entry.name == *b"." || *entry.name == *b".." {
             return Ok(true);
@@ -76,7 +77,7 @@ impl ImageBackend {
         }
         match (self.entry(entry.inode), entry.kind) {
             (Ok(found), _) => Ok(listing.add_entry(name, next, found)),
-            // One faulty inode does not hide the others: its name is shown, and using it tells.
+            // One faulty inode does not hide the others: its name is shown, and its use reports the fault.
             (Err(Error::Corrupt(_)), Some(kind)) => {
                 Ok(listing.add_name(name, next, entry.inode.into(), kind_of(kind)))
             }
@@ -185,7 +186,7 @@ impl Export for ImageBackend {
             return Err(Error::Stale);
         }
         self.poisoned.guarded(number, || {
-            // A number from before, of another image perhaps: what is not in use is gone, not faulty.
+            // The number may be old, perhaps of another image: an unused inode is gone, not faulty.
             let inode = self.image.inode(number).map_err(|_| Error::Stale)?;
             if inode.links() == 0 || inode.kind().is_none() {
                 return Err(Error::Stale);

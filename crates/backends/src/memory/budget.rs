@@ -1,38 +1,28 @@
 //! The space of the file system: one limit for data and metadata, and one for inodes.
 //!
-//! # Boundary
-//! Counts bytes; allocates nothing. A [`Charge`] is the share that one node holds, and gives itself
-//! back when dropped, so that no path can leak space.
+//! Counts bytes; allocates nothing. A [`Charge`] is one node's share, and is returned when dropped, so no path can leak
+//! space. The free amount of a limit is in `rest` and in a *stripe*'s word for each of some groups of threads. A stripe
+//! is *open* or *closed*; all begin closed and empty. A usual take or return changes one stripe's word. If the stripe
+//! is closed, or the amount large, it changes `rest`.
 //!
-//! # Concurrency
-//! A limit is split: what is free lies in `rest`, and in a *stripe* for each of some groups of threads. A stripe is
-//! *open* or *closed*; all begin closed and empty.
-//!
-//! ```text
-//!      take, give back: the usual, one word of a few threads
-//!        │ ▲
-//!        ▼ │          ◀── refill, open ──
-//!   a stripe's word                        rest  ◀──▶  take, give back: where the stripe is closed, or for much
-//!   (free, or CLOSED) ── spill, collect ─▶
-//! ```
-//!
-//! B1. Used + rest + all open stripes = max, but while somebody moves amounts between words. Nobody takes what
+//! B1. Used + rest + all open stripes = max, except while a thread moves amounts between words. No thread takes an amount that
 //!     is not there, so the limit is never exceeded.
-//! B2. Amounts move between words, and stripes open and close, only under `moving`.
-//! B3. A closed stripe is empty, and nobody adds to it.
-//! B4. Who is refused held `moving`, had closed every stripe and collected what was in it, and then found too
-//!     little in the rest. At that instant nothing was on its way (B2) or in a stripe (B3), so the rest was all
-//!     there was: nobody is refused before the space is full.
-//! B5. A stripe is opened only while the rest is at least [`Limited::plenty`]; so near the limit all is in one
+//! B2. Amounts move between words (refill, open: from `rest`; spill, collect: to it), and stripes open and close, only under
+//!     `moving`.
+//! B3. A closed stripe is empty, and no thread adds to it.
+//! B4. A refused thread held `moving`, had closed every stripe and collected its amount, and then found too little in the
+//!     rest. At that instant no amount was between words (B2) or in a stripe (B3), so the rest was the whole free amount: no
+//!     thread is refused before the space is full.
+//! B5. A stripe is opened only while the rest is at least [`Limited::plenty`]; so near the limit the whole amount is in one
 //!     word, and a refusal finds the stripes closed already.
 //!
 //! All orderings are relaxed: each word is changed by read-modify-writes, which see the latest value, and nothing is
 //! reached through an amount. A node's charge is changed under that node's lock.
 //!
 //! # Why
-//! Counters that are exact when they must be and apart when they need not, as the kernel's `percpu_counter` compared
-//! with a limit. Weakness: near the limit, and in a file system that is smaller than its batches, all threads that
-//! allocate meet on one line; a report locks `moving` and reads 64 lines.
+//! Counters that are exact near the limit and apart elsewhere, like the kernel's `percpu_counter` compared with a
+//! limit. Weakness: near the limit, and in a file system that is smaller than its batches, all threads that allocate
+//! share one line; a report locks `moving` and reads 64 lines.
 
 use super::stripe::{self, STRIPES};
 use super::table::pause;
@@ -45,8 +35,8 @@ use uvfs_vfs::{Error, Result};
 
 /// Cost of an inode in bytes: its node, its place in the node table, and slack of the allocator.
 pub(super) const INODE_BYTES: u64 = 512;
-/// Cost of a directory entry in bytes, whatever its name: the longest name and its places in both
-/// indices. One cost for all, so that a rename never runs out of space.
+/// Cost of a directory entry in bytes, for any name: the longest name and its places in both indices. One cost for all,
+/// so that a rename never runs out of space.
 pub(super) const ENTRY_BYTES: u64 = 448;
 /// Cost of an extended attribute or an access control list in bytes, beside its name and value.
 pub(super) const XATTR_BYTES: u64 = 128;
@@ -55,14 +45,14 @@ pub(super) const XATTR_BYTES: u64 = 128;
 const BATCH_BYTES: u64 = 256 * 1024;
 /// Most inodes that a stripe gets at once.
 const BATCH_INODES: u64 = 256;
-/// What a closed stripe's word is.
+/// The word of a closed stripe.
 const CLOSED: u64 = u64::MAX;
 
-/// The limits, and what is used of them.
+/// The limits, and their used amounts.
 #[derive(Debug)]
 pub(super) struct Budget {
     shared: Arc<Limits>,
-    /// One for each stripe, so that counting who refers to it is not shared either.
+    /// One for each stripe, so that its reference count is not shared either.
     handles: Box<[Arc<Handle>]>,
 }
 
@@ -72,7 +62,7 @@ struct Limits {
     inodes: Limited,
 }
 
-/// In lines of its own, away from its count in the `Arc`.
+/// On its own lines, away from its count in the `Arc`.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Handle(Arc<Limits>);
@@ -81,7 +71,7 @@ struct Handle(Arc<Limits>);
 #[derive(Debug)]
 struct Limited {
     max: u64,
-    /// What a stripe gets beyond what is wanted now; it keeps up to twice that.
+    /// A refill adds this beyond the wanted amount; a stripe keeps up to twice that.
     batch: u64,
     stripes: Box<[Padded<AtomicU64>]>,
     rest: Padded<AtomicU64>,
@@ -104,13 +94,13 @@ impl Limited {
         2 * STRIPES as u64 * self.batch
     }
 
-    /// Takes what `wanted` makes of the rest, if it makes anything of it; of plenty it makes `most`.
+    /// Takes the amount that `wanted` computes from the rest, if any; with plenty of rest that is `most`.
     fn take(&self, most: u64, wanted: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         let stripe = &self.stripes[stripe::mine()];
         if take_open(stripe, most) {
             return Some(most);
         }
-        // ORDERING: Relaxed; as the module says. `refill` looks again.
+        // ORDERING: Relaxed; see the module. `refill` reads again.
         let plenty = most <= self.batch && self.rest.load(Relaxed) >= self.plenty();
         if plenty && self.refill(stripe, most) {
             return Some(most);
@@ -128,7 +118,7 @@ impl Limited {
         }
         pause();
         let add = |free| Some(if free == CLOSED { self.batch } else { free + self.batch });
-        // ORDERING: Relaxed; as the module says.
+        // ORDERING: Relaxed; see the module.
         let _ = stripe.fetch_update(Relaxed, Relaxed, add);
         true
     }
@@ -138,14 +128,14 @@ impl Limited {
     fn take_last(&self, wanted: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         let _moving = self.moving.lock();
         for stripe in &self.stripes {
-            // ORDERING: Relaxed; as the module says. Only who holds `moving` opens one.
+            // ORDERING: Relaxed; see the module. Only a thread that holds `moving` opens one.
             if stripe.load(Relaxed) == CLOSED {
                 continue;
             }
-            // ORDERING: Relaxed; as above.
+            // ORDERING: Relaxed; see the module.
             let free = stripe.swap(CLOSED, Relaxed);
             pause();
-            // ORDERING: Relaxed; as above.
+            // ORDERING: Relaxed; see the module.
             self.rest.fetch_add(free, Relaxed);
         }
         self.take_rest(|rest| wanted(rest).filter(|&amount| amount <= rest))
@@ -153,7 +143,7 @@ impl Limited {
 
     fn take_rest(&self, wanted: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         let mut taken = None;
-        // ORDERING: Relaxed; as the module says.
+        // ORDERING: Relaxed; see the module.
         let _ = self.rest.fetch_update(Relaxed, Relaxed, |rest| {
             taken = wanted(rest);
             taken.map(|amount| rest - amount)
@@ -164,11 +154,11 @@ impl Limited {
     fn give_back(&self, amount: u64) {
         let stripe = &self.stripes[stripe::mine()];
         let add = |free| (free != CLOSED).then(|| free + amount);
-        // ORDERING: Relaxed; as the module says.
+        // ORDERING: Relaxed; see the module.
         match stripe.fetch_update(Relaxed, Relaxed, add) {
             Ok(before) if before + amount > 2 * self.batch => self.spill(stripe),
             Ok(_) => {}
-            // ORDERING: Relaxed; as the module says. `open` looks again.
+            // ORDERING: Relaxed; see the module. `open` reads again.
             Err(_) if amount <= self.batch && self.rest.load(Relaxed) >= self.plenty() => {
                 self.open(stripe, amount);
             }
@@ -180,13 +170,13 @@ impl Limited {
     #[cold]
     fn open(&self, stripe: &AtomicU64, amount: u64) {
         let _moving = self.moving.lock();
-        // ORDERING: Relaxed; as the module says.
+        // ORDERING: Relaxed; see the module.
         let plenty = self.rest.load(Relaxed) >= self.plenty();
         let add = |free| match free {
             CLOSED => plenty.then_some(amount),
             free => Some(free + amount),
         };
-        // ORDERING: Relaxed; as the module says.
+        // ORDERING: Relaxed; see the module.
         if stripe.fetch_update(Relaxed, Relaxed, add).is_err() {
             self.give_rest(amount);
         }
@@ -197,19 +187,19 @@ impl Limited {
     fn spill(&self, stripe: &AtomicU64) {
         let _moving = self.moving.lock();
         let keep = |free| (free != CLOSED && free > self.batch).then_some(self.batch);
-        // ORDERING: Relaxed; as the module says.
+        // ORDERING: Relaxed; see the module.
         if let Ok(before) = stripe.fetch_update(Relaxed, Relaxed, keep) {
             self.give_rest(before - self.batch);
         }
     }
 
     fn give_rest(&self, amount: u64) {
-        // ORDERING: Relaxed; as the module says.
+        // ORDERING: Relaxed; see the module.
         let before = self.rest.fetch_add(amount, Relaxed);
         debug_assert!(before + amount <= self.max, "more given back than was taken");
     }
 
-    /// Exact when nobody takes or gives back meanwhile.
+    /// Exact if no thread takes or returns an amount meanwhile.
     fn racy_used(&self) -> u64 {
         let _moving = self.moving.lock();
         // ORDERING: Relaxed; a statistic.
@@ -222,7 +212,7 @@ impl Limited {
 
 fn take_open(stripe: &AtomicU64, amount: u64) -> bool {
     let take = |free: u64| if free == CLOSED { None } else { free.checked_sub(amount) };
-    // ORDERING: Relaxed; as the module says.
+    // ORDERING: Relaxed; see the module.
     stripe.fetch_update(Relaxed, Relaxed, take).is_ok()
 }
 
@@ -239,7 +229,7 @@ impl Budget {
     /// Takes an inode and its cost.
     pub(super) fn take_inode(&self) -> Result<Charge> {
         self.shared.inodes.take(1, |_| Some(1)).ok_or(Error::NoSpace)?;
-        // From here on the charge gives the inode back, also when its cost cannot be paid.
+        // From here on the charge returns the inode, also if its cost cannot be paid.
         let mut charge = Charge { limits: self.handles[stripe::mine()].clone(), bytes: 0 };
         charge.grow(INODE_BYTES)?;
         Ok(charge)
@@ -267,12 +257,12 @@ pub(super) struct Charge {
 }
 
 impl Charge {
-    /// What all nodes may hold together.
+    /// The limit of all nodes together.
     pub(super) fn limit(&self) -> u64 {
         self.limits.0.bytes.max
     }
 
-    /// Takes `bytes` more, all or nothing.
+    /// Takes `bytes` more, all or none.
     pub(super) fn grow(&mut self, bytes: u64) -> Result<()> {
         if bytes > 0 {
             self.bytes += self.limits.0.bytes.take(bytes, |_| Some(bytes)).ok_or(Error::NoSpace)?;
@@ -280,8 +270,8 @@ impl Charge {
         Ok(())
     }
 
-    /// Takes `fixed` bytes and as many `unit`s as there is room for, at most `wanted` and at least
-    /// one. Returns how many units; 0 if nothing was taken.
+    /// Takes `fixed` bytes and as many `unit`s as there is room for, at most `wanted` and at least one. Returns the
+    /// number of units; 0 if it took none.
     pub(super) fn grow_units(&mut self, fixed: u64, unit: u64, wanted: u64) -> u64 {
         if wanted == 0 {
             return 0;
@@ -315,7 +305,7 @@ impl Charge {
         Ok(())
     }
 
-    /// Lets go of `bytes` without giving them back: another charge [`Charge::adopt`]s them.
+    /// Gives up `bytes` without returning them: another charge [`Charge::adopt`]s them.
     pub(super) fn cede(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.bytes, "a node cedes more than it holds");
         self.bytes -= bytes;
@@ -355,7 +345,7 @@ mod tests {
         assert_eq!((budget.racy_bytes(), budget.racy_inodes()), (0, 0));
     }
 
-    /// Each thread holds at most its part of the whole, so there is always room for what it takes.
+    /// Each thread holds at most its part of the whole, so there is always room for its next take.
     #[test]
     fn nobody_is_refused_while_there_is_room() {
         const THREADS: u64 = 8;
@@ -422,7 +412,7 @@ mod tests {
                 let threads: Vec<_> = (0..4).map(|_| scope.spawn(take)).collect();
                 threads.into_iter().map(|thread| thread.join().unwrap()).sum()
             });
-            // One that was refused may have ended before another gave something back.
+            // A refused thread may have ended before another one returned its amount.
             let left = limit.take(u64::MAX, |rest| (rest > 0).then_some(rest)).unwrap_or(0);
             assert_eq!(taken + left, limit.max);
             assert!(left <= 3 * 7, "{left}");

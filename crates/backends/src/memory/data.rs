@@ -1,9 +1,9 @@
 //! Contents: reading, writing, cutting, allocating, seeking, copying, and attributes with them.
 //!
 //! # Concurrency
-//! Reads of one file share its lock, writes take it alone; files do not meet, except on the budget.
-//! A write is atomic: no reader sees half of it. A copy is not: it goes in steps, with one file locked
-//! at a time.
+//! Reads of one file share its lock, writes hold it exclusively; different files share only the
+//! budget. A write is atomic: no reader sees half of it. A copy is not: it proceeds in steps, with
+//! one file locked at a time.
 
 use super::MemoryBackend;
 use super::node::Content;
@@ -19,7 +19,7 @@ use uvfs_vfs::{
 /// Largest size of a file: offsets are signed in the system call interface.
 pub(super) const SIZE_MAX: u64 = i64::MAX as u64;
 
-/// Where a write goes.
+/// The place of a write.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum WriteAt {
     Offset(u64),
@@ -207,11 +207,11 @@ impl MemoryBackend {
             return Ok(node.attributes(&state));
         }
         let now = Timestamp::now();
-        // The one thing that can fail comes first, so that a refused change changes nothing.
+        // The one step that can fail is first, so that a refused change changes nothing.
         let mut removed = Removed::default();
         if let Some(size) = set.size {
             let (file, charge) = state.file_mut()?;
-            // Also at the same size: pages that were reserved past the end go.
+            // Also at the same size: pages reserved past the end are released.
             if size <= file.size {
                 removed = file.pages.cut(size, charge);
             }
@@ -240,7 +240,7 @@ impl MemoryBackend {
         Ok(attributes)
     }
 
-    /// Copies data as data and holes as holes. What was copied before space ran out counts.
+    /// Copies data as data and holes as holes. If space runs out, the copied part counts.
     pub(super) fn copy_data(
         &self,
         from: (FileRef, u64),
@@ -273,7 +273,7 @@ impl MemoryBackend {
     }
 }
 
-/// What the next bytes of a source are.
+/// The kind of the next bytes of a source.
 enum Run {
     Data(Vec<u8>),
     Hole(u64),

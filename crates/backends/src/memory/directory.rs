@@ -3,25 +3,26 @@
 //! # Boundary
 //! Maps names to objects. Counts no links, keeps no times, takes no locks.
 //!
-//! A listing goes by *cookie*: a number that an entry gets when its name appears and keeps while
-//! the name is there, from a counter that never goes back. It goes *down*, from the newest name to the
-//! oldest, as tmpfs does.
+//! A listing proceeds by *cookie*: a number that an entry gets with its name and keeps as long as
+//! the name, from a counter that never decreases. It proceeds *down*, from the newest name to the
+//! oldest, like tmpfs.
 //! D1. `by_cookie` holds exactly the cookies and names of `by_name`.
-//! D2. Replacing what a name means keeps its cookie. So a name that is there throughout a listing
-//!     in several steps is seen exactly once, whatever is created, removed or renamed meanwhile.
-//! D3. What appears after a listing's first step has a cookie above all that the listing still visits.
-//!     So a listing ends, and shows no more than was there when it began, also while every name that
-//!     it shows is renamed away and back.
+//! D2. A name whose target is replaced keeps its cookie. So a listing in several steps shows a name
+//!     that exists throughout exactly once, even if others are created, removed or renamed
+//!     meanwhile.
+//! D3. A name created after a listing's first step has a cookie above all those that the listing
+//!     will still visit. So a listing ends, and shows no more names than there were at its begin,
+//!     even while every shown name is renamed away and back.
 //!
 //! # Why
-//! Two indices instead of one sorted by name: a position in an order of names would be a name,
-//! and a cookie has 64 bits. Weakness: the second index costs every entry about 50 bytes.
+//! Two indices instead of one sorted by name: a position in an order of names would be a name, and
+//! a cookie has 64 bits. Weakness: the second index costs every entry about 50 bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use uvfs_vfs::{FileKind, InodeId};
 
-/// What a name means.
+/// The object of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) inode: InodeId,
@@ -69,7 +70,7 @@ impl Directory {
         self.by_name.get(name).map(|slot| slot.target)
     }
 
-    /// Makes `name` mean `target`, and returns what it meant before.
+    /// Sets the target of `name`, and returns the old one.
     pub(super) fn put(&mut self, name: &[u8], target: Target) -> Option<Target> {
         if let Some(slot) = self.by_name.get_mut(name) {
             return Some(std::mem::replace(&mut slot.target, target));
@@ -84,15 +85,15 @@ impl Directory {
     pub(super) fn remove(&mut self, name: &[u8]) -> Option<Target> {
         let slot = self.by_name.remove(name)?;
         self.by_cookie.remove(&slot.cookie);
-        // A table that is mostly empty is memory that nobody is charged for.
+        // No charge pays for the memory of a mostly empty table.
         if self.by_name.capacity() > 64 && self.by_name.len() < self.by_name.capacity() / 8 {
             self.by_name.shrink_to(self.by_name.len() * 2);
         }
         Some(slot.target)
     }
 
-    /// Up to `count` entries older than the one with `cookie`, newest first; 0 is before the newest. A
-    /// number that no entry has had is behind the oldest: there is nothing.
+    /// Up to `count` entries older than the one with `cookie`, newest first; 0 is before the
+    /// newest. A number below every cookie returns none.
     pub(super) fn below(&self, cookie: u64, count: usize) -> Vec<Listed> {
         let rest = match cookie {
             0 => self.by_cookie.range(..),
@@ -108,7 +109,7 @@ impl Directory {
             .collect()
     }
 
-    /// What the entry with this name and cookie means now, if it is still there.
+    /// The current target of the entry with this name and cookie, if it still exists.
     pub(super) fn again(&self, listed: &Listed) -> Option<Target> {
         let slot = self.by_name.get(&listed.name)?;
         (slot.cookie == listed.cookie).then_some(slot.target)
@@ -151,8 +152,8 @@ mod tests {
         assert!(directory.below(i64::MAX as u64, 10).is_empty(), "a mark for the end");
     }
 
-    /// xfstests generic/736 renamed each entry away and back while it read the directory, and met
-    /// 15,000 entries and more where there were 5,000: each came back with a cookie still to come.
+    /// Bug: xfstests generic/736 renamed each entry away and back while it read the directory, and
+    /// got more than 15,000 entries of 5,000: each returned with a cookie still to be visited.
     #[test]
     fn a_listing_ends_while_all_that_it_shows_is_renamed_away_and_back() {
         let mut directory = Directory::default();

@@ -1,32 +1,25 @@
 //! A complete file system in memory, bounded, and gone with the process.
 //!
 //! # Boundary
-//! Keeps names, attributes and data of its own objects. Checks no permissions (the core or the
-//! kernel does); only does what a change does by itself, such as taking set-id bits away.
-//!
-//! # Rooms
-//! * `budget`: the limits, and the share that each object holds of them.
-//! * `pages`: sparse file data. `directory`: names of one directory. `node`: one object.
-//! * `table`: all objects by id, with their references. `stripe`: what threads have parts of their own of.
-//! * `names`, `data`, `xattrs`: the operations.
+//! Keeps names, attributes and data of its own objects. Checks no permissions (the core or the kernel does); performs
+//! only the side effects of a change, such as clearing set-id bits.
 //!
 //! # Concurrency
-//! Operations on names lock the directories they change, and the objects whose links they change (`names` says in
-//! which order); only moving a directory to another parent takes a lock for all. Shards of the table, and the lock
-//! under which space moves between threads, come last. Lookups, attributes, and reads and writes of different files
-//! run in parallel; so do changes of names in different directories, which share no line that is written while there
-//! is space enough, but for shards of the table.
+//! Operations on names lock the directories that they change, and the objects whose links they change (`names` has the
+//! order); only the move of a directory to another parent takes a lock of the whole store. Shards of the table, and the
+//! lock under which space moves between threads (`budget`), come last. Lookups, attributes, and reads and writes of
+//! different files run in parallel. So do changes of names in different directories: while there is enough space they
+//! share no written line except shards of the table.
 //!
 //! # Space
-//! Every page of 4096 bytes that a file has counts, and so does what is kept about it, at fixed prices
-//! that are no less than what it takes: 512 bytes an inode, 448 a name, 640 for each 256 KiB of a file
-//! with a page in it, 128 and its own length an extended attribute, a symbolic link's text. A full
-//! file system answers ENOSPC; a write that does not fit as a whole is cut short. Removing
-//! everything gives back all but the root.
+//! Every page of 4096 bytes in a file counts. Metadata counts at fixed prices that are at least its size: 512 bytes an
+//! inode, 448 a name, 640 for each 256 KiB of a file with a page in it, 128 and its own length an extended attribute, a
+//! symbolic link's text. A full file system answers ENOSPC; a write that does not fit as a whole is cut short. After
+//! all objects are removed only the root's cost is used.
 //!
 //! # Weakness
-//! Memory that was given back may stay with the allocator of the process. The limit is on what is
-//! kept, not on what the host has: a limit above the host's memory is an out-of-memory kill waiting.
+//! Freed memory may stay with the allocator of the process. The limit is on the stored bytes, not on the host's memory:
+//! with a limit above that, the process may be killed for lack of memory.
 
 mod budget;
 mod data;
@@ -71,7 +64,7 @@ pub enum AccessTimes {
     Noatime,
 }
 
-/// How a [`MemoryBackend`] is to be.
+/// Options of a [`MemoryBackend`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryConfig {
     /// Most bytes of data and metadata together. Default 1 GiB. Watch `memory_bytes`.
@@ -103,7 +96,7 @@ impl Default for MemoryConfig {
 
 /// A file system in memory. See the module.
 pub struct MemoryBackend {
-    /// Who moves a directory to another parent: [`names`]. Away from the others, which nobody writes.
+    /// Held to move a directory to another parent: [`names`]. On its own line, apart from fields that are only read.
     moves: Padded<Mutex<()>>,
     table: Table,
     budget: Budget,
@@ -183,8 +176,8 @@ impl Backend for MemoryBackend {
         Ok(root.ok_or(Error::Corrupt("the memory file system has no root"))?.entry())
     }
 
-    /// Free files are those that both limits have room for. Available blocks are fewer than free ones: a
-    /// new file that is as large as they say takes space beside its pages, too.
+    /// Free files are those that both limits have room for. Available blocks are fewer than free ones: a new file of
+    /// that size takes space beside its pages, too.
     fn totals(&self) -> Result<Totals> {
         let free = self.budget.bytes_max().saturating_sub(self.budget.racy_bytes());
         let inodes = self.budget.inodes_max();

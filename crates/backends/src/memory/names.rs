@@ -1,9 +1,9 @@
 //! Everything that adds, removes, moves or lists names.
 //!
 //! # Concurrency
-//! An operation locks what it changes, all at once, and so is one step to all others. As in Linux'
-//! `Documentation/filesystems/directory-locking`: the parents' locks are enough for everything but moving a directory
-//! to another parent, which one at a time may do.
+//! An operation locks everything that it changes, all at once, and so is atomic to all others. See Linux'
+//! `Documentation/filesystems/directory-locking`: the parents' locks are enough for every operation, except that one
+//! thread at a time may move a directory to another parent.
 //!
 //! | operation | moves | directories, by rising id | then objects that are none |
 //! |---|---|---|---|
@@ -14,39 +14,34 @@
 //! | rename | if a directory changes its parent | both parents, a directory that is replaced | a file that is replaced |
 //! | list | | the directory, shared, a batch at a time | each object, after that |
 //!
-//! The order of locks: moves; up to three directories, in the order of their ids; one other object; a shard of the
-//! table. Directories are nobody's leaves, so their own order is needed, and ids never change, where ancestry would. What
-//! is to be locked is found under a lock: who finds a directory that it does not hold yet lets all go, takes them
-//! all in order, and looks whether the name still means the same.
+//! Lock order: moves; up to three directories, by their ids; one other object; a shard of the table. Ids never change,
+//! where ancestry would. An operation finds its objects under a lock. If it finds a directory that it does not hold, it
+//! releases its locks, takes all of them in order, and checks that the name still has the same target.
 //!
-//! N1. What a name means changes only under its directory's lock. A directory in which somebody is to get a name has
-//!     links, and that is seen under its lock; who takes its last link, holding that lock, sees that it is empty.
-//! N2. The link count of an object that is no directory changes under its own lock, within the hold of the directory
-//!     whose name comes or goes: whoever holds either lock finds names and counts in agreement. A directory's counts
-//!     of itself and its subdirectories change with its names.
-//! N3. What is named is in the table, marked so, while the directory of the name is locked. An object's mark
-//!     changes under the object's lock, in the step in which its links leave 0 or come to it.
-//! N4. A directory's parent changes only under `moves`, and while both parents are locked. So who holds `moves` sees an
-//!     ancestry that nobody changes: a directory with an entry, or that is locked and has links, has all its
-//!     ancestors, since none of them is empty.
-//! N5. Times of a moved object follow when the names have their places, before the operation returns.
+//! N1. A name's target changes only under its directory's lock. A directory that is to get a name has links, and the operation
+//!     checks that under its lock; an operation that removes its last link, under that lock, checks that it is empty.
+//! N2. The link count of an object that is no directory changes under its own lock, while the lock of the directory with the
+//!     name is held: under either lock, names and counts agree. A directory's counts change with its names.
+//! N3. A named object is in the table, marked so, while the directory of the name is locked. An object's mark changes under
+//!     the object's lock, in the step in which its links become 0 or leave it.
+//! N4. A directory's parent changes only under `moves`, and while both parents are locked. So no thread changes the ancestry
+//!     under a holder of `moves`: a directory with an entry, or that is locked and has links, has all its ancestors, since
+//!     none of them is empty.
+//! N5. Times of a moved object are set after its names, before the operation returns.
 //!
-//! What could go wrong, and why it does not:
-//! * *A directory moved below itself*: who moves one walks up from where it is to go, under `moves` (N4).
-//! * *Two that are moved into each other*: the second finds the first above its target.
-//! * *Something made in a directory that is removed, or replaced, or was and still is open*: both need the directory's
-//!   lock, and one of them finds an entry, or no links (N1).
-//! * *A rename over a directory that is not empty any more*: it is locked with the parents, and looked into then.
-//! * *Renames that cross, or exchange*: the order of ids does not ask which is the source.
-//! * *A removal that locks parent and child, where a rename put the older below the younger*: the same.
-//! * *A link beside the last unlink*: the name and the count go in one step, so either the link comes first, or
-//!   it finds no links and is refused (N2). A file that never had a name is marked as named before an unlink of that
-//!   name can take the mark away (N3).
-//! * *A lookup beside an unlink*: what is found is referred to before the directory is let go (N3).
+//! Possible faults, and the reason why each cannot happen:
+//! * *A directory moved below itself*: the moving thread walks up from the target, under `moves` (N4).
+//! * *Two directories moved into each other*: the second move finds the first above its target.
+//! * *An object made in a directory that is removed or replaced, even if still open*: both need the directory's lock,
+//!   and one of them finds an entry, or no links (N1).
+//! * *A rename over a directory that is not empty any more*: it is locked with the parents, and then checked.
+//! * *Renames that cross, or exchange, or a removal of a child older than its parent*: the order is by ids.
+//! * *A link beside the last unlink*: name and count change in one step, so the link is first, or finds no links and
+//!   fails (N2). A file without a name so far is marked as named before an unlink of its new name can clear the mark
+//!   (N3).
+//! * *A lookup beside an unlink*: the found object is referenced before the directory is unlocked (N3).
 //!
-//! # Why
-//! One lock for each directory, so that creates in different ones meet nowhere. Weakness: names of one directory still wait for each other, and so does, with the parents locked, everything in
-//! them while a move walks up to the root.
+//! Weakness: names of one directory wait for each other. While a move walks up to the root, the parents stay locked.
 
 use super::MemoryBackend;
 use super::budget::ENTRY_BYTES;
@@ -152,8 +147,7 @@ impl Creation for MemoryBackend {
     }
 
     fn link(&self, _: &Caller, inode: InodeId, parent: InodeId, name: Name<'_>) -> Result<Entry> {
-        // The reference that the entry carries comes first: it keeps a file without a name from
-        // being freed while it gets one.
+        // The reference of the entry is taken first: it keeps a file without a name from being freed while it gets one.
         let node = self.table.refer(inode).ok_or(Error::Stale)?;
         let linked = self.link_node(&node, parent, name);
         if linked.is_err() {
@@ -304,13 +298,13 @@ impl MemoryBackend {
         state.links += 1;
         state.unnamed = false;
         state.ctime = now;
-        // Named and referenced: this frees nothing.
+        // The node has a name and a reference: this frees nothing.
         drop(self.table.set_named(node.inode, true));
         Ok(())
     }
 
-    /// Takes the link of a name that is gone already from its object, which is no directory. For who holds the
-    /// name's directory.
+    /// Removes the link of an already removed name from its object, which is no directory. The caller holds the name's
+    /// directory.
     fn drop_link(&self, target: Target, now: Timestamp) -> Result<Freed> {
         let node = self.table.get(target.inode)?;
         let mut state = node.state.write();
@@ -319,14 +313,14 @@ impl MemoryBackend {
         Ok(if state.links == 0 { self.table.set_named(target.inode, false) } else { None })
     }
 
-    /// Takes the links of an empty directory, which counts for its own `.` too, whose name is gone already.
+    /// Removes the links of an empty directory whose name is already removed; it also counts its own `.`.
     fn drop_links(&self, target: Target, state: &mut State, now: Timestamp) -> Freed {
         state.links = 0;
         state.ctime = now;
         self.table.set_named(target.inode, false)
     }
 
-    /// A rename with both parents locked, or what else it needs. Changes nothing unless it is done.
+    /// A rename with both parents locked, or a report of other locks that it needs. Changes nothing unless it succeeds.
     fn rename_held(
         &self,
         from: (&Node, Name<'_>),
@@ -382,7 +376,7 @@ impl MemoryBackend {
                 }
                 held.at(source).take_name(from.1, now)?;
                 held.at(target).put_name(to.1, moved, now)?;
-                // The entry that went away pays for the one that came, or is given back.
+                // The removed entry's charge pays for the new one, or is returned.
                 if replaced.is_some() {
                     held.at(source).charge.shrink(ENTRY_BYTES);
                 } else if !within {
@@ -402,8 +396,8 @@ impl MemoryBackend {
         Ok(Attempt::Done(done, now))
     }
 
-    /// Refuses what would make a loop. Where several rules are broken, this order gives the error that Linux gives. For
-    /// who holds `moves`, and both directories.
+    /// Refuses a move that would make a loop. If several rules are broken, this order returns the error of Linux. The
+    /// caller holds `moves` and both directories.
     fn check_ancestry(
         &self,
         moved: Target,
@@ -431,7 +425,7 @@ impl MemoryBackend {
         }
     }
 
-    /// Whether `node` is the directory `ancestor` or below it. For who holds `moves`, and `node`, which has a name.
+    /// Whether `node` is the directory `ancestor` or below it. The caller holds `moves`, and `node`, which has a name.
     fn is_within(&self, node: &Node, ancestor: Target) -> Result<bool> {
         if !ancestor.is_directory() {
             return Ok(false);
@@ -447,7 +441,7 @@ impl MemoryBackend {
         Ok(at == ancestor.inode)
     }
 
-    /// Notes in a directory where it is now. For who holds `moves`.
+    /// Records in a directory its new parent. The caller holds `moves`.
     fn set_parent(&self, target: Target, parent: &Node) -> Result<()> {
         if target.is_directory() {
             self.table.get(target.inode)?.set_parent(parent.inode);
@@ -462,7 +456,7 @@ impl MemoryBackend {
         node.state.write().ctime = now;
     }
 
-    /// Gives one entry to a listing; false when it wants no more.
+    /// Passes one entry to a listing; false if it takes no more.
     fn offer(&self, directory: &Node, listed: &Listed, listing: &mut dyn Listing) -> Result<bool> {
         let name = Name::new(&listed.name)?;
         let next = Cookie(listed.cookie);
@@ -478,7 +472,7 @@ impl MemoryBackend {
                 }
                 return Ok(taken);
             }
-            // The object is gone: the name is too, or means another one by now.
+            // The object is freed: so its name is removed or has another target by now.
             match directory.state.read().directory()?.again(listed) {
                 Some(now) => target = now,
                 None => return Ok(true),
@@ -532,13 +526,13 @@ impl<'a> Held<'a> {
         self.find(node).expect("it was given to `lock`")
     }
 
-    /// The state at a place that [`Held::find`] or [`Held::place`] gave.
+    /// The state at an index that [`Held::find`] or [`Held::place`] returned.
     fn at(&mut self, place: usize) -> &mut State {
         &mut self.locked[place].as_mut().expect("a place in use").1
     }
 }
 
-/// What came of trying to rename with some directories locked.
+/// The result of an attempt to rename with some directories locked.
 enum Attempt {
     Done(Done, Timestamp),
     /// A directory changes its parent, so that `moves` has to be held.
@@ -547,10 +541,10 @@ enum Attempt {
     Needs(Arc<Node>),
 }
 
-/// What is left to do after a rename.
+/// The work that is left after a rename.
 struct Done {
     freed: Freed,
-    /// What changed its place.
+    /// The objects that moved.
     moved: [Option<Target>; 2],
 }
 
@@ -573,14 +567,14 @@ impl State {
     }
 }
 
-/// What a rename comes to.
+/// The steps of a rename.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     /// Both names mean one object already.
     Nothing,
-    /// One name goes, and replaces what the other one meant.
+    /// One name is removed, and replaces the target of the other one.
     Move(Option<Target>),
-    /// The other name's object comes back.
+    /// The other name's object moves to the first name.
     Exchange(Target),
 }
 

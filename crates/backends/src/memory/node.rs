@@ -1,13 +1,11 @@
-//! One object: its attributes, its content, and what it holds of the budget.
+//! One object: its attributes, its content, and its charge on the budget.
 //!
 //! # Boundary
-//! A [`Node`] knows itself only. Names and references are counted by [`super::table`] and changed by
-//! [`super::names`].
+//! A [`Node`] knows only itself. [`super::table`] counts names and references, and [`super::names`] changes them.
 //!
 //! # Concurrency
-//! Everything that changes is in [`State`], behind the node's own lock, but for a directory's parent. Which nodes
-//! may be locked together, and in which order, is said in [`super::names`]; a lock's class says whether it is a
-//! directory's.
+//! All mutable fields are in [`State`], behind the node's own lock, except a directory's parent. [`super::names`]
+//! defines which nodes may be locked together, and the order; a lock's class shows whether it is a directory's.
 
 use super::budget::{Charge, INODE_BYTES, XATTR_BYTES};
 use super::directory::Directory;
@@ -41,11 +39,11 @@ pub(super) struct Node {
     pub(super) state: RwLock<State>,
 }
 
-/// What changes of an object.
+/// The mutable fields of an object.
 #[derive(Debug)]
 pub(super) struct State {
-    /// First, so that it is dropped first: the space of a removed object is there before the memory of
-    /// its pages went back, which takes some milliseconds for each 100 MiB.
+    /// First, so that it is dropped first: the space of a removed object is free before its pages' memory is, which
+    /// takes some milliseconds for each 100 MiB.
     pub(super) charge: Charge,
     pub(super) mode: u32,
     pub(super) uid: u32,
@@ -62,7 +60,7 @@ pub(super) struct State {
     pub(super) content: Content,
 }
 
-/// What an object holds, by kind.
+/// The content of an object, by kind.
 #[derive(Debug)]
 pub(super) enum Content {
     File(File),
@@ -130,15 +128,15 @@ impl Node {
         self.kind == FileKind::Directory
     }
 
-    /// The directory that this directory is in; it stays while nobody moves directories (N4 of [`super::names`]).
+    /// The parent of this directory; it is stable while no thread moves directories (N4 of [`super::names`]).
     pub(super) fn parent(&self) -> InodeId {
         // ORDERING: Relaxed; the lock for moves orders it.
         InodeId(self.parent.load(Relaxed))
     }
 
-    /// Notes where this directory is now. For who may move directories.
+    /// Records this directory's new parent. The caller holds the lock of moves.
     pub(super) fn set_parent(&self, parent: InodeId) {
-        // ORDERING: Relaxed; as in `parent`.
+        // ORDERING: Relaxed; the reason is in `parent`.
         self.parent.store(parent.0, Relaxed);
     }
 
@@ -242,12 +240,12 @@ impl State {
     }
 }
 
-/// What an extended attribute costs.
+/// The cost of an extended attribute.
 pub(super) fn xattr_cost(name: &[u8], value: &[u8]) -> u64 {
     XATTR_BYTES + (name.len() + value.len()) as u64
 }
 
-/// What an access control list costs.
+/// The cost of an access control list.
 pub(super) fn acl_cost(acl: Option<&Acl>) -> u64 {
     acl.map_or(0, |acl| XATTR_BYTES + size_of_val(acl.entries()) as u64)
 }

@@ -1,24 +1,23 @@
 //! The data of one file: sparse pages, in chunks of 64.
 //!
 //! # Boundary
-//! Bytes at offsets. Knows no size (a file's size is its owner's business), no times, no locks.
+//! Bytes at offsets. Knows no size (the file's owner has it), no times, no locks.
 //!
 //! ```text
 //!  chunks: BTreeMap<index, Chunk>          a chunk covers 256 KiB
 //!            └─ present: one bit a page    ├─ pages[0..64]: 4 KiB each, or a hole
 //! ```
 //! P1. A chunk in the map has at least one page.
-//! P2. Bit `n` of `present` is set exactly if `pages[n]` is there; see [`Chunk`].
-//! P3. Bytes past the file's size are zero in a page that is there, so a file may grow without
-//!     touching pages. Whoever cuts a file zeroes the rest of its last page ([`Pages::cut`]).
-//!
-//! P4. A page that is *reserved* is not there, but paid for: it takes nothing more when it is written. A chunk is
-//!     paid for while it is in the map or a page in it is reserved.
+//! P2. Bit `n` of `present` is set exactly if `pages[n]` exists; see [`Chunk`].
+//! P3. Bytes past the file's size are zero in an existing page, so a file may grow without changing pages. A truncation
+//!     zeroes the rest of the last page ([`Pages::cut`]).
+//! P4. A *reserved* page does not exist, but is paid for: its first write costs nothing more. A chunk is paid for while
+//!     it is in the map or a page in it is reserved.
 //!
 //! # Why
-//! A page is the unit of space, so that `blocks` and holes are exact. A chunk makes the map 64 times
-//! smaller: sequential transfers cost one tree descent per 256 KiB, and are bound by memory speed.
-//! Bad at: giving memory back to the host, which the allocator may keep for later pages.
+//! A page is the unit of space, so that `blocks` and holes are exact. A chunk makes the map 64 times smaller:
+//! sequential transfers cost one tree descent per 256 KiB, and are bound by memory speed. Weakness: the allocator may
+//! keep freed memory for later pages instead of returning it to the host.
 
 use super::budget::Charge;
 use std::collections::BTreeMap;
@@ -101,7 +100,7 @@ impl Pages {
         done
     }
 
-    /// Pays for what writing `range` would take, all or nothing.
+    /// Pays for a write of `range`, all or nothing.
     pub(super) fn reserve(&mut self, range: Range<u64>, charge: &mut Charge) -> Result<()> {
         let pages = range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES);
         let (mut bytes, mut wanted) = (0, Vec::new());
@@ -122,7 +121,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Gives back what is reserved of the pages that `range` touches.
+    /// Returns the reservations of the pages that `range` touches.
     pub(super) fn unreserve(&mut self, range: Range<u64>, charge: &mut Charge) {
         if self.reserved.is_empty() || range.is_empty() {
             return;
@@ -147,7 +146,7 @@ impl Pages {
         self.reserved.get(&chunk).copied().unwrap_or(0)
     }
 
-    /// What a chunk costs that is not paid for (P4).
+    /// The cost of a chunk that is not paid for (P4).
     fn chunk_cost(&self, chunk: u64) -> u64 {
         let paid = self.chunks.contains_key(&chunk) || self.reserved.contains_key(&chunk);
         if paid { 0 } else { CHUNK_COST }
@@ -187,7 +186,7 @@ impl Pages {
         }
     }
 
-    /// Makes every page that `range` touches be there, all or nothing.
+    /// Creates every missing page that `range` touches, all or nothing.
     pub(super) fn fill(&mut self, range: Range<u64>, charge: &mut Charge) -> Result<()> {
         if range.is_empty() {
             return Ok(());
@@ -209,7 +208,7 @@ impl Pages {
         }
         let new_chunks = chunks.end - chunks.start - there.len() as u64 - paid_chunks;
         let cost = (missing - paid).checked_mul(PAGE_BYTES).ok_or(Error::NoSpace)?;
-        // Paid before anything is made, so the loop below is bounded by what there is room for.
+        // Paid before any page is made, so the free space bounds the loop below.
         charge.grow(cost.checked_add(new_chunks * CHUNK_COST).ok_or(Error::NoSpace)?)?;
         for chunk in chunks {
             let mask = mask_of(&pages, chunk);
@@ -368,7 +367,7 @@ impl Chunk {
         }
     }
 
-    /// Writes `data`, making those of the `allowed` pages that it needs; stops where another one would be needed.
+    /// Writes `data` and creates up to `allowed` pages for it; stops where another page would be needed.
     fn write(&mut self, within: usize, data: &[u8], allowed: u64) -> usize {
         let mut done = 0;
         while done < data.len() {
@@ -410,7 +409,7 @@ impl Chunk {
     }
 }
 
-/// A page of zeros but for `part` at `from`. A whole page is copied without zeroing it first.
+/// A page of zeros except for `part` at `from`. A whole page is copied without zeroing it first.
 fn page_with(from: usize, part: &[u8]) -> Page {
     let mut bytes: Box<[u8]> = if part.len() == PAGE { part.into() } else { [0; PAGE].into() };
     if part.len() < PAGE {
@@ -493,7 +492,7 @@ mod tests {
         assert_eq!(used(&budget), CHUNK_COST + 3 * page, "not twice");
         assert_eq!(pages.write(2 * page, &[1; 2 * PAGE], &mut charge), 2 * PAGE);
         assert_eq!((used(&budget), pages.count()), (CHUNK_COST + 4 * page, 2));
-        // All the rest goes to another chunk; what is reserved is written all the same, and no more.
+        // Another chunk takes the whole rest; reserved pages can still be written, and no others.
         pages.reserve(CHUNK_BYTES..CHUNK_BYTES + 6 * page, &mut charge).unwrap();
         assert!(pages.reserve(4 * page..5 * page, &mut charge).is_err());
         assert!(pages.reserve(4 * page..u64::MAX - CHUNK_BYTES, &mut charge).is_err());
@@ -509,7 +508,7 @@ mod tests {
         assert_eq!((used(&budget), pages.count()), (0, 0));
     }
 
-    /// A chunk is paid for by its pages or by what is reserved in it, and by one of both at a time.
+    /// Either a chunk's pages or its reservations pay for it, never both.
     #[test]
     fn a_chunk_is_paid_for_while_anything_of_it_is_there_or_reserved() {
         let (budget, mut charge) = room(1 << 20);

@@ -1,12 +1,12 @@
-//! Which of several equal parts of a structure a thread uses.
+//! The stripe of a thread: which of several equal parts of a structure it uses.
 //!
 //! # Boundary
-//! A number below [`STRIPES`] for each thread. What is split by it, and what a part means, is the caller's.
+//! A number below [`STRIPES`] for each thread. The caller defines the parts.
 //!
 //! # Why
-//! Threads get the numbers in turn, so that up to [`STRIPES`] of them that start one after another have one each.
-//! The number of the processor would be better for more threads than that, and is a system call or an instruction
-//! that not all have. Weakness: two threads that are far apart in age may share a stripe while others are idle.
+//! Threads get the numbers in turn, so that up to [`STRIPES`] threads that start one after another have one each. The
+//! processor's number would be better for more threads than that, but it needs a system call or an instruction that not
+//! all processors have. Weakness: two threads that start far apart may share a stripe while others are unused.
 
 use uvfs_concurrent::primitive::atomic::{AtomicUsize, Ordering::Relaxed};
 

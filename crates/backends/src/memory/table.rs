@@ -1,23 +1,23 @@
 //! All objects by id, and the references that keep them alive.
 //!
 //! # Boundary
-//! Counts references (given out with every entry, taken back by `forget`) and remembers whether an
-//! object has a name. Does not look into nodes.
+//! Counts references (passed out with every entry, returned by `forget`) and records whether an object has a name. Does
+//! not look into nodes.
 //!
-//! T1. An object is in the table while it has a name or a reference, and leaves in the very step in
-//!     which it loses the last of both.
-//! T2. Ids come from a counter for each stripe of threads and never mean another object: stripe `s` of `n` gives
-//!     out those that leave the remainder `s`, counted from the first after the root's.
+//! T1. An object is in the table while it has a name or a reference, and leaves in the very step in which it loses the
+//!     last of both.
+//! T2. Ids come from a counter for each stripe of threads and never name another object: stripe `s` of `n` uses those
+//!     with the remainder `s`, counted from the first after the root's.
 //!
 //! # Concurrency
-//! Sharded; a thread holds one shard lock at a time and takes no other lock under it. What a step
-//! frees is returned, and dropped by the caller without any lock: a large file takes long.
+//! Sharded; a thread holds one shard lock at a time and takes no other lock under it. A step returns the freed object,
+//! and the caller drops it without any lock: a large file takes long.
 //!
 //! # Why
-//! References live here and not in the node, so that counting one does not wait for a write to the
-//! file. The shard is in the id: what one thread makes in turn lies in all shards in turn, so that the objects
-//! of a time are spread evenly, better than by chance. Weakness: every lookup of one hot object takes the lock of
-//! its shard, and threads hand the lines of the shards to each other.
+//! References are here and not in the node, so that to count one does not wait for a write to the file. The shard is in
+//! the id: successive objects of one thread are in successive shards, so objects of one time are spread evenly, better
+//! than by chance. Weakness: every lookup of one hot object takes the lock of its shard, and the lines of the shards
+//! move between threads.
 
 use super::node::Node;
 use super::stripe::{self, STRIPES};
@@ -36,7 +36,7 @@ const SHARDS: usize = 4 * STRIPES;
 
 type Shard = Mutex<HashMap<InodeId, Slot>>;
 
-/// An object that nobody can reach any more, to be dropped after all locks.
+/// An object that is unreachable now, to be dropped after all locks.
 pub(super) type Freed = Option<Arc<Node>>;
 
 #[derive(Debug)]
@@ -87,14 +87,14 @@ impl Table {
     /// The object.
     ///
     /// # Errors
-    /// [`Error::Stale`] if it is gone.
+    /// [`Error::Stale`] if it was freed.
     pub(super) fn get(&self, inode: InodeId) -> Result<Arc<Node>> {
         pause();
         let shard = self.shard(inode).lock();
         shard.get(&inode).map(|slot| slot.node.clone()).ok_or(Error::Stale)
     }
 
-    /// The object with one more reference; `None` if it is gone.
+    /// The object with one more reference; `None` if it was freed.
     pub(super) fn refer(&self, inode: InodeId) -> Option<Arc<Node>> {
         pause();
         let mut shard = self.shard(inode).lock();
@@ -142,7 +142,7 @@ impl Table {
     }
 }
 
-/// Every operation of several steps comes by here between two of them: tests let other threads in.
+/// Every operation of several steps calls this between two of them: tests run other threads here.
 pub(super) fn pause() {
     #[cfg(test)]
     super::tests::let_others_in();

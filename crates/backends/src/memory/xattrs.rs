@@ -1,8 +1,8 @@
 //! Extended attributes, and access control lists, which are two of them with a meaning.
 //!
 //! # Boundary
-//! Says what names and values exist and what they do to the mode. Who may touch which is decided
-//! before: by the core or the kernel.
+//! Defines which names and values exist and their effect on the mode. The core or the kernel has
+//! already checked the caller's permission.
 
 use super::MemoryBackend;
 use super::node::{Node, State, acl_cost, xattr_cost};
@@ -14,11 +14,11 @@ use uvfs_vfs::{Caller, Error, FileKind, InodeId, Result, Timestamp, XattrMode, X
 const NAME_MAX: usize = 255;
 /// Longest value.
 const VALUE_MAX: usize = 64 * 1024;
-/// Longest list of names, each with its NUL: more could not be listed by anyone.
+/// Longest list of names, each with its NUL: a longer one could not be listed.
 const LIST_MAX: usize = 64 * 1024;
 const SET_GID: u32 = 0o2000;
 
-/// What an attribute name stands for.
+/// The meaning of an attribute name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     /// Just a value.
@@ -96,8 +96,8 @@ impl Xattrs for MemoryBackend {
                 let value = state.xattrs.remove(name).ok_or(Error::NoAttribute)?;
                 xattr_cost(name, &value)
             }
-            // The mode stays as the list left it; the mask becomes the group's rights. Removing a list
-            // that is not there succeeds, as on Linux.
+            // The mode stays as the list left it; the mask becomes the group's rights. To remove an
+            // absent list succeeds, like on Linux.
             Meaning::Access => acl_cost(state.access.take().as_ref()),
             Meaning::Default => acl_cost(state.default.take().as_ref()),
         };
@@ -130,8 +130,8 @@ fn set_plain(state: &mut State, name: &[u8], value: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Sets or removes the object's own list. Its mode follows; a list that the mode can say is not
-/// kept, and the set-group-id bit stays only for who has the group.
+/// Sets or removes the object's own list. Its mode follows. A list that the mode can express is not
+/// kept, and the set-group-id bit stays only for a caller in the group.
 fn set_access(node: &Node, state: &mut State, caller: &Caller, acl: Option<Acl>) -> Result<()> {
     if node.kind == FileKind::Symlink {
         return Err(Error::Unsupported("access control lists of symbolic links"));
@@ -187,7 +187,8 @@ fn meaning(name: &[u8]) -> Result<Meaning> {
     Err(Error::Unsupported("this namespace of extended attributes"))
 }
 
-/// Attributes of users are for what has contents: elsewhere the mode does not say who may set them.
+/// Only files and directories may have user attributes: for other kinds the mode does not say which
+/// users may set them.
 fn check_kind(node: &Node, name: &[u8]) -> Result<()> {
     match node.kind {
         FileKind::Regular | FileKind::Directory => Ok(()),

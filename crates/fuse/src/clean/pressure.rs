@@ -38,7 +38,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 20;
 /// If part of a batch was evicted and so many looks then find no more, the rest of the batch is in use.
 const QUIET_LOOKS: u32 = 3;
-/// A round over all nodes was in vain if fewer than one node in so many was evicted.
+/// A round over all nodes had no success if fewer than one node in so many was evicted.
 const VAIN_SHARE: u64 = 16;
 /// A rest ends when the kernel holds by one part of so many more than when it began, and by a batch at least.
 const GROWN_SHARE: u64 = 16;

@@ -1,11 +1,12 @@
-//! The thread that commits what was changed, every few seconds.
+//! The thread that commits changes, every few seconds.
 //!
 //! # Concurrency
-//! One lock says whether it is to end, and a condition wakes it for that. It is joined by nobody: it ends within one commit.
+//! One lock has the flag that ends it, and a condition wakes it for that. No thread joins it: it ends within one
+//! commit.
 //!
 //! # Why
-//! What a program wrote and did not make stable is lost in a crash for the time of one interval at most; and who changes the
-//! journal's last free blocks does not wait for a checkpoint that could have been made before.
+//! A crash loses written but unsynced data of one interval at most. And a thread that uses the journal's last free
+//! blocks need not wait for a checkpoint that could have been made before.
 
 use crate::lock_order::IMAGE_COMMITS;
 use std::sync::Arc;

@@ -132,7 +132,7 @@ impl Data for WritingImage {
             return Err(Error::Invalid("nothing to allocate"));
         }
         let range = offset..offset.checked_add(length).ok_or(Error::TooBig)?;
-        // Whoever may write has the set-id bits taken away by the kernel or the core; capabilities go here.
+        // The kernel or the core clears set-id bits for a permitted writer; this clears capabilities.
         let stay = |inode: &Inode| inode.mode() & 0o7777;
         let privileges = Privileges::Become(&stay);
         self.guarded(number, |volume| match mode {
@@ -163,7 +163,7 @@ impl Data for WritingImage {
 }
 
 impl WritingImage {
-    /// Changes an inode to what `decide` says; a panic in it costs that inode.
+    /// Changes an inode by `decide`; a panic in it poisons that inode.
     pub(super) fn change(
         &self,
         number: u32,

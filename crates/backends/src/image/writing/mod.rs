@@ -1,18 +1,19 @@
 //! Store: an ext4 image that is written.
 //!
 //! # Boundary
-//! Turns the operations of [`uvfs_ext_write::Volume`] into those of the seam. Allocation, the journal and what a crash leaves
-//! are that crate's; caches of names, attributes and pages are the core's; who may do what is decided by the core or the kernel.
-//! What a change does by itself is done here: owners and lists of new objects, set-id bits that a write takes away.
+//! Turns the operations of [`uvfs_ext_write::Volume`] into those of the seam. That crate has allocation, the journal
+//! and the state after a crash. The core caches names, attributes and pages, and the core or the kernel checks
+//! permissions. This module adds side effects of a change: owners and lists of new objects, set-id bits that a write
+//! clears.
 //!
 //! # Concurrency
-//! No lock but that of the thread which commits ([`commits`]). Each operation is one step of the volume; what an answer says
-//! of an object is read in the step that found it.
+//! No lock but that of the committing thread ([`commits`]). Each operation is one step of the volume; an answer's
+//! attributes are read in the step that found the object.
 //!
 //! # Why
-//! A type beside [`ImageBackend`](super::ImageBackend) and not a mode of it: what only reads cannot reach a way to write. Every
-//! entry that is answered counts as a hold of its inode, so that nothing is freed that the core may ask for. Weaknesses: reading
-//! moves no access times; a listing hashes the names of a block again for each 64 entries.
+//! A type beside [`ImageBackend`](super::ImageBackend) and not a mode of it: the reading one cannot reach code that
+//! writes. Every answered entry counts as a hold of its inode, so that no inode is freed that the core may use.
+//! Weaknesses: reading updates no access times; a listing hashes the names of a block again for each 64 entries.
 
 mod commits;
 mod data;
@@ -34,14 +35,14 @@ use uvfs_vfs::{
 /// How an image is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WritingConfig {
-    /// Bytes of metadata that are kept in memory, about, beside what the running transaction needs. They are of the one
-    /// budget, and given back when it is short. Default: as [`super::ImageConfig::cache_bytes`]. Watch `buffer_bytes`.
+    /// Approximate bytes of cached metadata, beside those of the running transaction. They are part of the one budget,
+    /// and returned when it is short. Default: that of [`super::ImageConfig::cache_bytes`]. Watch `buffer_bytes`.
     pub cache_bytes: u64,
-    /// What was changed is committed at least so often. Default 5 s. Watch `journal_commits`.
+    /// Longest time between a change and its commit. Default 5 s. Watch `journal_commits`.
     pub commit_interval: Duration,
 }
 
-/// Time between two commits that nobody asks for.
+/// Time between two commits without a request.
 pub(super) const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
 impl WritingConfig {
@@ -67,7 +68,7 @@ pub struct WritingImage {
     poisoned: Poisoned,
 }
 
-/// What of an image is in memory.
+/// The bytes of an image in memory.
 #[derive(Debug)]
 struct Metadata(Arc<Volume>);
 
@@ -82,10 +83,10 @@ impl Tenant for Metadata {
 }
 
 impl WritingImage {
-    /// Opens the file system on `device` for writing, and brings its journal to it if that is needed.
+    /// Opens the file system on `device` for writing, and recovers its journal if that is needed.
     ///
     /// # Errors
-    /// As [`Volume::open`]: [`VolumeError::NotWritable`] for what can only be read, by name.
+    /// Those of [`Volume::open`]: [`VolumeError::NotWritable`], with the reason, for an image that can only be read.
     pub fn open(
         device: Arc<dyn WriteDevice>,
         config: &WritingConfig,
@@ -105,7 +106,7 @@ impl WritingImage {
         &self.volume
     }
 
-    /// What `work` gives, which uses the inode `number`, in the words of the seam; a panic in it costs that inode.
+    /// Runs `work`, which uses the inode `number`, and converts its error; a panic in it poisons that inode.
     fn guarded<T>(
         &self,
         number: u32,
@@ -130,9 +131,9 @@ impl WritingImage {
         entry
     }
 
-    /// Gives holds back; what nobody holds and nothing names is freed then.
+    /// Returns holds; an inode without holds and names is freed then.
     fn give_back(&self, number: u32, holds: u64) {
-        // What panics is logged there, and the inode is not freed.
+        // A panic is logged there, and the inode is not freed.
         let _ = self.poisoned.guarded(number, || {
             match self.volume.forget_all(number, holds) {
                 // Nothing is freed any more; the next mount of the image does it.
@@ -144,7 +145,7 @@ impl WritingImage {
     }
 }
 
-/// What became of an operation, in the words of the seam. Faults are logged, because an errno has no room for them.
+/// The result of an operation for the seam. Faults are logged, because an errno has no room for them.
 fn told<T>(result: uvfs_ext_write::Result<T>) -> Result<T> {
     result.map_err(refusal)
 }
@@ -177,7 +178,7 @@ fn refusal(error: VolumeError) -> Error {
     }
 }
 
-/// The same of what was to be made stable: that it is not, is an error of the device, whenever it happened.
+/// The result of a sync: its failure is an error of the device, whenever that happened.
 fn unstable(error: VolumeError) -> Error {
     match error {
         VolumeError::Ended(_) => Error::from_errno(libc::EIO),
@@ -255,7 +256,7 @@ impl Backend for WritingImage {
         self.volume.sync().map_err(unstable)
     }
 
-    /// The image is as it was unmounted: nothing to recover. What comes afterwards is refused.
+    /// The image is left like an unmounted one: nothing to recover. Later operations are refused.
     fn end(&self) -> Result<()> {
         if self.commits.end() { self.volume.close().map_err(unstable) } else { Ok(()) }
     }
@@ -309,7 +310,7 @@ impl Backend for WritingImage {
 }
 
 impl Drop for WritingImage {
-    /// Of a store that nobody ended: as a crash, but that what was changed is committed.
+    /// For a store that was not ended: like a crash, but changes are committed.
     fn drop(&mut self) {
         if self.commits.end()
             && let Err(error) = self.volume.sync()

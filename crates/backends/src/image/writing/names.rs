@@ -72,7 +72,7 @@ impl Names for WritingImage {
 }
 
 impl WritingImage {
-    /// Hands an entry to `listing`; false when that wants no more.
+    /// Passes an entry to `listing`; false if that takes no more.
     fn offer(&self, one: &Listed, listing: &mut dyn Listing) -> Result<bool> {
         let (name, next) = (Name::new(&one.name)?, Cookie(one.next));
         if let Some(held) = &one.held {
@@ -83,7 +83,7 @@ impl WritingImage {
             }
             return Ok(taken);
         }
-        // Without attributes, or with an inode that is not in order: its name is shown, and using it tells.
+        // Without attributes, or with a faulty inode: its name is shown, and its use reports the fault.
         let kind = match one.kind {
             Some(kind) => kind,
             None => self
@@ -94,7 +94,7 @@ impl WritingImage {
         Ok(listing.add_name(name, next, one.number.into(), kind_of(kind)))
     }
 
-    /// Makes what `make` makes, of what `new` starts with below `parent`.
+    /// Makes an object with `make`, from the initial inode of `new` below `parent`.
     fn make(
         &self,
         caller: &Caller,
@@ -182,7 +182,7 @@ impl Export for WritingImage {
         if number > self.volume.superblock().inodes || self.volume.is_own(number) {
             return Err(Error::Stale);
         }
-        // A number from before, perhaps: what is not in use is gone, not faulty.
+        // The number may be old: an unused inode is gone, not faulty.
         let held = self.guarded(number, |volume| volume.hold(number)).map_err(|_| Error::Stale)?;
         if held.0.links() == 0 {
             self.give_back(number, 1);

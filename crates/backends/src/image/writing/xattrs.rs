@@ -66,7 +66,7 @@ impl Xattrs for WritingImage {
         check_name(name)?;
         let changed = self.change(number_of(inode), |look| {
             check_kind(look, name)?;
-            // Removing a list that is not there succeeds, as on Linux; the mode stays as the list left it.
+            // To remove an absent list succeeds, like on Linux; the mode stays as the list left it.
             let is_list = matches!(name, ACCESS_XATTR | DEFAULT_XATTR);
             if !is_list && look.xattr(name)?.is_none() {
                 return Err(Refused(Error::NoAttribute));
@@ -82,8 +82,8 @@ fn set(name: &[u8], value: Option<Vec<u8>>) -> Change {
 }
 
 impl WritingImage {
-    /// Sets or removes the object's own list. Its mode follows; a list that the mode can say is not kept, and the
-    /// set-group-id bit stays only for who has the group.
+    /// Sets or removes the object's own list. Its mode follows. A list that the mode can express is not kept, and the
+    /// set-group-id bit stays only for a caller in the group.
     fn access(
         &self,
         caller: &Caller,
@@ -142,7 +142,7 @@ fn check_name(name: &[u8]) -> Result<()> {
     Err(Error::Unsupported("this namespace of extended attributes"))
 }
 
-/// Attributes of users are for what has contents: elsewhere the mode does not say who may set them.
+/// Only files and directories may have user attributes: for other kinds the mode does not say which users may set them.
 fn check_kind(look: &Look<'_>, name: &[u8]) -> std::result::Result<(), Refused> {
     match look.inode.kind() {
         Some(Kind::Regular | Kind::Directory) => Ok(()),

@@ -49,8 +49,8 @@ fn sizes_end_at_the_largest_signed_offset() {
     assert_eq!(memory.resize(file, 1).unwrap().blocks, 0);
 }
 
-/// xfstests generic/103: `fallocate` of what `df` had promised was refused, since the promise left out
-/// what a file takes beside its pages.
+/// Bug: xfstests generic/103: `fallocate` of the space that `df` showed was refused, since `df`
+/// left out a file's costs beside its pages.
 #[test]
 fn a_new_file_can_have_all_that_is_available() {
     let mut sizes = Random::new(7);

@@ -47,7 +47,7 @@ pub(super) fn new(kind: NewKind<'_>) -> NewNode<'_> {
 
 thread_local!(static PAUSES: RefCell<Option<Random>> = const { RefCell::new(None) });
 
-/// Makes this thread give way now and then from here on, so that races happen on few cores too.
+/// Makes this thread yield now and then, so that races happen on few cores, too.
 pub(super) fn give_way(seed: u64) {
     PAUSES.set(Some(Random::new(seed)));
 }

@@ -128,7 +128,7 @@ impl Run {
         }
     }
 
-    /// Checks the content only: how a copy of data over holes lies in pages is the store's choice.
+    /// Checks only the content: the store decides how copied data over holes is laid out in pages.
     fn copy(&mut self, start: u64, length: u64) {
         let other = self.memory.make(ROOT, "copy", NewKind::Regular).unwrap();
         let (from, to) = (FileRef::unopened(self.file), FileRef::unopened(other));

@@ -197,7 +197,7 @@ impl Run {
         }
     }
 
-    /// Everything: names, meanings, link counts, and that what has no name is gone.
+    /// All state: names, targets, link counts, and that objects without a name are freed.
     fn check(&mut self) {
         let objects = self.model.objects.clone();
         let mut alive = 0;

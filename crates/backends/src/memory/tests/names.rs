@@ -276,7 +276,7 @@ fn a_listing_gives_a_reference_with_each_entry_it_takes_and_no_other() {
     assert_eq!(left, empty);
 }
 
-/// Replaces one name and removes another as soon as it is given the first.
+/// Replaces one name and removes another as soon as it gets the first.
 struct Meddler<'a> {
     memory: &'a MemoryBackend,
     seen: Vec<(String, InodeId)>,

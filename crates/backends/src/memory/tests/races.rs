@@ -1,5 +1,5 @@
-//! Operations on names that meet: pairs, each against every outcome that some order of them has, and storms in trees
-//! whose directories come, go and move, with a look at the whole tree afterwards.
+//! Concurrent operations on names: pairs, each against every outcome of some order, and storms in trees whose
+//! directories are created, removed and moved, with a check of the whole tree afterwards.
 //!
 //! Each prints its seed when it fails; that replays the choices, not the schedule. `UVFS_ROUNDS` multiplies the rounds.
 
@@ -33,7 +33,7 @@ fn meet<A: Send, B>(
     })
 }
 
-/// Everything about the tree that must hold when nothing is in flight and nobody holds a reference but to `held`.
+/// Everything about the tree that must hold when no operation is in flight and only `held` is referenced.
 fn check(memory: &MemoryBackend, held: &HashSet<InodeId>) {
     let mut names = HashMap::<InodeId, u32>::new();
     let mut seen = HashSet::from([ROOT]);
@@ -98,7 +98,7 @@ impl Worker<'_> {
         (at, format!("n{}", self.random.below(4)))
     }
 
-    /// Holds what was found in the place of another, if it is a directory.
+    /// Holds an object found in the place of another, if it is a directory.
     fn hold(&mut self, entry: Result<Entry>) -> Result<()> {
         let entry = entry?;
         let mut letting_go = entry.inode;
@@ -173,7 +173,7 @@ fn after_a_storm_in_moving_directories_the_tree_is_whole() {
             }
             worker.open
         };
-        // The references of all are let go after the look at the tree.
+        // All references are released after the check of the tree.
         let held: HashSet<InodeId> = thread::scope(|scope| {
             let storm = &storm;
             let threads: Vec<_> = (0..4).map(|at| scope.spawn(move || storm(at))).collect();
@@ -182,7 +182,7 @@ fn after_a_storm_in_moving_directories_the_tree_is_whole() {
         check(&memory, &held);
         clear(&memory, ROOT);
         check(&memory, &held);
-        // Nobody else knows how many references each has; more than that is as good as all.
+        // The number of references of each is unknown; a larger number releases them all.
         held.iter().for_each(|&inode| while_held(&memory, inode));
         assert_eq!(memory.used(), empty, "seed {seed}");
         assert_eq!(memory.table.racy_count(), 1);
@@ -290,7 +290,7 @@ fn two_moves_without_a_common_parent() {
     }
 }
 
-/// Into a directory that goes: a file, a directory, from outside.
+/// Into a directory that is removed: a file, a directory, from outside.
 #[test]
 fn rename_into_a_directory_and_its_removal() {
     let memory = backend(1 << 20);
@@ -337,7 +337,7 @@ fn removals_above_and_below_against_the_order_of_ids() {
     }
 }
 
-/// From both sides, files and directories: what there was is there, once, and nothing waits for ever.
+/// From both sides, files and directories: every object still exists, once, and no thread waits for ever.
 #[test]
 fn exchanges_that_cross() {
     let memory = backend(1 << 20);
@@ -371,7 +371,7 @@ fn exchanges_that_cross() {
     }
 }
 
-/// A file goes to and fro between two directories: it is always in one, and never in both.
+/// A file moves back and forth between two directories: it is always in one, and never in both.
 #[test]
 fn a_file_that_moves_is_in_one_place() {
     let memory = backend(1 << 20);

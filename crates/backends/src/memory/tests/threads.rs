@@ -9,7 +9,7 @@ const THREADS: u64 = 8;
 const STEPS: u64 = 10_000;
 const NAMES: u64 = 6;
 
-/// One random operation on names in `directories`, whatever comes of it.
+/// One random operation on names in `directories`; any result is fine.
 fn step(memory: &MemoryBackend, directories: &[InodeId], random: &mut Random) {
     let mut place = || {
         let at = directories[random.below(directories.len() as u64) as usize];
