@@ -33,7 +33,7 @@ use uvfs_vfs::{FileKind, Tenant};
 
 /// Nodes asked for together.
 const BATCH: usize = 256;
-/// Forgets of one batch are awaited for so long, in so many looks; in half as many after a batch in vain.
+/// Forgets of one batch are awaited for so long, in so many looks; in half as many after a batch without success.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 20;
 /// If part of a batch was evicted and so many looks then find no more, the rest of the batch is in use.
@@ -176,7 +176,7 @@ impl Pressure {
         self.server.files.watch_closes();
     }
 
-    /// Asks the kernel until the budget holds, or everything was asked for in vain. Whether it helped.
+    /// Asks the kernel until the budget holds, or all nodes were asked for without success. Returns whether it helped.
     fn relieve(&self, bridge: &Bridge) -> bool {
         if let Err(error) = self.shrink_missing(bridge) {
             bridge.counters.notices_failed.hit();
@@ -387,7 +387,7 @@ mod tests {
         (0..count as u64).map(|at| made(first + at)).collect()
     }
 
-    /// While 5,000 files were open, the rounds in vain made the rests long, and a listing of 300,000 files brought
+    /// While 5,000 files were open, rounds without success made the rests long, and a listing of 300,000 files brought
     /// 8,000 ids in one of them: the process was at 166 % of 16 MiB on a busy machine.
     #[test]
     fn a_rest_ends_when_many_more_are_held() {
@@ -413,7 +413,7 @@ mod tests {
     }
 
     /// The evicted nodes of a batch were counted as a difference of the number of ids. Where as many ids were added,
-    /// the batch seemed in vain: the thread waited for each batch to the end, and rested after one round.
+    /// the batch seemed to fail: the thread waited for each batch to the end, and rested after one round.
     #[test]
     fn what_went_counts_also_where_as_many_come() {
         let (pressure, _) = with_open(1);
