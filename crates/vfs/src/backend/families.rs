@@ -1,17 +1,16 @@
-//! What a store does, by family: each implemented where its code lies.
+//! The methods of a store, in families that are each implemented where their code is.
 //!
 //! # Boundary
-//! The rules that hold for all of them (identity, concurrency, errors) are the module's above. Names are
-//! single components, never `.`, `..` or empty. A method that is not there answers
-//! [`Error::Unsupported`] (EOPNOTSUPP).
+//! The parent module states the common rules (identity, concurrency, errors). Names are single components, never `.`,
+//! `..` or empty. A method that is not implemented returns [`Error::Unsupported`] (EOPNOTSUPP).
 //!
 //! # Concurrency
-//! As [`super`] says: from many threads at once, and a call may block.
+//! [`super`] states it: many threads may call at once, and a call may block.
 //!
 //! # Why
-//! A store of one table writes four methods, and one with a journal has a file for each family. Linux
-//! splits the same way (`inode_operations`, `file_operations`, `xattr_handler`). Weakness: a call takes
-//! one more indirect jump than through one wide trait, 2 ns.
+//! A store of one table implements four methods, and one with a journal has a file for each family. Linux splits the
+//! same way (`inode_operations`, `file_operations`, `xattr_handler`). Weakness: a call takes one more indirect jump
+//! than through one wide trait, 2 ns.
 
 use super::{
     AllocateMode, Below, ChangeSink, Content, Cookie, Entry, FileId, FileRef, InodeId, Listing,
@@ -36,8 +35,8 @@ pub trait Names: Send + Sync {
     /// once, whatever else changes; cookies stay valid while the directory exists.
     fn list(&self, directory: FileRef, from: Cookie, listing: &mut dyn Listing) -> Result<()>;
 
-    /// Lists `directory` and what comes behind it in its parent, as far as one question to the store goes
-    /// ([`Listings::KeptAndBelow`](super::Listings)). An error costs nothing but the question.
+    /// Lists `directory` and its successors in its parent, as far as one request to the store reaches
+    /// ([`Listings::KeptAndBelow`](super::Listings)). An error costs only the request.
     fn list_below(&self, directory: InodeId, below: &mut dyn Below) -> Result<()> {
         let _ = (directory, below);
         Err(Error::Unsupported("listing several directories"))
@@ -128,7 +127,7 @@ pub trait Inodes: Send + Sync {
     /// The attributes now.
     fn attributes(&self, file: FileRef) -> Result<Attributes>;
 
-    /// Gives back `references` references to `inode`.
+    /// Returns `references` references to `inode`.
     fn forget(&self, inode: InodeId, references: u64) {
         let _ = (inode, references);
     }
@@ -158,49 +157,51 @@ pub trait Data: Inodes {
     /// than asked for mean the end of the file.
     fn read(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<usize>;
 
-    /// As [`Data::read`], and of which version of the content the bytes are. For a store whose attributes tell
-    /// versions and whose answer names the one that it read, so that nobody has to ask after it.
+    /// Like [`Data::read`], but also returns the version of the content that the bytes belong to. For a store whose
+    /// attributes have versions and whose answers name the one that was read. Then no second request is needed.
     fn read_with_version(&self, file: FileRef, offset: u64, into: &mut [u8]) -> Result<Content> {
         Ok(Content { count: self.read(file, offset, into)?, version: 0 })
     }
 
-    /// Reads a run and completes it, on any thread, at once or later: with what [`Data::read_with_version`] would
-    /// return. Asked of stores that can use several at once ([`Capabilities::queue_depth`](super::Capabilities::queue_depth)).
+    /// Reads a run and completes it, on any thread, at once or later, with the result of [`Data::read_with_version`].
+    /// Called for stores that can use several runs at once
+    /// ([`Capabilities::queue_depth`](super::Capabilities::queue_depth)).
     fn read_run(&self, mut run: ReadRun) {
         let (file, offset) = (run.file(), run.offset());
         let result = self.read_with_version(file, offset, run.buffer());
         run.complete(result);
     }
 
-    /// As [`Data::read_run`]: writes a run, and completes it with what [`Data::write`] would return.
+    /// Like [`Data::read_run`]: writes a run, and completes it with the result of [`Data::write`].
     fn write_run(&self, caller: &Caller, run: WriteRun) {
         let result = self.write(caller, run.file(), run.offset(), run.data());
         run.complete(result);
     }
 
-    /// Writes bytes; returns how many. Where [`Writes`](super::Writes) says so, `offset` is the end. At `offset` also if the file was
-    /// opened to append: an appending program may stop to, and stores to a mapping have a place. Clears set-id
-    /// bits unless the caller keeps them ([`Caller::keeps_set_ids`]).
+    /// Writes bytes; returns how many. For stores of [`Writes::Append`](super::Writes::Append), `offset` is the end.
+    /// Writes at `offset` even if the file was opened to append: an appending program may change its mode, and stores
+    /// to a mapping have an offset. Clears set-id bits unless the caller keeps them ([`Caller::keeps_set_ids`]).
     fn write(&self, caller: &Caller, file: FileRef, offset: u64, data: &[u8]) -> Result<usize> {
         let _ = (caller, file, offset, data);
         Err(Error::Unsupported("writing"))
     }
 
-    /// Writes bytes at the end of the file, wherever that is when it happens; returns how many.
-    /// The default is right only while nobody else appends: every store that others change, or that is
-    /// asked by several callers at once, overrides it. The file may be open without [`OpenMode::append`].
+    /// Writes bytes at the end of the file at the time of the write; returns how many. The default is right only while
+    /// no other caller appends. Every store that others change, or that several callers use at once, overrides it. The
+    /// file may be open without [`OpenMode::append`].
     fn append(&self, caller: &Caller, file: FileRef, data: &[u8]) -> Result<usize> {
         let end = self.attributes(file)?.size;
         self.write(caller, file, end, data)
     }
 
-    /// Replaces the whole content, and returns the attributes after that: of a store of
-    /// [`Writes::WholeFile`](super::Writes::WholeFile), which is given nothing by [`Data::write`]. It must hold no lock that
-    /// its own reads need while it reads `content`. Users see the old content or the new one, never a part.
+    /// Replaces the whole content, and returns the attributes after that: for a store of
+    /// [`Writes::WholeFile`](super::Writes::WholeFile), which gets no [`Data::write`]. While it reads `content`, it
+    /// must hold no lock that its own reads need. Users see the old content or the new one, never a part.
     ///
     /// # Errors
-    /// [`Error::Busy`] if the content is not of [`WholeContent::version`] any more: others have replaced it. That is for good: the store has
-    /// kept elsewhere what it could, and the core holds nothing back any more. After any other error the core tries again.
+    /// [`Error::Busy`] if the store's content is not of [`WholeContent::version`] any more, because others have
+    /// replaced it. That is final: the store has kept the new content elsewhere if it could, and the core does not
+    /// retry. After any other error the core retries.
     fn replace(
         &self,
         caller: &Caller,
@@ -211,8 +212,8 @@ pub trait Data: Inodes {
         Err(Error::Unsupported("replacing the content of a file"))
     }
 
-    /// What was written to `file` and not given to [`Data::replace`] is dropped. The store forgets what it was told of that file: its name
-    /// leads to what the store has.
+    /// Drops the data written to `file` that [`Data::replace`] did not get. The store forgets its state of that file.
+    /// The name leads to the store's content.
     fn give_up(&self, file: FileRef) {
         let _ = file;
     }
@@ -247,34 +248,34 @@ pub trait Data: Inodes {
         Err(Error::Unsupported("copying within the store"))
     }
 
-    /// Returns when what was written before is stable.
+    /// Returns when all earlier writes are stable.
     fn sync(&self, file: FileRef, mode: SyncMode) -> Result<()> {
         let _ = (file, mode);
         Ok(())
     }
 }
 
-/// Space that is set aside for what will be written (delayed allocation): where what is written stays in the caches for a
-/// while, its writer is told that there is no room, and not whoever brings it to the store.
+/// Space reserved for later writes (delayed allocation). Where written data stays in the caches for a while, its writer
+/// gets the error for a full store, not the thread that writes back.
 pub trait Reservation: Send + Sync {
-    /// Sets aside what writing these bytes may take beyond what the file has, all or nothing: until they are written or
-    /// [given back](Reservation::unreserve), a write of them is not refused for want of space. What is set aside
+    /// Reserves the space for these bytes beyond the space of the file, all or nothing. Until they are written or
+    /// [unreserved](Reservation::unreserve), a write of them is not refused for lack of space. Space that is reserved
     /// already is not counted twice.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Quota`].
     fn reserve(&self, file: FileRef, offset: u64, length: u64) -> Result<()>;
 
-    /// These bytes will not be written: gives back what is still set aside for them, if anything is.
+    /// These bytes will not be written: frees their reserved space, if there is any.
     fn unreserve(&self, inode: InodeId, offset: u64, length: u64);
 }
 
-/// Open files, for a store that is told of them ([`Opens::Tracked`](super::Opens::Tracked)).
+/// Open files, for a store that tracks them ([`Opens::Tracked`](super::Opens::Tracked)).
 pub trait OpenFiles: Send + Sync {
     /// Opens an object: a regular file, or a directory for listing.
     fn open(&self, caller: &Caller, inode: InodeId, mode: OpenMode) -> Result<FileId>;
 
-    /// Closes what `open`, `create_and_open` or `create_unnamed` returned. Called once.
+    /// Closes a result of `open`, `create_and_open` or `create_unnamed`. Called once.
     fn close(&self, file: FileRef);
 
     /// A descriptor of the open file was closed: the last moment to report a write error.
@@ -291,7 +292,7 @@ pub trait OpenFiles: Send + Sync {
     }
 }
 
-/// The open files of a store that is not told of them ([`Opens::Stateless`](super::Opens::Stateless)): nothing happens.
+/// The open files of a store that does not track them ([`Opens::Stateless`](super::Opens::Stateless)): does nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct Untracked;
 
@@ -321,8 +322,8 @@ pub trait Xattrs: Send + Sync {
     /// The names of all extended attributes.
     fn list_xattrs(&self, caller: &Caller, inode: InodeId) -> Result<Vec<Vec<u8>>>;
 
-    /// All names under which `inode` may have an extended attribute, whoever asks: every other name
-    /// has none. `None` where the store cannot tell that by one cheap call; then each name is asked for.
+    /// All names under which `inode` may have an extended attribute, for any caller: every other name has none. `None`
+    /// where the store has no cheap call for that. Then it is asked for each name.
     fn possible_xattrs(&self, inode: InodeId) -> Result<Option<Vec<Vec<u8>>>> {
         let _ = inode;
         Ok(None)
@@ -332,17 +333,17 @@ pub trait Xattrs: Send + Sync {
     fn remove_xattr(&self, caller: &Caller, inode: InodeId, name: &[u8]) -> Result<()>;
 }
 
-/// Finding objects again by what outlives all that is cached of them (Linux: `export_operations`).
+/// Finds objects again by a number that outlives all cache entries (Linux: `export_operations`).
 pub trait Export: Send + Sync {
-    /// The object that users know by `number` (`st_ino`), wherever it lies: for a frontend whose users come
-    /// back with a number after everything else was forgotten. [`Error::Stale`] if there is none any more.
+    /// The object with the user-visible `number` (`st_ino`), in any place. For a frontend whose users return with a
+    /// number after all else was forgotten. [`Error::Stale`] if the object is gone.
     fn by_number(&self, number: u64) -> Result<Entry>;
 
-    /// The directory in which `directory` lies, for one that was found by its number; the root's is itself.
+    /// The parent of `directory`, for one that was found by its number. The root's parent is itself.
     fn parent_of(&self, directory: InodeId) -> Result<Entry>;
 }
 
-/// News of what others change in the store.
+/// News of changes that others make in the store.
 pub trait Watch: Send + Sync {
     /// Starts to report changes that others make, until the backend is dropped.
     fn watch(&self, changes: Arc<dyn ChangeSink>) -> Result<()>;

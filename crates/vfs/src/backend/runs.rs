@@ -1,21 +1,21 @@
-//! Runs of bytes that a store reads and writes while the asking thread goes on.
+//! Runs of bytes that a store reads and writes while the requesting thread continues.
 //!
 //! # Boundary
-//! A request owns its bytes until the store completes it, once, from any thread: at once, later, in any order. What
-//! happens then is the asker's. Nothing here waits.
+//! A request owns its bytes until the store completes it, once, from any thread: at once, later, in any order. The
+//! requesting thread decides the rest. No call here waits.
 //!
 //! # Why
-//! Where an answer takes milliseconds, one waiting thread for each run bounds what is under way; with requests that
-//! are completed it is bounded by what the store says that it can use
-//! ([`Capabilities::queue_depth`](super::Capabilities::queue_depth)). The bytes belong to the request, so that an asker
-//! who gives up leaves nothing behind that the store could write into. Weakness: one allocation for each request.
+//! Where an answer takes milliseconds, one waiting thread for each run limits the runs in progress. With completed
+//! requests, the store's own limit applies ([`Capabilities::queue_depth`](super::Capabilities::queue_depth)). The
+//! request owns the bytes, so a thread that gives up leaves no memory that the store could write into. Weakness: one
+//! allocation for each request.
 
 use super::{Content, FileRef};
 use crate::error::{Error, Result};
 use std::fmt;
 use std::ops::Range;
 
-/// What is called with the bytes and the outcome.
+/// Called with the bytes and the result.
 type Done = Box<dyn FnOnce(Vec<u8>, Result<Content>) + Send>;
 
 /// Bytes to read: [`Data::read_run`](super::Data::read_run).
@@ -29,7 +29,7 @@ struct Run {
     file: FileRef,
     offset: u64,
     bytes: Vec<u8>,
-    /// The part of `bytes` that is meant.
+    /// The requested part of `bytes`.
     part: Range<usize>,
     done: Option<Done>,
 }
@@ -41,7 +41,7 @@ impl Run {
         }
     }
 
-    /// Calls `first` when it is completed, before its asker hears of it.
+    /// Calls `first` at completion, before the requesting thread sees the result.
     fn before_done(&mut self, first: impl FnOnce() + Send + 'static) {
         if let Some(done) = self.done.take() {
             self.done = Some(Box::new(move |bytes, result| {
@@ -53,7 +53,7 @@ impl Run {
 }
 
 impl Drop for Run {
-    /// The store has let go of it, or panicked.
+    /// The store has dropped it, or panicked.
     fn drop(&mut self) {
         self.complete(Err(Error::Corrupt("a store dropped a run without an answer")));
     }
@@ -78,7 +78,7 @@ impl fmt::Debug for WriteRun {
 }
 
 impl ReadRun {
-    /// The first `length` of `bytes` are to be what `file` has from `offset` on; then `done` is called.
+    /// Fills the first `length` of `bytes` from `offset` of `file`. Then `done` is called.
     pub(crate) fn new(
         file: FileRef,
         offset: u64,
@@ -88,36 +88,36 @@ impl ReadRun {
         Self(Run { file, offset, bytes, part: 0..length, done: Some(Box::new(done)) })
     }
 
-    /// Of which file.
+    /// The file.
     pub fn file(&self) -> FileRef {
         self.0.file
     }
 
-    /// From where on.
+    /// The offset in it.
     pub fn offset(&self) -> u64 {
         self.0.offset
     }
 
-    /// As [`Run::before_done`].
+    /// Like [`Run::before_done`].
     pub(super) fn before_done(&mut self, first: impl FnOnce() + Send + 'static) {
         self.0.before_done(first);
     }
 
-    /// Where the bytes go.
+    /// The buffer for the bytes.
     pub fn buffer(&mut self) -> &mut [u8] {
         let part = self.0.part.clone();
         &mut self.0.bytes[part]
     }
 
-    /// The store has answered: as [`Data::read_with_version`](super::Data::read_with_version) returns. Called with no
-    /// lock held; never blocks.
+    /// The store has answered, with a result like that of [`Data::read_with_version`](super::Data::read_with_version).
+    /// Call it with no lock held; it never blocks.
     pub fn complete(mut self, result: Result<Content>) {
         self.0.complete(result);
     }
 }
 
 impl WriteRun {
-    /// `part` of `bytes` is to go to `offset` of `file`; then `done` is called.
+    /// Writes `part` of `bytes` to `offset` of `file`. Then `done` is called.
     pub(crate) fn new(
         file: FileRef,
         offset: u64,
@@ -127,17 +127,17 @@ impl WriteRun {
         Self(Run { file, offset, bytes, part, done: Some(Box::new(done)) })
     }
 
-    /// To which file.
+    /// The file.
     pub fn file(&self) -> FileRef {
         self.0.file
     }
 
-    /// Where to.
+    /// The offset in it.
     pub fn offset(&self) -> u64 {
         self.0.offset
     }
 
-    /// As [`Run::before_done`].
+    /// Like [`Run::before_done`].
     pub(super) fn before_done(&mut self, first: impl FnOnce() + Send + 'static) {
         self.0.before_done(first);
     }
@@ -147,8 +147,8 @@ impl WriteRun {
         &self.0.bytes[self.0.part.clone()]
     }
 
-    /// The store has answered: as [`Data::write`](super::Data::write) returns. Called with no lock held; never
-    /// blocks.
+    /// The store has answered, with a result like that of [`Data::write`](super::Data::write). Call it with no lock
+    /// held; it never blocks.
     pub fn complete(mut self, result: Result<usize>) {
         self.0.complete(result.map(|count| Content { count, version: 0 }));
     }

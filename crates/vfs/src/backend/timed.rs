@@ -1,15 +1,17 @@
 //! A store whose answers are timed.
 //!
 //! # Boundary
-//! Passes every call on, and counts how long it took, by kind. What neither waits nor fails (forgetting, capabilities, counters)
-//! is passed on as it is. A store that never waits ([`Waits::Never`]) is not wrapped: its time is that of the processor.
+//! Forwards every call, and counts its duration, by kind. Calls that neither wait nor fail (forgetting, capabilities,
+//! counters) are forwarded untimed. A store that never waits ([`Waits::Never`]) is not wrapped: its time is processor
+//! time.
 //!
 //! # Concurrency
-//! A thread counts in its own cells (`uvfs_concurrent::histogram`). Runs that are completed on another thread count there.
+//! A thread counts in its own cells (`uvfs_concurrent::histogram`). Runs that are completed on another thread count
+//! there.
 //!
 //! # Why
-//! Around the whole seam, and not at each place that asks: nothing that a store does is left out. Weakness: two looks at the
-//! clock and one more indirect jump for each call, which was not measured; a system call takes a microsecond or more.
+//! One wrapper around the whole seam covers every call of a store. Weakness: two reads of the clock and one more
+//! indirect jump for each call, which was not measured. A system call takes a microsecond or more.
 
 use super::{
     AllocateMode, Backend, Below, Capabilities, ChangeSink, Content, Cookie, Creation, Data, Entry,
@@ -31,7 +33,7 @@ use uvfs_concurrent::histogram::Histogram;
 
 macro_rules! calls {
     ($($call:ident),* $(,)?) => {
-        /// Kinds of calls, by the names that reports have.
+        /// Kinds of calls, by their names in reports.
         #[derive(Debug, Clone, Copy)]
         #[allow(non_camel_case_types)]
         enum Call {
@@ -70,12 +72,12 @@ calls!(
     totals,
 );
 
-/// How long a store took.
+/// Durations of a store's calls.
 #[derive(Debug)]
 pub(crate) struct StoreTimes {
     /// Calls that have begun.
     begun: Counter,
-    /// Those that have ended, by kind.
+    /// Durations of ended calls, by kind.
     took: [Histogram; NAMES.len()],
     ended: Counter,
 }
@@ -92,13 +94,13 @@ impl StoreTimes {
         UnderWay::new(self, call)
     }
 
-    /// Calls that have begun and not ended; of a snapshot that never was, so it may be wrong by those that come and go just now.
+    /// Calls in progress. Not a consistent snapshot, so it may be wrong by the calls that begin or end just now.
     pub(crate) fn under_way(&self) -> u64 {
         let ended = self.ended.total();
         self.begun.total().saturating_sub(ended)
     }
 
-    /// The kinds of which there were any.
+    /// The kinds with any calls.
     pub(crate) fn latencies(&self) -> Vec<(&'static str, Latency)> {
         let all = NAMES.iter().zip(&self.took).map(|(name, took)| (*name, Latency::from(took)));
         all.filter(|(_, latency)| latency.count > 0).collect()
@@ -140,7 +142,7 @@ pub(crate) struct Timed<B> {
 }
 
 impl<B: Backend> Timed<B> {
-    /// `inner`, which counts in `times` if it may wait.
+    /// `inner`, whose calls are counted in `times` if it may wait.
     pub(crate) fn over(inner: B, times: &Arc<StoreTimes>) -> Box<dyn Backend> {
         match inner.capabilities().waits {
             Waits::Never => Box::new(inner),

@@ -1,4 +1,4 @@
-//! The words of the seam: objects, open files, entries, and what is asked of them.
+//! The types of the seam: objects, open files, entries, and parameters of requests.
 
 use crate::attributes::{Attributes, FileKind};
 use crate::error::Result;
@@ -12,13 +12,13 @@ impl InodeId {
     /// The root directory, in every backend.
     pub const ROOT: Self = Self(1);
 
-    /// The id of an object of a store that uses its numbers again, and gives each life of one a generation
-    /// (`i_generation` of Linux's inodes). Not for the root.
+    /// The id of an object of a store that reuses its numbers, and gives each life of one a generation (`i_generation`
+    /// of Linux's inodes). Not for the root.
     pub const fn of(number: u32, generation: u32) -> Self {
         Self((generation as u64) << 32 | number as u64)
     }
 
-    /// The number and the generation that it was made of by [`InodeId::of`].
+    /// The number and the generation of an id from [`InodeId::of`].
     pub const fn parts(self) -> (u32, u32) {
         (self.0 as u32, (self.0 >> 32) as u32)
     }
@@ -29,11 +29,11 @@ impl InodeId {
 pub struct FileId(pub u64);
 
 impl FileId {
-    /// No open file: the object itself is meant.
+    /// No open file, but the object itself.
     pub const NONE: Self = Self(0);
 }
 
-/// An object, and the open file through which it is meant, if any.
+/// An object, and the open file through which it is used, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileRef {
     /// The object.
@@ -58,75 +58,76 @@ pub struct Entry {
     pub attributes: Attributes,
 }
 
-/// The whole content of a file, for a store that takes it at once ([`Data::replace`](super::Data::replace)). It stays as it
-/// is until the store has answered, and may be read in any order by several threads.
+/// The whole content of a file, for a store that takes it at once ([`Data::replace`](super::Data::replace)). It is
+/// constant until the store has answered. Several threads may read it in any order.
 pub trait WholeContent: Sync {
     /// Bytes.
     fn size(&self) -> u64;
 
-    /// The version of the store's content that was changed, 0 if the store tells none. One that can compare refuses to replace
-    /// another one ([`Error::Busy`](crate::Error::Busy)).
+    /// The version of the store's content that was changed; 0 if the store reports none. A store that can compare
+    /// versions refuses to replace another one ([`Error::Busy`](crate::Error::Busy)).
     fn version(&self) -> u64;
 
-    /// Bytes from `offset` on; fewer than asked for only at the end. What was not changed here is read from the store.
+    /// Bytes from `offset` on; fewer than asked for only at the end. Bytes that were not changed here are read from the
+    /// store.
     ///
     /// # Errors
     /// The store's; [`Error::Busy`](crate::Error::Busy) if it has another version by now.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize>;
 }
 
-/// What a store has read of a file.
+/// The result of a read of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Content {
     /// Bytes.
     pub count: usize,
-    /// The version of the content that they are of, all of them; 0 if the store does not know with the bytes.
+    /// The version of the content of all these bytes; 0 if the store does not report it with the bytes.
     pub version: u64,
 }
 
-/// A position in a directory. 0 is the start; otherwise only what a listing returned is valid.
+/// A position in a directory. 0 is the start. Otherwise only a position from a listing is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Cookie(pub u64);
 
-/// Receives the entries of a directory, in batches as large as it likes.
+/// Receives the entries of a directory, in batches of its own size.
 pub trait Listing {
-    /// Takes an entry by name, number (`st_ino`) and kind. `next` is where to go on after it.
-    /// Returns false when it took *nothing* and wants no more.
+    /// Takes an entry by name, number (`st_ino`) and kind. The listing continues at `next` after it. Returns false when
+    /// it took *nothing* and wants no more.
     fn add_name(&mut self, name: Name<'_>, next: Cookie, number: u64, kind: FileKind) -> bool;
 
-    /// As [`Listing::add_name`], with attributes. Carries a reference to `entry.inode` if and only
-    /// if it returns true: a backend that counts references undoes its count on false.
+    /// Like [`Listing::add_name`], with attributes. Carries a reference to `entry.inode` if and only if it returns
+    /// true. A backend that counts references undoes its count on false.
     fn add_entry(&mut self, name: Name<'_>, next: Cookie, entry: Entry) -> bool;
 
-    /// Whether attributes are wanted. A backend for which they are not free then gives names only.
+    /// Whether attributes are wanted. If not, a backend with costly attributes passes names only.
     fn wants_attributes(&self) -> bool {
         true
     }
 }
 
-/// Receives the entries of several directories, one below or beside the other, in the order of a walk that goes down first.
+/// Receives the entries of several directories, in the order of a depth-first walk.
 pub trait Below {
-    /// A directory begins, in the one that is open; at first that is the parent of the one that was asked for. Carries a
+    /// A directory begins, in the open one. The first open one is the parent of the requested directory. Carries a
     /// reference to `entry.inode`.
     fn enter(&mut self, name: Name<'_>, entry: Entry);
 
-    /// An entry of the directory that is open, which is no directory. Carries a reference to `entry.inode`.
+    /// An entry of the open directory, which is no directory itself. Carries a reference to `entry.inode`.
     fn add(&mut self, name: Name<'_>, entry: Entry);
 
-    /// The directory that is open ends, and the one that it was entered from is open again. `whole` says that all of its
-    /// entries were told, in the order of the store.
+    /// The open directory ends, and its parent is open again. `whole` says that all of its entries were passed, in the
+    /// order of the store.
     fn leave(&mut self, whole: bool);
 }
 
-/// How a file is to be opened.
+/// How to open a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenMode {
     /// For reading.
     pub read: bool,
     /// For writing.
     pub write: bool,
-    /// Writes are meant to go to the end, until the program changes that: `Data::append` does that, and `Data::write` goes
-    /// where it says. A store needs it only to open what may be nothing but appended to.
+    /// Writes go to the end, until the program changes that. `Data::append` writes there, and `Data::write` at its
+    /// offset. A store needs this flag only to open append-only files.
     pub append: bool,
     /// Cut to size 0 first.
     pub truncate: bool,
@@ -150,7 +151,7 @@ impl OpenMode {
     pub const READ_WRITE: Self = Self { write: true, ..Self::READ };
 }
 
-/// What to create.
+/// The kind of object to create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewKind<'a> {
     /// An empty file.
@@ -189,7 +190,7 @@ impl NewKind<'_> {
 /// [`crate::creation`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewNode<'a> {
-    /// What.
+    /// The kind.
     pub kind: NewKind<'a>,
     /// Wanted permission bits, before the umask.
     pub mode: u32,
@@ -197,7 +198,7 @@ pub struct NewNode<'a> {
     pub umask: u32,
 }
 
-/// What a rename does with an existing target.
+/// The treatment of an existing target in a rename.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenameMode {
     /// Replaces it, atomically.
@@ -208,7 +209,7 @@ pub enum RenameMode {
     Exchange,
 }
 
-/// What `fallocate(2)` is to do with a range.
+/// What `fallocate(2)` does with a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllocateMode {
     /// Reserve space; extend the size if the range ends beyond it.
@@ -223,7 +224,7 @@ pub enum AllocateMode {
     ZeroKeepSize,
 }
 
-/// What `lseek(2)` is to find at or after an offset.
+/// The target of `lseek(2)` at or after an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeekTarget {
     /// The next data; [`Error::NoData`](crate::Error::NoData) when only a hole is left.
@@ -235,7 +236,7 @@ pub enum SeekTarget {
 /// How much must be stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncMode {
-    /// Data, and what is needed to read it back (`fdatasync`).
+    /// Data, and the attributes needed to read it back (`fdatasync`).
     Data,
     /// Data and all attributes (`fsync`).
     All,
@@ -252,7 +253,7 @@ pub enum XattrMode {
     Replace,
 }
 
-/// Receives news of changes that others made to the store. Cheap: only queues.
+/// Receives news of changes that others made to the store. Cheap: it only queues them.
 pub trait ChangeSink: Send + Sync {
     /// The entry `name` of `parent` appeared, vanished or now means another object.
     fn entry_changed(&self, parent: InodeId, name: Name<'_>);
