@@ -14,10 +14,10 @@ use crate::vfs::Vfs;
 use crate::walk::{LastName, Manner, NoName, Spot, Start, Symlinks, Walked};
 use std::time::Duration;
 
-/// A directory, and who uses it. All paths are relative to it.
+/// A directory and its caller. All paths are relative to it.
 ///
-/// A handle that comes from a [`crate::Namespace`] knows the mount it is in: its paths cross mounts, and
-/// it keeps the mount in use.
+/// A handle from a [`crate::Namespace`] has a mount: its paths cross mounts, and it keeps its mount
+/// in use.
 ///
 /// Paths are anything that is bytes: `"a/b"`, `b"a/b"`.
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ pub struct Directory {
 pub struct DirectoryEntry {
     /// Its name.
     pub name: Vec<u8>,
-    /// Where to go on after it.
+    /// The position behind it.
     pub next: Cookie,
     /// Number of its object (`st_ino`).
     pub number: u64,
@@ -85,17 +85,17 @@ impl Directory {
         &self.node
     }
 
-    /// Attributes of what `path` leads to, symbolic links followed. stat(2).
+    /// Attributes of the object of `path`, symbolic links followed. stat(2).
     pub fn stat(&self, path: impl AsRef<[u8]>) -> Result<Attributes> {
         self.vfs.stat(self.manner(Symlinks::Follow), self.start(), path.as_ref())
     }
 
-    /// Attributes of what `path` names, a last symbolic link not followed. lstat(2).
+    /// Attributes of the object of `path`, a last symbolic link not followed. lstat(2).
     pub fn symlink_stat(&self, path: impl AsRef<[u8]>) -> Result<Attributes> {
         self.vfs.stat(self.manner(Symlinks::KeepLast), self.start(), path.as_ref())
     }
 
-    /// Whether the caller may access it so. access(2).
+    /// Whether the caller has the `wanted` access to it. access(2).
     pub fn access(&self, path: impl AsRef<[u8]>, wanted: Access) -> Result<()> {
         let spot = self.walk(path, Symlinks::Follow)?;
         spot.vfs(&self.vfs).access(&self.caller, &spot.node, wanted)
@@ -119,10 +119,10 @@ impl Directory {
         Ok(Self { vfs, node: spot.node, inside, caller, mode, umask })
     }
 
-    /// Opens a file as `options` say. open(2).
+    /// Opens a file with `options`. open(2).
     pub fn open(&self, path: impl AsRef<[u8]>, options: OpenOptions) -> Result<File> {
         let symlinks = if options.follows() { Symlinks::Follow } else { Symlinks::KeepLast };
-        // Between "not there" and "create it" somebody else may create it: then it is there.
+        // Another caller may create it between "not found" and our create: then it exists.
         for _ in 0..16 {
             let (directory, name) = match self.walked(path.as_ref(), symlinks)? {
                 Walked::Node(_) if options.exclusive() => return Err(Error::Exists),
@@ -178,7 +178,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Gives what `old` names a further name. link(2).
+    /// Gives the object of `old` a further name. link(2).
     pub fn link(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<()> {
         let old = self.walk(old, Symlinks::KeepLast)?;
         let last = self.link_target(new)?;
@@ -266,7 +266,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Changes attributes of what `path` leads to. chmod(2), chown(2), truncate(2), utimensat(2).
+    /// Changes attributes of the object of `path`. chmod(2), chown(2), truncate(2), utimensat(2).
     pub fn set_attributes(
         &self,
         path: impl AsRef<[u8]>,
@@ -356,7 +356,7 @@ impl Directory {
         Ok(self.file(spot, file))
     }
 
-    /// A handle for `open`, which is where `spot` is.
+    /// A handle for `open`, in the mount of `spot`.
     fn file(&self, spot: &Spot, open: OpenFile) -> File {
         let here = self.inside.as_ref();
         let mount = here.map(|inside| spot.mount.as_ref().unwrap_or(&inside.mount).clone());
@@ -376,17 +376,18 @@ impl Directory {
         mount(one) == mount(other)
     }
 
-    /// Fails with [`Error::Busy`] if something is mounted on `name` of `directory`.
+    /// Fails with [`Error::Busy`] if a mount is on `name` of `directory`.
     fn refuse_mountpoint(&self, directory: &Spot, name: Name<'_>) -> Result<()> {
         let Some(inside) = &self.inside else { return Ok(()) };
         let vfs = directory.vfs(&self.vfs);
         match vfs.lookup(&self.caller, &directory.node, name) {
             Ok(Lookup::Found(found)) if inside.namespace.is_mountpoint(&found.node) => {
-                // Who may not change the directory is told so, and not what is mounted there.
+                // A caller without the right to change the directory gets that error, and does not
+                // learn of the mount.
                 vfs.check(&self.caller, &directory.node, Access::WRITE)?;
                 Err(Error::Busy)
             }
-            // What is wrong otherwise is said by the change itself.
+            // The change itself reports other errors.
             _ => Ok(()),
         }
     }
@@ -397,7 +398,7 @@ impl Directory {
         }
     }
 
-    /// The name that a link is to get.
+    /// The new name of a link.
     fn link_target(&self, new: impl AsRef<[u8]>) -> Result<LastName> {
         let last = self.last_name(new, |_| Error::Exists)?;
         if last.slash { Err(Error::NotFound) } else { Ok(last) }
@@ -428,7 +429,7 @@ impl Directory {
         Start { node: &self.node, inside: self.inside.as_ref() }
     }
 
-    /// The last name of `path`, to be made, or what `refused` says where there is none.
+    /// The last name of `path`, to be made, or the result of `refused` where there is none.
     fn last_name(
         &self,
         path: impl AsRef<[u8]>,

@@ -93,7 +93,7 @@ pub struct File {
     mount: Option<Hold<Mount>>,
     open: OpenFile,
     caller: Caller,
-    /// Of its locks, from the first one on: most files are never locked.
+    /// The owner of its locks, made with the first one: most files are never locked.
     owner: OnceLock<LockOwner>,
 }
 
@@ -227,7 +227,7 @@ impl File {
     ///
     /// # Errors
     /// [`Error::WouldBlock`], [`Error::Deadlock`]; [`Error::BadHandle`] if the file is not open for
-    /// what the lock is about.
+    /// reading or writing, as the kind of lock requires.
     pub fn lock(
         &self,
         owner: LockOwner,
@@ -247,7 +247,7 @@ impl File {
         self.locks().unlock(owner, range);
     }
 
-    /// The first record lock that would be in the way. fcntl(2), F_GETLK.
+    /// The first conflicting record lock. fcntl(2), F_GETLK.
     pub fn test_lock(&self, owner: LockOwner, kind: LockKind, range: LockRange) -> Option<Held> {
         self.locks().test(owner, kind, range)
     }
@@ -276,7 +276,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // Without a number it has no lock.
+        // Without an owner it has no lock.
         let Some(&owner) = self.owner.get() else { return };
         if let Some(locks) = self.node().inode.known_rest().and_then(|used| used.locks.get()) {
             locks.unlock(owner, LockRange::ALL);

@@ -2,7 +2,7 @@
 //!
 //! # Boundary
 //! Paths, credentials and handles on top of [`Vfs`]'s operations on nodes. The shape is that of
-//! `openat(2)` and cap-std: everything starts at a [`Directory`] handle, there is no current
+//! `openat(2)` and cap-std: everything starts at a [`Directory`] handle. There is no current
 //! directory and no global state, and a caller's credentials are an argument.
 //!
 //! # Concurrency

@@ -1,28 +1,25 @@
 //! Mounts: several file systems, and parts of them, under one root.
 //!
 //! # Boundary
-//! A [`Namespace`] says what is mounted where. It has nothing to do with the kernel's mounts: it is
-//! seen by who starts at [`Namespace::root_directory`], and by nobody else. Crossing from one file
-//! system to another is the walk's business, which asks here; rights are those of each file system. Whoever
-//! has the namespace may mount: it is a capability, no caller's id is asked for.
+//! A [`Namespace`] has the mounts and their places. It is independent of the kernel's mounts: only handles from
+//! [`Namespace::root_directory`] see it. The walk crosses from one file system to another by its table. Rights are
+//! those of each file system. A namespace is a capability: its holder may mount, without a check of ids.
 //!
 //! # Concurrency
-//! N1. The [`Table`] is a value behind one pointer ([`Published`]). A fast walk reads the pointer once
-//!     and keeps to that table: it sees a mount, and all that lies in it, or nothing of it. A slow walk,
-//!     which may wait for a store, asks the newest table at each crossing.
-//! N2. Who is in a mount holds it: a handle, an open file, a slow walk. [`Unmount::Busy`] retires the
-//!     mount, which succeeds only if nobody does, before it publishes the table without it; who
-//!     finds a retired mount in an old table waits for the lock, and so for the new one.
-//! N3. An inode's count of mounts (`is_mounted`) is raised before the table that has the mount is
-//!     published, and lowered when nobody sees that table any more. So who walks by a table never
-//!     misses a mount of it, whatever happens meanwhile.
-//! N4. Old tables are dropped by who replaced them, after the last reader and with no lock held: that
-//!     may end a mount, and that may end a file system.
+//! N1. The [`Table`] is a value behind one pointer ([`Published`]). A fast walk reads the pointer once and uses only
+//! that table: it sees a mount with all that is in it, or nothing of it. A slow walk may wait for a store, so it reads
+//! the newest table at each crossing.
+//! N2. A handle, an open file or a slow walk inside a mount holds a reference to it. [`Unmount::Busy`] retires the
+//! mount, which succeeds only without such references, and then publishes the table without it. A walk that finds a
+//! retired mount in an old table waits for the lock, and so for the new table.
+//! N3. An inode's count of mounts (`is_mounted`) is raised before the table with the mount is published, and lowered
+//! when no thread sees that table any more. So a walk never misses a mount of its table.
+//! N4. The thread that replaces a table drops the old one, after the last reader and with no lock held: that may end a
+//! mount and its file system.
 //!
 //! # Why
-//! As Linux: mounts are keyed by the mount they are in and the directory there, so that a directory that is
-//! reached by two bind mounts has a mount in the one and not in the other. Weakness: mounting and
-//! unmounting wait for every walk in the process that is under way.
+//! Mounts are keyed by their parent mount and the directory there, as in Linux. A directory reached by two bind mounts
+//! can have a mount in one of them only. Weakness: mounting and unmounting wait for every running walk.
 
 mod table;
 
@@ -44,7 +41,7 @@ use uvfs_concurrent::lock::Mutex;
 use uvfs_concurrent::object::{Hold, Object, Ref};
 use uvfs_concurrent::published::Published;
 
-/// A directory of a file system, to be seen in another place. Ends with its last hold and reference.
+/// A directory of a file system, visible in another place. Ends with its last hold and reference.
 pub(crate) struct Mount {
     pub(crate) id: u64,
     /// Its root: the file system's, or the source of a bind mount.
@@ -65,7 +62,7 @@ impl Object for Mount {
         &self.users
     }
 
-    /// Nobody is in it. It stays mounted if it was; if not, it goes with this reference.
+    /// No handle, file or walk is in it. It stays mounted if it was. If not, it ends with this reference.
     fn inactive(last: Ref<Self>) {
         drop(last);
     }
@@ -77,14 +74,14 @@ impl fmt::Debug for Mount {
     }
 }
 
-/// Where a handle is: in which mount of which namespace.
+/// The place of a handle: its mount and namespace.
 #[derive(Debug, Clone)]
 pub(crate) struct Inside {
     pub(crate) namespace: Arc<Namespace>,
     pub(crate) mount: Hold<Mount>,
 }
 
-/// Number of a mount in its namespace; never used again.
+/// Number of a mount in its namespace, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MountId(pub u64);
 
@@ -97,7 +94,7 @@ pub struct MountInfo {
     pub on: Option<(MountId, InodeId)>,
     /// Kind of its store.
     pub store: &'static str,
-    /// Its root in the store: another one than [`InodeId::ROOT`] if part of a file system is mounted.
+    /// Its root in the store; not [`InodeId::ROOT`] if part of a file system is mounted.
     pub root: InodeId,
     /// Handles, open files and walks that are in it now.
     pub users: u64,
@@ -106,18 +103,18 @@ pub struct MountInfo {
 /// How to unmount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unmount {
-    /// Only if nobody is in it and nothing is mounted in it; otherwise [`Error::Busy`].
+    /// Only if no handle, file or walk is in it, and nothing is mounted in it; otherwise [`Error::Busy`].
     Busy,
-    /// At once, with all that is mounted in it (`MNT_DETACH` of umount2(2)). Who is in it stays there,
-    /// and goes on working; each detached mount is on its own, and `..` ends at its root.
+    /// At once, with all mounts in it (`MNT_DETACH` of umount2(2)). Handles, files and walks in it stay there and
+    /// continue to work. Each detached mount is on its own, and `..` ends at its root.
     Lazy,
 }
 
-/// A root directory, and what is mounted below it.
+/// A root directory, and the mounts below it.
 pub struct Namespace {
     table: Published<Table>,
     root: Ref<Mount>,
-    /// The last id given. Held by who replaces the table.
+    /// The last id given. Its lock is held by the thread that replaces the table.
     changes: Mutex<u64>,
 }
 
@@ -132,15 +129,15 @@ impl Namespace {
         Arc::new(Self { table: Published::new(Table::default()), root, changes })
     }
 
-    /// The root directory, for `caller`. What is opened from it crosses mounts.
+    /// The root directory, for `caller`. Handles opened from it cross mounts.
     pub fn root_directory(self: &Arc<Self>, caller: Caller) -> Directory {
         let (vfs, node) = (Vfs::clone(&self.root.vfs), self.root.root.clone());
         let inside = Inside { namespace: self.clone(), mount: self.root_mount() };
         Directory::new(vfs, node, caller).within(inside)
     }
 
-    /// Mounts the root of `vfs` on the directory `mountpoint`, on top of what is mounted there. As
-    /// mount(2). Waits for the walks under way.
+    /// Mounts the root of `vfs` on the directory `mountpoint`, on top of earlier mounts there. As mount(2). Waits for
+    /// running walks.
     ///
     /// # Errors
     /// [`Error::Invalid`] if `mountpoint` is not of this namespace or in a detached mount;
@@ -151,21 +148,21 @@ impl Namespace {
         self.attach(mountpoint, vfs, root)
     }
 
-    /// Mounts the directory `source`, of this namespace or of any file system, on `mountpoint`; without
-    /// what is mounted below it. As `MS_BIND` of mount(2). Waits for the walks under way.
+    /// Mounts the directory `source`, of this namespace or of any file system, on `mountpoint`, without the mounts
+    /// below it. As `MS_BIND` of mount(2). Waits for running walks.
     ///
     /// # Errors
-    /// As [`Namespace::mount`].
+    /// Those of [`Namespace::mount`].
     pub fn bind(&self, mountpoint: &Directory, source: &Directory) -> Result<()> {
         self.attach(mountpoint, Arc::new(source.vfs().clone()), source.node().clone())
     }
 
-    /// Unmounts the mount that `root` is the root directory of. Takes the handle, which would keep the
-    /// mount in use. Waits for the walks under way.
+    /// Unmounts the mount with the root directory `root`. Takes the handle, which would keep the mount in use. Waits
+    /// for running walks.
     ///
     /// # Errors
     /// [`Error::Invalid`] if `root` is not the root of a mount that is mounted here;
-    /// [`Error::Busy`] as [`Unmount::Busy`] says, and for the namespace's root.
+    /// [`Error::Busy`] under the rule of [`Unmount::Busy`], and for the namespace's root.
     pub fn unmount(&self, root: Directory, how: Unmount) -> Result<()> {
         let inside = self.place(&root)?;
         if *root.node() != inside.mount.root {
@@ -182,7 +179,7 @@ impl Namespace {
         })
     }
 
-    /// What is mounted, the root first, then in the order of mounting.
+    /// All mounts, the root first, then in the order of mounting.
     pub fn mounts(&self) -> Vec<MountInfo> {
         let info = |mount: &Mount, on| MountInfo {
             id: MountId(mount.id),
@@ -212,7 +209,7 @@ impl Namespace {
             if inside.mount.id != ROOT_ID && table.place_of(inside.mount.id).is_none() {
                 return Err(Error::Invalid("the mountpoint is in a detached mount"));
             }
-            // On top of what is there already, as Linux does.
+            // On top of earlier mounts there, as Linux does.
             let (parent, at) = match table.covering(inside.mount.id, mountpoint.node().id()) {
                 Some(top) => (top.try_clone(), top.root.clone()),
                 None => (inside.mount.try_ref(), mountpoint.node().clone()),
@@ -222,7 +219,7 @@ impl Namespace {
                 return Err(Error::Busy);
             }
             let at = Mountpoint::new(at)?;
-            // Who takes its name away later than this look sees the mount, and takes that away.
+            // A thread that removes its name after this check sees the mount, and removes that, too.
             if at.node().inode.is_unlinked() {
                 return Err(Error::NotFound);
             }
@@ -231,12 +228,12 @@ impl Namespace {
             self.table.replace(table)
         };
         drop(replaced.wait());
-        // Who removed the directory meanwhile looked into the table before this mount was in it.
+        // A thread that removed the directory meanwhile read the table before this mount was in it.
         self.directory_removed();
         Ok(())
     }
 
-    /// Takes away the mounts that `choose` names, with what is in them.
+    /// Removes the mounts that `choose` returns, with all mounts in them.
     fn detach(&self, choose: impl FnOnce(&Table) -> Result<Vec<u64>>) -> Result<()> {
         let mut gone = Vec::new();
         let replaced = {
@@ -251,7 +248,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Where `directory` is, if it is in this namespace.
+    /// The place of `directory`, if it is in this namespace.
     fn place<'d>(&self, directory: &'d Directory) -> Result<&'d Inside> {
         match directory.inside() {
             Some(inside) if std::ptr::eq(&*inside.namespace, self) => Ok(inside),
@@ -263,24 +260,24 @@ impl Namespace {
         self.table.read(&epoch::pin()).clone()
     }
 
-    /// The table of this moment.
+    /// The present table.
     #[inline]
     pub(crate) fn table<'g>(&'g self, guard: &'g epoch::Guard) -> &'g Table {
         self.table.read(guard)
     }
 
-    /// The mount that is the root.
+    /// The root mount.
     #[inline]
     pub(crate) fn root(&self) -> &Ref<Mount> {
         &self.root
     }
 
-    /// A hold on the mount that is the root; it is never retired.
+    /// A hold on the root mount, which is never retired.
     pub(crate) fn root_mount(&self) -> Hold<Mount> {
         self.root.try_hold().expect("nobody retires the root mount")
     }
 
-    /// What is mounted on `directory` of `mount`, held.
+    /// The mount on `directory` of `mount`, held.
     pub(crate) fn covering(&self, mount: &Mount, directory: &Node) -> Option<Hold<Mount>> {
         let (covering, ()) = self.held(|table| {
             let covering = table.covering(mount.id, directory.id())?;
@@ -289,7 +286,7 @@ impl Namespace {
         Some(covering)
     }
 
-    /// The mount that `mount` is mounted in, held, and the directory there.
+    /// The parent mount of `mount`, held, and the directory there.
     pub(crate) fn above(&self, mount: &Mount) -> Option<(Hold<Mount>, Node)> {
         self.held(|table| {
             let place = table.place_of(mount.id)?;
@@ -311,22 +308,21 @@ impl Namespace {
                     None => rest,
                 }
             };
-            // Given back with no guard. Then wait until who retired it has published that.
+            // Dropped with no guard. Then wait until the thread that retired it has published that.
             drop(missed);
             drop(self.changes.lock());
         }
     }
 
-    /// Whether something is mounted on `node`, in whichever mount it is seen.
+    /// Whether a mount is on `node`, in any mount through which it is seen.
     pub(crate) fn is_mountpoint(&self, node: &Node) -> bool {
         let on_it =
             |table: &Table| table.attachments().any(|attachment| attachment.at.node() == node);
         node.inode.is_mounted() && on_it(self.table.read(&epoch::pin()))
     }
 
-    /// A directory has lost its name: what is mounted on directories that nobody can name any more is
-    /// taken away, as Linux's `detach_mounts` does. Finds those too that were removed past this
-    /// namespace.
+    /// A directory has lost its name: removes mounts on directories that no name reaches any more, as Linux's
+    /// `detach_mounts` does. Also finds directories that were removed outside this namespace.
     pub(crate) fn directory_removed(&self) {
         let removed = |table: &Table| -> Vec<u64> {
             let all = table.attachments();
@@ -335,7 +331,7 @@ impl Namespace {
         };
         let none = removed(self.table.read(&epoch::pin())).is_empty();
         if !none {
-            // `Lazy` asks for nothing, so it cannot be refused.
+            // `Lazy` has no conditions, so it cannot be refused.
             let _ = self.detach(|table| Ok(removed(table)));
         }
     }

@@ -1,14 +1,14 @@
-//! The mount table: what is mounted where, at one moment.
+//! The mount table: the mounts and their places, at one moment.
 //!
 //! # Boundary
-//! A value: made from the one before and published as a whole by [`super::Namespace`]. Knows neither
-//! walks nor permissions.
+//! A value: made from the one before and published as a whole by [`super::Namespace`]. Has no part
+//! in walks or permissions.
 //!
 //! # Why
-//! Two maps over the same attachments, because walks ask both ways: down from a mountpoint, and up from
-//! the root of a mount. A mount knows nothing of where it is; so one that is taken away keeps nothing
-//! above it in use, and its `..` ends at its root. Weakness: a change copies both maps, so a
-//! namespace of n mounts is built in n² steps.
+//! Two maps over the same attachments, because walks need both directions: down from a mountpoint,
+//! and up from the root of a mount. A mount itself has no place. So a removed mount keeps nothing
+//! above it in use, and its `..` ends at its root. Weakness: a change copies both maps, so building
+//! a namespace of n mounts takes n² steps.
 
 use super::Mount;
 use crate::backend::InodeId;
@@ -21,16 +21,16 @@ use uvfs_concurrent::object::Ref;
 /// A mount in its place.
 #[derive(Debug)]
 pub(crate) struct Attachment {
-    /// What is mounted.
+    /// The mounted part.
     pub(super) mount: Ref<Mount>,
-    /// In which mount.
+    /// Its parent mount.
     pub(super) parent: Ref<Mount>,
-    /// On which directory of it.
+    /// Its directory in the parent mount.
     pub(super) at: Mountpoint,
 }
 
-/// A directory that something is mounted on. Held, so it stays the one inode of its object; and
-/// marked, until the last table that says so is gone.
+/// A directory with a mount on it. Held, so it stays the one inode of its object. Marked, until the
+/// last table with the mount is gone.
 #[derive(Debug)]
 pub(super) struct Mountpoint(Node);
 
@@ -53,9 +53,9 @@ impl Drop for Mountpoint {
 /// All mounts of a namespace but its root.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table {
-    /// By mountpoint. A mount's id says which file system it is of, so the directory's id is enough.
+    /// By mountpoint. A mount's id determines its file system, so the directory's id is enough.
     on: HashMap<(u64, InodeId), Arc<Attachment>>,
-    /// By the id of what is mounted.
+    /// By the id of the mount.
     mounted: HashMap<u64, Arc<Attachment>>,
 }
 
@@ -64,7 +64,7 @@ impl Table {
         self.mounted.is_empty()
     }
 
-    /// What is mounted on `directory` of `mount`: the topmost, if mounts are stacked.
+    /// The mount on `directory` of `mount`: the topmost, if mounts are stacked.
     pub(crate) fn covering(&self, mount: u64, directory: InodeId) -> Option<&Ref<Mount>> {
         let mut on = self.on.get(&(mount, directory))?;
         while let Some(higher) = self.on.get(&(on.mount.id, on.mount.root.id())) {
@@ -73,12 +73,12 @@ impl Table {
         Some(&on.mount)
     }
 
-    /// Where `mount` is mounted.
+    /// The place of `mount`.
     pub(super) fn place_of(&self, mount: u64) -> Option<&Arc<Attachment>> {
         self.mounted.get(&mount)
     }
 
-    /// Whether something is mounted in `mount`.
+    /// Whether there is a mount in `mount`.
     pub(super) fn has_inner(&self, mount: u64) -> bool {
         self.mounted.values().any(|inner| inner.parent.id == mount)
     }
@@ -94,7 +94,7 @@ impl Table {
         self.mounted.insert(attachment.mount.id, attachment);
     }
 
-    /// Takes a mount away with all that is mounted in it, and moves what was taken to `gone`.
+    /// Removes a mount with all mounts in it, and moves them to `gone`.
     pub(super) fn detach(&mut self, mount: u64, gone: &mut Vec<Arc<Attachment>>) {
         let mut doomed = vec![mount];
         while let Some(mount) = doomed.pop() {

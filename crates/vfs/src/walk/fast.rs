@@ -1,30 +1,28 @@
-//! The walk that stores nothing.
+//! The walk by the caches alone, without stores to shared memory.
 //!
 //! # Boundary
-//! Walks by what is cached alone. It decides only what the slow walk would decide too; at every doubt
-//! it stops, says where and why, and the slow walk goes on from there.
+//! It decides only cases that the slow walk would decide the same way. At every doubt it stops with its place and a
+//! reason, and the slow walk continues there.
 //!
 //! # Concurrency
-//! Under the caller's epoch guard: everything met stays in memory until that is dropped. Nothing is
-//! locked, held or counted. Per component it reads three lines: the bucket, the dentry, and the first
-//! line of the inode.
+//! Under the caller's epoch guard: every object found stays in memory until that is dropped. Nothing is locked, held or
+//! counted. Per component it reads three lines: the bucket, the dentry, and the first line of the inode.
 //!
-//! W1. A name is taken only if it was in the table at some instant during the walk, and believed by
-//!     its directory then: what it leads to was there at that instant.
-//! W2. A change takes its names out of the table before it asks the store, and puts the outcome in
-//!     after. Who finds nothing asks the store; so who has seen what came of a change never sees,
-//!     later, what was before it: neither the old name of what was renamed, nor a replaced object.
-//! W3. An inode that was torn down is marked so before another one can stand for the same object;
-//!     a dentry that leads to a marked inode is not believed.
+//! W1. A name is used only if it was in the table, and valid for its directory, at some instant during the walk. Its
+//! object was there at that instant.
+//! W2. A change removes its names from the table before it asks the store, and inserts the result after. A walk that
+//! finds no entry asks the store. So a walk that has seen the result of a change never sees the state before it later:
+//! neither the old name of a renamed object, nor a replaced object.
+//! W3. A torn down inode is marked so before another one can represent the same object. A dentry that leads to a marked
+//! inode is not used.
 //! W4. Search permission is decided by the attributes of one instant, before the name is looked up.
-//! W5. All mounts are crossed by one mount table, read at the start: of what is mounted or unmounted
-//!     meanwhile the walk sees all or nothing. From a mountpoint on it goes by the caches and the
-//!     rules of the other file system.
+//! W5. All mounts are crossed by one mount table, read at the start: the walk sees a concurrent mount or unmount wholly
+//! or not at all. From a mountpoint on it uses the caches and the rules of the other file system.
 //!
 //! # Why
-//! As Linux's RCU-walk, but for the end: that takes a reference on the last object, so all who look
-//! at one file meet on its count. Here `stat` copies the attributes under their sequence and leaves.
-//! Weakness: `..` and symbolic links in the middle stop it.
+//! Like Linux's RCU-walk, except for its end. That takes a reference on the last object, so all users of one file share
+//! its count. Here `stat` copies the attributes under their sequence. Weakness: `..` and symbolic links in the middle
+//! stop it.
 
 use super::whole::COMPONENTS_MIN;
 use super::{Manner, Resolve, Spot, Start, Symlinks};
@@ -44,23 +42,22 @@ use uvfs_concurrent::object::Ref;
 /// Why a walk did not stay on the fast path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// A name was not cached, or not believed any more.
+    /// A name was not cached, or not valid any more.
     Miss,
-    /// Something was cleaned since the directory was last looked into: whether that concerns it has to
-    /// be found out.
+    /// A clean has happened since the directory was last used: the directory must find out whether it is concerned.
     Cleaned,
     /// A symbolic link has to be followed.
     Symlink,
     /// `..`
     DotDot,
-    /// Whether the directory may be searched is not known: its attributes or its access control
-    /// list are not cached, or the caller's groups have to be read.
+    /// The search permission is not known: the directory's attributes or access control list are not cached, or the
+    /// caller's groups have to be read.
     Permission,
     /// The attributes of the last object are not cached.
     Attributes,
     /// The last object was being evicted.
     Evicted,
-    /// The start cannot be reached so: an absolute path in a confined walk.
+    /// The start is not allowed: an absolute path in a confined walk.
     Start,
     /// A component is too long to be a name.
     Name,
@@ -96,12 +93,12 @@ impl Reason {
     }
 }
 
-/// Where a fast walk is.
+/// The position of a fast walk.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Place<'g> {
-    /// At a node that somebody holds.
+    /// At a node with a hold.
     Held(&'g Node),
-    /// At what a name led to.
+    /// At the inode of a name.
     Named(&'g Ref<Inode>),
 }
 
@@ -114,7 +111,7 @@ impl<'g> Place<'g> {
         }
     }
 
-    /// A hold on it, unless it has gone.
+    /// A hold on it, unless it was torn down.
     pub(super) fn hold(self) -> Option<Node> {
         match self {
             Place::Held(node) => Some(node.clone()),
@@ -137,10 +134,10 @@ impl<'g> At<'g> {
         self.place.inode()
     }
 
-    /// A hold on it and on its mount, unless one of them has gone.
+    /// A hold on it and on its mount, unless one of them is gone.
     pub(super) fn hold(self) -> Option<Spot> {
-        // The mount first: giving it back ends nothing, since it is in the walk's table; giving a
-        // node back may call the store.
+        // The mount first: dropping its hold ends nothing, since it is in the walk's table. Dropping a node may call
+        // the store.
         let mount = match self.mount {
             Some(mount) => Some(mount.try_hold()?),
             None => None,
@@ -153,7 +150,7 @@ impl<'g> At<'g> {
     }
 }
 
-/// What a walk that may cross mounts goes by.
+/// The mount table and root of a walk that may cross mounts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mounts<'g> {
     table: &'g Table,
@@ -187,7 +184,7 @@ impl<'g> Leg<'g> {
         }
     }
 
-    /// Goes on in another file system, at the root of `mount`.
+    /// Continues in another file system, at the root of `mount`.
     fn cross(&mut self, mount: &'g Ref<Mount>) -> At<'g> {
         self.end();
         *self = Self { vfs: &mount.vfs, found: 0 };
@@ -195,24 +192,23 @@ impl<'g> Leg<'g> {
     }
 }
 
-/// How a fast walk ended.
+/// The end of a fast walk.
 #[derive(Debug)]
 pub(super) enum Fast<'g, 'p> {
     /// At an object; `warm` if a memo of the path is worth making.
     Found { at: At<'g>, warm: bool },
-    /// At a last name that does not exist, which is all that is left of the path.
+    /// At a last name that does not exist; the rest of the path is that name.
     Missing { at: At<'g>, rest: &'p [u8] },
-    /// Before it was done.
+    /// Before its end.
     Stopped { at: At<'g>, rest: &'p [u8], reason: Reason },
 }
 
 impl Vfs {
-    /// Walks as far as the caches know. The moment returned is the one that lifetimes were compared
-    /// with, if there were any.
+    /// Walks as far as the caches allow. Returns the moment with which lifetimes were compared, if there were any.
     ///
     /// # Errors
-    /// What the slow walk would say too: [`Error::NotFound`] in the middle, [`Error::NotDirectory`],
-    /// [`Error::Access`], [`Error::SymlinkLoop`].
+    /// Those of the slow walk: [`Error::NotFound`] in the middle, [`Error::NotDirectory`], [`Error::Access`],
+    /// [`Error::SymlinkLoop`].
     pub(super) fn walk_fast<'g, 'p>(
         &'g self,
         guard: &'g Guard,
@@ -229,8 +225,8 @@ impl Vfs {
         Ok((end?, now))
     }
 
-    /// Walks a path that has just been found once more, and gathers what that relies on into `evidence`. The
-    /// object, if the caches know all of it still, and a memo is worth making.
+    /// Walks a path that has just been found once more, and collects its dependencies in `evidence`. Returns the
+    /// object, if the caches still have all of it, and a memo is useful.
     pub(super) fn walk_gathering<'g>(
         &'g self,
         guard: &'g Guard,
@@ -249,7 +245,7 @@ impl Vfs {
         }
     }
 
-    /// `CROSSES`: mounts are crossed; `GATHERS`: what the walk relies on is gathered.
+    /// `CROSSES`: mounts are crossed. `GATHERS`: dependencies are collected.
     #[inline]
     fn fast<'g, 'p, const CROSSES: bool, const GATHERS: bool>(
         guard: &'g Guard,
@@ -285,7 +281,7 @@ impl Vfs {
         let mut is_directory = directory.is_directory();
         let mut id = directory.id;
         let mut position = 0;
-        // Names alone, one slash between them: such a path may have a memo.
+        // Names alone, with one slash between them: such a path may have a memo.
         let mut plain = path[0] != b'/';
         loop {
             let rest = &path[position..];
@@ -293,7 +289,7 @@ impl Vfs {
             let stopped = |reason| Ok(Fast::Stopped { at, rest, reason });
             if length == 0 {
                 if !rest.is_empty() {
-                    // One slash more than is needed, or the first one.
+                    // A second slash between names, or a leading one.
                     plain = false;
                     position += 1;
                     continue;
@@ -311,7 +307,7 @@ impl Vfs {
                 return Err(Error::NotDirectory);
             }
             if GATHERS && let Some(evidence) = &mut evidence {
-                // First how long, then whether: what comes in between can only make it shorter than it says.
+                // First the lifetime, then the check: a change in between can only make the true lifetime shorter.
                 let rights = match free {
                     true => Some(Expiry::NEVER),
                     false => directory.guarding(now).map(|seen| seen.expiry),
@@ -402,7 +398,7 @@ impl Vfs {
         }
     }
 
-    /// Whether `caller` may search `directory`, if the caches and the caller's known groups say.
+    /// Whether `caller` may search `directory`, if the caches and the caller's known groups decide it.
     #[inline]
     fn may_search(
         &self,

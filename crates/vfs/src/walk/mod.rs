@@ -1,15 +1,14 @@
 //! Walking a path in process.
 //!
 //! # Boundary
-//! Turns a path into a held node, or into a held directory and a last name; or answers `stat` on the
-//! way. `fast` walks by the caches alone, with no lock, no hold and no store to what others read.
-//! Where it cannot go on it says why (`Reason`), and `slow` goes on: by [`crate::Vfs::lookup`],
-//! so that a walk and a frontend's lookups share one cache.
+//! Turns a path into a held node, or into a held directory and a last name, or returns the attributes for `stat`.
+//! `fast` walks by the caches alone, with no lock, no hold and no store to shared memory. If it stops it returns the
+//! `Reason`, and `slow` continues by [`crate::Vfs::lookup`]. So a walk and a frontend's lookups share one cache.
 //!
 //! # Concurrency
-//! A fast walk is under one epoch guard from start to end. The guard is dropped before the slow walk
-//! begins, which may block in the store. A fast walk goes by one mount table, a slow one by the newest
-//! at each crossing, since it may take long; it holds the mounts it is in ([`crate::Namespace`]).
+//! A fast walk is under one epoch guard from start to end. The guard is dropped before the slow walk begins, which may
+//! block in the store. A fast walk uses one mount table. A slow walk may take long, so it uses the newest table at each
+//! crossing, and holds the mounts that it is in ([`crate::Namespace`]).
 
 mod fast;
 mod slow;
@@ -32,14 +31,14 @@ use uvfs_concurrent::object::Hold;
 /// Symbolic links followed in one walk, at most (path_resolution(7)).
 pub const SYMLINKS_MAX: usize = 40;
 
-/// Where a walk may lead (as the flags of `openat2(2)`).
+/// Limits of a walk (like the flags of `openat2(2)`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Resolve {
     /// Anywhere in the file system, or in the namespace; absolute paths start at its root.
     #[default]
     Anywhere,
-    /// Only to what lies below the starting directory: absolute paths and links, and `..` out of
-    /// it, are refused with [`Error::CrossDevice`].
+    /// Only to objects below the starting directory: absolute paths and links, and `..` out of it, are refused with
+    /// [`Error::CrossDevice`].
     Beneath,
     /// The starting directory is `/`: absolute paths start there, and its `..` is itself.
     InRoot,
@@ -57,15 +56,15 @@ pub enum Symlinks {
     Refuse,
 }
 
-/// Where a walk begins.
+/// The start of a walk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Start<'a> {
     pub(crate) node: &'a Node,
-    /// In which mount of which namespace. `None`: in no namespace; the walk crosses no mount.
+    /// Its mount and namespace. `None`: in no namespace; the walk crosses no mount.
     pub(crate) inside: Option<&'a Inside>,
 }
 
-/// A node that a walk came to, and the mount it is in.
+/// A node on a walk, and the mount it is in.
 #[derive(Debug, Clone)]
 pub(crate) struct Spot {
     pub(crate) node: Node,
@@ -80,7 +79,7 @@ impl Spot {
     }
 }
 
-/// Where a walk ended.
+/// The end of a walk.
 pub(crate) enum Walked {
     /// At an object.
     Node(Spot),
@@ -88,7 +87,7 @@ pub(crate) enum Walked {
     Missing {
         directory: Spot,
         name: Box<[u8]>,
-        /// The path, or a link it led through, ended in a slash: only a directory can be meant.
+        /// The path, or a link in it, ended in a slash: only a directory is allowed.
         slash: bool,
     },
 }
@@ -101,18 +100,18 @@ pub(crate) struct LastName {
     pub(crate) slash: bool,
 }
 
-/// What a path ends in instead of a name.
+/// The end of a path that does not end in a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoName {
     /// `.`
     Dot,
     /// `..`
     DotDot,
-    /// Nothing: it is the root.
+    /// Nothing: the path is the root.
     Root,
 }
 
-/// How one walk is to be done.
+/// The parameters of one walk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Manner<'a> {
     pub(crate) caller: &'a Caller,
@@ -132,7 +131,7 @@ impl Vfs {
             let guard = epoch::pin();
             let mounts = Mounts::of(start, &guard);
             match self.walk_fast(&guard, manner, (start, mounts), path)?.0 {
-                // Looking up the last name again tells the directory that a caller may want next.
+                // The slow walk looks the last name up again, and returns its directory for the caller.
                 Fast::Missing { at, rest } => self.resume_at(manner, start, path, (at, rest)),
                 Fast::Stopped { at, rest, reason } => {
                     self.core.counters.walks.slow(reason);
@@ -153,11 +152,11 @@ impl Vfs {
         Walk::new(self, manner, start).run(from, rest)
     }
 
-    /// Attributes of what `path` leads to. Where the caches know all of it, no lock is taken, nothing
-    /// is held and nothing is stored that others read.
+    /// Attributes of the object of `path`. Where the caches have all of it, the walk takes no lock and no hold, and
+    /// stores to no shared memory.
     ///
     /// # Errors
-    /// As [`Vfs::walk`], and [`Error::NotFound`] for a missing last name.
+    /// Those of [`Vfs::walk`], and [`Error::NotFound`] for a missing last name.
     pub(crate) fn stat(
         &self,
         manner: Manner<'_>,
@@ -170,7 +169,7 @@ impl Vfs {
         let (from, rest) = {
             let guard = epoch::pin();
             let mounts = Mounts::of(start, &guard);
-            // A memo says where a path leads in one file system.
+            // A memo has the object of a path in one file system.
             let whole = match mounts {
                 None => self.whole_key(manner, start.node, path),
                 Some(_) => None,
@@ -212,8 +211,8 @@ impl Vfs {
         }
     }
 
-    /// Where the slow walk goes on: where the fast one stopped, or from the start again if that place
-    /// has gone meanwhile, or if the walk is confined and has to remember where it came through.
+    /// The start of the slow walk: the place where the fast one stopped, or the start of the path. The latter if that
+    /// place is gone, or if the walk is confined and needs the directories on its way.
     fn resume_at<'p>(
         &self,
         manner: Manner<'_>,
@@ -233,7 +232,7 @@ impl Vfs {
     /// Walks to the directory of the last component of `path`, which must be a name.
     ///
     /// # Errors
-    /// As [`Vfs::walk`]; what `refused` says where the path does not end in a name.
+    /// Those of [`Vfs::walk`]; the result of `refused` where the path does not end in a name.
     pub(crate) fn walk_to_name(
         &self,
         manner: Manner<'_>,

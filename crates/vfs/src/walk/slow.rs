@@ -1,15 +1,14 @@
 //! The walk that may hold, lock and ask the store.
 //!
 //! # Concurrency
-//! It holds nodes and no lock. `..` follows the parent that a directory notes. A directory that
-//! is moved meanwhile could so lead a walk out of where it must stay; a walk that is confined
-//! ([`Resolve::Beneath`], [`Resolve::InRoot`]) therefore holds the directories it came through, and
-//! its `..` goes back by them, whatever is moved, mounted or unmounted. (`openat2(2)` starts again, or
-//! gives up.)
+//! It holds nodes and no lock. `..` follows the recorded parent of a directory. A concurrent move of a directory could
+//! so lead a walk out of its confines. A confined walk ([`Resolve::Beneath`], [`Resolve::InRoot`]) therefore holds the
+//! directories on its way, and its `..` returns to them, whatever is moved, mounted or unmounted. (`openat2(2)` starts
+//! again, or gives up.)
 //!
-//! At each mountpoint, and at `..` from the root of a mount, it asks the mount table of that moment, and
-//! holds the mount it goes on in. So an unmount that comes between two crossings is seen by the later
-//! one only; but never half of one crossing.
+//! At each mountpoint, and at `..` from the root of a mount, it reads the present mount table, and holds the mount in
+//! which it continues. So only the later crossing sees an unmount between two crossings, but a crossing never sees half
+//! of one.
 
 use super::{Manner, Resolve, SYMLINKS_MAX, Spot, Start, Symlinks, Walked};
 use crate::attributes::FileKind;
@@ -28,7 +27,7 @@ pub(super) struct Walk<'a> {
     manner: Manner<'a>,
     start: Start<'a>,
     links: usize,
-    /// Of a confined walk: the directories above the one it is at, from the start on.
+    /// In a confined walk: the directories above the present one, from the start on.
     behind: Vec<Spot>,
 }
 
@@ -99,7 +98,7 @@ impl<'a> Walk<'a> {
         at.vfs(self.vfs).check(self.manner.caller, &at.node, crate::Access::EXECUTE)
     }
 
-    /// Where a path (or link text) starts.
+    /// The start of a path (or link text).
     fn origin(&mut self, path: &[u8]) -> Result<Spot> {
         match (path.first(), self.manner.resolve) {
             (Some(b'/'), Resolve::Anywhere) => {
@@ -118,7 +117,7 @@ impl<'a> Walk<'a> {
         Ok(Spot { node: self.start.node.clone(), mount: None })
     }
 
-    /// Goes on from `at` to `found`, which was found in it, or to what is mounted there.
+    /// Continues from `at` to `found`, which was found in it, or to the root of the mount on it.
     fn enter(&mut self, at: Spot, found: Node) -> Spot {
         let mount = at.mount.clone();
         if self.manner.resolve != Resolve::Anywhere {
@@ -127,7 +126,7 @@ impl<'a> Walk<'a> {
         self.covering(Spot { node: found, mount })
     }
 
-    /// `at`, or the root of what is mounted there.
+    /// `at`, or the root of the mount on it.
     fn covering(&self, at: Spot) -> Spot {
         if at.node.inode.is_mounted()
             && let Some(inside) = self.start.inside
@@ -152,7 +151,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The parent that the directory notes. From the root of a mount: that of the mountpoint.
+    /// The recorded parent. From the root of a mount: the parent of the mountpoint.
     fn parent_anywhere(&self, mut at: Spot) -> Result<Spot> {
         let Some(inside) = self.start.inside else {
             at.node = at.node.inode.parent().unwrap_or(at.node);
@@ -167,7 +166,7 @@ impl<'a> Walk<'a> {
         }
         at.node = at.node.inode.parent().unwrap_or(at.node);
         if !is_within(at.vfs(self.vfs), &at.node, &self.mount(&at, &inside.mount).root) {
-            // Moved out of what is mounted: `..` must not lead to what is not. As Linux.
+            // The directory was moved out of the mounted part: `..` must not leave that part. As Linux.
             return Err(Error::NotFound);
         }
         Ok(self.covering(at))
@@ -183,8 +182,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Whether `root` is `node` or above it. Where others move directories, the cached parents may be a
-/// circle: the way up then ends after as many steps as there are inodes.
+/// Whether `root` is `node` or above it. Where other programs move directories, cached parents may form a circle. Then
+/// the walk up ends after as many steps as there are inodes.
 fn is_within(vfs: &Vfs, node: &Node, root: &Node) -> bool {
     if root.id() == InodeId::ROOT {
         return true;
@@ -194,7 +193,7 @@ fn is_within(vfs: &Vfs, node: &Node, root: &Node) -> bool {
     std::iter::successors(Some(node.clone()), above).take(steps_max).any(|node| node == *root)
 }
 
-/// What is left to walk: components, front first.
+/// The rest of the path: components, front first.
 #[derive(Default)]
 struct Components {
     parts: VecDeque<Box<[u8]>>,
@@ -202,7 +201,7 @@ struct Components {
 }
 
 impl Components {
-    /// Puts the components of `path` before what is left.
+    /// Puts the components of `path` before the rest.
     fn push(&mut self, path: &[u8]) {
         if self.parts.is_empty() && path.last() == Some(&b'/') {
             self.must_be_directory = true;

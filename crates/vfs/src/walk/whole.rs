@@ -1,8 +1,8 @@
 //! Walking by whole paths: [`crate::paths`] in front of the walk by components.
 //!
 //! # Boundary
-//! Says which paths may have a memo, asks for one, and has one made of what a second fast walk gathers. A path
-//! qualifies if it is walked from a directory downwards by names alone: no leading slash, no `.` and `..`, no
+//! Decides which paths may have a memo, looks one up, and has one made from the dependencies of a second fast walk. A
+//! path qualifies if it is walked from a directory downwards by names alone: no leading slash, no `.` and `..`, no
 //! symbolic link.
 
 use super::{Manner, Start};
@@ -12,7 +12,7 @@ use crate::paths::Key;
 use crate::vfs::Vfs;
 use uvfs_concurrent::epoch::Guard;
 
-/// Components from which on a memo is faster than the walk.
+/// Least number of components for which a memo is faster than the walk.
 pub(super) const COMPONENTS_MIN: u64 = 3;
 
 impl Vfs {
@@ -28,7 +28,7 @@ impl Vfs {
         qualifies.then(|| self.core.paths.key(manner.caller, &start.inode, path))
     }
 
-    /// Attributes of what a path leads to, if there is a memo that is believed and they are cached.
+    /// Attributes of the object of a path, if it has a valid memo and they are cached.
     #[inline]
     pub(super) fn stat_whole(
         &self,
@@ -43,8 +43,8 @@ impl Vfs {
         Some(attributes)
     }
 
-    /// Keeps where `path` leads: the walk by components succeeded, and its last name is used often. Does nothing
-    /// if the caches do not know all of it any more, or there is no room.
+    /// Makes a memo of `path`: the walk by components succeeded, and its last name is used often. Does nothing if the
+    /// caches do not have all of it any more, or there is no room.
     #[cold]
     #[inline(never)]
     pub(super) fn remember_whole(
