@@ -53,7 +53,6 @@ const LEFT: &[(&str, usize)] = &[
     ("docs/locking.md", 3),
     ("docs/measuring.md", 14),
     ("docs/metrics.md", 3),
-    ("docs/object.md", 9),
     ("docs/page-cache.md", 12),
     ("docs/path-walk.md", 7),
     ("docs/semantics.md", 13),
