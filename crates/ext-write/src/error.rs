@@ -41,6 +41,8 @@ pub enum Error {
     NameTooLong,
     /// A file cannot have so many bytes.
     TooLarge,
+    /// A flag of the inode forbids it: immutable, or append-only.
+    NotPermitted,
     /// It cannot be, for this reason.
     Invalid(&'static str),
     /// The device failed.
@@ -66,6 +68,9 @@ impl fmt::Display for Error {
             Error::TooManyLinks => out.write_str("it has as many names as can be counted"),
             Error::NameTooLong => out.write_str("a name has 255 bytes at most"),
             Error::TooLarge => out.write_str("a file cannot have so many bytes"),
+            Error::NotPermitted => {
+                out.write_str("it is immutable or append-only (chattr, in a mount of the kernel)")
+            }
             Error::Invalid(why) => out.write_str(why),
             Error::Io(error) => write!(out, "the device: {error}"),
         }

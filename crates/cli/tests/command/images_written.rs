@@ -4,7 +4,7 @@
 //! `UVFS_KILLS=100 cargo test -p uvfs --test command images_written -- --nocapture`.
 
 use crate::common::{Place, can_mount, eventually, is_alive, is_mounted, run};
-use crate::images::{assert_same, done, refused, text, tree};
+use crate::images::{Tree, assert_same, done, refused, text, tree};
 use rustix::fs::{FallocateFlags, XattrFlags};
 use rustix::mount::UnmountFlags;
 use rustix::process::{Signal, kill_process};
@@ -36,11 +36,11 @@ pub(crate) fn sound(image: &Path) {
 }
 
 /// The kernel's own mount of an image.
-struct Kernel(PathBuf);
+pub(crate) struct Kernel(pub(crate) PathBuf);
 
 impl Kernel {
     /// `None`, said aloud, where the kernel may not mount one.
-    fn mount(place: &Place, image: &Path, name: &str) -> Option<Self> {
+    pub(crate) fn mount(place: &Place, image: &Path, name: &str) -> Option<Self> {
         let at = place.source.with_file_name(name);
         fs::create_dir_all(&at).unwrap();
         let mut mount = Command::new("mount");
@@ -354,6 +354,15 @@ fn a_killed_daemon_loses_nothing_that_was_made_stable() {
     }
 }
 
+/// What two mounts have to agree on: times are of two moments.
+pub(crate) fn without_times(tree: Tree) -> Tree {
+    tree.into_iter()
+        .map(|(path, (mode, links, uid, size, _, content))| {
+            (path, (mode, links, uid, size, 0, content))
+        })
+        .collect()
+}
+
 /// One operation, as `step` says; what became of it.
 fn operation(on: &Path, seed: u64) -> Result<(), Option<i32>> {
     let mut state = seed;
@@ -419,14 +428,6 @@ fn random_operations_do_what_the_kernel_does() {
         succeeded += u64::from(one.is_ok());
         if step % 500 == 499 || step + 1 == operations {
             let (one, other) = (tree(ours), tree(&kernel.0));
-            // Times are of two moments.
-            let without_times = |tree: crate::images::Tree| -> crate::images::Tree {
-                tree.into_iter()
-                    .map(|(path, (mode, links, uid, size, _, content))| {
-                        (path, (mode, links, uid, size, 0, content))
-                    })
-                    .collect()
-            };
             for path in one.keys() {
                 assert_eq!(xattrs(&ours.join(path)), xattrs(&kernel.0.join(path)), "{path:?}");
             }

@@ -5,6 +5,7 @@
 //! whom neither meant. So whoever changes attributes looks at what there is under the inode's lock, and says all that
 //! becomes of it.
 
+use super::flags::{may_change, may_grow};
 use super::operations::SetAttributes;
 use super::undo::Op;
 use super::{CREDITS, State, Volume, time};
@@ -41,6 +42,8 @@ pub struct Change {
     pub attributes: SetAttributes,
     /// Extended attributes by name: set, or removed where there is no value, if they are there.
     pub xattrs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// It is `touch`: both times become now, and nothing else changes. An append-only inode allows that.
+    pub is_touch: bool,
 }
 
 /// What a change of a file's contents does to the rights that it gives to those who run it.
@@ -145,7 +148,7 @@ impl Volume {
     /// afterwards.
     ///
     /// # Errors
-    /// Those of `decide`, and then nothing is changed; [`Error::Invalid`] for a name that the format has no place for;
+    /// Those of `decide`, and then nothing is changed; [`Error::NotPermitted`] by the inode's flags; [`Error::Invalid`] for a name that the format has no place for;
     /// [`Error::NoSpace`] where an extended attribute does not fit, or there is no block for it; [`Error::NotFound`].
     pub fn change<E: From<Error>>(
         &self,
@@ -155,7 +158,11 @@ impl Volume {
         let node = self.node(number);
         let mut state = node.state.write();
         let mut inode = self.load(number)?;
+        may_grow(&inode)?;
         let change = decide(&Look { volume: self, inode: &inode })?;
+        if !change.is_touch {
+            may_change(&inode)?;
+        }
         self.apply(&mut inode, &mut state, &change)?;
         Ok(inode)
     }
@@ -214,7 +221,7 @@ impl Volume {
         let attributes =
             SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
         let xattrs = if capable { vec![(CAPABILITY.to_vec(), None)] } else { Vec::new() };
-        self.apply(inode, state, &Change { attributes, xattrs })
+        self.apply(inode, state, &Change { attributes, xattrs, is_touch: false })
     }
 
     /// Sets an extended attribute, or removes it where there is no value.
@@ -239,7 +246,7 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`].
     pub fn set_attributes(&self, number: u32, set: &SetAttributes) -> Result<()> {
-        let change = Change { attributes: *set, xattrs: Vec::new() };
+        let change = Change { attributes: *set, ..Change::default() };
         self.change(number, |_| Ok::<_, Error>(change)).map(drop)
     }
 }

@@ -7,6 +7,7 @@
 //! a writer that left something there. Weakness: the handle is held while the device writes.
 
 use super::change::Privileges;
+use super::flags::{may_change, may_grow};
 use super::groups::{From, corrupt};
 use super::undo::Op;
 use super::{CREDITS, State, Volume, time};
@@ -29,7 +30,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::NoSpace`] and those of the device: then a part of them, from the beginning, may have been written, as the size
-    /// tells.
+    /// tells; [`Error::NotPermitted`] by flags.
     pub fn write(&self, number: u32, offset: u64, bytes: &[u8]) -> Result<()> {
         match self.write_at(number, WriteAt::Offset(offset), bytes, Privileges::Stay)? {
             written if written < bytes.len() => Err(Error::NoSpace),
@@ -40,7 +41,7 @@ impl Volume {
     /// Writes `bytes`, and takes from the file what `privileges` says. Gives how many were written, from the beginning.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] and those of the device, if nothing was written.
+    /// [`Error::NoSpace`] and those of the device, if nothing was written; [`Error::NotPermitted`] by flags.
     pub fn write_at(
         &self,
         number: u32,
@@ -56,6 +57,9 @@ impl Volume {
             WriteAt::Offset(offset) => offset,
             WriteAt::End => inode.size(),
         };
+        if offset < inode.size() {
+            may_change(&inode)?;
+        }
         let end = offset.checked_add(bytes.len() as u64).filter(|end| end.div_ceil(size) <= END);
         let end = end.ok_or(Error::TooLarge)?;
         if bytes.is_empty() {
@@ -120,6 +124,7 @@ impl Volume {
         let node = self.node(number);
         let mut state = node.state.write();
         let mut inode = self.file(number)?;
+        may_change(&inode)?;
         self.drop_privileges(&mut inode, &mut state, privileges)?;
         self.set_length(inode, &mut state, length)
     }
@@ -171,7 +176,7 @@ impl Volume {
     /// range if `grow` says so.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: then a part of them, from the beginning, may be set aside.
+    /// [`Error::NoSpace`]: then a part of them, from the beginning, may be set aside; [`Error::NotPermitted`] by flags.
     pub fn allocate(&self, number: u32, range: Range<u64>, grow: Grow) -> Result<()> {
         self.allocate_as(number, range, grow, Privileges::Stay)
     }
@@ -209,6 +214,7 @@ impl Volume {
         let node = self.node(number);
         let mut state = node.state.write();
         let mut inode = self.file(number)?;
+        may_change(&inode)?;
         self.drop_privileges(&mut inode, &mut state, privileges)?;
         self.set_aside(&mut inode, &mut state, range.clone())?;
         self.clear(&inode, range.clone())?;
@@ -287,6 +293,7 @@ impl Volume {
         let node = self.node(number);
         let mut state = node.state.write();
         let mut inode = self.file(number)?;
+        may_change(&inode)?;
         self.drop_privileges(&mut inode, &mut state, privileges)?;
         if range.start >= inode.size() {
             // As the kernel's: asking for a hole changes the file, also where there is nothing.
@@ -389,7 +396,7 @@ impl Volume {
         Ok(())
     }
 
-    /// A regular file whose data is written by us.
+    /// A regular file whose data is written by us, and which may grow.
     fn file(&self, number: u32) -> Result<Inode> {
         let inode = self.load(number)?;
         match inode.kind() {
@@ -397,6 +404,7 @@ impl Volume {
             Some(Kind::Directory) => return Err(Error::IsDirectory),
             _ => return Err(Error::Invalid("it is no regular file")),
         }
+        may_grow(&inode)?;
         if !inode.is_by_extents() {
             return Err(Error::NotWritable("the file is mapped by tables, not by extents".into()));
         }

@@ -19,6 +19,7 @@
 
 mod change;
 mod data;
+mod flags;
 mod groups;
 mod held;
 mod names;

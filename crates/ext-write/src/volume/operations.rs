@@ -4,6 +4,7 @@
 //! What can be refused early is refused before a handle begins; what fails later is taken back: see V3.
 
 use super::change::Places;
+use super::flags::{may_change, may_grow};
 use super::groups::{From, corrupt};
 use super::held::Held;
 use super::tree::empty_root;
@@ -100,7 +101,8 @@ impl Volume {
     /// Makes something new of that name.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NoSpace`], [`Error::TooManyLinks`], names and targets that cannot be.
+    /// [`Error::Exists`], [`Error::NoSpace`], [`Error::TooManyLinks`], names and targets that cannot be; [`Error::NotPermitted`]
+    /// by flags.
     pub fn create(&self, parent: u32, name: &[u8], new: &New<'_>) -> Result<u32> {
         Ok(self.make(parent, Some(name), new, 0)?.number)
     }
@@ -142,6 +144,7 @@ impl Volume {
         {
             return Err(Error::Exists);
         }
+        may_grow(&directory)?;
         let mode = new.kind.mode() | new.permissions & 0xFFF;
         let places = match new.xattrs {
             [] => Places::default(),
@@ -237,6 +240,8 @@ impl Volume {
         if self.image.lookup(&directory, name)?.is_some() {
             return Err(Error::Exists);
         }
+        may_grow(&directory)?;
+        may_change(&inode)?;
         let mut both = (directory, inode);
         self.operate_on(&mut both, CREDITS_NAMES, |op, (directory, inode)| {
             let kind = inode.kind().map_or(0, Kind::entry);
@@ -258,7 +263,7 @@ impl Volume {
     /// Removes the name of something that is no directory.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::IsDirectory`].
+    /// [`Error::NotFound`], [`Error::IsDirectory`]; [`Error::NotPermitted`] by flags.
     pub fn unlink(&self, parent: u32, name: &[u8]) -> Result<()> {
         self.remove(parent, name, false)
     }
@@ -266,7 +271,7 @@ impl Volume {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NotEmpty`].
+    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NotEmpty`]; [`Error::NotPermitted`] by flags.
     pub fn rmdir(&self, parent: u32, name: &[u8]) -> Result<()> {
         self.remove(parent, name, true)
     }
@@ -283,6 +288,7 @@ impl Volume {
         let child = self.node(number);
         let mut child_state = child.state.write_as(&EXT_INODE_2);
         let inode = self.load(number)?;
+        may_change(&directory)?;
         self.check_victim(&inode, is_directory)?;
         let mut both = (directory, inode);
         self.operate_on(&mut both, CREDITS_NAMES, |op, (directory, inode)| {
@@ -299,8 +305,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether something may lose a name, as a directory or as something else.
+    /// Whether something may lose a name in a directory that may lose one, as a directory or as something else.
     fn check_victim(&self, inode: &Inode, as_directory: bool) -> Result<()> {
+        may_change(inode)?;
         let is_directory = inode.kind() == Some(Kind::Directory);
         match (is_directory, as_directory) {
             (true, false) => return Err(Error::IsDirectory),
@@ -343,7 +350,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Exists`], [`Error::NotEmpty`], [`Error::IsDirectory`], [`Error::NotDirectory`];
-    /// [`Error::Invalid`] for a directory that would come below itself.
+    /// [`Error::Invalid`] for a directory that would come below itself; [`Error::NotPermitted`] by flags.
     pub fn rename_as(
         &self,
         from: u32,
@@ -481,6 +488,13 @@ impl Volume {
         let is_directory = inode.kind() == Some(Kind::Directory);
         let other_is_directory =
             other.as_ref().is_some_and(|other| other.kind() == Some(Kind::Directory));
+        may_change(&source)?;
+        may_change(&inode)?;
+        let into = target.as_ref().unwrap_or(&source);
+        match &other {
+            Some(other) => may_change(into).and_then(|()| may_change(other))?,
+            None => may_grow(into)?,
+        }
         if let Some(other) = &other
             && how == Rename::Replace
         {

@@ -5,6 +5,7 @@
 mod crash;
 mod distrust;
 mod faults;
+mod flags;
 mod images;
 mod operations;
 mod order;

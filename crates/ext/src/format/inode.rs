@@ -72,6 +72,8 @@ pub(crate) const EXTENTS: u32 = 0x8_0000;
 const INLINE: u32 = 0x1000_0000;
 pub(crate) const INDEXED: u32 = 0x1000;
 pub(crate) const HUGE: u32 = 0x4_0000;
+const IMMUTABLE: u32 = 0x10;
+const APPEND_ONLY: u32 = 0x20;
 const ENCRYPTED: u32 = 0x800;
 const CASEFOLD: u32 = 0x4000_0000;
 const XATTR_VALUE: u32 = 0x20_0000;
@@ -293,6 +295,16 @@ impl Inode {
     /// Whether it is a directory with an index.
     pub fn is_indexed(&self) -> bool {
         self.flags() & INDEXED != 0
+    }
+
+    /// Whether nothing of it may change (`chattr +i`).
+    pub fn is_immutable(&self) -> bool {
+        self.flags() & IMMUTABLE != 0
+    }
+
+    /// Whether it may only grow: a file by bytes at its end, a directory by names (`chattr +a`).
+    pub fn is_append_only(&self) -> bool {
+        self.flags() & APPEND_ONLY != 0
     }
 
     /// Whether its names and data are encrypted.

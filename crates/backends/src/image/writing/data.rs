@@ -79,7 +79,9 @@ impl Inodes for WritingImage {
         let changed = self.change(number, |look| {
             let about = self.attributes_of(look.inode)?;
             let asked = Attributes { mode: set.mode.unwrap_or(about.mode), ..about };
-            let mut change = Change::default();
+            let now = Some(SetTime::Now);
+            let touch = SetAttributes { atime: now, mtime: now, ..SetAttributes::default() };
+            let mut change = Change { is_touch: rest == touch, ..Change::default() };
             let mut mode = asked.mode & 0o7777;
             if set.uid.or(set.gid).is_some() {
                 mode = permission::set_ids_after_chown(caller, &asked) & 0o7777;

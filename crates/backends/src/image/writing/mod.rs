@@ -161,6 +161,7 @@ fn refusal(error: VolumeError) -> Error {
         VolumeError::TooManyLinks => Error::TooManyLinks,
         VolumeError::NameTooLong => Error::NameTooLong,
         VolumeError::TooLarge => Error::TooBig,
+        VolumeError::NotPermitted => Error::NotPermitted,
         VolumeError::Invalid(why) => Error::Invalid(why),
         VolumeError::Io(error) => Error::from(error),
         // As of a file system that the kernel remounted after an error. `commits` has logged why.
