@@ -1,23 +1,22 @@
 //! Locks that are one bit of a word, with a class, the order check and the meter.
 //!
 //! # Boundary
-//! The word, its orderings and what the bit protects belong to the structure that has it; here is how
-//! to wait for it and what to tell the checker and the meter. For short critical sections only: whoever
-//! waits spins, then yields the processor between tries.
+//! The structure that contains the bit owns the word, its orderings and the protected data. This module waits for the
+//! bit and reports to the checker and the meter. For short critical sections only: a waiter spins, then yields the
+//! processor between attempts.
 //!
 //! # Why
-//! A bit in a word that is there anyway costs no memory, and taking it can validate the word in
-//! the same step. Weakness: no queue, so no fairness, and a holder that loses its processor keeps the
-//! spinners busy; the meter's spin counts show it.
+//! A bit in an existing word costs no memory, and taking it can validate the word in the same step. Weakness: no queue,
+//! so no fairness; a holder that is descheduled keeps the spinners busy, which the meter's spin counts show.
 
 use super::meter::{self, Mode};
 use super::order::{Entered, LockClass};
 use crate::primitive::record;
 
-/// Tries between which only the processor is told to relax; after these, the thread yields.
+/// The number of attempts between which the thread only spins; after these, it yields.
 const SPINS_BEFORE_YIELD: u64 = 64;
 
-/// Says that a bit lock is held; goes back through [`unlock`] on the same thread.
+/// Represents a held bit lock; returned through [`unlock`] on the same thread.
 #[derive(Debug)]
 #[must_use = "hand it to `bit::unlock` when the bit is cleared"]
 pub struct BitHeld {
@@ -25,8 +24,8 @@ pub struct BitHeld {
     _entered: Entered,
 }
 
-/// Takes a bit lock of `class`: calls `attempt`, which tries to set the bit once and says whether it
-/// did, until it succeeds.
+/// Takes a bit lock of `class`: calls `attempt` until it returns true. `attempt` tries once to set the bit and returns
+/// whether it did.
 ///
 /// # Panics
 /// In debug builds, when the lock order forbids it.
@@ -38,9 +37,9 @@ pub fn lock(class: &'static LockClass, attempt: impl FnMut() -> bool) -> BitHeld
     BitHeld { held: meter::spin(class, attempt, pause), _entered: entered }
 }
 
-/// Waits for a bit lock that a first try found held: calls `attempt` until it succeeds. The meter counts
-/// the acquisition and the wait, but not the hold, for structures that cannot afford to tell it of the
-/// acquisitions that did not wait; they note the lock order for themselves.
+/// Waits for a bit lock that a first attempt found held: calls `attempt` until it succeeds. The meter counts the
+/// acquisition and the wait, but not the hold. For structures that cannot afford to report acquisitions without a wait;
+/// they note the lock order themselves.
 #[cold]
 #[track_caller]
 pub(crate) fn wait(class: &'static LockClass, mut attempt: impl FnMut() -> bool) {
@@ -49,7 +48,7 @@ pub(crate) fn wait(class: &'static LockClass, mut attempt: impl FnMut() -> bool)
     std::mem::forget(meter::spin(class, attempt, pause));
 }
 
-/// Calls `attempt` once; none when it does not succeed, which the meter counts as rejected.
+/// Calls `attempt` once. Returns none if it does not succeed, which the meter counts as rejected.
 ///
 /// # Panics
 /// In debug builds, when it succeeds and the lock order forbids it.
@@ -72,7 +71,7 @@ pub fn unlock(mut held: BitHeld, release: impl FnOnce()) {
     release();
 }
 
-/// Passes the time after `tries` tries in vain.
+/// Waits after `tries` failed attempts.
 fn pause(tries: u64) {
     if tries < SPINS_BEFORE_YIELD { std::hint::spin_loop() } else { std::thread::yield_now() }
 }
@@ -101,7 +100,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..5000 {
                         let held = lock(&CLASS, || set(&word));
-                        // A load and a store: some would be lost without the lock.
+                        // A load and a store: without the lock, some increments would be lost.
                         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                         unlock(held, || clear(&word));
                     }

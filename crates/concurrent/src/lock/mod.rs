@@ -1,15 +1,14 @@
 //! Locks that know their class.
 //!
 //! # Boundary
-//! Supplies the classes' type, the order checker, the meter and the locks. Names no class itself: callers
-//! declare theirs by [`crate::lock_classes`], each crate its own, in its band of ranks.
+//! Supplies the type of classes, the order checker, the meter and the locks. Names no class itself: each crate declares
+//! its own by [`crate::lock_classes`], in its band of ranks.
 //!
 //! # Concurrency
-//! A thread may take a lock only if its class ranks *after* every class it already holds. Debug
-//! builds check this on every acquisition and panic with both names, so that a deadlock shows in
-//! the first test that takes the two locks in the wrong order, without needing the unlucky
-//! schedule. Release builds compile the check out. The [`meter`] is in all builds: it counts, by class
-//! and call site, how often a lock is taken, held and waited for, in memory of the thread's own.
+//! A thread may take a lock only if its class ranks *after* every class it already holds. Debug builds check this on
+//! every acquisition and panic with both names. So the first test that takes two locks in the wrong order shows a
+//! deadlock, without an unlucky schedule. Release builds compile the check out. The [`meter`] is in all builds: it
+//! counts, by class and call site, how often a lock is taken, held and waited for, in memory of the thread's own.
 //!
 //! # Why
 //! After gVisor's lock classes and Linux lockdep: the documented order is the checked order.

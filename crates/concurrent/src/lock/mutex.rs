@@ -1,6 +1,6 @@
-//! Mutual exclusion with a lock class, and the condition variable that goes with it.
+//! Mutual exclusion with a lock class, and the condition variable for it.
 
-// This is the lock that the ban points to; what it wraps comes through `primitive`.
+// The lint that bans raw locks refers to this lock; its inner lock comes through `primitive`.
 #![allow(clippy::disallowed_types)]
 
 use super::meter::{self, Mode};
@@ -21,7 +21,7 @@ impl<T> Mutex<T> {
         Self { class, raw: raw::Mutex::new(value) }
     }
 
-    /// Takes the lock, waiting for it if need be.
+    /// Takes the lock, waiting for it if necessary.
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
@@ -46,7 +46,7 @@ impl<T> Mutex<T> {
         Some(MutexGuard { raw, held, entered })
     }
 
-    /// Gives the value back, without locking: nobody else can have the mutex any more.
+    /// Returns the value without locking: no other thread can have the mutex any more.
     pub fn into_inner(self) -> T {
         self.raw.into_inner()
     }
@@ -55,7 +55,7 @@ impl<T> Mutex<T> {
 /// Proof that a [`Mutex`] is held; releases it when dropped.
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
-    // In the order in which they are dropped: release, note how long it was, leave the lock order.
+    // In the order in which they are dropped: release, record the hold time, leave the lock order.
     raw: raw::MutexGuard<'a, T>,
     held: meter::Held,
     entered: Entered,
@@ -85,8 +85,7 @@ impl<T> Drop for MutexGuard<'_, T> {
 
 #[cfg(not(loom))]
 impl<'a, T> MutexGuard<'a, T> {
-    /// Ends the hold for the meter, runs `sleep`, which gives the lock up and takes it again, and begins
-    /// another.
+    /// Ends the hold for the meter, runs `sleep`, which releases the lock and takes it again, and begins another hold.
     #[track_caller]
     fn asleep<R>(&mut self, sleep: impl FnOnce(&mut raw::MutexGuard<'a, T>) -> R) -> R {
         let mut before = std::mem::replace(&mut self.held, meter::Held::untimed());
@@ -109,14 +108,14 @@ impl Default for Condvar {
 }
 
 impl Condvar {
-    /// Releases `guard`, sleeps until notified (or for no reason), and takes the lock again.
+    /// Releases `guard`, sleeps until notified (or until a spurious wake-up), and takes the lock again.
     #[cfg(not(loom))]
     #[track_caller]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         guard.asleep(|raw| self.0.wait(raw));
     }
 
-    /// As [`Condvar::wait`], for at most `limit`. Says whether the time ran out.
+    /// The same as [`Condvar::wait`], for at most `limit`. Returns whether the time ran out.
     #[cfg(not(loom))]
     #[track_caller]
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, limit: std::time::Duration) -> bool {

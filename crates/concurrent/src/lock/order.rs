@@ -1,20 +1,20 @@
 //! Run-time check of the lock order.
 //!
 //! # Concurrency
-//! The held classes of a thread are in a thread-local list; checking touches nothing shared. The
-//! edges seen (`held -> taken`) are gathered in one table, which only debug builds write, once per
-//! new edge and thread. Where `UVFS_LOCK_EDGES` names a directory, a debug build also adds each new edge to a file
-//! there, by which `cargo xtask locks` prints the document.
+//! The held classes of a thread are in a thread-local list; checking touches no shared memory. The edges seen (`held ->
+//! taken`) are gathered in one table, which only debug builds write, once per new edge and thread. If `UVFS_LOCK_EDGES`
+//! names a directory, a debug build also adds each new edge to a file there, from which `cargo xtask locks` prints the
+//! document.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::panic::Location;
 
-/// Names the directory for edges that were seen.
+/// The variable that names the directory for edges that were seen.
 const EDGES_VARIABLE: &str = "UVFS_LOCK_EDGES";
 
-/// One kind of lock: all locks that protect the same sort of thing share a class.
+/// One kind of lock: all locks that protect the same kind of data share a class.
 #[derive(Debug)]
 pub struct LockClass {
     rank: u16,
@@ -23,8 +23,8 @@ pub struct LockClass {
 }
 
 impl LockClass {
-    /// Declares a class. Locks are taken in rising `rank`; two locks of one rank are never held
-    /// together. `protects` says in a line what the lock guards.
+    /// Declares a class. Locks are taken in rising `rank`; two locks of one rank are never held together. `protects`
+    /// names the protected data in one line.
     pub const fn new(rank: u16, name: &'static str, protects: &'static str) -> Self {
         Self { rank, name, protects }
     }
@@ -39,7 +39,7 @@ impl LockClass {
         self.name
     }
 
-    /// What locks of this class protect.
+    /// The data that locks of this class protect.
     pub const fn protects(&self) -> &'static str {
         self.protects
     }
@@ -62,12 +62,11 @@ pub struct Edge {
     pub outer: &'static str,
     /// The class that is taken.
     pub inner: &'static str,
-    /// The file that takes it, where the edge was seen first.
+    /// The file that takes it, where the edge was first seen.
     pub file: &'static str,
 }
 
-/// Stands in the checker's list for as long as it lives: from before a lock is taken until after it is
-/// released. The last field of a guard.
+/// An entry in the checker's list, from before a lock is taken until after it is released. The last field of a guard.
 #[derive(Debug)]
 pub(crate) struct Entered(&'static LockClass);
 
@@ -106,7 +105,7 @@ fn entering(class: &'static LockClass) {
         return;
     }
     let place = Location::caller();
-    // The list is gone while a thread's locals are torn down; nothing is checked there.
+    // The list is destroyed while a thread's locals are torn down; no check is made then.
     let _ = HELD.try_with(|held| {
         let mut held = held.borrow_mut();
         if let Some(outer) = held.iter().max_by_key(|outer| outer.rank) {
@@ -135,7 +134,7 @@ fn note_edge(outer: &LockClass, inner: &LockClass, place: &'static Location<'sta
     }
 }
 
-/// Adds `edge` to this process's file, where one is wanted. A process that may not write one has no part in the
+/// Adds `edge` to this process's file, if one is wanted. The edges of a process that cannot write one are not in the
 /// document.
 fn record(edge: Edge) {
     let Some(directory) = std::env::var_os(EDGES_VARIABLE) else { return };
@@ -150,7 +149,7 @@ fn leaving(class: &'static LockClass) {
     if !cfg!(debug_assertions) {
         return;
     }
-    // As in `entering`.
+    // The list is destroyed while a thread's locals are torn down.
     let _ = HELD.try_with(|held| {
         let mut held = held.borrow_mut();
         if let Some(at) = held.iter().rposition(|one| std::ptr::eq(*one, class)) {
@@ -159,10 +158,10 @@ fn leaving(class: &'static LockClass) {
     });
 }
 
-/// Asserts, in debug builds, that this thread holds no lock: called before anything that may block.
+/// Asserts, in debug builds, that this thread holds no lock: called before an operation that may block.
 ///
 /// # Panics
-/// In debug builds, when a lock is held; `before` names what was about to start.
+/// In debug builds, when a lock is held; `before` names the operation about to start.
 pub fn assert_none_held(before: &str) {
     if cfg!(debug_assertions) {
         HELD.with_borrow(|held| {
@@ -181,7 +180,7 @@ pub fn edges() -> Vec<Edge> {
 pub mod band {
     use std::ops::Range;
 
-    /// Frontends and what serves them.
+    /// Frontends and their servers.
     pub const FRONTENDS: Range<u16> = 1..60;
     /// The core.
     pub const CORE: Range<u16> = 60..290;
@@ -191,7 +190,7 @@ pub mod band {
     pub const TESTS: Range<u16> = 400..u16::MAX;
 }
 
-/// Whether `ranks` rise and all lie in `band`: what [`lock_classes!`](crate::lock_classes) asserts when it is compiled.
+/// Whether `ranks` rise and all lie in `band`: asserted by [`lock_classes!`](crate::lock_classes) at compile time.
 pub const fn rises_within(ranks: &[u16], band: &std::ops::Range<u16>) -> bool {
     let mut last = band.start - 1;
     let mut place = 0;
@@ -207,8 +206,8 @@ pub const fn rises_within(ranks: &[u16], band: &std::ops::Range<u16>) -> bool {
 
 /// Declares the lock classes of a crate, outermost first, as statics, and `ORDER`, the list of them.
 ///
-/// The list says in which [`band`] its ranks are. It is not compiled if a rank is outside of that, or not above the
-/// one before it:
+/// The list names the [`band`] of its ranks. It does not compile if a rank is outside of the band, or not above the one
+/// before it:
 ///
 /// ```compile_fail,E0080
 /// uvfs_concurrent::lock_classes! {

@@ -18,7 +18,7 @@ impl<T> RwLock<T> {
         Self { class, raw: raw::RwLock::new(value) }
     }
 
-    /// Takes the lock shared, waiting for a writer if need be.
+    /// Takes the lock shared, waiting for a writer if necessary.
     #[inline]
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
@@ -29,16 +29,16 @@ impl<T> RwLock<T> {
         RwLockReadGuard { raw, held, _entered: entered }
     }
 
-    /// Takes the lock alone, waiting for readers and writers if need be.
+    /// Takes the lock exclusively, waiting for readers and writers if necessary.
     #[inline]
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.write_as(self.class)
     }
 
-    /// As [`RwLock::write`], under another class than the lock's own: for who holds a lock of that class
-    /// already. What orders several locks of one kind among each other is the caller's business; one class for
-    /// each place in that order keeps them apart for the checker and the meter.
+    /// The same as [`RwLock::write`], under another class than the lock's own, for a thread that already holds a lock
+    /// of that class. The caller orders several locks of one kind; with one class for each place in that order, the
+    /// checker and the meter distinguish them.
     #[inline]
     #[track_caller]
     pub fn write_as(&self, class: &'static LockClass) -> RwLockWriteGuard<'_, T> {
@@ -53,7 +53,7 @@ impl<T> RwLock<T> {
 /// Proof that a [`RwLock`] is held shared.
 #[derive(Debug)]
 pub struct RwLockReadGuard<'a, T> {
-    // In the order in which they are dropped: release, note how long it was, leave the lock order.
+    // In the order in which they are dropped: release, record the hold time, leave the lock order.
     raw: raw::RwLockReadGuard<'a, T>,
     held: meter::Held,
     _entered: Entered,
@@ -74,10 +74,10 @@ impl<T> Drop for RwLockReadGuard<'_, T> {
     }
 }
 
-/// Proof that a [`RwLock`] is held alone.
+/// Proof that a [`RwLock`] is held exclusively.
 #[derive(Debug)]
 pub struct RwLockWriteGuard<'a, T> {
-    // In the order in which they are dropped: release, note how long it was, leave the lock order.
+    // In the order in which they are dropped: release, record the hold time, leave the lock order.
     raw: raw::RwLockWriteGuard<'a, T>,
     held: meter::Held,
     _entered: Entered,

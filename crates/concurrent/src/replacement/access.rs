@@ -1,32 +1,31 @@
-//! The access word of one page: how often it was used, and when that was last counted.
+//! The access word of one page: the number of its uses, and the time of the last counted one.
 //!
-//! Word: `stamp:29 | ahead:1 | count:2`. The stamp is the clock of admissions, cut off; `ahead`
-//! says that the page was read ahead of any use.
+//! Word: `stamp:29 | ahead:1 | count:2`. The stamp is the clock of admissions, truncated; `ahead` means that the page
+//! was read ahead of any use.
 //!
 //! # Concurrency
-//! Any thread may touch, and the queues' owner may change the word at the same time. Loads and
-//! stores are separate and relaxed: a lost touch or a lost decay shifts one page by one round,
-//! nothing else.
+//! Any thread may touch, and the queues' owner may change the word at the same time. Loads and stores are separate and
+//! relaxed: a lost touch or a lost decay shifts one page by one round, and has no other effect.
 //!
 //! # Why
-//! A read-modify-write on each hit would make hot pages hot cache lines; this is one load once a
-//! page has been used three times. Weakness: two touches at the same moment may count as one.
+//! A read-modify-write on each hit would make hot pages hot cache lines. Here a hit is one load once a page has been
+//! used three times. Weakness: two touches at the same moment may count as one.
 
 use crate::primitive::atomic::{AtomicU32, Ordering};
 
-/// Uses within so many ticks of the clock belong to the one that was noted last: a file is read in
-/// parts of its pages, which says nothing about coming back.
+/// Uses within this many ticks of the clock belong to the last counted use: a file is read in parts of its pages, which
+/// does not indicate a later use.
 pub(super) const CORRELATED_TICKS: u32 = 256;
 const COUNT: u32 = 0b011;
 const AHEAD: u32 = 0b100;
 const STAMP_SHIFT: u32 = 3;
 
-/// See the module.
+/// The access word of one page.
 #[derive(Debug, Default)]
 pub struct AccessWord(AtomicU32);
 
 impl AccessWord {
-    /// Notes a use at `clock`.
+    /// Records a use at `clock`.
     #[inline]
     pub fn touch(&self, clock: u32) {
         // ORDERING: Relaxed; a guess about the future, nothing is reached through it.
@@ -36,52 +35,52 @@ impl AccessWord {
         }
         let stamp = clock << STAMP_SHIFT;
         if word & AHEAD != 0 {
-            // The use that the page was read for: as if it had been admitted now.
-            // ORDERING: Relaxed; as above.
+            // The use for which the page was read ahead: as if it had been admitted now.
+            // ORDERING: Relaxed; a guess about the future.
             self.0.store(stamp, Ordering::Relaxed);
         } else if stamp.wrapping_sub(word & !COUNT) >> STAMP_SHIFT >= CORRELATED_TICKS {
-            // ORDERING: Relaxed; as above.
+            // ORDERING: Relaxed; a guess about the future.
             self.0.store(stamp | ((word & COUNT) + 1), Ordering::Relaxed);
         }
     }
 
-    /// A page that was just admitted, for a use or ahead of one.
+    /// Begins the word of a page that was just admitted, for a use or ahead of one.
     pub(super) fn start(&self, clock: u32, ahead: bool) {
         let ahead = if ahead { AHEAD } else { 0 };
-        // ORDERING: Relaxed; as `touch`.
+        // ORDERING: Relaxed; a guess about the future.
         self.0.store(clock << STAMP_SHIFT | ahead, Ordering::Relaxed);
     }
 
-    /// Whether the page was read ahead of a use that has not come yet, and this was not asked before.
+    /// Whether the page was read ahead of a use that has not come yet; true once for each page.
     pub(super) fn spare_ahead(&self) -> bool {
-        // ORDERING: Relaxed; as `touch`.
+        // ORDERING: Relaxed; a guess about the future.
         let word = self.0.load(Ordering::Relaxed);
         let spare = word & AHEAD != 0 && word & COUNT == 0;
         if spare {
-            // The use, when it comes, starts the word anew.
-            // ORDERING: Relaxed; as `touch`.
+            // The use, when it comes, begins the word again.
+            // ORDERING: Relaxed; a guess about the future.
             self.0.store(word | 1, Ordering::Relaxed);
         }
         spare
     }
 
-    /// Uses counted, at most 3.
+    /// The number of counted uses, at most 3.
     pub fn count(&self) -> u32 {
-        // ORDERING: Relaxed; as `touch`.
+        // ORDERING: Relaxed; a guess about the future.
         self.0.load(Ordering::Relaxed) & COUNT
     }
 
-    /// Forgets one use, or all of them.
+    /// Subtracts one use, or all of them.
     pub(super) fn forget(&self, all: bool) {
-        // ORDERING: Relaxed; as `touch`.
+        // ORDERING: Relaxed; a guess about the future.
         let word = self.0.load(Ordering::Relaxed);
         let count = if all { 0 } else { (word & COUNT).saturating_sub(1) };
-        // ORDERING: Relaxed; as `touch`.
+        // ORDERING: Relaxed; a guess about the future.
         self.0.store(word & !COUNT | count, Ordering::Relaxed);
     }
 }
 
-/// Where the access words are.
+/// Access to the words of pages.
 pub trait Access {
     /// The word of the page in `frame`.
     fn access(&self, frame: u32) -> &AccessWord;

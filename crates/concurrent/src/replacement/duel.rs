@@ -1,40 +1,41 @@
-//! Whether some pages should go past the probationary queue: two small groups of pages try it out.
+//! Decides whether some pages should bypass the probationary queue: two small groups of pages test
+//! it.
 //!
 //! # Boundary
-//! Sees the hash of each page that comes in, and says where one that was not seen before goes.
+//! Sees the hash of each admitted page, and chooses the queue of a page that was not seen before.
 //!
 //! # Why
-//! Pages read in a loop somewhat longer than the cache leave before they come again, all of them.
-//! If one in so many goes to the main queue at once, a part of the loop stays and is hit (bimodal
-//! insertion). Under other accesses that costs some hits. So one page in sixteen is always admitted
-//! plainly, another one always so, the group that comes in less often has the better way, and all
-//! others follow it (set dueling; Qureshi et al. 2007, "Adaptive insertion policies"). Weakness:
-//! both groups share one cache, so each way is judged in the company of the other; a short loop
-//! that the plain way keeps by chance is kept a little worse.
+//! Pages read in a loop somewhat longer than the cache are all evicted before their next use. If
+//! one in so many is admitted to the main queue at once, a part of the loop stays and is hit
+//! (bimodal insertion). Under other accesses that costs some hits. So one page in sixteen is always
+//! admitted the plain way, and one in sixteen the other way. The group with fewer admissions has
+//! the better way, and all other pages follow it (set dueling; Qureshi et al. 2007, "Adaptive
+//! insertion policies"). Weakness: both groups share one cache, so each way is judged together with
+//! the other; a short loop that the plain way keeps by chance is kept a little worse.
 
 use super::ghost::mix;
 
-/// Pages are in this many groups, of which two try the two ways.
+/// The number of groups of pages, of which two test the two ways.
 const GROUPS: u64 = 16;
-/// One in so many goes past the probationary queue.
+/// One page in this many bypasses the probationary queue.
 const LUCKY_ONE_IN: u32 = 32;
-/// Admissions of the two groups over which the score is kept, about; older ones fade.
+/// The approximate number of admissions of the two groups that the score covers; older ones fade.
 const MEMORY: i64 = 8192;
-/// From this score on the others follow. Chance alone makes one of some 64 (the root of half the
-/// memory).
+/// From this score on the other groups follow. Its standard deviation by chance is about 64 (the
+/// root of half the memory).
 const SCORE_CLEAR: i64 = 320;
 
-/// See the module.
+/// The score of the two groups.
 #[derive(Debug, Default)]
 pub(super) struct Duel {
-    /// Pages that came in of the group admitted plainly, less those of the other, in parts of
-    /// [`MEMORY`].
+    /// Admissions of the plain group, minus those of the other, in parts of [`MEMORY`].
     score: i64,
     admissions: u32,
 }
 
 impl Duel {
-    /// Counts the page of `key` as coming in. Whether it goes past the probationary queue.
+    /// Counts an admission of the page of `key`. Returns whether it bypasses the probationary
+    /// queue.
     pub(super) fn admits_to_main(&mut self, key: u64) -> bool {
         self.admissions = self.admissions.wrapping_add(1);
         let tries = match (mix(key) >> 20) % GROUPS {
@@ -56,7 +57,7 @@ impl Duel {
 mod tests {
     use super::*;
 
-    /// Pages of `keys` that are sent past the queue.
+    /// The number of pages of `keys` that bypass the queue.
     fn lucky(duel: &mut Duel, keys: impl Iterator<Item = u64>) -> usize {
         keys.filter(|&key| duel.admits_to_main(key)).count()
     }
@@ -74,7 +75,7 @@ mod tests {
         lucky(&mut duel, in_group(0).take(3000));
         let all = lucky(&mut duel, 0..100_000);
         assert!(all > 2500, "all others follow: {all}");
-        // The trying group does.
+        // The testing group misses more.
         lucky(&mut duel, in_group(1).take(8000));
         let few = lucky(&mut duel, 0..100_000);
         assert!(few < 300, "{few}");
@@ -83,7 +84,7 @@ mod tests {
     #[test]
     fn chance_is_no_verdict() {
         let mut duel = Duel::default();
-        // A scan: both groups miss alike, for ever.
+        // A scan: both groups miss equally, for ever.
         let share = lucky(&mut duel, 0..4_000_000) as f64 / 4e6;
         assert!(share < 1.2 / (16.0 * 32.0), "{share}");
     }

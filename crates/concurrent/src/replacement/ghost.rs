@@ -1,30 +1,30 @@
-//! Which pages left not long ago: fingerprints in a bounded table.
+//! Recently evicted pages: fingerprints in a bounded table.
 //!
 //! Entry: `time:14 | fingerprint:18`, zero for none. A bucket is sixteen entries, one cache line.
 //!
 //! # Boundary
-//! Remembers hashes, forgets them by age. Says "left recently" wrongly once in some ten thousand
-//! pages, which costs one page a better place than it deserves; a page forgotten too early gets a
-//! worse one.
+//! Remembers hashes and forgets them by age. `contains` is wrongly true for one page in some ten
+//! thousand, which gives the page a better place than it deserves; a page forgotten too early gets
+//! a worse one.
 //!
 //! # Why
-//! The page's slot in its tree could hold the mark (as Linux's shadow entries), but then a file
-//! that is read once keeps its tree for ever. A table of 4 bytes an entry is bounded by its making
-//! and needs no cleaning. Weakness: a bucket that more pages hash to than it has entries forgets
+//! The page's slot in its tree could hold the mark (like Linux's shadow entries), but then a file
+//! that is read once keeps its tree for ever. A table of 4 bytes an entry is bounded from the start
+//! and needs no cleaning. Weakness: a bucket to which more pages hash than it has entries forgets
 //! its oldest early.
 
 const WAYS: usize = 16;
 const FINGERPRINT_BITS: u32 = 18;
 const FINGERPRINT: u32 = (1 << FINGERPRINT_BITS) - 1;
-/// Steps of the entries' time in which an entry grows too old.
+/// Steps of the entries' time after which an entry is too old.
 const STEPS: u32 = 1 << 10;
 const TIME: u32 = (1 << (32 - FINGERPRINT_BITS)) - 1;
 
-/// See the module.
+/// The table of fingerprints.
 #[derive(Debug)]
 pub(super) struct Ghost {
     buckets: Vec<[u32; WAYS]>,
-    /// Pages that left.
+    /// The number of evicted pages.
     departures: u64,
     departures_per_step: u64,
 }
@@ -36,7 +36,7 @@ pub(super) fn mix(key: u64) -> u64 {
 }
 
 impl Ghost {
-    /// Remembers about the last `entries` departures.
+    /// Remembers about the last `entries` evicted pages.
     pub(super) fn new(entries: usize) -> Self {
         // A quarter more, because hashes do not fill buckets evenly.
         let buckets = (entries + entries / 4).div_ceil(WAYS).max(1);
@@ -62,7 +62,7 @@ impl Ghost {
         self.now().wrapping_sub(entry >> FINGERPRINT_BITS) & TIME
     }
 
-    /// Remembers that `key` left.
+    /// Remembers that `key` was evicted.
     pub(super) fn insert(&mut self, key: u64) {
         self.departures += 1;
         let (bucket, fingerprint) = self.place(key);
@@ -76,7 +76,7 @@ impl Ghost {
         self.buckets[bucket][way] = self.now() << FINGERPRINT_BITS | fingerprint;
     }
 
-    /// Whether `key` left recently.
+    /// Whether `key` was evicted recently.
     pub(super) fn contains(&self, key: u64) -> bool {
         let (bucket, fingerprint) = self.place(key);
         let fits =

@@ -1,7 +1,7 @@
-//! Which page should leave: S3-FIFO with a correlation window.
+//! The page to evict: S3-FIFO with a correlation window.
 //!
 //! ```text
-//!   admit ──▶ small (1/10) ── used since ──▶ main ⟲ used: once more round, one use forgotten
+//!   admit ──▶ small (1/10) ── used since ──▶ main ⟲ used: another round, minus one use
 //!     │          │ not used                    │ not used
 //!     │          ▼                             ▼
 //!     └─ seen ─ ghost (hashes)              evicted
@@ -10,7 +10,7 @@
 //!
 //! # Boundary
 //! Proposes; evicts nothing. Knows frames by number and pages by a hash. The caller has the lock
-//! that [`Queues`] need, tries to evict what is proposed, and says what came of it.
+//! that [`Queues`] need, tries to evict the proposed pages, and reports the outcome.
 //!
 //! # Concurrency
 //! Queues are plain data behind `&mut`. [`AccessWord`]s are shared: a use of a page is one load,
@@ -21,15 +21,15 @@
 //! through scans without touching a list on a hit. It takes any second use for popularity, but a
 //! page cache sees each page of a scan several times, because programs read less than a page at
 //! once. So uses within 256 admissions (fewer in small caches) of the last counted one are not
-//! counted, as in the "correlated reference period" of LRU-K (O'Neil et al. 1993), nor is the first
-//! use of a page read ahead. What loops need
-//! is in `duel`. Weaknesses: a hot set that moves is learned later than by LRU, and a loop longer
-//! than the cache is kept worse than by policies that keep a fixed part of it (`uvfs-bench evict`).
+//! counted, as in the "correlated reference period" of LRU-K (O'Neil et al. 1993). The first use of
+//! a page read ahead is not counted either. `duel` handles loops. Weaknesses: the policy adapts to
+//! a moving hot set later than LRU, and keeps less of a loop longer than the cache than policies
+//! that keep a fixed part of it (`uvfs-bench evict`).
 //!
 //! # Bounds
-//! A call of [`Queues::candidates`] looks at a bounded number of pages. Pages that were proposed
-//! and stayed go behind the others; when all have been proposed in vain the call says so instead of
-//! going round.
+//! A call of [`Queues::candidates`] looks at a bounded number of pages. Proposed pages that stayed
+//! move behind the others. When all have been proposed without an eviction, the call reports that
+//! instead of starting another round.
 
 mod access;
 mod duel;

@@ -1,45 +1,43 @@
-//! The queues of the replacement policy, and the hand that goes round them.
+//! The queues of the replacement policy, and the hand that moves through them.
 //!
 //! # Boundary
-//! Frame numbers and hashes of pages. Plain data: the caller keeps threads apart, and tells what
-//! left.
+//! Frame numbers and hashes of pages. Plain data: the caller excludes other threads, and reports evictions.
 //!
 //! # Classes
-//! Pages that are to go first ([`Class::Once`]) and those that are to stay ([`Class::Keep`]) have a queue
-//! each, beside the two of the policy. The former is emptied before anything else is looked at, in the
-//! order they came, used or not; only a page that was read ahead and not used yet is passed over, once: it
-//! would have been read for nothing. The latter is looked at when there is nothing else, or when it is more
-//! than seven eighths of all pages; a page that was used goes round once more for each use. Neither is
-//! remembered when it leaves, and to the policy it is as if they were not there: neither its queues nor its
-//! clock know of pages that go first.
+//! Pages to evict first ([`Class::Once`]) and pages to keep ([`Class::Keep`]) have a queue each, beside the two of the
+//! policy. The `Once` queue is emptied before all others, in order of admission, used or not. Only a page that was read
+//! ahead and not used yet is skipped, once: otherwise its read would be wasted. The `Keep` queue is searched when no
+//! other page is left, or when it has more than seven eighths of all pages; a used page gets one more round for each
+//! use. Evicted pages of these two classes are not remembered. The policy does not see them: its queues do not contain
+//! them, and its clock does not count pages of the class `Once`.
 
 use super::access::{Access, CORRELATED_TICKS};
 use super::duel::Duel;
 use super::ghost::Ghost;
 use crate::class::Class;
 
-/// The probationary queue's part of all pages: one in this many.
+/// The probationary queue has one page in this many.
 const SMALL_ONE_IN: usize = 10;
-/// What pages that are to stay leave to the others, whatever their number: one page in so many.
+/// One page in this many is reserved for other classes than `Keep`.
 const OTHERS_ONE_IN: usize = 8;
-/// Frames looked at for each one wanted, at most, so that no call holds the caller's lock for long.
+/// The most frames looked at for each wanted one, so that no call holds the caller's lock for long.
 const LOOKS_EACH: usize = 64;
-/// Offers in vain that one departure makes up for.
+/// The number of unsuccessful offers that one eviction cancels.
 const VAIN_PER_DEPARTURE: usize = 16;
 
-/// Admissions within which uses count as one, as a part of the cache, where that is less than the
-/// usual number: else the pages of a small cache could not be used twice.
+/// Admissions within which uses count as one, as a part of the cache, if that is less than the usual number. Otherwise
+/// the pages of a small cache could not be used twice.
 const CORRELATED_ONE_IN: usize = 128;
 
-/// What a call of [`Queues::candidates`] found.
+/// The outcome of a call of [`Queues::candidates`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
-    /// As many as were wanted.
+    /// As many frames as wanted.
     Full,
     /// Fewer, because many pages had been used: ask again.
     Short,
-    /// Every page was offered since the last one left, and none could leave: wait for something to
-    /// be written or put back before asking again.
+    /// Every page was offered since the last eviction, and none could be evicted: wait until a page is written or
+    /// released before asking again.
     Exhausted,
 }
 
@@ -53,17 +51,17 @@ enum Place {
     Keep = 4,
 }
 
-/// Beside a frame's place, during a call of `candidates`: it is among what was offered.
+/// A flag beside a frame's place, during a call of `candidates`: the frame was offered.
 const OFFERED: u8 = 0x80;
 
 /// One queue's ends, as links.
 #[derive(Debug, Default)]
 struct Queue {
-    /// Next to be looked at.
+    /// The next frame to look at.
     head: u32,
     tail: u32,
     length: usize,
-    /// Offers of its pages that came to nothing, less what departures made up for.
+    /// Unsuccessful offers of its pages, minus those that evictions cancelled.
     vain: usize,
 }
 
@@ -82,13 +80,13 @@ impl Offered {
     }
 }
 
-/// S3-FIFO with a correlation window. See [`super`].
+/// S3-FIFO with a correlation window. The policy is described in [`super`].
 #[derive(Debug)]
 pub struct Queues {
     frames_max: usize,
-    /// Of each frame that was ever queued: the one before it and the one behind it, plus 1; 0 for none.
+    /// For each frame that was ever queued: the frame before it and the one behind it, plus 1; 0 for none.
     links: Vec<[u32; 2]>,
-    /// Of each frame: where it is, as [`Place`].
+    /// For each frame: its [`Place`].
     places: Vec<u8>,
     small: Queue,
     main: Queue,
@@ -123,7 +121,7 @@ impl Queues {
         queues
     }
 
-    /// Says how many pages the cache has room for. Which pages left before is forgotten.
+    /// Sets the number of pages for which the cache has room. Forgets the evicted pages.
     pub fn set_capacity(&mut self, frames: usize) {
         let frames = frames.min(self.frames_max);
         self.ghost = Ghost::new(frames - frames / SMALL_ONE_IN);
@@ -131,17 +129,17 @@ impl Queues {
         self.ticks_per_admission = CORRELATED_TICKS / correlated as u32;
     }
 
-    /// Ticks with admissions, for [`super::AccessWord::touch`].
+    /// The clock, which advances with admissions, for [`super::AccessWord::touch`].
     pub fn clock(&self) -> u32 {
         self.clock
     }
 
-    /// Pages in the queues.
+    /// The number of pages in the queues.
     pub fn len(&self) -> usize {
         self.small.length + self.main.length + self.once.length + self.keep.length
     }
 
-    /// Whether there is no page.
+    /// Whether the queues have no page.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -152,8 +150,8 @@ impl Queues {
         frames + self.ghost.bytes()
     }
 
-    /// Takes in the page that `frame` now holds, for a use; `key` is a hash of it. A page that left
-    /// not long ago goes to the main queue. A frame that is queued already stays where it is.
+    /// Admits the page that `frame` now holds, for a use; `key` is a hash of it. A recently evicted page goes to the
+    /// main queue. A frame that is already queued stays in its place.
     ///
     /// # Panics
     /// If there is no such frame.
@@ -161,10 +159,10 @@ impl Queues {
         self.admit_as(access, frame, key, (Class::Normal, false));
     }
 
-    /// As [`Queues::admit`], of a class; if `ahead`, before any use: the first one will not count.
+    /// The same as [`Queues::admit`], with a class; if `ahead`, before any use: the first use will not count.
     ///
     /// # Panics
-    /// As [`Queues::admit`].
+    /// The same as for [`Queues::admit`].
     pub fn admit_as(
         &mut self,
         access: &impl Access,
@@ -190,14 +188,14 @@ impl Queues {
         }
     }
 
-    /// The page in `frame` is of this class from now on. False if it was already, or is not queued.
+    /// Changes the class of the page in `frame`. False if it already has this class, or is not queued.
     pub fn set_class(&mut self, frame: u32, class: Class) -> bool {
         let place = self.place(frame);
         let to = match class {
             Class::Once => Place::Once,
             Class::Keep => Place::Keep,
             Class::Normal if matches!(place, Place::Small | Place::Main) => return false,
-            // On probation, as if it had just come.
+            // On probation, as if it had just been admitted.
             Class::Normal => Place::Small,
         };
         if place == Place::Nowhere || place == to {
@@ -208,7 +206,7 @@ impl Queues {
         true
     }
 
-    /// Pages of this class.
+    /// The number of pages of this class.
     pub fn len_of(&self, class: Class) -> usize {
         match class {
             Class::Normal => self.small.length + self.main.length,
@@ -217,7 +215,7 @@ impl Queues {
         }
     }
 
-    /// Forgets `frame`, whose page is gone for reasons of its own. False if it was not queued.
+    /// Forgets `frame`, whose page left the cache for another reason. False if it was not queued.
     pub fn remove(&mut self, frame: u32) -> bool {
         let place = self.place(frame);
         if place == Place::Nowhere {
@@ -227,12 +225,12 @@ impl Queues {
         true
     }
 
-    /// Forgets `frame`, because its page was evicted; `key` as when it was admitted.
+    /// Forgets `frame`, because its page was evicted; `key` is that of its admission.
     pub fn evicted(&mut self, frame: u32, key: u64) {
         let place = self.place(frame);
         if self.remove(frame) {
             let all = [&mut self.once, &mut self.small, &mut self.main, &mut self.keep];
-            // That one goes first says nothing about the others.
+            // The eviction of a `Once` page does not mean that pages of other queues can be evicted.
             let told = if place == Place::Once { 1 } else { all.len() };
             for queue in all.into_iter().take(told) {
                 queue.vain = queue.vain.saturating_sub(VAIN_PER_DEPARTURE);
@@ -243,9 +241,8 @@ impl Queues {
         }
     }
 
-    /// Adds up to `wanted` frames to `out` whose pages should go first, each once. They stay
-    /// queued, behind the others of their queue, until [`Queues::evicted`] or [`Queues::remove`]
-    /// tells that they went.
+    /// Adds up to `wanted` frames to `out` whose pages should be evicted first, each once. They stay queued, behind the
+    /// others of their queue, until [`Queues::evicted`] or [`Queues::remove`] removes them.
     pub fn candidates(&mut self, access: &impl Access, wanted: usize, out: &mut Vec<u32>) -> Offer {
         let before = out.len();
         let offer = self.offer(access, wanted, out);
@@ -286,9 +283,9 @@ impl Queues {
         Offer::Full
     }
 
-    /// The queue to be looked at next; `None` if each has offered all that it has.
+    /// The next queue to look at; `None` if each has offered all its frames.
     fn next_place(&self, offered: &Offered) -> Option<Place> {
-        // Queue lengths as if what was offered had gone.
+        // Queue lengths as if the offered frames had been evicted.
         let small_left = self.small.length.saturating_sub(offered.small);
         let left =
             (self.small.length + self.main.length).saturating_sub(offered.small + offered.main);
@@ -313,11 +310,11 @@ impl Queues {
         }
     }
 
-    /// Looks at the head of one queue, and moves it on. The frame, if its page should go.
+    /// Looks at the head of one queue, and moves the head on. Returns the frame, if its page should be evicted.
     fn look(&mut self, access: &impl Access, place: Place) -> Option<u32> {
         let frame = self.queue(place).head.checked_sub(1)?;
         if self.places[frame as usize] & OFFERED != 0 {
-            // Those between it and the tail were used, and are looked at again.
+            // The frames between it and the tail were used, and are looked at again.
             self.unlink(frame, place);
             self.push(frame, place);
             self.places[frame as usize] |= OFFERED;
@@ -331,7 +328,7 @@ impl Queues {
         };
         if stays {
             match place {
-                // A round in which no page can go comes to an end.
+                // Ends a round in which no page can be evicted.
                 Place::Once => self.once.vain += 1,
                 _ => word.forget(place == Place::Small),
             }
@@ -366,7 +363,7 @@ impl Queues {
     /// Puts `frame`, which is in no queue, at the tail of one.
     fn push(&mut self, frame: u32, place: Place) {
         if frame as usize >= self.places.len() {
-            // Frames are used from the first one on, so this grows with how many there are.
+            // Frames are used from the first one on, so this grows with the number of frames in use.
             let frames = (frame as usize + 1).next_power_of_two().min(self.frames_max);
             self.links.resize(frames, [0; 2]);
             self.places.resize(frames, 0);

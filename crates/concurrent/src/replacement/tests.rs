@@ -30,7 +30,7 @@ fn offered(queues: &mut Queues, words: &Words, wanted: usize) -> (Vec<u32>, Offe
     (out, offer)
 }
 
-/// Uses `frame` at a time when it counts.
+/// Uses `frame` at a time when the use counts.
 fn used(queues: &Queues, words: &Words, frame: u32) {
     words.access(frame).touch(queues.clock().wrapping_add(1 << 20));
 }
@@ -39,7 +39,7 @@ fn used(queues: &Queues, words: &Words, frame: u32) {
 fn unused_pages_go_in_the_order_they_came() {
     let (mut queues, words) = queues(100);
     assert_eq!(offered(&mut queues, &words, 5), (vec![0, 1, 2, 3, 4], Offer::Full));
-    // Two were busy; the others went.
+    // Two were busy; the others were evicted.
     [0, 2, 4].iter().for_each(|&frame| queues.evicted(frame, frame.into()));
     assert_eq!(queues.len(), 97);
     assert_eq!(offered(&mut queues, &words, 3), (vec![5, 6, 7], Offer::Full));
@@ -53,7 +53,7 @@ fn a_used_page_moves_to_the_main_queue_and_stays() {
     for frame in 1..100 {
         queues.evicted(frame, frame.into());
     }
-    // Nothing else is left, and it was not used again.
+    // No other frame is left, and it was not used again.
     assert_eq!(offered(&mut queues, &words, 1), (vec![0], Offer::Full));
 }
 
@@ -61,7 +61,7 @@ fn a_used_page_moves_to_the_main_queue_and_stays() {
 fn pages_of_the_main_queue_go_when_the_small_one_is_short() {
     let (mut queues, words) = queues(100);
     (0..95).for_each(|frame| used(&queues, &words, frame));
-    // All used ones move over; of the five others one in ten pages may stay.
+    // All used frames move to the main queue; five frames remain, fewer than the tenth that may stay.
     let (out, _) = offered(&mut queues, &words, 3);
     assert_eq!(out, [0, 1, 2], "five of a hundred are below the small queue's part");
 }
@@ -71,10 +71,10 @@ fn a_page_that_left_not_long_ago_comes_back_to_the_main_queue() {
     let (mut queues, words) = queues(100);
     queues.evicted(0, 0);
     queues.admit(&words, 0, 0);
-    // Unused, and yet behind all others, since they are more than a tenth.
+    // Unused, but behind all others, because they are more than a tenth.
     queues.evicted(1, 1);
     queues.admit(&words, 1, 1_000_001);
-    // Those that came, but for the last ten; so neither 0, which came back, nor 1, another page.
+    // The admitted frames without the last ten; so neither 0, which was seen before, nor 1, another page.
     let (out, _) = offered(&mut queues, &words, 88);
     assert_eq!(out, (2..90).collect::<Vec<u32>>());
     out.iter().for_each(|&frame| queues.evicted(frame, frame.into()));
@@ -174,7 +174,7 @@ fn class_of(number: u8) -> Class {
     [Class::Normal, Class::Keep, Class::Once][usize::from(number % 3)]
 }
 
-/// Frames 0..50 normal, 50..80 to be kept, 80..100 to go first.
+/// Frames 0..50 normal, 50..80 to keep, 80..100 to evict first.
 fn classed() -> (Queues, Words) {
     let (mut queues, words) = (Queues::new(100), words(100));
     for frame in 0..100 {
@@ -188,7 +188,7 @@ fn classed() -> (Queues, Words) {
 #[test]
 fn pages_leave_by_class_and_among_each_other_as_they_came() {
     let (mut queues, words) = classed();
-    // Being used helps neither class.
+    // A use does not protect either class.
     (80..90).for_each(|frame| used(&queues, &words, frame));
     assert_eq!(offered(&mut queues, &words, 100).0, (80..100).chain(0..80).collect::<Vec<u32>>());
     let lengths = [Class::Normal, Class::Keep, Class::Once].map(|class| queues.len_of(class));
@@ -224,7 +224,7 @@ fn a_page_read_ahead_to_go_first_is_passed_over_once() {
     words.access(0).touch(queues.clock());
     let (out, offer) = offered(&mut queues, &words, 3);
     assert_eq!((out, offer), (vec![3, 0, 1], Offer::Full));
-    // Nothing but such pages: it ends.
+    // Only such pages: the round ends.
     let (mut queues, words) = (Queues::new(10), self::words(10));
     (0..10).for_each(|frame| queues.admit_as(&words, frame, 0, (Class::Once, true)));
     assert_eq!(offered(&mut queues, &words, 3), (vec![], Offer::Exhausted));
@@ -246,8 +246,8 @@ fn a_page_changes_its_class() {
 }
 
 proptest! {
-    /// Pages that go first change nothing for the others: with them and without them, the same ones are
-    /// offered in the same order.
+    /// Pages to evict first change nothing for the others: with and without them, the same pages are offered in the
+    /// same order.
     #[test]
     fn pages_that_go_first_are_not_seen_by_the_others(
         steps in prop::collection::vec((0..4u8, 0..64u32, any::<bool>()), 0..400)
@@ -286,8 +286,7 @@ proptest! {
         }
     }
 
-    /// Whatever comes, queues hold what a set of frames holds, and offer each at most once in a
-    /// call.
+    /// After any steps, queues contain the same frames as a set, and offer each at most once in a call.
     #[test]
     fn queues_are_a_set(steps in prop::collection::vec((0..6u8, 0..24u32, 0..3u8), 0..300)) {
         let (mut queues, words) = (Queues::new(24), words(24));
@@ -315,7 +314,7 @@ proptest! {
             }
             prop_assert_eq!(queues.len(), model.len());
         }
-        // All that is left can be taken out in turns.
+        // All remaining frames can be evicted in turns.
         for _ in 0..1000 {
             for frame in offered(&mut queues, &words, 5).0 {
                 queues.evicted(frame, 0);

@@ -1,19 +1,22 @@
-//! Which row a key belongs to.
+//! The row of a key.
 //!
 //! # Boundary
 //! A pure function of a number, a seed and the count of rows.
 //!
 //! # Why
-//! A mask of the low bits is the trap of 1992: blocks of 4 KiB, numbered in sectors, are multiples of eight and
-//! use one row in eight. Here the number is cut in two. Its *far* part goes through two 64x64 -> 128 multiplications, high half
-//! xor low half of each, with seeds that are drawn once per process: where a stretch of numbers begins is chance, and the maker of a
-//! disk image cannot choose stretches that share a row. Its *near* part goes on from there in steps of the golden ratio, which
-//! leaves no gap however many there are of them and at whatever distance (Knuth, TAOCP 6.4): blocks that follow one another, which most
-//! do, fill rows evenly. By chance alone one row in four was asked for more than it has ways, nine tenths full: a
-//! loss of 4.4 points of hits against one list, where now it is 0.2. The row is chosen by a third multiplication (Lemire
-//! 2019, "Fast random integer generation in an interval"), so that rows need not be a power of two. Weakness: not a cryptographic
-//! hash, an observer of exact timings may find the seeds; and without them one may know, of a cache with fewer rows than a stretch
-//! has numbers, which numbers of one stretch share a row. They are its fair share.
+//! A mask of the low bits is the trap of 1992: blocks of 4 KiB, numbered in sectors, are multiples of eight and use one
+//! row in eight. Here the number is split. Its *far* part passes two 64x64 -> 128 multiplications, high half xor low
+//! half of each, with seeds that are drawn once per process. So the row of a stretch's begin is random, and the maker
+//! of a disk image cannot choose stretches that share a row. Its *near* part continues from there in steps of the
+//! golden ratio, which leaves no gap for any number and distance of them (Knuth, TAOCP 6.4): consecutive blocks, the
+//! usual case, fill rows evenly. With random rows, one row in four, at nine tenths of the capacity, had more blocks
+//! than ways: a loss of 4.4 points of hits against one list, where now it is 0.2. A third multiplication chooses the
+//! row (Lemire 2019, "Fast random integer generation in an interval"), so that the number of rows need not be a power
+//! of two.
+//!
+//! Weakness: not a cryptographic hash; an observer of exact timings may find the seeds. In a cache with fewer rows than
+//! a stretch has numbers, an observer without the seeds knows which numbers of one stretch share a row. They are its
+//! fair share.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::OnceLock;
@@ -31,7 +34,7 @@ pub struct RowHash {
 }
 
 impl RowHash {
-    /// The hash of this process: the same at every call, with a seed that nobody outside knows.
+    /// The hash of this process: the same at every call, with a secret seed.
     pub fn process() -> Self {
         static HASH: OnceLock<RowHash> = OnceLock::new();
         *HASH.get_or_init(|| {
@@ -47,7 +50,7 @@ impl RowHash {
 
     /// A hash with given seeds, for runs that must repeat.
     pub const fn with_seeds(seed: u64, factor: u64) -> Self {
-        // An odd factor loses nothing in the low half.
+        // The low half of a product with an odd factor loses no information.
         Self { seed, factor: factor | 1 }
     }
 
@@ -72,7 +75,7 @@ mod tests {
 
     const ROWS: usize = 1024;
 
-    /// Rows in use, and keys in the fullest, of 8 keys a row on average.
+    /// The number of rows in use, and of keys in the fullest row, with 8 keys a row on average.
     fn spread(step: u64, row: impl Fn(u64) -> usize) -> (usize, usize) {
         let mut counts = [0; ROWS];
         (0..8 * ROWS as u64).for_each(|nth| counts[row(nth * step)] += 1);
@@ -96,7 +99,7 @@ mod tests {
         }
     }
 
-    /// Of a cache that is nine tenths full with blocks that follow one another, one in sixteen had no way in its row.
+    /// Bug: in a cache nine tenths full with consecutive blocks, one block in sixteen had no way in its row.
     #[test]
     fn numbers_that_follow_one_another_fit_into_rows_that_are_nearly_full() {
         const WAYS: usize = 16;

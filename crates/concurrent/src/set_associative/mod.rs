@@ -1,4 +1,4 @@
-//! A cache in rows: each with a lock, a few ways and ages of its own, and nothing that all rows share.
+//! A cache in rows: each row has its own lock, a few ways and ages, and no state is shared by all rows.
 //!
 //! ```text
 //!            ┌ lock · clock · used · ages ─┬─ values ─┬─ keys ──────────┐  whole cache lines,
@@ -9,32 +9,31 @@
 //! ```
 //!
 //! # Boundary
-//! Finds values by key and says which of a row is the oldest. What a value stands for is the caller's:
-//! [`translations`] keeps runs of blocks in it, [`buffers`] the frames that blocks are read into. The class of
-//! the rows' locks is the caller's too.
+//! Finds values by key and chooses the oldest of a row. The caller defines the values: [`translations`] keeps runs of
+//! blocks, [`buffers`] the frames into which blocks are read. The caller also supplies the class of the rows' locks.
 //!
 //! # Invariants
-//! R1. A key belongs to one row, for ever: the hash says which.
-//! R2. A key is in at most one way of its row. Whoever puts one in has looked for it under the same hold of
+//! R1. A key belongs to one row, for ever, chosen by the hash.
+//! R2. A key is in at most one way of its row. A thread that inserts a key has searched for it under the same hold of
 //!     the row's lock.
 //! R3. A hit stores an age and moves nothing. A way is found by its place; there is no list and no pointer.
-//! R4. Of two ways in use, the one with the lower age was used longer ago. Ages are drawn from the row's own
-//!     clock; when it has run out, the ages are drawn anew in the same order.
-//! R5. No operation holds two rows' locks. What concerns all rows visits them one after the other, so it sees
-//!     each row at another moment.
+//! R4. Of two ways in use, the one with the lower age was used longer ago. Ages are drawn from the row's own clock;
+//!     when it overflows, the ages are redrawn in the same order.
+//! R5. No operation holds two rows' locks. An operation on all rows visits them one after the other, so it sees each
+//!     row at another moment.
 //! R6. After `new`, nothing is allocated.
 //!
-//! Orderings: a row is read and written under its lock alone.
-//! Progress: as the lock of one row; holds are some tens of instructions.
+//! Orderings: a row is read and written only under its lock.
+//! Progress: that of one row's lock, which is held for some tens of instructions.
 //!
 //! # Why
-//! Peacock (1992, "File System Multithreading in System V Release 4 MP") found three caches of a kernel to be
-//! its points of contention, 10 to 15 %: not the hash queues but the free list behind them, which every hit
-//! moves its element in. With a list for each queue, under the queue's own lock, it was less than 0.1 %. Keys
-//! that are multiples of a power of two used one queue in eight there, because rows were chosen by the key's low
-//! bits; here a seed that nobody outside knows spreads them ([`hash`]).
+//! Peacock (1992, "File System Multithreading in System V Release 4 MP") found three caches of a kernel to be its
+//! points of contention, 10 to 15 %: not the hash queues but the free list behind them, in which every hit moves its
+//! element. With a list for each queue, under the queue's own lock, it was less than 0.1 %. Keys that are multiples of
+//! a power of two used one queue in eight there, because rows were chosen by the key's low bits. Here a secret seed
+//! spreads them ([`hash`]).
 //!
-//! Weakness: a row is full while others are not, so a few keys are lost that one list would have kept (measured by
+//! Weakness: a row may be full while others are not, so a few keys are lost that one list would have kept (measured by
 //! `uvfs-bench set-associative`); and one key that all threads want is one lock.
 
 pub mod buffers;
@@ -51,7 +50,7 @@ use hash::RowHash;
 use row::Row;
 use std::fmt;
 
-/// What values are found by: small, and spread by its number.
+/// The key of a value: small, and spread by its number.
 pub trait Key: Copy + Eq + Default {
     /// A number that is different for every key.
     fn number(self) -> u64;
@@ -67,11 +66,11 @@ impl Key for u64 {
 #[repr(align(64))]
 struct Lines<K, V, X, const WAYS: usize>(Mutex<Row<K, V, X, WAYS>>);
 
-/// A cache of `WAYS` values a row; `X` is what else lies under a row's lock. See the module.
+/// A cache of `WAYS` values a row; `X` is further data under a row's lock. The rules are in the module's documentation.
 pub struct SetAssociative<K, V, const WAYS: usize, X = ()> {
     rows: Box<[Lines<K, V, X, WAYS>]>,
     hash: RowHash,
-    /// The row that is asked next when any victim will do. Not one that a hit looks at.
+    /// The next row to search when any victim will do. A hit does not read it.
     hand: AtomicUsize,
 }
 
@@ -82,7 +81,7 @@ impl<K: Key, V: Copy + Default, const WAYS: usize, X: Default> SetAssociative<K,
         Self { rows: (0..rows.max(1)).map(row).collect(), hash, hand: AtomicUsize::new(0) }
     }
 
-    /// Rows.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.rows.len()
     }
@@ -100,8 +99,8 @@ impl<K: Key, V: Copy + Default, const WAYS: usize, X: Default> SetAssociative<K,
         Some(row.value(way))
     }
 
-    /// Puts `value` in the place of what `key` had, or of nothing, or of the oldest of the row, which is
-    /// returned.
+    /// Inserts `value` in place of the value of `key`, into an unused way, or in place of the oldest of the row, which
+    /// is returned.
     pub fn insert(&self, key: K, value: V) -> Option<(K, V)> {
         let mut row = self.lock(self.row_of(key));
         if let Some(way) = row.find(key).or_else(|| row.unused()) {
@@ -114,7 +113,7 @@ impl<K: Key, V: Copy + Default, const WAYS: usize, X: Default> SetAssociative<K,
         Some(evicted)
     }
 
-    /// Removes every key that `is_gone` says so of, row by row (R5). How many.
+    /// Removes every key for which `is_gone` returns true, row by row (R5). Returns their number.
     pub fn purge(&self, mut is_gone: impl FnMut(K) -> bool) -> usize {
         let mut purged = 0;
         for at in 0..self.rows() {
@@ -129,7 +128,7 @@ impl<K: Key, V: Copy + Default, const WAYS: usize, X: Default> SetAssociative<K,
         purged
     }
 
-    /// The row that `key` belongs to (R1).
+    /// The row of `key` (R1).
     fn row_of(&self, key: K) -> usize {
         self.hash.row(key.number(), self.rows())
     }
@@ -138,7 +137,7 @@ impl<K: Key, V: Copy + Default, const WAYS: usize, X: Default> SetAssociative<K,
         self.rows[at].0.lock()
     }
 
-    /// The row whose turn it is when any victim will do.
+    /// The next row in turn, when any victim will do.
     fn next_row(&self) -> usize {
         // ORDERING: Relaxed; a turn, nothing is reached through it.
         self.hand.fetch_add(1, Ordering::Relaxed) % self.rows()

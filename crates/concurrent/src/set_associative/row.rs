@@ -1,18 +1,17 @@
 //! One row: its ways, their ages, and its clock.
 //!
 //! # Boundary
-//! Plain data, read and written under the row's lock. Which row is whose, and what a value stands for, is not
-//! known here.
+//! Plain data, read and written under the row's lock. Knows neither the keys of a row nor the meaning of a value.
 //!
 //! # Why
-//! Ages of two bytes instead of a list: a hit stores one number, and what a search reads first (which ways are
-//! used, and the ages) lies in the row's first line. Weakness: the oldest way is found by a search through all of
-//! them; a miss can afford it.
+//! Ages of two bytes instead of a list: a hit stores one number. The data that a search reads first (the ways in use,
+//! and the ages) lie in the row's first line. Weakness: the oldest way is found by a search through all of them; a miss
+//! can afford that.
 
-/// See the module.
+/// The ways of one row.
 #[derive(Debug)]
 pub(super) struct Row<K, V, X, const WAYS: usize> {
-    /// What else lies under this row's lock.
+    /// Further data under this row's lock.
     pub(super) extra: X,
     clock: u16,
     /// A bit for each way.
@@ -70,7 +69,7 @@ impl<K: Copy + Eq, V: Copy, X, const WAYS: usize> Row<K, V, X, WAYS> {
         self.ages[way] = self.clock;
     }
 
-    /// The way used longest ago of those that `may_leave` says so of (R4).
+    /// The way used longest ago among those for whose value `may_leave` returns true (R4).
     pub(super) fn oldest(&self, may_leave: impl Fn(V) -> bool) -> Option<usize> {
         let mut rest = self.used;
         while rest != 0 {
@@ -91,13 +90,13 @@ impl<K: Copy + Eq, V: Copy, X, const WAYS: usize> Row<K, V, X, WAYS> {
         self.touch(way);
     }
 
-    /// What was in `way`, which is not in use from now on.
+    /// Removes and returns the content of `way`, which is not in use from now on.
     pub(super) fn clear(&mut self, way: usize) -> (K, V) {
         self.used &= !(1 << way);
         (self.keys[way], self.values[way])
     }
 
-    /// The clock has run out: ages from 0 on, in the same order (R4).
+    /// Redraws the ages from 0 on, in the same order, after the clock has overflowed (R4).
     #[cold]
     fn draw_anew(&mut self) {
         let before = self.ages;

@@ -1,4 +1,4 @@
-//! The container beside a list for each row that says what was used longest ago; and what a hit costs.
+//! The container compared with a list for each row in order of use; and the cost of a hit.
 
 use super::*;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ fn cache(rows: usize) -> SetAssociative<u64, u64, 4> {
     SetAssociative::new(&CLASS, rows, RowHash::with_seeds(3, 0x9e37_79b9_7f4a_7c15))
 }
 
-/// As the container, a list for each row: the youngest last.
+/// A list for each row, the youngest last, which models the container.
 struct Lists(Vec<Vec<(u64, u64)>>);
 
 impl Lists {
@@ -65,7 +65,7 @@ fn a_row_has_its_lines_for_itself() {
     assert!((&raw const *cache.rows).cast::<u8>().addr().is_multiple_of(64));
 }
 
-/// A hit takes the lock of its row and stores nothing else that is shared; so does a miss.
+/// A hit takes the lock of its row and stores to no other shared line; so does a miss.
 #[test]
 #[cfg(debug_assertions)]
 fn every_access_is_one_lock() {

@@ -1,16 +1,16 @@
-//! Where the parts of objects lie: from an object and an offset to a run.
+//! The locations of the parts of objects: from an object and an offset to a run.
 //!
 //! # Boundary
-//! Keeps runs that a caller has found and finds them again. What an object is, and how a run is looked up, is
-//! the caller's; so is purging what has changed.
+//! Keeps runs that a caller has found and finds them again. The caller defines the objects, looks up their runs, and
+//! purges changed ones.
 //!
 //! # Concurrency
-//! One row's lock for each call, and nothing else shared. A run is copied out.
+//! One row's lock for each call, and no other shared state. A run is copied out.
 //!
 //! # Why
-//! The seed's segmap: each row is its own free list. A key is an object with a *window* of offsets, so that one
-//! entry serves all offsets of a window that one run covers. Numbers have 32 bits, as in ext: a row of eight ways then
-//! is four cache lines. Weakness: of a window with several runs, the last one asked for is kept.
+//! The seed's segmap: each row is its own free list. A key is an object with a *window* of offsets, so that one entry
+//! serves all offsets of a window that one run covers. Numbers have 32 bits, as in ext, so a row of eight ways is four
+//! cache lines. Weakness: of a window with several runs, only the last requested one is kept.
 
 use super::hash::RowHash;
 use super::{Key, SetAssociative};
@@ -22,14 +22,14 @@ const WAYS: usize = 8;
 /// Offsets of a window: 2 to the power of this.
 const WINDOW_BITS: u32 = 8;
 
-/// Offsets of one object that lie one after the other.
+/// Consecutive offsets of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Run {
     /// The first offset.
     pub first: u32,
-    /// Offsets.
+    /// The number of offsets.
     pub length: u32,
-    /// Where the first one lies; `None`: nowhere, all of it reads as zeroes.
+    /// The location of the first one; `None`: a hole, all of which reads as zeroes.
     pub at: Option<NonZeroU64>,
 }
 
@@ -56,7 +56,7 @@ fn window(object: u32, offset: u32) -> Window {
     Window { object, number: offset >> WINDOW_BITS }
 }
 
-/// What a cache of translations has counted.
+/// The counts of a cache of translations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TranslationCounts {
     /// Rows.
@@ -67,11 +67,11 @@ pub struct TranslationCounts {
     pub hits: u64,
     /// Look-ups that did not.
     pub misses: u64,
-    /// Runs that left for another.
+    /// Runs that were replaced by others.
     pub evictions: u64,
 }
 
-/// See the module.
+/// A cache of runs. Its layout is in the module's documentation.
 #[derive(Debug)]
 pub struct TranslationCache {
     table: SetAssociative<Window, Run, WAYS>,
@@ -89,7 +89,7 @@ impl TranslationCache {
         Self { table, hits, misses, evictions }
     }
 
-    /// The run that covers `offset` of `object`, if it is known.
+    /// The run that covers `offset` of `object`, if it is cached.
     pub fn get(&self, object: u32, offset: u32) -> Option<Run> {
         let run = self.table.get(window(object, offset)).filter(|run| run.covers(offset));
         if run.is_some() {
@@ -100,7 +100,7 @@ impl TranslationCache {
         run
     }
 
-    /// Keeps `run` for the window of `offset`, which was asked for and which it covers.
+    /// Keeps `run` for the window of `offset`, the requested offset, which it covers.
     pub fn insert(&self, object: u32, offset: u32, run: Run) {
         debug_assert!(run.covers(offset), "{offset} is not in {run:?}");
         if self.table.insert(window(object, offset), run).is_some() {
@@ -118,7 +118,7 @@ impl TranslationCache {
         self.table.bytes() as u64
     }
 
-    /// What there is, and what happened so far.
+    /// The present size, and the counts so far.
     pub fn counts(&self) -> TranslationCounts {
         TranslationCounts {
             rows: self.table.rows() as u64,

@@ -1,26 +1,26 @@
-//! What waits to be written back, by when it is due, and when a thread looks next.
+//! Files that wait to be written back, by their due moments, and the moment when a thread looks next.
 //!
 //! # Boundary
-//! Places and moments. What waits is the caller's, which keeps for each of them the place that it was given, and its
-//! moments; the locks are its own too: one over a [`Places`], one over a [`Wake`].
+//! Places and moments. The caller owns the items, and stores for each the place that it was given, and its moments. The
+//! caller also owns the locks: one over a [`Places`], one over a [`Wake`].
 //!
 //! # Order
 //! ```text
-//!            a step came to it, but the store refused it a moment ago
+//!            a step reached it, but the store refused it a moment ago
 //!  Ripening ─────────────────────────────────────────────────────────▶ Paused
-//!  (by since when    ◀─────────────────────────────────────────────── (by when that ends)
-//!   it is dirty)      its pause is over, or it became due
+//!  (by the moment since◀────────────────────────────────────────────── (by the end of
+//!   which it is dirty)  its pause is over, or it became due             the pause)
 //! ```
-//! Q1. Each is in [`Places`] at most once, at the place that its owner keeps for it.
-//! Q2. Its place is no later than it is due. A step that finds a place too early moves it; a thread that makes something
-//!     due sooner moves it at once.
-//! Q4. A thread looks no later than the first of them is due. A step ends with a moment to look again for each that is in
-//!     [`Places`] by then. A thread that makes something due, or puts it in, then says so to [`Wake`], which keeps the
-//!     earlier of two moments, also while a step is under way: the step ends with [`Wake::ended`], which keeps the
-//!     earlier one too.
+//! Q1. Each item is in [`Places`] at most once, at the place that its owner stores for it.
+//! Q2. An item's place is no later than its due moment. A step that finds a place too early moves it; a thread that
+//!     makes an item due sooner moves it at once.
+//! Q4. A thread looks no later than the first item is due. A step ends with a moment to look again for each item that
+//!     is then in [`Places`]. A thread that makes an item due, or inserts one, afterwards reports that to [`Wake`],
+//!     which keeps the earlier of two moments, also during a step. The step ends with [`Wake::ended`], which also keeps
+//!     the earlier one.
 //!
-//! Why Q4 holds: a thread that makes something due changes its place first and speaks to [`Wake`] afterwards. Either a step
-//! finds the new place, or it has looked for its next moment before; then the thread's word came after the step began,
+//! Why Q4 holds: a thread that makes an item due changes its place first and reports to [`Wake`] afterwards. Either a
+//! step finds the new place, or the step computed its next moment before. Then the report came after the step began,
 //! and is still there when the step ends.
 //!
 //! Checked by `model_what_becomes_due_beside_a_step_is_looked_at`, `model_what_is_put_in_and_becomes_due_is_looked_at`.
@@ -28,53 +28,53 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
-/// Why something waits.
+/// The reason why an item waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WaitsFor {
     /// Its delay runs since a moment; none if it is due at once.
     Ripening,
-    /// The store failed: it is left alone until a moment.
+    /// The store failed: the item is not tried again before a moment.
     Paused,
 }
 
 use WaitsFor::{Paused, Ripening};
 
-/// Where something is in [`Places`]; numbers tell those of one moment apart, and begin at 1.
+/// The place of an item in [`Places`]; numbers distinguish places of one moment, and begin at 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place<M>(WaitsFor, Option<M>, u64);
 
-/// See the module.
+/// The waiting items, by their places.
 #[derive(Debug)]
 pub struct Places<M, T> {
     places: BTreeMap<Place<M>, T>,
-    /// The number given last.
+    /// The last number used.
     number: u64,
-    /// Where the last step looked.
+    /// The place where the last step looked.
     hand: Place<M>,
-    /// Where a thread looked last that needed any page written.
+    /// The place where a thread that needed any page written looked last.
     any_hand: Place<M>,
 }
 
-/// One step's way round what is due.
+/// One step's pass over the due items.
 #[derive(Debug)]
 pub struct Round<M> {
-    /// Behind the last that is due.
+    /// Behind the last due item.
     limit: Place<M>,
     start: Place<M>,
     at: Place<M>,
     wrapped: bool,
 }
 
-/// What a step found for the next one.
+/// The outcome of a step for the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next<M> {
-    /// Something is due that the step met, or that came since.
+    /// An item is due that the step reached, or that was inserted since.
     Now,
-    /// The first that ripens does so since this moment, and the first pause ends at that one.
+    /// The first item that ripens does so since `ripens_since`, and the first pause ends at `pause_ends`.
     Later {
-        /// Add the delay to it.
+        /// The caller adds the delay to it.
         ripens_since: Option<M>,
-        /// Of the first that is paused.
+        /// The end of the first pause.
         pause_ends: Option<M>,
     },
 }
@@ -85,13 +85,13 @@ impl<M: Copy + Ord, T: Clone> Places<M, T> {
     /// Behind those that ripen.
     const PAUSED: Place<M> = Place(Paused, None, 0);
 
-    /// Nothing waits.
+    /// Without items.
     pub fn new() -> Self {
         let (hand, any_hand) = (Self::START, Self::START);
         Self { places: BTreeMap::new(), number: 0, hand, any_hand }
     }
 
-    /// Puts `item` in, which is not there (Q1); its place.
+    /// Inserts `item`, which is not present (Q1); returns its place.
     pub fn put(&mut self, (waits_for, moment): (WaitsFor, Option<M>), item: T) -> Place<M> {
         self.number += 1;
         let place = Place(waits_for, moment, self.number);
@@ -99,7 +99,7 @@ impl<M: Copy + Ord, T: Clone> Places<M, T> {
         place
     }
 
-    /// Moves what is at `old`; its place from now on.
+    /// Moves the item at `old`; returns its new place.
     pub fn move_to(&mut self, old: Place<M>, to: (WaitsFor, Option<M>)) -> Place<M> {
         if (old.0, old.1) == to {
             return old;
@@ -110,24 +110,24 @@ impl<M: Copy + Ord, T: Clone> Places<M, T> {
         }
     }
 
-    /// Takes out what is at `place`.
+    /// Removes the item at `place`.
     pub fn remove(&mut self, place: Place<M>) -> Option<T> {
         self.places.remove(&place)
     }
 
-    /// What is at `place`.
+    /// The item at `place`.
     pub fn get(&self, place: Place<M>) -> Option<&T> {
         self.places.get(&place)
     }
 
-    /// Where something is whose pause is over at `now`.
+    /// The place of an item whose pause is over at `now`.
     pub fn rested(&self, now: M) -> Option<(Place<M>, T)> {
         let (place, item) = self.places.range(Self::PAUSED..).next()?;
         (place.1 <= Some(now)).then(|| (*place, item.clone()))
     }
 
-    /// Begins a step: what is dirty since `ripe`, or in a `hurry` all that is not left alone. `None`: nothing ripens
-    /// so early.
+    /// Begins a step over the items that are dirty since `ripe` or earlier; in a `hurry`, over all that are not paused.
+    /// `ripe` of `None`: no item ripens so early.
     pub fn begin(&self, ripe: Option<M>, hurry: bool) -> Round<M> {
         let limit = match hurry {
             true => Self::PAUSED,
@@ -136,7 +136,7 @@ impl<M: Copy + Ord, T: Clone> Places<M, T> {
         Round { limit, start: self.hand, at: self.hand, wrapped: false }
     }
 
-    /// The next that is due; `None` when the step has been at all of them.
+    /// The next due item; `None` when the step has reached all of them.
     pub fn next(&mut self, round: &mut Round<M>) -> Option<T> {
         let mut found = None;
         if !round.wrapped {
@@ -163,9 +163,9 @@ impl<M: Copy + Ord, T: Clone> Places<M, T> {
         Some(item)
     }
 
-    /// When to look again after `round`, which ends at `now` (Q4).
+    /// The moment to look again after `round`, which ends at `now` (Q4).
     pub fn next_due(&self, round: &Round<M>, now: M) -> Next<M> {
-        // What a hurry puts off is at a moment to come.
+        // An item that a hurry puts off has a moment to come.
         let due = round.limit.min(Place(Ripening, Some(now), u64::MAX));
         if self.places.range(..due).next().is_some() {
             return Next::Now;
@@ -179,7 +179,7 @@ impl<M: Copy + Ord, T: Clone> Places<M, T> {
         Next::Later { ripens_since, pause_ends }
     }
 
-    /// Some of them, at most `count`, others each time.
+    /// Some items, at most `count`, others each time.
     pub fn some(&mut self, count: usize) -> Vec<T> {
         let hand = self.any_hand;
         let behind = self.places.range((Excluded(hand), Unbounded));
@@ -190,12 +190,12 @@ impl<M: Copy + Ord, T: Clone> Places<M, T> {
         some
     }
 
-    /// All of them.
+    /// All items.
     pub fn all(&self) -> Vec<T> {
         self.places.values().cloned().collect()
     }
 
-    /// Takes all of them out.
+    /// Removes all items.
     pub fn take(&mut self) -> Vec<T> {
         std::mem::take(&mut self.places).into_values().collect()
     }
@@ -207,7 +207,7 @@ impl<M: Copy + Ord, T: Clone> Default for Places<M, T> {
     }
 }
 
-/// When a thread looks next, and how many do now.
+/// The moment when a thread looks next, and the number of threads that look now.
 #[derive(Debug)]
 pub struct Wake<M> {
     at: Option<M>,
@@ -221,7 +221,8 @@ impl<M> Default for Wake<M> {
 }
 
 impl<M: Copy + Ord> Wake<M> {
-    /// A thread is to look at `when`; false if one does by then anyway. Also beside a step: it may have passed (Q4).
+    /// Requests that a thread looks at `when`; false if one looks by then anyway. Also allowed beside a step, which may
+    /// have passed the item (Q4).
     pub fn look_at(&mut self, when: M) -> bool {
         let sooner = self.at.is_none_or(|at| when < at);
         if sooner {
@@ -230,17 +231,17 @@ impl<M: Copy + Ord> Wake<M> {
         sooner
     }
 
-    /// When a thread looks next; `None`: not before it is told, or the last step ends.
+    /// The moment when a thread looks next; `None`: not before a request, or before the last step ends.
     pub fn next(&self) -> Option<M> {
         self.at
     }
 
-    /// As [`Wake::next`], if a further step may begin where at most `most` are under way.
+    /// The same as [`Wake::next`], if a further step may begin, of which at most `most` may run.
     pub fn next_if_fewer(&self, most: usize) -> Option<M> {
         self.at.filter(|_| self.looking < most)
     }
 
-    /// Begins a step, if one is to begin by `now` and fewer than `most` are under way.
+    /// Begins a step, if one is requested by `now` and fewer than `most` run.
     pub fn begin(&mut self, now: M, most: usize) -> Option<M> {
         let due = self.next_if_fewer(most).filter(|due| *due <= now)?;
         self.at = None;
@@ -248,7 +249,7 @@ impl<M: Copy + Ord> Wake<M> {
         Some(due)
     }
 
-    /// A step ended, and is to be followed by one at `next` at the latest. Whether one follows.
+    /// Ends a step, and requests the next one at `next` at the latest. Returns whether one follows.
     pub fn ended(&mut self, next: Option<M>) -> bool {
         self.looking -= 1;
         next.is_some_and(|next| {
@@ -257,7 +258,7 @@ impl<M: Copy + Ord> Wake<M> {
         })
     }
 
-    /// Takes back what [`Wake::look_at`] asked for: no thread can be had.
+    /// Withdraws the request of [`Wake::look_at`]: no thread can be started.
     pub fn forget(&mut self) -> Option<M> {
         self.at.take()
     }

@@ -1,8 +1,8 @@
-//! The order of steps of writing back: no error is missed, and nothing that is due is left without a thread.
+//! The order of the steps of write-back: no error is missed, and no due file is left without a thread.
 //!
 //! # Boundary
-//! Two protocols, without the pages and the store that they are about: [`marked`] is what an `fsync` and a run that fails
-//! do beside each other; [`due`] is which file is due, and when a thread looks next. Their callers own the locks.
+//! Two protocols, without their pages and store. [`marked`] orders an `fsync` and a failing run beside each other;
+//! [`due`] orders the due files and the moment when a thread looks next. Their callers own the locks.
 //!
 //! # Why
 //! Both had a hole of a few instructions that no test of a whole file system could hit. Here the models run the code of

@@ -25,7 +25,7 @@ struct File {
     arrived: AtomicBool,
 }
 
-// ORDERING: SeqCst, all of the model's; it is about the order of steps, and the product's words have models of their own.
+// ORDERING: SeqCst, all of the model's; it checks the order of steps, and the product's words have models of their own.
 impl Marked for File {
     fn errors(&self) -> u64 {
         self.errors.load(SeqCst)
@@ -49,7 +49,7 @@ impl Marked for File {
                     self.marked.store(false, SeqCst);
                     return (1, false);
                 }
-                // Its lock is held from here to the first tag.
+                // The page's lock is held from here to the first tag.
                 _ if self.state.compare_exchange(DIRTY, WRITING, SeqCst, SeqCst).is_ok() => break,
                 _ => {}
             }
@@ -105,8 +105,8 @@ impl Fail for Page<'_> {
     }
 }
 
-/// W3, W4: an `fsync` that returns success finds the page in the store, and one that fails has tried it. Fails if `fail`
-/// notes the error before it makes the page dirty, if it ends the run before it notes the error, and without
+/// W3, W4: an `fsync` that returns success finds the page in the store, and one that fails has tried to write it. Fails
+/// if `fail` notes the error before it makes the page dirty, if it ends the run before it notes the error, and without
 /// the second round.
 #[test]
 fn model_an_fsync_beside_a_run_that_fails() {
@@ -124,8 +124,8 @@ fn model_an_fsync_beside_a_run_that_fails() {
     });
 }
 
-/// W2, W4: of two `fsync`s beside each other one writes the page, and the store fails once. Neither returns success before
-/// the page has arrived. Fails if `begin` clears the dirty tag before the page is being written.
+/// W2, W4: of two concurrent `fsync`s one writes the page, and the store fails once. Neither returns success before the
+/// page has arrived. Fails if `begin` clears the dirty tag before the page is being written.
 #[test]
 fn model_two_fsyncs_and_a_store_that_fails_once() {
     Model::new(100, &["success", "an error"]).preemptions(2).check(|| {
@@ -147,14 +147,14 @@ fn model_two_fsyncs_and_a_store_that_fails_once() {
 
 const DELAY: u32 = 5;
 const NOW: u32 = 10;
-/// Dirty since this moment, something is due at a moment to come.
+/// An item that is dirty since this moment is due at a later moment.
 const LATE: u32 = 8;
 
-/// One thing that may wait, as a file of the product does.
+/// One item that may wait, like a file of the product.
 #[derive(Default)]
 struct Waiting {
     queue: Mutex<Places<u32, ()>>,
-    /// Its place, and since when it is dirty; none if it is due at once.
+    /// Its place, and the moment since which it is dirty; none if it is due at once.
     local: Mutex<(Option<Place<u32>>, Option<u32>)>,
     wake: Mutex<Wake<u32>>,
 }
@@ -199,7 +199,7 @@ impl Waiting {
         self.wake.lock().unwrap().ended(next);
     }
 
-    /// Q4, when every thread has done what it does.
+    /// Q4, after every thread has finished.
     fn is_looked_at(&self) {
         let (place, since) = *self.local.lock().unwrap();
         let next = self.wake.lock().unwrap().next();
@@ -211,8 +211,8 @@ impl Waiting {
     }
 }
 
-/// Q4: something becomes due while a step of another thread looks. Fails if a thread's word is dropped while a step is under
-/// way and no moment is set, if `ended` replaces the moment, and if the word comes before the place is changed.
+/// Q4: an item becomes due while a step of another thread looks. Fails if a thread's request is dropped while a step
+/// runs and no moment is set, if `ended` replaces the moment, and if the request comes before the place is changed.
 #[test]
 fn model_what_becomes_due_beside_a_step_is_looked_at() {
     Model::new(20, &["the step met it", "it waits"]).preemptions(3).check(|| {
@@ -227,8 +227,8 @@ fn model_what_becomes_due_beside_a_step_is_looked_at() {
     });
 }
 
-/// Q4: something is put in, and becomes due before the thread that put it in has said so. Fails if a word is dropped while
-/// no moment is set, and if the later of two moments is kept.
+/// Q4: an item is inserted, and becomes due before the inserting thread has requested a look. Fails if a request is
+/// dropped while no moment is set, and if the later of two moments is kept.
 #[test]
 fn model_what_is_put_in_and_becomes_due_is_looked_at() {
     Model::new(4, &["it waits"]).preemptions(3).check(|| {

@@ -4,34 +4,33 @@
 //! A clock for differences taken on one thread. Not a time of day, and not exact across processors.
 //!
 //! # Why
-//! `Instant` costs about 20 ns, as much as the critical sections it would time. The processor's time
-//! stamp counter costs 8; where the processor says that it runs at one rate in all states
-//! (invariant TSC: CPUID 8000_0007h, EDX bit 8), it is read directly and its rate is measured once against
-//! `Instant`. Elsewhere `Instant` is used. Weakness: the rate is measured over a fifth of a
-//! millisecond, so it is good to about one part in two thousand, and a thread that moves to a
-//! processor whose counter lags sees too little time, at worst none.
+//! `Instant` costs about 20 ns, as much as the critical sections that it would time. The processor's time stamp counter
+//! costs 8. If the processor reports that it runs at one rate in all states (invariant TSC: CPUID 8000_0007h, EDX bit
+//! 8), it is read directly and its rate is measured once against `Instant`. Otherwise `Instant` is used. Weakness: the
+//! rate is measured over a fifth of a millisecond, so it is exact to about one part in two thousand. A thread that
+//! moves to a processor whose counter lags sees too little time, at worst none.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How long the counter is watched to learn its rate.
+/// The time for which the counter is watched to measure its rate.
 #[cfg(target_arch = "x86_64")]
 const CALIBRATION: Duration = Duration::from_micros(200);
 /// Fraction bits of [`Rate::scale`].
 #[cfg(target_arch = "x86_64")]
 const SCALE_BITS: u32 = 32;
 
-/// How to read this machine's clock.
+/// The way to read this machine's clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {
-    /// When the meter first looked; the zero of [`Clock::now`] without a counter.
+    /// The moment of the meter's first use; the zero of [`Clock::now`] without a counter.
     start: Instant,
-    /// Nanoseconds for each tick of the counter, in 2^-32; none where it cannot be used.
+    /// Nanoseconds for each tick of the counter, in 2^-32; none if it cannot be used.
     #[cfg(target_arch = "x86_64")]
     scale: Option<u64>,
 }
 
-/// The clock; the first call learns the counter's rate, which takes a fifth of a millisecond.
+/// The clock; the first call measures the counter's rate, which takes a fifth of a millisecond.
 pub(super) fn clock() -> &'static Clock {
     static CLOCK: OnceLock<Clock> = OnceLock::new();
     CLOCK.get_or_init(Clock::calibrated)
@@ -80,7 +79,7 @@ impl Clock {
         ticks
     }
 
-    /// Time since the meter first looked.
+    /// Time since the meter's first use.
     pub(super) fn running(&self) -> Duration {
         self.start.elapsed()
     }
@@ -100,12 +99,12 @@ impl Ticks {
         Self(self.0 | Self::MARK)
     }
 
-    /// Whether it, or what it was counted from, was marked.
+    /// Whether it, or the instant from which it was counted, was marked.
     pub(super) fn is_marked(self) -> bool {
         self.0 & Self::MARK != 0
     }
 
-    /// The time from `earlier`, with its mark; none when the clock seems to have gone back.
+    /// The time from `earlier`, with its mark; zero if the clock seems to have gone back.
     pub(super) fn since(self, earlier: Ticks) -> Ticks {
         let passed = (self.0 & !Self::MARK).saturating_sub(earlier.0 & !Self::MARK);
         Self(passed | earlier.0 & Self::MARK)
@@ -114,8 +113,8 @@ impl Ticks {
 
 #[cfg(target_arch = "x86_64")]
 fn counter() -> u64 {
-    // SAFETY: every x86-64 processor has this instruction; it reads a register and touches no memory.
-    // A system that forbids it to user programs would end the process; Linux does only by `prctl`.
+    // SAFETY: every x86-64 processor has this instruction; it reads a register and touches no memory. A system that
+    // forbids it to user programs would end the process; Linux does so only by `prctl`.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -125,7 +124,7 @@ fn has_invariant_counter() -> bool {
     const EXTENDED: u32 = 0x8000_0000;
     const POWER: u32 = 0x8000_0007;
     const INVARIANT: u32 = 1 << 8;
-    // The first leaf says which others the processor knows.
+    // The first leaf reports the highest leaf that the processor knows.
     let highest = __cpuid(EXTENDED).eax;
     highest >= POWER && __cpuid(POWER).edx & INVARIANT != 0
 }
@@ -141,7 +140,7 @@ mod tests {
         let wall = Instant::now();
         while wall.elapsed() < Duration::from_millis(2) {}
         let later = clock.now();
-        // At least what was waited for, less the calibration's error.
+        // At least the time waited, less the calibration's error.
         assert!(clock.nanoseconds(later.since(earlier)) > 1_900_000);
         assert_eq!(clock.nanoseconds(earlier.since(later)), 0);
         assert_eq!(clock.nanoseconds(later.since(later)), 0);

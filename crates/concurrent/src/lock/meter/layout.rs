@@ -1,23 +1,23 @@
-//! The meter's report in the layout of lockmeter, so that it can be read beside the published tables.
+//! The meter's report in the layout of lockmeter, so that it can be compared with the published tables.
 //!
 //! # Boundary
-//! Numbers to text. Columns and their meaning as `lockstat` prints them and as in the tables of Linder,
-//! Sarma and Soni, *Scalability of the Directory Entry Cache* (Ottawa Linux Symposium 2002):
+//! Numbers to text. Columns and their meaning as `lockstat` prints them and as in the tables of Linder, Sarma and Soni,
+//! *Scalability of the Directory Entry Cache* (Ottawa Linux Symposium 2002):
 //!
 //! | Column | Meaning |
 //! |---|---|
 //! | UTIL | part of the time in which a lock of the class was held; beyond 100 % when several were |
 //! | CON | part of the requests that found the lock held |
-//! | HOLD MEAN, MAX | how long it was held |
-//! | WAIT MEAN, MAX | how long those waited that waited |
-//! | % CPU | part of all processors' time that went into waiting |
+//! | HOLD MEAN, MAX | time for which it was held |
+//! | WAIT MEAN, MAX | time that the waiting requests waited |
+//! | % CPU | part of all processors' time that was spent waiting |
 //! | TOTAL | requests, with the rejected ones |
-//! | NOWAIT, SPIN, RJECT | part of them that got the lock at once, that waited, that gave up |
+//! | NOWAIT, SPIN, RJECT | part of them that got the lock at once, that waited, that were rejected |
 //! | NAME | the class; below it, indented, the places in the source that took it |
 //!
 //! # Why
-//! A table that many know how to read needs no manual. Weakness: our waiters sleep after spinning
-//! briefly, so SPIN counts those that waited in whichever way.
+//! Many readers know this table, so it needs no manual. Weakness: waiters sleep after spinning briefly, so SPIN counts
+//! both kinds of waits.
 
 use super::report::{ClassReport, Mode, Totals};
 use std::fmt::Write;
@@ -30,8 +30,8 @@ const SECTIONS: [(&str, &[Mode]); 3] = [
     ("RWLOCK WRITES", &[Mode::Write]),
 ];
 
-/// Lays out `classes` as counted during `wall` on a machine with `processors`. Within a section, the class
-/// whose waiters lost most time comes first.
+/// Lays out `classes` as counted during `wall` on a machine with `processors`. Within a section, the class with the
+/// longest total wait comes first.
 pub fn lockmeter_table(classes: &[ClassReport], wall: Duration, processors: usize) -> String {
     let mut text = String::new();
     for (title, modes) in SECTIONS {
@@ -106,7 +106,7 @@ fn line(text: &mut String, line: &str) {
     let _ = writeln!(text, "{}", line.trim_end());
 }
 
-/// Microseconds, with the digits that mean something.
+/// Microseconds, with the significant digits.
 fn time(ns: f64) -> String {
     match ns / 1000.0 {
         0.0 => "0us".into(),

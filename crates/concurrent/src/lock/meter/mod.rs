@@ -1,22 +1,21 @@
-//! The lock meter: which locks are taken, where, for how long, and who waits. Always on.
+//! The lock meter: counts which locks are taken, where, for how long, and how long threads wait. Always on.
 //!
 //! # Boundary
-//! Measures the locks of [`crate::lock`] and bit locks that are taken through [`crate::lock::bit`]. Decides
-//! nothing. Rows are the lock classes of [`crate::lock::order`], and below them the call sites, as in the
-//! lockmeter tables of Linder, Sarma and Soni (2002).
+//! Measures the locks of [`crate::lock`] and bit locks that are taken through [`crate::lock::bit`]. Decides nothing.
+//! Rows are the lock classes of [`crate::lock::order`], and below them the call sites, as in the lockmeter tables of
+//! Linder, Sarma and Soni (2002).
 //!
 //! # Concurrency
-//! Every thread counts in a table of its own, with plain stores (`table`); a report adds the tables up.
-//! Acquiring a lock thus touches no memory that another thread stores to, except the lock.
-//! Counts are exact. Holds are timed one in N (128 unless set), at random steps, and always after a
-//! wait; waits are timed always, as whoever waits has time. What is timed is counted after the release.
+//! Every thread counts in a table of its own, with plain stores (`table`); a report adds the tables up. So acquiring a
+//! lock touches no memory to which another thread stores, except the lock. Counts are exact. Holds are timed one in N
+//! (128 unless set), at random steps, and always after a wait. Waits are always timed, because a waiting thread has
+//! time. Timed holds are counted after the release.
 //!
 //! # Why
-//! A meter that has to be switched on is off when the trouble happens, and one that locks, or reads
-//! a clock, for every event changes what it measures. Weakness: a hold includes one reading of the
-//! clock (about 10 ns); a condition variable's sleeper is not counted as waiting for its mutex when it
-//! wakes, because the wait cannot be told from the sleep; and threads that end while they hold a lock
-//! in a thread-local do not get that hold timed.
+//! A meter that must be switched on is off when the trouble happens. A meter that locks, or reads a clock, for every
+//! event changes its own results. Weakness: a hold includes one reading of the clock (about 10 ns). The sleeper of a
+//! condition variable is not counted as waiting for its mutex when it wakes, because the wait cannot be separated from
+//! the sleep. If a thread ends while it holds a lock in a thread-local, that hold is not timed.
 
 mod clock;
 mod layout;
@@ -38,14 +37,14 @@ use std::ptr;
 use std::time::Duration;
 use table::{Row, Site, Table};
 
-/// Acquisitions for each that is timed, unless set otherwise.
+/// Acquisitions for each timed one, unless set otherwise.
 pub const SAMPLING_DEFAULT: u32 = 128;
 
 static ENABLED: AtomicBool = AtomicBool::new(true);
 static SAMPLING: AtomicU32 = AtomicU32::new(SAMPLING_DEFAULT);
 
 static TABLES: Blocks<Table> = Blocks::new(Table::new);
-/// Stands for "no table": it is empty, so nothing is found in it.
+/// Represents "no table": it is empty, so no row is found in it.
 static NONE: Table = Table::new();
 
 thread_local! {
@@ -54,7 +53,7 @@ thread_local! {
     static LEASE: Lease<Table> = const { Lease::new(&TABLES, || MINE.set(&NONE)) };
 }
 
-/// Switches the meter on or off for the whole process, to measure what it costs.
+/// Switches the meter on or off for the whole process, to measure its cost.
 pub fn set_enabled(enabled: bool) {
     // ORDERING: Relaxed; nothing depends on when other threads notice.
     ENABLED.store(enabled, Relaxed);
@@ -63,30 +62,29 @@ pub fn set_enabled(enabled: bool) {
 /// Whether the meter is on.
 #[inline]
 pub fn is_enabled() -> bool {
-    // ORDERING: Relaxed; as in `set_enabled`.
+    // ORDERING: Relaxed; nothing depends on when other threads notice.
     ENABLED.load(Relaxed)
 }
 
-/// Times one in `every` holds that did not wait, from each thread and call site's next timed one on.
-/// 0 counts as 1.
+/// Times one in `every` holds without a wait, from the next timed one of each thread and call site. 0 counts as 1.
 pub fn set_sampling(every: u32) {
     // ORDERING: Relaxed; nothing depends on when other threads notice.
     SAMPLING.store(every.clamp(1, u32::MAX / 2), Relaxed);
 }
 
-/// One in how many holds is timed.
+/// The number of holds of which one is timed.
 pub fn sampling() -> u32 {
-    // ORDERING: Relaxed; as in `set_sampling`.
+    // ORDERING: Relaxed; nothing depends on when other threads notice.
     SAMPLING.load(Relaxed)
 }
 
-/// Time since the process's first metered acquisition, which is when counting began.
+/// Time since the process's first metered acquisition, when counting began.
 pub fn running() -> Duration {
     clock().running()
 }
 
-/// Everything counted so far, by class in lock order. Classes never taken are absent. Exact once the
-/// counted threads are quiet; while they run, a row's numbers may be an event apart.
+/// All counts so far, by class in lock order. Classes never taken are absent. Exact once the counted threads are quiet;
+/// while they run, a row's numbers may be an event apart.
 pub fn snapshot() -> Vec<ClassReport> {
     let mut classes: BTreeMap<(u16, usize, Mode), Gathered> = BTreeMap::new();
     TABLES.each(|table| {
@@ -103,8 +101,8 @@ pub fn snapshot() -> Vec<ClassReport> {
     classes.into_iter().map(|((.., mode), class)| class.report(mode)).collect()
 }
 
-/// One class's rows, of all threads. Sites are told apart by their names: the compiler may give one
-/// place in the source several addresses.
+/// One class's rows, of all threads. Sites are distinguished by their names: the compiler may give one place in the
+/// source several addresses.
 struct Gathered {
     class: &'static LockClass,
     sites: BTreeMap<Option<(&'static str, u32)>, Totals>,
@@ -133,16 +131,15 @@ impl Gathered {
     }
 }
 
-/// What the meter has to know until a lock is released. Stays on the thread that took the lock.
+/// The meter's data until a lock is released. Stays on the thread that took the lock.
 ///
-/// Two words, because it is in every guard: larger ones are moved through memory, which cost more than
-/// all the counting.
+/// Two words, because it is in every guard: larger values move through memory, which cost more than all the counting.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Held {
-    /// The call site's row, which belongs to this thread; none when this hold is not timed.
+    /// The call site's row, which belongs to this thread; none if this hold is not timed.
     row: Option<&'static Row>,
-    /// When the hold began; after [`Held::ending`], how long it lasted.
+    /// The begin of the hold; after [`Held::ending`], its length.
     ticks: Ticks,
     _not_send: PhantomData<*mut ()>,
 }
@@ -156,8 +153,7 @@ impl Held {
         Self { row: Some(row), ticks: since, _not_send: PhantomData }
     }
 
-    /// Looks at the clock, just before the lock is released. What it says is noted when this is
-    /// dropped, just after.
+    /// Reads the clock, just before the lock is released. The length is recorded when this is dropped, just after.
     #[inline]
     pub(super) fn ending(&mut self) {
         if self.row.is_some() {
@@ -172,7 +168,7 @@ impl Held {
 
     #[cold]
     fn note(&self, row: &Row) {
-        // A thread whose table was taken back in a destructor must not store to it any more.
+        // A thread whose table was returned in a destructor must not store to it any more.
         if !ptr::eq(MINE.get(), &raw const NONE) {
             row.released(clock().nanoseconds(self.ticks), self.ticks.is_marked());
         }
@@ -188,7 +184,7 @@ impl Drop for Held {
     }
 }
 
-/// Takes a lock: `attempt` tries without waiting, `wait` takes it however long that lasts.
+/// Takes a lock: `attempt` tries without waiting, `wait` takes it for any length of time.
 #[inline]
 #[track_caller]
 pub(super) fn take<G>(
@@ -201,7 +197,7 @@ pub(super) fn take<G>(
         return (wait(), Held::untimed());
     }
     let site = Some(Location::caller());
-    // Before the lock is taken, so that looking lengthens no hold.
+    // Before the lock is taken, so that the search lengthens no hold.
     let row = MINE.get().find(class, mode, site).or_else(|| first_here(class, mode, site));
     match attempt() {
         Some(guard) => (guard, taken(row, class, mode, site)),
@@ -209,7 +205,7 @@ pub(super) fn take<G>(
     }
 }
 
-/// Takes a lock that is spun for: `attempt` tries once, `pause` passes the time before the next try.
+/// Takes a lock by spinning: `attempt` tries once, `pause` waits before the next attempt.
 #[inline]
 #[track_caller]
 pub(super) fn spin(
@@ -244,7 +240,7 @@ pub(super) fn spin(
     take_after_wait(row, class, Mode::Spin, site, wait).1
 }
 
-/// Counts an acquisition that did not wait, or whose wait is not known.
+/// Counts an acquisition that did not wait, or whose wait is unknown.
 #[inline]
 #[track_caller]
 pub(super) fn taken_unwaited(class: &'static LockClass, mode: Mode) -> Held {
@@ -256,7 +252,7 @@ pub(super) fn taken_unwaited(class: &'static LockClass, mode: Mode) -> Held {
     taken(row, class, mode, site)
 }
 
-/// Counts an attempt that found the lock held and gave up.
+/// Counts an attempt that found the lock held and did not wait.
 #[cold]
 #[track_caller]
 pub(super) fn rejected(class: &'static LockClass, mode: Mode) {
@@ -269,7 +265,7 @@ pub(super) fn rejected(class: &'static LockClass, mode: Mode) {
     }
 }
 
-/// This thread's row for a call site, made if need be; none in a thread that is ending.
+/// This thread's row for a call site, made if necessary; none in a thread that is ending.
 #[cold]
 fn first_here(class: &'static LockClass, mode: Mode, site: Site) -> Option<&'static Row> {
     let table = LEASE.try_with(Lease::block).ok()?;
@@ -295,7 +291,7 @@ fn start_timing(row: &'static Row) -> Held {
     Held::timed(row, clock().now())
 }
 
-/// Waits with `wait`, which says how often it tried in vain.
+/// Waits by `wait`, which returns the number of failed attempts.
 #[cold]
 fn take_after_wait<G>(
     row: Option<&'static Row>,

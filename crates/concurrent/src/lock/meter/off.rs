@@ -1,7 +1,7 @@
-//! What stands for the lock meter under the model checker: it takes locks and counts nothing.
+//! Replaces the lock meter under the model checker: it takes locks and counts nothing.
 //!
 //! # Why
-//! The meter's words carry no order that a protocol could rely on; exploring them would only make
+//! The meter's words carry no order on which a protocol could rely; exploring them would only make
 //! models slower. Boundary: the functions that [`super`]'s locks call, with the meter's signatures.
 
 use super::LockClass;
@@ -15,7 +15,7 @@ pub(super) enum Mode {
     Spin,
 }
 
-/// As the meter's, empty.
+/// Replaces the meter's type; empty.
 #[derive(Debug)]
 pub(super) struct Held;
 

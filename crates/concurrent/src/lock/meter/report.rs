@@ -1,15 +1,13 @@
-//! What the meter counted, summed over threads: by class, and by call site within it.
+//! The meter's counts, summed over threads: by class, and by call site within it.
 //!
 //! # Boundary
-//! Numbers and names; how they look on paper is [`super::layout`]'s. Plain data, so that a report can
-//! come from another process as well.
+//! Numbers and names; [`super::layout`] prints them. Plain data, so that a report can also come from another process.
 //!
 //! # Why
-//! Acquisitions are counted all, holds are timed for a sample: every one that had waited, and one in
-//! N of the others. The two kinds are kept apart, because a lock that was waited for is often one
-//! that is held long, and a mean over both together would take the rare kind for the common one.
-//! Means and utilisation weigh each kind by how often it happened. Weakness: a maximum is the largest
-//! that was timed; the longest hold of all may have been one that was not.
+//! All acquisitions are counted. Of the holds a sample is timed: every one after a wait, and one in N of the others.
+//! The two kinds are kept apart, because a contended lock is often held long, and a mean over both samples would give
+//! the rare kind too much weight. Means and utilisation weigh each kind by its frequency. Weakness: a maximum is the
+//! largest timed one; the longest hold of all may not have been timed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +15,7 @@ use std::time::Duration;
 /// Number of buckets of a histogram; the last also holds everything beyond (half an hour).
 pub const BUCKETS: usize = 41;
 
-/// The bucket of a duration: `n` for 2^n to 2^(n+1) - 1 nanoseconds; 0 also for none.
+/// The bucket of a duration: `n` for 2^n to 2^(n+1) - 1 nanoseconds; 0 also for a duration of 0.
 pub(super) fn bucket(ns: u64) -> usize {
     (ns.checked_ilog2().unwrap_or(0) as usize).min(BUCKETS - 1)
 }
@@ -35,17 +33,17 @@ pub enum Mode {
     Mutex,
     /// A reader-writer lock, shared.
     Read,
-    /// A reader-writer lock, alone.
+    /// A reader-writer lock, exclusive.
     Write,
     /// A bit lock, whose waiters spin.
     Spin,
 }
 
 impl Mode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Mode; 4] = [Mode::Mutex, Mode::Read, Mode::Write, Mode::Spin];
 
-    /// The word for it in reports.
+    /// Its name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Mode::Mutex => "mutex",
@@ -56,24 +54,24 @@ impl Mode {
     }
 }
 
-/// What was counted and timed. All sums are over all locks of the class.
+/// Counts and times. All sums are over all locks of the class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Totals {
     /// Times taken, all of them.
     pub acquisitions: u64,
     /// Of these, the times that had to wait.
     pub contended: u64,
-    /// Attempts given up because the lock was held; not in `acquisitions`.
+    /// Attempts that did not wait although the lock was held; not in `acquisitions`.
     pub rejected: u64,
     /// Failed tries while spinning.
     pub spins: u64,
-    /// Holds timed, of those that had not waited.
+    /// Timed holds without a wait.
     pub free_samples: u64,
-    /// How long these lasted.
+    /// The total length of these holds.
     pub free_hold_ns: u64,
-    /// Holds timed, of those that had waited.
+    /// Timed holds after a wait.
     pub contended_samples: u64,
-    /// How long these lasted.
+    /// The total length of these holds.
     pub contended_hold_ns: u64,
     /// The longest hold timed.
     pub hold_max_ns: u64,
@@ -81,7 +79,7 @@ pub struct Totals {
     pub wait_ns: u64,
     /// The longest wait.
     pub wait_max_ns: u64,
-    /// Holds timed, by power of two of their nanoseconds.
+    /// Timed holds, by power of two of their nanoseconds.
     pub hold_histogram: [u64; BUCKETS],
     /// Waits, likewise.
     pub wait_histogram: [u64; BUCKETS],
@@ -108,7 +106,7 @@ impl Default for Totals {
 }
 
 impl Totals {
-    /// Whether nothing happened.
+    /// Whether nothing was counted.
     pub fn is_empty(&self) -> bool {
         self.acquisitions == 0 && self.rejected == 0
     }
@@ -118,8 +116,8 @@ impl Totals {
         ratio(self.contended as f64, self.acquisitions as f64)
     }
 
-    /// All holds together, in nanoseconds: each kind's mean times how often it happened. A kind of
-    /// which none was timed yet counts like the other.
+    /// All holds together, in nanoseconds: each kind's mean times its frequency. If none of a kind was timed yet, the
+    /// other kind's mean is used.
     pub fn hold_total_ns(&self) -> f64 {
         let free = mean(self.free_hold_ns, self.free_samples);
         let contended = mean(self.contended_hold_ns, self.contended_samples);
@@ -133,7 +131,7 @@ impl Totals {
         ratio(self.hold_total_ns(), self.acquisitions as f64)
     }
 
-    /// Mean wait of those that waited, in nanoseconds.
+    /// The mean wait of the acquisitions that waited, in nanoseconds.
     pub fn wait_mean_ns(&self) -> f64 {
         mean(self.wait_ns, self.contended).unwrap_or(0.0)
     }
@@ -148,11 +146,10 @@ impl Totals {
         ratio(self.wait_ns as f64, wall.as_nanos() as f64 * processors as f64)
     }
 
-    /// What happened after `earlier` was taken.
+    /// The counts since `earlier` was taken.
     ///
-    /// A longest duration that was reached before then says nothing about the time since: it is
-    /// replaced by the end of the highest bucket that grew, so it is never too small, and less than
-    /// twice too large.
+    /// A longest duration that was reached before `earlier` does not apply to the time since. It is replaced by the end
+    /// of the highest bucket that grew, so it is never too small, and less than twice too large.
     #[must_use]
     pub fn since(&self, earlier: &Totals) -> Totals {
         let less = |later: u64, earlier: u64| later.saturating_sub(earlier);
@@ -178,7 +175,7 @@ impl Totals {
         }
     }
 
-    /// Adds what `other` counted.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Totals) {
         self.acquisitions += other.acquisitions;
         self.contended += other.contended;
@@ -221,7 +218,7 @@ fn max_since(later: u64, earlier: u64, grown: &[u64; BUCKETS]) -> u64 {
 pub struct ClassReport {
     /// The class's name.
     pub class: String,
-    /// Its place in the lock order.
+    /// Its rank in the lock order.
     pub rank: u16,
     /// How it was taken; a reader-writer lock has a report for each of its two modes.
     pub mode: Mode,
@@ -234,14 +231,14 @@ pub struct ClassReport {
 /// One call site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SiteReport {
-    /// `file:line`, or "(other sites)" for those that a thread's table had no room for.
+    /// `file:line`, or "(other sites)" for those without room in a thread's table.
     pub site: String,
-    /// What happened there.
+    /// The counts of this site.
     pub totals: Totals,
 }
 
 impl ClassReport {
-    /// The class's name, with the mode where a class has two: `names (read)`.
+    /// The class's name, with the mode if a class has two: `names (read)`.
     pub fn name(&self) -> String {
         match self.mode {
             Mode::Mutex | Mode::Spin => self.class.clone(),
@@ -249,7 +246,7 @@ impl ClassReport {
         }
     }
 
-    /// What happened after `earlier`, a report of the same class and mode, was taken.
+    /// The counts since `earlier`, a report of the same class and mode, was taken.
     #[must_use]
     pub fn since(&self, earlier: &ClassReport) -> ClassReport {
         let before: BTreeMap<&str, &Totals> =
@@ -271,7 +268,7 @@ impl ClassReport {
     }
 }
 
-/// What happened between two snapshots; classes that were not taken meanwhile are left out.
+/// The counts between two snapshots; classes that were not taken meanwhile are left out.
 pub fn difference(later: &[ClassReport], earlier: &[ClassReport]) -> Vec<ClassReport> {
     let same = |one: &ClassReport, other: &ClassReport| {
         (one.mode, one.rank, &one.class) == (other.mode, other.rank, &other.class)

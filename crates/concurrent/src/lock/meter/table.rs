@@ -1,22 +1,21 @@
-//! One thread's rows of the meter: what it did at each call site.
+//! One thread's rows of the meter: its counts at each call site.
 //!
 //! # Boundary
-//! Finds and updates the calling thread's rows; [`super::report`] reads everybody's.
+//! Finds and updates the calling thread's rows; [`super::report`] reads the rows of all threads.
 //!
 //! # Concurrency
-//! As [`crate::cells`]: a table belongs to one thread at a time, only the owner stores to its slots and rows,
-//! and a table whose thread ended is handed on with its contents.
+//! As in [`crate::cells`], a table belongs to one thread at a time, and only the owner stores to its slots and rows.
+//! The table of an ended thread passes with its content to another thread.
 //! T1. A row's class, mode and site are set before its slot points to it and never change.
-//! T2. Slots go from empty to a row and stay; rows are never freed.
+//! T2. A slot changes once, from empty to a row; rows are never freed.
 //! T3. At least one slot is empty, so every search ends.
 //!
-//! O1. `insert` (Release) → `rows` (Acquire): who sees a slot sees the row's class and site.
+//! O1. `insert` (Release) → `rows` (Acquire): a thread that sees a slot sees the row's class and site.
 //!
 //! # Why
-//! A thread meets a few dozen call sites, so a small open-addressed table of its own answers in one
-//! probe, and no two threads ever meet in it. A call site that finds no room is counted in its
-//! class's row "(other sites)", so classes stay exact. Weakness: 4 KiB for each thread and 1 KiB for
-//! each site it used.
+//! A thread uses a few dozen call sites, so a small open-addressed table of its own finds a row in one probe, and no
+//! two threads ever contend for it. A call site without room is counted in its class's row "(other sites)", so classes
+//! stay exact. Weakness: 4 KiB for each thread and 1 KiB for each site it used.
 
 use super::clock::clock;
 use super::report::{BUCKETS, Mode, Totals, bucket};
@@ -27,19 +26,19 @@ use std::ptr;
 
 /// Slots of a table; a power of two.
 const SLOTS: usize = 512;
-/// Rows from which on new call sites share their class's row.
+/// The number of rows from which new call sites share their class's row.
 const SITES_MAX: usize = 320;
-/// Rows from which on new classes share one row.
+/// The number of rows from which new classes share one row.
 const ROWS_MAX: usize = SLOTS - 64;
 
-/// Where classes are counted that found no room in a table.
+/// Counts the classes for which a table has no room.
 static OTHER_CLASSES: LockClass =
     LockClass::new(u16::MAX, "(other classes)", "locks of classes beyond the meter's room");
 
 /// A call site's name in memory; none for "(other sites)".
 pub(super) type Site = Option<&'static Location<'static>>;
 
-/// What one thread did with one class of locks at one call site.
+/// One thread's counts for one class of locks at one call site.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(super) struct Row {
@@ -85,8 +84,8 @@ impl Key {
         Self { class: ptr::from_ref(class).addr() | mode as usize, site }
     }
 
-    /// Where the search begins. By the site alone, when there is one: its address is a constant of the
-    /// program, so the slot is known before the lock's class was even loaded.
+    /// The begin of the search. By the site alone, if there is one: its address is a constant of the program, so the
+    /// slot is known before the lock's class is loaded.
     #[inline]
     fn slot(self) -> usize {
         let address = if self.site == 0 { self.class } else { self.site };
@@ -107,7 +106,7 @@ impl Times {
     fn note(&self, ns: u64) {
         bump(&self.samples, 1);
         bump(&self.sum_ns, ns);
-        // ORDERING: Relaxed; as in `bump`.
+        // ORDERING: Relaxed; a statistic that only the table's owner stores to.
         if ns > self.max_ns.load(Ordering::Relaxed) {
             self.max_ns.store(ns, Ordering::Relaxed);
         }
@@ -134,20 +133,20 @@ impl Row {
         }
     }
 
-    /// Counts an acquisition that did not wait. True when its hold is to be timed.
+    /// Counts an acquisition that did not wait. True if its hold must be timed.
     #[inline]
     pub(super) fn taken(&self) -> bool {
         let count = bump(&self.free, 1);
-        // ORDERING: Relaxed; as in `bump`.
+        // ORDERING: Relaxed; a statistic that only the table's owner stores to.
         count >= self.next_timed.load(Ordering::Relaxed)
     }
 
     /// Chooses the next acquisition to be timed, `every` later on average.
     ///
-    /// Not exactly `every`: callers take locks in rhythms, and a fixed step could meet the same beat of
-    /// one for ever. Uniform between 1 and 2 * `every` - 1.
+    /// Not exactly `every`: callers take locks in rhythms, and a fixed step could hit the same beat of a rhythm for
+    /// ever. Uniform between 1 and 2 * `every` - 1.
     pub(super) fn plan_next(&self, every: u32) {
-        // ORDERING: Relaxed; as in `bump`.
+        // ORDERING: Relaxed; a statistic that only the table's owner stores to.
         let count = self.free.load(Ordering::Relaxed);
         let mixed = (count ^ self.key.site as u64).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 32;
         let step = 1 + mixed % (2 * u64::from(every) - 1);
@@ -162,18 +161,18 @@ impl Row {
         bump(&self.wait_histogram[bucket(waited_ns)], 1);
     }
 
-    /// Counts an attempt that was given up because the lock was held.
+    /// Counts an attempt that found the lock held and did not wait.
     pub(super) fn rejected(&self) {
         bump(&self.rejected, 1);
     }
 
-    /// Notes how long a timed acquisition was held.
+    /// Records the length of a timed hold.
     pub(super) fn released(&self, held_ns: u64, contended: bool) {
         if contended { &self.contended_held } else { &self.free_held }.note(held_ns);
         bump(&self.hold_histogram[bucket(held_ns)], 1);
     }
 
-    /// Everything counted, by any thread; a snapshot.
+    /// All counts, for any thread; a snapshot.
     pub(super) fn totals(&self) -> Totals {
         // ORDERING: Relaxed; a report, whose words need no order among themselves.
         let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
@@ -196,7 +195,7 @@ impl Row {
     }
 }
 
-/// One thread's rows. See the module.
+/// The rows of one thread.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Table {
@@ -221,12 +220,12 @@ impl Table {
         let key = Key::new(class, mode, site);
         let mut at = key.slot();
         loop {
-            // ORDERING: Relaxed; the owner stored it, or took the table over through a lock.
+            // ORDERING: Relaxed; the owner stored it, or received the table through a lock.
             let row = self.slots[at % SLOTS].load(Ordering::Relaxed);
             if row.is_null() {
                 return None;
             }
-            // SAFETY: a slot holds null or a row that is never freed (T2), complete (T1) to its owner.
+            // SAFETY: a slot holds null or a row that is never freed (T2), complete (T1) for its owner.
             let row = unsafe { &*row };
             if row.key == key {
                 return Some(row);
@@ -235,8 +234,8 @@ impl Table {
         }
     }
 
-    /// The row of a call site in the caller's own table, made if need be; when the table is full, the
-    /// row that stands for it.
+    /// The row of a call site in the caller's own table, made if necessary. If the table is full, the shared row for
+    /// further sites.
     pub(super) fn row(&self, class: &'static LockClass, mode: Mode, site: Site) -> &'static Row {
         // ORDERING: Relaxed; only the owner stores it.
         let used = self.used.load(Ordering::Relaxed) as usize;
@@ -247,14 +246,14 @@ impl Table {
         } else if site.is_some() {
             self.row(class, mode, None)
         } else {
-            // The last rows are kept for this one, in each mode.
+            // The last rows are reserved for this class, in each mode.
             let other = &OTHER_CLASSES;
             self.find(other, mode, None).unwrap_or_else(|| self.insert(other, mode, None))
         }
     }
 
     fn insert(&self, class: &'static LockClass, mode: Mode, site: Site) -> &'static Row {
-        // The first row of a process learns the clock's rate here, before the lock is taken.
+        // The first row of a process measures the clock's rate here, before the lock is taken.
         clock();
         let row: &'static mut Row = Box::leak(Box::new(Row::new(class, mode, site)));
         let key = row.key;
@@ -271,12 +270,12 @@ impl Table {
         unsafe { &*row }
     }
 
-    /// All rows, also of a foreign table.
+    /// All rows, also of another thread's table.
     pub(super) fn rows(&self) -> impl Iterator<Item = &'static Row> {
         self.slots.iter().filter_map(|slot| {
             // ORDERING: Acquire, partner `insert` (O1).
             let row = slot.load(Ordering::Acquire);
-            // SAFETY: null or a row that is never freed (T2), visible as it was made (O1).
+            // SAFETY: null or a row that is never freed (T2), initialized (O1).
             unsafe { row.as_ref() }
         })
     }
@@ -309,7 +308,7 @@ mod tests {
         assert_eq!(table.rows().count(), rows.len());
     }
 
-    /// More sites and classes than there is room for: every event is still counted somewhere.
+    /// More sites and classes than there is room for: every event is still counted.
     #[test]
     fn a_full_table_counts_in_the_rows_for_the_rest() {
         let table = Table::new();

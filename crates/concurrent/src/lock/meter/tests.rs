@@ -1,8 +1,8 @@
 //! The meter through its locks: exact counts, sites, contention and times.
 //!
-//! Each test has classes of its own; the two switches of the whole process are held by [`Settings`].
+//! Each test has classes of its own; [`Settings`] holds the two switches of the whole process.
 
-// The settings' holder must not be metered by what it guards.
+// The lock of the settings must not be metered by the meter that it guards.
 #![allow(clippy::disallowed_types)]
 
 use super::super::{Condvar, LockClass, Mutex, RwLock, bit};
@@ -12,7 +12,7 @@ use crate::primitive::raw;
 use std::sync::mpsc;
 use std::sync::{Arc, Barrier};
 
-/// The switches at known values for as long as this lives; others wait.
+/// Keeps the switches at known values for its lifetime; other tests wait.
 struct Settings {
     _alone: raw::MutexGuard<'static, ()>,
 }
@@ -84,7 +84,7 @@ fn counts_are_exact_by_class_and_site() {
     assert_eq!(sum, seen.totals);
 }
 
-/// A lock whose first try fails, whoever holds it: the wait is certain, and as long as `wait` says.
+/// A lock whose first attempt fails in any case: the wait is certain, and as long as `wait` takes.
 fn take_in_vain_first(class: &'static LockClass, wait: impl FnOnce()) -> Held {
     take(class, Mode::Mutex, || None, wait).1
 }
@@ -119,7 +119,7 @@ fn a_wait_is_counted_and_timed_and_so_is_the_hold_after_it() {
     check_whole(&totals);
 }
 
-/// Rounds until a thread has met the lock held; a round in which it came too late proves nothing.
+/// Rounds until a thread has found the lock held; a round in which it came too late proves nothing.
 #[test]
 fn threads_that_meet_at_a_lock_are_seen() {
     static CLASS: LockClass = LockClass::new(1, "meter-meet", "test");

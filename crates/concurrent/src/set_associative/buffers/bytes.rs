@@ -1,11 +1,11 @@
-//! The memory that blocks are read into: one reserved range of frames, and single blocks on the heap.
+//! The memory into which blocks are read: one reserved range of frames, and single blocks on the heap.
 //!
 //! # Boundary
-//! Hands out references to bytes. Who may have which is argued where they are asked for ([`super`], B3).
+//! Returns references to bytes. The callers argue their right to a reference ([`super`], B3).
 //!
 //! # Why
-//! A caller reads structures in place, so a hit gives a reference and copies nothing. Under the model checker a
-//! block is one of its cells, which complains of every use that is not ordered against a change.
+//! A caller reads structures in place, so a hit returns a reference and copies nothing. Under the model checker a block
+//! is one of its cells, which reports every use that is not ordered against a change.
 
 #[cfg(not(loom))]
 pub(super) use mapped::{Frames, OnHeap};
@@ -38,9 +38,9 @@ mod mapped {
         }
 
         /// # Safety
-        /// `frame` is one of ours, and as long as the reference lives nobody has a mutable one to it.
+        /// `frame` is one of these frames, and as long as the reference lives there is no mutable one to it.
         pub(in crate::set_associative::buffers) unsafe fn get(&self, frame: u32) -> &[u8] {
-            // SAFETY: inside the range, which lives as long as we do; no writer, as the caller says.
+            // SAFETY: inside the range, which lives as long as `self`; no writer (the caller's promise).
             unsafe {
                 let at = self.memory.start().as_ptr().add(frame as usize * self.block_bytes);
                 slice::from_raw_parts(at, self.block_bytes)
@@ -48,23 +48,23 @@ mod mapped {
         }
 
         /// # Safety
-        /// `frame` is one of ours, and as long as the reference lives there is no other to it.
+        /// `frame` is one of these frames, and as long as the reference lives there is no other to it.
         #[allow(clippy::mut_from_ref)]
         pub(in crate::set_associative::buffers) unsafe fn get_mut(&self, frame: u32) -> &mut [u8] {
-            // SAFETY: inside the range, which lives as long as we do; nobody else, as the caller says.
+            // SAFETY: inside the range, which lives as long as `self`; no other user (the caller's promise).
             unsafe {
                 let at = self.memory.start().as_ptr().add(frame as usize * self.block_bytes);
                 slice::from_raw_parts_mut(at, self.block_bytes)
             }
         }
 
-        /// Gives the memory of `frame` back to the system; it is taken again when it is touched.
+        /// Returns the memory of `frame` to the system; a later access allocates it again.
         ///
         /// # Safety
         /// There is no reference to it.
         pub(in crate::set_associative::buffers) unsafe fn give_back(&self, frame: u32) {
-            // A refusal leaves the memory where it is: then less is given back than was asked for.
-            // SAFETY: as the caller says.
+            // If the system refuses, the memory stays: then less is returned than was requested.
+            // SAFETY: no reference to it exists (the caller's promise).
             unsafe { self.memory.give_back(frame as usize * self.block_bytes, self.block_bytes) };
         }
     }
@@ -73,7 +73,7 @@ mod mapped {
     #[derive(Debug)]
     pub(in crate::set_associative::buffers) struct OnHeap(UnsafeCell<Box<[u8]>>);
 
-    // SAFETY: plain bytes; who may have which reference is argued where they are asked for.
+    // SAFETY: plain bytes; the callers argue their right to each reference.
     unsafe impl Sync for OnHeap {}
 
     impl OnHeap {
@@ -82,9 +82,9 @@ mod mapped {
         }
 
         /// # Safety
-        /// As long as the reference lives nobody has a mutable one.
+        /// As long as the reference lives there is no mutable one.
         pub(in crate::set_associative::buffers) unsafe fn get(&self) -> &[u8] {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller's promise.
             unsafe { &*self.0.get() }
         }
 
@@ -92,7 +92,7 @@ mod mapped {
         /// As long as the reference lives there is no other.
         #[allow(clippy::mut_from_ref)]
         pub(in crate::set_associative::buffers) unsafe fn get_mut(&self) -> &mut [u8] {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller's promise.
             unsafe { &mut *self.0.get() }
         }
     }
@@ -110,7 +110,7 @@ mod modelled {
 
     // SAFETY: loom's cell checks the claim.
     unsafe impl Sync for OnHeap {}
-    // SAFETY: as for `Sync`.
+    // SAFETY: loom's cell checks the claim.
     unsafe impl Send for OnHeap {}
 
     impl OnHeap {
@@ -119,17 +119,17 @@ mod modelled {
         }
 
         /// # Safety
-        /// As of what it stands for.
+        /// The same as for the mapped type.
         pub(in crate::set_associative::buffers) unsafe fn get(&self) -> &[u8] {
-            // SAFETY: loom looks at the access here, and at what it is ordered by.
+            // SAFETY: loom checks the access here, and its order.
             self.0.with(|bytes| unsafe { &*bytes })
         }
 
         /// # Safety
-        /// As of what it stands for.
+        /// The same as for the mapped type.
         #[allow(clippy::mut_from_ref)]
         pub(in crate::set_associative::buffers) unsafe fn get_mut(&self) -> &mut [u8] {
-            // SAFETY: as in `get`.
+            // SAFETY: loom checks the access here, and its order.
             self.0.with_mut(|bytes| unsafe { &mut *bytes })
         }
     }
@@ -146,24 +146,24 @@ mod modelled {
         }
 
         /// # Safety
-        /// As of what it stands for.
+        /// The same as for the mapped type.
         pub(in crate::set_associative::buffers) unsafe fn get(&self, frame: u32) -> &[u8] {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller's promise.
             unsafe { self.0[frame as usize].get() }
         }
 
         /// # Safety
-        /// As of what it stands for.
+        /// The same as for the mapped type.
         #[allow(clippy::mut_from_ref)]
         pub(in crate::set_associative::buffers) unsafe fn get_mut(&self, frame: u32) -> &mut [u8] {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller's promise.
             unsafe { self.0[frame as usize].get_mut() }
         }
 
         /// # Safety
-        /// As of what it stands for.
+        /// The same as for the mapped type.
         pub(in crate::set_associative::buffers) unsafe fn give_back(&self, frame: u32) {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller's promise.
             unsafe { self.get_mut(frame) }.fill(0);
         }
     }

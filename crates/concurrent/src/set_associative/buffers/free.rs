@@ -1,18 +1,18 @@
-//! Free frames of a group of rows, and how many of its frames may have memory.
+//! The free frames of a group of rows, and the number of its frames that may have memory.
 //!
 //! # Boundary
-//! Numbers under one lock a group. A frame that is taken is the caller's alone. Giving memory back to the
-//! system, and counting it, is [`super`]'s.
+//! Numbers under one lock a group. Only the caller has a frame that it took. [`super`] returns memory to the system and
+//! counts it.
 //!
 //! # Why
-//! The seed's buffer cache: rows share the frames of a group, so that when there are fewer than all rows could
-//! use, they are where they are used. A hit does not come here. Weakness: after the limit was lowered it rises by one for
-//! each [`REFUSALS`] misses that found nothing, whether or not the memory is there again.
+//! The seed's buffer cache: rows share the frames of a group, so that frames are with the rows that use them if there
+//! are fewer frames than all rows could use. A hit does not touch this. Weakness: after the limit was lowered it rises
+//! by one for each [`REFUSALS`] misses that found no frame, whether or not memory is available again.
 
-/// Misses without a frame after which one more may have memory.
+/// The number of misses without a frame after which one more frame may have memory.
 const REFUSALS: u32 = 8;
 
-/// See the module.
+/// The free frames of one group.
 #[derive(Debug)]
 pub(super) struct Free {
     /// Frames that have memory.
@@ -21,18 +21,18 @@ pub(super) struct Free {
     absent: Vec<u32>,
     frames: usize,
     rows: usize,
-    /// Frames that may have memory, in use or not.
+    /// The number of frames that may have memory, in use or not.
     limit: usize,
     refusals: u32,
 }
 
-/// A frame taken.
+/// The outcome of taking a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
     InPlace(u32),
-    /// It has no memory yet, and gets it when it is touched.
+    /// It has no memory yet; the first access allocates it.
     Absent(u32),
-    /// There is none; a row's share is so many.
+    /// There is none; a row's share is `share` frames.
     Nothing {
         share: usize,
     },
@@ -46,7 +46,7 @@ impl Free {
         Self { in_place, absent, frames, rows, limit: frames, refusals: 0 }
     }
 
-    /// Frames that have memory.
+    /// The number of frames that have memory.
     fn present(&self) -> usize {
         self.frames - self.absent.len()
     }
@@ -72,13 +72,13 @@ impl Free {
         self.in_place.pop()
     }
 
-    /// Puts back a frame that has memory.
+    /// Frees a frame that has memory.
     pub(super) fn put(&mut self, frame: u32) {
         self.in_place.push(frame);
     }
 
-    /// Puts back a frame whose memory was given back, and keeps it so: no more than now may have memory, but one
-    /// for each row.
+    /// Frees a frame whose memory was returned, and lowers the limit: from now on no more frames than now may have
+    /// memory, but at least one for each row.
     pub(super) fn put_absent(&mut self, frame: u32) {
         self.absent.push(frame);
         self.limit = self.present().max(self.rows);
@@ -98,7 +98,7 @@ mod tests {
         free.put(11);
         assert_eq!(free.take(), Taken::InPlace(11));
         (10..13).for_each(|frame| free.put_absent(frame));
-        // One has memory, and one for each row may.
+        // One frame has memory, and one for each row may have.
         assert_eq!((free.limit, free.take()), (2, Taken::Absent(12)));
         let refused = std::iter::repeat_with(|| free.take());
         let more = refused.take_while(|taken| matches!(taken, Taken::Nothing { .. })).count();

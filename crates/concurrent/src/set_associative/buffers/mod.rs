@@ -3,7 +3,7 @@
 //! ```text
 //!   row (16 ways, one lock) ──▶ frame: word + bytes          group of rows ──▶ free frames (one lock)
 //!          │ all ways pinned
-//!          └─▶ overflow: blocks on the heap, gone with their last pin
+//!          └─▶ overflow: blocks on the heap, freed with their last pin
 //!
 //!             claim            filled              (row's lock: no pins)
 //!   free ──────────▶ Filling ─────────▶ Filled ─────────────────────────▶ free, or claimed again
@@ -13,42 +13,41 @@
 //! ```
 //!
 //! # Boundary
-//! Keeps what callers read and hands out references to it. Does not read, write, or know what a block means; a
-//! block that changed on the device has to be purged by whoever knows.
+//! Keeps blocks that callers read, and returns references to them. Does not read, write, or know the meaning of a
+//! block. A caller that knows of a change on the device must purge the block.
 //!
 //! # Invariants
 //! B1. A frame is in one place: a free list, one way of one row, one thread's hands, or detached with pins.
-//! B2. Pins are added only under the lock of the row that leads to the frame. So a frame without pins, seen under
-//!     that lock, stays so until the lock is released; then it is the holder's to take out and reuse.
-//! B3. While a frame is `Filling`, its bytes are of the one thread that claimed it. It leaves that state once, by
-//!     `filled` or `fail`; from then on nobody changes the bytes until the frame is claimed again.
-//! B4. Of the step that detaches a frame and the step that gives back its last pin, the later one finds the
-//!     other in the word, and frees the frame.
-//! B5. Nobody waits for a pin to be given back. A row whose ways are all pinned takes the block into its
-//!     overflow, which is counted: so the operations of the seed that needed two buffers of one list, and had one
-//!     each, do not deadlock here.
-//! B6. A failed read leaves nothing: the row is without the block before the waiters wake, and each of them looks
-//!     again, of whom one reads.
+//! B2. Pins are added only under the lock of the row that leads to the frame. So a frame that has no pins under that
+//!     lock has none until the lock is released; the lock's holder may take it out and reuse it.
+//! B3. While a frame is `Filling`, only the thread that claimed it uses its bytes. The frame leaves that state once, by
+//!     `filled` or `fail`; from then on no thread changes the bytes until the frame is claimed again.
+//! B4. Of the step that detaches a frame and the step that drops its last pin, the later one finds the other in the
+//!     word, and frees the frame.
+//! B5. No thread waits for a pin to be dropped. A row whose ways are all pinned puts the block into its overflow, which
+//!     is counted. In the seed, two operations that each needed two buffers of one list, and had one, deadlocked; they
+//!     do not here.
+//! B6. A failed read leaves nothing: the row is without the block before the waiters wake. Each of them looks again,
+//!     and one of them reads.
 //!
 //! # Orderings
-//! O1. `filled` (Release) → `pin` and `contents` (Acquire): a thread that sees the end of the filling sees the
-//!     bytes.
-//! O2. `unpin` (Release) → `is_idle`, `detach` and the last `unpin` (Acquire): every look at the bytes ends
-//!     before the frame is filled again.
+//! O1. `filled` (Release) → `pin` and `contents` (Acquire): a thread that sees the end of the filling sees the bytes.
+//! O2. `unpin` (Release) → `is_idle`, `detach` and the last `unpin` (Acquire): every read of the bytes ends before the
+//!     frame is filled again.
 //! W1, W2: no lost wake-ups, in `wait`.
 //!
-//! Progress: a look-up is its row's lock and one addition; giving back is one subtraction. A thread waits only for
-//! another one that reads the block it wants. So a thread that fills must not ask for blocks meanwhile.
+//! Progress: a look-up is its row's lock and one addition; dropping a pin is one subtraction. A thread waits only for
+//! another one that reads the requested block. So a thread that fills must not request blocks meanwhile.
 //! Checked by `model_a_waiter_sees_what_was_read`, `model_waiters_are_woken_one_by_one`,
 //! `model_a_frame_is_reused_after_its_last_reader`, `model_detached_with_its_last_pin`,
-//! `model_the_last_of_two_readers_frees`, `model_two_buffers_each_of_one_row` and
-//! `model_a_failed_read_is_read_again`; each says what it fails with.
+//! `model_the_last_of_two_readers_frees`, `model_two_buffers_each_of_one_row` and `model_a_failed_read_is_read_again`;
+//! each names the weakenings that break it.
 //!
 //! # Why
-//! Structural blocks of a file system are small, hot, and read in place. A word beside the row lets a reader
-//! give its pin back without the row's lock. Blocks have at least 4 KiB, so that memory can be given back
-//! ([`BufferCache::shrink`]): a store with smaller ones keeps several in one. Weakness: 88 bytes of tables for each block,
-//! most of them for a cache line that only its own readers share.
+//! Structural blocks of a file system are small, hot, and read in place. With a word beside the row, a reader drops its
+//! pin without the row's lock. Blocks have at least 4 KiB, so that their memory can be returned
+//! ([`BufferCache::shrink`]); a store with smaller blocks keeps several in one. Weakness: 88 bytes of tables for each
+//! block, mostly for a cache line that only its own readers share.
 
 mod bytes;
 mod free;
@@ -80,7 +79,7 @@ use word::{Contents, Unpinned, Word};
 const WAYS: usize = if cfg!(loom) { 1 } else { 16 };
 /// Rows that share their frames.
 const ROWS_OF_GROUP: usize = 16;
-/// The least block, and what every block is a multiple of: a page, which can be given back alone.
+/// The smallest block, and a divisor of every block size: a page, whose memory can be returned alone.
 const BLOCK_BYTES_MIN: usize = if cfg!(loom) { 1 } else { 4096 };
 /// Bytes of tables for each frame: its part of a row, its word, its numbers in the free lists.
 const TABLES_BYTES: usize = 16 + size_of::<Word>() + 8;
@@ -91,32 +90,32 @@ type BufferRow = Row<u64, u32, Overflow, WAYS>;
 /// The classes of a buffer cache's locks; `rows` before `free`, `waits` anywhere.
 #[derive(Debug, Clone, Copy)]
 pub struct BufferClasses {
-    /// Of one row.
+    /// The class of a row's lock.
     pub rows: &'static LockClass,
-    /// Of the free frames of a group of rows.
+    /// The class of the lock of a group's free frames.
     pub free: &'static LockClass,
-    /// Of those who sleep until a block is read.
+    /// The class of the locks under which threads sleep until a block is read.
     pub waits: &'static LockClass,
 }
 
-/// What a buffer cache holds, and what happened so far.
+/// The content of a buffer cache, and its counts so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BufferCounts {
-    /// Rows.
+    /// The number of rows.
     pub rows: u64,
-    /// Blocks that there is room for.
+    /// The number of blocks for which there is room.
     pub frames: u64,
     /// Bytes in use now: tables, frames that have memory, overflow.
     pub bytes: u64,
-    /// Look-ups that found the block read.
+    /// Look-ups that found a filled block.
     pub hits: u64,
-    /// Look-ups that had the block read.
+    /// Look-ups that made the caller read the block.
     pub misses: u64,
     /// Look-ups that found another thread reading the block.
     pub waits: u64,
-    /// Blocks that left for others, or because they were asked to.
+    /// Blocks that were evicted for others, or by a purge or a shrink.
     pub evictions: u64,
-    /// Blocks that came to the heap because all ways of their row were pinned.
+    /// Blocks that went to the heap because all ways of their row were pinned.
     pub overflows: u64,
     /// Reads that failed.
     pub failures: u64,
@@ -156,7 +155,7 @@ impl Overflow {
         self.0.get_or_insert_default().0.push((block, spill));
     }
 
-    /// Keeps those that `keep` says so of.
+    /// Keeps the blocks for which `keep` returns true.
     fn retain(&mut self, mut keep: impl FnMut(u64, &Arc<Spill>) -> bool) {
         let Some(spills) = &mut self.0 else { return };
         spills.0.retain(|(block, spill)| keep(*block, spill));
@@ -166,15 +165,15 @@ impl Overflow {
     }
 }
 
-/// The rows that share frames.
+/// Rows that share frames.
 #[derive(Debug)]
 struct Group {
     free: Mutex<Free>,
-    /// The row of the group that gives up a frame next.
+    /// The next row of the group to give up a frame.
     hand: AtomicUsize,
 }
 
-/// See the module.
+/// The cache of a device's blocks. The protocol is in the module's documentation.
 pub struct BufferCache {
     table: Table,
     groups: Box<[Padded<Group>]>,
@@ -187,18 +186,18 @@ pub struct BufferCache {
 }
 
 impl BufferCache {
-    /// A cache of blocks of `block_bytes`, a power of two of at least 4 KiB, in at most about `bytes_max` bytes,
-    /// one row of 16 blocks at least. Memory follows as blocks come in; the tables are there from the start.
+    /// A cache of blocks of `block_bytes`, a power of two of at least 4 KiB, in at most about `bytes_max` bytes, but at
+    /// least one row of 16 blocks. Memory follows as blocks are inserted; the tables exist from the start.
     ///
     /// # Errors
-    /// Another size of blocks; or the system refuses the address space.
+    /// Another size of blocks, or the system refuses to reserve the address space.
     pub fn new(classes: BufferClasses, bytes_max: usize, block_bytes: usize) -> io::Result<Self> {
         if !block_bytes.is_power_of_two() || block_bytes < BLOCK_BYTES_MIN {
             let why =
                 format!("buffers of {block_bytes} bytes: a power of two of 4096 or more is needed");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        // Numbers of frames have 32 bits.
+        // Frame numbers have 32 bits.
         let rows = bytes_max / (block_bytes + TABLES_BYTES) / WAYS;
         let rows = rows.clamp(1, u32::MAX as usize / WAYS);
         let table = Table::new(classes.rows, rows, RowHash::process());
@@ -228,10 +227,10 @@ impl BufferCache {
         self.block_bytes
     }
 
-    /// Block `block`; `read` fills it in if it is not there, while other threads that want it wait.
+    /// Block `block`; `read` fills it if it is not cached, while other threads that want it wait.
     ///
-    /// `read` is called with no lock held and must not ask this cache for blocks. What it leaves alone reads as what
-    /// was there before.
+    /// `read` is called with no lock held and must not request blocks of this cache. Bytes that it does not write keep
+    /// their old content.
     ///
     /// # Errors
     /// Those of `read`, which are not kept: the next caller reads again.
@@ -256,14 +255,14 @@ impl BufferCache {
                         return Ok(Buffer(pin));
                     }
                 }
-                // Not for `Want::Bytes`.
+                // Does not occur for `Want::Bytes`.
                 Look::Left => {}
             }
         }
     }
 
-    /// Block `block`, to be filled in by the caller, for reading ahead: `None` if it is there, or being read, or
-    /// there is no room for it that would not be overflow.
+    /// Block `block`, for the caller to fill, for read-ahead. `None` if it is cached or being read, or if it would only
+    /// fit into the overflow.
     pub fn try_claim(&self, block: u64) -> Option<Filling<'_>> {
         match self.look(block, Want::Claim) {
             Look::Claimed(filling) => Some(filling),
@@ -271,8 +270,8 @@ impl BufferCache {
         }
     }
 
-    /// Purges every block that `is_gone` says so of, row by row. Those that are in use remain what they are for
-    /// their users, and are found by nobody else. How many.
+    /// Purges every block for which `is_gone` returns true, row by row. A block in use stays unchanged for its users,
+    /// and no other thread finds it. Returns their number.
     pub fn purge(&self, mut is_gone: impl FnMut(u64) -> bool) -> usize {
         let mut purged = 0;
         for at in 0..self.table.rows() {
@@ -300,8 +299,9 @@ impl BufferCache {
         purged
     }
 
-    /// Gives back about `bytes` bytes, one block of a row after the other, each the oldest of its row; less if what
-    /// is left is in use. How many. What is given back comes back slowly, when blocks are missed.
+    /// Returns the memory of about `bytes` bytes to the system, one block of a row after the other, each the oldest of
+    /// its row; less if the rest is in use. Returns the number of bytes. The memory returns slowly, as blocks are
+    /// missed.
     pub fn shrink(&self, bytes: u64) -> u64 {
         let block = self.block_bytes as u64;
         let (mut given, mut in_vain) = (0, 0);
@@ -312,7 +312,7 @@ impl BufferCache {
                 in_vain += 1;
                 continue;
             };
-            // SAFETY: the frame is ours alone (B1), nobody has a reference to its bytes.
+            // SAFETY: only this thread has the frame (B1), and there is no reference to its bytes.
             unsafe { self.frames.give_back(frame) };
             self.groups[at / ROWS_OF_GROUP].free.lock().put_absent(frame);
             self.release(self.block_bytes);
@@ -321,13 +321,13 @@ impl BufferCache {
         given
     }
 
-    /// Bytes held now: tables, frames that have memory, overflow. Takes no lock.
+    /// Bytes in use now: tables, frames that have memory, overflow. Takes no lock.
     pub fn held_bytes(&self) -> u64 {
         // ORDERING: Relaxed; a size that may lag.
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// What there is, and what happened so far.
+    /// The present size, and the counts so far.
     pub fn counts(&self) -> BufferCounts {
         let Counters { hits, misses, waits, evictions, overflows, failures } = &self.counters;
         BufferCounts {
@@ -390,7 +390,7 @@ impl BufferCache {
         }
     }
 
-    /// Where `block` is, which is then the youngest of its row.
+    /// The place of `block`, which is then the youngest of its row.
     fn find(&self, row: &mut BufferRow, block: u64) -> Option<Place> {
         if let Some(way) = row.find(block) {
             row.touch(way);
@@ -399,7 +399,8 @@ impl BufferCache {
         row.extra.find(block).map(|spill| Place::Spill(spill.clone()))
     }
 
-    /// A way with a frame: a free one, or the row's oldest. A row with less than its share robs others first.
+    /// A way with a frame: a free one, or the row's oldest. A row with less than its share first takes a frame from
+    /// another row.
     fn make_room(
         &self,
         row: &mut BufferRow,
@@ -422,26 +423,26 @@ impl BufferCache {
             (None, None) => {}
         }
         match self.take_oldest(row) {
-            // The way that was cleared is the first unused one, or another is as good.
+            // The cleared way is the first unused one, or another unused one is as good.
             Some(frame) => row.unused().map_or(Room::None, |way| Room::Way(way, frame)),
             None => Room::None,
         }
     }
 
-    /// The frame of the row's oldest block that nobody has; the block is gone (B2).
+    /// The frame of the row's oldest block without pins; the block is evicted (B2).
     fn take_oldest(&self, row: &mut BufferRow) -> Option<u32> {
         let way = row.oldest(|frame| self.words[frame as usize].is_idle())?;
         self.counters.evictions.hit();
         Some(row.clear(way).1)
     }
 
-    /// The frame of the oldest block of row `at`, if it has more than `share`.
+    /// The frame of the oldest block of row `at`, if the row has more than `share`.
     fn evict(&self, at: usize, share: usize) -> Option<u32> {
         let mut row = self.table.lock(at);
         if row.count() > share { self.take_oldest(&mut row) } else { None }
     }
 
-    /// A frame of another row of the group that has more than one, in turns. With no lock held.
+    /// A frame of another row of the group that has more than one; the rows take turns. Called with no lock held.
     fn rob(&self, at: usize) -> Option<u32> {
         let first = at / ROWS_OF_GROUP * ROWS_OF_GROUP;
         let rows = ROWS_OF_GROUP.min(self.table.rows() - first);
@@ -453,12 +454,12 @@ impl BufferCache {
         })
     }
 
-    /// Puts a frame that has memory back into its group.
+    /// Frees a frame that has memory, to its group.
     fn put(&self, at: usize, frame: u32) {
         self.groups[at / ROWS_OF_GROUP].free.lock().put(frame);
     }
 
-    /// Drops the blocks of row `at`'s overflow that nobody has.
+    /// Drops the blocks of row `at`'s overflow that have no pins.
     #[cold]
     fn trim(&self, at: usize) {
         let mut row = self.table.lock(at);
@@ -495,36 +496,36 @@ impl fmt::Debug for BufferCache {
     }
 }
 
-/// What a look-up is for.
+/// The purpose of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Want {
     /// The block's bytes.
     Bytes,
-    /// To fill the block in, if nobody has or does.
+    /// To fill the block, if no other thread has filled it or does.
     Claim,
 }
 
-/// What a look-up finds.
+/// The outcome of a look-up.
 enum Look<'a> {
     Filled(Pin<'a>),
     /// Another thread reads it.
     Filling(Pin<'a>),
-    /// The caller has to fill it in.
+    /// The caller must fill it.
     Claimed(Filling<'a>),
-    /// There is nothing to fill in.
+    /// There is no block to fill.
     Left,
 }
 
-/// Where a block can go.
+/// The place into which a block can be inserted.
 enum Room {
     Way(usize, u32),
-    /// To another row's frame, once the lock is released.
+    /// A frame of another row, once the lock is released.
     Rob,
-    /// Nowhere but into the overflow.
+    /// Only the overflow.
     None,
 }
 
-/// Where a block is.
+/// The place of a block.
 #[derive(Debug)]
 enum Place {
     Frame(u32),
@@ -535,7 +536,7 @@ enum Place {
 #[derive(Debug)]
 struct Pin<'a> {
     cache: &'a BufferCache,
-    /// Its row.
+    /// The block's row.
     at: usize,
     place: Place,
 }
@@ -545,7 +546,7 @@ impl Pin<'_> {
         self.cache.word(&self.place)
     }
 
-    /// Sleeps until the block is filled in, or that failed; wakes the next who sleeps for it.
+    /// Sleeps until the block is filled or the read failed; then wakes the block's next sleeper.
     fn wait(&self) -> Contents {
         let waits = &self.cache.waits;
         if waits.sleep(self.word()) {
@@ -566,7 +567,7 @@ impl Drop for Pin<'_> {
     }
 }
 
-/// A block that is there as long as this lives; its bytes.
+/// The bytes of a block, which stays cached as long as this lives.
 #[derive(Debug)]
 pub struct Buffer<'a>(Pin<'a>);
 
@@ -574,7 +575,7 @@ impl Deref for Buffer<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: filled, and nobody changes the bytes while we have a pin (B3, B2).
+        // SAFETY: filled, and no thread changes the bytes while this pin exists (B3, B2).
         unsafe {
             match &self.0.place {
                 Place::Frame(frame) => self.0.cache.frames.get(*frame),
@@ -584,16 +585,16 @@ impl Deref for Buffer<'_> {
     }
 }
 
-/// A block that the caller fills in, alone. Dropped without [`Filling::filled`], it is a read that failed.
+/// A block that only the caller fills. If it is dropped without [`Filling::filled`], the read has failed.
 #[derive(Debug)]
 #[must_use = "others wait for the block to be filled in"]
 pub struct Filling<'a>(Option<(Pin<'a>, u64)>);
 
 impl<'a> Filling<'a> {
-    /// The bytes to fill in; what was there before is of another block.
+    /// The bytes to fill; their old content belongs to another block.
     pub fn bytes(&mut self) -> &mut [u8] {
         let Some((pin, _)) = &self.0 else { return &mut [] };
-        // SAFETY: being filled, which the one `Filling` of it does alone (B3), and `self` is borrowed mutably.
+        // SAFETY: being filled, which only its one `Filling` does (B3), and `self` is borrowed mutably.
         unsafe {
             match &pin.place {
                 Place::Frame(frame) => pin.cache.frames.get_mut(*frame),
@@ -602,10 +603,10 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// The block is filled in.
+    /// The block is filled.
     ///
     /// # Panics
-    /// Never: it is filled in once.
+    /// Never: it is filled once.
     pub fn filled(mut self) -> Buffer<'a> {
         let (pin, _) = self.0.take().expect("it is taken by this and by `drop` alone");
         pin.word().filled();
@@ -615,14 +616,14 @@ impl<'a> Filling<'a> {
 }
 
 impl Drop for Filling<'_> {
-    /// The read failed: nobody finds the block any more, and those who wait look again (B6).
+    /// The read failed: no thread finds the block any more, and the waiters look again (B6).
     fn drop(&mut self) {
         let Some((pin, block)) = self.0.take() else { return };
         pin.cache.counters.failures.hit();
         let mut row = pin.cache.table.lock(pin.at);
         match &pin.place {
             Place::Frame(frame) => {
-                // It is not there if it was purged meanwhile.
+                // It is not found if it was purged meanwhile.
                 if let Some(way) = row.find(block).filter(|&way| row.value(way) == *frame) {
                     row.clear(way);
                 }

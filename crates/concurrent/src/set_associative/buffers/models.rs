@@ -1,5 +1,5 @@
-//! Models of the buffers' protocol, run by the model checker over all schedules. There is one row of one way, so
-//! that every frame is wanted by two.
+//! Models of the buffers' protocol, run by the model checker over all schedules. There is one row of one way, so that
+//! two threads compete for every frame.
 
 use super::*;
 use crate::primitive::model::{Model, reached};
@@ -48,15 +48,15 @@ fn is_whole(cache: &BufferCache) {
     assert_eq!(tables, world_tables(), "what was on the heap is counted off");
 }
 
-/// What an empty cache holds.
+/// The bytes of an empty cache.
 fn world_tables() -> u64 {
     let groups = size_of::<Padded<Group>>() + 2 * size_of::<u32>();
     let row = size_of::<super::super::Lines<u64, u32, Overflow, WAYS>>();
     (row + size_of::<Word>() + groups) as u64
 }
 
-/// O1, B3: two threads want a block; one reads it, and both see it. Fails with a Relaxed `filled`, and if `pin`
-/// does not say that the block is being filled in.
+/// O1, B3: two threads want a block; one reads it, and both see it. Fails with a Relaxed `filled`, and if `pin` does
+/// not report that the block is being filled.
 #[test]
 fn model_a_waiter_sees_what_was_read() {
     bounded(50, &["it was there", "it waited"], || {
@@ -72,8 +72,8 @@ fn model_a_waiter_sees_what_was_read() {
     });
 }
 
-/// W1, W2: two threads sleep for the block that a third one reads, and both are woken. Fails if a sleeper that
-/// was woken does not wake the next, and if a sleeper looks at the word before it locks the bucket.
+/// W1, W2: two threads sleep for the block that a third one reads, and both are woken. Fails if a woken sleeper does
+/// not wake the next, and if a sleeper loads the word before it locks the bucket.
 #[test]
 fn model_waiters_are_woken_one_by_one() {
     Model::new(300, &["both waited"]).preemptions(2).check(|| {
@@ -94,8 +94,8 @@ fn model_waiters_are_woken_one_by_one() {
     });
 }
 
-/// O2, B2: a frame is filled in again after its last reader has given it back, and until then the other block
-/// is on the heap. Fails with a Relaxed `unpin` or `is_idle`, and if pins are not looked at.
+/// O2, B2: a frame is filled again after its last reader has dropped its pin; until then the other block is on the
+/// heap. Fails with a Relaxed `unpin` or `is_idle`, and if pins are not checked.
 #[test]
 fn model_a_frame_is_reused_after_its_last_reader() {
     bounded(200, &["reused", "overflowed"], || {
@@ -110,9 +110,8 @@ fn model_a_frame_is_reused_after_its_last_reader() {
     });
 }
 
-/// B4, O2: a block is purged while its last reader gives it back; one of the two frees the frame, and it is
-/// filled in again after both. Fails with a Relaxed `unpin` or `detach`, and if `detach` looks and sets in two
-/// steps.
+/// B4, O2: a block is purged while its last reader drops its pin; one of the two frees the frame, and it is filled
+/// again after both. Fails with a Relaxed `unpin` or `detach`, and if `detach` loads and sets in two steps.
 #[test]
 fn model_detached_with_its_last_pin() {
     bounded(200, &["purged while in use", "purged after use"], || {
@@ -138,8 +137,8 @@ fn model_detached_with_its_last_pin() {
     });
 }
 
-/// B4, O2: a purged block has two readers; the last one of them frees the frame, which is then filled in again after
-/// the other one's look too. Fails with an `unpin` that does not acquire, or does not release.
+/// B4, O2: a purged block has two readers; the last one of them frees the frame, which is filled again only after the
+/// other one's reads. Fails with an `unpin` that does not acquire, or does not release.
 #[test]
 fn model_the_last_of_two_readers_frees() {
     bounded(200, &["the purger was the last", "the other was the last"], || {
@@ -163,8 +162,8 @@ fn model_the_last_of_two_readers_frees() {
     });
 }
 
-/// B5: the seed's deadlock. Two threads need two buffers each, of one row, and hold the first while they ask for
-/// the second. Fails (nobody goes on) if a full row is waited for.
+/// B5: the seed's deadlock. Two threads need two buffers each, of one row, and hold the first while they request the
+/// second. Fails (no thread continues) if a thread waits for a full row.
 #[test]
 fn model_two_buffers_each_of_one_row() {
     Model::new(120, &["both were held at once"]).preemptions(2).check(|| {
@@ -186,8 +185,8 @@ fn model_two_buffers_each_of_one_row() {
     });
 }
 
-/// B6: a read fails while another thread waits for it, which then reads. Fails if the block is left in its row,
-/// and if the waiter takes the end of the filling for its success.
+/// B6: a read fails while another thread waits for it; that thread then reads. Fails if the block stays in its row, and
+/// if the waiter mistakes the end of the filling for success.
 #[test]
 fn model_a_failed_read_is_read_again() {
     bounded(80, &["failed, and read again", "read before"], || {

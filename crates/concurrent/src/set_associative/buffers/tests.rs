@@ -1,4 +1,4 @@
-//! Buffers: what is read once, what is evicted, what overflows, and what is given back.
+//! Buffers: single reads, evictions, overflow, and returned memory.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,14 +13,14 @@ static WAITS: LockClass = LockClass::new(3, "buffers-test-waits", "test");
 const CLASSES: BufferClasses = BufferClasses { rows: &ROWS, free: &FREE, waits: &WAITS };
 const BLOCK: usize = 4096;
 
-/// Room for so many rows.
+/// A cache with room for `rows` rows.
 fn cache(rows: usize) -> BufferCache {
     let cache = BufferCache::new(CLASSES, rows * WAYS * (BLOCK + TABLES_BYTES), BLOCK).unwrap();
     assert_eq!((cache.table.rows(), cache.words.len()), (rows, rows * WAYS));
     cache
 }
 
-/// What block `block` holds.
+/// The content of block `block`.
 fn content(block: u64) -> [u8; BLOCK] {
     let mut bytes = [block as u8; BLOCK];
     bytes[BLOCK - 8..].copy_from_slice(&block.to_le_bytes());
@@ -37,7 +37,7 @@ fn get(cache: &BufferCache, block: u64) -> Buffer<'_> {
     buffer
 }
 
-/// Every frame is in one place, no pin is left, and what is held is what there is.
+/// Every frame is in one place, no pin is left, and the counted bytes are the true ones.
 fn audit(cache: &BufferCache) {
     let mut seen = BTreeSet::new();
     let mut used = 0;
@@ -88,7 +88,7 @@ fn a_block_is_read_once_and_its_row_gives_up_the_oldest() {
     audit(&cache);
 }
 
-/// In the seed an operation that needed two buffers of one list had one, and waited for another operation that did
+/// Bug of the seed: an operation that needed two buffers of one list had one, and waited for another operation that did
 /// the same.
 #[test]
 fn a_row_whose_ways_are_all_pinned_overflows_and_shrinks_again() {
@@ -118,7 +118,7 @@ fn an_error_is_told_and_not_kept() {
     drop(filling);
     drop(get(&cache, 6));
     assert_eq!((cache.counts().failures, cache.counts().misses), (2, 4));
-    // In the overflow too.
+    // Also in the overflow.
     let pinned: Vec<_> = (10..26).map(|block| get(&cache, block)).collect();
     assert!(cache.get(5, |_| Err(())).is_err());
     drop(get(&cache, 5));
@@ -163,7 +163,7 @@ fn what_is_purged_is_read_again_and_stays_for_who_has_it() {
     assert_ne!(held.as_ptr(), fresh.as_ptr());
     assert_eq!(*held, content(3));
     drop((held, fresh));
-    // What overflowed, in use and not.
+    // Blocks of the overflow, in use and not.
     let pinned: Vec<_> = (100..150).map(|block| get(&cache, block)).collect();
     assert!(cache.counts().overflows > 0 && cache.purge(|_| true) >= 50);
     pinned.iter().zip(100..).for_each(|(buffer, block)| assert_eq!(**buffer, content(block)));
@@ -184,7 +184,7 @@ fn memory_is_given_back_and_comes_again_slowly_to_the_rows_that_miss() {
     assert_eq!(cache.shrink(u64::MAX), 152 * BLOCK as u64, "all but what is in use");
     held.iter().zip(0..).for_each(|(buffer, block)| assert_eq!(**buffer, content(block)));
     drop(held);
-    // One block a row may be there, and one more after eight misses.
+    // One block a row may have memory, and one more after eight misses.
     (2000..2064).for_each(|block| drop(get(&cache, block)));
     let frames = (cache.held_bytes() - empty) / BLOCK as u64;
     assert!((16..=16 + 64 / 8 + 1).contains(&frames), "{frames}");
@@ -200,7 +200,7 @@ fn audit_but_pins(cache: &BufferCache, blocks: usize) {
     assert_eq!(rows.sum::<usize>(), blocks);
 }
 
-/// A thousand sleepers that all woke at once fought for one lock (the seed's thundering herd).
+/// A thousand sleepers that all woke at once contended for one lock (the seed's thundering herd).
 #[test]
 fn one_reader_reads_and_each_of_those_who_wait_is_woken_once() {
     const SLEEPERS: usize = 7;
@@ -222,7 +222,7 @@ fn one_reader_reads_and_each_of_those_who_wait_is_woken_once() {
                 assert_eq!(*buffer, content(9));
             });
         }
-        // All sleep: the frame that they sleep for is the only one that is not idle.
+        // All sleep: their frame is the only one that is not idle.
         let word = || cache.words.iter().find(|word| !word.is_idle());
         while word().is_none_or(|word| cache.waits.sleeping(word) < SLEEPERS) {
             thread::sleep(Duration::from_millis(1));
@@ -277,7 +277,7 @@ fn everything_at_once_loses_no_frame_and_tears_no_block() {
     audit(cache);
 }
 
-/// A hit: its row's lock, a pin, and the pin given back.
+/// A hit: its row's lock, adding a pin, and dropping it.
 #[test]
 #[cfg(debug_assertions)]
 fn a_hit_is_one_lock_and_two_additions() {

@@ -1,20 +1,19 @@
-//! Where threads sleep until a block is read in, and are woken one by one.
+//! Lists of threads that sleep until a block is read, and that are woken one by one.
 //!
-//! W1. A thread looks at the word and enters the list under one hold of the bucket's lock.
-//! W2. The thread that ends the filling takes the lock afterwards, and the first of the block's sleepers off the
-//!     list; a sleeper that was taken off takes the next one off in turn.
+//! W1. A thread loads the word and enters the list under one hold of the bucket's lock.
+//! W2. The thread that ends the filling then takes the lock and removes the block's first sleeper from the list. A
+//!     removed sleeper removes the next one in turn.
 //!
-//! No wake-up is lost: either the filler's hold comes first, then a thread that looks under a later one sees the
-//! end; or the sleeper is in the list when the filler looks. After the end nobody enters, so the chain of W2
-//! reaches everybody. A sleeper is woken once, and goes on only if it is off the list.
+//! No wake-up is lost. If the filler's hold comes first, a thread that loads the word under a later hold sees the end.
+//! Otherwise the sleeper is in the list when the filler looks. After the end no thread enters, so the chain of W2
+//! reaches every sleeper. A sleeper is woken once, and continues only if it is off the list.
 //!
 //! Progress: a sleeper depends on the filler. Checked by `model_a_waiter_sees_what_was_read` and
 //! `model_waiters_are_woken_one_by_one` of [`super`].
 //!
 //! # Why
-//! Waking all at once made all of them fight for one row's lock, of which one got it (the seed's thundering
-//! herd). Here the second wakes while the first is already at work. Weakness: the last of many sleepers waits for
-//! as many wake-ups.
+//! Waking all at once made all of them contend for one row's lock, which one of them got (the seed's thundering herd).
+//! Here the second wakes while the first already works. Weakness: the last of many sleepers waits for as many wake-ups.
 
 use super::word::{Contents, Word};
 use crate::lock::{LockClass, Mutex};
@@ -28,7 +27,7 @@ const BUCKETS: usize = if cfg!(loom) { 1 } else { 64 };
 
 #[derive(Debug)]
 struct Sleeper {
-    /// The address of the word; it stands still, since the sleeper has a pin.
+    /// The address of the word; it is stable, because the sleeper has a pin.
     word: usize,
     ticket: u64,
     thread: thread::Thread,
@@ -37,11 +36,11 @@ struct Sleeper {
 #[derive(Debug, Default)]
 struct Sleepers {
     tickets: u64,
-    /// Those that came first are first.
+    /// In the order of their arrival.
     all: Vec<Sleeper>,
 }
 
-/// See the module.
+/// The sleepers of a cache. The protocol is in the module's documentation.
 #[derive(Debug)]
 pub(super) struct Waits([Padded<Mutex<Sleepers>>; BUCKETS]);
 
@@ -58,8 +57,8 @@ impl Waits {
         &self.0[address(word) / align_of::<Word>() % BUCKETS]
     }
 
-    /// Sleeps until `word`, which the caller has a pin of, is not being filled. Whether it slept: then it owes the
-    /// next sleeper a [`Waits::wake_one`].
+    /// Sleeps until `word`, on which the caller has a pin, is not being filled. Returns whether it slept: then it must
+    /// call [`Waits::wake_one`] for the next sleeper.
     #[cold]
     pub(super) fn sleep(&self, word: &Word) -> bool {
         let bucket = self.bucket(word);

@@ -1,7 +1,7 @@
 //! The state word of one frame: `FILLING:1 | FAILED:1 | DETACHED:1 | pins:29`.
 //!
 //! # Boundary
-//! The word and its steps; the protocol, its invariants and orderings, is in [`super`].
+//! The word and its steps. The protocol, with its invariants and orderings, is in [`super`].
 
 use crate::primitive::atomic::{AtomicU32, Ordering};
 
@@ -13,23 +13,23 @@ const FAILED: u32 = 1 << 30;
 const DETACHED: u32 = 1 << 29;
 const PINS: u32 = DETACHED - 1;
 
-/// See the module. On a cache line of its own: neighbours belong to other blocks.
+/// The word of one frame. On a cache line of its own: neighbours belong to other blocks.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Word(AtomicU32);
 
-/// How an unpin left the word.
+/// The state after an unpin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unpinned {
-    /// Others have it still.
+    /// Other threads still have a pin.
     Used,
-    /// Nobody has it, and its row leads to it.
+    /// No pin is left, and a row leads to the frame.
     Idle,
-    /// Nobody has it and nothing leads to it: the caller frees it (B4).
+    /// No pin is left and no row leads to the frame: the caller frees it (B4).
     Free,
 }
 
-/// What a waiter finds.
+/// The state that a waiter finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Contents {
     Filling,
@@ -38,10 +38,10 @@ pub(super) enum Contents {
 }
 
 impl Word {
-    /// Begins to fill, with one pin, the caller's. By the thread that has the frame alone, under the lock of the row
+    /// Begins to fill, with one pin, the caller's. For the thread that alone has the frame, under the lock of the row
     /// that will lead to it.
     pub(super) fn claim(&self) {
-        // ORDERING: Relaxed; others come to it by the row, under its lock.
+        // ORDERING: Relaxed; other threads reach the frame by the row, under its lock.
         self.0.store(FILLING | 1, Ordering::Relaxed);
     }
 
@@ -53,10 +53,10 @@ impl Word {
         contents(before)
     }
 
-    /// Gives a pin back.
+    /// Drops a pin.
     pub(super) fn unpin(&self) -> Unpinned {
-        // ORDERING: AcqRel; Release, partners `is_idle`, `detach` and the last `unpin` (O2); Acquire, because it
-        // may be this one that frees.
+        // ORDERING: AcqRel; Release, partners `is_idle`, `detach` and the last `unpin` (O2); Acquire, because this
+        // thread may be the one that frees.
         let before = self.0.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before & PINS != 0, "a pin that nobody had");
         match (before & PINS, before & DETACHED) {
@@ -66,36 +66,37 @@ impl Word {
         }
     }
 
-    /// Whether nobody has it; under the lock of the row that leads to it this remains so (B2).
+    /// Whether the frame has no pin; stable under the lock of the row that leads to it (B2).
     pub(super) fn is_idle(&self) -> bool {
         // ORDERING: Acquire, partner `unpin` (O2).
         self.0.load(Ordering::Acquire) & PINS == 0
     }
 
-    /// No row leads to it from now on; under the row's lock. True if nobody has it: the caller frees it (B4).
+    /// Declares that no row leads to the frame from now on; under the row's lock. True if it has no pin: the caller
+    /// frees it (B4).
     #[must_use]
     pub(super) fn detach(&self) -> bool {
-        // ORDERING: Acquire, partner `unpin` (O2). Nothing that the purger did concerns the bytes.
+        // ORDERING: Acquire, partner `unpin` (O2). The purger has not touched the bytes, so no Release is needed.
         self.0.fetch_or(DETACHED, Ordering::Acquire) & PINS == 0
     }
 
-    /// The bytes are the block's. By the thread that claimed the frame.
+    /// The bytes are the block's. For the thread that claimed the frame.
     pub(super) fn filled(&self) {
-        // ORDERING: Release, partners `pin` and `contents` (O1): who sees it filled sees the bytes.
+        // ORDERING: Release, partners `pin` and `contents` (O1): a thread that sees it filled sees the bytes.
         self.0.fetch_and(!FILLING, Ordering::Release);
     }
 
-    /// The bytes could not be read. By the thread that claimed the frame, under the row's lock; no row leads to
-    /// it from now on.
+    /// The bytes could not be read. For the thread that claimed the frame, under the row's lock; no row leads to it
+    /// from now on.
     pub(super) fn fail(&self) {
-        // ORDERING: Relaxed; of one word every thread sees the steps in order, so with the end the failure, and
-        // bytes are not looked at.
+        // ORDERING: Relaxed; every thread sees the steps of one word in order, so it sees the failure with the end, and
+        // does not read the bytes.
         self.0.fetch_or(FAILED | DETACHED, Ordering::Relaxed);
-        // ORDERING: Relaxed; as above.
+        // ORDERING: Relaxed; ordered after the failure, in the same word.
         self.0.fetch_and(!FILLING, Ordering::Relaxed);
     }
 
-    /// What the frame holds, for a thread that has a pin.
+    /// The state of the frame, for a thread that has a pin.
     pub(super) fn contents(&self) -> Contents {
         // ORDERING: Acquire, partner `filled` (O1).
         contents(self.0.load(Ordering::Acquire))
