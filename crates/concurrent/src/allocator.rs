@@ -1,25 +1,25 @@
-//! What the global allocator keeps to itself.
+//! The memory that the global allocator keeps.
 //!
 //! # Boundary
-//! Three calls of the C library: mallopt(3), malloc_trim(3) and mallinfo2(3). When memory is to go back to the
-//! system is the caller's decision. Where the C library is not glibc, nothing happens and nothing is free.
+//! Three calls of the C library: mallopt(3), malloc_trim(3) and mallinfo2(3). The caller decides when memory is
+//! returned to the system. If the C library is not glibc, nothing happens and nothing is free.
 //!
 //! # Concurrency
-//! The C library takes its own locks: an arena is trimmed under its lock, and a thread that allocates from it
-//! meanwhile waits. No lock of uvfs is taken, so every call may be made with one held.
+//! The C library takes its own locks: an arena is trimmed under its lock, and a thread that allocates from it meanwhile
+//! waits. No lock of uvfs is taken, so every call may be made with one held.
 //!
 //! # Why
-//! `rustix` has none of them, and a program that bounds its memory forbids `unsafe`; so they are here, where all
-//! unsafe code of uvfs is. Settings were made by starting the program again with `MALLOC_ARENA_MAX`, which
-//! showed in process lists and lost what the first start had open. Weakness: an arena that exists already is
-//! kept, so [`keep_little`] has to be called before there are threads.
+//! `rustix` has none of these calls, and a program that bounds its memory forbids `unsafe`, so they are here with all
+//! unsafe code of uvfs. Before, the program restarted itself with `MALLOC_ARENA_MAX`, which showed in process lists and
+//! lost the open files of the first start. Weakness: existing arenas are kept, so the program must call [`keep_little`]
+//! before it starts threads.
 
-/// Free memory at the top of an arena that stays, and blocks from which on each is a mapping of its own.
+/// Free memory that stays at the top of an arena, and the size from which each block is a mapping of its own.
 #[cfg(all(not(loom), target_env = "gnu"))]
 const THRESHOLD_BYTES: libc::c_int = 128 << 10;
 
-/// Has the allocator use one arena, and give large blocks and a long free end back at once. Call it before the
-/// program has threads.
+/// Makes the allocator use one arena, and return large blocks and a long free end at once. Call it before the program
+/// has threads.
 pub fn keep_little() {
     #[cfg(all(not(loom), target_env = "gnu"))]
     for (what, value) in [
@@ -33,8 +33,8 @@ pub fn keep_little() {
     }
 }
 
-/// Gives free memory back to the system, wherever it lies. Takes time by the size of the heap: a millisecond
-/// for some megabytes.
+/// Returns free memory to the system, also from the middle of the heap. Takes time in proportion to the heap: a
+/// millisecond for some megabytes.
 pub fn give_back() {
     #[cfg(all(not(loom), target_env = "gnu"))]
     // SAFETY: numbers only; the C library takes its own locks.
@@ -43,7 +43,7 @@ pub fn give_back() {
     }
 }
 
-/// Bytes that the allocator has and nobody uses; some of them may be back with the system already.
+/// Bytes that the allocator has and the program does not use; some may be returned to the system already.
 pub fn free_bytes() -> usize {
     #[cfg(all(not(loom), target_env = "gnu"))]
     // SAFETY: returns numbers; the C library takes its own locks.
@@ -62,7 +62,7 @@ mod tests {
         pages * rustix::param::page_size()
     }
 
-    /// The body of the next test, in a process of its own: others allocate and free meanwhile.
+    /// The body of the next test, in a process of its own: other tests would allocate and free meanwhile.
     fn in_its_own_process() {
         let small = || vec![1u8; 1000].into_boxed_slice();
         let mut blocks: Vec<_> = (0..65_536).map(|_| small()).collect();
@@ -77,8 +77,8 @@ mod tests {
         println!("given back");
     }
 
-    /// Of a mount of 16 MiB 62 MB stayed resident after everything had been dropped: free blocks below some
-    /// that were in use.
+    /// Bug: a mount with a limit of 16 MiB kept 62 MB resident after everything had been dropped: free blocks below
+    /// some blocks in use.
     #[test]
     fn free_blocks_below_one_in_use_go_back_to_the_system() {
         const INNER: &str = "UVFS_TEST_IN_ITS_OWN_PROCESS";

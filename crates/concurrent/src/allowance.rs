@@ -1,29 +1,29 @@
-//! What threads may add before they look at the whole: a share of a budget, divided among all threads.
+//! The amount that threads may add before they check the total: a share of a budget, divided among all threads.
 //!
 //! # Boundary
-//! Says when a thread is to look. What is added, and what there is too much of, is the caller's.
+//! Decides when a thread must check. The caller defines the amounts and the limit.
 //!
 //! # Concurrency
-//! A thread adds to its own cell and empties it when its part of the share is used up; nobody else stores there, and
-//! nobody reads it but to tell.
+//! A thread adds to its own cell and empties it when its part of the share is used up. No other thread stores there,
+//! and no decision reads it.
 //!
-//! A1. What all threads together have added since each of them looked is less than the share: a thread that has added
-//!     `share / threads` looks, where `threads` counts the blocks of all threads that live or ever lived at once
-//!     (module `cells`). A cell of an ended thread goes on with the next one.
-//! A2. Where the share is 0, whoever adds looks.
+//! A1. The sum of all threads' additions since their last checks is less than the share: a thread that has added `share
+//!     / threads` checks. `threads` is the number of blocks, that is, the most threads that ever lived at once (module
+//!     `cells`). The next thread continues with an ended thread's cell.
+//! A2. If the share is 0, every thread that adds checks.
 //!
-//! There is no protocol to model: no thread acts on another one's word but for the share and the number of threads, which
-//! may lag by what is added in the moment that they change.
+//! There is no protocol to model: threads share only the share and the number of threads. These may lag by the amount
+//! that is added while they change.
 //!
 //! # Why
-//! As the batch of Linux `percpu_counter` and of the memory controller. To look at the sizes of everything with each name
-//! that came cost 36 lines that all cores write. Weakness: while a thread sleeps, its part of the share is nobody's.
+//! Like the batch of Linux `percpu_counter` and of the memory controller. Reading all sizes with each added name cost
+//! 36 lines that all cores write. Weakness: while a thread sleeps, no other thread can use its part of the share.
 
 #[cfg(not(loom))]
 use crate::cells;
 use crate::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// See the module.
+/// The share, and each thread's additions. The rules are in the module's documentation.
 #[derive(Debug)]
 pub struct Allowance {
     share: AtomicU64,
@@ -32,7 +32,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// All threads together may add less than `share` without a look.
+    /// All threads together may add less than `share` without a check.
     pub fn new(share: u64) -> Self {
         Self {
             share: AtomicU64::new(share),
@@ -49,14 +49,14 @@ impl Allowance {
         }
     }
 
-    /// What all threads together may have added without a look.
+    /// The amount that all threads together may add without a check.
     #[inline]
     pub fn share(&self) -> u64 {
-        // ORDERING: Relaxed; as in `set_share`.
+        // ORDERING: Relaxed; a limit, nothing is reached through it.
         self.share.load(Relaxed)
     }
 
-    /// This thread adds `amount`. True if it is to look now; it is taken to have done so.
+    /// Adds `amount` for this thread. True if the thread must check now; it counts as having checked.
     #[inline]
     #[must_use]
     #[cfg(not(loom))]
@@ -74,7 +74,7 @@ impl Allowance {
         }
     }
 
-    /// Under the model checker, which has no cells, whoever adds looks.
+    /// Under the model checker, which has no cells, every thread that adds checks.
     #[must_use]
     #[cfg(loom)]
     pub fn add(&self, _amount: u64) -> bool {
@@ -93,12 +93,12 @@ mod tests {
         let allowance = Allowance::new(0);
         assert!(allowance.add(1) && allowance.add(0));
         allowance.set_share(1 << 40);
-        // What an earlier metric left in the cell.
+        // Empties the cell, in which an earlier metric may have left an amount.
         let _ = allowance.add(0);
         assert!(!allowance.add(1));
     }
 
-    /// A1: what was added and not looked at, summed over all threads, is less than the share at every moment.
+    /// A1: the unchecked additions of all threads together are less than the share at every moment.
     #[test]
     fn all_together_stay_below_the_share() {
         const THREADS: usize = 8;
@@ -109,7 +109,7 @@ mod tests {
             for thread in 0..THREADS as u64 {
                 let (allowance, together, begin, most) = (&allowance, &together, &begin, &most);
                 scope.spawn(move || {
-                    // All have their cells, emptied of what earlier metrics left.
+                    // All threads have their cells, without amounts of earlier metrics.
                     let _ = allowance.add(SHARE);
                     begin.wait();
                     let mut mine = 0;

@@ -1,4 +1,4 @@
-//! Per-thread cells: words that only their own thread stores to.
+//! Per-thread cells: words to which only their own thread stores.
 //!
 //! ```text
 //!              chunk 0          chunk 1
@@ -7,27 +7,26 @@
 //! ```
 //!
 //! # Boundary
-//! Adds numbers and sums them up. A metric has an index ([`Slot`]) and one cell in every block; what is
-//! counted, and under which name, is the caller's ([`crate::counter`]).
+//! Adds numbers and sums them up. A metric has an index ([`Slot`]) and one cell in every block; the caller defines and
+//! names the metrics ([`crate::counter`]).
 //!
 //! # Concurrency
 //! C1. A block belongs to at most one thread; only its owner stores to its cells and chunk pointers.
-//! C2. Blocks and chunks are never moved or freed. A block whose thread ended is handed on, with what
-//!     is in it, to the next thread that starts ([`blocks`]); a sum over all blocks therefore covers
-//!     threads that are gone.
-//! C3. The cell of a sum only grows (modulo 2^64). A metric that takes over the index of one that was dropped
-//!     remembers the sum it found and subtracts it, so nobody ever stores to a foreign cell.
+//! C2. Blocks and chunks are never moved or freed. When a thread ends, its block passes with its content to the next
+//!     thread that starts ([`blocks`]). A sum over all blocks therefore covers ended threads.
+//! C3. The cell of a sum only grows (modulo 2^64). A metric that reuses the index of a dropped one records the sum that
+//!     it found and subtracts it, so no thread ever stores to another thread's cell.
 //!
-//! O1. `grow` (Release) → `read` (Acquire): who sees a chunk sees its cells zeroed.
+//! O1. `grow` (Release) → `read` (Acquire): a thread that sees a chunk sees its cells zeroed.
 //!
-//! Ownership passes through the lock of [`blocks`], so an owner's relaxed loads see all that earlier
-//! owners stored. Progress: an add is one load and one store, wait-free; the first add of a thread, and
-//! of a thread to a chunk, takes that lock or allocates.
+//! Ownership passes through the lock of [`blocks`], so an owner's relaxed loads see all stores of earlier owners.
+//! Progress: an add is one load and one store, wait-free. The first add of a thread, and of a thread to a chunk, takes
+//! that lock or allocates.
 //! Checked by `model_read_while_growing` and the tests below.
 //!
 //! # Why
-//! A striped counter still costs an atomic read-modify-write (7 ns here, and more when threads share a
-//! stripe) and 2 KiB for each counter; this is a plain store, and 8 bytes for each thread.
+//! A striped counter costs an atomic read-modify-write (7 ns here, and more when threads share a stripe) and 2 KiB for
+//! each counter. A cell costs a plain store, and 8 bytes for each thread.
 //! Weakness: a sum takes a lock and reads every thread's block, so it is for reports, not for hot paths.
 
 use crate::primitive::owned::{AtomicPtr, AtomicU64, Ordering};
@@ -43,7 +42,7 @@ pub(crate) use slot::{Slot, threads};
 
 /// Cells of one chunk.
 const CELLS: usize = if cfg!(loom) { 2 } else { 512 };
-/// Chunks of one block. With [`CELLS`] this bounds how many metrics have cells.
+/// Chunks of one block. With [`CELLS`] this bounds the number of metrics with cells.
 const CHUNKS: usize = if cfg!(loom) { 2 } else { 128 };
 
 /// Cells that are allocated together, alone on their cache lines.
@@ -51,14 +50,13 @@ const CHUNKS: usize = if cfg!(loom) { 2 } else { 128 };
 #[repr(align(128))]
 struct Chunk {
     cells: [AtomicU64; CELLS],
-    /// Stands for the zeros, whose writing the model checker does not see: written when the chunk is
-    /// made, read with every cell.
+    /// Represents the zeros, whose writing the model checker does not see: written when the chunk is made, read with
+    /// every cell.
     #[cfg(loom)]
     made: loom::cell::UnsafeCell<()>,
 }
 
-// SAFETY: `made` is written before the chunk is published and only read afterwards (O1), which is what
-// the model checks.
+// SAFETY: `made` is written before the chunk is published and only read afterwards (O1), which the model checks.
 #[cfg(loom)]
 unsafe impl Sync for Chunk {}
 
@@ -81,7 +79,7 @@ impl Chunk {
     }
 }
 
-/// One thread's cells. See the module.
+/// The cells of one thread.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Block {
@@ -105,39 +103,39 @@ impl Block {
     #[inline]
     fn add(&self, index: usize, amount: u64) -> bool {
         let Some(chunk) = self.chunks.get(index / CELLS) else { return false };
-        // ORDERING: Relaxed; the caller stored this pointer itself, or owns the block since (C1).
+        // ORDERING: Relaxed; the caller stored this pointer itself, or has owned the block since (C1).
         let chunk = chunk.load(Ordering::Relaxed);
         if chunk.is_null() {
             return false;
         }
         // SAFETY: `grow` stored the pointer of a leaked chunk, which stays where it is (C2).
         let cell = unsafe { (*chunk).cell(index) };
-        // ORDERING: Relaxed; a statistic, and nobody else stores here (C1), so nothing is lost between.
+        // ORDERING: Relaxed; a statistic, and no other thread stores here (C1), so no addition is lost.
         cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
         true
     }
 
-    /// Puts what `change` makes of it into a cell of the caller's own block. False as in [`Block::add`].
+    /// Replaces the value of a cell of the caller's own block by the result of `change`. False as for [`Block::add`].
     #[inline]
     #[cfg(not(loom))]
     fn replace(&self, index: usize, mut change: impl FnMut(u64) -> u64) -> bool {
         let Some(chunk) = self.chunks.get(index / CELLS) else { return false };
-        // ORDERING: Relaxed; as in `add`.
+        // ORDERING: Relaxed; the caller owns the block (C1).
         let chunk = chunk.load(Ordering::Relaxed);
         if chunk.is_null() {
             return false;
         }
-        // SAFETY: as in `add` (C2).
+        // SAFETY: `grow` stored the pointer of a leaked chunk, which never moves (C2).
         let cell = unsafe { (*chunk).cell(index) };
-        // ORDERING: Relaxed; as in `add`.
+        // ORDERING: Relaxed; a statistic, and no other thread stores here (C1).
         cell.store(change(cell.load(Ordering::Relaxed)), Ordering::Relaxed);
         true
     }
 
-    /// Makes the chunk that cell `index` is in, on the caller's own block.
+    /// Makes the chunk of cell `index`, in the caller's own block.
     fn grow(&self, index: usize) {
         let chunk = &self.chunks[index / CELLS];
-        // ORDERING: Relaxed; as in `add`.
+        // ORDERING: Relaxed; the caller owns the block (C1).
         if chunk.load(Ordering::Relaxed).is_null() {
             // ORDERING: Release, partner `read` (O1). Relaxed would publish the chunk before its zeros.
             chunk.store(Box::leak(Box::new(Chunk::new())), Ordering::Release);
@@ -152,7 +150,7 @@ impl Block {
         if chunk.is_null() {
             return 0;
         }
-        // SAFETY: as in `add` (C2), and the chunk's zeros are visible (O1).
+        // SAFETY: `grow` stored the pointer of a leaked chunk (C2), whose zeros are visible (O1).
         let cell = unsafe { (*chunk).cell(index) };
         // ORDERING: Relaxed; a sum claims no order among the cells.
         cell.load(Ordering::Relaxed)
@@ -165,8 +163,8 @@ mod models {
     use crate::primitive::model::{Model, reached};
     use loom::sync::Arc;
 
-    /// O1: a report meets a thread that makes its first chunk. Fails with a Relaxed `grow`, or a
-    /// Relaxed `read`: a cell is then read that was not made yet.
+    /// O1: a report runs while a thread makes its first chunk. Fails with a Relaxed `grow`, or a Relaxed `read`: a cell
+    /// is then read before it is initialized.
     #[test]
     fn model_read_while_growing() {
         Model::new(16, &["nothing yet", "in between", "all"]).check(|| {

@@ -1,28 +1,28 @@
-//! The class of something cached: whether it goes before the others, with them, or after them.
+//! The class of a cached entry: evicted before the others, with them, or after them.
 //!
 //! # Boundary
-//! A word for [`crate::name_table`], which keeps one with each entry, and [`crate::replacement`], which has
-//! a queue for each. Who is in which class is the callers' business.
+//! One byte for [`crate::name_table`], which stores it with each entry, and [`crate::replacement`], which has a queue
+//! for each class. The callers choose the class of an entry.
 //!
 //! # Why
-//! Three are enough: more would have to be weighed against each other. Weakness: among those that are to be
-//! kept all are alike.
+//! Three are enough: more would have to be weighed against each other. Weakness: all entries of the class `Keep` are
+//! alike.
 
-/// See the module.
+/// The class of one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Class {
-    /// Goes when it was not used for long.
+    /// Evicted when it was not used for long.
     #[default]
     Normal = 0,
-    /// Goes after the others, as long as it leaves them some room.
+    /// Evicted after the others, as long as it leaves them some room.
     Keep = 1,
-    /// Goes before the others, used or not.
+    /// Evicted before the others, used or not.
     Once = 2,
 }
 
 impl Class {
-    /// As it came from `class as u8`.
+    /// The class of a byte made by `class as u8`.
     #[inline]
     pub fn from_byte(byte: u8) -> Self {
         match byte {

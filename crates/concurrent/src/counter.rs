@@ -1,12 +1,12 @@
-//! Statistics that threads do not fight over.
+//! Statistics for which threads do not contend.
 //!
 //! # Boundary
-//! Counts events. Not for reference counts or limits: a sum is a snapshot that never existed at
-//! one instant, which is fine for a report and wrong for a decision.
+//! Counts events. Not for reference counts or limits: a sum is a snapshot that never existed at one
+//! instant, which is fine for a report and wrong for a decision.
 //!
 //! # Concurrency
-//! A thread adds to its own cell with a plain load and store; readers add the cells up. What ended
-//! threads counted stays (module `cells`). Under the model checker a counter is one word of `std`'s
+//! A thread adds to its own cell with a plain load and store; readers add the cells up. The counts
+//! of ended threads stay (module `cells`). Under the model checker a counter is one word of `std`'s
 //! that the checker does not see: it carries no order, so there is nothing to explore.
 
 #[cfg(not(loom))]
@@ -24,8 +24,8 @@ impl Counter {
         Self(Slot::new())
     }
 
-    /// Adds `amount`. Stores only to this thread's cell; never waits, but for the very first add of
-    /// a thread.
+    /// Adds `amount`. Stores only to this thread's cell; never waits, except for the very first add
+    /// of a thread.
     #[inline]
     pub fn add(&self, amount: u64) {
         self.0.add(amount);
@@ -37,7 +37,7 @@ impl Counter {
         self.add(1);
     }
 
-    /// The sum over all threads; a snapshot, exact once the counted threads are quiet.
+    /// The sum over all threads; a snapshot, exact once no thread counts.
     pub fn total(&self) -> u64 {
         self.0.total()
     }
@@ -49,7 +49,7 @@ impl Default for Counter {
     }
 }
 
-/// What stands for the cells under the model checker.
+/// Replaces the cells under the model checker.
 #[cfg(loom)]
 #[derive(Debug)]
 struct Slot(unseen::AtomicU64);
@@ -64,7 +64,7 @@ impl Slot {
         self.0.fetch_add(amount, unseen::Ordering::Relaxed);
     }
     fn total(&self) -> u64 {
-        // ORDERING: Relaxed; as in `add`.
+        // ORDERING: Relaxed; a statistic, nothing is reached through it.
         self.0.load(unseen::Ordering::Relaxed)
     }
 }

@@ -1,18 +1,19 @@
-//! A gate that lets in a bounded number of threads and turns the others away.
+//! A gate that admits a bounded number of threads and refuses the others.
 //!
 //! # Boundary
-//! Counts; never waits. What those turned away do instead is the caller's business.
+//! Counts; never waits. The caller decides what a refused thread does.
 //!
 //! # Invariants
 //! G1. At most `capacity` passes exist at any time.
-//! G2. A pass dropped makes room for exactly one more.
+//! G2. A dropped pass makes room for exactly one more.
 //!
-//! Progress: wait-free but for the retry of the compare-exchange, which means another got in.
+//! Progress: wait-free but for the retry of the compare-exchange, which means that another thread
+//! entered.
 //! Checked by `model_gate`.
 
 use crate::primitive::atomic::{AtomicUsize, Ordering};
 
-/// See the module.
+/// The count of threads inside, and its limit.
 #[derive(Debug)]
 pub struct Gate {
     inside: AtomicUsize,
@@ -24,7 +25,7 @@ pub struct Gate {
 pub struct Pass<'a>(&'a Gate);
 
 impl Gate {
-    /// Lets in at most `capacity` threads at once.
+    /// Admits at most `capacity` threads at once.
     pub fn new(capacity: usize) -> Self {
         Self { inside: AtomicUsize::new(0), capacity }
     }
@@ -37,7 +38,7 @@ impl Gate {
             if inside >= self.capacity {
                 return None;
             }
-            // ORDERING: Relaxed; as above, the read-modify-write alone keeps G1.
+            // ORDERING: Relaxed; the read-modify-write alone keeps G1.
             match self.inside.compare_exchange_weak(
                 inside,
                 inside + 1,
@@ -53,7 +54,7 @@ impl Gate {
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        // ORDERING: Relaxed; as `try_enter`.
+        // ORDERING: Relaxed; only the number of passes matters.
         self.0.inside.fetch_sub(1, Ordering::Relaxed);
     }
 }

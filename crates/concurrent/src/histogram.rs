@@ -1,4 +1,4 @@
-//! How long things take: counts by duration that threads do not fight over.
+//! Histograms of durations, for which threads do not contend.
 //!
 //! ```text
 //!  ns   0   128   256   384   512   640   768   896   1024  1280 …  2^36
@@ -6,17 +6,17 @@
 //! ```
 //!
 //! # Boundary
-//! Counts durations in [`BUCKETS`] buckets: of one width up to 512 ns, from there on four to each doubling, so that a bucket's
-//! ends are a quarter apart at most. What a duration is of, and which percentile anybody wants, is the caller's.
+//! Counts durations in [`BUCKETS`] buckets: of one width up to 512 ns, from there on four to each doubling, so that a
+//! bucket's ends are a quarter apart at most. The caller defines the durations and the percentiles.
 //!
 //! # Concurrency
-//! A bucket is a [`Counter`]: a thread adds to its own cell, and no two share a line. Buckets are made when something is
-//! counted for the first time ([`LazyBox`]), since most kinds of most things never come.
+//! A bucket is a [`Counter`]: a thread adds to its own cell, and no two share a line. Buckets are made at the first
+//! count ([`LazyBox`]), because most histograms stay empty.
 //!
 //! # Why
-//! Counters that are there already, and not the crate `hdrhistogram`: its recorder for several threads is a histogram for each, a
-//! channel and a phase in which writers wait for a reader, and its atomic twin has one word for all threads. Weakness: a
-//! kind that came once takes a kilobyte in each thread that counted it.
+//! It uses the existing counters, and not the crate `hdrhistogram`: that crate's recorder for several threads is a
+//! histogram for each, a channel and a phase in which writers wait for a reader; its atomic variant has one word for
+//! all threads. Weakness: a histogram with a single count takes a kilobyte in each thread that counted.
 
 use crate::counter::Counter;
 use crate::lazy::LazyBox;
@@ -24,16 +24,16 @@ use std::time::Duration;
 
 /// Bits of the width of the first buckets.
 const UNIT_BITS: u32 = 7;
-/// Bits of how many buckets a doubling has.
+/// Bits of the number of buckets in a doubling.
 const SUB_BITS: u32 = 2;
 const SUBS: usize = 1 << SUB_BITS;
-/// Bits of the nanoseconds from which on all is one bucket: 68 s.
+/// Bits of the nanoseconds from which the last bucket begins: 68 s.
 const END_BITS: u32 = 36;
 
-/// How many buckets there are; the last one has no end.
+/// The number of buckets; the last one has no end.
 pub const BUCKETS: usize = SUBS * (END_BITS - UNIT_BITS - SUB_BITS + 1) as usize + 1;
 
-/// See the module.
+/// The counts of durations. The buckets are described in the module's documentation.
 #[derive(Debug, Default)]
 pub struct Histogram {
     cells: LazyBox<Cells>,
@@ -45,25 +45,25 @@ struct Cells {
     sum_ns: Counter,
 }
 
-/// What one bucket has.
+/// The content of one bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bucket {
-    /// All of it took less; `None`: no bound.
+    /// All its durations are below this; `None`: no bound.
     pub below_ns: Option<u64>,
-    /// How often.
+    /// The number of durations.
     pub count: u64,
 }
 
 impl Histogram {
-    /// Nothing counted.
+    /// An empty histogram.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Counts something that took `time`. Stores only to this thread's cells; never waits, but for the very first one.
+    /// Counts a duration. Stores only to this thread's cells; never waits, except for the very first count.
     #[inline]
     pub fn add(&self, time: Duration) {
-        // A duration of 584 years and more is counted, in the last bucket.
+        // A duration of 584 years and more is counted in the last bucket.
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let cells = match self.cells.get() {
             Some(cells) => cells,
@@ -73,7 +73,7 @@ impl Histogram {
         cells.sum_ns.add(ns);
     }
 
-    /// The buckets with something in them, the shortest times first; a snapshot as [`Counter::total`].
+    /// The buckets with counts, the shortest durations first; a snapshot like [`Counter::total`].
     pub fn buckets(&self) -> Vec<Bucket> {
         let counters = self.cells.get().map_or(&[][..], |cells| &cells.buckets);
         let counted = counters.iter().enumerate().map(|(at, counter)| (at, counter.total()));
@@ -94,7 +94,7 @@ impl Cells {
     }
 }
 
-/// Where `ns` is counted.
+/// The bucket of `ns`.
 #[inline]
 fn bucket(ns: u64) -> usize {
     let units = ns >> UNIT_BITS;
@@ -106,7 +106,7 @@ fn bucket(ns: u64) -> usize {
     (SUBS * (doubling as usize + 1) + sub).min(BUCKETS - 1)
 }
 
-/// The end of a bucket: the first duration that is not in it.
+/// The end of a bucket: the first duration beyond it.
 fn below_ns(at: usize) -> Option<u64> {
     let (doubling, sub) = (at / SUBS, at % SUBS);
     match doubling {
@@ -164,7 +164,7 @@ mod tests {
         {
             use crate::primitive::record::{Tally, tally};
             let ((), touched) = tally(|| histogram.add(Duration::from_micros(3)));
-            // The one load is that of the buckets' place.
+            // The one load is that of the pointer to the buckets.
             assert_eq!(touched, Tally { loads: 1, ..Tally::default() });
         }
         assert_eq!(histogram.buckets().len(), 1);

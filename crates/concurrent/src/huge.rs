@@ -1,22 +1,22 @@
-//! Huge pages for what lookups reach at random.
+//! Huge pages for memory that lookups access at random.
 //!
 //! # Boundary
-//! Advice to the kernel, nothing more: memory is the same with and without.
+//! Advice to the kernel, nothing more: the content of memory is the same with and without.
 //!
 //! # Why
-//! A lookup among millions of names touches a page that the processor has no translation for, and
-//! walks the page table first; in a virtual machine twice over. Pages of 2 MiB make that rare
-//! (MADV_HUGEPAGE in madvise(2)). Small tables do not ask: a huge page that is touched once is taken
-//! whole. Weakness: where huge pages are off or memory is in pieces, nothing happens.
+//! A lookup among millions of names touches a page without a cached translation, and walks the page table first; in a
+//! virtual machine twice. Pages of 2 MiB make that rare (MADV_HUGEPAGE in madvise(2)). Small tables do not ask: a huge
+//! page that is touched once uses all its memory. Weakness: if huge pages are off or memory is fragmented, nothing
+//! happens.
 
 /// A huge page on x86-64 and most others.
 #[cfg(not(loom))]
 pub(crate) const HUGE_BYTES: usize = 2 << 20;
 
-/// Asks for huge pages behind `bytes` from `start` on, as far as whole ones fit.
+/// Asks for huge pages for `bytes` from `start` on, as far as whole ones fit.
 ///
 /// # Safety
-/// The range is allocated, and the caller's.
+/// The range is allocated, and only the caller uses it.
 #[cfg(not(loom))]
 pub(crate) unsafe fn advise(start: *mut u8, bytes: usize) {
     let skip = start.align_offset(HUGE_BYTES);
@@ -42,7 +42,7 @@ mod tests {
         // SAFETY: the vector's own bytes.
         unsafe { advise(memory.as_mut_ptr(), memory.len()) };
         assert!(memory.iter().all(|&byte| byte == 7));
-        // SAFETY: as above; no whole huge page fits.
+        // SAFETY: the vector's own bytes; no whole huge page fits.
         unsafe { advise(memory.as_mut_ptr(), 100) };
     }
 }

@@ -2,50 +2,50 @@
 //!
 //! # Word
 //! ```text
-//!  null ──make──► pointer to what was made ──drop──► (freed)
+//!  null ──make──► pointer to the value ──drop──► (freed)
 //! ```
 //! # Invariants
-//! L1. The pointer is null, or it came from `Box::into_raw` and belongs to this word alone.
-//! L2. It changes once: from null, by the one compare-and-swap that succeeds. What a maker that comes too
-//!     late has made it frees again itself.
+//! L1. The pointer is null, or it came from `Box::into_raw` and belongs to this word only.
+//! L2. It changes once: from null, by the one compare-and-swap that succeeds. A maker whose swap fails frees its own
+//!     value again.
 //!
-//! O1. the swap that publishes (Release) → `get` and the failed swap (Acquire): who sees the pointer sees
-//!     what it leads to.
+//! O1. the swap that publishes (Release) → `get` and the failed swap (Acquire): a thread that sees the pointer sees the
+//!     value.
 //!
-//! Progress: lock-free; nobody waits for a maker.
+//! Progress: lock-free; no thread waits for a maker.
 //! Checked by `model_one_of_two_makers_wins`.
 //!
 //! # Why
-//! `OnceLock<Box<T>>` is two words, one to say whether the other is there. Where each of a million objects
-//! has one, and few have anything in it, that is a line more for every fifth of them. Weakness: makers
-//! that meet each make one, so what is made must be cheap and without effects.
+//! `OnceLock<Box<T>>` is two words: one shows whether the other is set. If each of a million objects has one, and few
+//! are set, that is one line more for every fifth of them. Weakness: concurrent makers each make a value, so it must be
+//! cheap to make and without effects.
 
 use crate::primitive::atomic::{AtomicPtr, Ordering};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
 
-/// See the module.
+/// A pointer to a value that is made on first use. The protocol is in the module's documentation.
 pub struct LazyBox<T> {
     word: AtomicPtr<T>,
-    /// It owns a `T`, which an atomic pointer does not say.
+    /// The word owns a `T`, which the type of an atomic pointer does not express.
     owns: PhantomData<Box<T>>,
 }
 
 impl<T> LazyBox<T> {
-    /// Nothing yet.
+    /// An empty word.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self { word: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
     }
 
-    /// Nothing yet.
+    /// An empty word.
     #[cfg(loom)]
     pub fn new() -> Self {
         Self { word: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
     }
 
-    /// What was made, if it was.
+    /// The value, if it was made.
     #[inline]
     pub fn get(&self) -> Option<&T> {
         // ORDERING: Acquire, partner `get_or_make` (O1).
@@ -54,20 +54,20 @@ impl<T> LazyBox<T> {
         unsafe { made.as_ref() }
     }
 
-    /// What was made, now or before; and whether it is what `make` has made.
+    /// The value, made now or before; true if it is the one that this call's `make` made.
     pub fn get_or_make(&self, make: impl FnOnce() -> T) -> (&T, bool) {
         if let Some(made) = self.get() {
             return (made, false);
         }
         let mine = Box::into_raw(Box::new(make()));
-        // ORDERING: Release, partner `get` (O1): nobody made anything before. Acquire where it fails, partner the swap of
-        // the one who has made it.
+        // ORDERING: Release, partner `get` (O1): the word was null. Acquire on failure, partner the swap of the thread
+        // that made the value.
         let swap = (Ordering::Release, Ordering::Acquire);
         match self.word.compare_exchange(ptr::null_mut(), mine, swap.0, swap.1) {
-            // SAFETY: it has just become the word's own, which lets it go only when dropped (L2).
+            // SAFETY: the word owns it now, and frees it only when dropped (L2).
             Ok(_) => (unsafe { &*mine }, true),
             Err(made) => {
-                // SAFETY: the swap failed, so nobody else has seen it (L2).
+                // SAFETY: the swap failed, so no other thread has seen it (L2).
                 drop(unsafe { Box::from_raw(mine) });
                 // SAFETY: not null, since the swap failed (L1, L2); O1.
                 (unsafe { &*made }, false)
@@ -78,10 +78,10 @@ impl<T> LazyBox<T> {
 
 impl<T> Drop for LazyBox<T> {
     fn drop(&mut self) {
-        // ORDERING: Relaxed; whoever gave the box away for good has ordered what others made before that.
+        // ORDERING: Relaxed; the box is owned exclusively, so the stores of all makers came before.
         let made = self.word.load(Ordering::Relaxed);
         if !made.is_null() {
-            // SAFETY: from `Box::into_raw` and nobody else's (L1).
+            // SAFETY: from `Box::into_raw`, and only this word has it (L1).
             drop(unsafe { Box::from_raw(made) });
         }
     }
@@ -93,9 +93,9 @@ impl<T> Default for LazyBox<T> {
     }
 }
 
-// SAFETY: an owned `T` goes along (L1).
+// SAFETY: the word moves an owned `T` (L1).
 unsafe impl<T: Send> Send for LazyBox<T> {}
-// SAFETY: shared, it gives out `&T`; and it takes a `T` that one thread made, and others drop.
+// SAFETY: a shared word returns `&T`; and it takes a `T` that one thread made, and others drop.
 unsafe impl<T: Send + Sync> Sync for LazyBox<T> {}
 
 impl<T: fmt::Debug> fmt::Debug for LazyBox<T> {
@@ -147,7 +147,7 @@ mod models {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// O1: who sees the pointer sees what it leads to, whoever made it.
+    /// O1: a thread that sees the pointer sees the value, whichever thread made it.
     #[test]
     fn model_one_of_two_makers_wins() {
         Model::new(300, &["seen by a reader", "made in vain"]).check(|| {
@@ -157,14 +157,14 @@ mod models {
                 let (made, mine) = lazy.get_or_make(|| {
                     tried = true;
                     let cell = UnsafeCell::new(0);
-                    // SAFETY: nobody else has it yet; loom checks it.
+                    // SAFETY: no other thread has it yet; loom checks it.
                     cell.with_mut(|at| unsafe { *at = 7 });
                     cell
                 });
                 if tried && !mine {
                     reached("made in vain");
                 }
-                // SAFETY: nobody writes it any more; loom checks it.
+                // SAFETY: no thread writes it any more; loom checks it.
                 assert_eq!(made.with(|at| unsafe { *at }), 7);
                 mine
             };
@@ -174,7 +174,7 @@ mod models {
             let look = thread::spawn(move || {
                 if let Some(made) = reader.get() {
                     reached("seen by a reader");
-                    // SAFETY: as above.
+                    // SAFETY: no thread writes it any more; loom checks it.
                     assert_eq!(made.with(|at| unsafe { *at }), 7);
                 }
             });

@@ -1,19 +1,17 @@
 //! Counted pointers to objects with a hold word.
 //!
 //! # Boundary
-//! [`Hold`] and [`Ref`] are to [`crate::hold`] what `Arc` is to its count: they call it, and free
-//! the object when it says so. What an object does when it goes out of use is its own business
-//! ([`Object::inactive`]).
+//! [`Hold`] and [`Ref`] are to [`crate::hold`] as `Arc` is to its count: they call it, and free the object when it
+//! reports that. The object defines its own action when it goes out of use ([`Object::inactive`]).
 //!
 //! # Why
-//! `Arc` puts its counts in front of the value, on the line that lookups read. Here the object says
-//! where its word lies, so counts and what readers need are on different lines; and a hold is one
-//! atomic step, not one for the count and one for the state. Weakness: an object has one word, so
-//! a use by many threads at once meets on it.
+//! `Arc` puts its counts in front of the value, on the line that lookups read. Here the object decides the place of its
+//! word, so counts and the fields that readers need are on different lines. A hold is one atomic step, not one for the
+//! count and one for the state. Weakness: an object has one word, so threads that use it at once contend for it.
 //!
 //! # Concurrency
-//! B1. The memory comes from [`crate::pool`] and goes back exactly once, by who the word tells to (H4
-//!     there).
+//! B1. The memory comes from [`crate::pool`] and is freed exactly once, by the thread to which the word reports that
+//!     (H4 of [`crate::hold`]).
 //! B2. A `Hold` or a `Ref` owns one count of its kind; while it exists the object is not freed.
 
 use crate::hold::{HoldWord, Released};
@@ -23,16 +21,16 @@ use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-/// Something that is kept by a [`HoldWord`].
+/// An object that is kept by a [`HoldWord`].
 pub trait Object: Send + Sync + Sized + 'static {
     /// The word. Always the same one.
     fn word(&self) -> &HoldWord;
 
-    /// The last hold is gone, and the object inactive. Others may revive or retire it meanwhile.
+    /// The last hold was released, and the object is inactive. Other threads may revive or retire it meanwhile.
     fn inactive(last: Ref<Self>);
 }
 
-/// A hold: the object is in use. Cloning adds one, dropping gives it back.
+/// A hold: the object is in use. Cloning adds one, dropping releases it.
 pub struct Hold<T: Object>(NonNull<T>);
 
 /// A reference: leads to the object and keeps its memory, not its use.
@@ -41,11 +39,11 @@ pub struct Ref<T: Object>(NonNull<T>);
 // SAFETY: both are shared pointers to a `T` that is Send and Sync (bounds of `Object`), and the
 // word orders the free after every use (O3 of `hold`).
 unsafe impl<T: Object> Send for Hold<T> {}
-// SAFETY: as above.
+// SAFETY: a shared pointer to a `T` that is Send and Sync; the free comes after every use.
 unsafe impl<T: Object> Sync for Hold<T> {}
-// SAFETY: as above.
+// SAFETY: a shared pointer to a `T` that is Send and Sync; the free comes after every use.
 unsafe impl<T: Object> Send for Ref<T> {}
-// SAFETY: as above.
+// SAFETY: a shared pointer to a `T` that is Send and Sync; the free comes after every use.
 unsafe impl<T: Object> Sync for Ref<T> {}
 
 impl<T: Object> Hold<T> {
@@ -63,17 +61,17 @@ impl<T: Object> Hold<T> {
         self.word().try_reference().then(|| Ref(self.0))
     }
 
-    /// Gives the hold back. If it was the last, the object is now inactive: the caller does what
-    /// [`Object::inactive`] would, with the reference returned. For chains of objects that hold one
-    /// another, which must not be taken down by recursion.
+    /// Releases the hold. If it was the last, the object is now inactive: the caller does the work of
+    /// [`Object::inactive`], with the returned reference. For chains of objects that hold one another, which must not
+    /// be torn down by recursion.
     pub fn release(self) -> Option<Ref<T>> {
         let hold = std::mem::ManuallyDrop::new(self);
         match hold.word().release() {
             Released::StillHeld => None,
-            // The release took a reference for us (H5).
+            // The release took a reference for this thread (H5).
             Released::Inactive => Some(Ref(hold.0)),
             Released::Unreachable => {
-                // SAFETY: the word says so.
+                // SAFETY: the word reported it, once (H4).
                 unsafe { free(hold.0) };
                 None
             }
@@ -89,7 +87,7 @@ impl<T: Object> Hold<T> {
 impl<T: Object> Ref<T> {
     /// A hold, unless the object is dead. Revives an inactive one.
     pub fn try_hold(&self) -> Option<Hold<T>> {
-        // Not `then_some`: a hold made in vain would be given back when it is dropped.
+        // Not `then_some`: that would make a hold in any case, and its drop would release it.
         self.word().try_hold().then(|| Hold(self.0))
     }
 
@@ -112,7 +110,7 @@ impl<T: Object> Ref<T> {
 /// Frees the object.
 ///
 /// # Safety
-/// Its word has just told the caller to (H4), who does so once.
+/// The object's word has just reported to the caller that it must free the object (H4). Called once.
 unsafe fn free<T>(object: NonNull<T>) {
     // SAFETY: written by `Hold::new`, and no hold or reference is left (H4).
     unsafe { object.drop_in_place() };
@@ -123,7 +121,7 @@ unsafe fn free<T>(object: NonNull<T>) {
 impl<T: Object> Deref for Hold<T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: our count keeps the object (B2).
+        // SAFETY: this count keeps the object (B2).
         unsafe { self.0.as_ref() }
     }
 }
@@ -131,7 +129,7 @@ impl<T: Object> Deref for Hold<T> {
 impl<T: Object> Deref for Ref<T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: our count keeps the object (B2).
+        // SAFETY: this count keeps the object (B2).
         unsafe { self.0.as_ref() }
     }
 }
@@ -147,10 +145,10 @@ impl<T: Object> Drop for Hold<T> {
     fn drop(&mut self) {
         match self.word().release() {
             Released::StillHeld => {}
-            // The release took a reference for us (H5).
+            // The release took a reference for this thread (H5).
             Released::Inactive => T::inactive(Ref(self.0)),
             Released::Unreachable => {
-                // SAFETY: the word says so.
+                // SAFETY: the word reported it, once (H4).
                 unsafe { free(self.0) }
             }
         }
@@ -160,7 +158,7 @@ impl<T: Object> Drop for Hold<T> {
 impl<T: Object> Drop for Ref<T> {
     fn drop(&mut self) {
         if self.word().drop_reference() {
-            // SAFETY: the word says so.
+            // SAFETY: the word reported it, once (H4).
             unsafe { free(self.0) }
         }
     }

@@ -1,13 +1,13 @@
 //! A value alone on its cache lines.
 //!
 //! # Why
-//! Two threads that write neighbouring words fight over the line that holds both. 128 bytes, not
+//! Two threads that write neighbouring words contend for the line that holds both. 128 bytes, not
 //! 64: recent x86 cores fetch lines in pairs (Intel 64 and IA-32 Optimization Reference Manual,
 //! "spatial prefetcher").
 
 use std::ops::{Deref, DerefMut};
 
-/// Aligns `T` to 128 bytes, so no other value shares its cache line or the neighbour of it.
+/// Aligns `T` to 128 bytes, so no other value shares its cache line or the neighbouring line.
 #[derive(Debug, Default, Clone, Copy)]
 #[repr(align(128))]
 pub struct Padded<T>(pub T);

@@ -1,4 +1,4 @@
-//! Memory in whole cache lines, used again while it is warm.
+//! Memory in whole cache lines, reused while it is still cached.
 //!
 //! ```text
 //!   thread ──▶ shard: active magazine ⇄ spare magazine ──▶ depot: full magazines ──▶ chunk
@@ -6,33 +6,33 @@
 //! ```
 //!
 //! # Boundary
-//! Hands out raw memory in sizes of 64 to 320 bytes, and of 576 for the radix tree's nodes, aligned to
-//! 64; other or stricter layouts go to the global allocator and back. Knows nothing of what lies in it, and does not wait for
-//! readers: who frees has to know that nobody looks any more ([`crate::epoch`]).
+//! Hands out raw memory in sizes of 64 to 320 bytes, and of 576 for the radix tree's nodes, aligned to 64. Other sizes
+//! and stricter alignments are passed to the global allocator. Does not know the content, and does not wait for
+//! readers: a caller frees memory only when no thread uses it any more ([`crate::epoch`]).
 //!
 //! # Concurrency
 //! P1. A slot is in exactly one place: with its user, in one magazine, or not yet carved.
 //! P2. A magazine is touched only under the bit lock of its shard or depot.
-//! P3. Lock order: a shard, then the depot of its size. Both are innermost and held for a few
-//!     instructions, or one chunk allocation; no other code runs under them. They have no class.
+//! P3. Lock order: a shard, then the depot of its size. Both are innermost and held for a few instructions, or one
+//!     chunk allocation; no other code runs under them. They have no class.
+//! P4. A chunk is freed only by a thread that has taken all its slots out of the magazines: no other thread can have
+//!     one (P1). The newest chunk is freed only if no slot was carved from it meanwhile.
+//! P5. After a thread lists the chunks and before it takes their slots, another thread may free a chunk, and a new
+//!     chunk of the other size may get its address. So a chunk is freed only if the list still has it with the listed
+//!     size.
 //!
 //! O1. `unlock` (Release) → `lock` (Acquire): the next holder sees the links of the magazines.
-//!
-//! P4. A chunk is freed only by a thread that has taken all its slots out of the magazines: nobody else
-//!     can have one (P1). The newest chunk goes only if no slot was carved from it meanwhile.
-//! P5. Between the look at the chunks and the taking of the slots another thread may free a chunk, and a
-//!     new one may get its address, in the other size. So a chunk goes only if the list has it, in the size looked at.
 //!
 //! Progress: a thread whose shard is held by another spins briefly, then yields.
 //! Checked by `model_two_threads_in_one_lock` and the tests below.
 //!
 //! # Why
-//! Objects are freed by whichever thread ends an epoch, mostly not the one that allocates next.
-//! Magazines (Bonwick and Adams 2001) pass through the depot, so at most two of them rest in a
-//! shard and no shard hoards what another needs; Linux lost 10 to 20 % of create and unlink when
-//! deferred frees stopped coming back warm. The line alignment is what lets a lookup touch one line
-//! of an object. A burst of one size stays until somebody asks for it back ([`Pool::give_back`]). Weakness: that
-//! works by whole chunks, so one slot in use keeps a quarter of a megabyte.
+//! The thread that ends an epoch frees objects; mostly it is not the one that allocates next. Magazines (Bonwick and
+//! Adams 2001) pass through the depot. At most two of them stay in a shard, so no shard hoards slots that another
+//! needs. Linux lost 10 to 20 % of create and unlink when deferred frees no longer returned memory that was still
+//! cached. The line alignment lets a lookup touch one line of an object. A burst of one size stays until a caller
+//! returns it ([`Pool::give_back`]). Weakness: whole chunks are returned, so one slot in use keeps a quarter of a
+//! megabyte.
 
 #[cfg(not(loom))]
 use crate::huge;
@@ -49,18 +49,18 @@ use std::ptr::NonNull;
 pub const LINE: usize = 64;
 #[cfg(not(loom))]
 const CLASSES: usize = 6;
-/// Lines of the slots of each class.
+/// The number of lines in a slot of each class.
 #[cfg(not(loom))]
 const LINES: [usize; CLASSES] = [1, 2, 3, 4, 5, 9];
 #[cfg(not(loom))]
 const SHARDS: usize = 8;
-/// Slots of a full magazine.
+/// Slots in a full magazine.
 #[cfg(not(loom))]
 const MAGAZINE: usize = 32;
 /// Memory taken from the global allocator at once. The system backs it page by page on first use.
 #[cfg(not(loom))]
 const CHUNK_BYTES: usize = 256 << 10;
-/// A size that has so much already takes more in whole huge pages.
+/// A size that has this many bytes takes further ones in whole huge pages.
 #[cfg(not(loom))]
 const HUGE_FROM_BYTES: usize = 4 << 20;
 
@@ -85,7 +85,7 @@ impl BitLock {
     }
 }
 
-/// Waits for the holder of a bit lock: a few rounds on the processor, then behind other threads.
+/// Waits for the holder of a bit lock: spins a few rounds, then yields to other threads.
 #[cfg(any(test, not(loom)))]
 fn pause(tries: &mut u32) {
     *tries += 1;
@@ -99,7 +99,7 @@ fn pause(tries: &mut u32) {
     }
 }
 
-/// A small number that differs between threads, as long as there are few; to choose a shard by.
+/// A small number that differs between threads, as long as there are few; chooses a shard.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn lane() -> usize {
@@ -129,7 +129,7 @@ pub fn shared() -> &'static Pool {
     &POOL
 }
 
-/// What a free slot holds.
+/// The content of a free slot.
 #[cfg(not(loom))]
 struct Free {
     /// Next slot of this magazine.
@@ -154,7 +154,7 @@ impl Magazine {
 
     fn pop(&mut self) -> Option<NonNull<u8>> {
         let slot = NonNull::new(self.top)?;
-        // SAFETY: a slot in a magazine is free and ours to read (P1, P2).
+        // SAFETY: a slot in a magazine is free, and the holder of the lock may read it (P1, P2).
         self.top = unsafe { slot.as_ref().next };
         self.count -= 1;
         Some(slot.cast())
@@ -171,7 +171,7 @@ impl Magazine {
     }
 }
 
-/// The magazines that some threads take from first.
+/// The magazines from which some threads take first.
 #[cfg(not(loom))]
 #[derive(Debug)]
 struct Shard {
@@ -180,7 +180,7 @@ struct Shard {
     magazines: UnsafeCell<[Magazine; 2]>,
 }
 
-/// Full magazines, and the memory that was not carved yet.
+/// Full magazines, and the memory that is not carved yet.
 #[cfg(not(loom))]
 #[derive(Debug)]
 struct Depot {
@@ -194,7 +194,7 @@ struct Store {
     magazines: *mut Free,
     uncarved: *mut u8,
     left_bytes: usize,
-    /// Newest chunk; each begins with a pointer to the one before it.
+    /// The newest chunk; each chunk begins with a pointer to the one before it.
     chunks: *mut ChunkHeader,
     chunk_bytes: usize,
 }
@@ -213,21 +213,21 @@ impl Store {
         }
         let mut magazine = Magazine::EMPTY;
         let count = MAGAZINE.min(self.left_bytes / size);
-        // From the end, so that slots are handed out in rising order: what is made one after the other
-        // is mostly read so, and the processor fetches ahead.
+        // From the end, so that slots are handed out in rising order. Objects made one after the other are mostly read
+        // in that order, and the processor prefetches.
         for nth in (0..count).rev() {
-            // SAFETY: `uncarved` has `left_bytes` left, never handed out before (P1), and both it
-            // and `size` are multiples of a line.
+            // SAFETY: `uncarved` has `left_bytes` left, never handed out before (P1), and both it and `size` are
+            // multiples of a line.
             unsafe { magazine.push(NonNull::new_unchecked(self.uncarved.add(nth * size))) };
         }
-        // SAFETY: as above; `count` slots fit into what is left.
+        // SAFETY: `count` slots fit into the remaining bytes.
         self.uncarved = unsafe { self.uncarved.add(count * size) };
         self.left_bytes -= count * size;
         magazine
     }
 
     fn give(&mut self, magazine: Magazine) {
-        // SAFETY: a full magazine has a first slot, which is free and ours (P1, P2).
+        // SAFETY: a full magazine has a first slot, which is free and only this thread has (P1, P2).
         unsafe {
             (*magazine.top).below = self.magazines;
             (*magazine.top).count = magazine.count;
@@ -282,7 +282,7 @@ use crate::padded::Padded;
 #[cfg(not(loom))]
 use crate::primitive::atomic::AtomicUsize;
 
-/// Memory in slots of 64, 128, 192, 256, 320 and 576 bytes. See the module.
+/// Memory in slots of 64, 128, 192, 256, 320 and 576 bytes. The protocol is in the module's documentation.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub struct Pool {
@@ -293,13 +293,13 @@ pub struct Pool {
 // SAFETY: the raw pointers lead to free memory, which is touched only under the bit locks (P2).
 #[cfg(not(loom))]
 unsafe impl Send for Pool {}
-// SAFETY: as for `Send`.
+// SAFETY: the raw pointers lead to free memory, which is touched only under the bit locks (P2).
 #[cfg(not(loom))]
 unsafe impl Sync for Pool {}
 
 #[cfg(not(loom))]
 impl Pool {
-    /// An empty pool; takes its first chunk of a size when that is first asked for.
+    /// An empty pool; takes its first chunk of a size at the first allocation of that size.
     pub const fn new() -> Self {
         Self {
             classes: [const {
@@ -326,8 +326,8 @@ impl Pool {
         }
     }
 
-    /// Memory for `layout`, aligned at least to 64 if it is of a slot's size. Not initialised.
-    /// Aborts, as `Box` does, when there is none.
+    /// Memory for `layout`, aligned at least to 64 if it has a slot's size. Not initialised. Aborts, as `Box` does,
+    /// when there is none.
     pub fn allocate(&self, layout: Layout) -> NonNull<u8> {
         let Some(class) = class_of(layout) else {
             // ORDERING: Relaxed; a statistic, nothing is reached through it.
@@ -356,11 +356,10 @@ impl Pool {
         slot
     }
 
-    /// Gives memory back.
+    /// Frees memory.
     ///
     /// # Safety
-    /// `slot` came from `allocate` of this pool with the same `layout`, and nobody uses it any
-    /// more.
+    /// `slot` came from `allocate` of this pool with the same `layout`, and no thread uses it any more.
     pub unsafe fn free(&self, slot: NonNull<u8>, layout: Layout) {
         let Some(class) = class_of(layout) else {
             // ORDERING: Relaxed; a statistic, nothing is reached through it.
@@ -388,14 +387,14 @@ impl Pool {
         shard.lock.unlock();
     }
 
-    /// Gives the chunks back to the allocator in which no slot is in use; their bytes. Takes time by the
-    /// number of free slots; threads that allocate meanwhile may take new chunks.
+    /// Returns the chunks without a slot in use to the allocator. Returns their bytes. Takes time in proportion to the
+    /// free slots; threads that allocate meanwhile may take new chunks.
     pub fn give_back(&self) -> usize {
         self.classes.iter().zip(LINES).map(|(class, lines)| class.give_back(lines * LINE)).sum()
     }
 
-    /// What the pool has taken from the global allocator and not given back: whole chunks, in use
-    /// or not, and large layouts.
+    /// The bytes that the pool has taken from the global allocator and not returned: whole chunks, in use or not, and
+    /// large layouts.
     pub fn held_bytes(&self) -> usize {
         // ORDERING: Relaxed; a statistic, nothing is reached through it.
         let mut bytes = self.large_bytes.load(Ordering::Relaxed);
@@ -409,19 +408,19 @@ impl Pool {
     }
 }
 
-/// A chunk, as it was when somebody looked.
+/// A chunk at the moment when the chunks were listed.
 #[cfg(not(loom))]
 #[derive(Clone, Copy)]
 struct Chunk {
     header: *mut ChunkHeader,
     layout: Layout,
-    /// Of the newest: bytes that were not carved yet.
+    /// Of the newest chunk: the bytes that were not carved yet.
     newest: Option<usize>,
 }
 
 #[cfg(not(loom))]
 impl SizeClass {
-    /// Frees the chunks in which no slot of `size` bytes is in use; their bytes.
+    /// Frees the chunks without a slot of `size` bytes in use. Returns their bytes.
     fn give_back(&self, size: usize) -> usize {
         let chunks = self.chunks();
         if chunks.is_empty() {
@@ -459,7 +458,7 @@ impl SizeClass {
             let store = &*self.depot.store.get();
             let (mut header, mut newest) = (store.chunks, Some(store.left_bytes));
             while !header.is_null() {
-                // What was left of an older one is less than a slot.
+                // The remainder of an older one is less than a slot.
                 chunks.push(Chunk { header, layout: (*header).layout, newest: newest.take() });
                 header = (*header).before;
             }
@@ -487,7 +486,7 @@ impl SizeClass {
         self.depot.lock.unlock();
         let mut free = Vec::new();
         while !full.is_null() {
-            // SAFETY: the first slot of a magazine that was in the depot, which is ours now (P1).
+            // SAFETY: the first slot of a magazine that was in the depot, which only this thread has now (P1).
             let first = unsafe { &*full };
             magazines.push(Magazine { top: full, count: first.count });
             full = first.below;
@@ -513,8 +512,8 @@ impl SizeClass {
         }
     }
 
-    /// Takes `gone` out of the list of chunks. False if it is another chunk now, or slots were carved from it since
-    /// it was looked at (P5).
+    /// Removes `gone` from the list of chunks. False if it is another chunk now, or if slots were carved from it since
+    /// it was listed (P5).
     fn forget_chunk(&self, gone: Chunk) -> bool {
         self.depot.lock.lock();
         // SAFETY: under the depot's lock (P2). Each chunk of the list begins with its header; `gone` is read only
@@ -549,8 +548,8 @@ impl Drop for Pool {
         for class in &mut self.classes {
             let mut chunk = class.depot.0.store.get_mut().chunks;
             while !chunk.is_null() {
-                // SAFETY: each chunk begins with a pointer to the one before it, and the pool's
-                // users have given their slots back or forgotten them.
+                // SAFETY: each chunk begins with a pointer to the one before it, and the pool's users have freed or
+                // forgotten their slots.
                 unsafe {
                     let ChunkHeader { before, layout } = chunk.read();
                     std::alloc::dealloc(chunk.cast(), layout);
@@ -567,7 +566,7 @@ impl Default for Pool {
     }
 }
 
-/// The size class of `layout`; `None` for what the global allocator serves.
+/// The size class of `layout`; `None` if the global allocator serves it.
 #[cfg(not(loom))]
 #[inline]
 fn class_of(layout: Layout) -> Option<usize> {
@@ -581,7 +580,7 @@ fn class_of(layout: Layout) -> Option<usize> {
 
 /// Memory from the global allocator; aborts when there is none.
 fn allocate_global(layout: Layout) -> NonNull<u8> {
-    // SAFETY: no caller asks for an empty layout: small ones are slots, and models ask for objects.
+    // SAFETY: no caller requests an empty layout: small ones are slots, and models request objects.
     NonNull::new(unsafe { std::alloc::alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
@@ -600,14 +599,14 @@ impl Pool {
     pub fn allocate(&self, layout: Layout) -> NonNull<u8> {
         allocate_global(layout)
     }
-    /// Has nothing to give back.
+    /// Has no chunks to return.
     pub fn give_back(&self) -> usize {
         0
     }
-    /// Gives memory back.
+    /// Frees memory.
     ///
     /// # Safety
-    /// `slot` came from `allocate` with the same `layout`, and nobody uses it any more.
+    /// `slot` came from `allocate` with the same `layout`, and no thread uses it any more.
     pub unsafe fn free(&self, slot: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller's promise.
         unsafe { std::alloc::dealloc(slot.as_ptr(), layout) };
@@ -633,7 +632,7 @@ mod tests {
             assert!(starts.iter().all(|start| start % LINE == 0));
             assert!(starts.windows(2).all(|two| two[1] - two[0] >= size), "{size}");
             for slot in slots {
-                // SAFETY: allocated above with this layout, freed once; all of it is ours to write.
+                // SAFETY: allocated above with this layout, freed once; only this test writes to it.
                 unsafe {
                     slot.write_bytes(0xee, size);
                     pool.free(slot, layout(size));
@@ -657,11 +656,11 @@ mod tests {
         let second = fill();
         assert!(second.iter().all(|slot| before.contains(slot)), "fresh memory despite free slots");
         assert_eq!(pool.held_bytes(), held);
-        // SAFETY: as above.
+        // SAFETY: allocated by `fill` with this layout, each freed once.
         second.into_iter().for_each(|slot| unsafe { pool.free(slot, layout(192)) });
     }
 
-    /// After a cache was emptied its chunks stayed with the process until its end: 228 MB of a budget of 16.
+    /// Bug: after a cache was emptied its chunks stayed with the process until its end: 228 MB of a budget of 16.
     #[test]
     fn chunks_without_a_slot_in_use_go_back() {
         let pool = Pool::new();
@@ -680,11 +679,11 @@ mod tests {
                 "the one with the slot in use: {full} {freed}"
             );
             assert_eq!(pool.give_back(), 0);
-            // SAFETY: ours since it was allocated.
+            // SAFETY: only this test has the slot since it was allocated.
             unsafe { keep.write_bytes(0xee, size) };
             let again = fill(size);
             assert!(!again.contains(&keep));
-            // SAFETY: as above.
+            // SAFETY: allocated with this layout, each freed once.
             again
                 .into_iter()
                 .chain([keep])
@@ -694,8 +693,8 @@ mod tests {
         }
     }
 
-    /// A chunk was looked at; another thread freed it, and a larger one got its address. It was freed in the
-    /// size of the first, with slots in use behind that.
+    /// Bug: a chunk was listed; another thread freed it, and a larger one got its address. It was freed with the size
+    /// of the first, although slots behind that size were in use.
     #[test]
     fn a_chunk_that_became_another_one_stays() {
         let pool = Pool::new();
@@ -716,13 +715,13 @@ mod tests {
         assert_eq!(pool.give_back(), CHUNK_BYTES);
     }
 
-    /// Threads allocate and free while chunks go: what is in use stays as it is.
+    /// Threads allocate and free while chunks are freed: slots in use do not change.
     #[test]
     fn what_is_in_use_stays_while_chunks_go() {
         let pool = Pool::new();
         let fill = |pool: &Pool, mark: u64| -> Vec<NonNull<u64>> {
             let slots = (0..9_000).map(|_| pool.allocate(layout(64)).cast::<u64>());
-            // SAFETY: each slot is ours until it is freed.
+            // SAFETY: only this thread has each slot until it is freed.
             slots.inspect(|slot| unsafe { slot.write(mark) }).collect()
         };
         std::thread::scope(|scope| {
@@ -732,7 +731,7 @@ mod tests {
                     for round in 0..40 {
                         let mark = thread << 32 | round;
                         for slot in fill(pool, mark) {
-                            // SAFETY: ours since it was allocated; freed once.
+                            // SAFETY: only this thread has the slot since it was allocated; freed once.
                             unsafe {
                                 assert_eq!(slot.read(), mark, "another thread wrote here");
                                 pool.free(slot.cast(), layout(64));
@@ -770,8 +769,8 @@ mod tests {
         assert_eq!(pool.held_bytes(), 0);
     }
 
-    /// One thread only allocates, others only free: what they free has to come back to it, or the
-    /// pool grows with every round.
+    /// One thread only allocates, others only free: the freed slots must return to the first, or the pool grows with
+    /// every round.
     #[test]
     fn what_other_threads_free_comes_back() {
         let pool = Pool::new();
@@ -787,7 +786,7 @@ mod tests {
                     scope.spawn(move || {
                         for slot in part {
                             let slot = ptr::with_exposed_provenance_mut(*slot);
-                            // SAFETY: allocated above with this layout, freed by this thread alone.
+                            // SAFETY: allocated above with this layout, freed by this thread only.
                             unsafe { pool.free(NonNull::new_unchecked(slot), layout(64)) };
                         }
                     });
@@ -811,12 +810,12 @@ mod tests {
                     let mut held = Vec::new();
                     for round in 0..20_000u64 {
                         let slot = pool.allocate(layout(64)).cast::<u64>();
-                        // SAFETY: the slot is ours until freed.
+                        // SAFETY: only this thread has the slot until it is freed.
                         unsafe { slot.write(thread << 32 | round) };
                         held.push((slot, thread << 32 | round));
                         if held.len() > 100 || round % 3 == 0 {
                             let (slot, mark) = held.swap_remove(round as usize % held.len());
-                            // SAFETY: ours since it was allocated above; freed once.
+                            // SAFETY: only this thread has the slot since it was allocated above; freed once.
                             unsafe {
                                 assert_eq!(slot.read(), mark, "another thread wrote here");
                                 pool.free(slot.cast(), layout(64));
@@ -836,7 +835,7 @@ mod models {
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
 
-    /// What a shard is to its lock.
+    /// A lock and the content that it protects, like a shard.
     struct Protected {
         lock: BitLock,
         content: UnsafeCell<u32>,

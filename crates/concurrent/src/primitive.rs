@@ -1,12 +1,11 @@
 //! The one door to atomics, locks and threads.
 //!
 //! # Why
-//! A model checker has to see every access. Code in this crate names its atomics and locks through
-//! this module, so `RUSTFLAGS="--cfg loom"` swaps all of them at once; nothing else changes. The atomics
-//! of the models show the checker orders that it would miss, and what runs the models fails those that
-//! look at nothing (`primitive/modelled.rs`, `primitive/model.rs`). The same
-//! door lets a test count them: in builds with debug assertions the atomics note what their thread
-//! does ([`record::tally`]), so that "this operation stores to nothing shared" is a test and not a
+//! A model checker must see every access. Code in this crate names its atomics and locks through this module, so
+//! `RUSTFLAGS="--cfg loom"` swaps all of them at once; nothing else changes. The atomics of the models show the checker
+//! orders that it would miss, and the runner fails models that explore nothing (`primitive/modelled.rs`,
+//! `primitive/model.rs`). The same door lets a test count accesses: in builds with debug assertions the atomics record
+//! the accesses of their thread ([`record::tally`]). So "this operation stores to no shared line" is a test and not a
 //! claim. In release builds they are `std`'s own types.
 //!
 //! # Boundary
@@ -25,14 +24,13 @@ pub(crate) mod model;
 #[cfg(not(any(loom, debug_assertions)))]
 pub use std::sync::atomic;
 
-/// Atomics that only one thread at a time ever stores to, others at most load: not tallied.
+/// Atomics to which only one thread at a time ever stores; others at most load them. Not tallied.
 ///
-/// A tally asks whether an operation makes cores wait for each other. A store does that only when
-/// another thread stores to the same cache line, or has to have the newest value to go on. Nobody
-/// else stores to these words, they lie on lines of their own, and whoever reads them (a report, the
-/// rare side of an epoch) is not on the way of the operation being tallied: the line stays where it is
-/// written. A word that *any* second thread may store to belongs in [`atomic`], however rarely it
-/// happens.
+/// A tally shows whether an operation makes cores wait for each other. A store does that only when another thread
+/// stores to the same cache line, or needs the newest value to continue. No other thread stores to these words, and
+/// they lie on lines of their own. Their readers (a report, the rare side of an epoch) are not on the path of the
+/// operation being tallied, so the line stays with its writer. A word to which *any* second thread may store belongs in
+/// [`atomic`], however rarely that happens.
 pub(crate) mod owned {
     #[cfg(loom)]
     pub(crate) use super::atomic::*;
@@ -40,8 +38,8 @@ pub(crate) mod owned {
     pub(crate) use std::sync::atomic::*;
 }
 
-/// `std`'s atomics, which neither a model nor a tally is shown, each with its reason where it is used: statistics, by which
-/// nothing is reached, and what is no field.
+/// `std`'s atomics, which neither a model nor a tally sees, each with its reason where it is used: statistics, by which
+/// nothing is reached, and words that are no fields.
 pub(crate) mod unseen {
     pub(crate) use std::sync::atomic::*;
 }
@@ -52,7 +50,7 @@ pub(crate) mod raw {
     pub(crate) use self::modelled::{
         Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
     };
-    // The facade itself: everybody else comes through it.
+    // The facade itself: all other code uses it.
     #[allow(clippy::disallowed_types)]
     #[cfg(not(loom))]
     pub(crate) use parking_lot::{

@@ -1,45 +1,44 @@
 //! Several words that are read together without a lock: a sequence lock over atomics.
 //!
 //! # Boundary
-//! Words only; what they mean is the caller's business. Writers are kept apart by the caller too (a
-//! lock of his): there is one at a time.
+//! Words only; the caller defines their meaning. The caller also excludes writers from each other (by its own lock):
+//! there is one at a time.
 //!
 //! # Protocol
-//! `sequence` is even while the words are whole, odd while a writer is at them.
+//! `sequence` is even while the words are whole, odd while a writer changes them.
 //!
 //! S1. Only the one writer changes `sequence`: to odd before its first word, to even after its last.
 //! S2. A reader that finds the same even number before and after has read words of one `write`.
 //!
-//! O1. `write`'s fence (Release) → the reader's fence (Acquire): who reads a new word and then the
-//!     sequence sees it odd, or moved on.
-//! O2. The last store of `sequence` (Release) → the first load (Acquire): who starts from an even
-//!     number sees all words of the write that left it.
+//! O1. `write`'s fence (Release) → the reader's fence (Acquire): a reader that reads a new word and then the sequence
+//!     sees it odd, or at a later number.
+//! O2. The last store of `sequence` (Release) → the first load (Acquire): a reader that starts from an even number sees
+//!     all words of the write that left it.
 //!
-//! Progress: the writer never waits; a reader tries again only when a write came in between.
+//! Progress: the writer never waits; a reader retries only when a write overlapped.
 //! Checked by `model_snapshot_is_whole`.
 //!
 //! # Why
-//! Reading takes no lock and stores nothing, so any number of threads may copy one hot object's
-//! words (Linux seqcount_t). Unlike in C, plain memory may not be read so in Rust: every word is an
-//! atomic. Weakness: a reader can be kept trying by a writer that never rests, so it gives up.
+//! Reading takes no lock and stores nothing, so any number of threads may copy one hot object's words (Linux
+//! seqcount_t). Unlike in C, plain memory may not be read like that in Rust: every word is an atomic. Weakness: a
+//! writer that never rests could keep a reader retrying for ever, so the reader stops after a few attempts.
 
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Times a reader tries.
+/// Attempts of a reader.
 const ROUNDS: usize = if cfg!(loom) { 2 } else { 16 };
 
-/// `N` words under one sequence, and 32 bits beside them that change on their own.
+/// `N` words under one sequence, and 32 bits beside them that change independently.
 #[derive(Debug)]
 pub struct SequencedWords<const N: usize> {
     sequence: AtomicU32,
-    /// Not under the sequence. Here because there is room, and on the same cache line as the first
-    /// words.
+    /// Not under the sequence. Here because there is room, on the same cache line as the first words.
     pub beside: AtomicU32,
     words: [AtomicU64; N],
 }
 
-/// The words inside a [`SequencedWords::read`]. They may be of two writes; then the read is repeated
-/// and what was made of them thrown away.
+/// The words inside a [`SequencedWords::read`]. They may be of two writes; then the read is repeated and the result of
+/// the first attempt is discarded.
 #[derive(Debug)]
 pub struct RacyWords<'a>(&'a [AtomicU64]);
 
@@ -53,7 +52,7 @@ impl RacyWords<'_> {
 }
 
 impl<const N: usize> SequencedWords<N> {
-    /// These words.
+    /// A new sequence of these words.
     pub fn new(words: [u64; N]) -> Self {
         Self {
             sequence: AtomicU32::new(0),
@@ -62,7 +61,7 @@ impl<const N: usize> SequencedWords<N> {
         }
     }
 
-    /// What `look` makes of the words as one `write` left them. `None` if writers kept coming.
+    /// The result of `look` on the words as one `write` left them. `None` if every attempt overlapped a write.
     #[inline]
     pub fn read<R>(&self, look: impl Fn(RacyWords<'_>) -> R) -> Option<R> {
         for _ in 0..ROUNDS {
@@ -82,13 +81,13 @@ impl<const N: usize> SequencedWords<N> {
         None
     }
 
-    /// All words as one `write` left them. `None` if writers kept coming.
+    /// All words as one `write` left them. `None` if every attempt overlapped a write.
     #[inline]
     pub fn read_all(&self) -> Option<[u64; N]> {
         self.read(|words| std::array::from_fn(|at| words.get(at)))
     }
 
-    /// Replaces all words. One writer at a time: the caller sees to it.
+    /// Replaces all words. The caller ensures that there is one writer at a time.
     pub fn write(&self, words: &[u64; N]) {
         // ORDERING: Relaxed; only the one writer changes it (S1).
         let even = self.sequence.load(Ordering::Relaxed);
@@ -105,20 +104,19 @@ impl<const N: usize> SequencedWords<N> {
         self.sequence.store(even.wrapping_add(2), Ordering::Release);
     }
 
-    /// Replaces word `index` alone, which is no part of what must be read together; by the one
-    /// writer.
+    /// Replaces word `index` only, which need not be consistent with the others; for the one writer.
     pub fn write_one(&self, index: usize, value: u64) {
-        // ORDERING: Relaxed; as much in order as the caller's lock makes it.
+        // ORDERING: Relaxed; the caller's lock orders it.
         self.words[index].store(value, Ordering::Relaxed);
     }
 
-    /// All words, for the one writer, whom nobody disturbs.
+    /// All words, for the one writer, which no other thread disturbs.
     pub fn as_writer(&self) -> [u64; N] {
-        // ORDERING: Relaxed; nobody else writes (S1).
+        // ORDERING: Relaxed; no other thread writes (S1).
         std::array::from_fn(|at| self.words[at].load(Ordering::Relaxed))
     }
 
-    /// Word `index` alone, as it is now.
+    /// Word `index` only, at this moment.
     #[inline]
     pub fn racy_one(&self, index: usize) -> u64 {
         // ORDERING: Relaxed; one word, of no particular moment.

@@ -1,13 +1,12 @@
 //! One structure, split by key into lock-protected shards.
 //!
 //! # Boundary
-//! Chooses the shard and hands out its lock. What a shard holds, and how it is bounded, is the
-//! caller's business.
+//! Chooses the shard and returns its lock. The caller defines the content of a shard and its bound.
 //!
 //! # Why
-//! The plain beginning: a lock per shard, so that two threads meet only on keys of one shard.
-//! Bad at: scans over everything (they lock each shard in turn and see no single instant), and a
-//! hot key, whose shard lock every hit still takes. The lock-free name table replaces it there.
+//! The plain beginning: a lock per shard, so that two threads contend only on keys of one shard. Bad at: scans over
+//! everything (they lock each shard in turn and see no single instant), and a hot key, whose shard lock every hit still
+//! takes. The lock-free name table replaces it there.
 
 use crate::lock::{LockClass, Mutex};
 use crate::padded::Padded;
@@ -17,22 +16,22 @@ use std::hash::{BuildHasher, Hash, RandomState};
 /// Entries for which a table has room without being sparse.
 const FEW: usize = 64;
 
-/// Gives room back if `table` is mostly empty; called after an entry was removed. The standard tables never shrink by
-/// themselves, and their room is memory that no budget counts once the entries are gone.
+/// Shrinks `table` if it is mostly empty; called after an entry was removed. The standard tables never shrink by
+/// themselves, and no budget counts their room once the entries are removed.
 pub fn shrink_sparse<K: Eq + Hash, V, S: BuildHasher>(table: &mut HashMap<K, V, S>) {
     if is_sparse(table.len(), table.capacity()) {
         table.shrink_to(2 * table.len());
     }
 }
 
-/// As [`shrink_sparse`], of a set.
+/// The same as [`shrink_sparse`], for a set.
 pub fn shrink_sparse_set<K: Eq + Hash, S: BuildHasher>(set: &mut HashSet<K, S>) {
     if is_sparse(set.len(), set.capacity()) {
         set.shrink_to(2 * set.len());
     }
 }
 
-/// An eighth: between two shrinks as many entries go as are moved.
+/// An eighth: between two shrinks as many entries are removed as are moved.
 fn is_sparse(entries: usize, room: usize) -> bool {
     room > FEW && entries < room / 8
 }
@@ -54,7 +53,7 @@ impl<T: Default> Shards<T> {
 }
 
 impl<T> Shards<T> {
-    /// The shard that `key` belongs to. The hash is seeded per process, against flooding.
+    /// The shard of `key`. The hash is seeded per process, against flooding.
     pub fn of<K: Hash + ?Sized>(&self, key: &K) -> &Mutex<T> {
         let hash = self.hasher.hash_one(key) as usize;
         &self.shards[hash & (self.shards.len() - 1)]
@@ -65,7 +64,7 @@ impl<T> Shards<T> {
         self.shards.iter().map(|shard| &shard.0)
     }
 
-    /// How many shards there are.
+    /// The number of shards.
     pub fn count(&self) -> usize {
         self.shards.len()
     }
@@ -77,7 +76,7 @@ mod tests {
 
     static CLASS: LockClass = LockClass::new(1, "test-shard", "test");
 
-    /// Tables of a process that had 30,000 files kept 8 MiB after all of them had gone.
+    /// Bug: tables of a process that had 30,000 files kept 8 MiB after all files were removed.
     #[test]
     fn a_table_that_was_emptied_has_little_room() {
         let (mut table, mut set) = (HashMap::new(), HashSet::new());

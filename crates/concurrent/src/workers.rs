@@ -1,19 +1,23 @@
-//! Threads that are started when there is work and end when there was none for a while.
+//! Threads that are started when there is work and end after a while without work.
 //!
 //! # Boundary
-//! Owns the threads and their number. Which task is next, and how many may wait, a [`Source`] decides; what a task does is the caller's.
+//! Owns the threads and their number. A [`Source`] chooses the next task and bounds the waiting ones; the caller
+//! defines the tasks.
 //!
 //! # Concurrency
-//! One lock, of the caller's class, over the source and the counts. It is held for a moment, and never while a task is performed.
+//! One lock, of the caller's class, over the source and the counts. It is held briefly, and never while a task is
+//! performed.
 //!
 //! # Invariants
-//! W1. `alive` threads have not decided to end; a thread decides under the lock, and only where the source has nothing for it.
-//! W2. `idle` of them sleep and have not been given a task: a submission starts a thread where fewer sleep than tasks wait.
+//! W1. `alive` counts the threads that have not decided to end. A thread decides under the lock, and only if the source
+//!     has nothing for it.
+//! W2. `idle` counts those that sleep and have no task: a submission starts a thread if fewer threads sleep than tasks
+//!     wait.
 //!
 //! # Why
-//! One shape for page read-ahead and write-back, listings in the background and the requests of an object store. No thread exists before
-//! the first task, so that what fences the submitter (a sandbox) fences the threads too. Weakness: a task that hangs keeps its
-//! thread, and [`Workers::stop`] waits for it.
+//! One mechanism for page read-ahead and write-back, background listings and the requests of an object store. No thread
+//! exists before the first task, so that a restriction of the submitter (a sandbox) also applies to the threads.
+//! Weakness: a task that hangs keeps its thread, and [`Workers::stop`] waits for it.
 
 use crate::lock::{Condvar, LockClass, Mutex};
 use std::collections::VecDeque;
@@ -22,55 +26,56 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a thread waits for a task before it ends.
+/// The time that a thread waits for a task before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Where the threads find their tasks. Each method is called under the workers' lock and must not block.
+/// The queue from which the threads take their tasks. Each method is called under the workers' lock and must not block.
 pub trait Source: Send + 'static {
     /// One piece of work.
     type Task: Send;
 
-    /// Keeps `task` for a thread; gives it back if too many wait.
+    /// Keeps `task` for a thread; returns it if too many wait.
     fn put(&mut self, task: Self::Task) -> Result<(), Self::Task>;
 
-    /// What a thread does at `now`.
+    /// The next action of a thread at `now`.
     fn next(&mut self, now: Instant) -> Next<Self::Task>;
 
-    /// Tasks that wait.
+    /// The number of waiting tasks.
     fn waiting(&self) -> usize;
 
-    /// No thread could be started for the task that was put last; `alive` threads exist. The task, if it must not wait for one of
-    /// these or for a later submission.
+    /// No thread could be started for the task that was put last; `alive` threads exist. Returns the task if it must
+    /// not wait for one of these or for a later submission.
     fn not_started(&mut self, error: &io::Error, alive: usize) -> Option<Self::Task>;
 }
 
-/// What a [`Source`] has for a thread.
+/// An answer of a [`Source`] to a thread.
 #[derive(Debug)]
 pub enum Next<T> {
-    /// This task, now.
+    /// A task to perform now.
     Task(T),
-    /// A task that is due then.
+    /// A task is due at this time.
     At(Instant),
-    /// Nothing: a thread that hears this for ten seconds ends.
+    /// No task: a thread that gets this answer for ten seconds ends.
     Nothing,
 }
 
-/// Tasks in the order in which they came, at most so many.
+/// Tasks in the order of their submission, up to a limit.
 #[derive(Debug)]
 pub struct Fifo<T> {
     waiting: VecDeque<T>,
     waiting_max: usize,
-    /// A task goes back to the submitter where no thread is there for it. Given what happened, and the number of threads.
+    /// Called when a task is returned to the submitter because there is no thread for it, with the error and the number
+    /// of threads.
     report: fn(&io::Error, usize),
 }
 
 impl<T> Fifo<T> {
-    /// An empty queue. `report` is told of threads that could not be started.
+    /// An empty queue. It calls `report` when a thread could not be started.
     pub fn new(waiting_max: usize, report: fn(&io::Error, usize)) -> Self {
         Self { waiting: VecDeque::new(), waiting_max, report }
     }
 
-    /// Takes every task out.
+    /// Removes and returns every task.
     pub fn take_all(&mut self) -> VecDeque<T> {
         std::mem::take(&mut self.waiting)
     }
@@ -101,14 +106,14 @@ impl<T: Send + 'static> Source for Fifo<T> {
     }
 }
 
-/// See the module.
+/// A set of threads and their source of tasks.
 #[derive(Debug)]
 pub struct Workers<S> {
     queue: Arc<Queue<S>>,
     name: &'static str,
 }
 
-/// What the threads of [`Workers`] share.
+/// The state that the threads of [`Workers`] share.
 #[derive(Debug)]
 pub struct Queue<S> {
     state: Mutex<State<S>>,
@@ -125,7 +130,7 @@ struct State<S> {
 }
 
 impl<S> Queue<S> {
-    /// Changes the source, and wakes a thread if `change` says that there is something new for one. Takes the lock.
+    /// Changes the source, and wakes a thread if `change` returns true: there is new work for one. Takes the lock.
     pub fn update(&self, change: impl FnOnce(&mut S) -> bool) {
         if change(&mut self.state.lock().source) {
             self.changed.notify_one();
@@ -134,17 +139,18 @@ impl<S> Queue<S> {
 }
 
 impl<S: Source> Workers<S> {
-    /// No thread yet. The lock is of `class`, the threads are called `name`.
+    /// A set without threads. The lock is of `class`, the threads have the name `name`.
     pub fn new(class: &'static LockClass, name: &'static str, source: S) -> Self {
         let state = State { source, idle: 0, alive: 0, threads: Vec::new(), stopping: false };
         let queue = Queue { state: Mutex::new(class, state), changed: Condvar::default() };
         Self { queue: Arc::new(queue), name }
     }
 
-    /// Has `task` performed soon, starting one of at most `threads_max` threads if none sleeps. The task back if the source
-    /// refuses it, no thread can be had, or [`Workers::stop`] was called. Does not wait for the task.
+    /// Queues `task`, and starts one of at most `threads_max` threads if none sleeps. Returns the task if the source
+    /// refuses it, no thread can be started, or [`Workers::stop`] was called. Does not wait for the task.
     ///
-    /// `performer` makes what a new thread performs its tasks with. A panic in it ends the thread; the next submission starts another.
+    /// `performer` makes the closure by which a new thread performs its tasks. A panic in it ends the thread; the next
+    /// submission starts another.
     pub fn submit<P>(
         &self,
         task: S::Task,
@@ -173,13 +179,13 @@ impl<S: Source> Workers<S> {
         Ok(())
     }
 
-    /// As [`Queue::update`].
+    /// The same as [`Queue::update`].
     pub fn update(&self, change: impl FnOnce(&mut S) -> bool) {
         self.queue.update(change);
     }
 
-    /// Ends every thread when it is done with its task, and waits for that. `take` takes out of the source what nobody will
-    /// perform any more; it is dropped before the wait.
+    /// Ends every thread after its present task, and waits for that. `take` removes from the source the tasks that will
+    /// not be performed; they are dropped before the wait.
     pub fn stop<R>(&self, take: impl FnOnce(&mut S) -> R) {
         let (threads, waiting) = {
             let mut state = self.queue.state.lock();
@@ -190,7 +196,7 @@ impl<S: Source> Workers<S> {
         self.queue.changed.notify_all();
         let me = std::thread::current().id();
         for thread in threads.into_iter().filter(|thread| thread.thread().id() != me) {
-            // A panic was reported by the thread that had it.
+            // The thread that panicked has reported the panic.
             let _ = thread.join();
         }
     }
@@ -210,7 +216,7 @@ impl<S: Source> Workers<S> {
 }
 
 fn run<S: Source>(queue: &Queue<S>, mut perform: impl FnMut(S::Task, &Queue<S>)) {
-    /// W1 also for a thread that a panic ends.
+    /// Keeps W1 also if a panic ends the thread.
     struct Alive<'q, S>(&'q Queue<S>);
     impl<S> Drop for Alive<'_, S> {
         fn drop(&mut self) {
@@ -225,7 +231,7 @@ fn run<S: Source>(queue: &Queue<S>, mut perform: impl FnMut(S::Task, &Queue<S>))
     }
 }
 
-/// The next task, when there is one. `None` ends the thread, which is not counted any more then.
+/// Waits for the next task. `None` ends the thread, which is then not counted any more.
 fn next<S: Source>(queue: &Queue<S>) -> Option<S::Task> {
     let mut state = queue.state.lock();
     let mut idle_since = None;
@@ -323,7 +329,7 @@ mod tests {
         assert!(workers.submit(blocks, 1, performer).is_ok());
         assert_eq!(said.recv().unwrap(), 0);
         assert!(workers.submit(says(&to, 1), 1, performer).is_ok());
-        // The stop waits for the task under way, which ends when it sees the stop take out what waits.
+        // The stop waits for the running task, which ends when the stop takes the waiting tasks.
         workers.stop(|source| {
             drop(go);
             source.take_all()
@@ -333,14 +339,15 @@ mod tests {
         assert_eq!(said.recv().ok(), None, "neither was performed");
     }
 
-    /// A thread that a panic ended was still counted, and no other was started in its place.
+    /// Bug: a thread that a panic ended was still counted, and no other was started in its place.
     #[test]
     fn a_thread_that_panics_makes_room_for_another() {
         let (workers, (to, said)) = (workers(8), channel());
         let panics = Box::new(|| panic!("a task of this test"));
         assert!(workers.submit(panics, 1, performer).is_ok());
         let mut tries = 0;
-        // Until the first thread has ended, the task waits for it and is performed by the one that a later submission starts.
+        // Until the first thread has ended, the task waits for it; then the thread that a later submission starts
+        // performs it.
         loop {
             assert!(workers.submit(says(&to, 1), 1, performer).is_ok() || tries > 0);
             if said.recv_timeout(Duration::from_millis(50)).is_ok() {

@@ -1,22 +1,20 @@
-//! Who owns which block: hands one to every thread that asks and takes it back when the thread ends.
+//! Ownership of blocks: each thread that asks leases one, and returns it when the thread ends.
 //!
 //! # Boundary
-//! Ownership only; what a block holds is its user's ([`super`] and the lock meter's table).
+//! Ownership only; the users define the content of a block ([`super`] and the lock meter's table).
 //!
 //! # Concurrency
-//! One raw lock, taken when a thread first asks, when it ends, and by whoever looks at all blocks.
-//! B1. A block is leased to at most one thread, or free; never freed as memory.
-//! B2. A lease ends in a thread-local destructor. What the thread does after that (other destructors)
-//!     borrows a free block for the moment ([`Blocks::borrow`]), so late events are not lost and no
-//!     second thread ever stores to a leased block.
+//! One raw lock, taken at a thread's first request, at its end, and by a thread that visits all blocks.
+//! B1. A block is leased to at most one thread, or free; its memory is never freed.
+//! B2. A lease ends in a thread-local destructor. Later events of the thread (other destructors) borrow a free block
+//!     for a moment ([`Blocks::borrow`]). So they are not lost, and no second thread ever stores to a leased block.
 //!
 //! # Why
-//! Handing a block on instead of emptying it into a common total keeps reports exact without a step
-//! in which a number is in two places or in none. Weakness: memory for the largest number of threads
-//! that ever lived at once.
+//! Passing a block on instead of adding it to a common total keeps reports exact: there is no step in which a number is
+//! in two places or in none. Weakness: memory for the largest number of threads that ever lived at once.
 
-// What the locks with classes are measured with cannot be measured itself: raw locks, held briefly,
-// innermost.
+// These locks are part of the measurement of locks with classes, so they cannot be measured themselves: raw locks, held
+// briefly, innermost.
 #![allow(clippy::disallowed_types)]
 
 use crate::primitive::raw;
@@ -27,7 +25,7 @@ use std::cell::Cell;
 pub(crate) struct Blocks<B: 'static> {
     make: fn() -> B,
     lists: raw::Mutex<Lists<B>>,
-    /// Blocks made: read by who divides something among all threads.
+    /// The number of blocks made: read by code that divides an amount among all threads.
     made: AtomicU64,
 }
 
@@ -51,14 +49,14 @@ impl<B: Sync> Blocks<B> {
         self.lists.lock().all.iter().copied().for_each(visit);
     }
 
-    /// How many there are.
+    /// The number of blocks made.
     #[inline]
     pub(crate) fn made(&self) -> u64 {
-        // ORDERING: Relaxed; as in `take`.
+        // ORDERING: Relaxed; a number, which may lag.
         self.made.load(Relaxed)
     }
 
-    /// Runs `work` with a free block that is the caller's meanwhile (B2).
+    /// Runs `work` with a free block that only the caller has meanwhile (B2).
     pub(crate) fn borrow<R>(&self, work: impl FnOnce(&'static B) -> R) -> R {
         let block = self.take();
         let result = work(block);

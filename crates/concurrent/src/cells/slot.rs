@@ -1,10 +1,10 @@
-//! A metric's index, and this thread's way to its cell.
+//! A metric's index, and this thread's access to its cell.
 //!
 //! # Boundary
 //! The thread-local half of [`super`]; not compiled for the model checker, which has no static cells.
 
-// What the locks with classes are measured with cannot be measured itself: raw locks, held briefly,
-// innermost.
+// These locks are part of the measurement of locks with classes, so they cannot be measured themselves: raw locks, held
+// briefly, innermost.
 #![allow(clippy::disallowed_types)]
 
 use super::blocks::{Blocks, Lease};
@@ -14,7 +14,7 @@ use crate::primitive::raw;
 use std::cell::Cell;
 
 static BLOCKS: Blocks<Block> = Blocks::new(Block::new);
-/// Stands for "no block": it has no chunks, so one test in `add` serves for both.
+/// Represents "no block": it has no chunks, so one test in `add` covers both cases.
 static NONE: Block = Block::new();
 
 thread_local! {
@@ -23,7 +23,7 @@ thread_local! {
     static LEASE: Lease<Block> = const { Lease::new(&BLOCKS, || MINE.set(&NONE)) };
 }
 
-/// Indices in use and free again.
+/// The indices in use, and those that are free again.
 struct Indices {
     next: usize,
     free: Vec<usize>,
@@ -34,11 +34,11 @@ static INDICES: raw::Mutex<Indices> = raw::Mutex::new(Indices { next: 0, free: V
 /// One metric's cells.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    /// At or beyond [`CELLS`] * [`CHUNKS`]: it has no cells and uses `spare`.
+    /// At or beyond [`CELLS`] * [`CHUNKS`]: the metric has no cells and uses `spare`.
     index: usize,
-    /// What earlier metrics left in the cells (C3).
+    /// The sum that earlier metrics left in the cells (C3).
     before: u64,
-    /// For a metric that got no index: one word that threads share, correct and slow.
+    /// For a metric without an index: one word that threads share, correct and slow.
     spare: AtomicU64,
 }
 
@@ -67,18 +67,19 @@ impl Slot {
         }
     }
 
-    /// Puts what `change` makes of it into this thread's cell; for a word that is no sum. False if the thread has none.
+    /// Replaces the value of this thread's cell by the result of `change`; for a word that is no sum. False if the
+    /// thread has no cell.
     #[inline]
     pub(crate) fn replace(&self, mut change: impl FnMut(u64) -> u64) -> bool {
         if MINE.get().replace(self.index, &mut change) {
             return true;
         }
-        // For the first time; a thread that is ending has no block.
+        // The first call of a thread takes a block; a thread that is ending has none.
         self.add_slowly(0);
         MINE.get().replace(self.index, change)
     }
 
-    /// The first add of a thread here, one of a thread that is ending, or one without a cell.
+    /// The first add of a thread here, an add of a thread that is ending, or one without a cell.
     #[cold]
     fn add_slowly(&self, amount: u64) {
         if self.index >= CELLS * CHUNKS {
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     fn an_index_used_again_starts_at_zero() {
-        // Other tests take indices too; some slot of so many reuses one.
+        // Other tests take indices too; one of these slots reuses an index.
         for round in 0..50 {
             let slots: Vec<_> = (0..10).map(|_| Slot::new()).collect();
             for (at, slot) in slots.iter().enumerate() {
@@ -182,8 +183,8 @@ mod tests {
         }
         thread_local!(static LATE: Cell<Option<Late>> = const { Cell::new(None) });
         let slot = Arc::new(Slot::new());
-        // Registered before and after the lease, so one of the destructors runs after its end,
-        // whatever the platform's order is.
+        // Registered before and after the lease, so one of the destructors runs after its end, for any order that the
+        // platform uses.
         for lease_first in [true, false] {
             let slot = slot.clone();
             std::thread::spawn(move || {

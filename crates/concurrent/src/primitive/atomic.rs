@@ -1,15 +1,15 @@
-//! `std`'s atomics, noting every access of a thread that is being tallied.
+//! `std`'s atomics, which record every access of a thread that is being tallied.
 //!
 //! # Boundary
-//! The methods that this workspace uses, with `std`'s names and meaning; adds the note and nothing
-//! else. Compiled only with debug assertions. Weakness: a method that is missing here is missing only
-//! in debug builds; the first debug build of its first use says so.
+//! The methods that this workspace uses, with `std`'s names and meaning; adds only the record. Compiled only with debug
+//! assertions. Weakness: a method that is missing here is missing only in debug builds; the first debug build of its
+//! first use shows that.
 
 use super::record;
 use std::sync::atomic as real;
 pub use std::sync::atomic::{Ordering, compiler_fence, fence};
 
-/// What every atomic has, whatever it holds.
+/// The methods of every atomic, for any type of value.
 macro_rules! common {
     ($name:ident, $value:ty $(, $parameter:ident)?) => {
         impl$(<$parameter>)? $name$(<$parameter>)? {
@@ -43,7 +43,7 @@ macro_rules! common {
             /// As `std`'s; noted as a read-modify-write, also when it fails.
             ///
             /// # Errors
-            /// The value found, when it is not `current`.
+            /// The value found, if it is not `current`.
             pub fn compare_exchange(
                 &self,
                 current: $value,
@@ -57,7 +57,7 @@ macro_rules! common {
             /// As `std`'s; noted as a read-modify-write, also when it fails.
             ///
             /// # Errors
-            /// The value found, when it is not `current` or the exchange failed for no reason.
+            /// The value found, if it is not `current` or the exchange failed spuriously.
             pub fn compare_exchange_weak(
                 &self,
                 current: $value,
@@ -68,10 +68,10 @@ macro_rules! common {
                 record::rmw();
                 self.0.compare_exchange_weak(current, new, success, failure)
             }
-            /// As `std`'s: a load, and a read-modify-write for each try.
+            /// As `std`'s: a load, and a read-modify-write for each attempt.
             ///
             /// # Errors
-            /// The value found, when `change` gives none for it.
+            /// The value found, if `change` returns none for it.
             pub fn fetch_update(
                 &self,
                 success: Ordering,

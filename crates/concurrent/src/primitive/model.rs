@@ -1,16 +1,15 @@
-//! Runs a model: all its schedules, and the proof that it looked at something.
+//! Runs a model: all its schedules, and the proof that it explored something.
 //!
 //! # Boundary
-//! The only place that starts loom. Compiled only for models (`--cfg loom`); what is atomic in them is
-//! [`super::modelled`].
+//! The only place that starts loom. Compiled only for models (`--cfg loom`); their atomics are in [`super::modelled`].
 //!
 //! # Why
-//! A model that explores one schedule, or never comes to the step that it is about, is green whatever
-//! the code does. So a model says how many executions it has at least, and names the places that one of
-//! them must reach; a count of executions is a property of the model and of loom, not of the machine.
+//! A model that explores one schedule, or never reaches the step in question, is green for any code. So a model states
+//! the least number of its executions, and names the places that one of them must reach. The number of executions is a
+//! property of the model and of loom, not of the machine.
 //!
-//! Weakness: the least number is a floor, with room for a protocol that gets simpler. What is reached is
-//! reached in *some* execution.
+//! Weakness: the least number is a floor, with room for a protocol that gets simpler. A place is reached in *some*
+//! execution.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -19,25 +18,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// The bounds of preemptions under which a model is explored first. Most of what can be learned shows
-/// there, where an exploration is short.
+/// The bounds of preemptions under which a model is explored first. Most hidden loads are found there, where an
+/// exploration is short.
 const LEARNING: [usize; 2] = [1, 2];
 
-/// A place in the source; by the file's address, which is quick and may differ between two uses of one
-/// place. Then it is learned twice.
+/// A place in the source, by the address of the file's name, which is quick and may differ between two uses of one
+/// place. Then the place is learned twice.
 type Place = (usize, u32, u32);
 
-/// What the model of this test's thread has learned; loom runs all threads of a model on it.
+/// The places that the model of this test's thread has learned; loom runs all threads of a model on it.
 #[derive(Debug, Default)]
 struct Learned {
-    /// Whose loads touch their marks; fixed during an exploration.
+    /// Places whose loads touch their marks; fixed during an exploration.
     marked: BTreeSet<Place>,
-    /// Whose loads were hidden in this exploration.
+    /// Places whose loads were hidden in this exploration.
     hidden: BTreeSet<Place>,
     executions: usize,
-    /// Executions of explorations that ended when something was learned.
+    /// Executions of explorations that ended because a place was learned.
     before: usize,
-    /// Threads of this execution that were numbered.
+    /// Threads of this execution that have a number.
     threads: usize,
     reached: BTreeSet<&'static str>,
 }
@@ -63,17 +62,17 @@ pub(super) fn new_thread() -> usize {
     })
 }
 
-/// A load at this place is hidden, and has no mark.
+/// Records that a load at this place is hidden, and has no mark.
 pub(super) fn hidden(at: &'static Location<'static>) {
     LEARNED.with_borrow_mut(|learned| learned.hidden.insert(place(at)));
 }
 
-/// The model has come to `what`, which it promised to ([`Model::new`]).
+/// Records that the model has reached the place `what`, as it promised ([`Model::new`]).
 pub(crate) fn reached(what: &'static str) {
     LEARNED.with_borrow_mut(|learned| learned.reached.insert(what));
 }
 
-/// Which of two threads came first; not atomic for the checker, so that it orders nothing.
+/// Records which of two threads came first; not atomic for the checker, so that it orders nothing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Order(Arc<[AtomicBool; 2]>);
 
@@ -81,7 +80,7 @@ impl Order {
     pub(crate) const ALL: [&str; 3] =
         ["one came first", "they overlapped", "the other ended first"];
 
-    /// The work of one thread, between two steps of which all of the other's may come.
+    /// The work of one thread, between two steps; all steps of the other may come between them.
     pub(crate) fn one<R>(&self, work: impl FnOnce() -> R) -> R {
         let result = work();
         // ORDERING: Relaxed, here and below; a model's threads take turns on one thread of the system.
@@ -90,21 +89,21 @@ impl Order {
         result
     }
 
-    /// The work of the other.
+    /// The work of the other thread.
     pub(crate) fn other<R>(&self, work: impl FnOnce() -> R) -> R {
-        // ORDERING: Relaxed; see `one`.
+        // ORDERING: Relaxed; a model's threads take turns on one thread of the system.
         self.0[0].store(true, Ordering::Relaxed);
         let result = work();
-        // ORDERING: Relaxed; see `one`.
+        // ORDERING: Relaxed; a model's threads take turns on one thread of the system.
         self.0[1].store(true, Ordering::Relaxed);
         result
     }
 }
 
-/// The exploration ends: it learned that a load was hidden.
+/// Ends an exploration that found a hidden load.
 struct Again;
 
-/// How a model is run.
+/// The way in which a model is run.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Model {
@@ -114,18 +113,18 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// A model of `at_least` so many executions, some of which come to each of the places `reaching`.
+    /// A model of at least `at_least` executions, of which some reach each of the places `reaching`.
     pub(crate) fn new(at_least: usize, reaching: &'static [&'static str]) -> Self {
         Self { at_least, reaching, builder: loom::model::Builder::new() }
     }
 
-    /// Only schedules with at most so many switches that nobody asked for.
+    /// Explores only schedules with at most `bound` preemptions.
     pub(crate) fn preemptions(mut self, bound: usize) -> Self {
         self.builder.preemption_bound = Some(bound);
         self
     }
 
-    /// Executions of at most so many steps.
+    /// Limits an execution to `most` steps.
     pub(crate) fn steps(mut self, most: usize) -> Self {
         self.builder.max_branches = most;
         self
@@ -134,7 +133,7 @@ impl Model {
     /// Runs every execution.
     ///
     /// # Panics
-    /// As `model` does, and if there were too few executions, or a promised place was not reached.
+    /// As `model` does, and if there were too few executions, or if a promised place was not reached.
     pub(crate) fn check(mut self, model: impl Fn() + Sync + Send + 'static) {
         let began = Instant::now();
         let model = Arc::new(model);
@@ -170,7 +169,7 @@ impl Model {
         );
     }
 
-    /// Explores with what is known, until the end or until something is learned.
+    /// Explores with the learned places, until the end or until a place is learned.
     fn explore(&self, model: Arc<impl Fn() + Sync + Send + 'static>) {
         LEARNED.with_borrow_mut(|learned| {
             learned.marked.append(&mut learned.hidden);
@@ -188,7 +187,7 @@ impl Model {
             }
             model();
         });
-        // The last execution may have been the one that learned.
+        // The last execution may have learned a place.
         if LEARNED.with_borrow(|learned| !learned.hidden.is_empty()) {
             resume_unwind(Box::new(Again));
         }

@@ -1,14 +1,14 @@
 //! loom's atomics, with every race between a load and a later write shown to the model checker.
 //!
 //! # Boundary
-//! The methods that this crate uses, with `std`'s names and meaning. Compiled only under `--cfg loom`.
-//! [`super::model`] runs the models and keeps what is learned here from one exploration to the next.
+//! The methods that this crate uses, with `std`'s names and meaning. Compiled only under `--cfg loom`. [`super::model`]
+//! runs the models and passes learned places from one exploration to the next.
 //!
 //! # Why
-//! loom decides which schedules to try from the last access of each object: a write that is not
-//! ordered after the last access gets a schedule in which it comes first. It remembers *one* access,
-//! so a load hides the loads before it. Thread A: `x.load`. Thread B: `x.load; x.compare_exchange`.
-//! The last access that B's write meets is B's own load, and loom never tries B before A.
+//! loom chooses the schedules to explore from the last access of each object: a write that is not ordered after the
+//! last access gets a schedule in which it comes first. loom remembers *one* access, so a load hides the loads before
+//! it. Thread A: `x.load`. Thread B: `x.load; x.compare_exchange`. The last access before B's write is B's own load,
+//! and loom never tries B before A.
 //!
 //! ```text
 //!   loom alone                               here
@@ -17,16 +17,15 @@
 //!   B: compare_exchange x                       └─ loom goes back to before A's touch
 //! ```
 //!
-//! M1. A word knows which threads loaded it since its last write, each by its last load.
+//! M1. A word records which threads loaded it since its last write, each by its last load.
 //! M2. A write touches the mark of every other thread whose load is hidden, before it writes.
-//! M3. A load touches its thread's mark if it stands at a place in the source whose loads were hidden
-//!     before. A hidden load at a new place is reported, and the model begins again ([`super::model`]).
+//! M3. A load touches its thread's mark if loads at its place in the source were hidden before. A hidden load at a new
+//!     place is recorded, and the model begins again ([`super::model`]).
 //!
-//! A touch wakes a condition variable that has no sleeper: a step that any two threads' order matters
-//! for, and that orders and stores nothing. Both threads' loads stay loads: they may read old values.
-//! Checked by `model_a_load_hidden_by_the_load_of_a_guess` and
-//! `model_a_load_hidden_by_a_load_that_comes_before`. Weakness: a model whose places are learned late is
-//! explored twice.
+//! A touch wakes a condition variable without sleepers. The order of two such steps matters to loom, but the step
+//! orders and stores nothing. Both threads' loads stay loads: they may read old values.
+//! Checked by `model_a_load_hidden_by_the_load_of_a_guess` and `model_a_load_hidden_by_a_load_that_comes_before`.
+//! Weakness: a model whose places are learned late is explored twice.
 
 use super::model;
 use loom::sync::Condvar;
@@ -46,7 +45,7 @@ fn me() -> Option<usize> {
 
 /// One word's loads and marks.
 #[derive(Debug, Default)]
-// The facade itself: loom runs the threads of a model in turns, so this lock is never waited for.
+// The facade itself: loom runs the threads of a model in turns, so no thread ever waits for this lock.
 #[allow(clippy::disallowed_types)]
 struct Loads(std::sync::Mutex<Vec<Loaded>>);
 
@@ -54,7 +53,7 @@ struct Loads(std::sync::Mutex<Vec<Loaded>>);
 #[derive(Debug)]
 struct Loaded {
     thread: usize,
-    /// Where, if that was after the last write of the word.
+    /// The place of the load, if it came after the last write of the word.
     place: Option<&'static Location<'static>>,
     mark: Option<Arc<Condvar>>,
 }
@@ -64,7 +63,7 @@ impl Loads {
         look(&mut self.0.lock().expect("no step of the checker lies inside"))
     }
 
-    /// What `load` reads, noted (M1), and marked if its place calls for it (M3).
+    /// Runs `load` and records it (M1), with a mark if its place requires one (M3).
     #[track_caller]
     fn noting<R>(&self, load: impl FnOnce() -> R) -> R {
         let place = Location::caller();
@@ -91,12 +90,12 @@ impl Loads {
         value
     }
 
-    /// Does `write` after touching the marks of the loads that are hidden from it (M2).
+    /// Runs `write` after touching the marks of the loads that are hidden from it (M2).
     fn showing<R>(&self, write: impl FnOnce() -> R) -> R {
         let thread = me();
         let hidden: Vec<_> = self.list(|list| {
             let loads = list.iter().filter(|loaded| loaded.place.is_some());
-            // The last one is not hidden: it is the access that loom remembers.
+            // The last load is not hidden: it is the access that loom remembers.
             let before = loads.clone().count().saturating_sub(1);
             let others = loads.take(before).filter(|loaded| Some(loaded.thread) != thread);
             others.map(|loaded| (loaded.place, loaded.mark.clone())).collect()
@@ -113,7 +112,7 @@ impl Loads {
     }
 }
 
-/// What every atomic has, whatever it holds.
+/// The methods of every atomic, for any type of value.
 macro_rules! common {
     ($name:ident, $value:ty $(, $parameter:ident)?) => {
         impl$(<$parameter>)? $name$(<$parameter>)? {
@@ -140,7 +139,7 @@ macro_rules! common {
             /// As `std`'s.
             ///
             /// # Errors
-            /// The value found, when it is not `current`.
+            /// The value found, if it is not `current`.
             #[track_caller]
             pub fn compare_exchange(
                 &self,
@@ -151,10 +150,10 @@ macro_rules! common {
             ) -> Result<$value, $value> {
                 self.loads.showing(|| self.real.compare_exchange(current, new, success, failure))
             }
-            /// As `std`'s; never fails for no reason.
+            /// As `std`'s; never fails spuriously.
             ///
             /// # Errors
-            /// The value found, when it is not `current`.
+            /// The value found, if it is not `current`.
             #[track_caller]
             pub fn compare_exchange_weak(
                 &self,
@@ -165,10 +164,10 @@ macro_rules! common {
             ) -> Result<$value, $value> {
                 self.compare_exchange(current, new, success, failure)
             }
-            /// As `std`'s: a load, and a read-modify-write for each try.
+            /// As `std`'s: a load, and a read-modify-write for each attempt.
             ///
             /// # Errors
-            /// The value found, when `change` gives none for it.
+            /// The value found, if `change` returns none for it.
             #[track_caller]
             pub fn fetch_update(
                 &self,
@@ -265,8 +264,8 @@ mod models {
     use crate::primitive::model::{Model, reached};
     use loom::thread;
 
-    /// What loom alone is blind to: with its own atomics this program has one execution, and the load
-    /// never sees the other thread's value. Fails if `Loads::showing` touches no mark.
+    /// A case that loom alone misses: with its own atomics this program has one execution, and the load never sees the
+    /// other thread's value. Fails if `Loads::showing` touches no mark.
     #[test]
     fn model_a_load_hidden_by_the_load_of_a_guess() {
         let both = &["the old value", "the new value", "between the guess and the exchange"];
@@ -289,8 +288,7 @@ mod models {
         });
     }
 
-    /// The same where the load that hides is of a third thread, which comes before the writer by another
-    /// word.
+    /// The same if the hiding load is of a third thread, which another word orders before the writer.
     #[test]
     fn model_a_load_hidden_by_a_load_that_comes_before() {
         Model::new(4, &["the old value", "the new value"]).check(|| {
@@ -314,6 +312,6 @@ mod models {
 
     /// Shared by the threads of a model, which take turns on one thread of the system.
     struct OneThread(Arc<std::cell::Cell<bool>>);
-    // SAFETY: as above.
+    // SAFETY: the threads of a model take turns on one thread of the system.
     unsafe impl Send for OneThread {}
 }

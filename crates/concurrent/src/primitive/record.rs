@@ -1,26 +1,26 @@
-//! Counts what one thread does to shared memory, for tests.
+//! Counts one thread's accesses to shared memory, for tests.
 //!
 //! # Boundary
-//! Counts loads, stores and read-modify-writes of [`super::atomic`], acquisitions of the locks in
-//! [`crate::lock`], and looks into tables of names, on the calling thread. Does not see the reference counts of `std::sync::Arc`, nor
-//! what other crates do; allocations are for a test's own allocator to count.
+//! Counts loads, stores and read-modify-writes of [`super::atomic`], acquisitions of the locks in [`crate::lock`], and
+//! lookups in tables of names, on the calling thread. Does not see the reference counts of `std::sync::Arc`, nor other
+//! crates; allocations are counted by a test's own allocator.
 //!
 //! # Concurrency
-//! All state is thread-local. Release builds record nothing and have no [`tally`], so a test that needs
-//! it does not compile there instead of passing without having looked.
+//! All state is thread-local. Release builds record nothing and have no [`tally`], so a test that needs it does not
+//! compile there, instead of passing without a check.
 
-/// What a thread did while it was being tallied.
+/// The accesses of a thread while it was being tallied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Atomic loads.
     pub loads: u64,
     /// Atomic stores.
     pub stores: u64,
-    /// Atomic read-modify-writes; a compare-exchange that failed is one too, as it takes the line.
+    /// Atomic read-modify-writes; a failed compare-exchange is one too, because it takes the line.
     pub rmws: u64,
     /// Locks taken: mutexes, reader-writer locks (also shared) and bit locks.
     pub locks: u64,
-    /// Looks for a name in a table, under a lock or without.
+    /// Lookups of a name in a table, under a lock or without.
     pub probes: u64,
 }
 
@@ -35,14 +35,13 @@ mod on {
     use std::cell::Cell;
 
     thread_local! {
-        /// How many tallies are under way on this thread; nested ones both count.
+        /// The number of tallies in progress on this thread; nested ones both count.
         static DEPTH: Cell<u32> = const { Cell::new(0) };
         static NOTED: Cell<Tally> =
             const { Cell::new(Tally { loads: 0, stores: 0, rmws: 0, locks: 0, probes: 0 }) };
     }
 
-    /// Runs `work` and counts what this thread does meanwhile. What threads started by `work` do is
-    /// not counted.
+    /// Runs `work` and counts this thread's accesses meanwhile. Accesses of threads that `work` starts are not counted.
     pub fn tally<R>(work: impl FnOnce() -> R) -> (R, Tally) {
         /// Ends the tally also when `work` panics.
         struct Under;
@@ -96,11 +95,11 @@ mod on {
     }
 }
 
-/// Notes that a lock was taken; nothing in builds that do not record.
+/// Records that a lock was taken; does nothing in builds that do not record.
 #[cfg(not(all(debug_assertions, not(loom))))]
 pub(crate) fn lock() {}
 
-/// Notes a look into a table of names; as [`lock`].
+/// Records a lookup in a table of names; like [`lock`].
 #[cfg(not(all(debug_assertions, not(loom))))]
 #[inline(always)]
 pub(crate) fn probe() {}

@@ -1,7 +1,7 @@
 //! The count of a shared object: by thread while it has an owner, in one word afterwards.
 //!
 //! # Boundary
-//! Decides who frees the object, and how. Where it lies, and which words are the threads', is the caller's
+//! Decides when the object is freed, and by which thread. The caller owns the memory and the threads' words
 //! ([`Threads`]).
 //!
 //! Word: `generation:24 | live:1 | count:39`.
@@ -10,69 +10,70 @@
 //!            kill                     wait, fold                last drop            end
 //!   Live ───────────▶ Dying + BIAS ───────────────▶ Dying + n ───────────▶ Dead ───────────▶ Live
 //!   (counts in the    (drops and gains              (n handles; n = 0:     (freed by the     (the next
-//!    threads' cells)   on the word)                  as the last drop)      one who made it)  generation)
+//!    threads' cells)   on the word)                  as the last drop)      that thread)      generation)
 //! ```
 //!
-//! S1. While the word is `Live`, a handle that comes or goes is counted in the cell of its thread; afterwards on the
-//!     word. A thread looks at the word and stores to its cell within one *pin*.
-//! S2. `fold` comes after every pin that saw `Live`: from then on no cell changes, and their sum is the number of handles
-//!     that were not counted on the word.
-//! S3. `BIAS` is in the count from `kill` to `fold`, and more than there are handles: nobody finds the count to be 0
-//!     before it is whole.
+//! S1. While the word is `Live`, a thread counts new and dropped handles in its own cell; afterwards on the word. A
+//!     thread loads the word and stores to its cell within one *pin*.
+//! S2. `fold` comes after every pin that saw `Live`: from then on no cell changes, and their sum is the number of
+//!     handles that were not counted on the word.
+//! S3. `BIAS` is in the count from `kill` to `fold`, and exceeds the number of handles: no thread finds the count to be
+//!     0 before it is whole.
 //! S4. The count becomes 0 once for each generation, by one read-modify-write; its thread frees the object. A gain
 //!     without a handle (`try_gain`) never raises a count of 0, nor one of another generation.
 //!
-//! O1. pin (store, barrier, load of the word) ↔ `kill`, then `wait` (store, barrier, look at the pins): a pin that `wait`
-//!     does not see sees that the word is not `Live`.
-//! O2. unpin (Release) → `wait` (Acquire): `fold` sees what was stored to the cells, and what was done with the object
-//!     before.
-//! O3. `lose` and `fold` (AcqRel) among themselves: who frees the object does so after all uses of it.
-//! O4. `begin` (Release) → `try_gain` (Acquire): who gains by generation sees the object of it.
+//! O1. pin (store, barrier, load of the word) ↔ `kill`, then `wait` (store, barrier, look at the pins): a pin that
+//!     `wait` does not see sees that the word is not `Live`.
+//! O2. unpin (Release) → `wait` (Acquire): `fold` sees the threads' stores to their cells, and comes after their
+//!     earlier uses of the object.
+//! O3. `lose` and `fold` (AcqRel) among themselves: the free of the object comes after all its uses.
+//! O4. `begin` (Release) → `try_gain` (Acquire): a thread that gains by generation sees the object of that generation.
 //!
 //! Progress: gains and losses are wait-free; `try_gain` is lock-free; only the owner waits.
 //! Checked by `model_drop_while_killed`, `model_two_drops_while_killed`, `model_gain_and_drop_while_killed`,
-//! `model_gain_while_killed` and `model_gain_of_an_earlier_generation`; each says what it fails with. After Linux `percpu_ref`.
-//! Weakness: a killed count is one word that all threads write, so an owner outlives its users where it can.
+//! `model_gain_while_killed` and `model_gain_of_an_earlier_generation`; each names the weakenings that break it. After
+//! Linux `percpu_ref`.
+//! Weakness: a killed count is one word that all threads write, so an owner should outlive its users.
 
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
 /// Set while handles are counted by thread.
 const LIVE: u64 = 1 << 39;
-/// Where the count is.
+/// The bits of the count.
 const COUNT: u64 = LIVE - 1;
-/// More than there are handles (S3).
+/// Exceeds the number of handles (S3).
 const BIAS: u64 = 1 << 38;
 /// One generation.
 const GENERATION: u64 = 1 << 40;
 /// The last one: its word is not used again.
 const LAST: u64 = u64::MAX / GENERATION;
 
-/// What the threads that share an object have of their own.
+/// The words that each of the threads which share an object has of its own.
 pub(super) trait Threads {
     /// Runs `work` so that a [`Threads::wait`] that begins meanwhile waits for its end.
     fn pinned<R>(&self, work: impl FnOnce() -> R) -> R;
-    /// Adds to the calling thread's cell, which only it stores to. Modulo 2^64.
+    /// Adds to the calling thread's cell, to which only it stores. Modulo 2^64.
     fn add(&self, amount: u64);
     /// The sum of all cells.
     fn total(&self) -> u64;
 }
 
-/// See the module.
+/// The count of one object. The protocol is in the module's documentation.
 #[derive(Debug)]
 pub(super) struct Count {
     word: AtomicU64,
 }
 
 impl Count {
-    /// Of no object, of no generation yet.
+    /// A count without an object and before its first generation.
     pub(super) fn new() -> Self {
         Self { word: AtomicU64::new(0) }
     }
 
-    /// A new object, with a new generation, which is given back. Called by one thread at a time, while there is no
+    /// Begins a new object with a new generation, and returns that. Called by one thread at a time, while there is no
     /// object.
     pub(super) fn begin(&self) -> u64 {
-        // ORDERING: Relaxed; nobody else stores to the word of no object (S4).
+        // ORDERING: Relaxed; no other thread stores to the word while there is no object (S4).
         let word = self.word.load(Ordering::Relaxed);
         debug_assert!(word & (LIVE | COUNT) == 0, "in use");
         // ORDERING: Release, partner `try_gain` (O4).
@@ -80,13 +81,13 @@ impl Count {
         word / GENERATION
     }
 
-    /// What [`Count::begin`] will give back.
+    /// The generation that [`Count::begin`] will return.
     pub(super) fn next_generation(&self) -> u64 {
-        // ORDERING: Relaxed; as in `begin`.
+        // ORDERING: Relaxed; no other thread stores to the word while there is no object (S4).
         self.word.load(Ordering::Relaxed) / GENERATION
     }
 
-    /// One handle more, by a thread that has one.
+    /// Counts one more handle, for a thread that has one.
     #[inline]
     pub(super) fn gain(&self, threads: &impl Threads) {
         if !self.counted_by_thread(threads, 1) {
@@ -95,7 +96,7 @@ impl Count {
         }
     }
 
-    /// One handle less. True if the caller is to free the object.
+    /// Counts one handle less. True if the caller must free the object.
     #[inline]
     #[must_use]
     pub(super) fn lose(&self, threads: &impl Threads) -> bool {
@@ -103,13 +104,14 @@ impl Count {
         if self.counted_by_thread(threads, u64::MAX) {
             return false;
         }
-        // ORDERING: AcqRel (O3): after our uses of the object, and where we free it after all others'.
+        // ORDERING: AcqRel (O3): after this thread's uses of the object, and, if it frees the object, after all
+        // others'.
         let before = self.word.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before & COUNT != 0, "a handle that nobody counted");
         before & COUNT == 1
     }
 
-    /// Adds to the thread's cell if that is where handles are counted (S1).
+    /// Adds to the thread's cell if handles are counted there (S1).
     #[inline]
     fn counted_by_thread(&self, threads: &impl Threads, amount: u64) -> bool {
         threads.pinned(|| {
@@ -122,7 +124,7 @@ impl Count {
         })
     }
 
-    /// One handle more, by a thread that has none: of the object of `generation`, if it is still there.
+    /// Counts one more handle for a thread that has none: of the object of `generation`, if it still exists.
     #[must_use]
     pub(super) fn try_gain(&self, generation: u64, threads: &impl Threads) -> bool {
         threads.pinned(|| {
@@ -136,7 +138,7 @@ impl Count {
                     threads.add(1);
                     return true;
                 }
-                // ORDERING: Acquire, partner `begin` (O4), also of a look that failed.
+                // ORDERING: Acquire, partner `begin` (O4), also on failure.
                 match self.word.compare_exchange_weak(
                     word,
                     word + 1,
@@ -150,7 +152,7 @@ impl Count {
         })
     }
 
-    /// The owner goes: handles are counted on the word from now on. To be followed by a wait for all pins, and by
+    /// Ends the owner: handles are counted on the word from now on. The caller must then wait for all pins, and call
     /// [`Count::fold`].
     pub(super) fn kill(&self) {
         // ORDERING: Relaxed; the barrier of the wait orders it (O1).
@@ -158,31 +160,30 @@ impl Count {
         debug_assert!(before & (LIVE | COUNT) == LIVE, "one owner");
     }
 
-    /// Takes what was counted by thread into the word, after [`Count::kill`] and a wait for all pins. `before` is what
-    /// the cells had when the object came. True if the caller is to free the object.
+    /// Moves the handles counted by thread to the word, after [`Count::kill`] and a wait for all pins. `before` is the
+    /// sum of the cells when the object began. True if the caller must free the object.
     #[must_use]
     pub(super) fn fold(&self, threads: &impl Threads, before: u64) -> bool {
         let handles = threads.total().wrapping_sub(before);
-        // As a number that may be below 0: handles that were lost here and gained on the word.
+        // As a number that may be below 0: handles may have been lost here and gained on the word.
         let signed = handles.cast_signed();
         if signed.unsigned_abs() >= BIAS / 2 {
-            // Handles that were forgotten in great number: the bias stays, so that nobody frees what they lead to.
+            // A great number of handles was forgotten: the bias stays, so that no thread frees their object.
             return false;
         }
-        // ORDERING: AcqRel (O3), as in `lose`.
+        // ORDERING: AcqRel (O3): after all uses of the object that were counted by thread.
         let count = self.word.fetch_add(handles.wrapping_sub(BIAS), Ordering::AcqRel);
         count.wrapping_add(handles).wrapping_sub(BIAS) & COUNT == 0
     }
 
-    /// The object was freed. False if the word has no generation left, and is not to be used again.
+    /// The object was freed. False if the word has no generation left, and must not be used again.
     pub(super) fn end(&self) -> bool {
-        // ORDERING: Relaxed, both; the count is 0, which nobody changes (S4). Whoever uses the word next comes by the
-        // caller.
+        // ORDERING: Relaxed, both; no thread changes a count of 0 (S4). The caller passes the word to its next user.
         let generation = self.word.load(Ordering::Relaxed) / GENERATION;
         if generation == LAST {
             return false;
         }
-        // ORDERING: Relaxed; as above.
+        // ORDERING: Relaxed; the caller passes the word to its next user.
         self.word.store((generation + 1) * GENERATION, Ordering::Relaxed);
         true
     }
@@ -199,8 +200,8 @@ mod models {
 
     const FREED: u32 = 99;
 
-    /// A count, an object for each of two generations, and what two or three threads have of their own: cells and
-    /// pins. The pins keep what `epoch` promises, O1 and O2, and no more.
+    /// A count, an object for each of two generations, and the cells and pins of two or three threads. The pins
+    /// guarantee O1 and O2 like `epoch`, and no more.
     struct World {
         count: Count,
         objects: [UnsafeCell<u32>; 2],
@@ -210,7 +211,7 @@ mod models {
 
     // SAFETY: the objects are used under the protocol; loom's cells check that claim.
     unsafe impl Sync for World {}
-    // SAFETY: as above.
+    // SAFETY: the objects are used under the protocol; loom's cells check that claim.
     unsafe impl Send for World {}
 
     /// One of the threads.
@@ -237,7 +238,7 @@ mod models {
     }
 
     impl World {
-        /// With an object, and `handles` that the first thread counted.
+        /// A world with an object, and `handles` that the first thread counted.
         fn new(handles: u64) -> Arc<Self> {
             let world = Arc::new(Self {
                 count: Count::new(),
@@ -262,7 +263,7 @@ mod models {
                 assert_eq!(was, generation as u32, "freed twice");
             });
         }
-        /// Reads the object and gives a handle back.
+        /// Reads the object and drops a handle.
         fn lose(&self, me: usize) {
             self.read(0);
             if self.count.lose(&Me(self, me)) {
@@ -270,7 +271,7 @@ mod models {
                 self.free(0);
             }
         }
-        /// The owner goes. True if that freed the object.
+        /// Ends the owner. True if that freed the object.
         fn end(&self) -> bool {
             self.count.kill();
             fence(Ordering::SeqCst);
@@ -294,8 +295,8 @@ mod models {
         }
     }
 
-    /// S1, S2, O1, O2, O3: a handle is dropped while the owner goes. Fails if the word is looked at outside of the
-    /// pin, if the fold comes before the wait, if `fold` is Relaxed, and without the bias.
+    /// S1, S2, O1, O2, O3: a handle is dropped while the owner ends. Fails if the word is loaded outside of the pin, if
+    /// the fold comes before the wait, if `fold` is Relaxed, and without the bias.
     #[test]
     fn model_drop_while_killed() {
         Model::new(20, &["freed by a drop", "freed by the owner"]).check(|| {
@@ -308,8 +309,8 @@ mod models {
         });
     }
 
-    /// S3, O3: two handles are dropped while the owner goes. Fails with a Relaxed `lose`, and without the bias: the first one finds nothing
-    /// counted on the word.
+    /// S3, O3: two handles are dropped while the owner ends. Fails with a Relaxed `lose`, and without the bias: the
+    /// first drop finds nothing counted on the word.
     #[test]
     fn model_two_drops_while_killed() {
         Model::new(100, &["freed by a drop", "freed by the owner"]).preemptions(2).check(|| {
@@ -324,8 +325,8 @@ mod models {
         });
     }
 
-    /// S1, S2: a thread that has a handle gains another while the owner goes, and drops both: each is counted in the cell
-    /// or on the word. Fails if `gain` looks at the word outside of the pin.
+    /// S1, S2: a thread that has a handle gains another while the owner ends, and drops both: each is counted in the
+    /// cell or on the word. Fails if `gain` loads the word outside of the pin.
     #[test]
     fn model_gain_and_drop_while_killed() {
         Model::new(20, &["freed by a drop", "freed by the owner"]).preemptions(2).check(|| {
@@ -342,7 +343,7 @@ mod models {
         });
     }
 
-    /// S4, O1: a thread without a handle gains one, and drops it, while the owner goes. Fails if `try_gain` raises a
+    /// S4, O1: a thread without a handle gains one, and drops it, while the owner ends. Fails if `try_gain` raises a
     /// count of 0, or is not pinned.
     #[test]
     fn model_gain_while_killed() {
@@ -364,7 +365,7 @@ mod models {
         });
     }
 
-    /// S4, O4: the word has come to the next object when a thread gains by the generation of the first. Fails if
+    /// S4, O4: the word belongs to the next object when a thread gains by the generation of the first. Fails if
     /// generations are not compared. A thread that gains by the new generation sees its object: fails with a Relaxed
     /// `begin` or `try_gain`.
     #[test]
@@ -387,7 +388,7 @@ mod models {
             if world.end() {
                 assert!(world.count.end());
                 world.objects[1].with_mut(|object| {
-                    // SAFETY: of no generation yet; loom checks that nobody reads it.
+                    // SAFETY: of no generation yet; loom checks that no thread reads it.
                     unsafe { *object = 1 }
                 });
                 assert_eq!(world.count.begin(), 1);

@@ -1,14 +1,14 @@
-//! Seats, and the pointers to what sits there.
+//! Seats, and the pointers to their objects.
 //!
 //! # Boundary
-//! The half of [`super`] that is in static memory; not compiled for the model checker, which has none. The protocol
-//! is in [`super::count`].
+//! The half of [`super`] that is in static memory; not compiled for the model checker, which has none. The protocol is
+//! in [`super::count`].
 //!
 //! # Concurrency
-//! One raw lock around the free seats, taken when an object comes or goes. A seat is found by its number in chunks of
-//! doubling size, which never move.
+//! One raw lock around the free seats, taken when an object is made or freed. A seat is found by its number in chunks
+//! of doubling size, which never move.
 
-// Below the locks with classes: taken when a file system comes and goes, held for a push.
+// Below the locks with classes: taken when a file system is mounted or freed, held for a push.
 #![allow(clippy::disallowed_types)]
 
 use super::count::{Count, Threads};
@@ -24,17 +24,17 @@ use std::sync::OnceLock;
 
 /// Seats of the first chunk; each further one is twice as large.
 const FIRST: usize = 16;
-/// Chunks: more seats than a number of 32 bits tells apart.
+/// Number of chunks: more seats than a 32-bit number distinguishes.
 const CHUNKS: usize = 29;
 /// Bits of a [`Weak`] for the generation.
 const GENERATION_BITS: u32 = 24;
 
-/// Where an object is counted. Read by all who use it; written when it comes and goes.
+/// The count of an object. Read by all its users; written when an object is made or freed.
 #[repr(align(128))]
 struct Seat {
     count: Count,
     number: u64,
-    /// What the cells had when the object came.
+    /// The sum of the cells when the object was made.
     before: AtomicU64,
     /// The [`Body`] (P2).
     object: AtomicPtr<()>,
@@ -63,25 +63,25 @@ impl Threads for Seat {
 static CHUNK_TABLE: [OnceLock<Box<[OnceLock<Seat>]>>; CHUNKS] = [const { OnceLock::new() }; CHUNKS];
 static SEATS: raw::Mutex<Seats> = raw::Mutex::new(Seats { next: 0, free: Vec::new() });
 
-/// Seats made, and those of them that are free.
+/// The number of seats made, and the free ones among them.
 struct Seats {
     next: usize,
     free: Vec<&'static Seat>,
 }
 
-/// Chunk and place of a seat.
+/// The chunk and the position of a seat.
 fn place(number: usize) -> (usize, usize) {
     let chunk = (number / FIRST + 1).ilog2() as usize;
     (chunk, number - FIRST * ((1 << chunk) - 1))
 }
 
-/// The seat of that number, if it was made.
+/// The seat of this number, if it was made.
 fn seat(number: usize) -> Option<&'static Seat> {
     let (chunk, at) = place(number);
     CHUNK_TABLE.get(chunk)?.get()?.get(at)?.get()
 }
 
-/// A free seat, taken.
+/// Takes a free seat, or makes one.
 fn take() -> &'static Seat {
     let mut seats = SEATS.lock();
     if let Some(seat) = seats.free.pop() {
@@ -101,38 +101,38 @@ fn take() -> &'static Seat {
     })
 }
 
-/// An object, and where it is counted.
+/// An object, and the seat that counts it.
 struct Body<T> {
     seat: &'static Seat,
     generation: u64,
     value: T,
 }
 
-/// Keeps an object, and has its handles counted by thread while it lives. See the module.
+/// Keeps an object; while it lives, the object's handles are counted by thread.
 #[must_use]
 pub struct Owner<T: Send + Sync + 'static> {
     object: NonNull<Body<T>>,
 }
 
-/// A handle on an object: keeps it. See the module.
+/// A handle on an object, which it keeps.
 pub struct Shared<T: Send + Sync + 'static> {
     object: NonNull<Body<T>>,
 }
 
-/// The way to an object that may be gone. Counts nowhere, and takes one word.
+/// A pointer to an object that may be freed. It is not counted, and takes one word.
 pub struct Weak<T: Send + Sync + 'static> {
     /// `number:40 | generation:24`.
     word: u64,
     object: PhantomData<fn() -> T>,
 }
 
-// SAFETY: a pointer to what may be used and dropped by any thread.
+// SAFETY: a pointer to an object that any thread may use and drop.
 unsafe impl<T: Send + Sync> Send for Owner<T> {}
-// SAFETY: as above.
+// SAFETY: a pointer to an object that any thread may use and drop.
 unsafe impl<T: Send + Sync> Sync for Owner<T> {}
-// SAFETY: as above.
+// SAFETY: a pointer to an object that any thread may use and drop.
 unsafe impl<T: Send + Sync> Send for Shared<T> {}
-// SAFETY: as above.
+// SAFETY: a pointer to an object that any thread may use and drop.
 unsafe impl<T: Send + Sync> Sync for Shared<T> {}
 
 impl<T: Send + Sync> Owner<T> {
@@ -141,7 +141,8 @@ impl<T: Send + Sync> Owner<T> {
         Self::new_with(|_| value)
     }
 
-    /// What `make` makes, which is given the way to it: nobody comes by that before this returns.
+    /// The object that `make` makes. `make` receives a [`Weak`] to it, by which no thread reaches the object before
+    /// this returns.
     pub fn new_with(make: impl FnOnce(Weak<T>) -> T) -> (Self, Shared<T>) {
         let seat = take();
         // ORDERING: Relaxed, both; published by `begin` (O4 of `count`).
@@ -150,7 +151,7 @@ impl<T: Send + Sync> Owner<T> {
         let weak = Weak { word: seat.number << GENERATION_BITS | generation, object: PhantomData };
         let value = make(weak);
         let object = NonNull::from(Box::leak(Box::new(Body { seat, generation, value })));
-        // ORDERING: Relaxed; as above.
+        // ORDERING: Relaxed; published by `begin` (O4 of `count`).
         seat.object.store(object.as_ptr().cast(), Ordering::Relaxed);
         let begun = seat.count.begin();
         debug_assert_eq!(begun, generation);
@@ -162,12 +163,12 @@ impl<T: Send + Sync> Owner<T> {
 
 impl<T: Send + Sync> Drop for Owner<T> {
     fn drop(&mut self) {
-        // SAFETY: the count is biased until `fold`, so the object is there (S3 of `count`).
+        // SAFETY: the count is biased until `fold`, so the object exists (S3 of `count`).
         let seat = unsafe { self.object.as_ref() }.seat;
         seat.count.kill();
         let end = Ending(self.object);
         if epoch::is_pinned() {
-            // It would wait for itself.
+            // A pinned thread would wait for itself.
             epoch::pin().defer(0, move || end.fold());
         } else {
             epoch::synchronize();
@@ -176,20 +177,20 @@ impl<T: Send + Sync> Drop for Owner<T> {
     }
 }
 
-/// An object whose owner is gone, until its handles are counted on the word.
+/// An object whose owner is dropped, until its handles are counted on the word.
 struct Ending<T: Send + Sync + 'static>(NonNull<Body<T>>);
 
-// SAFETY: as of `Owner`.
+// SAFETY: a pointer to an object that any thread may use and drop.
 unsafe impl<T: Send + Sync> Send for Ending<T> {}
 
 impl<T: Send + Sync> Ending<T> {
-    /// After all pins that there were when the owner went.
+    /// Called after the end of all pins that existed when the owner was dropped.
     fn fold(self) {
-        // SAFETY: as in the drop of `Owner` (S3 of `count`).
+        // SAFETY: the count is biased until `fold`, so the object exists (S3 of `count`).
         let seat = unsafe { self.0.as_ref() }.seat;
         // ORDERING: Relaxed; stored before the generation began.
         if seat.count.fold(seat, seat.before.load(Ordering::Relaxed)) {
-            // SAFETY: the count says so, once (S4 of `count`).
+            // SAFETY: the count reported it, once (S4 of `count`).
             unsafe { free(self.0) }
         }
     }
@@ -198,7 +199,7 @@ impl<T: Send + Sync> Ending<T> {
 /// Frees the object and its seat.
 ///
 /// # Safety
-/// The count has just told the caller to (S4 of `count`).
+/// The count has just reported to the caller that it must free the object (S4 of `count`).
 unsafe fn free<T: Send + Sync>(object: NonNull<Body<T>>) {
     // SAFETY: leaked by `Owner::new_with`, and no handle is left (S4 of `count`).
     let body = unsafe { Box::from_raw(object.as_ptr()) };
@@ -210,9 +211,9 @@ unsafe fn free<T: Send + Sync>(object: NonNull<Body<T>>) {
 }
 
 impl<T: Send + Sync> Shared<T> {
-    /// The way here, which keeps nothing.
+    /// A pointer to the object that does not keep it.
     pub fn downgrade(&self) -> Weak<T> {
-        // SAFETY: our count keeps the object.
+        // SAFETY: this handle's count keeps the object.
         let body = unsafe { self.object.as_ref() };
         Weak { word: body.seat.number << GENERATION_BITS | body.generation, object: PhantomData }
     }
@@ -226,7 +227,7 @@ impl<T: Send + Sync> Shared<T> {
 impl<T: Send + Sync> Clone for Shared<T> {
     #[inline]
     fn clone(&self) -> Self {
-        // SAFETY: our count keeps the object.
+        // SAFETY: this handle's count keeps the object.
         let seat = unsafe { self.object.as_ref() }.seat;
         seat.count.gain(seat);
         Self { object: self.object }
@@ -236,10 +237,10 @@ impl<T: Send + Sync> Clone for Shared<T> {
 impl<T: Send + Sync> Drop for Shared<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: our count keeps the object until the next line.
+        // SAFETY: this handle's count keeps the object until the next line.
         let seat = unsafe { self.object.as_ref() }.seat;
         if seat.count.lose(seat) {
-            // SAFETY: the count has just said so.
+            // SAFETY: the count has just reported it.
             unsafe { free(self.object) }
         }
     }
@@ -249,20 +250,20 @@ impl<T: Send + Sync> Deref for Shared<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: our count keeps the object, which is only read while it is shared.
+        // SAFETY: this handle's count keeps the object, which is only read while it is shared.
         &unsafe { self.object.as_ref() }.value
     }
 }
 
 impl<T: Send + Sync> Weak<T> {
-    /// A handle, if the object is still there.
+    /// A handle, if the object still exists.
     pub fn upgrade(&self) -> Option<Shared<T>> {
         let generation = self.word & ((1 << GENERATION_BITS) - 1);
         let seat = seat(usize::try_from(self.word >> GENERATION_BITS).ok()?)?;
         if !seat.count.try_gain(generation, seat) {
             return None;
         }
-        // ORDERING: Relaxed; `try_gain` acquired it (O4 of `count`), and our handle keeps it (P2).
+        // ORDERING: Relaxed; `try_gain` acquired it (O4 of `count`), and the new handle keeps it (P2).
         let object = seat.object.load(Ordering::Relaxed).cast();
         // SAFETY: of this generation, whose type is `T`, and never null.
         Some(Shared { object: unsafe { NonNull::new_unchecked(object) } })
@@ -369,7 +370,7 @@ mod tests {
         assert_eq!(freed.load(SeqCst), 1);
     }
 
-    /// Handles move among threads, so that a cell alone is below 0; all race with the owner.
+    /// Handles move among threads, so that a single cell may be below 0; all threads race with the owner.
     #[test]
     fn many_threads_free_it_once() {
         for round in 0..50 {
