@@ -1,8 +1,9 @@
-//! POSIX access control lists: their wire format, their algebra with mode bits, and who they let in.
+//! POSIX access control lists: their wire format, their algebra with mode bits, and the access that
+//! they grant.
 //!
 //! # Boundary
-//! Values only. Where a list is stored is a backend's business; whether a privileged caller may
-//! pass it by is decided in [`crate::permission`].
+//! Values only. A backend stores lists. [`crate::permission`] decides whether a privileged caller
+//! may ignore one.
 //!
 //! # Format
 //! The value of the extended attributes [`ACCESS_XATTR`] and [`DEFAULT_XATTR`] on Linux, version 2:
@@ -20,16 +21,16 @@ use std::cell::LazyCell;
 
 /// The extended attribute that holds an object's own list.
 pub const ACCESS_XATTR: &[u8] = b"system.posix_acl_access";
-/// The extended attribute that holds the list which new objects in a directory start from.
+/// The extended attribute with the initial list for new objects in a directory.
 pub const DEFAULT_XATTR: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 4;
 const ENTRY_BYTES: usize = 8;
-/// The id in the wire format of an entry that names nobody; also no valid user or group.
+/// The id in the wire format of an entry without a user or group. Not a valid user or group.
 const NO_ID: u32 = u32::MAX;
 
-/// Whom an entry of an [`Acl`] is for.
+/// The subject of an entry of an [`Acl`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AclTag {
     /// The owner.
@@ -40,22 +41,22 @@ pub enum AclTag {
     GroupObj,
     /// A group by id.
     Group(u32),
-    /// The most that named users and any group get.
+    /// The upper limit of rights for named users and all groups.
     Mask,
-    /// Everybody else.
+    /// All other users.
     Other,
 }
 
 /// One entry of an [`Acl`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AclEntry {
-    /// Whom it is for.
+    /// Its subject.
     pub tag: AclTag,
-    /// What it allows.
+    /// The rights that it grants.
     pub access: Access,
 }
 
-/// A valid access control list. Entries never change their number: only their rights do.
+/// A valid access control list. The number of entries never changes, only their rights do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acl {
     entries: Box<[AclEntry]>,
@@ -65,7 +66,8 @@ impl Acl {
     /// Makes a list of entries in their legal order.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if an entry is missing, doubled, out of order, or names nobody.
+    /// [`Error::Invalid`] if an entry is missing, doubled, out of order, or without a valid user or
+    /// group.
     pub fn new(entries: Vec<AclEntry>) -> Result<Self> {
         check_order(&entries)?;
         Ok(Self { entries: entries.into() })
@@ -74,7 +76,7 @@ impl Acl {
     /// Reads the wire format. A value without entries means "no list": `None`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a value that is cut, or whose list is not valid;
+    /// [`Error::Invalid`] for a truncated value or an invalid list;
     /// [`Error::Unsupported`] for another version.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>> {
         if bytes.is_empty() {
@@ -113,8 +115,8 @@ impl Acl {
         &self.entries
     }
 
-    /// The permission bits (the low 9 of a mode) that the list shows as, and whether they say all
-    /// that it says: a minimal list, which need not be kept.
+    /// The permission bits (the low 9 of a mode) of the list, and whether they express it
+    /// completely. Such a minimal list need not be stored.
     pub fn equivalent_mode(&self) -> (u32, bool) {
         let mut minimal = true;
         let (mut owner, mut group, mut other) = (0, 0, 0);
@@ -124,7 +126,7 @@ impl Acl {
                 AclTag::UserObj => owner = bits,
                 AclTag::GroupObj => group = bits,
                 AclTag::Other => other = bits,
-                // The mask follows the owning group, so it has the last word here.
+                // The mask comes after the owning group, so it decides these bits.
                 AclTag::Mask => (group, minimal) = (bits, false),
                 AclTag::User(_) | AclTag::Group(_) => minimal = false,
             }
@@ -132,14 +134,14 @@ impl Acl {
         (owner << 6 | group << 3 | other, minimal)
     }
 
-    /// The list after a `chmod` to `mode`: the group bits go to the mask, or to the owning group if
+    /// The list after a `chmod` to `mode`: the group bits change the mask, or the owning group if
     /// there is no mask.
     pub fn with_mode(&self, mode: u32) -> Self {
         self.map_mode_entries(|_, bits| bits, mode)
     }
 
-    /// What an object created with `mode` below a directory with this default list starts with: its
-    /// own list, if mode bits cannot say it, and its mode. The umask has no part in it.
+    /// The initial list and mode of an object created with `mode` below a directory with this
+    /// default list. There is a list only if mode bits cannot express it. The umask is not used.
     pub fn inherit(&self, mode: u32) -> (Option<Self>, u32) {
         let access = self.map_mode_entries(|default, bits| default & bits, mode);
         let (bits, minimal) = access.equivalent_mode();
@@ -147,10 +149,11 @@ impl Acl {
         (if minimal { None } else { Some(access) }, mode)
     }
 
-    /// Whether the list of an object of `uid` and `gid` lets `caller` do all of `wanted`. Looks at
-    /// no privilege.
+    /// Whether the list of an object of `uid` and `gid` grants `caller` all of `wanted`. Ignores
+    /// privileges.
     pub fn allows(&self, caller: &Caller, uid: u32, gid: u32, wanted: Access) -> bool {
-        // Supplementary groups may have to be read from the system: at most once, and only if asked.
+        // Supplementary groups may have to be read from the system: at most once, and only if
+        // needed.
         let groups = LazyCell::new(|| caller.supplementary());
         let in_group = |group: u32| caller.gid == group || groups.contains(&group);
         let mut member = false;
@@ -159,8 +162,8 @@ impl Acl {
             match entry.tag {
                 AclTag::UserObj if caller.uid == uid => return grants,
                 AclTag::User(user) if caller.uid == user => return grants && self.masks_in(wanted),
-                // A caller in several groups gets what any one of them grants, but never falls
-                // through to "others" once a group is his.
+                // A caller in several groups gets the rights of any one of them. It never falls
+                // through to "others" if it is in a group of the list.
                 AclTag::GroupObj if in_group(gid) => member = true,
                 AclTag::Group(group) if in_group(group) => member = true,
                 AclTag::Other => return !member && grants,
@@ -173,14 +176,14 @@ impl Acl {
         false
     }
 
-    /// Whether the mask leaves `wanted`; without a mask it leaves everything.
+    /// Whether the mask permits `wanted`. Without a mask, all rights are permitted.
     fn masks_in(&self, wanted: Access) -> bool {
         let mask = self.entries.iter().find(|entry| entry.tag == AclTag::Mask);
         mask.is_none_or(|mask| mask.access.contains(wanted))
     }
 
-    /// Replaces the rights of the three entries that stand for mode bits by
-    /// `change(rights, bits of mode)`.
+    /// Replaces the rights of the three entries that represent mode bits by `change(rights, bits of
+    /// mode)`.
     fn map_mode_entries(&self, change: impl Fn(Access, Access) -> Access, mode: u32) -> Self {
         let masked = self.entries.iter().any(|entry| entry.tag == AclTag::Mask);
         let mut entries = self.entries.clone();
@@ -226,8 +229,8 @@ fn tag_word(tag: AclTag) -> (u16, u32) {
     }
 }
 
-/// Owner, named users, group, named groups, mask (needed if anyone is named), others. Named entries
-/// may come in any order among themselves, and twice: the kernel allows it too.
+/// Owner, named users, group, named groups, mask (required with named entries), others. Named
+/// entries may be in any order among themselves, and doubled: the kernel allows it too.
 fn check_order(entries: &[AclEntry]) -> Result<()> {
     #[derive(PartialEq)]
     enum Expect {
@@ -383,7 +386,7 @@ mod tests {
             }
         };
         check(&Caller::new(1, 2, &[9]), 7); // the owner, unmasked
-        check(&Caller::new(7, 2, &[9]), 6); // a named user, not his groups
+        check(&Caller::new(7, 2, &[9]), 6); // a named user, not its groups
         check(&Caller::new(5, 2, &[]), 4); // r-x masked by rw-
         check(&Caller::new(5, 0, &[9]), 4);
         check(&Caller::new(5, 0, &[]), 1); // others, unmasked

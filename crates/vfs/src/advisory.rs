@@ -1,15 +1,15 @@
 //! Advisory locks: POSIX record locks and BSD `flock`.
 //!
 //! # Boundary
-//! Decides who holds which range of one file, for users of the in-process API. A FUSE mount leaves
-//! advisory locks to the kernel, which sees every user of that mount (docs/semantics.md).
+//! Decides which owner holds which range of one file, for users of the in-process API. A FUSE mount
+//! leaves advisory locks to the kernel, which sees every user of that mount (docs/semantics.md).
 //!
 //! # Concurrency
-//! One lock and one condition variable per file that has ever been locked. A waiter sleeps without
-//! any lock of ours but its own file's. A deadlock among POSIX locks is found before sleeping, by
+//! One lock and one condition variable per file that has ever been locked. A waiter sleeps with no
+//! lock of ours but its own file's. A deadlock among POSIX locks is found before sleeping, by
 //! following the edges from waiters to holders (fcntl(2), EDEADLK). The thread that frees a range
-//! removes the edges of that file's waiters: a waiter that was woken and has not run yet waits for
-//! nobody. It adds an edge again if it finds another conflict.
+//! removes the edges of that file's waiters. So a waiter that was woken and has not run yet has no
+//! edge. It adds an edge again if it finds another conflict.
 //!
 //! # Why
 //! A sorted list per file: files have few locks. Bad at: thousands of ranges in one file, which are
@@ -21,7 +21,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 use uvfs_concurrent::lock::{Condvar, Mutex};
 
-/// Who holds a lock: one per process for POSIX locks, one per open file for the others.
+/// The holder of a lock: one per process for POSIX locks, one per open file for the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LockOwner(pub u64);
 
@@ -34,12 +34,12 @@ pub enum LockKind {
     Exclusive,
 }
 
-/// What to do when the lock is held by another owner.
+/// The behaviour when another owner holds the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockWait {
     /// Fail with [`Error::WouldBlock`].
     No,
-    /// Sleep until it is free; [`Error::Deadlock`] if it never would be.
+    /// Sleep until it is free; [`Error::Deadlock`] if that cannot happen.
     Yes,
 }
 
@@ -61,14 +61,14 @@ impl LockRange {
     }
 }
 
-/// A record lock as it is held.
+/// A held record lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    /// By whom.
+    /// Its owner.
     pub owner: LockOwner,
-    /// How.
+    /// Its kind.
     pub kind: LockKind,
-    /// Where.
+    /// Its range.
     pub range: LockRange,
 }
 
@@ -97,7 +97,7 @@ impl Default for AdvisoryLocks {
 }
 
 impl AdvisoryLocks {
-    /// Sets a record lock on `range`, replacing what the owner had there (as `F_SETLK[W]`).
+    /// Sets a record lock on `range`, replacing the owner's earlier locks there (as `F_SETLK[W]`).
     pub(crate) fn lock(
         &self,
         owner: LockOwner,
@@ -126,7 +126,7 @@ impl AdvisoryLocks {
         }
         state.carve(owner, range);
         state.records.push(Held { owner, kind, range });
-        // A downgrade or a split may let others in.
+        // A downgrade or a split may remove a conflict of others.
         self.wake_waiters(&state);
         Ok(())
     }
@@ -138,8 +138,8 @@ impl AdvisoryLocks {
         self.wake_waiters(&state);
     }
 
-    /// Wakes the threads that wait for a record lock. They look for conflicts again, so their edges
-    /// are removed now: the caller may ask for one of their locks before they have run.
+    /// Wakes the threads that wait for a record lock. They check for conflicts again, so their
+    /// edges are removed now: the caller may request one of their locks before they have run.
     fn wake_waiters(&self, state: &State) {
         if state.waiters > 0 {
             let file = self.address();
@@ -148,12 +148,12 @@ impl AdvisoryLocks {
         self.freed.notify_all();
     }
 
-    /// Names this file among those of the process, for as long as a thread waits for it.
+    /// Identifies this file in the process, for as long as a thread waits for it.
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    /// The first record lock that would stop the owner (as `F_GETLK`).
+    /// The first record lock that conflicts with the owner's request (as `F_GETLK`).
     pub(crate) fn test(&self, owner: LockOwner, kind: LockKind, range: LockRange) -> Option<Held> {
         self.state.lock().conflicts(owner, kind, range).next().copied()
     }
@@ -166,7 +166,7 @@ impl AdvisoryLocks {
         wait: LockWait,
     ) -> Result<()> {
         let mut state = self.state.lock();
-        // A conversion gives the old lock up first, as flock(2) warns.
+        // A conversion releases the old lock first, as flock(2) warns.
         if state.whole.get(&owner).is_some_and(|&old| old != kind) {
             state.whole.remove(&owner);
             self.freed.notify_all();
@@ -204,7 +204,7 @@ impl State {
         })
     }
 
-    /// Takes `range` out of what `owner` holds, splitting records that reach beyond it.
+    /// Removes `range` from the locks of `owner`, splitting records that reach beyond it.
     fn carve(&mut self, owner: LockOwner, range: LockRange) {
         let mut rest = Vec::new();
         self.records.retain(|held| {
@@ -236,12 +236,12 @@ struct Edge {
     id: u64,
     file: usize,
     owner: LockOwner,
-    /// Several, where a lock is shared.
+    /// Several, if a lock is shared.
     holders: Vec<LockOwner>,
 }
 
 impl Waits {
-    /// A thread of `owner` begins to wait for `holders`; the id of its edge.
+    /// A thread of `owner` begins to wait for `holders`. Returns the id of its edge.
     fn begin(&mut self, file: usize, owner: LockOwner, holders: Vec<LockOwner>) -> Result<u64> {
         let (mut pending, mut seen) = (holders.clone(), HashSet::new());
         while let Some(at) = pending.pop() {
@@ -264,7 +264,7 @@ fn waits() -> &'static Mutex<Waits> {
     WAITS.get_or_init(|| Mutex::new(&lock_order::LOCK_WAITS, Waits::default()))
 }
 
-/// Whether `owner` waits for an advisory lock now, of any file system in this process.
+/// Whether `owner` waits for an advisory lock of any file system in this process now.
 pub fn waits_for_lock(owner: LockOwner) -> bool {
     waits().lock().edges.iter().any(|edge| edge.owner == owner)
 }
@@ -333,9 +333,9 @@ mod tests {
         waiter.join().unwrap().unwrap();
     }
 
-    /// The first owner frees what the second waits for, and asks for what the second holds. It was refused
-    /// as a deadlock as long as the second had been woken and had not run. A waiter that never runs stands
-    /// for the second here.
+    /// The first owner frees the lock that the second waits for, and requests the lock that the
+    /// second holds. It got a deadlock error while the second had been woken and had not run. Here,
+    /// a waiter that never runs represents the second.
     #[test]
     fn a_woken_waiter_is_no_part_of_a_deadlock() {
         let locks = AdvisoryLocks::default();

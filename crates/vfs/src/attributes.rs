@@ -1,8 +1,8 @@
-//! What is known of an object: its attributes, and requests to change them.
+//! Attributes of an object, and requests to change them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What sort of object an inode is.
+/// The type of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileKind {
     /// Bytes.
@@ -35,7 +35,7 @@ impl FileKind {
         }
     }
 
-    /// Whether the object only stands for something in the kernel: a pipe, a socket, a device.
+    /// Whether the object only represents one in the kernel: a pipe, a socket, a device.
     pub fn is_special(self) -> bool {
         !matches!(self, FileKind::Regular | FileKind::Directory | FileKind::Symlink)
     }
@@ -104,14 +104,14 @@ impl From<Timestamp> for SystemTime {
 /// The attributes of one object, as `stat(2)` shows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes {
-    /// The number users see (`st_ino`). Stable while the object exists where the store has such a
-    /// number; unique per object is wished for, not required: caches use [`crate::InodeId`].
+    /// The number users see (`st_ino`). Stable while the object exists, if the store has such a number. It should be
+    /// unique per object, but need not be: caches use [`crate::InodeId`].
     pub number: u64,
-    /// What sort of object.
+    /// The type of the object.
     pub kind: FileKind,
     /// Permission bits, set-id and sticky bits: the low 12 bits of `st_mode`.
     pub mode: u32,
-    /// Names of the object (a directory counts its `.` and its children's `..` if the store does).
+    /// Names of the object. A directory counts its `.` and its children's `..` if the store does.
     pub links: u32,
     /// Owner.
     pub uid: u32,
@@ -133,8 +133,8 @@ pub struct Attributes {
     pub ctime: Timestamp,
     /// Creation, where known.
     pub btime: Option<Timestamp>,
-    /// The version of a file's content, where the store tells it: another number after every change of the content,
-    /// and the same one means the same content. 0 is none. Only in what a store answers: cached attributes have 0.
+    /// The version of a file's content, if the store reports it. It differs after every change of the content, and
+    /// equal versions mean equal content. 0 is none. Only in answers of a store: cached attributes have 0.
     pub version: u64,
 }
 
@@ -161,8 +161,8 @@ impl Attributes {
         }
     }
 
-    /// Tells it from another object that has the same number at another time: made of its birth and its kind, 0 where
-    /// no birth is known. 31 bits, as Linux keeps them in file handles.
+    /// Distinguishes it from another object with the same number at another time: made of its birth time and its kind;
+    /// 0 without a birth time. 31 bits, as Linux keeps them in file handles.
     pub fn generation(&self) -> u32 {
         let Some(born) = self.btime else { return 0 };
         let kind = self.kind as u64;
@@ -185,13 +185,13 @@ impl Attributes {
 /// A time to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetTime {
-    /// The time at which the change is made.
+    /// The time of the change.
     Now,
-    /// This one.
+    /// This time.
     At(Timestamp),
 }
 
-/// A change of attributes; `None` leaves a field alone.
+/// A change of attributes; `None` leaves a field unchanged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SetAttributes {
     /// New permission, set-id and sticky bits.

@@ -1,15 +1,15 @@
-//! Threads for what nobody waits for: files of a directory that is read in order, and listings that have expired.
+//! Threads for work that no caller waits for: files of a directory that is read in order, and expired listings.
 //!
 //! # Boundary
-//! Refuses jobs beyond a limit, and performs the others on as many threads as the store can use at once. What a job does is
-//! [`crate::ops`]'. Runs of pages of one file have threads of their own.
+//! Refuses jobs beyond a limit, and performs the others on as many threads as the store can use at once. [`crate::ops`]
+//! defines the jobs. Runs of pages of one file have their own threads.
 //!
 //! # Concurrency
 //! One lock over the queue, held for a moment. A thread holds the core only while it works.
 //!
 //! # Why
-//! A small file is one request, and a request blocks its thread: as many threads as requests. Weakness: a store that hangs keeps
-//! them, and [`Background::stop`] waits for them.
+//! A small file is one request, and a request blocks its thread: so there are as many threads as requests. Weakness: a
+//! store that hangs keeps them, and [`Background::stop`] waits for them.
 
 use crate::inode::Node;
 use crate::lock_order;
@@ -19,17 +19,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use uvfs_concurrent::shared::Weak;
 use uvfs_concurrent::workers::{Fifo, Workers};
 
-/// Jobs that may wait.
+/// Jobs in the queue, at most.
 const WAITING_MAX: usize = 256;
-/// Threads at most, whatever the store can use.
+/// Threads, at most, whatever the store can use.
 const THREADS_MAX: usize = 64;
 
-/// What is to be done.
+/// A job.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// The directory is listed again.
+    /// List the directory again.
     List(Refresh),
-    /// The file at this place of the directory is fetched, if it is still expected to be read.
+    /// Fetch the file at this place of the directory, if a reader is still expected.
     Fetch {
         /// The directory.
         directory: Node,
@@ -56,14 +56,14 @@ impl Background {
         Self { workers: Workers::new(&lock_order::BACKGROUND, "uvfs-background", queue) }
     }
 
-    /// Does `job` soon; the job back if there is too much to do, or no thread.
+    /// Performs `job` soon. Returns the job if there are too many, or no thread.
     pub(crate) fn submit(&self, core: &Core, job: Job) -> Result<(), Job> {
         let threads_max = core.capabilities.queue_depth.clamp(1, THREADS_MAX);
         let core = core.way;
         self.workers.submit(job, threads_max, || move |job, _: &_| perform(core, job))
     }
 
-    /// Ends every thread, when it is done with what it does now, and waits for that.
+    /// Ends every thread after its present job, and waits for that.
     pub(crate) fn stop(&self) {
         // Jobs hold nodes.
         self.workers.stop(Fifo::take_all);

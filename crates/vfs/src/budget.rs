@@ -1,66 +1,50 @@
-//! The budget: one number of bytes for everything that is cached, and who may have how much of it.
+//! The budget: one number of bytes for everything that is cached, and the shares of it.
 //!
-//! # Boundary
-//! Arithmetic and the limit. Two sides ask it: *pages*, and *metadata* (names, inodes, memos of paths,
-//! listings). What each holds it is told; what goes, and when, is decided in [`crate::reclaim`] for names
-//! and inodes and in [`crate::page`] for pages.
+//! Two sides share it: *pages*, and *metadata* (names, inodes, memos of paths, listings). [`crate::reclaim`] and
+//! [`crate::page`] pass their sizes and choose victims.
 //!
 //! # The rule
-//! The *room* is the limit less what the process needs besides the caches.
-//!
-//! * Where no pages are cached, metadata may have the room.
-//! * Otherwise metadata may have half of it, and pages what metadata has not used. Metadata lies in
-//!   memory that serves names again and again and goes back in whole chunks, when somebody asks for it
-//!   ([`uvfs_concurrent::pool`]), so what it had since then counts as its own; a page's frame goes back to
-//!   the system at once.
-//! * Garbage (let go, and kept until every reader has passed) is memory, too: it is taken off what metadata
-//!   may have, up to a sixteenth of the room. Evicting makes more of it before it makes less; without
-//!   that bound a reader that stalls would empty the cache and gain nothing. It is taken off what pages
-//!   may have above their half as well: they are freed at once.
+//! The *room* is the limit less the process's other memory. Without cached pages, metadata may use all of it. Otherwise
+//! metadata may use half, and pages the part that metadata has not used. Metadata memory is reused and returned only in
+//! whole chunks on request ([`uvfs_concurrent::pool`]), so its peak since then counts. Garbage (retired, in its grace
+//! period) reduces metadata's share by up to a sixteenth of the room, and pages' share above their half.
 //!
 //! | metadata wants | pages want | metadata has | pages have |
 //! |---|---|---|---|
 //! | all | nothing | half | 0 |
-//! | little | all | what it wants | the rest |
+//! | little | all | its wish | the rest |
 //! | all | all | half | half |
 //! | all | are not cached | the room | 0 |
-//! | more than half, all in use | all | what is in use | the rest, a sixteenth at least |
+//! | more than half, all in use | all | its use | the rest, a sixteenth at least |
 //!
-//! # Concurrency
-//! The limit is one atomic word. What the sides hold is read without a lock, so several threads that add at
-//! once may together be beyond the limit by what each of them adds; the next one takes it back.
+//! The limit is one atomic word. Sizes are read without a lock: concurrent additions may exceed it until the next one.
 //!
 //! # Why
-//! A limit that holds at any moment can be shared only with who can give back. Fixed halves would waste
-//! one of them where there are few names, which is most of the time; one clock over both would compare what
-//! a page of 4096 bytes and a name of 100 are worth to a store that it does not know. Weakness: a walk
-//! over very many files leaves pages at half until memory is given back; what is in use cannot go, so
-//! inodes that a kernel holds may exceed their half, and take from the pages'; and a
-//! limit that is lowered far below what names once had is exceeded by the difference.
+//! A hard limit can only be shared with consumers that can release memory. Fixed halves would waste one of them.
+//! Weakness: inodes held by a kernel may exceed their half. After a walk over many files pages stay at half until
+//! chunks are returned. A limit lowered far below the names' peak is exceeded by the difference.
 
 use crate::error::{Error, Result};
 use uvfs_concurrent::primitive::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Least [`crate::VfsConfig::cache_bytes`]: 8 MiB. Of it a small program takes up to 4 MiB. Half of what
-/// is left holds 7,000 names with their inodes, so that a walk finds its directories again, and 2 MiB of
-/// pages, so that several readers each have a window that is read ahead and one that is being read. Below
-/// that the caches only churn.
+/// Least [`crate::VfsConfig::cache_bytes`]: 8 MiB. Of it a small program takes up to 4 MiB. Half of the rest holds
+/// 7,000 names with their inodes, so that a walk finds its directories again. The other half holds 2 MiB of pages:
+/// several readers each have one window read ahead and one in use. Smaller caches only churn.
 pub const MINIMUM_BYTES: u64 = 8 << 20;
-/// Least room that the overhead leaves. Everything works in it, since what is in use does not count as
-/// too much; it only hardly caches.
+/// Least room after the overhead. All operations work in it, because entries in use do not count as excess. But hardly
+/// anything stays cached.
 const ROOM_BYTES_MIN: u64 = 16 << 10;
-/// Pages are not pushed below this in any room: 16 windows of 64 KiB, since a page that goes before it
-/// was read is read for nothing.
+/// Least bytes of pages in any room: 16 windows of 64 KiB. A page evicted before its read was fetched for nothing.
 const PAGE_BYTES_MIN: u64 = 1 << 20;
-/// Share of the room that pages keep when what is in use of names and inodes takes more than its half.
+/// Share of the room that pages keep when names and inodes in use take more than their half.
 const PAGES_SURE_SHARE: u64 = 16;
 /// Share of the room that garbage may take from names and inodes.
 const GARBAGE_SHARE: u64 = 16;
 
-/// Whether the two go together.
+/// Whether limit and overhead fit together.
 ///
 /// # Errors
-/// [`Error::Invalid`] says the rule.
+/// [`Error::Invalid`] names the rule.
 pub(crate) fn check(limit_bytes: u64, overhead_bytes: u64) -> Result<()> {
     if limit_bytes < MINIMUM_BYTES {
         return Err(Error::Invalid("cache_bytes is at least 8 MiB"));
@@ -71,7 +55,7 @@ pub(crate) fn check(limit_bytes: u64, overhead_bytes: u64) -> Result<()> {
     }
 }
 
-/// Where file data is cached.
+/// The place where file data is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pages {
     /// Here, within the budget.
@@ -80,22 +64,22 @@ pub(crate) enum Pages {
     Elsewhere,
 }
 
-/// What bounds all caches of one file system.
+/// The limits of all caches of one file system.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limit_bytes: AtomicU64,
     overhead_bytes: AtomicU64,
-    /// What the overhead is at least, by the configuration: it alone decides which limits are granted.
+    /// The least overhead, by the configuration. It alone decides which limits are accepted.
     fixed_bytes: u64,
     pages: Pages,
-    /// The most that metadata ever had, as far as anybody has noticed.
+    /// The largest size of metadata, as far as it was seen.
     metadata_peak_bytes: AtomicU64,
-    /// Steps over names since one of them has made metadata less.
+    /// Steps over names since a step last reduced metadata.
     idle_steps: AtomicUsize,
 }
 
 impl Budget {
-    /// A budget of `limit_bytes`, of which `overhead_bytes` are taken. Both have been through [`check`].
+    /// A budget of `limit_bytes`, of which the process uses `overhead_bytes` otherwise. Both have passed [`check`].
     pub(crate) fn new(limit_bytes: u64, overhead_bytes: u64, pages: Pages) -> Self {
         Self {
             limit_bytes: AtomicU64::new(limit_bytes),
@@ -107,60 +91,60 @@ impl Budget {
         }
     }
 
-    /// The number that was asked for.
+    /// The configured limit.
     pub(crate) fn limit(&self) -> u64 {
         // ORDERING: Relaxed; a limit, nothing is reached through it.
         self.limit_bytes.load(Relaxed)
     }
 
-    /// What of it others take.
+    /// The part of it that the process uses otherwise.
     pub(crate) fn overhead(&self) -> u64 {
-        // ORDERING: Relaxed; as in `limit`.
+        // ORDERING: Relaxed; a limit, nothing is reached through it.
         self.overhead_bytes.load(Relaxed)
     }
 
-    /// What others take at least, by the configuration.
+    /// The least overhead, by the configuration.
     pub(crate) fn fixed(&self) -> u64 {
         self.fixed_bytes
     }
 
-    /// Changes what others take. What is left is never nothing.
+    /// Changes the overhead. Some room is always left.
     pub(crate) fn set_overhead(&self, overhead_bytes: u64) {
-        // ORDERING: Relaxed; as in `limit`.
+        // ORDERING: Relaxed; a limit, nothing is reached through it.
         self.overhead_bytes.store(overhead_bytes, Relaxed);
     }
 
-    /// Metadata gave memory back to the system, and has so much now, with what lies unused between. Counted
-    /// is what it used at most, where that is less: giving back takes nothing from pages.
+    /// Metadata has returned memory to the system, and now has `metadata_bytes`, with unused gaps. Its peak counts if
+    /// that is less: the return takes nothing from pages.
     pub(crate) fn gave_back(&self, metadata_bytes: u64) {
         // ORDERING: Relaxed; a size that may lag.
         self.metadata_peak_bytes.fetch_min(metadata_bytes, Relaxed);
     }
 
-    /// The most that metadata ever had, as far as anybody has noticed: so much memory it still has.
+    /// The largest size of metadata, as far as it was seen. It still has that memory.
     pub(crate) fn metadata_peak(&self) -> u64 {
         // ORDERING: Relaxed; a size that may lag.
         self.metadata_peak_bytes.load(Relaxed)
     }
 
-    /// Changes the limit. Whoever lowers it sees to it that something goes ([`crate::Vfs::set_cache_bytes`]).
-    /// What was granted once is granted again: the overhead of the moment, as measured, does not refuse it.
+    /// Changes the limit. A caller that lowers it must evict ([`crate::Vfs::set_cache_bytes`]). An accepted limit is
+    /// accepted again: the overhead measured at the moment does not refuse it.
     ///
     /// # Errors
-    /// As [`check`]; the limit stays as it was.
+    /// Those of [`check`]. Then the limit is unchanged.
     pub(crate) fn set_limit(&self, limit_bytes: u64) -> Result<()> {
         check(limit_bytes, self.fixed_bytes)?;
-        // ORDERING: Relaxed; as in `limit`.
+        // ORDERING: Relaxed; a limit, nothing is reached through it.
         self.limit_bytes.store(limit_bytes, Relaxed);
         Ok(())
     }
 
-    /// What there is for the caches.
+    /// The bytes for the caches.
     pub(crate) fn room(&self) -> u64 {
         self.limit().saturating_sub(self.overhead()).max(ROOM_BYTES_MIN)
     }
 
-    /// What pages may take while names and inodes take `metadata_bytes`.
+    /// The bytes for pages while names and inodes take `metadata_bytes`.
     pub(crate) fn pages_allowed(&self, metadata_bytes: u64, garbage_bytes: u64) -> u64 {
         let room = self.room();
         // ORDERING: Relaxed, both; a size that may lag.
@@ -170,12 +154,12 @@ impl Budget {
             peak = metadata_bytes;
         }
         let left = room.saturating_sub(peak).saturating_sub(garbage_bytes);
-        // Half, but for what metadata in use takes of it.
+        // Half, less the part of it that metadata in use takes.
         let sure = (room / 2).min(room.saturating_sub(metadata_bytes)).max(room / PAGES_SURE_SHARE);
         left.max(sure).max(PAGE_BYTES_MIN)
     }
 
-    /// What names and inodes may take.
+    /// The bytes for names and inodes.
     pub(crate) fn metadata_allowed(&self, garbage_bytes: u64) -> u64 {
         let room = self.room();
         let share = match self.pages {
@@ -185,9 +169,9 @@ impl Budget {
         share - garbage_bytes.min(room / GARBAGE_SHARE)
     }
 
-    /// So many steps were taken over names; whether it `helped`.
+    /// So many steps were taken over names. `helped` says whether metadata shrank.
     pub(crate) fn took(&self, steps: usize, helped: bool) {
-        // ORDERING: Relaxed, all of these; it decides how many steps are worth a try.
+        // ORDERING: Relaxed, all of these; a heuristic for the number of steps.
         match helped {
             true if self.idle_steps.load(Relaxed) == 0 => {}
             true => self.idle_steps.store(0, Relaxed),
@@ -197,13 +181,13 @@ impl Budget {
         }
     }
 
-    /// Steps that have not helped, since one has.
+    /// Steps since the last one that helped.
     pub(crate) fn idle_steps(&self) -> usize {
-        // ORDERING: Relaxed; as in `took`.
+        // ORDERING: Relaxed; a heuristic for the number of steps.
         self.idle_steps.load(Relaxed)
     }
 
-    /// What names and inodes may take however much garbage there is: below it none of them has to go.
+    /// The bytes for names and inodes with any amount of garbage: below it no eviction is needed.
     pub(crate) fn metadata_sure(&self) -> u64 {
         self.metadata_allowed(u64::MAX)
     }
@@ -259,7 +243,7 @@ mod tests {
         assert_eq!(budget.pages_allowed(8 * MIB, 0), 56 * MIB, "which takes nothing from pages");
     }
 
-    /// Whatever both want, and whatever names had before: together they are within the room.
+    /// Whatever both sides want, and whatever names had before: together they are within the room.
     #[test]
     fn both_together_are_within_the_room() {
         for before in (0..=128).map(|at| at * MIB) {
@@ -293,8 +277,8 @@ mod tests {
         assert_eq!((budget.limit(), budget.room()), (1 << 40, (1 << 40) - 16 * MIB));
     }
 
-    /// After a walk over 300,000 files `set cache-size=16M` was refused where 16M had been granted at the
-    /// start, in 125 of 200 tries: the overhead measured at that moment was held against it.
+    /// After a walk over 300,000 files `set cache-size=16M` was refused, in 125 of 200 tries, though 16M had been
+    /// accepted at the start. The overhead measured at that moment counted against it.
     #[test]
     fn a_limit_that_was_granted_is_granted_again() {
         let budget = Budget::new(16 * MIB, 10 * MIB, Pages::Here);

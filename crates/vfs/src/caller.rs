@@ -1,8 +1,7 @@
-//! Who asks: the credentials that come with every operation.
+//! The credentials that come with every operation.
 //!
 //! # Boundary
-//! Plain data. What a caller may do is decided in [`crate::permission`]; acting *as* a caller on a
-//! host is the business of a backend.
+//! Plain data. [`crate::permission`] decides about a caller's rights. A backend on a host acts *as* the caller.
 
 use crate::observers::Origin;
 use std::fmt;
@@ -17,7 +16,7 @@ pub type GroupReader = fn(u32) -> Vec<u32>;
 pub enum Groups {
     /// These.
     Known(GroupList),
-    /// Those of a task, read only if somebody needs them: most operations do not.
+    /// Those of a task, read only if needed: most operations do not need them.
     OfTask {
         /// The task's thread id.
         task: u32,
@@ -35,12 +34,12 @@ impl fmt::Debug for Groups {
     }
 }
 
-/// Groups, in place where they are few: a copy of a caller, of which each open file has one, counts on no line that
-/// other threads use.
+/// Groups, stored inline if they are few. Each open file has a copy of its caller, and such a copy counts on no line
+/// that other threads use.
 #[derive(Clone)]
 pub struct GroupList(Held);
 
-/// In place up to so many, which is more than most users have.
+/// Groups stored inline, more than most users have.
 const IN_PLACE: usize = 14;
 
 #[derive(Clone)]
@@ -95,14 +94,14 @@ impl fmt::Debug for GroupList {
 /// Whether a caller's changes of the data of a file leave the set-id bits of its mode: CAP_FSETID of capabilities(7).
 #[derive(Debug, Clone, Copy, Default)]
 pub enum SetIds {
-    /// Those of user 0 leave them, and those of other users clear them.
+    /// Changes by user 0 leave them, and those by other users clear them.
     #[default]
     ByUser,
     /// They leave them.
     Keep,
     /// They clear them.
     Clear,
-    /// Those of user 0 leave them if this says so of a task, by its thread id; those of other users clear them.
+    /// Changes by user 0 leave them if the task has the capability, by its thread id. Those by other users clear them.
     /// Called only for a file that has such bits.
     ByTask {
         /// The task's thread id.
@@ -117,7 +116,7 @@ pub enum SetIds {
 pub enum Checks {
     /// Check: mode bits, access control lists, sticky and ownership rules.
     Enforce,
-    /// Someone in front did already (a kernel with `default_permissions`).
+    /// The frontend's client has done so already (a kernel with `default_permissions`).
     Done,
 }
 
@@ -130,16 +129,16 @@ pub struct Caller {
     pub gid: u32,
     /// Supplementary groups.
     pub groups: Groups,
-    /// Who checks permissions.
+    /// Whether the core checks permissions.
     pub checks: Checks,
     /// Whether changes of data leave set-id bits.
     pub set_ids: SetIds,
-    /// The frontend in front, which knows of its own changes.
+    /// The frontend of the caller, which needs no notice of its own changes.
     pub origin: Origin,
 }
 
 impl Caller {
-    /// User 0, whom no permission stops.
+    /// User 0, which no permission stops.
     pub fn root() -> Self {
         Self::new(0, 0, &[])
     }
@@ -156,7 +155,7 @@ impl Caller {
         }
     }
 
-    /// The same caller, coming through the frontend of `origin`: its changes are told to all others.
+    /// The same caller, through the frontend of `origin`: all other frontends are notified of its changes.
     #[must_use]
     pub fn through(self, origin: Origin) -> Self {
         Self { origin, ..self }
@@ -185,7 +184,7 @@ impl Caller {
         }
     }
 
-    /// As [`Caller::in_group`], if no groups have to be read from the system to say so.
+    /// Like [`Caller::in_group`], if the answer does not need groups from the system.
     #[inline]
     pub fn known_in_group(&self, group: u32) -> Option<bool> {
         match &self.groups {

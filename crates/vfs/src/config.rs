@@ -8,45 +8,39 @@ use std::time::Duration;
 /// Limits and lifetimes of the caches. Plain data; [`crate::Vfs::new`] checks it.
 #[derive(Debug, Clone)]
 pub struct VfsConfig {
-    /// How long attributes are believed without asking the store again. Default 1 s. Only for
-    /// stores that others change ([`crate::Authority::Shared`]); otherwise they stay true.
-    /// Watch `attribute_misses`.
+    /// How long attributes are valid without asking the store again. Default 1 s. Only for stores that others change
+    /// ([`crate::Authority::Shared`]); otherwise they stay valid. Watch `attribute_misses`.
     pub attr_timeout: Duration,
-    /// How long a found name is believed. Default 1 s; as above. Watch `name_misses`.
+    /// How long a found name is valid. Default 1 s. Only for stores that others change. Watch `name_misses`.
     pub entry_timeout: Duration,
-    /// How long a missing name is believed to be missing. Default 1 s; 0 remembers none.
-    /// Watch `negative_hits`.
+    /// How long a negative entry is valid. Default 1 s; 0 caches none. Watch `negative_hits`.
     pub negative_timeout: Duration,
-    /// Memory for everything that is cached: pages, and names with their inodes (about 300 bytes for
-    /// each). Where pages are cached, names have half at most, and pages what names do not use. What
-    /// is in use is never dropped, and counts. At least [`crate::MINIMUM_BYTES`]; changed by
-    /// [`crate::Vfs::set_cache_bytes`]. Default 512 MiB. Watch `budget`, `names.evicted` and
-    /// `pages.evicted`.
+    /// Memory for everything that is cached: pages, and names with their inodes (about 300 bytes for each). Where pages
+    /// are cached, names use half at most, and pages the part that names do not use. Entries in use are never dropped,
+    /// and count. At least [`crate::MINIMUM_BYTES`]; changed by [`crate::Vfs::set_cache_bytes`]. Default 512 MiB. Watch
+    /// `budget`, `names.evicted` and `pages.evicted`.
     pub cache_bytes: u64,
-    /// What of `cache_bytes` is taken already: a frontend that bounds its whole process says here
-    /// what the process needs besides the caches. Leaves at least 16 KiB. Default 0. Watch
-    /// `budget.overhead_bytes`.
+    /// The part of `cache_bytes` that is used already. A frontend that bounds its whole process sets it to the
+    /// process's other memory. Leaves at least 16 KiB. Default 0. Watch `budget.overhead_bytes`.
     pub overhead_bytes: u64,
-    /// Remember what whole paths lead to, for the in-process API: a walk becomes one look. Takes up to
-    /// an eighth of what names and inodes may have. Default on. Watch `walks.whole`.
+    /// Remember the objects of whole paths, for the in-process API: a walk becomes one probe. Takes up to an eighth of
+    /// the memory for names and inodes. Default on. Watch `walks.whole`.
     pub whole_paths: bool,
-    /// Share of what names and inodes may have that names known to be missing may take. Default
-    /// 20 percent. Watch `negatives`.
+    /// Share of the memory for names and inodes that negative entries may take. Default 20 percent. Watch `negatives`.
     pub negative_percent: u8,
-    /// Whether file data is cached here, and how it is written, where the store takes what is written
-    /// [anywhere](crate::Writes). Default [`PagePolicy::Auto`].
-    /// Watch `pages`.
+    /// Whether file data is cached here, and how it is written, where the store accepts writes
+    /// [anywhere](crate::Writes). Default [`PagePolicy::Auto`]. Watch `pages`.
     pub pages: PagePolicy,
-    /// Most that is read ahead of a sequential reader at once; 0 reads only what is asked for. Default
-    /// 512 KiB, at most 1 MiB. Watch `pages.read_ahead`.
+    /// Most bytes that are read ahead of a sequential reader at once; 0 reads only requested bytes. Default 512 KiB, at
+    /// most 1 MiB. Watch `pages.read_ahead`.
     pub read_ahead_bytes: u64,
-    /// How long written data may stay here before it is brought to the store, if there is no other
-    /// reason. Default 5 s, at most [`TIMEOUT_MAX`]. Watch `pages.dirty_bytes`.
+    /// How long written data may stay here before it is brought to the store, if there is no other reason. Default 5 s,
+    /// at most [`TIMEOUT_MAX`]. Watch `pages.dirty_bytes`.
     pub write_back_delay: Duration,
-    /// How long the end waits for an answer about a run of pages, from a store that has several under way
-    /// ([`crate::Capabilities::queue_depth`]); then what it was to write is lost, and named. Default 30 s.
+    /// How long the end waits for an answer about a run of pages, from a store that has several in progress
+    /// ([`crate::Capabilities::queue_depth`]). Then the data of the run is lost, and reported. Default 30 s.
     pub end_patience: Duration,
-    /// Ask the backend to report changes that others make, at once. Default off.
+    /// Ask the backend to report changes by others, at once. Default off.
     pub watch: bool,
     /// Refuse every change. Default off.
     pub read_only: bool,
@@ -72,43 +66,43 @@ impl Default for VfsConfig {
     }
 }
 
-/// What is done with file data.
+/// The treatment of file data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PagePolicy {
-    /// As the store wishes ([`crate::PageCaching`]): not cached where it is memory already; otherwise
-    /// cached and written through.
+    /// As the store prefers ([`crate::PageCaching`]): not cached if the store is in memory already; otherwise cached
+    /// and written through.
     Auto,
     /// Not cached.
     Off,
-    /// Cached; what is written goes to the store at once.
+    /// Cached; written data goes to the store at once.
     WriteThrough,
-    /// Cached; what is written is brought to the store later, in large runs, or by `fsync`. Errors of
-    /// that are told by `fsync` and `close`.
+    /// Cached; written data is brought to the store later, in large runs, or by `fsync`. `fsync` and `close` report
+    /// errors of that.
     WriteBack,
 }
 
 impl PagePolicy {
-    /// The capabilities as they are used.
+    /// The capabilities in effect.
     pub(crate) fn applied_to(self, given: Capabilities) -> Capabilities {
         let caching = match self {
             PagePolicy::Auto => given.caching,
             PagePolicy::Off => PageCaching::Store,
             PagePolicy::WriteThrough | PagePolicy::WriteBack => PageCaching::Core,
         };
-        // What goes where is decided with the file's pages.
+        // For other stores the page cache decides where and when data is written.
         let caching = match given.writes {
             Writes::Anywhere => caching,
             Writes::Append | Writes::WholeFile => PageCaching::Core,
         };
-        // Who reads and writes the host's file itself goes past what is cached here.
+        // A kernel that reads and writes the host's file directly would bypass our cache.
         Capabilities { caching, os_files: given.os_files && caching == PageCaching::Store, ..given }
     }
 }
 
-/// Longest lifetime that can be asked for: what the kernel's 32-bit jiffies can hold safely.
+/// Longest lifetime that can be set: safe in the kernel's 32-bit jiffies.
 pub const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Most that can be read ahead at once.
+/// Most bytes that can be read ahead at once.
 pub const READ_AHEAD_MAX: u64 = crate::page::RUN_PAGES * crate::page::PAGE;
 
 impl VfsConfig {
@@ -145,7 +139,7 @@ mod tests {
         assert!(VfsConfig::default().validate().is_ok());
         let bad = [
             VfsConfig { attr_timeout: TIMEOUT_MAX * 2, ..VfsConfig::default() },
-            // Added to the time of a write: that panicked, in the write.
+            // Added to the time of a write, it caused a panic in the write.
             VfsConfig { write_back_delay: Duration::MAX, ..VfsConfig::default() },
             VfsConfig { cache_bytes: MINIMUM_BYTES - 1, ..VfsConfig::default() },
             VfsConfig { negative_percent: 101, ..VfsConfig::default() },

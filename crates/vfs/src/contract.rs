@@ -1,14 +1,13 @@
-//! What a store cannot have answered.
+//! Answers that a store must not give.
 //!
 //! # Boundary
-//! Looks at answers of a [`crate::Backend`] that its contract excludes: more bytes read than there was
-//! room for, a file where a directory was to be made. Whoever asked is given an error instead of
-//! something that would become wrong later and elsewhere; whoever writes the store reads in the log
-//! what it answered and where.
+//! Checks answers of a [`crate::Backend`] that its contract excludes: more bytes read than requested, a file instead of
+//! a new directory. The caller gets an error instead of a value that would cause a fault later and elsewhere. The log
+//! tells the store's author the answer and the call.
 //!
 //! # Why
-//! A kernel in front of us turns such an answer into EIO without a word, and the caches would keep it.
-//! Weakness: only what costs a comparison is looked at. A store that answers the wrong bytes is believed.
+//! A kernel in front turns such an answer into EIO without a message, and the caches would keep it. Weakness: only
+//! cheap comparisons are made. A store that returns wrong bytes is not detected.
 
 use crate::attributes::FileKind;
 use crate::backend::{Entry, FileId, FileRef, InodeId};
@@ -18,7 +17,7 @@ use crate::vfs::Core;
 use std::fmt;
 
 impl Core {
-    /// `count` bytes, as the store answered to `call` with `asked` bytes of `file`.
+    /// Returns `count`, the store's answer to `call` for `asked` bytes of `file`, if it is possible.
     pub(crate) fn believed(
         &self,
         call: &'static str,
@@ -35,8 +34,8 @@ impl Core {
         )))
     }
 
-    /// The new object `made` under `name` of `parent`, which was to be of `kind`. Its reference, and
-    /// `opened`, are given back if it is another.
+    /// The new object `made` under `name` of `parent`, expected to be of `kind`. If it is not, returns its reference
+    /// and closes `opened`.
     pub(crate) fn as_made(
         &self,
         made: Entry,
@@ -59,7 +58,7 @@ impl Core {
         )))
     }
 
-    /// Says in the log what the store answered, and gives the error for who asked.
+    /// Logs the store's answer, and returns the error for the caller.
     pub(crate) fn impossible(&self, what: fmt::Arguments<'_>) -> Error {
         let store = self.capabilities.store;
         log::error!(

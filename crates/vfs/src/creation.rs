@@ -13,7 +13,7 @@ use crate::permission;
 const SET_GID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
 
-/// What a new object starts with.
+/// The initial owner, mode and lists of a new object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
     /// The low 12 bits of its mode.
@@ -22,17 +22,17 @@ pub struct Resolved {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Its own list, where the mode cannot say it.
+    /// Its own list, if the mode cannot express it.
     pub access: Option<Acl>,
-    /// The list that objects below it will start from; directories only.
+    /// The initial list for objects below it; directories only.
     pub default: Option<Acl>,
 }
 
-/// What `new` starts with when `caller` creates it in a directory with these attributes and this
+/// The initial state of `new`, created by `caller` in a directory with these attributes and this
 /// default list.
 ///
 /// A directory with the set-group-id bit passes its group on, and the bit to directories. The
-/// default list takes the place of the umask.
+/// default list replaces the umask.
 pub fn resolve(
     caller: &Caller,
     parent: &Attributes,
@@ -57,15 +57,15 @@ pub fn resolve(
     }
 }
 
-/// The mode before umask and lists, with the set-group-id bit settled.
+/// The mode before umask and lists, with the final set-group-id bit.
 fn wanted_mode(caller: &Caller, parent: &Attributes, kind: FileKind, mode: u32) -> u32 {
     let passes_group = parent.mode & SET_GID != 0;
     if kind == FileKind::Directory {
-        // Nobody asks for set-id bits on a new directory; the parent gives them.
+        // Set-id bits in the request do not apply to a directory; the parent sets them.
         return mode & 0o1777 | parent.mode & SET_GID;
     }
-    // Nobody gets the rights of a group he is not in by creating a file that inherits it. Decided
-    // before the umask can hide the group's execute bit.
+    // No caller gets the rights of a group that it is not in by creating a file that inherits the
+    // group. Decided before the umask can hide the group's execute bit.
     let privilege = SET_GID | GROUP_EXECUTE;
     if passes_group && mode & privilege == privilege && !permission::has_group(caller, parent.gid) {
         return mode & 0o7777 & !SET_GID;

@@ -1,22 +1,22 @@
-//! Why an operation failed, and whether to try again.
+//! Errors of operations, and whether to try again.
 //!
 //! # Boundary
 //! The one error type of the seam and of the in-process API, and the one place where it becomes an
-//! errno ([`Error::errno`]). Knows no path: the layer that has the path adds it.
+//! errno ([`Error::errno`]). Has no path: the layer that has the path adds it.
 //!
 //! # Why
-//! Errors travel from a store through caches to a kernel. What to do with one on the way depends on whether
-//! the same call may succeed later; hence [`Retry`] beside the errno.
+//! Errors travel from a store through caches to a kernel. On the way, the handling depends on
+//! whether the same call may succeed later; hence [`Retry`] beside the errno.
 
 use std::fmt;
 
 /// The result of every operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation failed.
+/// The reason why an operation failed.
 ///
-/// Backends return the most exact variant they know; [`Error::from_errno`] helps those that stand
-/// on system calls.
+/// Backends return the most exact variant. [`Error::from_errno`] helps backends that use system
+/// calls.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -44,21 +44,21 @@ pub enum Error {
     TooBig,
     /// A name over 255 bytes or a path over 4096.
     NameTooLong,
-    /// An argument that makes no sense; says which.
+    /// An invalid argument. Names it.
     Invalid(&'static str),
     /// Not within one file system, or out of the directory that a walk must stay in.
     CrossDevice,
     /// No further hard link to the object is possible.
     TooManyLinks,
-    /// Too many symbolic links, or one met where none is allowed.
+    /// Too many symbolic links, or one where none is allowed.
     SymlinkLoop,
     /// In use in a way that excludes this.
     Busy,
     /// A running program is being written, or a file being written is run.
     TextBusy,
-    /// The object changed or vanished behind the caches: drop what is cached and walk again.
+    /// The object changed or vanished behind the caches: drop its cached entries and walk again.
     Stale,
-    /// The backend cannot do this at all; retrying is useless. Says what.
+    /// The backend does not support this; retrying is useless. Names it.
     Unsupported(&'static str),
     /// No such extended attribute.
     NoAttribute,
@@ -66,7 +66,7 @@ pub enum Error {
     NoData,
     /// The given buffer is too small.
     Range,
-    /// A lock is held by someone else, or the call would wait and may not.
+    /// Another owner holds a lock, or the call would wait and may not.
     WouldBlock,
     /// Waiting for the lock would never end.
     Deadlock,
@@ -76,7 +76,7 @@ pub enum Error {
     TooManyOwnFiles,
     /// Not enough memory within the budget.
     NoMemory,
-    /// The handle is not open, or not for this.
+    /// The handle is not open, or not in the required mode.
     BadHandle,
     /// A signal ended the wait.
     Interrupted,
@@ -84,7 +84,7 @@ pub enum Error {
     TimedOut,
     /// The store answered with an I/O error.
     Io(std::io::Error),
-    /// The store's data, or our own state, contradicts itself. Says what.
+    /// The store's data, or our own state, contradicts itself. Names it.
     Corrupt(&'static str),
 }
 
@@ -93,14 +93,14 @@ pub enum Error {
 pub enum Retry {
     /// Not unless something else changes.
     Never,
-    /// At once, after dropping what is cached of the object.
+    /// At once, after dropping the object's cached entries.
     AfterRefresh,
     /// Later, unchanged.
     Later,
 }
 
 impl Error {
-    /// The errno a kernel would give. The only place where errors become numbers.
+    /// The errno that a kernel would return. The only place where errors become numbers.
     pub fn errno(&self) -> i32 {
         match self {
             Error::NotFound => libc::ENOENT,

@@ -1,18 +1,17 @@
 //! Lookups in flight: of several that miss one name at once, one asks the store.
 //!
 //! # Boundary
-//! Knows who is asking and lets others wait. The answer goes by way of the name cache: who waited
-//! looks there.
+//! Lets one thread ask and others wait. The answer is passed through the name cache: a thread that waited looks there.
 //!
 //! # Concurrency
-//! One shard lock to join and to land; a flight's own lock and condition to wait, and to wake where a thread
-//! waits. Nothing is held across the call to the store. A flight lands when it is dropped, so a store that panics wakes
-//! those who wait, too.
+//! One shard lock to join and to land. A flight's own lock and condition to wait, and to wake if a thread waits.
+//! Nothing is held across the call to the store. A flight lands when it is dropped, so a store that panics wakes the
+//! waiting threads, too.
 //!
 //! # Why
-//! A directory that has just expired is asked for by all at once; without this the store gets the
-//! same question from each (as Linux `d_alloc_parallel`, which parks the others on the entry).
-//! Weakness: if the answer may not be kept, those who waited have lost the time.
+//! Many threads ask for a directory that has just expired. Without this the store gets the same question from each (as
+//! Linux `d_alloc_parallel`, which parks the others on the entry). Weakness: if the answer may not be cached, the
+//! waiting threads have lost the time.
 
 use crate::backend::InodeId;
 use crate::lock_order;
@@ -29,7 +28,7 @@ pub(crate) struct Flights {
     shards: Shards<HashMap<Key, Arc<Landing>>>,
 }
 
-/// Where those who wait for one flight stand.
+/// The state on which the threads wait for one flight.
 struct Landing {
     landed: Mutex<Landed>,
     changed: Condvar,
@@ -38,12 +37,12 @@ struct Landing {
 #[derive(Default)]
 struct Landed {
     done: bool,
-    /// Threads that sleep until it is done: they are counted under the lock that they give up by sleeping.
+    /// Threads that sleep until it is done. Counted under the lock that sleeping releases.
     #[cfg(test)]
     sleepers: usize,
 }
 
-/// Leave to ask the store. Dropped when the answer is in the cache, or will not come.
+/// The right to ask the store. Dropped when the answer is in the cache, or will not come.
 pub(crate) struct Flight<'a> {
     flights: &'a Flights,
     key: Key,
@@ -54,7 +53,7 @@ impl Flights {
         Self { shards: Shards::new(&lock_order::FLIGHTS, 32) }
     }
 
-    /// Leave to ask for `name`; or `None` after another's flight has landed. Blocks until then.
+    /// The right to ask for `name`; or `None` after another thread's flight has landed. Blocks until then.
     pub(crate) fn join(&self, directory: InodeId, name: Name<'_>) -> Option<Flight<'_>> {
         let key: Key = (directory, name.as_bytes().into());
         let landing = {
@@ -100,7 +99,7 @@ impl Flights {
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
         let landing = self.flights.shards.of(&self.key).lock().remove(&self.key);
-        // A thread that waits has a share of it, taken under the shard's lock; none is taken from now on.
+        // A waiting thread has a share of it, taken under the shard's lock. None is taken from now on.
         if let Some(mut landing) = landing
             && Arc::get_mut(&mut landing).is_none()
         {
@@ -131,13 +130,13 @@ mod tests {
             }
             drop(flight);
         });
-        // Who came after the landing asks for himself.
+        // A thread that came after the landing asks itself.
         assert_eq!(asked.load(SeqCst) + waited.load(SeqCst), 4);
         assert_eq!(flights.count(), 0);
     }
 
-    /// Weakened code showed that nothing here had two sleepers for sure: waking one of them, or not waiting
-    /// at all, left everything green.
+    /// Weakened code showed that no test here was sure to have two sleepers: waking one of them, or not waiting at all,
+    /// passed every test.
     #[test]
     fn all_who_sleep_are_woken_by_the_landing_and_nobody_before_it() {
         let (flights, returned) = (Flights::new(), AtomicUsize::new(0));

@@ -1,38 +1,38 @@
-//! How long things took, as it is reported.
+//! Durations, in reports.
 //!
 //! # Boundary
-//! A histogram's numbers as a value: written as JSON, read back, subtracted, and asked for percentiles. Counting is
-//! [`uvfs_concurrent::histogram`]'s.
+//! A histogram's numbers as a value: written as JSON, read back, subtracted, and evaluated as percentiles.
+//! [`uvfs_concurrent::histogram`] counts.
 //!
 //! # Why
-//! Buckets and not percentiles are what is kept, because percentiles of two times cannot be subtracted: whoever watches takes
-//! the difference of two reports. The two percentiles that a report has are for who reads it alone. Weakness: a
-//! percentile is right to within the width of its bucket, a fifth of the value at most.
+//! Buckets are kept, not percentiles, because percentiles of two times cannot be subtracted: a watching program takes
+//! the difference of two reports. The two percentiles in a report are for single reports. Weakness: a percentile is
+//! exact to the width of its bucket, a fifth of the value at most.
 
 use serde::{Deserialize, Serialize};
 use uvfs_concurrent::histogram::{Bucket, Histogram};
 
-/// Times of one kind of thing.
+/// Durations of one kind of event.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Latency {
-    /// How many were timed.
+    /// Events timed.
     pub count: u64,
-    /// All of them together.
+    /// The sum of their durations.
     pub sum_ns: u64,
-    /// Half took less.
+    /// Half of the events took less.
     pub p50_ns: u64,
-    /// Of a hundred, 99 took less.
+    /// 99 of a hundred events took less.
     pub p99_ns: u64,
-    /// Those with something in them, the shortest times first.
+    /// The buckets that are not empty, the shortest durations first.
     pub buckets: Vec<LatencyBucket>,
 }
 
-/// Times that differ by a quarter at most.
+/// Durations that differ by a quarter at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyBucket {
-    /// All of it took less; null if there is no bound.
+    /// All of them are shorter; null if there is no bound.
     pub below_ns: Option<u64>,
-    /// How many.
+    /// Events in it.
     pub count: u64,
 }
 
@@ -46,7 +46,7 @@ impl From<&Histogram> for Latency {
 
 impl Latency {
     fn new(sum_ns: u64, buckets: Vec<LatencyBucket>) -> Self {
-        // Of a daemon that nobody vouches for, too: a sum that is wrong rather than a panic.
+        // The daemon's numbers may be wrong: a wrong sum is better than a panic.
         let count = buckets.iter().fold(0, |sum: u64, one| sum.saturating_add(one.count));
         let mut latency = Self { count, sum_ns, p50_ns: 0, p99_ns: 0, buckets };
         latency.p50_ns = latency.quantile_ns(0.5);
@@ -54,7 +54,7 @@ impl Latency {
         latency
     }
 
-    /// What was counted after `earlier`.
+    /// Events counted after `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |bucket: &LatencyBucket| {
@@ -69,7 +69,7 @@ impl Latency {
         Self::new(self.sum_ns.saturating_sub(earlier.sum_ns), buckets)
     }
 
-    /// The same as if all had been of one kind.
+    /// Both together, as one kind.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
         let mut buckets = self.buckets.clone();
@@ -83,13 +83,13 @@ impl Latency {
         Self::new(self.sum_ns.saturating_add(other.sum_ns), buckets)
     }
 
-    /// How many took less than `ns`, which is the end of a bucket; others are counted by the ends below it.
+    /// Events shorter than `ns`, which is the end of a bucket. For other values, up to the next lower end.
     pub fn below(&self, ns: u64) -> u64 {
         let short = self.buckets.iter().filter(|one| one.below_ns.is_some_and(|end| end <= ns));
         short.fold(0, |sum, one| sum.saturating_add(one.count))
     }
 
-    /// The time that a `share` of all took at most; 0 if there are none.
+    /// The duration that a `share` of all events did not exceed; 0 if there are none.
     pub fn quantile_ns(&self, share: f64) -> u64 {
         let wanted = share * self.count as f64;
         let (mut passed, mut last) = (0.0, 0);
@@ -97,7 +97,7 @@ impl Latency {
             let count = bucket.count as f64;
             let Some(end) = bucket.below_ns else { return last.max(1 << 36) };
             if passed + count >= wanted {
-                // As if the times in it lay evenly. Its begin: a bucket is a quarter of that wide at most.
+                // Assumes an even distribution in the bucket. Its begin: a bucket is a quarter of that wide at most.
                 let begin = last.max(end - end / 5).min(end);
                 let part = ((wanted - passed) / count.max(1.0)).clamp(0.0, 1.0);
                 return begin + ((end - begin) as f64 * part) as u64;
@@ -130,7 +130,7 @@ mod tests {
         }
         assert_eq!(latency.p50_ns, latency.quantile_ns(0.5));
         assert_eq!(Latency::default().quantile_ns(0.99), 0);
-        // Longer than any bound: at least the longest.
+        // Longer than any bound: at least the longest bound.
         assert_eq!(of([1, 200_000_000]).p99_ns, 1 << 36);
     }
 

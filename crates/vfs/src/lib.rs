@@ -2,15 +2,15 @@
 //! The uvfs core: a kernel's file-system caches, for programs.
 //!
 //! # Boundary
-//! Owns the walk, the name cache, inodes, pages and the operations on them. Below it stands a
+//! Owns the walk, the name cache, inodes, pages and the operations on them. Below it is a
 //! [`Backend`]; above it a frontend (`uvfs-fuse`) or a program that uses the in-process API
-//! ([`Directory`], [`File`]). Contains no unsafe code, does no I/O of its own, and knows neither
-//! FUSE nor any store.
+//! ([`Directory`], [`File`]). Contains no unsafe code, does no I/O of its own, and depends on
+//! neither FUSE nor any store.
 //!
 //! # Reading order
-//! [`backend`] (the seam, with a whole backend as example), [`Vfs`] and [`Directory`] (what to do with
-//! one), [`walk`] (paths), [`clean`] (giving memory back by directory). Inside, a request is followed
-//! best from the module `ops`: `open`, then `change`, which keeps cached names true, then `inode`.
+//! [`Backend`] (the seam, with a whole backend as example), [`Vfs`] and [`Directory`] (its use),
+//! [`walk`] (paths), [`clean`] (freeing memory by directory). Inside, follow a request through the
+//! module `ops`: `open`, then `change`, which keeps cached names true, then `inode`.
 
 pub mod acl;
 mod advisory;

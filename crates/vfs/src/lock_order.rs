@@ -1,27 +1,28 @@
 //! The lock classes of the core, outermost first.
 //!
 //! # Boundary
-//! Names no store and no frontend: they declare theirs, in their bands of ranks ([`uvfs_concurrent::lock_classes`]).
+//! Has no classes of stores and frontends: they declare theirs, in their bands of ranks
+//! ([`uvfs_concurrent::lock_classes`]).
 //!
-//! Debug and test builds panic when a thread takes two locks against the order ([`uvfs_concurrent::lock`]).
-//! `docs/locking.md` is printed from all lists by `cargo xtask locks`. No class is ever held across a call into a
-//! backend; [`crate::Vfs`] asserts that too.
+//! Debug and test builds panic when a thread takes two locks against the order ([`uvfs_concurrent::lock`]). `cargo
+//! xtask locks` prints `docs/locking.md` from all lists. No class is ever held across a call into a backend;
+//! [`crate::Vfs`] asserts that too.
 
 uvfs_concurrent::lock_classes! {
     in CORE;
     /// The mounts of one namespace.
     MOUNTS = 60, "mounts", "changes of the mounts of one namespace";
-    /// Who moves a directory to another parent.
+    /// The turn to move a directory to another parent.
     MOVES = 90, "moves", "moves of directories to another parent";
     /// Parent link of one directory.
     INODE_PARENT = 100, "inode-parent", "the parent of one directory inode";
-    /// Cleanings and moves.
+    /// Cleans and moves.
     CLEANINGS = 104, "cleanings", "whether a cleaning takes effect, or something that moves arrives";
     /// A listing of one directory on its way into the cache.
     LISTING = 105, "listing", "how far a listing of one directory has come into the cache";
     /// In-flight changes of one directory.
     INODE_CHANGES = 110, "inode-changes", "version and changes in flight of one directory";
-    /// What one directory was listed as.
+    /// The kept list of one directory.
     LISTED = 111, "listed", "the kept list of one directory, and its refresh";
     /// Lookups in flight.
     FLIGHTS = 112, "flights", "one shard of the lookups that are asking the store";
@@ -31,7 +32,7 @@ uvfs_concurrent::lock_classes! {
     LISTS = 116, "lists", "the directories that have lists of their names, oldest first";
     /// One bucket of the name table.
     NAMES = 120, "names", "one bucket of the name table";
-    /// Names that are to go first.
+    /// Names to be evicted first.
     NAMES_ONCE = 122, "names-once", "the queue of names that are to go before all others";
     /// One bucket of the table of whole paths.
     PATHS = 125, "paths", "one bucket of the table of whole paths";
@@ -47,15 +48,15 @@ uvfs_concurrent::lock_classes! {
     INODE_BYPASS = 154, "inode-bypass", "open files of one inode that bypass the caches";
     /// Advisory locks of one inode.
     INODE_LOCKS = 160, "inode-locks", "advisory record locks and flocks of one inode";
-    /// Who waits for whose advisory lock.
+    /// Edges from waiters to holders of advisory locks.
     LOCK_WAITS = 170, "lock-waits", "owners that wait for advisory locks, for deadlock detection";
-    /// Who is inside the gate of one file's pages.
+    /// Threads inside the gate of one file's pages.
     FILE_GATE = 174, "file-gate", "threads that change the pages of one file";
     /// Streams of one file.
     STREAMS = 176, "streams", "where reading of one file is expected to go on";
     /// The store's open files behind one file's pages.
     OPENS = 178, "opens", "the store's open files that pages are read and written by";
-    /// Looks of those who wait for room.
+    /// Looks of threads that wait for room.
     ROOM_LOOKS = 179, "room-looks", "the thread that looks for room for pages after it found none";
     /// Sleepers for pages.
     PAGE_WAITS = 180, "page-waits", "one bucket of the threads that sleep until a page is free or written";
@@ -65,34 +66,34 @@ uvfs_concurrent::lock_classes! {
     DIRTY_FILES = 184, "dirty-files", "files that wait to be written back";
     /// The directory that one file's pages belong to.
     PAGES_HOME = 185, "pages-home", "the directory that a file with pages lies in";
-    /// What the store does not know of one file.
+    /// State of one file that the store does not have.
     PAGES_LOCAL = 186, "pages-local", "what of one file is held back from the store";
     /// Errors of writing back one file.
     WRITE_ERRORS = 187, "write-errors", "errors of writing back one file, until a caller is told";
-    /// Files by the numbers that frames know them by.
+    /// Files by their numbers in frames.
     PAGE_FILES = 188, "page-files", "one shard of the files that have pages";
     /// The replacement's queues.
     PAGE_QUEUES = 190, "page-queues", "order in which pages are considered for eviction";
     /// Buffers for runs of pages.
     PAGE_BUFFERS = 192, "page-buffers", "buffers for runs of pages that are not in use";
-    /// The threads for what nobody waits for.
+    /// The threads for background work.
     BACKGROUND = 193, "background", "files to be fetched and directories to be listed in the background";
     /// The threads that read ahead and write back.
     PAGE_WORK = 194, "page-work", "what is to be read ahead and written back, and by how many threads";
-    /// Who waits for pages to become clean.
+    /// Threads that wait for pages to become clean.
     PAGE_PROGRESS = 195, "page-progress", "answers of the store about dirty pages, and threads that wait for the next";
-    /// Who was refused for want of space.
+    /// Threads that wait for space of the store.
     SPACE = 196, "space", "threads that wait for space of the store to come back";
-    /// Runs with the store, of one thread.
+    /// Runs of one thread that are in progress.
     PAGE_RUNS = 197, "page-runs", "answers of the store about the runs that one thread has under way";
     /// Marked directories.
     POLICIES = 198, "policies", "the directories that are marked to be kept, or to go first";
-    /// Who shares the budget.
+    /// Tenants of the budget.
     TENANTS = 199, "tenants", "stores and frontends that share the budget with the caches";
     /// The listeners for changes.
     OBSERVER = 200, "observer", "the frontends that are told of changes";
     /// Sleepers for room.
     ROOM_WAITS = 201, "room-waits", "how often room for pages was made while threads waited for some";
-    /// What was counted last.
+    /// Recent counts.
     VIEWS = 202, "views", "what was last counted of the caches, by directory";
 }

@@ -1,27 +1,25 @@
 //! The name cache: finds the child `name` of a directory without asking the store.
 //!
 //! # Boundary
-//! Owns dentries: (directory, name) pairs and what they mean, an inode or nothing (a *negative*
-//! dentry). Does not decide what may be cached ([`crate::inode::Freshness`]) nor when there is too
-//! much ([`crate::reclaim`]).
+//! Owns dentries: (directory, name) pairs and their meaning, an inode or nothing (a *negative* dentry). Does not decide
+//! what may be cached ([`crate::inode::Freshness`]) nor the time of eviction ([`crate::reclaim`]).
 //!
 //! # Concurrency
-//! The table is [`NameTable`]: readers hold an epoch guard, take no lock and store nothing that
-//! another thread reads; writers lock one bucket. Callers insert under the directory's `entries`
-//! lock, so that a change of the directory and an older answer do not meet here.
+//! The table is [`NameTable`]: readers hold an epoch guard, take no lock and store to no shared line; writers lock one
+//! bucket. Callers insert under the directory's `entries` lock, which orders a change of the directory and an older
+//! answer.
 //!
-//! A dentry is believed if it has not expired, if its directory has not forgotten its names since
-//! ([`Inode::believes`]), and if its inode has not been torn down.
+//! A dentry is valid unless it has expired, its directory has invalidated its names since ([`Inode::believes`]), or its
+//! inode was torn down.
 //!
 //! # Why
-//! One table keyed by (directory id, name). Ids are never reused and a dentry never changes its key,
-//! so renaming a directory moves none of its children, and no reader is carried to another chain.
-//! Forgetting all names of a directory is one store; what is left of them goes when the clock hand
-//! comes by. Bad at: listing a directory, which the table cannot.
+//! One table keyed by (directory id, name). Ids are never reused and a dentry never changes its key. So renaming a
+//! directory moves none of its children, and no reader is carried to another chain. Invalidating all names of a
+//! directory is one store; the clock hand frees them later. Bad at: listing a directory, which the table cannot.
 //!
-//! Names that are to go first ([`Class::Once`]) wait in a queue beside the table, since the hand would pass,
-//! and age, all others on its way to each of them. Those that are to be kept ([`Class::Keep`]) are passed
-//! over by the hand; how long that may go on is [`crate::reclaim`]'s to say, by the bytes counted here.
+//! Names with the class [`Class::Once`] wait in a queue beside the table: the hand would pass and age all others on its
+//! way to each of them. The hand skips names with the class [`Class::Keep`]. [`crate::reclaim`] limits that by the
+//! bytes counted here.
 
 use crate::backend::InodeId;
 use crate::inode::{Expiry, INODE_BYTES, Inode, Moment, Node, Ticket};
@@ -38,7 +36,7 @@ use uvfs_concurrent::name_table::{Entry, Hand, NameTable, Verdict};
 use uvfs_concurrent::object::Ref;
 use uvfs_concurrent::primitive::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// What a cached name means.
+/// The meaning of a cached name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meaning {
     /// This inode.
@@ -47,7 +45,7 @@ pub(crate) enum Meaning {
     Missing,
 }
 
-/// What a name is to mean.
+/// The new meaning of a name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target<'a> {
     /// This object.
@@ -56,12 +54,12 @@ pub(crate) enum Target<'a> {
     Missing,
 }
 
-/// How a name came here: decides how soon it goes.
+/// How a name was inserted: decides how soon it is evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// Somebody asked for it.
+    /// A caller asked for it.
     Asked,
-    /// It came with a listing: on probation until somebody asks for it.
+    /// From a listing: on probation until a caller asks for it.
     Listed,
 }
 
@@ -69,24 +67,24 @@ pub(crate) enum Arrival {
 mod weight {
     /// Names of a listing, and negative ones.
     pub(super) const PROBATION: u8 = 0;
-    /// Names that somebody asked for.
+    /// Names that a caller asked for.
     pub(super) const ASKED: u8 = 1;
-    /// Most for what is no directory.
+    /// Most for other objects than directories.
     pub(crate) const MOST: u8 = 2;
     /// Most for a directory: many paths lead through it.
     pub(crate) const DIRECTORY: u8 = 3;
-    /// Most for what is to go first: a directory is spared once, since what is below leads through it.
+    /// Most for the class `Once`: a directory is spared once, since paths to its entries lead through it.
     pub(super) const fn most_once(directory: bool) -> u8 {
         if directory { ASKED } else { PROBATION }
     }
 }
 
-/// Which names the clock hand takes.
+/// The names that the clock hand may evict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// All but those that are to be kept.
+    /// All but those with the class `Keep`.
     Others,
-    /// Those that are to be kept, which are too many.
+    /// Those with the class `Keep`, which are too many.
     Kept,
     /// Any.
     Any,
@@ -97,7 +95,7 @@ pub(crate) enum Taken {
 pub(crate) struct Dentry {
     /// `None`: there is no such name.
     inode: Option<Ref<Inode>>,
-    /// The inode's id again: a walk goes on to the next bucket without waiting for the inode.
+    /// The inode's id again: a walk continues at the next bucket without waiting for the inode.
     id: InodeId,
     stamp: Ticket,
     expiry: Expiry,
@@ -116,7 +114,7 @@ impl Dentry {
         self.id
     }
 
-    /// When the store was asked that said so.
+    /// The ticket of the question that returned it.
     pub(crate) fn stamp(&self) -> Ticket {
         self.stamp
     }
@@ -129,34 +127,33 @@ impl Dentry {
         self.inode.as_ref().map_or(Meaning::Missing, |_| Meaning::Inode(self.id))
     }
 
-    /// Whether it is believed, as a name of `directory`.
+    /// Whether it is valid, as a name of `directory`.
     #[inline]
     pub(crate) fn believed(&self, directory: &Inode, now: &mut Option<Moment>) -> bool {
         directory.believes(self.stamp) && self.stands(now)
     }
 
-    /// As [`Dentry::believed`], as far as it can be said without the directory.
+    /// Like [`Dentry::believed`], without the directory's part.
     #[inline]
     fn stands(&self, now: &mut Option<Moment>) -> bool {
         self.expiry.valid_at(now) && self.inode.as_ref().is_none_or(|inode| inode.can_be_found())
     }
 }
 
-/// A name that was taken out by [`NameCache::reap`].
+/// A name that was removed by [`NameCache::reap`].
 #[derive(Debug)]
 pub(crate) struct Reaped {
     pub(crate) bytes: usize,
-    /// What it led to.
+    /// Its inode.
     pub(crate) inode: Option<Ref<Inode>>,
-    /// It was the inode's last name, nobody holds the inode, and it is marked as queued.
+    /// It was the inode's last name, the inode has no hold, and it is marked as queued.
     pub(crate) is_orphan: bool,
 }
 
 /// A dentry in the table.
 pub(crate) type CachedName = Entry<Dentry>;
 
-/// Marks a name as used, without a store if it is marked enough: then it is used often, and this
-/// returns true.
+/// Marks a name as used, without a store if its weight is the highest: then it is used often, and this returns true.
 #[inline]
 pub(crate) fn touch(name: &CachedName, directory: bool) -> bool {
     let most = if directory { weight::DIRECTORY } else { weight::MOST };
@@ -168,25 +165,25 @@ pub(crate) fn touch(name: &CachedName, directory: bool) -> bool {
     warm
 }
 
-/// Finds a name that is to go first, or one that took its place.
+/// Finds a name with the class `Once`, or one that took its place.
 #[derive(Debug, Clone, Copy)]
 struct Reminder {
     directory: u64,
     hash: u32,
 }
 
-/// Reminders of names that have gone, beyond as many as there are names.
+/// Reminders of removed names, beyond the number of names.
 const REMINDERS_SPARE: usize = 64;
-/// Reminders looked at for one name.
+/// Reminders examined for one name.
 const ONCE_LOOKS: usize = 16;
 
-/// The class of a name where `class` holds. The way to a directory that is to be kept is kept with it.
+/// The class of a name where `class` is valid. The way to a directory with the mark `Keep` has the class `Keep`, too.
 fn class_of(class: Class, inode: Option<&Ref<Inode>>) -> Class {
     let mark = inode.filter(|inode| inode.is_directory()).and_then(|inode| inode.own_mark());
     if mark == Some(Class::Keep) { Class::Keep } else { class }
 }
 
-/// What a name takes with the inode that it leads to.
+/// Bytes of a name with its inode.
 fn charge(name: &CachedName) -> usize {
     name.bytes() + if name.value().inode().is_some() { INODE_BYTES } else { 0 }
 }
@@ -200,17 +197,17 @@ pub(crate) struct NameCache {
     hand: Hand,
     negative_hand: Hand,
     negatives: AtomicUsize,
-    /// Bytes of names that are to be kept, with the inodes that they lead to.
+    /// Bytes of names with the class `Keep`, with their inodes.
     kept_bytes: AtomicUsize,
-    /// Names that are to go first, oldest first, with some that have gone.
+    /// Names with the class `Once`, oldest first, with some that were removed.
     once: Mutex<VecDeque<Reminder>>,
-    /// Room in that queue, to be read without its lock.
+    /// The capacity of that queue, readable without its lock.
     once_room: AtomicUsize,
-    /// Names that are to go first.
+    /// Names with the class `Once`.
     once_count: AtomicUsize,
-    /// Names that went although they may still exist: no directory of their stripe is complete.
+    /// Names removed although they may still exist: no directory of their stripe is complete.
     losses: Generations,
-    /// Names that came, and names that went.
+    /// Names inserted, and names removed.
     changes: Counter,
 }
 
@@ -231,12 +228,12 @@ impl NameCache {
         }
     }
 
-    /// Names of directories that went for want of room, or because nothing is sure any more.
+    /// Names of directories that were evicted, or removed because they are uncertain.
     pub(crate) fn losses(&self) -> &Generations {
         &self.losses
     }
 
-    /// Whether `name` is not in the table at all: neither believed nor doubted.
+    /// Whether `name` is not in the table at all, valid or not.
     #[inline]
     pub(crate) fn is_absent(
         &self,
@@ -248,7 +245,7 @@ impl NameCache {
         self.table.get(guard, hash, directory.id.0, name).is_none()
     }
 
-    /// The dentry of `name`, if it is cached and believed.
+    /// The dentry of `name`, if it is cached and valid.
     pub(crate) fn find<'g>(
         &'g self,
         guard: &'g Guard,
@@ -259,7 +256,7 @@ impl NameCache {
         self.probe(guard, (directory, directory.id), hash, name.as_bytes(), &mut None)
     }
 
-    /// As [`NameCache::find`], with the hash of [`NameTable::hash`] and the directory's id.
+    /// Like [`NameCache::find`], with the hash of [`NameTable::hash`] and the directory's id.
     #[inline(always)]
     pub(crate) fn probe<'g>(
         &'g self,
@@ -273,8 +270,8 @@ impl NameCache {
         entry.value().believed(directory, now).then_some(entry)
     }
 
-    /// The dentry of `name`, however long ago it expired, with whether it is believed apart from that: its directory has not
-    /// forgotten it since, and its inode can be found.
+    /// The dentry of `name`, however long ago it expired. The flag says whether it is valid otherwise: its directory
+    /// has not invalidated it since, and its inode can be found.
     pub(crate) fn last_known<'g>(
         &'g self,
         guard: &'g Guard,
@@ -287,7 +284,7 @@ impl NameCache {
         Some((dentry, directory.believes(dentry.stamp) && stands))
     }
 
-    /// Whether what is cached of `name` was asked for before `ticket`.
+    /// Whether the cached state of `name` is from a question before `ticket`.
     pub(crate) fn is_older(&self, directory: &Inode, name: Name<'_>, ticket: Ticket) -> bool {
         let guard = epoch::pin();
         let hash = self.table.hash(directory.id.0, name.as_bytes());
@@ -300,12 +297,12 @@ impl NameCache {
         self.table.hash(directory.0, name.as_bytes())
     }
 
-    /// What `name` means, if that is cached.
+    /// The cached meaning of `name`.
     pub(crate) fn meaning(&self, directory: &Inode, name: Name<'_>) -> Option<Meaning> {
         self.find(&epoch::pin(), directory, name).map(|entry| entry.value().meaning())
     }
 
-    /// Remembers what `name` means. Returns an inode that lost its last name by it, marked as queued.
+    /// Caches the meaning of `name`. Returns an inode that lost its last name by it, marked as queued.
     pub(crate) fn insert(
         &self,
         directory: &Inode,
@@ -321,7 +318,7 @@ impl NameCache {
             Target::Missing => None,
             Target::Node(node) => match node.inode.try_ref() {
                 Some(inode) => Some(inode),
-                // Millions of cached names for one object: this one is asked for each time.
+                // The object has millions of cached names: this one is asked for each time.
                 None => return self.lose(directory.id, name),
             },
         };
@@ -343,7 +340,7 @@ impl NameCache {
         let name = name.as_bytes();
         let class = class_of(directory.class(), dentry.inode.as_ref());
         let inserted = self.table.insert_with(&guard, hash, directory.id.0, name, |known| {
-            // A name that is told again, by a listing for one, is as much in use as it was.
+            // A name inserted again, by a listing for example, keeps its use.
             let known = known.filter(|known| known.value().meaning() == dentry.meaning());
             let weight = match class {
                 Class::Once => weight::PROBATION,
@@ -351,13 +348,13 @@ impl NameCache {
             };
             ((weight, class), dentry)
         });
-        // Not the class that it has by now: who changed it has counted that.
+        // Count the class we inserted, not the current one: a thread that reclassified it has counted that.
         self.joined_class(class, inserted.entry);
         self.changes.hit();
         self.removed(inserted.replaced?)
     }
 
-    /// What a cached name leads to, believed or not.
+    /// The object of a cached name, valid or not.
     pub(crate) fn target(&self, directory: InodeId, name: Name<'_>) -> Option<Node> {
         let guard = epoch::pin();
         let hash = self.table.hash(directory.0, name.as_bytes());
@@ -365,13 +362,13 @@ impl NameCache {
         Node::try_hold(entry.value().inode()?)
     }
 
-    /// Forgets one name that may exist.
+    /// Removes one name that may exist.
     pub(crate) fn lose(&self, directory: InodeId, name: Name<'_>) -> Option<Ref<Inode>> {
         self.losses.advance(directory.0);
         self.remove(directory, name)
     }
 
-    /// Forgets one name, which is changing. Returns an inode that lost its last name by it, marked as queued.
+    /// Removes one name, which is changing. Returns an inode that lost its last name by it, marked as queued.
     pub(crate) fn remove(&self, directory: InodeId, name: Name<'_>) -> Option<Ref<Inode>> {
         let guard = epoch::pin();
         let hash = self.table.hash(directory.0, name.as_bytes());
@@ -379,10 +376,10 @@ impl NameCache {
         self.removed(old)
     }
 
-    /// Forgets everything.
+    /// Removes everything.
     pub(crate) fn clear(&self) -> Vec<Ref<Inode>> {
         let mut orphans = Vec::new();
-        // Twice: a table that grows meanwhile may be passed by in part.
+        // Twice: a single pass may skip parts of a table that grows meanwhile.
         for _ in 0..2 {
             let all = self.table.buckets();
             orphans.extend(self.sweep_with(&Hand::default(), all, |_| Verdict::Remove));
@@ -390,10 +387,9 @@ impl NameCache {
         orphans
     }
 
-    /// Moves the clock hand over `buckets` buckets: what was used since it last came by gets another
-    /// round, what was not goes. Returns the inodes that lost their last name and that nobody holds,
-    /// marked as queued.
-    /// Names that are not among the `taken` are passed over.
+    /// Moves the clock hand over `buckets` buckets. Names used since its last visit get another round, and unused ones
+    /// are evicted. Skips names that are not among the `taken`. Returns the inodes that have no name and no hold any
+    /// more, marked as queued.
     pub(crate) fn sweep(
         &self,
         buckets: usize,
@@ -455,11 +451,11 @@ impl NameCache {
         removed.into_iter().filter_map(|entry| self.removed(entry)).collect()
     }
 
-    /// A name is of this class now.
+    /// A name now has this class.
     fn joined_class(&self, class: Class, name: &CachedName) {
         match class {
             Class::Normal => {}
-            // ORDERING: Relaxed, both; sizes, which wrap where a name leaves before it was counted.
+            // ORDERING: Relaxed, both; sizes, which wrap where a name is removed before it was counted.
             Class::Keep => _ = self.kept_bytes.fetch_add(charge(name), Relaxed),
             Class::Once => {
                 self.once_count.fetch_add(1, Relaxed);
@@ -468,36 +464,35 @@ impl NameCache {
         }
     }
 
-    /// A name is not of this class any more.
+    /// A name does not have this class any more.
     fn left_class(&self, class: Class, name: &CachedName) {
         match class {
             Class::Normal => {}
-            // ORDERING: Relaxed, both; as in `joined_class`.
+            // ORDERING: Relaxed, both; sizes, see `joined_class`.
             Class::Keep => _ = self.kept_bytes.fetch_sub(charge(name), Relaxed),
             Class::Once => _ = self.once_count.fetch_sub(1, Relaxed),
         }
     }
 
-    /// Bytes of names that are to be kept, with the inodes that they lead to, as far as these are known by
-    /// one name.
+    /// Bytes of names with the class `Keep`, with their inodes. An inode with several such names counts with each.
     pub(crate) fn kept_bytes(&self) -> usize {
         // ORDERING: Relaxed; a size. It may be below zero for a moment.
         (self.kept_bytes.load(Relaxed) as isize).max(0) as usize
     }
 
-    /// Names that are to go first.
+    /// Names with the class `Once`.
     pub(crate) fn once_count(&self) -> usize {
-        // ORDERING: Relaxed; as in `kept_bytes`.
+        // ORDERING: Relaxed; a size. It may be below zero for a moment.
         (self.once_count.load(Relaxed) as isize).max(0) as usize
     }
 
-    /// Bytes of what is remembered of names that are to go first.
+    /// Bytes of the reminders of names with the class `Once`.
     pub(crate) fn once_bytes(&self) -> usize {
         // ORDERING: Relaxed; a size.
         self.once_room.load(Relaxed) * size_of::<Reminder>()
     }
 
-    /// The oldest reminder. Room that is not needed any more is given back.
+    /// The oldest reminder. Shrinks the queue if it is mostly empty.
     fn next_once(&self) -> Option<Reminder> {
         let mut once = self.once.lock();
         let name = once.pop_front();
@@ -515,14 +510,14 @@ impl NameCache {
         let crowded = {
             let mut once = self.once.lock();
             once.push_back(name);
-            // ORDERING: Relaxed; as in `next_once`.
+            // ORDERING: Relaxed; a size, stored under the lock.
             self.once_room.store(once.capacity(), Relaxed);
             if once.len() > most { std::mem::take(&mut *once) } else { VecDeque::new() }
         };
         if crowded.is_empty() {
             return;
         }
-        // Those whose names went otherwise: a constant share of the work per name.
+        // Drops reminders of names removed otherwise: a constant share of the work per name.
         let (guard, mut seen) = (epoch::pin(), HashSet::new());
         let is_once = |entry: &CachedName| entry.class() == Class::Once;
         let mut stands: VecDeque<_> = crowded
@@ -534,13 +529,13 @@ impl NameCache {
             .collect();
         let mut once = self.once.lock();
         stands.append(&mut once);
-        // ORDERING: Relaxed; as in `next_once`.
+        // ORDERING: Relaxed; a size, stored under the lock.
         self.once_room.store(stands.capacity(), Relaxed);
         *once = stands;
     }
 
-    /// Takes out the name that came first of those that are to go first. `None` if there is none; else the
-    /// inode that lost its last name by it, as [`NameCache::sweep`].
+    /// Evicts the oldest name with the class `Once`. `None` if there is none; else the inode that lost its last name by
+    /// it, like [`NameCache::sweep`].
     pub(crate) fn forget_once(&self, counters: &Counters) -> Option<Vec<Ref<Inode>>> {
         for _ in 0..ONCE_LOOKS {
             let name = self.next_once()?;
@@ -548,7 +543,7 @@ impl NameCache {
             self.losses.advance(name.directory);
             let gone = self.table.remove_if(&guard, name.hash.into(), name.directory, |entry| {
                 let is_once = entry.class() == Class::Once;
-                // Only directories have any: see `touch`.
+                // Only directories have a higher weight: see `touch`.
                 spared = is_once && entry.age() > 0;
                 is_once && !spared
             });
@@ -563,8 +558,7 @@ impl NameCache {
         None
     }
 
-    /// Puts names into other classes: those in some buckets of which `policy` says another one than they
-    /// have, by the class that holds in their directory.
+    /// Changes the class of names in some buckets to the result of `policy`, the class valid in their directory.
     pub(crate) fn classify(
         &self,
         (first, buckets): (usize, usize),
@@ -587,8 +581,8 @@ impl NameCache {
         });
     }
 
-    /// Takes names out of the part of the table from bucket `first` on: those that `verdict` says, which
-    /// their directories do not believe any more, so that nothing is lost by it ([`NameCache::losses`]).
+    /// Removes names from bucket `first` on, as `verdict` says. They must be invalid in their directories, so that
+    /// nothing is lost by it ([`NameCache::losses`]).
     pub(crate) fn reap(
         &self,
         (first, buckets): (usize, usize),
@@ -608,7 +602,7 @@ impl NameCache {
         reaped
     }
 
-    /// Visits every name that is in the table all the while, some buckets at a time.
+    /// Visits every name that stays in the table during the visit, some buckets at a time.
     pub(crate) fn visit(
         &self,
         (first, buckets): (usize, usize),
@@ -621,7 +615,7 @@ impl NameCache {
         });
     }
 
-    /// Accounts for a name that left the table.
+    /// Accounts for a removed name.
     fn removed(&self, entry: &CachedName) -> Option<Ref<Inode>> {
         self.left_class(entry.class(), entry);
         self.changes.hit();
@@ -635,17 +629,17 @@ impl NameCache {
         }
     }
 
-    /// Names that ever came or went: as it was, if none did since.
+    /// Names ever inserted and removed. An equal number means no change in between.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.total()
     }
 
-    /// Names kept now, negative ones included.
+    /// Names in the table, negative ones included.
     pub(crate) fn count(&self) -> usize {
         self.table.len()
     }
 
-    /// Negative names kept now.
+    /// Negative names in the table.
     pub(crate) fn negatives(&self) -> usize {
         // ORDERING: Relaxed; a size.
         self.negatives.load(Relaxed)

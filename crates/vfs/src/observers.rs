@@ -1,18 +1,18 @@
-//! Frontends with caches of their own, and what they are told: changes that did not come through them.
+//! Frontends with caches of their own, which are notified of changes that did not come through them.
 //!
 //! # Boundary
-//! Knows who listens and from where a change came ([`Origin`]). What a change is, the operations say; what news means
-//! for a frontend's caches is its own affair.
+//! Knows the observers and the source of a change ([`Origin`]). The operations define the changes. A frontend decides
+//! what to invalidate.
 //!
 //! # Concurrency
-//! A change tells after the store has answered, on its own thread, with no lock held. An operation that ended before
-//! another began has told before it. The list is replaced as a whole; a thread that tells copies a pointer to it. With
-//! nobody but its own frontend listening, a change reads one word.
+//! A change notifies after the store has answered, on its own thread, with no lock held. An operation that ended before
+//! another began has notified before it. The list is replaced as a whole; a thread that notifies copies a pointer to
+//! it. If only its own frontend observes, a change reads one word.
 //!
 //! # Why
-//! As fsnotify in Linux: the layer that every frontend goes through tells, so that none has to know of the others.
-//! A change whose outcome the store leaves open is told too. Weakness: a frontend hears of names and objects, not of
-//! ranges, and drops more than it had to.
+//! Like fsnotify in Linux: the layer below every frontend notifies, so no frontend has to know the others. A change is
+//! also notified if the store leaves its result open. Weakness: a frontend learns names and objects, not ranges, and
+//! drops more than necessary.
 
 use crate::backend::ChangeSink;
 use crate::caller::Caller;
@@ -25,22 +25,22 @@ use std::sync::Arc;
 use uvfs_concurrent::lock::RwLock;
 use uvfs_concurrent::primitive::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// The frontend through which a caller comes: it is not told of its own changes. By default the in-process API,
-/// whose changes all are told of.
+/// The frontend of a caller, which is not notified of its own changes. By default the in-process API, whose changes are
+/// notified to all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Origin(u32);
 
 type List = Arc<[(Origin, Arc<dyn ChangeSink>)]>;
 
-/// Nobody listens.
+/// There is no observer.
 const NOBODY: u64 = 0;
-/// More than one listens. Below it the word is the origin of the only one.
+/// There are several observers. Any other value is the origin of the only one.
 const SEVERAL: u64 = u64::MAX;
 
 /// See the module.
 pub(crate) struct Observers {
     list: RwLock<List>,
-    /// Who listens, as far as a change has to know before it takes the lock.
+    /// The observers, as far as a change needs them before it takes the lock.
     listening: AtomicU64,
     last: AtomicU32,
 }
@@ -74,7 +74,7 @@ impl Observers {
             [(only, _)] => u64::from(only.0),
             _ => SEVERAL,
         };
-        // ORDERING: Relaxed; a change that comes after this call has what came before it. Stored under the lock, so
+        // ORDERING: Relaxed; a change that comes after this call sees the stores before it. Stored under the lock, so
         // that of two calls the later one decides both.
         self.listening.store(listening, Relaxed);
         let old = std::mem::replace(&mut *slot, list.into());
@@ -83,7 +83,7 @@ impl Observers {
         drop(old);
     }
 
-    /// Tells `news` to all but the frontend it came from.
+    /// Passes `news` to all but its source.
     pub(crate) fn notify(&self, from: Origin, news: impl Fn(&dyn ChangeSink)) {
         // ORDERING: Relaxed; see `replace`.
         match self.listening.load(Relaxed) {
@@ -97,19 +97,19 @@ impl Observers {
 }
 
 impl Vfs {
-    /// Tells `observer`, a frontend with caches of its own, of every change from now on that did not come through
+    /// Notifies `observer`, a frontend with caches of its own, of every change from now on that did not come through
     /// it: by others in the store, and by callers of another origin ([`Caller::through`]). It must not wait, and not
     /// call back.
     pub fn observe(&self, observer: Arc<dyn ChangeSink>) -> Origin {
         self.core.observers.add(observer)
     }
 
-    /// Tells the observer of this origin no more. It may still be told of what changes during this call.
+    /// Stops the notices to the observer of this origin. It may still get notices of changes during this call.
     pub fn unobserve(&self, origin: Origin) {
         self.core.observers.remove(origin);
     }
 
-    /// Tells that `name` in `directory` was changed by `caller`, if `done` leaves it possible.
+    /// Notifies that `caller` changed `name` in `directory`, if that is possible by `done`.
     pub(crate) fn notify_entry<T>(
         &self,
         caller: &Caller,
@@ -124,7 +124,7 @@ impl Vfs {
         done
     }
 
-    /// As [`Vfs::notify_entry`], of attributes or data of `node`.
+    /// Like [`Vfs::notify_entry`], for attributes or data of `node`.
     pub(crate) fn notify_inode<T>(
         &self,
         caller: &Caller,
@@ -139,7 +139,7 @@ impl Vfs {
     }
 }
 
-/// Whether a change may have been made: it was, or the store is in trouble and cannot say.
+/// Whether a change may have been made: it was, or the store failed in a way that leaves it open.
 fn may_be_done<T>(done: &Result<T>) -> bool {
     let open = |error: &Error| {
         matches!(

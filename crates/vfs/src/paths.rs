@@ -1,28 +1,27 @@
-//! Whole paths: what a path from a directory leads to, in one probe.
+//! Whole paths: the object of a path from a directory, in one probe.
 //!
 //! # Boundary
-//! Keeps memos of walks that succeeded: (starting directory, path) to inode, with whom the walk was
-//! made for. A memo only repeats what a walk by components would say at this moment; whether one is
-//! believed is decided here, what it is used for in [`crate::walk`].
+//! Keeps memos of walks that succeeded: (starting directory, path) to inode, with the caller of the walk. A memo only
+//! repeats the result of a walk by components at this moment. This module decides whether a memo is valid;
+//! [`crate::walk`] uses it.
 //!
 //! # Concurrency
-//! The table is read under an epoch guard, without a lock or a store. A memo is believed while
+//! The table is read under an epoch guard, without a lock or a store. A memo is valid while
 //!
-//! M1. the *shape* is of the same generation: no directory has been renamed or removed and no
-//!     directory's owner, mode or access control list has changed since before the walk;
-//! M2. the *entries* of the last directory are of the same generation: nothing in it has begun to
-//!     change since before its name was looked up;
-//! M3. nothing that the walk relied on has expired, and the inode has not been torn down.
+//! M1. the *shape* has the same generation: no directory has been renamed or removed and no directory's owner, mode or
+//! access control list has changed since before the walk;
+//! M2. the *entries* of the last directory have the same generation: no change in it has begun since before its name
+//! was looked up;
+//! M3. none of the walk's dependencies has expired, and the inode has not been torn down.
 //!
-//! Changes advance the generations after they have taken the names out of the cache and before they
-//! ask the store; changes of rights after the new ones can be read ([`Generations`]). Renaming a
-//! directory is so one store, however much lies below it.
+//! Changes advance the generations after they have removed the names from the cache and before they ask the store.
+//! Changes of rights do so when the new rights can be read ([`Generations`]). So renaming a directory is one store,
+//! however many entries are below it.
 //!
 //! # Why
-//! Tsai et al. (SOSP 2015) probe for a whole path, too, and visit all cached descendants of a directory
-//! that is renamed; here nothing is visited, and every memo falls. Weakness: that any directory's
-//! rename or chmod ends all memos, and that any change in a directory ends those of its names: a tree
-//! being built gains nothing from them.
+//! Tsai et al. (SOSP 2015) also probe for a whole path, and visit all cached descendants of a renamed directory. Here
+//! nothing is visited, and every memo becomes invalid. Weakness: any directory's rename or chmod ends all memos, and
+//! any change in a directory ends those of its names. So a tree under construction gains nothing.
 
 use crate::backend::InodeId;
 use crate::caller::{Caller, Checks, Groups};
@@ -36,21 +35,21 @@ use uvfs_concurrent::generations::{Generation, Generations};
 use uvfs_concurrent::name_table::{Hand, NameTable, Verdict};
 use uvfs_concurrent::object::Ref;
 
-/// Clock weight of a memo that is used.
+/// Clock weight of a used memo.
 const MOST: u8 = 2;
-/// Buckets looked through for memos that are not believed any more, for each that is added.
+/// Buckets searched for invalid memos, for each memo that is added.
 const BUCKETS: usize = 2;
-/// Where there is no room for more memos, one of so many walks that ask for one gets one.
+/// When the room is full, one of this number of walks that ask for a memo gets one.
 const CROWDED_SHARE: u32 = 64;
-/// And where there is a memo that is not believed any more: its directory may be changing all the time.
+/// The same where there is an invalid memo: its directory may be changing all the time.
 const STALE_SHARE: u32 = 8;
 
-/// For whom a walk was made.
+/// The caller of a walk.
 #[derive(Debug)]
 enum Who {
-    /// Somebody whom no permission stops.
+    /// A caller that no permission stops.
     Anybody,
-    /// Somebody who may pass.
+    /// A caller that passed the checks.
     Checked { uid: u32, gid: u32, groups: Arc<[u32]> },
 }
 
@@ -61,12 +60,12 @@ impl Who {
             Groups::Known(groups) => {
                 Some(Who::Checked { uid: caller.uid, gid: caller.gid, groups: groups[..].into() })
             }
-            // Who they are may have changed by the next walk.
+            // The task's groups may have changed by the next walk.
             Groups::OfTask { .. } => None,
         }
     }
 
-    /// Whether what this one may do `caller` may, too.
+    /// Whether `caller` has all rights of this one.
     #[inline]
     fn covers(&self, caller: &Caller) -> bool {
         if is_free(caller) {
@@ -86,7 +85,7 @@ fn is_free(caller: &Caller) -> bool {
     caller.checks == Checks::Done || caller.is_privileged()
 }
 
-/// Keeps the memos of different callers apart: part of the key. Whom a memo is for it says itself.
+/// Keeps the memos of different callers apart: part of the key. The memo itself names its caller.
 #[inline]
 fn mark_of(caller: &Caller) -> u64 {
     match is_free(caller) {
@@ -97,7 +96,7 @@ fn mark_of(caller: &Caller) -> u64 {
     }
 }
 
-/// The key of a path: where it starts and for whom, and its hash.
+/// The key of a path: its start, its caller, and its hash.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Key<'p> {
     start: InodeId,
@@ -106,7 +105,7 @@ pub(crate) struct Key<'p> {
     path: &'p [u8],
 }
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Debug)]
 struct Memo {
     start: InodeId,
@@ -115,14 +114,14 @@ struct Memo {
     evidence: Evidence,
 }
 
-/// What a walk relied on.
+/// The dependencies of a walk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Evidence {
     /// Generation of the shape before the walk.
     shape: u64,
     /// The last directory, and the generation of its entries before the last look into it.
     last: (InodeId, u64),
-    /// When the first of what it used expires.
+    /// The earliest expiry among its dependencies.
     expiry: Expiry,
 }
 
@@ -136,7 +135,7 @@ pub(crate) struct PathCache {
 }
 
 thread_local! {
-    /// Walks of this thread that asked for a memo and did not simply get one.
+    /// Walks of this thread that asked for a memo and met a limit.
     static TURNED_AWAY: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -167,7 +166,7 @@ impl PathCache {
         Key { start: start.id, marked, hash: self.table.hash(marked, path), path }
     }
 
-    /// What a path leads to for `caller`, if there is a memo that is believed.
+    /// The object of a path for `caller`, if there is a valid memo.
     #[inline]
     pub(crate) fn find<'g>(
         &'g self,
@@ -208,18 +207,18 @@ impl PathCache {
         asked.is_multiple_of(share)
     }
 
-    /// Evidence to be gathered by a walk that begins now.
+    /// Evidence for a walk that begins now.
     pub(crate) fn evidence(&self, start: &Inode) -> Evidence {
         Evidence { shape: self.shape.now(), last: (start.id, 0), expiry: Expiry::NEVER }
     }
 
-    /// The walk is about to look into `directory`, relying on rights that expire then.
+    /// The walk is about to look into `directory`, with `rights` as the expiry of its search permission.
     pub(crate) fn look(&self, evidence: &mut Evidence, directory: &Inode, rights: Expiry) {
         evidence.last = (directory.id, self.entries.of(directory.id.0));
         evidence.expiry = evidence.expiry.min(rights);
     }
 
-    /// Keeps what a walk found. `bytes_max` is the room for all memos.
+    /// Keeps the result of a walk. `bytes_max` is the room for all memos.
     pub(crate) fn remember(
         &self,
         guard: &Guard,
@@ -235,8 +234,8 @@ impl PathCache {
         self.sweep(guard, bytes_max);
     }
 
-    /// Takes out some memos that are not believed any more, and where there are too many, some that
-    /// were not used since the clock hand last came by.
+    /// Removes some invalid memos. If there are too many, also removes some that were not used since the clock hand's
+    /// last visit.
     pub(crate) fn sweep(&self, guard: &Guard, bytes_max: usize) {
         let mut now = None;
         self.table.sweep(guard, &self.hand, BUCKETS, |entry| {
@@ -248,7 +247,7 @@ impl PathCache {
         });
     }
 
-    /// Memos kept now.
+    /// Memos in the table.
     pub(crate) fn count(&self) -> usize {
         self.table.len()
     }
@@ -263,7 +262,7 @@ impl PathCache {
         self.table.bytes()
     }
 
-    /// Forgets everything.
+    /// Removes everything.
     pub(crate) fn clear(&self, guard: &Guard) {
         for _ in 0..2 {
             self.table.sweep(guard, &Hand::default(), self.table.buckets(), |_| Verdict::Remove);
@@ -282,7 +281,7 @@ impl Drop for RightsChange<'_> {
 }
 
 impl Evidence {
-    /// A name was used that expires then.
+    /// The walk used a name with this expiry.
     pub(crate) fn used_name(&mut self, expiry: Expiry) {
         self.expiry = self.expiry.min(expiry);
     }

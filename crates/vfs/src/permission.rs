@@ -1,13 +1,13 @@
-//! What a caller may do to an object: the rules of `path_resolution(7)`, `chmod(2)`, `chown(2)`.
+//! A caller's rights on an object: the rules of `path_resolution(7)`, `chmod(2)`, `chown(2)`.
 //!
 //! # Boundary
 //! Decides from values: a [`Caller`], [`Attributes`], an [`Acl`]. Neither fetches nor changes
-//! anything. Whether to ask at all ([`crate::Checks`]) is the business of whoever asks.
+//! anything. The calling code decides whether to check at all ([`crate::Checks`]).
 //!
 //! # Why
-//! The answers are Linux's to the bit, also where Linux is odd, so that a program cannot tell a
-//! mount from a local disk. Weakness: user 0 stands for every capability; a root without
-//! CAP_DAC_OVERRIDE is trusted more here than by a kernel.
+//! The answers are Linux's to the bit, also where Linux is odd, so a program cannot
+//! distinguish a mount from a local disk. Weakness: user 0 has every capability here. A root
+//! without CAP_DAC_OVERRIDE has more rights here than in a kernel.
 
 use crate::acl::Acl;
 use crate::attributes::{Attributes, FileKind, SetAttributes, SetTime};
@@ -22,7 +22,7 @@ const GROUP_EXECUTE: u32 = 0o010;
 const GROUP_BITS: u32 = 0o070;
 
 bitflags::bitflags! {
-    /// What is wanted of an object. The bits are those of one digit of a mode.
+    /// The wanted kinds of access to an object. The bits are those of one digit of a mode.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct Access: u8 {
         /// Read a file, list a directory.
@@ -44,10 +44,10 @@ impl Access {
 /// Whether `caller` may do all of `wanted` to the object.
 ///
 /// As on Linux, a list is not consulted when the group bits (its mask) are all clear: its named
-/// users are then treated as anybody else.
+/// users then count as others.
 pub fn allows(caller: &Caller, attributes: &Attributes, acl: Option<&Acl>, wanted: Access) -> bool {
     if caller.is_privileged() {
-        // Even root runs a file only if somebody may.
+        // Even root runs a file only if it has an execute bit.
         return attributes.kind == FileKind::Directory
             || !wanted.contains(Access::EXECUTE)
             || attributes.mode & ANY_EXECUTE != 0;
@@ -62,7 +62,7 @@ pub fn allows(caller: &Caller, attributes: &Attributes, acl: Option<&Acl>, wante
         return acl.allows(caller, attributes.uid, attributes.gid, wanted);
     }
     let (group, other) = (Access::from_mode(mode >> 3), Access::from_mode(mode));
-    // Membership may have to be read from the system: ask only if the answer depends on it.
+    // Membership may have to be read from the system: only if the answer depends on it.
     if group.contains(wanted) == other.contains(wanted) {
         return other.contains(wanted);
     }
@@ -70,9 +70,9 @@ pub fn allows(caller: &Caller, attributes: &Attributes, acl: Option<&Acl>, wante
     class.contains(wanted)
 }
 
-/// Whether an unprivileged `caller` may search a directory of this mode, owner and group; `None` if
-/// that takes more than this: an access control list (`acl_free`: there is none), or groups that
-/// have to be read from the system. Agrees with [`allows`] where it answers.
+/// Whether an unprivileged `caller` may search a directory of this mode, owner and group. `None` if
+/// that needs an access control list (`acl_free`: there is none), or groups from the system. Agrees
+/// with [`allows`] where it answers.
 #[inline]
 pub(crate) fn may_search(
     caller: &Caller,
@@ -93,8 +93,8 @@ pub(crate) fn may_search(
     Some(if caller.known_in_group(gid)? { group } else { other })
 }
 
-/// Whether `caller`, who may write `directory`, may remove or rename `victim` in it: the rule of the
-/// sticky bit.
+/// Whether `caller`, which may write `directory`, may remove or rename `victim` in it: the rule of
+/// the sticky bit.
 ///
 /// # Errors
 /// [`Error::NotPermitted`] if not.
@@ -106,15 +106,15 @@ pub fn may_remove(caller: &Caller, directory: &Attributes, victim: &Attributes) 
     if free { Ok(()) } else { Err(Error::NotPermitted) }
 }
 
-/// What remains of `set` when `caller` asks for it: the same, but for a set-group-id bit that he
-/// may not give.
+/// The permitted part of `set` for `caller`: the same, except for a set-group-id bit that the
+/// caller may not set.
 ///
-/// A change of size is taken as one by path, which needs write permission; through a file open for
-/// writing that was settled at the open, so leave the size out of `set` then.
+/// A change of size counts as one by path, which needs write permission. For a file open for
+/// writing, the open has checked that: leave the size out of `set` then.
 ///
 /// # Errors
-/// [`Error::NotPermitted`] where only the owner (or nobody but root) may, [`Error::Access`] where
-/// write permission would do.
+/// [`Error::NotPermitted`] where only the owner or only root may do it, [`Error::Access`] where
+/// write permission is enough.
 pub fn check_set_attributes(
     caller: &Caller,
     attributes: &Attributes,
@@ -144,8 +144,8 @@ pub fn check_set_attributes(
     Ok(set)
 }
 
-/// The mode of a `kind` of object after its set-id bits were taken away: set-user-id always, and
-/// set-group-id where the group may execute (without, it is no privilege). Directories keep both.
+/// The mode of a `kind` of object without its set-id bits: set-user-id always, and set-group-id if
+/// the group may execute (without, it is no privilege). Directories keep both.
 pub fn cleared_set_ids(mode: u32, kind: FileKind) -> u32 {
     match kind {
         FileKind::Directory => mode,
@@ -154,7 +154,7 @@ pub fn cleared_set_ids(mode: u32, kind: FileKind) -> u32 {
     }
 }
 
-/// The mode that a write to, or a cut of, the object by `caller` leaves.
+/// The mode after a write to, or a cut of, the object by `caller`.
 pub fn set_ids_after_write(caller: &Caller, attributes: &Attributes) -> u32 {
     let has_ids = attributes.mode & (SET_UID | SET_GID) != 0;
     if attributes.kind != FileKind::Regular || !has_ids || caller.keeps_set_ids() {
@@ -163,9 +163,9 @@ pub fn set_ids_after_write(caller: &Caller, attributes: &Attributes) -> u32 {
     set_ids_after_chown(caller, attributes)
 }
 
-/// The mode that a change of owner or group by `caller`, root included, leaves. `attributes` are
-/// those before the change. A set-group-id bit without group execution is kept only by a member of
-/// the old group, or a caller that keeps such bits.
+/// The mode after a change of owner or group by `caller`, root included. `attributes` are those
+/// before the change. Only a member of the old group, or a caller that keeps such bits, keeps a
+/// set-group-id bit without group execution.
 pub fn set_ids_after_chown(caller: &Caller, attributes: &Attributes) -> u32 {
     let mode = cleared_set_ids(attributes.mode, attributes.kind);
     let directory = attributes.kind == FileKind::Directory;
@@ -173,12 +173,12 @@ pub fn set_ids_after_chown(caller: &Caller, attributes: &Attributes) -> u32 {
     if mode & SET_GID == 0 || directory || keeps() { mode } else { mode & !SET_GID }
 }
 
-/// Whether `caller` may give (or keep) set-group-id rights of `group`: a member, or root.
+/// Whether `caller` may set (or keep) set-group-id rights of `group`: a member, or root.
 pub fn has_group(caller: &Caller, group: u32) -> bool {
     caller.is_privileged() || caller.in_group(group)
 }
 
-/// Root may give to anyone; the owner may "give" to himself, and to his own groups.
+/// Root may set any owner and group. The owner may set itself as the owner, and its own groups.
 fn may_change_owner(
     caller: &Caller,
     attributes: &Attributes,
@@ -191,7 +191,7 @@ fn may_change_owner(
     caller.is_privileged() || (uid_may && gid_may())
 }
 
-/// For somebody else than the owner: only both times, only to now, and only with write permission.
+/// For callers other than the owner: only both times, only to now, and only with write permission.
 fn check_set_times(
     caller: &Caller,
     attributes: &Attributes,
@@ -200,7 +200,7 @@ fn check_set_times(
 ) -> Result<()> {
     match (set.atime, set.mtime) {
         (None, None) => Ok(()),
-        // The mark that a change of size leaves by itself.
+        // The time that a change of size sets by itself.
         (None, Some(SetTime::Now)) if set.size.is_some() => Ok(()),
         (Some(SetTime::Now), Some(SetTime::Now)) => {
             if allows(caller, attributes, acl, Access::WRITE) { Ok(()) } else { Err(Error::Access) }

@@ -1,25 +1,22 @@
-//! Keeping names, inodes and pages within their budget.
+//! Keeps names, inodes and pages within their budget.
 //!
 //! # Boundary
-//! Decides when there is too much and what goes. Who may have how much says [`crate::budget`]; the clock
-//! that knows what was used is in [`crate::names`], the queue of inodes without a name in
-//! [`crate::inode`], and which pages go is the page cache's.
+//! Decides when there is too much and what to evict. [`crate::budget`] has the shares. [`crate::names`] has the clock
+//! of used names, [`crate::inode`] the queue of inodes without a name. The page cache chooses pages.
 //!
 //! # Concurrency
-//! Whoever adds something or stops using something does a few steps here now and then, with no lock and no epoch
-//! guard held: tearing an inode down calls the backend. Lookups never wait for it: they take no
-//! lock, and a step holds one bucket's lock for some entries. What is added may push the other side
-//! ([`Core::make_room`] looks at both). The more there is too much, the more steps, unless nothing goes
-//! by them.
+//! A thread that adds or releases an entry takes a few steps here now and then. It holds no lock and no epoch guard,
+//! because tearing an inode down calls the backend. Lookups never wait for it: they take no lock, and a step holds one
+//! bucket's lock for some entries. An addition on one side may evict on the other ([`Core::make_room`] checks both).
+//! The number of steps grows with the excess, unless steps do not help.
 //!
 //! # Why
-//! One number of bytes for both, because they come in pairs: inodes that no name leads to go first,
-//! then names that were not used since the clock hand last came by, each with its inode if nobody
-//! holds that. Nothing is moved on a hit. Names that came with a listing are on probation: they go at
-//! the hand's first visit, so that reading a huge directory once does not push out what is in use.
-//! Weakness: what somebody holds cannot go, so who makes others hold inodes has to let them go when it is
-//! asked ([`crate::Tenant`]); and the hand visits what is held too. The table of names does not shrink: after
-//! the limit was lowered a lot, what it takes is gone from the room, but for a share that stays for names.
+//! One number of bytes for both, because they come in pairs. Inodes without a name are evicted first. Then names that
+//! were not used since the clock hand's last visit, each with its inode if that has no hold. A hit moves nothing. Names
+//! from a listing are on probation: the hand evicts them at its first visit, so that reading a huge directory once does
+//! not evict entries in use. Weakness: held inodes cannot be evicted, so a frontend whose clients hold inodes must
+//! release them on request ([`crate::Tenant`]). The hand visits held inodes, too. The table of names does not shrink:
+//! after a large reduction of the limit, it reduces the room, except for a share that stays for names.
 
 use crate::config::VfsConfig;
 use crate::error::Result;
@@ -33,40 +30,40 @@ use uvfs_concurrent::object::Ref;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use uvfs_concurrent::{allocator, epoch, pool};
 
-/// Steps after something was added.
+/// Steps after an addition.
 const STEPS: usize = 8;
-/// One step more for so many bytes too much: what a step takes away at most.
+/// One further step for this excess: the most that a step removes.
 const STEP_BYTES: u64 = 8 << 10;
-/// Most steps of one call, so that nobody pays for all the others: about a millisecond.
+/// Most steps of one call, so that no thread pays for all others: about a millisecond.
 const STEPS_MAX: usize = 256;
-/// Turns of the hand after which nothing more goes: a name outlives three unused, and one may begin anywhere.
+/// Turns of the hand that evict everything evictable: an unused name survives three, and a turn may begin anywhere.
 const TURNS: usize = 5;
-/// Share of what names and inodes may have that is left for entries, however large their table is.
+/// Share of the bytes for names and inodes that stays for entries, however large their table is.
 const ENTRIES_SHARE: u64 = 4;
-/// Share of names and inodes that those to be kept leave to the others.
+/// Share of names and inodes that the class `Keep` leaves to the others.
 const OTHERS_SHARE: usize = 8;
-/// Turns of the hand that may be in vain before names to be kept go, too.
+/// Useless turns of the hand before names with the class `Keep` are evicted, too.
 const KEPT_TURNS: usize = 4;
-/// Who shares the budget is asked to shrink before all names went if it has more than this share of what
-/// names and inodes may have.
+/// A tenant is asked to shrink before all names are evicted if it has more than this share of the bytes for names and
+/// inodes.
 const TENANTS_SHARE: u64 = 4;
 /// Garbage is freed when it exceeds this share of the room.
 const GARBAGE_SHARE: u64 = 128;
-/// How often, and how many times in vain, who shares the budget is looked at when the limit is lowered.
+/// The interval and the number of useless looks at the tenants when the limit is lowered.
 const LOOK_AT_TENANTS: Duration = Duration::from_millis(2);
 const LOOKS_AT_TENANTS: usize = 50;
-/// Steps after something went out of use.
+/// Steps after a release.
 const STEPS_AFTER_RELEASE: usize = 2;
-/// Share of what names and inodes may have that one list may take.
+/// Share of the bytes for names and inodes that one list may take.
 const LIST_SHARE: u64 = 4;
-/// Directories whose lists are looked at by one who makes room.
+/// Directories whose lists are examined by one call that makes room.
 const LISTS: usize = 2;
 /// Buckets of the name table in one step.
 const BUCKETS: usize = 4;
-/// Steps over the negative names after one was added.
+/// Steps over the negative names after an addition.
 const NEGATIVE_STEPS: usize = 16;
-/// Share of the room that threads together may add before they look whether there is too much, and least room in which
-/// they may: in a small one whoever adds looks.
+/// Share of the room that threads together may add before they check for excess, and the least room in which they may.
+/// In a smaller one each addition checks.
 const UNLOOKED_SHARE: u64 = 64;
 const UNLOOKED_ROOM_MIN: u64 = 4 << 20;
 /// Bytes that a name adds, at most: its two lines at first, and its share of the table.
@@ -74,18 +71,18 @@ pub(crate) const NAME_BYTES: usize = 160;
 /// Bytes of a negative name: one line, and its share of the table.
 const NEGATIVE_BYTES: usize = 80;
 
-/// Names to have room for at first: few, but not so few that a large cache grows often.
+/// Names for which the table has room at first: few, but enough that a large cache does not grow often.
 pub(crate) fn names_expected(config: &VfsConfig) -> usize {
     let room = config.cache_bytes - config.overhead_bytes;
     usize::try_from(room / 8192).unwrap_or(usize::MAX).clamp(8, 4096)
 }
 
 impl Vfs {
-    /// Changes [`VfsConfig::cache_bytes`]. When it was lowered, what is too much is gone on return, but for
-    /// what is in use.
+    /// Changes [`VfsConfig::cache_bytes`]. If it is lowered, entries beyond the limit are evicted on return, unless
+    /// they are in use.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] says the rule; then nothing has changed.
+    /// [`crate::Error::Invalid`] names the rule. Then nothing has changed.
     pub fn set_cache_bytes(&self, bytes: u64) -> Result<()> {
         self.core.budget.set_limit(bytes)?;
         self.core.pages.expect(bytes);
@@ -98,37 +95,37 @@ impl Vfs {
 }
 
 impl Vfs {
-    /// Bytes that all caches have in memory, counting what names once had and is kept for other names.
+    /// Bytes that all caches have in memory, counting memory of earlier names that is kept for later ones.
     pub fn held_bytes(&self) -> u64 {
         let core = &*self.core;
-        // Page tables that wait for readers are of the memory that metadata has.
+        // Page tables in their grace period are part of metadata's memory.
         let metadata = core.metadata_bytes() as u64 + core.pages.leaving_bytes();
         let metadata = metadata.max(core.budget.metadata_peak());
         metadata + core.pages.held_bytes() + epoch::garbage_bytes() as u64
     }
 
-    /// Evicts what is beyond the budget, as far as it is not in use; how many bytes are beyond it still. For
-    /// those who share the budget ([`crate::Tenant`]), while they let go.
+    /// Evicts entries beyond the budget, as far as they are not in use. Returns the bytes that are still beyond it. For
+    /// tenants ([`crate::Tenant`]), while they release memory.
     pub fn evict_excess(&self) -> u64 {
         self.core.make_room();
         self.core.tenants.count();
         self.core.excess()
     }
 
-    /// What all caches may have together: the limit less what the process needs besides.
+    /// The bytes for all caches together: the limit less the process's other memory.
     pub fn room_bytes(&self) -> u64 {
         self.core.budget.room()
     }
 
-    /// Gives memory that no cache uses back to the system. Takes time by how much that is, some milliseconds
-    /// for a gigabyte: for who has just let a lot go, or measures that the process has too much.
+    /// Returns unused memory to the system. Takes some milliseconds for a gigabyte. For a caller that has just released
+    /// much memory, or that measures too much in the process.
     pub fn give_back(&self) {
         self.core.give_back();
     }
 
-    /// Changes [`VfsConfig::overhead_bytes`]: a frontend that bounds its process measures now and then what
-    /// the process has besides the caches. When it rose, what is too much is gone on return, but for what
-    /// is in use; the caches keep a minimum, however much the rest takes.
+    /// Changes [`VfsConfig::overhead_bytes`]: a frontend that bounds its process measures its other memory now and
+    /// then. If it is raised, entries beyond the limit are evicted on return, unless they are in use. The caches keep a
+    /// minimum.
     pub fn set_overhead_bytes(&self, bytes: u64) {
         let before = self.core.budget.overhead();
         self.core.budget.set_overhead(bytes);
@@ -139,17 +136,17 @@ impl Vfs {
     }
 }
 
-/// What a look at all sizes found last.
+/// The result of the last look at all sizes.
 #[derive(Debug, Default)]
 pub(crate) struct Looked {
-    /// There was too much: until it is gone whoever adds or releases something looks.
+    /// There was excess: until it is gone each addition or release checks.
     over: AtomicBool,
-    /// What pages may have.
+    /// The bytes for pages.
     pages_bytes: AtomicU64,
 }
 
 impl Core {
-    /// The limit or the overhead is another one, or memory was given back.
+    /// The limit or the overhead has changed, or memory was returned.
     pub(crate) fn set_room(&self) {
         let room = self.budget.room();
         let share = if room < UNLOOKED_ROOM_MIN { 0 } else { room / UNLOOKED_SHARE };
@@ -157,9 +154,9 @@ impl Core {
         self.look_at_pages();
     }
 
-    /// Something of `bytes` was added: makes room, if that is this thread's to do by now. What all threads have added since
-    /// each of them looked is less than a share of the room ([`uvfs_concurrent::allowance`]), which is taken off what both
-    /// sides may have.
+    /// An entry of `bytes` was added: makes room, if it is this thread's turn. All threads together have added less
+    /// than a share of the room since each of them looked ([`uvfs_concurrent::allowance`]). That share is subtracted
+    /// from both sides.
     #[inline]
     pub(crate) fn added(&self, bytes: usize) {
         if self.is_due(bytes) {
@@ -169,21 +166,21 @@ impl Core {
 
     /// The last hold on `inode` is gone.
     pub(crate) fn released(&self, inode: Ref<Inode>) {
-        // It may go from now on, which is as if it were added to what may.
+        // It may be evicted from now on, which counts like an addition to the evictable entries.
         let steps = if self.is_due(INODE_BYTES) { STEPS_AFTER_RELEASE } else { 0 };
         self.reclaim(Some(inode), steps);
     }
 
     #[inline]
     fn is_due(&self, bytes: usize) -> bool {
-        // ORDERING: Relaxed; who does not see it yet looks with the next thing that it adds.
+        // ORDERING: Relaxed; a thread that does not see it yet checks with its next addition.
         self.looked.over.load(Relaxed) || self.unlooked.add(bytes as u64)
     }
 
-    /// Notes what pages may have until the next look. What changes meanwhile is in what is taken off for that: names
-    /// and inodes become garbage, and more of them come by less than the share.
+    /// Stores the bytes for pages until the next look. The subtracted share covers changes meanwhile: names and inodes
+    /// become garbage, and fewer bytes than the share are added.
     fn look_at_pages(&self) -> u64 {
-        // As in `Vfs::held_bytes`: not taken from pages twice.
+        // Like [`Vfs::held_bytes`]: not subtracted from pages twice.
         let metadata = self.metadata_bytes() as u64 + self.pages.leaving_bytes();
         let metadata = metadata + self.unlooked.share();
         let allowed = self.budget.pages_allowed(metadata, epoch::garbage_bytes() as u64);
@@ -194,7 +191,7 @@ impl Core {
         allowed
     }
 
-    /// Bytes of names, inodes and whole paths, and of who shares the budget.
+    /// Bytes of names, inodes and whole paths, and of tenants.
     pub(crate) fn metadata_bytes(&self) -> usize {
         self.own_bytes() + usize::try_from(self.tenants.held_bytes()).unwrap_or(usize::MAX)
     }
@@ -209,20 +206,20 @@ impl Core {
             + self.views.bytes()
     }
 
-    /// Bytes of what was let go and waits for readers to pass: of the whole process, and page tables of files
-    /// that went. It goes without anything more being forgotten.
+    /// Bytes in their grace period: of the whole process, and page tables of removed files. They are freed without
+    /// further evictions.
     fn garbage_bytes(&self) -> u64 {
         epoch::garbage_bytes() as u64 + self.pages.leaving_bytes()
     }
 
-    /// What names and inodes may have now.
+    /// The present bytes for names and inodes.
     fn metadata_allowed(&self) -> u64 {
         let allowed = self.budget.metadata_allowed(self.garbage_bytes());
         let tables = (self.names.table_bytes() + self.paths.table_bytes()) as u64;
         allowed.max(tables + self.budget.metadata_sure() / ENTRIES_SHARE)
     }
 
-    /// What pages may have now.
+    /// The present bytes for pages.
     pub(crate) fn pages_allowed(&self) -> u64 {
         match self.unlooked.share() {
             0 => self.look_at_pages(),
@@ -231,11 +228,11 @@ impl Core {
         }
     }
 
-    /// Bytes of names and inodes that are too much.
+    /// Bytes of names and inodes beyond their share.
     fn excess(&self) -> u64 {
-        // With what may be added before anybody looks again.
+        // With the bytes that may be added before the next look.
         let held = self.metadata_bytes() as u64 + self.unlooked.share();
-        // Mostly there is nothing to add up.
+        // Mostly it is within the sure part, and nothing has to be computed.
         let excess = match held <= self.budget.metadata_sure() {
             true => 0,
             false => held.saturating_sub(self.metadata_allowed()),
@@ -251,14 +248,14 @@ impl Core {
         self.excess() > 0
     }
 
-    /// Forgets some of what was used least, of either side, if there is too much: called after something
-    /// was added to either, with no lock and no epoch guard held. Calls the backend.
+    /// Evicts least used entries, of either side, if there is excess. Called after an addition to either, with no lock
+    /// and no epoch guard held. Calls the backend.
     pub(crate) fn make_room(&self) {
         self.tenants.count();
         let excess = self.excess();
         if excess > 0 {
             let before = self.metadata_bytes();
-            // What is in use does not go by more of them.
+            // More steps do not evict entries in use.
             let more = match self.budget.idle_steps() > TURNS * self.turn() {
                 true => 0,
                 false => usize::try_from(excess / STEP_BYTES).unwrap_or(STEPS_MAX),
@@ -277,8 +274,8 @@ impl Core {
         }
     }
 
-    /// Asks who shares the budget to hold less, if there is too much still: where their tables have a good
-    /// part of it, or nothing here helps any more.
+    /// Asks the tenants to hold less if there still is excess. Their tables must be a large part of it, unless nothing
+    /// here helps any more.
     fn ask_tenants(&self) {
         let (excess, tenants) = (self.excess(), self.tenants.held_bytes());
         let many = tenants > self.metadata_allowed() / TENANTS_SHARE;
@@ -287,17 +284,17 @@ impl Core {
         }
     }
 
-    /// Drops pages until they are within what they may have.
+    /// Evicts pages until they are within their bytes.
     fn trim_pages(&self) {
         self.look_at_pages();
         self.pages.trim_to_budget(self);
     }
 
-    /// Forgets until everything is within the budget, or nothing more can go: the rest is in use, or was
-    /// added meanwhile. Calls the backend.
+    /// Evicts until everything is within the budget, or nothing more is evictable: the rest is in use, or was added
+    /// meanwhile. Calls the backend.
     pub(crate) fn shrink(&self) {
         self.shrink_metadata();
-        // Last: names that are still to go must not push pages out.
+        // Last: names that are evicted anyway must not evict pages.
         self.trim_pages();
     }
 
@@ -306,13 +303,13 @@ impl Core {
         if self.is_over() {
             self.views.forget();
         }
-        // Each round but the last two has made it smaller; the bound is for those who add meanwhile.
+        // Each round but the last two has reduced it. The bound is for concurrent additions.
         for _ in 0..64 {
             self.tenants.count();
             epoch::collect();
             let mut now = self.metadata_bytes();
             if now >= held && self.is_over() && self.garbage_bytes() > 0 {
-                // Names that went keep their inodes until no reader can see them; one may have lost its processor.
+                // Removed names keep their inodes until no reader can see them. A reader may have lost its processor.
                 epoch::synchronize();
                 epoch::collect();
                 now = self.metadata_bytes();
@@ -321,7 +318,7 @@ impl Core {
                 return;
             }
             let turns = TURNS * self.turn();
-            // What is to be kept goes when nothing else does.
+            // The class `Keep` is evicted when nothing else is evictable.
             last = now >= held;
             if last {
                 self.budget.took(turns, false);
@@ -332,8 +329,8 @@ impl Core {
         }
     }
 
-    /// Asks who shares the budget to hold less until everything is within it, or nothing has gone for a
-    /// while: they let go on threads of their own, and what they hold keeps inodes from going.
+    /// Asks the tenants to hold less until everything is within the budget, or nothing was released for a while. They
+    /// release on threads of their own, and their holds keep inodes from eviction.
     fn shrink_tenants(&self) {
         let (mut held, mut looks) = (usize::MAX, 0);
         while self.is_over() && self.tenants.held_bytes() > 0 && looks < LOOKS_AT_TENANTS {
@@ -353,7 +350,7 @@ impl Core {
         self.pages.give_back_unused();
         pool::shared().give_back();
         allocator::give_back();
-        // Chunks with something in use stay.
+        // Chunks with entries in use stay.
         self.tenants.count();
         let tenants = self.tenants.held_bytes();
         let own =
@@ -362,12 +359,12 @@ impl Core {
         self.look_at_pages();
     }
 
-    /// Steps of the hand once around.
+    /// Steps of the hand in one turn.
     fn turn(&self) -> usize {
         self.names.buckets() / BUCKETS + 1
     }
 
-    /// The budget and who has how much of it.
+    /// The budget and its shares.
     pub(crate) fn budget_statistics(&self) -> BudgetStatistics {
         self.tenants.count();
         self.look_at_pages();
@@ -387,10 +384,10 @@ impl Core {
         }
     }
 
-    /// Takes in `last`, an inode whose last hold is gone, then forgets for at most `steps` steps.
+    /// Handles `last`, an inode whose last hold is gone, then evicts for at most `steps` steps.
     ///
-    /// An inode torn down gives back the hold on its parent, which may be the last one, and so on: a
-    /// loop, not a recursion, since a tree may be deeper than a stack.
+    /// An inode that is torn down drops the hold on its parent, which may be the last one, and so on: a loop, not a
+    /// recursion, since a tree may be deeper than a stack.
     pub(crate) fn reclaim(&self, last: Option<Ref<Inode>>, mut steps: usize) {
         let mut inactive = last;
         let mut idle: Vec<Ref<Inode>> = Vec::new();
@@ -415,15 +412,14 @@ impl Core {
         }
     }
 
-    /// Names no memory that is only waiting for readers to pass is counted among the cached; but it
-    /// is memory all the same, so it is not left to wait when there is little.
+    /// Garbage in its grace period is not counted as cached but uses memory: free it early when memory is short.
     fn free_garbage(&self) {
         if self.garbage_bytes() > self.budget.room() / GARBAGE_SHARE {
             epoch::collect();
         }
     }
 
-    /// Inodes to be torn down, marked as queued: an orphan, or those whose names just went.
+    /// Inodes to be torn down, marked as queued: an orphan, or those of names just evicted.
     fn forget_some(&self) -> Vec<Ref<Inode>> {
         match self.inodes.next_orphan() {
             Some(orphan) => vec![orphan],
@@ -434,15 +430,15 @@ impl Core {
         }
     }
 
-    /// Which names go: those that are to be kept where they leave the others no room, and otherwise where
-    /// nothing else goes.
+    /// The evictable names: those with the class `Keep` if they leave the others no room, and otherwise if nothing else
+    /// was evictable.
     fn taken(&self) -> Taken {
         let kept_names = self.names.kept_bytes();
         if kept_names == 0 {
             return Taken::Others;
         }
-        // Counted alike: what inodes have besides is counted for files that were read only. A directory that
-        // was looked into has it, too, but its class would have to be counted.
+        // Both sums count the same parts: an inode's further state counts only for files that were read. A directory in
+        // use has it, too, but its class would have to be counted.
         let (files, kept_files) = self.pages.file_counts();
         let file_bytes = FILE_BYTES + REST_BYTES;
         let names = self.names.bytes().saturating_sub(self.names.table_bytes());
@@ -465,7 +461,7 @@ impl Core {
         usize::try_from(self.metadata_allowed() / 8).unwrap_or(usize::MAX)
     }
 
-    /// Forgets every name.
+    /// Removes every name.
     pub(crate) fn forget_names(&self) {
         self.names.clear().into_iter().for_each(|orphan| self.inodes.enqueue(orphan));
     }

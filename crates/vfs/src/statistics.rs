@@ -1,4 +1,4 @@
-//! What the caches hold and did.
+//! Contents and counters of the caches.
 
 use crate::latency::Latency;
 use crate::walk::Reason;
@@ -28,12 +28,12 @@ pub(crate) struct Counters {
     pub(crate) news: Counter,
 }
 
-/// One cache: what it holds, what it may hold, how it was used.
+/// One cache: its contents, its limit, its use.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct CacheStatistics {
     /// Entries held now.
     pub held: u64,
-    /// May be held; the same unit. None for names and inodes, which `budget` bounds together.
+    /// Its limit, in the same unit. None for names and inodes, which `budget` bounds together.
     pub limit: Option<u64>,
     /// Requests answered.
     pub hits: u64,
@@ -43,7 +43,7 @@ pub struct CacheStatistics {
     pub evicted: u64,
 }
 
-/// Whole listings, kept for stores that say so ([`crate::Listings`]).
+/// Whole listings, kept for stores that allow it ([`crate::Listings`]).
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct ListingStatistics {
     /// Bytes held now.
@@ -58,39 +58,39 @@ pub struct ListingStatistics {
     pub refreshed: u64,
     /// Directories that came with the listing of a sibling.
     pub ahead: u64,
-    /// Files fetched because others of their directory were read in order.
+    /// Files fetched because other files of their directory were read in order.
     pub files_ahead: u64,
 }
 
-/// The one budget of all caches, and who has how much of it.
+/// The one budget of all caches, and its shares.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct BudgetStatistics {
-    /// [`crate::VfsConfig::cache_bytes`] as it is now.
+    /// The present [`crate::VfsConfig::cache_bytes`].
     pub limit_bytes: u64,
-    /// What of it the process needs besides the caches.
+    /// The part of it for the process's other memory.
     pub overhead_bytes: u64,
-    /// What of it that is at least, by the configuration: the program and its buffers, before anything is cached.
+    /// The least value of that, by the configuration: the program and its buffers, before anything is cached.
     pub fixed_bytes: u64,
-    /// Held now by all together; with `overhead_bytes` at most `limit_bytes`, but for what is in use.
+    /// Held now by all together; with `overhead_bytes` at most `limit_bytes`, except for entries in use.
     pub held_bytes: u64,
-    /// Held by names, inodes, memos of whole paths, and their tables, and by who shares the budget.
+    /// Held by names, inodes, memos of whole paths, and their tables, and by tenants.
     pub metadata_bytes: u64,
-    /// Of these, held by who shares the budget: tables of the frontend and of the store.
+    /// Of these, held by tenants: tables of the frontend and of the store.
     pub tenant_bytes: u64,
-    /// What these may hold as long as pages hold what they do.
+    /// Their limit with the present size of pages.
     pub metadata_max_bytes: u64,
     /// Held by pages.
     pub page_bytes: u64,
-    /// What these may hold as long as names and inodes hold what they do.
+    /// Their limit with the present size of names and inodes.
     pub page_max_bytes: u64,
-    /// Let go, and kept only until every reader has passed; of the whole process.
+    /// Retired, and kept only until every reader has passed; of the whole process.
     pub garbage_bytes: u64,
 }
 
 /// File data in the core's cache.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct PageStatistics {
-    /// Bytes held now: pages, what describes them and what finds them.
+    /// Bytes held now: pages, their descriptors and trees.
     pub held: u64,
     /// Bytes that may be held now.
     pub limit: u64,
@@ -102,9 +102,9 @@ pub struct PageStatistics {
     pub hits: u64,
     /// Times that the store was asked because a page was missing.
     pub misses: u64,
-    /// Times that a reader waited for a page which another one was fetching.
+    /// Times that a reader waited for a page that another reader was fetching.
     pub waited: u64,
-    /// Reads past the cache, because there was no room in it.
+    /// Reads around the cache, because there was no room in it.
     pub around: u64,
     /// Pages read ahead in the background.
     pub read_ahead: u64,
@@ -118,7 +118,7 @@ pub struct PageStatistics {
     pub pages_written: u64,
     /// Runs that the store refused; their pages stayed.
     pub write_errors: u64,
-    /// Writes that were slowed down because too much was dirty.
+    /// Writes that were slowed down because too many pages were dirty.
     pub throttled: u64,
 }
 
@@ -129,25 +129,25 @@ pub struct WalkStatistics {
     pub whole: u64,
     /// Walked by components. Ended without a lock, a reference or a store.
     pub fast: u64,
-    /// Went on by the slow walk, by reason.
+    /// Continued by the slow walk, by reason.
     #[serde(serialize_with = "as_object")]
     pub slow: Vec<(&'static str, u64)>,
 }
 
-/// What is marked by [`crate::Vfs::set_policy`], and what is cached by these marks.
+/// Marks by [`crate::Vfs::set_policy`], and the entries cached by these marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct PolicyStatistics {
     /// Marked directories.
     pub marks: u64,
-    /// Times that the caches were gone over because a mark was set, or a directory moved to where another holds.
+    /// Passes over the caches because a mark was set, or a directory moved to a place with another policy.
     pub passes: u64,
-    /// Bytes of names that are to be kept, with the inodes that they lead to.
+    /// Bytes of names with the class `Keep`, with their inodes.
     pub kept_name_bytes: u64,
-    /// Names that are to go first.
+    /// Names with the class `Once`.
     pub once_names: u64,
-    /// Pages that are to be kept.
+    /// Pages with the class `Keep`.
     pub kept_pages: u64,
-    /// Pages that are to go first.
+    /// Pages with the class `Once`.
     pub once_pages: u64,
 }
 
@@ -171,20 +171,20 @@ impl WalkCounters {
     }
 }
 
-/// A snapshot of everything the core counts.
+/// A snapshot of all counts of the core.
 #[derive(Debug, Clone, Serialize)]
 pub struct Statistics {
     /// Kind of store.
     pub store: &'static str,
-    /// What bounds names, inodes and pages together.
+    /// The budget of names, inodes and pages together.
     pub budget: BudgetStatistics,
     /// Names.
     pub names: CacheStatistics,
-    /// Names known to be missing that are held now; counted in `names` too.
+    /// Negative names held now; counted in `names` too.
     pub negatives: u64,
-    /// Names known to be missing: lookups answered so.
+    /// Lookups answered by a negative name.
     pub negative_hits: u64,
-    /// Lookups that waited for another one's answer about the same name.
+    /// Lookups that waited for another lookup of the same name.
     pub waited: u64,
     /// Whole listings of directories.
     pub listings: ListingStatistics,
@@ -194,31 +194,31 @@ pub struct Statistics {
     pub walks: WalkStatistics,
     /// Inodes; hits and misses are attribute requests.
     pub inodes: CacheStatistics,
-    /// Inodes in use by somebody; with more than 65,536 inodes held, as they were up to some seconds ago (20 s for a million).
+    /// Inodes in use. With more than 65,536 inodes held, the number may be some seconds old (20 s for a million).
     pub inodes_active: u64,
-    /// Inodes that were queued to be forgotten first, because no name leads to them.
+    /// Inodes queued to be evicted first, because no name leads to them.
     pub orphans: u64,
     /// File data in the core's cache.
     pub pages: PageStatistics,
-    /// What is marked to be kept, or to go first.
+    /// Marks, and entries cached by them.
     pub policies: PolicyStatistics,
     /// Answers of the store not kept, because a change overtook them.
     pub discarded: u64,
     /// Times the store had changed behind the caches.
     pub stale: u64,
-    /// News of others' changes received from the store.
+    /// News of changes by others received from the store.
     pub news: u64,
     /// Counters of the backend.
     #[serde(serialize_with = "as_object")]
     pub backend: Vec<(&'static str, u64)>,
-    /// How long the store took, by kind of call; of one that never waits nothing is timed.
+    /// Durations of the store's calls, by kind of call. Not measured for a store that never waits.
     #[serde(serialize_with = "as_object")]
     pub store_latency: Vec<(&'static str, Latency)>,
-    /// Calls of the store that are under way, now.
+    /// Calls of the store in progress now.
     pub store_under_way: u64,
 }
 
-/// Named values as an object: whoever reads them asks for one by its name.
+/// Named values as an object: a reader looks a value up by its name.
 fn as_object<T: Serialize, S: Serializer>(
     values: &[(&'static str, T)],
     serializer: S,

@@ -1,19 +1,17 @@
-//! Others that take memory from the one budget: a store's tables, a frontend's.
+//! Other consumers of the one budget: a store's tables, a frontend's.
 //!
 //! # Boundary
-//! Knows who shares the budget and what they hold. Who has too much, and who is asked first, is decided in
-//! [`crate::reclaim`].
+//! Has the tenants and the bytes that they hold. [`crate::reclaim`] decides about excess and the order of requests.
 //!
 //! # Concurrency
-//! A tenant joins under a lock, and is asked what it holds under the same lock, shared; where nobody has joined, one word
-//! says so and no lock is taken. What they held when somebody last asked is one word, which every operation reads; it
-//! is asked again whenever a thread looks whether there is too much ([`crate::budget`]). A tenant is asked to shrink with no
-//! lock held.
+//! A tenant joins under a lock, and reports its bytes under the same lock, shared. If no tenant has joined, one word
+//! says so and no lock is taken. The sum at the last count is one word, which every operation reads. It is renewed
+//! whenever a thread checks for excess ([`crate::budget`]). A tenant is asked to shrink with no lock held.
 //!
 //! # Why
-//! A table of a frontend or a store grows with what is cached, but is not the core's; while it was measured
-//! from outside, as memory of the process besides the caches, 300,000 files took eight times the budget before
-//! anybody had looked. Weakness: a tenant's bytes are what it says they are.
+//! A table of a frontend or a store grows with the cached entries, but is not the core's. When it was measured from
+//! outside, as other memory of the process, 300,000 files took eight times the budget before a thread looked. Weakness:
+//! a tenant's bytes are its own claim.
 
 use crate::lock_order;
 use std::fmt;
@@ -21,23 +19,24 @@ use std::sync::{Arc, Weak};
 use uvfs_concurrent::lock::RwLock;
 use uvfs_concurrent::primitive::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Something that holds memory by what is cached, and shares the budget ([`crate::VfsConfig::cache_bytes`]).
+/// A holder of memory that grows with the cached entries, and that shares the budget
+/// ([`crate::VfsConfig::cache_bytes`]).
 pub trait Tenant: Send + Sync + 'static {
-    /// Bytes that it holds now. Called whenever something is added to the caches, with a lock held: it reads
-    /// counters, takes no lock and asks nobody.
+    /// Bytes that it holds now. Called at additions to the caches, with a lock held: it must only read counters, and
+    /// take no lock.
     fn held_bytes(&self) -> u64;
 
-    /// Asks it to hold about `bytes` less, as soon as it can: the caches are beyond their budget, and what they
-    /// could evict themselves is gone. Called again and again while that is so. Returns at once.
+    /// Asks it to hold about `bytes` less, as soon as it can: the caches are beyond their budget, and have evicted what
+    /// they can. Called repeatedly while that is so. Returns at once.
     fn shrink(&self, bytes: u64);
 }
 
 /// All that share one budget.
 pub(crate) struct Tenants {
     all: RwLock<Vec<Weak<dyn Tenant>>>,
-    /// Whether anybody ever joined; set under the lock.
+    /// Whether a tenant ever joined; set under the lock.
     any: AtomicBool,
-    /// What they held when somebody last counted.
+    /// The sum of their bytes at the last count.
     held_bytes: AtomicU64,
 }
 
@@ -52,11 +51,11 @@ impl Tenants {
         let mut all = self.all.write();
         all.retain(|one| one.strong_count() > 0);
         all.push(tenant);
-        // ORDERING: Relaxed; who does not see it yet counts as if it came a moment earlier.
+        // ORDERING: Relaxed; a thread that does not see it yet counts as if it came a moment earlier.
         self.any.store(true, Relaxed);
     }
 
-    /// Asks all what they hold.
+    /// Adds up the bytes of all.
     pub(crate) fn count(&self) {
         // ORDERING: Relaxed; see `join`.
         if !self.any.load(Relaxed) {
@@ -71,7 +70,7 @@ impl Tenants {
         }
     }
 
-    /// What they held when somebody last counted.
+    /// The sum of their bytes at the last count.
     pub(crate) fn held_bytes(&self) -> u64 {
         // ORDERING: Relaxed; a size that may lag.
         self.held_bytes.load(Relaxed)

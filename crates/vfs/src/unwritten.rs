@@ -1,16 +1,16 @@
-//! What the store does not have yet, file by file, named by path.
+//! Files with unwritten data, named by path.
 //!
 //! # Boundary
-//! Finds names for people: for the verdict at the end of a mount, and for warnings. Decides nothing by them.
+//! Finds names for people: for the report at the end of a mount, and for warnings. Decides nothing by them.
 //!
 //! # Concurrency
-//! Reads the name table in steps, with no lock held between them. What is renamed meanwhile may be named by
-//! its old path, or by none.
+//! Reads the name table in steps, with no lock held between them. A file renamed meanwhile may be named by its old
+//! path, or by none.
 //!
 //! # Why
-//! A path is not kept per file: it would change with every rename above it. So it is looked for when somebody
-//! has to be told, once around the name table for all files together. A name that is not cached any more is
-//! looked for in its directory, in the store. Weakness: of a file with several names one is told.
+//! A path is not kept per file: it would change with every rename above it. So it is searched for a report, in one pass
+//! over the name table for all files together. A name that is not cached any more is searched in its directory, in the
+//! store. Weakness: for a file with several names one is reported.
 
 use crate::attributes::{Attributes, FileKind};
 use crate::backend::{Cookie, Entry, FileRef, InodeId, Listing};
@@ -26,43 +26,43 @@ use std::sync::Arc;
 
 /// Buckets of the name table in one step.
 const BUCKETS: usize = 64;
-/// Entries of a directory asked of the store at once.
+/// Entries requested from the store at once, for a directory.
 const BATCH: usize = 1024;
-/// Directories above each other; a path is not longer.
+/// Most nested directories; a path is not longer.
 const DEPTH_MAX: usize = 4096;
 
-/// A file of which the store lacks something that was written.
+/// A file with data that the store does not have.
 #[derive(Debug)]
 pub struct Unwritten {
-    /// Its path from the root of the file system on, without a slash in front. `None` if it has no name any
-    /// more, or none that could be found.
+    /// Its path from the root of the file system, without a leading slash. `None` if it has no name any more, or none
+    /// was found.
     pub path: Option<Vec<u8>>,
     /// Its number (`st_ino`).
     pub number: u64,
-    /// What the store lacks, in whole pages, but not beyond the end of the file. 0 where it has all but could
+    /// The bytes that the store lacks, in whole pages, but not beyond the end of the file. 0 if it has all but could
     /// not make it stable: then the path is the root's.
     pub bytes: u64,
-    /// What the store said when it last refused something of the file, if it did.
+    /// The last refusal of data of the file, if there was one.
     pub error: Option<Error>,
 }
 
-/// Where names are looked for.
+/// Where names are searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Names {
     /// In the cache.
     Cached,
-    /// In the store too, if they are not in the cache.
+    /// Also in the store, if they are not in the cache.
     Stored,
 }
 
 impl Unwritten {
-    /// A store that could not make stable what it has: anything may be lost.
+    /// A store that could not make its data stable: anything may be lost.
     pub(crate) fn of_all(error: Error) -> Self {
         Self { path: Some(Vec::new()), number: InodeId::ROOT.0, bytes: 0, error: Some(error) }
     }
 
-    /// The path with a slash in front, with what a terminal could take for a command escaped; the number of
-    /// the inode where no path is known.
+    /// The path with a leading slash and with control characters escaped, or the number of the inode if no path is
+    /// known.
     pub fn place(&self) -> String {
         match &self.path {
             Some(path) => format!("/{}", escaped(path)),
@@ -95,23 +95,23 @@ fn escaped(bytes: &[u8]) -> String {
 }
 
 impl Vfs {
-    /// Which files the store lacks something of, named by what is cached: never waits for the store.
+    /// Files with unwritten data, named by cached names: never waits for the store.
     pub fn unwritten(&self) -> Vec<Unwritten> {
         self.core.unwritten(Names::Cached)
     }
 
-    /// The end of a file system: brings everything to the store, as far as that takes it, and drops the rest,
-    /// which is returned. What removed files held is dropped before, so that their space is free for others.
-    /// From then on nothing is written back in the background. Blocks.
+    /// The end of a file system: brings all data to the store, as far as that takes it, and drops and returns the rest.
+    /// Data of removed files is dropped first, so that their space is free for others. From then on nothing is written
+    /// back in the background. Blocks.
     ///
-    /// Dropping a [`Vfs`] does the same and names in the log what is lost.
+    /// Dropping a [`Vfs`] does the same and logs the lost files.
     pub fn end(&self) -> Vec<Unwritten> {
         self.core.end_pages()
     }
 }
 
 impl Core {
-    /// Which files the store lacks something of.
+    /// Files with unwritten data.
     pub(crate) fn unwritten(&self, names: Names) -> Vec<Unwritten> {
         let mut told = self.named(&self.pages.unwritten_files(), names);
         told.sort_by(|one, other| (&one.path, one.number).cmp(&(&other.path, other.number)));
@@ -137,7 +137,7 @@ impl Core {
         files.iter().map(tell).collect()
     }
 
-    /// Where one file is, for a warning: asks the store nothing.
+    /// The place of one file, for a warning: asks the store nothing.
     pub(crate) fn place_of(&self, inode: InodeId) -> String {
         let node = self.inodes.peek(inode);
         let mut places = Places::of(self, HashSet::from([inode]), Names::Cached);
@@ -150,7 +150,7 @@ impl Core {
 /// Names of files, and of the directories that lead to them.
 struct Places<'a> {
     core: &'a Core,
-    /// By inode: its directory, and what it is called there.
+    /// By inode: its directory, and its name there.
     links: HashMap<InodeId, (InodeId, Box<[u8]>)>,
     names: Names,
 }
@@ -172,7 +172,7 @@ impl<'a> Places<'a> {
                     return;
                 }
                 let parent = InodeId(entry.parent());
-                // Of several names the one where it was last found.
+                // Of several names the one under which the file was last found.
                 if !links.contains_key(&inode.id) || inode.parent_hint() == Some(parent) {
                     links.insert(inode.id, (parent, entry.name().into()));
                 }
@@ -182,7 +182,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// The path of `node` from the root on.
+    /// The path of `node` from the root.
     fn path(&mut self, node: &Node) -> Option<Vec<u8>> {
         let (mut names, mut at) = (Vec::new(), node.clone());
         while at.id() != InodeId::ROOT {
@@ -203,7 +203,7 @@ impl<'a> Places<'a> {
         Some(names.join(&b'/'))
     }
 
-    /// The directory of `node` and what it is called there, by the store.
+    /// The directory of `node` and its name there, from the store.
     fn ask(&mut self, node: &Node) -> Option<(InodeId, Box<[u8]>)> {
         let parent = node.inode.parent_hint().filter(|_| self.names == Names::Stored)?;
         let mut search = Search::new(node);
@@ -229,14 +229,14 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Looks for an object in a directory, by its number.
+/// Searches for an object in a directory, by its number.
 struct Search {
     number: u64,
     kind: FileKind,
     found: Option<Box<[u8]>>,
     /// Entries of this batch.
     seen: usize,
-    /// Of them, those that the store counts a reference for.
+    /// Of them, those with a counted reference.
     taken: Vec<InodeId>,
     next: Cookie,
 }

@@ -1,13 +1,12 @@
 //! The file system: one backend, its caches, and the operations on them.
 //!
 //! # Boundary
-//! Composition only. Each family of operations is a file of [`crate::ops`]; paths are walked in
-//! `walk`; names, inodes and pages each keep to their room.
+//! Composition only. Each family of operations is a file of [`crate::ops`]; paths are walked in `walk`; names, inodes
+//! and pages each have a module.
 //!
 //! # Concurrency
-//! A [`Vfs`] is used by any number of threads at once. Operations may block in the backend, and
-//! hold no lock while they do; those named `try_…` answer from the caches or not at all, and never
-//! block on a store.
+//! Any number of threads may use a [`Vfs`] at once. Operations may block in the backend, and hold no lock while they
+//! do. Those named `try_…` answer from the caches or not at all, and never block on a store.
 
 use crate::acl::{self, Acl};
 use crate::api::Directory;
@@ -48,24 +47,24 @@ use uvfs_concurrent::shared::{self, Owner, Shared};
 
 /// The parts that operations share.
 pub(crate) struct Core {
-    /// The way here, for what lies in the core and outlives it.
+    /// A weak reference to itself, for objects in the core that outlive it.
     pub(crate) way: shared::Weak<Core>,
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) store_times: Arc<StoreTimes>,
     pub(crate) capabilities: Capabilities,
     pub(crate) config: VfsConfig,
     pub(crate) clock: Clock,
-    /// The generation of cleanings ([`crate::clean`]).
+    /// The generation of cleans ([`crate::clean`]).
     pub(crate) cleans: Generation,
-    /// Cleanings that have begun: as many, but for one that is half done.
+    /// Cleans that have begun: an equal number, except for one that is half done.
     pub(crate) cleans_begun: Generation,
-    /// Held while a cleaning takes effect; who meets one that is half done waits for it.
+    /// Held while a clean takes effect. A thread that finds one half done waits for it.
     pub(crate) cleanings: Mutex<()>,
     pub(crate) inodes: InodeTable,
-    /// The directories that are marked ([`crate::policy`]).
+    /// The marked directories ([`crate::policy`]).
     pub(crate) marks: Marks,
     pub(crate) names: NameCache,
-    /// What directories were listed as.
+    /// The kept listings of directories.
     pub(crate) listed: Arc<ListedBytes>,
     /// Directories that have lists.
     pub(crate) lists: Lists,
@@ -75,15 +74,15 @@ pub(crate) struct Core {
     /// Taken to move a directory to another parent.
     pub(crate) moves: Turns,
     pub(crate) pages: Arc<PageCache>,
-    /// What bounds names, inodes and pages together.
+    /// The budget of names, inodes and pages together.
     pub(crate) budget: Budget,
-    /// What was counted of the caches last.
+    /// Recent counts of the caches.
     pub(crate) views: Views,
-    /// What threads may add before they look whether there is too much.
+    /// The bytes that threads may add before they check for excess.
     pub(crate) unlooked: Allowance,
-    /// What a look found last; read with every operation, stored when it is another one.
+    /// The result of the last look; read with every operation, stored when it changes.
     pub(crate) looked: Padded<Looked>,
-    /// Who shares it.
+    /// The tenants of the budget.
     pub(crate) tenants: Tenants,
     pub(crate) counters: Counters,
     /// Frontends with caches of their own.
@@ -92,19 +91,19 @@ pub(crate) struct Core {
 
 /// A file system over one [`Backend`].
 ///
-/// It ends with the last [`Vfs`], directory and file of it, and brings what was written to the store then. The `Vfs` that
-/// [`Vfs::new`] made *owns* it: while that one lives, threads clone, open and close without meeting; once it is gone,
-/// those that are left are counted in one word, as by an `Arc`.
+/// It ends with the last [`Vfs`], directory and file of it, and then brings written data to the store. The `Vfs` from
+/// [`Vfs::new`] *owns* it: while that one lives, threads clone, open and close without a shared count. Once it is gone,
+/// the remaining ones are counted in one word, as by an `Arc`.
 pub struct Vfs {
     lifetime: Shared<Lifetime>,
     /// None: a further handle.
     _owner: Option<Owner<Lifetime>>,
 }
 
-/// What ends with the last handle on a file system. Nobody else can name it.
+/// The state that ends with the last handle on a file system. Code outside this crate cannot name it.
 pub struct Lifetime {
     pub(crate) core: Shared<Core>,
-    // Dropped in this order: inodes outlive what they lie in.
+    // Dropped in this order: inodes outlive their directories.
     _owner: Owner<Core>,
     root: Node,
 }
@@ -129,8 +128,7 @@ impl Vfs {
     /// Puts the caches over `backend`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] names a setting that cannot be; otherwise what the backend says of its
-    /// root, or of being watched.
+    /// [`Error::Invalid`] names an impossible setting. Otherwise the backend's error about its root or about watching.
     pub fn new(backend: impl Backend, config: VfsConfig) -> Result<Arc<Self>> {
         config.validate()?;
         let capabilities = config.pages.applied_to(backend.capabilities());
@@ -212,7 +210,7 @@ impl Vfs {
         self.core.tenants.join(tenant);
     }
 
-    /// Removed objects that are still held: their space comes back when they are not.
+    /// Removed objects that are still held. Their space is freed with their last hold.
     pub fn unlinked_in_use(&self) -> usize {
         self.core.inodes.unlinked_in_use()
     }
@@ -222,7 +220,7 @@ impl Vfs {
         self.core.backend.xattrs().is_some()
     }
 
-    /// What the backend is and can do.
+    /// The properties of the backend.
     pub fn capabilities(&self) -> &Capabilities {
         &self.core.capabilities
     }
@@ -232,7 +230,7 @@ impl Vfs {
         &self.core.config
     }
 
-    /// What the caches hold and did.
+    /// Contents and counters of the caches.
     pub fn statistics(&self) -> Statistics {
         let core = &*self.core;
         let counters = &core.counters;
@@ -280,7 +278,7 @@ impl Vfs {
         }
     }
 
-    /// Forgets every inode that nobody holds, and every name.
+    /// Forgets every inode without a hold, and every name.
     pub fn forget_unused(&self) {
         self.core.forget_names();
         self.core.drop_lists(None);
@@ -290,8 +288,7 @@ impl Vfs {
         self.core.pages.give_back_unused();
     }
 
-    /// Brings everything that was written to the store, of all files. What the store keeps in memory of
-    /// its own is its own affair. Blocks.
+    /// Brings all written data of all files to the store. The store may keep it in its own memory. Blocks.
     ///
     /// # Errors
     /// The store's, of the last file that could not be written; its pages stay dirty.
@@ -299,8 +296,8 @@ impl Vfs {
         self.core.sync_all_pages()
     }
 
-    /// As syncfs(2): brings everything that was written to the store, of all files, and has the store make
-    /// stable what it has. Blocks.
+    /// Like syncfs(2): brings all written data of all files to the store, and has the store make its data stable.
+    /// Blocks.
     ///
     /// # Errors
     /// Those of [`Vfs::write_back_all`], and then the store is not asked; or the store's own.
@@ -315,8 +312,7 @@ impl Vfs {
         if read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Fails unless `caller` has `wanted` on `node`. Asks the store only for callers that the core
-    /// has to check.
+    /// Fails unless `caller` has `wanted` on `node`. Asks the store only for callers that the core has to check.
     pub(crate) fn check(&self, caller: &Caller, node: &Node, wanted: Access) -> Result<()> {
         // Nothing keeps root out of a directory (CAP_DAC_OVERRIDE in capabilities(7)).
         if caller.checks == Checks::Done || (caller.is_privileged() && node.is_directory()) {
@@ -338,8 +334,7 @@ impl Vfs {
         node: &Node,
         attributes: &Attributes,
     ) -> Result<Option<Arc<Acl>>> {
-        // A list with named entries always shows a mask in the group bits, and says nothing about
-        // root and the owner that the mode does not.
+        // A list with named entries always shows a mask in the group bits. For root and the owner, the mode is enough.
         let free = caller.is_privileged() || caller.uid == attributes.uid;
         if free || !self.core.capabilities.acls || attributes.mode & 0o070 == 0 {
             return Ok(None);
@@ -368,7 +363,7 @@ impl Vfs {
 }
 
 impl Drop for Lifetime {
-    /// Nothing that was written is left behind, as far as the store takes it.
+    /// Writes all data back, as far as the store takes it.
     fn drop(&mut self) {
         for lost in self.core.end_pages() {
             log::error!("{lost}: lost, the store did not take it");
@@ -377,7 +372,7 @@ impl Drop for Lifetime {
 }
 
 impl Core {
-    /// A handle on itself, for work that goes on when the caller is done.
+    /// A handle on itself, for work that continues after the caller.
     pub(crate) fn handle(&self) -> Shared<Core> {
         self.way.upgrade().expect("whoever calls has a handle")
     }
@@ -388,22 +383,22 @@ impl Core {
         &*self.backend
     }
 
-    /// What makes objects in the store, about to be called: as [`Core::backend`].
+    /// The store's creation of objects, about to be called: like [`Core::backend`].
     pub(crate) fn store_creation(&self) -> Result<&dyn Creation> {
         self.backend().creation().ok_or(Error::Unsupported("creating"))
     }
 
-    /// The store's objects by number, about to be called: as [`Core::backend`].
+    /// The store's objects by number, about to be called: like [`Core::backend`].
     pub(crate) fn store_export(&self) -> Result<&dyn Export> {
         self.backend().export().ok_or(Error::Unsupported("finding an object by its number"))
     }
 
-    /// The store's open files, about to be called: as [`Core::backend`].
+    /// The store's open files, about to be called: like [`Core::backend`].
     pub(crate) fn store_files(&self) -> &dyn OpenFiles {
         self.backend().open_files()
     }
 
-    /// The store's extended attributes, about to be called: as [`Core::backend`].
+    /// The store's extended attributes, about to be called: like [`Core::backend`].
     pub(crate) fn store_xattrs(&self) -> Result<&dyn Xattrs> {
         self.backend().xattrs().ok_or(Error::Unsupported("extended attributes"))
     }
@@ -436,7 +431,7 @@ impl Core {
         }
     }
 
-    /// The store as the core found it out of date: drops what is cached of a directory.
+    /// The core found the store's object changed or gone: drops cached entries of a directory.
     pub(crate) fn went_stale(&self, node: &Node) {
         self.counters.stale.hit();
         node.inode.expire_attributes(&self.clock);
@@ -451,7 +446,7 @@ impl Core {
         self.capabilities.caching == PageCaching::Core
     }
 
-    /// Whether what is written stays here for a while.
+    /// Whether written data stays here for a while.
     pub(crate) fn writes_back(&self) -> bool {
         match self.capabilities.writes {
             Writes::Anywhere => self.caches_pages() && self.config.pages == PagePolicy::WriteBack,
@@ -482,7 +477,7 @@ impl Core {
         self.observers.notify(Origin::default(), news);
     }
 
-    /// Re-reads attributes; keeps them if no change overtook the answer.
+    /// Reads attributes again. Caches them if no change overtook the answer.
     pub(crate) fn refresh(&self, node: &Node, file: FileRef) -> Result<Attributes> {
         let asked = node.inode.ask(&self.clock);
         match self.backend().inodes().attributes(file) {
@@ -503,7 +498,7 @@ impl Core {
     }
 }
 
-/// Takes the backend's news: drops what the caches believe, then tells the frontends.
+/// Takes the backend's news: invalidates cached entries, then notifies the frontends.
 struct News(shared::Weak<Core>);
 
 impl ChangeSink for News {

@@ -26,7 +26,7 @@ pub struct ResolveMode {
 }
 
 impl ResolveMode {
-    /// Only to what lies below the directory (`RESOLVE_BENEATH`).
+    /// Only to objects below the directory (`RESOLVE_BENEATH`).
     pub const BENEATH: Self = Self { resolve: Resolve::Beneath, no_symlinks: false };
     /// The directory is the root of every path (`RESOLVE_IN_ROOT`).
     pub const IN_ROOT: Self = Self { resolve: Resolve::InRoot, no_symlinks: false };

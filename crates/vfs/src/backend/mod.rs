@@ -174,9 +174,9 @@ impl Capabilities {
 /// A store of objects. See the module for identity and concurrency.
 ///
 /// A store implements *families* of methods, each where its code is: [`Names`], [`Inodes`] and [`Data`] always,
-/// [`Creation`], [`Reservation`], [`OpenFiles`], [`Xattrs`], [`Export`] and [`Watch`] if it has them. Four methods of the
-/// first three are required. The others return [`Error::Unsupported`](crate::Error::Unsupported) (EOPNOTSUPP). For a store
-/// with read-only [`Capabilities`], the core returns [`Error::ReadOnly`](crate::Error::ReadOnly).
+/// [`Creation`], [`Reservation`], [`OpenFiles`], [`Xattrs`], [`Export`] and [`Watch`] if it has them. Four methods of
+/// the first three are required. The others return [`Error::Unsupported`](crate::Error::Unsupported) (EOPNOTSUPP). For
+/// a store with read-only [`Capabilities`], the core returns [`Error::ReadOnly`](crate::Error::ReadOnly).
 ///
 /// This store serves the files of a table. The example `key_value` of `uvfs-fuse` is a writable one, and mounts it:
 ///

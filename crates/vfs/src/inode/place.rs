@@ -1,8 +1,7 @@
 //! An object's place: the parent of a directory, and a hint for anything else.
 //!
 //! # Boundary
-//! Owns both facts and the order in which answers may replace them. The core decides what a move means for pages and
-//! policies.
+//! Owns both facts and the order in which answers may replace them. The core applies a move to pages and policies.
 //!
 //! # Concurrency
 //! A directory's parent is a hold, under a lock of its own. An answer replaces it only if its question was later than
@@ -91,7 +90,7 @@ impl Inode {
         }
         self.set_parent_hint(parent);
         if !stands() {
-            // A change may have come in between and moved the file before our store.
+            // A change may have moved the file between the check and our store.
             self.forget_parent_hint();
         }
     }

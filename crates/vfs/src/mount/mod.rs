@@ -18,7 +18,7 @@
 //! mount and its file system.
 //!
 //! # Why
-//! Mounts are keyed by their parent mount and the directory there, as in Linux. A directory reached by two bind mounts
+//! Like Linux, mounts are keyed by their parent mount and the directory there. A directory reached by two bind mounts
 //! can have a mount in one of them only. Weakness: mounting and unmounting wait for every running walk.
 
 mod table;

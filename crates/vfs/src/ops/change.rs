@@ -8,7 +8,7 @@
 //! Then the names concerned stay out of the cache and are asked for again, as after a change that
 //! failed or was never committed.
 //!
-//! A change often needs the object of a name before it begins. Another change may come in between:
+//! A change often needs the object of a name before it begins. Another change may come between:
 //! [`NameChange::knows`] says whether the object found is still current.
 //!
 //! A change in flight ends when it is dropped: a backend that panics takes its own request down,

@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(late, 4..12);
         assert_eq!(streams.missed(4..5, LIMIT, 1000).0, 4..12);
         assert!(!streams.is_waiting(&late) && !streams.begin(&late), "the reader has it");
-        // It continues as if the fetch had come in time.
+        // It continues as if the fetch had been in time.
         assert!(streams.is_marked(&(8..9)));
         let next = streams.came_to_mark(8..9, LIMIT, 1000);
         assert_eq!(next, 12..28);

@@ -1,6 +1,5 @@
 //! The pages of one file, and its data that the store does not have yet.
 //!
-//! # Boundary
 //! Finds, inserts and removes pages, keeps the file's size, and knows whether it has unwritten data. Asks the store
 //! nothing: [`super::read`], [`super::write`] and [`super::write_back`] do.
 //!
@@ -8,13 +7,11 @@
 //! F1. A page is in the tree from before it is filled until after it is locked for removal. A thread removes it under
 //! its lock or after freezing it ([`Arena::try_evict`]).
 //! F2. A page's bytes beyond the size are zero, so that a file that grows shows zeros.
-//! F3. The size is published before the page that reaches it is marked dirty. So a writer that writes a page back and
-//! cuts it at the size loses nothing.
+//! F3. The size is published before its page is marked dirty: write-back cuts pages at the size and loses nothing.
 //! F4. While a file has *unwritten data* (dirty, being written, or an unsent time) the inode is held. Its size and
 //! times are those here, whatever the store reports.
 //!
-//! The lock of [`Local`] is innermost but for the page's own. A page's state is in its frame's word. The file's state,
-//! its data that the store lacks, is in [`Local`]:
+//! The lock of [`Local`] is innermost but for the page's own. It has the file's state, the data that the store lacks:
 //!
 //! | state | `keeps` | `writers` | `unwritten` | `changed` | `pause` | left by |
 //! |---|---|---|---|---|---|---|
@@ -24,8 +21,8 @@
 //! | refused | the node | 0 | > 0 | a time | until when | `answered` when the store takes something, `be_due`, or freed space, to *dirty* |
 //! | time unwritten | the node | 0 | 0 | a time | any | write-back or a thread that sets times: `change_time_written`, to *clean* |
 //!
-//! In all states but *clean* the file is queued ([`super::dirty`]), from the end of its first write until a write-back
-//! thread finds it clean. A cut of the last dirty page leads from *dirty* to *time unwritten*.
+//! In all others the file is queued ([`super::dirty`]) from the end of its first write until a write-back thread finds
+//! it clean. A cut of the last dirty page leads from *dirty* to *time unwritten*.
 
 use super::ahead::Streams;
 use super::clean::Home;
@@ -101,7 +98,7 @@ const _: () = assert!(size_of::<FilePages>() <= 272);
 pub(super) struct Local {
     /// Pages dirty or being written. Lags behind while there are `writers`, and may be below zero.
     pub(super) unwritten: i64,
-    /// Writes under way.
+    /// Writes in progress.
     pub(super) writers: u32,
     /// When the data last changed, if the store does not have that time.
     pub(super) changed: Option<Timestamp>,

@@ -5,9 +5,9 @@
 //!
 //! # Concurrency
 //! A hit takes no lock and stores to no shared line: it copies under the page's version ([`uvfs_concurrent::frame`]).
-//! Operations on one file are ordered by *gate* ([`gate`]), *extending turn* (the end of the file) and *page lock*, taken
-//! in this order. They are states outside [`crate::lock_order`]: a thread may keep them while it asks the store. A thread
-//! waits for one page at a time, and locks the others of a run upwards by trying.
+//! Operations on one file are ordered by *gate* ([`gate`]), *extending turn* (the end of the file) and *page lock*,
+//! taken in this order. They are states outside [`crate::lock_order`]: a thread may keep them while it asks the store.
+//! A thread waits for one page at a time, and locks the others of a run upwards by trying.
 //!
 //! | against        | hit          | fill          | write         | write back    | cut, punch    | evict         |
 //! |----------------|--------------|---------------|---------------|---------------|---------------|---------------|

@@ -510,7 +510,7 @@ impl Drop for Kept {
     }
 }
 
-/// A file to read by, given back when dropped.
+/// A file to read by, returned when dropped.
 pub(super) struct Reader<'a> {
     core: &'a Core,
     pages: &'a FilePages,

@@ -14,8 +14,7 @@
 //! W1. A page that is dirty and not locked has the tag [`Tag::Dirty`].
 //! W2. A page is `WRITING` from the copy of its bytes until the store has answered about them.
 //!
-//! W3 and W4 order failed runs and concurrent `fsync`s. [`uvfs_concurrent::write_back::marked`] states them, and its
-//! models run the same code.
+//! W3 and W4, for failed runs and concurrent `fsync`s, are in [`uvfs_concurrent::write_back::marked`], with models.
 //!
 //! # Why
 //! Index order and large runs, because every store is slow per request. Where other programs change the store, a run
