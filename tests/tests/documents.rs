@@ -8,7 +8,8 @@
 //!
 //! # Concurrency
 //! The shell has its own mount and process namespaces: `/srv`, `/mnt` and `/run` are empty file systems in memory, so
-//! the paths work as they are written and nothing of the machine changes. Every process ends with the shell.
+//! the paths work as they are written and nothing of the machine changes. Every process ends with the shell. The variables
+//! of the AWS tools lead to a store on loopback with the bucket `bucket`.
 //!
 //! # Why
 //! Four of the five commands of README's image block failed as they were written, and no test noticed. Weakness: numbers
@@ -20,6 +21,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use uvfs_tests::built;
+use uvfs_tests::s3::S3Server;
 
 /// Pages with blocks that a reader runs.
 const PAGES: [&str; 4] = [
@@ -196,6 +198,9 @@ fn run(page: &str, files: &BTreeMap<String, String>) -> Vec<String> {
     shell.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash"]).arg(&path);
     shell.current_dir(folder.path()).env("PATH", search).env("REPOSITORY", repository());
     shell.env("HOME", programs.path()).env_remove("CARGO_TARGET_DIR");
+    let store = S3Server::start().expect("loopback has a free port");
+    shell.env("AWS_ENDPOINT_URL", store.endpoint()).env("AWS_REGION", "us-east-1");
+    shell.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test");
     let output = shell.stdin(Stdio::null()).output().expect("unshare of util-linux starts");
     let said = String::from_utf8_lossy(&output.stdout);
     let here = folder.path().to_str().unwrap();

@@ -15,6 +15,7 @@ mod dist;
 mod lines;
 mod locks;
 mod nightly;
+mod numbers;
 mod pictures;
 mod programs;
 mod steps;
@@ -49,6 +50,12 @@ enum Verb {
     /// Prints the lock classes, and the edges that tests saw, into docs/locking.md.
     Locks {
         /// Change nothing; fail when the document is out of date.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Prints README's table of numbers from bench/results.
+    Numbers {
+        /// Change nothing; fail when the table is out of date.
         #[arg(long)]
         check: bool,
     },
@@ -88,6 +95,8 @@ fn main() -> ExitCode {
         Verb::Test => steps::test(),
         Verb::Locks { check: true } => locks::compare(),
         Verb::Locks { check: false } => locks::rewrite(),
+        Verb::Numbers { check: true } => numbers::compare(),
+        Verb::Numbers { check: false } => numbers::rewrite(),
         Verb::Conformance(options) => conformance::run(&options),
         Verb::Lines => lines::print(),
         Verb::Supply => supply::check(),

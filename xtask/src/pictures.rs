@@ -2,7 +2,7 @@
 //!
 //! # Boundary
 //! Makes a small tree, mounts it where nobody else sees it (a mount namespace of its own), reads in it, and writes
-//! docs/pictures/web.png and the part of README.md between its two marks. What they show is the program's.
+//! docs/pictures/web.png and the part of docs/top.md between its two marks. What they show is the program's.
 //!
 //! # Why
 //! A picture made by hand is of a version that nobody remembers. Weakness: needs root, a Chromium, and the release program; its
@@ -22,7 +22,8 @@ use uvfs_browser::Browser;
 /// Where the picture is, and what it may weigh: it is in every checkout.
 const PICTURE: &str = "docs/pictures/web.png";
 const PICTURE_BYTES_MAX: usize = 150_000;
-/// Between these the README has what `uvfs top` prints.
+/// The page that has what `uvfs top` prints, between these marks.
+const TEXT: &str = "docs/top.md";
 const MARKS: [&str; 2] = ["<!-- top: made by `cargo xtask pictures` -->\n", "<!-- /top -->"];
 /// Places of the namespace, which are empty there.
 const SOURCE: &str = "/srv/data";
@@ -133,9 +134,9 @@ fn pictures(program: &Path) -> Result<(), String> {
     if !text.starts_with(MOUNTPOINT) {
         return Err(format!("top: {text}{}", String::from_utf8_lossy(&top.stderr)));
     }
-    let (readme, picture) = (tree::root().join("README.md"), tree::root().join(PICTURE));
-    let said = |error: std::io::Error| format!("README.md: {error}");
-    let old = fs::read_to_string(&readme).map_err(said)?;
+    let (page_of_top, picture) = (tree::root().join(TEXT), tree::root().join(PICTURE));
+    let said = |error: std::io::Error| format!("docs/top.md: {error}");
+    let old = fs::read_to_string(&page_of_top).map_err(said)?;
     let new = between(&old, &format!("```console\n$ uvfs top --once {MOUNTPOINT}\n{text}```\n"))?;
     let png = page(program)?;
     if png.len() > PICTURE_BYTES_MAX {
@@ -144,15 +145,15 @@ fn pictures(program: &Path) -> Result<(), String> {
     let folder = picture.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     fs::write(&picture, &png).map_err(|error| format!("{PICTURE}: {error}"))?;
-    fs::write(&readme, new).map_err(said)?;
-    println!("pictures: {PICTURE}, {} bytes, and README.md", png.len());
+    fs::write(&page_of_top, new).map_err(said)?;
+    println!("pictures: {PICTURE}, {} bytes, and docs/top.md", png.len());
     Ok(())
 }
 
 /// `text` with `new` between its marks.
 fn between(text: &str, new: &str) -> Result<String, String> {
-    let (before, rest) = text.split_once(MARKS[0]).ok_or("README.md: no mark for top")?;
-    let (_, after) = rest.split_once(MARKS[1]).ok_or("README.md: no second mark for top")?;
+    let (before, rest) = text.split_once(MARKS[0]).ok_or("docs/top.md: no mark for top")?;
+    let (_, after) = rest.split_once(MARKS[1]).ok_or("docs/top.md: no second mark for top")?;
     Ok(format!("{before}{}{new}{}{after}", MARKS[0], MARKS[1]))
 }
 
@@ -194,8 +195,8 @@ mod tests {
         let new = between(&text, "new\n").unwrap();
         assert_eq!(new, format!("a\n{}new\n{}\nb\n", MARKS[0], MARKS[1]));
         assert!(between("a", "new").is_err() && between(MARKS[0], "new").is_err());
-        let readme = fs::read_to_string(tree::root().join("README.md")).unwrap();
-        assert!(between(&readme, "").is_ok(), "the README has its marks");
+        let readme = fs::read_to_string(tree::root().join(TEXT)).unwrap();
+        assert!(between(&readme, "").is_ok(), "the page has its marks");
         let picture = fs::read(tree::root().join(PICTURE)).unwrap();
         assert!(picture.starts_with(b"\x89PNG") && picture.len() <= PICTURE_BYTES_MAX);
     }

@@ -11,7 +11,7 @@
 use crate::programs::heard;
 use crate::timing::{self, Running};
 use crate::tree::{self, Tree};
-use crate::{browser, conformance, locks, programs, supply, tidy};
+use crate::{browser, conformance, locks, numbers, programs, supply, tidy};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -39,6 +39,7 @@ pub(crate) fn check() -> Result<(), String> {
         documentation.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"),
     )?;
     locks::compare()?;
+    numbers::compare()?;
     tidy()?;
     supply::check()?;
     packages()?;

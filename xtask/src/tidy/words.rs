@@ -22,7 +22,6 @@ const IDIOMS: &[&str] =
 const LEFT: &[(&str, usize)] = &[
     ("ARCHITECTURE.md", 7),
     ("CHANGELOG.md", 26),
-    ("README.md", 1),
     ("SECURITY.md", 9),
     ("bench-compare/src/", 2),
     ("bench/kit/", 3),
