@@ -192,7 +192,7 @@ pub(super) const FAMILIES: &[Family] = &[
     labelled(
         "uvfs_requests_served",
         Kind::Counter,
-        "Requests by who answered them: the caches at once, the thread that read them, or a worker",
+        "Requests by the part that answered them: the caches at once, the thread that read them, or a worker",
         "by",
         &[
             ("cache", "/frontend/hits"),
