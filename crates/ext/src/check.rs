@@ -6,8 +6,8 @@
 //!
 //! # Why
 //! It goes on after a fault, as far as the rest can be read, so that one run tells all of them. Memory is three
-//! bits for each block in use, two for each inode, and the links of those that are counted. Weakness: quota files,
-//! the list of orphans and the blocks of the resize inode are not compared with anything.
+//! bits for each block in use, two for each inode, the links of those that are counted, and the list of orphans. Weakness: quota
+//! files and the blocks of the resize inode are compared with nothing, and the list of orphans is followed and not verified.
 
 use crate::error::{Error, Fault, Result};
 use crate::format::checksum::crc32c;
@@ -63,12 +63,24 @@ pub fn check(image: &Image, observer: &mut dyn Observer) -> Result<Summary> {
         links: HashMap::new(),
         names: HashMap::new(),
         values: HashSet::new(),
+        orphans: orphans(image),
         directories: Bits::default(),
     };
     check.inodes()?;
     check.links();
     check.bitmaps()?;
     Ok(check.summary)
+}
+
+/// The inodes in the list that begins in the superblock: without names and in use, or being cut. It ends where it cannot be
+/// followed.
+fn orphans(image: &Image) -> HashSet<u32> {
+    let mut found = HashSet::new();
+    let mut next = image.superblock().last_orphan();
+    while next != 0 && found.insert(next) {
+        next = image.inode(next).map_or(0, |inode| inode.deleted());
+    }
+    found
 }
 
 /// A set of numbers below 2^48, in parts that exist when something is in them.
@@ -106,6 +118,8 @@ struct Check<'a> {
     names: HashMap<u32, u32>,
     /// Directories.
     directories: Bits,
+    /// Inodes that the next writer frees or cuts: see [`orphans`].
+    orphans: HashSet<u32>,
     /// Inodes that hold values of attributes.
     values: HashSet<u32>,
 }
@@ -187,7 +201,9 @@ impl Check<'_> {
         if inode.is_xattr_value() {
             self.values.insert(number);
         }
-        if inode.links() > 0 && inode.deleted() != 0 {
+        // One that is being cut has the number of the next in the list there.
+        let is_listed = self.orphans.contains(&number);
+        if inode.links() > 0 && inode.deleted() != 0 && !is_listed {
             self.tell(Fault::new("it is in use and has a time of deletion").inode(number));
         }
         let directory = inode.kind() == Some(Kind::Directory);
@@ -197,7 +213,10 @@ impl Check<'_> {
         if directory {
             self.summary.directories += 1;
             self.directories.insert(u64::from(number));
-            self.directory(&inode)?;
+            // The names of one without a name go with it, and its parent does not count its `..` any more.
+            if inode.links() > 0 || !is_listed {
+                self.directory(&inode)?;
+            }
         }
         Ok(())
     }
@@ -217,7 +236,8 @@ impl Check<'_> {
             let written = runs.iter().rfind(|run| matches!(run.place, Place::At(_)));
             let last = written.map_or(0, |run| run.logical + run.length - 1);
             let begins = last.saturating_mul(self.image.superblock().block_size.into());
-            if inode.size() < begins && !inode.has_verity() {
+            let is_cut = inode.has_verity() || self.orphans.contains(&inode.number);
+            if inode.size() < begins && !is_cut {
                 let what =
                     format!("its size is {}, and it has data from {begins} on", inode.size());
                 self.tell(Fault::new(what).inode(inode.number));

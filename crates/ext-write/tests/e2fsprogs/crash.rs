@@ -310,7 +310,8 @@ fn fills(on: &Recorded) {
     }
 }
 
-/// Files without names that are in use, and large ones that are freed in many steps.
+/// Files and directories without names that are in use, and large files that are freed in many steps. A check of an image that
+/// was cut while a removed directory was in use called it broken.
 fn orphans(on: &Recorded) {
     for round in 0..8_u8 {
         let holed = on.file(ROOT, "holed", b"");
@@ -323,8 +324,13 @@ fn orphans(on: &Recorded) {
         on.volume.sync().unwrap();
         on.volume.write(held, 5000, &[round; 3000]).unwrap();
         on.volume.unlink(ROOT, b"holed").unwrap();
+        let left = on.directory("left");
+        on.volume.hold(left).unwrap();
+        on.volume.rmdir(ROOT, b"left").unwrap();
+        on.volume.sync().unwrap();
         if round % 2 == 0 {
             on.volume.forget(held).unwrap();
+            on.volume.forget(left).unwrap();
         }
     }
 }
@@ -338,19 +344,25 @@ impl Observer for Told {
     }
 }
 
+/// What a check finds in an image.
+fn checked(bytes: Vec<u8>) -> Result<(), String> {
+    let image = Image::open(Arc::new(MemoryDevice::new(bytes)));
+    let image = image.map_err(|error| format!("reading: {error}"))?;
+    let mut told = Told::default();
+    check(&image, &mut told).map_err(|error| error.to_string())?;
+    if told.0.is_empty() { Ok(()) } else { Err(told.0.join("; ")) }
+}
+
 /// What is wrong with a state that a crash left, if anything.
 fn wrong(state: Vec<u8>, moment: usize, facts: &[Fact]) -> Result<Vec<u8>, String> {
+    checked(state.clone()).map_err(|what| format!("before recovery: {what}"))?;
     let device = Arc::new(WritableMemory::new(state));
     let volume = Volume::open(device.clone()).map_err(|error| format!("opening: {error}"))?;
     volume.close().map_err(|error| format!("closing: {error}"))?;
     let bytes = device.bytes();
     let image = Image::open(Arc::new(MemoryDevice::new(bytes.clone())));
     let image = image.map_err(|error| format!("reading: {error}"))?;
-    let mut told = Told::default();
-    check(&image, &mut told).map_err(|error| error.to_string())?;
-    if !told.0.is_empty() {
-        return Err(told.0.join("; "));
-    }
+    checked(bytes.clone()).map_err(|what| format!("after recovery: {what}"))?;
     for fact in facts.iter().filter(|fact| fact.from <= moment && moment <= fact.until) {
         let found = find(&image, &fact.path);
         let holds = match (&found, &fact.promise) {

@@ -397,3 +397,27 @@ fn a_check_compares_bitmaps_whatever_the_journal_and_the_guard_are() {
     let told = faults(&open(bad).unwrap());
     assert!(told.iter().any(|fault| fault.contains("guards mounts")), "{told:?}");
 }
+
+/// The power went while files were cut short: a check called them broken for blocks behind their ends, and for the numbers that
+/// link the list of what is to be cut.
+#[test]
+fn a_file_that_is_being_cut_is_no_damage() {
+    if !tools() {
+        return;
+    }
+    let workshop = Workshop::new();
+    let path = workshop.image("cut.img", &["-t", "ext4", "-b", "1024"], Some(&workshop.tree()));
+    let image = read(&path);
+    let number = |name: &str| at(&image, name).number;
+    let (first, second) = (number("a/b/c/file-70000"), number("a/b/c/file-5000"));
+    let commands = [
+        format!("set_inode_field <{first}> size 10"),
+        format!("set_inode_field <{first}> dtime @{second}"),
+        format!("set_inode_field <{second}> size 1500"),
+        format!("set_super_value last_orphan {first}"),
+    ];
+    workshop.debugfs(&path, &commands);
+    assert_eq!(faults(&read(&path)), [""; 0]);
+    workshop.debugfs(&path, &["set_super_value last_orphan 0".to_owned()]);
+    assert_eq!(faults(&read(&path)).len(), 3, "without the list they are");
+}
