@@ -42,7 +42,6 @@ const LEFT: &[(&str, usize)] = &[
     ("crates/object/", 32),
     ("crates/residency/", 3),
     ("crates/terminal/", 3),
-    ("crates/vfs/", 494),
     ("docs/cleaning.md", 8),
     ("docs/contention.md", 5),
     ("docs/exit-status.md", 1),
@@ -82,7 +81,6 @@ const LONG_HEADERS: &[(&str, usize)] = &[
     ("crates/ext-write/", 1),
     ("crates/fuse/", 3),
     ("crates/object/", 1),
-    ("crates/vfs/", 9),
 ];
 
 pub(super) fn faults(tree: &Tree) -> Vec<Fault> {

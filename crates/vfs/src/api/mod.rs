@@ -1,7 +1,7 @@
 //! The in-process API: a file system without a kernel in front.
 //!
 //! # Boundary
-//! Paths, credentials and handles on top of [`Vfs`]'s operations on nodes. The shape is that of
+//! Paths, credentials and handles on top of [`crate::Vfs`]'s operations on nodes. The shape is that of
 //! `openat(2)` and cap-std: everything starts at a [`Directory`] handle. There is no current
 //! directory and no global state, and a caller's credentials are an argument.
 //!

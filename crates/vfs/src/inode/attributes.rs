@@ -1,7 +1,7 @@
 //! The attributes of an inode: read without a lock, replaced by answers that no change has overtaken.
 //!
 //! # Boundary
-//! Decides which value is cached and until when. [`cached`](super::cached) has the words for permission checks of
+//! Decides which value is cached and until when. [`cached`] has the words for permission checks of
 //! walks, [`reading`](super::reading) access times, [`absent`](super::absent) absent extended attributes.
 //!
 //! # Concurrency

@@ -5,7 +5,7 @@
 //!
 //! # Concurrency
 //! F1. A page is in the tree from before it is filled until after it is locked for removal. A thread removes it under
-//! its lock or after freezing it ([`Arena::try_evict`]).
+//! its lock or after freezing it ([`uvfs_concurrent::frame::Arena::try_evict`]).
 //! F2. A page's bytes beyond the size are zero, so that a file that grows shows zeros.
 //! F3. The size is published before its page is marked dirty: write-back cuts pages at the size and loses nothing.
 //! F4. While a file has *unwritten data* (dirty, being written, or an unsent time) the inode is held. Its size and

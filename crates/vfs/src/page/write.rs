@@ -2,7 +2,7 @@
 //!
 //! # Boundary
 //! Two modes. *Back*: into pages, which are dirty until [`super::write_back`] has brought them to the store. *Through*:
-//! to the store at once, then into the cached pages. [`crate::WriteMode`] chooses one.
+//! to the store at once, then into the cached pages. [`crate::PagePolicy`] chooses one.
 //!
 //! # Concurrency
 //! Where the store can reserve space ([`super::space`]), a page has its space before it becomes dirty. In mode *back*,
