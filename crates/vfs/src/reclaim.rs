@@ -11,12 +11,12 @@
 //! The number of steps grows with the excess, unless steps do not help.
 //!
 //! # Why
-//! One number of bytes for both, because they are cached in pairs. Inodes without a name are evicted first. Then names that
-//! were not used since the clock hand's last visit, each with its inode if that has no hold. A hit moves nothing. Names
-//! from a listing are on probation: the hand evicts them at its first visit, so that reading a huge directory once does
-//! not evict entries in use. Weakness: held inodes cannot be evicted, so a frontend whose clients hold inodes must
-//! release them on request ([`crate::Tenant`]). The hand visits held inodes, too. The table of names does not shrink:
-//! after a large reduction of the limit, it reduces the room, except for a share that stays for names.
+//! One number of bytes for both, because they are cached in pairs. Inodes without a name are evicted first. Then names
+//! that were not used since the clock hand's last visit, each with its inode if that has no hold. A hit moves nothing.
+//! Names from a listing are on probation: the hand evicts them at its first visit, so that reading a huge directory
+//! once does not evict entries in use. Weakness: held inodes cannot be evicted, so a frontend whose clients hold inodes
+//! must release them on request ([`crate::Tenant`]). The hand visits held inodes, too. The table of names does not
+//! shrink: after a large reduction of the limit, it reduces the room, except for a share that stays for names.
 
 use crate::config::VfsConfig;
 use crate::error::Result;

@@ -84,8 +84,9 @@ pub enum PageCaching {
 pub enum Writes {
     /// Any bytes, in any order.
     Anywhere,
-    /// Bytes at the end, one write after the other ([`Data::write`] at the end of the file, or [`Data::append`]), before the
-    /// call that writes them returns. A write elsewhere is [`Error::Unsupported`](crate::Error::Unsupported) (EOPNOTSUPP).
+    /// Bytes at the end, one write after the other ([`Data::write`] at the end of the file, or [`Data::append`]),
+    /// before the call that writes them returns. A write elsewhere is [`Error::Unsupported`](crate::Error::Unsupported)
+    /// (EOPNOTSUPP).
     Append,
     /// The whole content at once ([`Data::replace`]), at `fsync`, `syncfs` and when the file is closed. Until then it
     /// is in the caches; more than they can hold is [`Error::NoSpace`](crate::Error::NoSpace) (ENOSPC). Opens must be

@@ -419,7 +419,7 @@ fn an_answer_about_an_inode_that_left_is_overtaken() {
         node.inode.expire_attributes(&world.core().clock);
         let old = world.left(node);
         drop(world.core().inodes.retire(world.core(), &old).unwrap());
-        // One shard of 64 gets each inode: enough of them for each shard.
+        // Each inode is in one of 64 shards: enough of them for each shard.
         for other in 0..others * 64 {
             let node = world.adopt(InodeId(100 + other), world.core().clock.at_most_now());
             node.inode.expire_attributes(&world.core().clock);

@@ -12,8 +12,8 @@
 //! stores nothing. All else has its own lock ([`crate::lock_order`]); none is held across a backend call.
 //!
 //! *Overtaken answers* are the main danger: a `stat` answer from before a `chmod` must not be cached after it. One
-//! clock decides ([`uvfs_concurrent::changes`]). A reader takes a [`Ticket`] before its question, and a change records a
-//! stamp when it ends. An answer is cached only if no change is in flight and no stamp is later than the ticket
+//! clock decides ([`uvfs_concurrent::changes`]). A reader takes a [`Ticket`] before its question, and a change records
+//! a stamp when it ends. An answer is cached only if no change is in flight and no stamp is later than the ticket
 //! ([`Freshness`]), or if the object was here before the question and has not changed since ([`Asked`]).
 //!
 //! # Layout

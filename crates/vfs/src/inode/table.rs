@@ -79,8 +79,8 @@ struct Shard {
     /// The latest change of an inode that has left this shard, or a later stamp. An answer to an earlier question about
     /// it may still be on its way. Not above the ticket of any later question ([`Clock::pass`]).
     changed: Ticket,
-    /// Recent ones with their own stamps. So a file created while others are removed is not affected, and its creation
-    /// does not move the clock.
+    /// Those with a last stamp that no ticket exceeds yet, recorded apart. A file created while others are removed is
+    /// not among them, and its creation does not move the clock.
     gone: Gone,
     /// State of retired directories about names and pages that may still be cached. A new inode for such a directory
     /// takes it over.

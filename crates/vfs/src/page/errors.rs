@@ -35,7 +35,7 @@ struct Log {
     told: bool,
 }
 
-/// The number of errors that one open file has reported. Changed under the log's lock.
+/// The count of errors up to which one open file has reported. Changed under the log's lock.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorCursor(AtomicU64);
 

@@ -7,7 +7,7 @@
 //! F1. A page is in the tree from before it is filled until after it is locked for removal. A thread removes it under
 //! its lock or after freezing it ([`uvfs_concurrent::frame::Arena::try_evict`]).
 //! F2. A page's bytes beyond the size are zero, so that a file that grows shows zeros.
-//! F3. The size is published before its page is marked dirty: write-back cuts pages at the size and loses nothing.
+//! F3. The size is published before the page that reaches it is dirty: write-back cuts at the size, and loses nothing.
 //! F4. While a file has *unwritten data* (dirty, being written, or an unsent time) the inode is held. Its size and
 //! times are those here, whatever the store reports.
 //!
@@ -193,7 +193,7 @@ impl DerefMut for LocalGuard<'_> {
 
 impl LocalGuard<'_> {
     /// The file has left the queue. Frees the state, unless a write has just begun, or one that ends late is still to
-    /// be counted. The next write asks the store for its file's attributes again.
+    /// be counted. The next write records the store's file again.
     pub(super) fn forget_if_idle(&mut self) {
         let idle = |local: &Local| {
             let nothing = local.unwritten == 0 && local.writers == 0 && local.helpers == 0;
