@@ -7,8 +7,7 @@
 //! ```
 //!
 //! # Boundary
-//! Adds numbers and sums them up. A metric has an index ([`Slot`]) and one cell in every block; the caller defines and
-//! names the metrics ([`crate::counter`]).
+//! Adds numbers and sums them up. A metric has an index ([`Slot`]) and a cell in every block; see [`crate::counter`].
 //!
 //! # Concurrency
 //! C1. A block belongs to at most one thread; only its owner stores to its cells and chunk pointers.
@@ -18,16 +17,12 @@
 //!     it found and subtracts it, so no thread ever stores to another thread's cell.
 //!
 //! O1. `grow` (Release) → `read` (Acquire): a thread that sees a chunk sees its cells zeroed.
-//!
-//! Ownership passes through the lock of [`blocks`], so an owner's relaxed loads see all stores of earlier owners.
-//! Progress: an add is one load and one store, wait-free. The first add of a thread, and of a thread to a chunk, takes
-//! that lock or allocates.
+//! Progress: an add is one load and one store, wait-free; a first add may take a lock or allocate.
 //! Checked by `model_read_while_growing` and the tests below.
 //!
 //! # Why
-//! A striped counter costs an atomic read-modify-write (7 ns here, and more when threads share a stripe) and 2 KiB for
-//! each counter. A cell costs a plain store, and 8 bytes for each thread.
-//! Weakness: a sum takes a lock and reads every thread's block, so it is for reports, not for hot paths.
+//! A striped counter costs an atomic read-modify-write (7 ns here, more when shared) and 2 KiB. A cell costs a store,
+//! and 8 bytes a thread. Weakness: a sum takes a lock and reads every thread's block: for reports, not for hot paths.
 
 use crate::primitive::owned::{AtomicPtr, AtomicU64, Ordering};
 use std::ptr;
@@ -79,7 +74,8 @@ impl Chunk {
     }
 }
 
-/// The cells of one thread.
+/// The cells of one thread. Ownership passes through the lock of [`blocks`], so an owner's relaxed loads see all stores
+/// of earlier owners. The first add of a thread, and of a thread to a chunk, takes that lock or allocates.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Block {

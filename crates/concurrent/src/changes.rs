@@ -46,31 +46,23 @@
 //!     sequence. The begin of a change (Acquire) pairs in the same way: its outcome is kept if its stamp is above a
 //!     cleaning.
 //!
-//! Counter-examples that were tried: a stamp from a load long ago (K4: a thread with a ticket above it sees the
-//! change); two changes of one stamp, of which an answer saw the first (the ticket is below both; by K5 the round
-//! differs); a change that begins and ends between a question and its answer, in an epoch without other questions (the
-//! same); a thing that changes until its round restarts (K5: with another stamp); an answer about a thing that was not
-//! cached at the question (K4, with the stamps that the caller keeps of evicted things); a begin that loads an even
-//! word and does not make it odd (the change is in flight, and its end makes it odd).
-//!
 //! Progress: `stamp` and `tick` are lock-free: a retry means that another thread moved the word. The rest is wait-free.
 //! Checked by `model_an_overtaken_answer_is_not_kept`, `model_an_answer_by_an_earlier_moment`,
 //! `model_two_changes_of_one_stamp`, `model_an_answer_asked_after_is_kept`, `model_a_tick_divides`,
 //! `model_a_change_above_a_tick_acts_after_it` and `model_who_is_above_a_tick_sees_it_counted`; each names the
 //! weakenings that break it.
-//!
-//! # Why
-//! A clock that every change ticks is one line that all cores write: on 64 cores it caused 70 to 86 % of the waiting
-//! when files were created and removed. Hardware time with a window (Ordo, EuroSys 2018) stores nothing; but if a
-//! machine's time steps back for a moment, a wrong answer is kept for ever, unnoticed. TL2's GV5 stamps one beyond the
-//! clock without a store, and a refused thread advances the clock and asks twice; here the asker checks first.
-//! Weakness: if some threads change and others ask about uncached things (cold lookups), each alternation is a write:
-//! at most two for one question.
 
 use crate::padded::Padded;
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};
 
 /// The clock of changes. Alone in its cache line, because all threads read it.
+///
+/// A clock that every change ticks is one line that all cores write: on 64 cores it caused 70 to 86 % of the waiting
+/// when files were created and removed. Hardware time with a window (Ordo, EuroSys 2018) stores nothing; but if a
+/// machine's time steps back for a moment, a wrong answer is kept for ever, unnoticed. TL2's GV5 stamps one beyond the
+/// clock without a store, and a refused thread advances the clock and asks twice; here the asker checks first.
+/// Weakness: if some threads change and others ask about uncached things (cold lookups), each alternation is a write:
+/// at most two for one question.
 #[derive(Debug, Default)]
 pub struct Clock(Padded<AtomicU64>);
 
@@ -193,6 +185,13 @@ const ROUND: u32 = if cfg!(loom) { 1 << 31 } else { 1 << IN_FLIGHT_BITS };
 /// Lives under that thing's lock.
 ///
 /// Packed to 12 bytes: every inode has one.
+///
+/// Counter-examples that were tried: a stamp from a load long ago (K4: a thread with a ticket above it sees the
+/// change); two changes of one stamp, of which an answer saw the first (the ticket is below both; by K5 the round
+/// differs); a change that begins and ends between a question and its answer, in an epoch without other questions (the
+/// same); a thing that changes until its round restarts (K5: with another stamp); an answer about a thing that was not
+/// cached at the question (K4, with the stamps that the caller keeps of evicted things); a begin that loads an even
+/// word and does not make it odd (the change is in flight, and its end makes it odd).
 #[derive(Debug, Default, Clone, Copy)]
 #[repr(Rust, packed(4))]
 pub struct Freshness {

@@ -1,34 +1,26 @@
 //! Proof that a set is completely cached: a member that is not found in the table does not exist.
 //!
 //! # Boundary
-//! Counts and compares. The set itself (the names of a directory) is in a table elsewhere, which may also evict
-//! members.
+//! Counts and compares. The set itself (the names of a directory) is in a table elsewhere, which may also evict.
 //!
 //! # Protocol
 //! A thread that has just inserted all members into the table *declares* the set complete. From then on:
 //!
 //! C1. To evict a member that still exists, a thread first counts a *loss* ([`Generations::advance`]). Sets share
 //!     counters by stripe: a loss may also end the completeness of another set, never the reverse.
-//! C2. To change the true set, a thread *suspends* it before, and resumes it when the table agrees again. Both happen
-//!     under one lock of the caller. Every suspension and resumption changes the generation, which is odd while the set
-//!     is complete.
-//! C3. A reader takes a [`Claim`], finds nothing in the table, then checks that the claim still stands: the generation
-//!     is the same, and the losses are those of the declaration. Then the member did not exist at the moment of the
-//!     look.
-//!
-//! Why C3 holds: an existing member would have been in the table (the set was complete and not suspended around the
-//! look), unless it was evicted; then its loss was counted before.
+//! C2. To change the true set, a thread *suspends* it before, and resumes it when the table agrees again, both under
+//!     one lock of the caller. Each of the two changes the generation, which is odd while the set is complete.
+//! C3. A reader takes a [`Claim`], finds nothing in the table, then checks that the claim still
+//!     [stands](Complete::stands): same generation, same losses. Then the member did not exist at that moment.
 //!
 //! O1. `advance` (Release), then the removal (Release) → the look that misses it (Acquire), then `stands` (Acquire): a
 //!     reader that misses the member sees the loss.
 //! O2. `suspend`, then the change (Release: the table's store, or the store's answer) → the look, or the event that led
 //!     the reader to look (Acquire), then `stands`: a reader that looks after the change sees the other generation. The
-//!     change releases and the look acquires; the generation itself is Relaxed in both.
+//!     generation itself is Relaxed on both sides.
 //! O3. `declare`: `suspend`, then the losses and the time (Release) → `claim` and `stands` (Acquire): a reader that
 //!     sees those of a later declaration sees the other generation in `stands`.
-//!
-//! Progress: wait-free.
-//! Checked by `model_loss_is_seen`, `model_change_is_seen`, `model_declared_again` and
+//! Progress: wait-free. Checked by `model_loss_is_seen`, `model_change_is_seen`, `model_declared_again` and
 //! `model_a_claim_has_its_own_time`.
 //! Weakness: under reclaim, stripes count losses all the time, and large directories lose their completeness.
 
@@ -112,6 +104,9 @@ impl Complete {
     }
 
     /// Whether the claim stood while the caller looked (C3).
+    ///
+    /// Why C3 holds: an existing member would have been in the table (the set was complete and not suspended around the
+    /// look), unless it was evicted; then its loss was counted before.
     pub fn stands(&self, claim: Claim, losses: &Generations, set: u64) -> bool {
         // Acquire inside: see O1.
         let lost = losses.of(set);

@@ -1,12 +1,10 @@
-//! Editions of a set whose members are read one by one without a lock: shows whether all that a reader saw belong
-//! together.
+//! Editions of a set whose members are read without a lock: shows whether all that a reader saw belong together.
 //!
 //! # Boundary
 //! One word. The caller owns the set (the pages of a file) and defines an edition (a version of the file's content).
 //!
 //! # Protocol
 //! Word: `edition:48 | replacements under way:16`.
-//!
 //! ```text
 //!            begin_replacing            begin_replacing
 //!  (n, 0) ───────────────────▶ (n, 1) ───────────────────▶ (n, 2)
@@ -14,29 +12,17 @@
 //!  (n + 1, 0) ◀─────────────────┘       end_replacing
 //!              end_replacing
 //! ```
-//! E1. A replacement begins before the first member of the old edition is removed. It ends after the last one is
-//!     removed or can no longer be read.
+//! E1. A replacement begins before the first member of the old edition is removed, and ends when none can be read.
 //! E2. Replacements begin under a lock of the caller, under which the caller sets the wanted edition. A member is
 //!     inserted under the same lock, and only if it is of that edition.
 //! E3. A reader takes a [`Reading`] before it looks at the first member, and checks after the last look that it still
 //!     [stands](Edition::stands). If so, all members that it found are of one edition.
 //!
-//! Why E3 holds: of two members of different editions, the later one was inserted after the replacement between them
-//! began (E2). A reader that sees it and took its reading before that finds another number. A reader that took its
-//! reading after that replacement ended finds no member of the old edition (E1); in between there are no readings.
-//!
 //! O1. `begin_replacing`, then the lock of E2, then the member's insertion (Release) → the look that finds it
 //!     (Acquire), then `stands`: a reader that sees a member of the new edition sees the other number.
 //! O2. The removal of the last member, then `end_replacing` (Release) → `read` (Acquire): a reader that starts from the
 //!     new edition sees no member of the old one.
-//!
-//! Progress: wait-free. A reader whose reading does not stand has to read again.
-//! Checked by `model_members_of_one_edition` and `model_nothing_old_in_a_new_edition`.
-//!
-//! # Why
-//! Each page of a file is read whole under a version of its own. But a read of many pages could mix pages from before
-//! and after a change of the file. The word is loaded twice for such a read, without a store. Weakness: a set that is
-//! replaced all the time is never read.
+//! Progress: wait-free. Checked by `model_members_of_one_edition` and `model_nothing_old_in_a_new_edition`.
 
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
@@ -46,6 +32,10 @@ const EDITION: u64 = 1 << 16;
 const UNDER_WAY: u64 = EDITION - 1;
 
 /// The current edition of a set. The protocol is in the module's documentation.
+///
+/// Each page of a file is read whole under a version of its own. But a read of many pages could mix pages from before
+/// and after a change of the file. The word is loaded twice for such a read, without a store. Weakness: a set that is
+/// replaced all the time is never read.
 #[derive(Debug, Default)]
 pub struct Edition(AtomicU64);
 
@@ -62,7 +52,13 @@ impl Edition {
         (word & UNDER_WAY == 0).then_some(Reading(word))
     }
 
-    /// Whether all members found since `reading` was taken are of one edition.
+    /// Whether all members found since `reading` was taken are of one edition (E3); if not, the caller has to read
+    /// again.
+    ///
+    /// Why E3 holds: of two members of different editions, the later one was inserted after the replacement between
+    /// them began (E2). A reader that sees it and took its reading before that finds another number. A reader that took
+    /// its reading after that replacement ended finds no member of the old edition (E1); in between there are no
+    /// readings.
     #[inline]
     pub fn stands(&self, reading: Reading) -> bool {
         // ORDERING: Relaxed; the earlier Acquire loads order it after them, and show all that it must see (O1).

@@ -11,7 +11,6 @@
 //!       └──────────── dequeued: it is held, or has a name ────────────────┘   │
 //!                     dequeued: it is an orphan ──────────────────────────────┘ (the caller has it)
 //! ```
-//!
 //! N1. An object that is inactive and has no name is `Queued` when the operations that made it so have returned: it is
 //!     in the queue, or with the one thread to which such an operation returned true.
 //! N2. If several operations find an object to be an orphan, exactly one returns true until it is dequeued: each
@@ -22,10 +21,8 @@
 //! O2. `lost_name` and `released`, which find the object queued (Release) → `dequeued` (Acquire): the thread that
 //!     dequeues the object sees that it became an orphan, and keeps it.
 //!
-//! Progress: wait-free.
-//! Checked by `model_last_hold_and_last_name` (O1), `model_orphan_while_it_is_dequeued` (O2) and `model_all_three`;
-//! each names the weakenings that break it.
-//! Weakness: an object that is used again stays in the queue until it is dequeued.
+//! Progress: wait-free. Weakness: an object that is used again stays in the queue until it is dequeued.
+//! Checked by `model_last_hold_and_last_name` (O1), `model_orphan_while_it_is_dequeued` (O2), `model_all_three`.
 
 use crate::hold::HoldWord;
 use crate::primitive::atomic::{AtomicBool, AtomicU32, Ordering, fence};

@@ -18,21 +18,11 @@
 //! P4. A chunk is freed only by a thread that has taken all its slots out of the magazines: no other thread can have
 //!     one (P1). The newest chunk is freed only if no slot was carved from it meanwhile.
 //! P5. After a thread lists the chunks and before it takes their slots, another thread may free a chunk, and a new
-//!     chunk of the other size may get its address. So a chunk is freed only if the list still has it with the listed
-//!     size.
+//!     chunk of another layout may get its address. So a chunk is freed only if it is still listed with its layout.
 //!
 //! O1. `unlock` (Release) → `lock` (Acquire): the next holder sees the links of the magazines.
-//!
 //! Progress: a thread whose shard is held by another spins briefly, then yields.
 //! Checked by `model_two_threads_in_one_lock` and the tests below.
-//!
-//! # Why
-//! The thread that ends an epoch frees objects; mostly it is not the one that allocates next. Magazines (Bonwick and
-//! Adams 2001) pass through the depot. At most two of them stay in a shard, so no shard hoards slots that another
-//! needs. Linux lost 10 to 20 % of create and unlink when deferred frees no longer returned memory that was still
-//! cached. The line alignment lets a lookup touch one line of an object. A burst of one size stays until a caller
-//! returns it ([`Pool::give_back`]). Weakness: whole chunks are returned, so one slot in use keeps a quarter of a
-//! megabyte.
 
 #[cfg(not(loom))]
 use crate::huge;
@@ -283,6 +273,13 @@ use crate::padded::Padded;
 use crate::primitive::atomic::AtomicUsize;
 
 /// Memory in slots of 64, 128, 192, 256, 320 and 576 bytes. The protocol is in the module's documentation.
+///
+/// The thread that ends an epoch frees objects; mostly it is not the one that allocates next. Magazines (Bonwick and
+/// Adams 2001) pass through the depot. At most two of them stay in a shard, so no shard hoards slots that another
+/// needs. Linux lost 10 to 20 % of create and unlink when deferred frees no longer returned memory that was still
+/// cached. The line alignment lets a lookup touch one line of an object. A burst of one size stays until a caller
+/// returns it ([`Pool::give_back`]). Weakness: whole chunks are returned, so one slot in use keeps a quarter of a
+/// megabyte.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub struct Pool {

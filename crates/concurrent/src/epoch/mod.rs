@@ -1,8 +1,7 @@
 //! Epochs: decide when unlinked memory may be freed.
 //!
-//! A reader pins, follows pointers, and unpins. A writer unlinks an object, so that no new reader
-//! finds it, and retires it. The object is freed once every guard that existed then is gone.
-//!
+//! A reader pins, follows pointers, and unpins. A writer unlinks an object, so that no new reader finds it, and retires
+//! it. The object is freed once every guard that existed then is gone.
 //! ```
 //! let guard = uvfs_concurrent::epoch::pin();
 //! guard.defer(4096, || println!("every reader of today is gone"));
@@ -11,23 +10,19 @@
 //! ```
 //!
 //! # Boundary
-//! Owns pins, garbage and its freeing. Does not know the types of retired objects, nor a limit of
-//! garbage: the owner of a budget reads [`garbage_bytes`] and calls [`collect`]. Never hold a guard
-//! across I/O or a wait: one pin delays the free of all garbage ([`oldest_pin`] reports it).
+//! Owns pins, garbage and its freeing. Knows no limit: the owner of a budget reads [`garbage_bytes`] and calls
+//! [`collect`]. Never hold a guard across I/O or a wait: one pin delays all freeing ([`oldest_pin`] reports it).
 //!
 //! # Concurrency
-//! Protocol, invariants and orderings: `epoch/domain.rs`. A pin stores to one word on a line of its
-//! own, to which only its thread stores. That is not a shared store, and [`crate::primitive`] does
-//! not count it as one. Every thread may call every function, also in deferred calls and in
-//! destructors of thread-locals; only [`synchronize`] waits. After `fork`, the child must not pin:
-//! a fork copies the other threads' pins and not the threads.
+//! Protocol, invariants and orderings: `epoch/domain.rs`. A pin stores to one word on a line of its own, to which only
+//! its thread stores; [`crate::primitive`] does not count that as a shared store. Every thread may call every function,
+//! also in deferred calls and in destructors of thread-locals; only [`synchronize`] waits. After `fork`, the child must
+//! not pin: a fork copies the other threads' pins and not the threads.
 //!
 //! # Why
-//! Every lookup pins, but few operations retire. So the pin is a store without a fence, and the
-//! collector pays with membarrier(2) (`liburcu`'s memb flavour, Desnoyers et al. 2012). Three
-//! epochs as in Fraser 2004, "Practical lock freedom". Weakness: the slowest reader delays all
-//! freeing, and the amount of garbage is unbounded; garbage left at the end of the process is not
-//! freed.
+//! Every lookup pins, but few operations retire. So the pin is a store without a fence, and the collector pays with
+//! membarrier(2) (`liburcu`, Desnoyers et al. 2012). Three epochs as Fraser 2004. Weakness: the slowest reader delays
+//! all freeing, and garbage is unbounded; garbage left at the end of the process is not freed.
 
 mod barrier;
 mod domain;

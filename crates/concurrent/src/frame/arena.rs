@@ -75,6 +75,12 @@ pub(super) struct Descriptor {
 }
 
 /// Frames and their descriptors. See [`super`].
+///
+/// A reader copies a cached page between two loads of its word (vmcache, Leis et al. 2023), so a hit takes no reference
+/// and writes no shared line. A thread that needs the page longer counts a reference speculatively, as Linux does.
+/// Weakness: a version wraps around after 2⁴⁰ changes. A reader that is stopped for as many (half a day of constant
+/// writes to one page) could accept a torn copy. One byte written to a page makes every current reader of the page read
+/// again.
 #[derive(Debug)]
 pub struct Arena {
     descriptors: Descriptors,

@@ -13,14 +13,10 @@
 //!
 //! O8. `push` (Release) → `pop` (Acquire): a thread that takes a frame sees all accesses before the frame was freed.
 //!     Changes in between are read-modify-writes and pass it on.
-//!
-//! O9 (`vacancy`): a thread that waits for frames looks at a stack's count. Frames that a thread moves between two
-//! stacks count as in use. So every thread that pushes frames announces them, whatever stack they came from.
+//! O9. A stack's count is one of the words of `vacancy`; see `Free::put`.
 //!
 //! Progress: lock-free; a retry means that another thread pushed or popped here.
-//! Checked by `model_frame_passes_between_threads`, and `model_taken_and_put_back` and `model_pop_of_what_is_pushed`
-//! below.
-//!
+//! Checked by `model_frame_passes_between_threads`, `model_taken_and_put_back` and `model_pop_of_what_is_pushed`.
 //! # Why
 //! Last in, first out: a frame that was just freed is in the processor's cache. A thread pushes and pops on the stack
 //! of its own lane. If that is empty, it takes a batch from another, so two threads contend once in a batch. Weakness:
@@ -161,7 +157,9 @@ impl Free {
         self.lanes.iter().chain([&self.given_back]).for_each(|stack| stack.look());
     }
 
-    /// Pushes frames on a stack, and wakes threads that wait for frames.
+    /// Pushes frames on a stack, and wakes threads that wait for frames (O9). A waiter looks at a stack's count, and
+    /// frames that a thread moves between two stacks count as in use. So every push announces its frames, whatever
+    /// stack they came from.
     fn put(&self, stack: &Stack, links: &impl Links, frames: &[u32]) {
         stack.push(links, frames);
         self.vacancy.tell();

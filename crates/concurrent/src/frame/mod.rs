@@ -64,13 +64,6 @@
 //! `model_last_reference_frees`, `model_frame_passes_between_threads`, `model_waiters_are_woken`,
 //! `model_who_waits_for_a_fill_sees_it`, `model_news_during_a_fill`, `model_read_of_what_is_filled`,
 //! `model_waits_for_the_last_reference`, `model_waits_for_a_free_frame`, `model_waits_for_a_promise`.
-//!
-//! # Why
-//! A reader copies a cached page between two loads of its word (vmcache, Leis et al. 2023), so a hit takes no reference
-//! and writes no shared line. A thread that needs the page longer counts a reference speculatively, as Linux does.
-//! Weakness: a version wraps around after 2⁴⁰ changes. A reader that is stopped for as many (half a day of constant
-//! writes to one page) could accept a torn copy. One byte written to a page makes every current reader of the page read
-//! again.
 
 mod arena;
 #[cfg(not(loom))]

@@ -22,13 +22,6 @@
 //!     (V2). An announced waiter withdraws without waking others: otherwise two waiters would wake each other for ever.
 //!     So the caller must let one announced waiter look at a time.
 //!
-//! No wake-up is lost: of the two read-modify-writes of one word one comes first. If the one that makes room is first,
-//! the waiter's look finds the room. If the waiter's is first, the other one reads its result, or that of a later
-//! read-modify-write. So the announcement happened before the look at `waiting`, which finds it. Then `events` differs,
-//! or the waiter sleeps and is woken (V3). Only `publish` stores to a page's word, by a thread that has a free frame.
-//! If that frame was freed after the look, the waiter was woken. If it was freed before, its page is entered in the
-//! list of pages to evict, under the lock of the look.
-//!
 //! # Orderings
 //! O9. `RoomWaiter::look`, `RoomWaiter::try_evict`, `promise` (Release) → `put` of a page's word, `push` of free
 //!     frames, `withdraw` (Acquire): a thread that makes room after a look sees the announcement.
@@ -38,13 +31,6 @@
 //! Progress: making room costs one load while no thread waits; a waiter depends on the users of pages.
 //! Checked by the models `model_waits_…`, one for each place that makes room, and
 //! `model_a_frame_is_promised_or_allocated`.
-//!
-//! # Why
-//! A thread that found no room used to look again every millisecond. The pattern is store buffering (each side writes
-//! and then reads the other side's word), which release and acquire alone do not order: it needs a fence on both sides
-//! or a read-modify-write of one word on both. A thread that drops a reference does one anyway, so the protocol adds
-//! only a load of a line that is written when a wait begins or ends. A reader by version does not pay even that.
-//! Weakness: each page that becomes free wakes every waiter.
 
 use super::arena::{Arena, FrameId};
 use super::page::Evicting;
@@ -54,6 +40,12 @@ use crate::primitive::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The promises and waiters of an arena. The protocol is in the module's documentation.
+///
+/// A thread that found no room used to look again every millisecond. The pattern is store buffering (each side writes
+/// and then reads the other side's word), which release and acquire alone do not order: it needs a fence on both sides
+/// or a read-modify-write of one word on both. A thread that drops a reference does one anyway, so the protocol adds
+/// only a load of a line that is written when a wait begins or ends. A reader by version does not pay even that.
+/// Weakness: each page that becomes free wakes every waiter.
 #[derive(Debug)]
 pub(super) struct Vacancy {
     /// Frames promised and not allocated yet.
@@ -173,6 +165,13 @@ impl Arena {
 }
 
 /// A waiter for room, announced until this is dropped.
+///
+/// No wake-up is lost: of the two read-modify-writes of one word one comes first. If the one that makes room is first,
+/// the waiter's look finds the room. If the waiter's is first, the other one reads its result, or that of a later
+/// read-modify-write. So the announcement happened before the look at `waiting`, which finds it. Then `events` differs,
+/// or the waiter sleeps and is woken (V3). Only `publish` stores to a page's word, by a thread that has a free frame.
+/// If that frame was freed after the look, the waiter was woken. If it was freed before, its page is entered in the
+/// list of pages to evict, under the lock of the look.
 #[derive(Debug)]
 pub struct RoomWaiter<'a> {
     arena: &'a Arena,

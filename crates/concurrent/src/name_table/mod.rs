@@ -24,14 +24,6 @@
 //! B7. Entries, overflow buckets and arrays are unlinked, then retired. Overflow buckets and arrays keep their links,
 //!     so a reader inside one reaches all entries that it could have found.
 //!
-//! Why a lookup is right. *A miss*: let the key be present from beginning to end. If the reader sees no mark, the entry
-//! was in this bucket at that instant (B3), in a slot where it stays (B2), even if the bucket moves meanwhile. So the
-//! reader finds it there, or behind links that existed before (B7). If the reader sees the mark, the same holds for the
-//! next array (O2). A lookup that misses therefore saw an instant of absence. *A hit*: the slot held the entry when the
-//! reader saw no mark, or received it later, before the mark; at that instant the entry was current. *Old after new*: a
-//! reader that found the replacement, or the absence, in the next array had seen the mark. It never goes back to the
-//! old array.
-//!
 //! O1. `Locked::put`, `Locked::replace` (Release) → `Bucket::find` (Acquire): a reader that finds an entry sees its
 //!     content.
 //! O2. `Locked::drop` (Release) → `Bucket::control` (Acquire): a reader that sees `moved` sees the entries in the next
@@ -47,14 +39,6 @@
 //! Progress: lookups and visits never wait or retry. They continue in a next array at most as often as the table
 //! doubled meanwhile, and are otherwise wait-free. Writers lock a bucket. Checked by the models in `models` (named
 //! there), `random_operations_agree_with_a_map` and `readers_see_rising_versions_while_the_table_grows`.
-//!
-//! # Why
-//! A hit costs the line of a bucket and the line of the entry. Linux and FreeBSD chain entries, with a cache miss for
-//! each. A map per directory adds its own header line. A rename of a directory costs nothing in any of them. The lock
-//! is a bit of the bucket's word, as in Linux `hlist_bl`. With the tags of all slots in the control word, a search
-//! would need fewer instructions, but publishing would take two stores and a reader would have to look twice. Weakness:
-//! the table never shrinks; a full scan of one directory is not possible; a value can only be replaced, or changed
-//! through its own interior.
 
 mod array;
 mod bucket;
@@ -96,6 +80,13 @@ const LOAD: usize = if cfg!(loom) { 1 } else { 5 };
 const INSERTIONS_PER_LOOK: isize = if cfg!(loom) { 1 } else { 32 };
 
 /// Names of directories. The protocol is in the module's documentation.
+///
+/// A hit costs the line of a bucket and the line of the entry. Linux and FreeBSD chain entries, with a cache miss for
+/// each. A map per directory adds its own header line. A rename of a directory costs nothing in any of them. The lock
+/// is a bit of the bucket's word, as in Linux `hlist_bl`. With the tags of all slots in the control word, a search
+/// would need fewer instructions, but publishing would take two stores and a reader would have to look twice. Weakness:
+/// the table never shrinks; a full scan of one directory is not possible; a value can only be replaced, or changed
+/// through its own interior.
 pub struct NameTable<V> {
     /// Read by every lookup; changes when a growth ends.
     current: AtomicU64,
@@ -161,6 +152,14 @@ impl<V: Send + Sync + 'static> NameTable<V> {
     /// Finds a name. `hash` must be the key's ([`NameTable::hash`]); with another hash no entry is found.
     ///
     /// Touches the line of a bucket and that of the entry. Stores nothing and never waits.
+    ///
+    /// Why a lookup is right. *A miss*: let the key be present from beginning to end. If the reader sees no mark, the
+    /// entry was in this bucket at that instant (B3), in a slot where it stays (B2), even if the bucket moves
+    /// meanwhile. So the reader finds it there, or behind links that existed before (B7). If the reader sees the mark,
+    /// the same holds for the next array (O2). A lookup that misses therefore saw an instant of absence. *A hit*: the
+    /// slot held the entry when the reader saw no mark, or received it later, before the mark; at that instant the
+    /// entry was current. *Old after new*: a reader that found the replacement, or the absence, in the next array had
+    /// seen the mark. It never goes back to the old array.
     #[inline(always)]
     pub fn get<'g>(
         &'g self,

@@ -5,11 +5,10 @@
 //! runs the models and passes learned places from one exploration to the next.
 //!
 //! # Why
-//! loom chooses the schedules to explore from the last access of each object: a write that is not ordered after the
-//! last access gets a schedule in which it comes first. loom remembers *one* access, so a load hides the loads before
-//! it. Thread A: `x.load`. Thread B: `x.load; x.compare_exchange`. The last access before B's write is B's own load,
-//! and loom never tries B before A.
-//!
+//! loom chooses the schedules to explore from the last access of each object: a write that is not ordered after it gets
+//! a schedule in which it comes first. loom remembers *one* access, so a load hides the loads before it. Thread A:
+//! `x.load`. Thread B: `x.load; x.compare_exchange`. The last access before B's write is B's own load, and loom never
+//! tries B before A.
 //! ```text
 //!   loom alone                               here
 //!   A: load x                                A: touch mark(x, A); load x
@@ -22,8 +21,6 @@
 //! M3. A load touches its thread's mark if loads at its place in the source were hidden before. A hidden load at a new
 //!     place is recorded, and the model begins again ([`super::model`]).
 //!
-//! A touch wakes a condition variable without sleepers. The order of two such steps matters to loom, but the step
-//! orders and stores nothing. Both threads' loads stay loads: they may read old values.
 //! Checked by `model_a_load_hidden_by_the_load_of_a_guess` and `model_a_load_hidden_by_a_load_that_comes_before`.
 //! Weakness: a model whose places are learned late is explored twice.
 
@@ -90,7 +87,9 @@ impl Loads {
         value
     }
 
-    /// Runs `write` after touching the marks of the loads that are hidden from it (M2).
+    /// Runs `write` after touching the marks of the loads that are hidden from it (M2). A touch wakes a condition
+    /// variable without sleepers. The order of two such steps matters to loom, but the step orders and stores nothing.
+    /// Both threads' loads stay loads: they may read old values.
     fn showing<R>(&self, write: impl FnOnce() -> R) -> R {
         let thread = me();
         let hidden: Vec<_> = self.list(|list| {

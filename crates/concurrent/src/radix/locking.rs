@@ -17,6 +17,10 @@ use crate::lock::order::Entered;
 use std::fmt::Debug;
 
 /// The way in which operations that change a tree exclude each other. No way makes lookups take a lock.
+///
+/// An operation enters its lock class once, for any number of nodes that it locks. So debug builds check its place
+/// among other classes; the order within the tree is R3. The meter counts only acquisitions that had to wait: counting
+/// the others costs as much as the operation.
 pub trait Locking: Mode {}
 
 /// An operation finds the node to change without a lock, locks it, and checks that it is alive. Locks are taken from
@@ -151,7 +155,7 @@ impl<'t> Context<'t> for NodeLocks<'t> {
     #[inline(always)]
     fn leaf_again(&mut self, mut leaf: &'t Node, index: u64, wish: Wish) -> Found<'t> {
         loop {
-            // Without the lock: right by R5, see the module's documentation.
+            // Without the lock: right by R5, see `Tree::set_tag`.
             match wish {
                 Wish::Tag { tag, slots } if leaf.tags(tag) & slots == slots => {
                     return Found::AsWished;

@@ -45,20 +45,6 @@
 //!     only a node in slot 0. The old root is held in both cases, and the new one when the tree shrinks. A root that
 //!     was removed keeps its slot, so a reader inside it can continue.
 //!
-//! Why a tag is never lost. The classic failure: one thread clears the last bit of a leaf and goes up. Another sets a
-//! bit in the leaf, sees the parent's bit still set, and stops. Then the first clears the parent's bit, and no search
-//! finds the tag. Here the second thread waits for the leaf, which is held until the parent's bit is cleared, and then
-//! sets both. *Without a lock*: [`Tree::set_tag`] returns at once when the leaf's bit is set. At the instant of that
-//! load the value is present and every bit above is set (R5), because a thread sets those before the leaf's bit. The
-//! load acquires that thread's stores (O3), so a search that begins afterwards sees no older words. Those bits are
-//! cleared only after this bit, by a clear that comes after this call in the order of the leaf's word: an earlier clear
-//! that is still on its way up has emptied the leaf's word, so this load would not have seen the bit.
-//! [`Tree::clear_tag`] returns at once when the bit is clear: the tag is gone at that instant. Bits above may stay set
-//! until the clearing thread has finished; a search below them finds nothing.
-//!
-//! Why a lookup is right although its node may be unlinked meanwhile: the node was linked when it was found, and did
-//! not contain the index when it was unlinked (R4, R7), which is within the call.
-//!
 //! O1. `Node::store`, `Core::set_root`, `Core::plant` (Release) → `Node::load`, `Core::root` (Acquire): a thread that
 //!     finds a node or a value sees its content.
 //! O2. `Word::unlock`, `Node::unlock_dead` (Release) → `Word::lock` (Acquire): holders see one another.
@@ -73,19 +59,6 @@
 //! `every_index_has_a_history_that_can_be_explained` and `a_tag_is_found_although_the_neighbours_clear_theirs`.
 //!
 //! Two other ways of locking, in `paper`, are compiled for tests and for a bench that compares with them.
-//!
-//! # Locks and the meter
-//! An operation enters its lock class once, for any number of nodes that it locks. So debug builds check its place
-//! among other classes; the order within the tree is R3. The meter counts only acquisitions that had to wait: counting
-//! the others costs as much as the operation.
-//!
-//! # Why
-//! Zijlstra, "Concurrent Pagecache" (Ottawa Linux Symposium 2007), split the tree's lock into one for each node. With
-//! locks taken from the root down, the root was as busy as the single lock. Section 5 of the paper locks optimistically
-//! from the leaf instead, and falls back to locks from above. Here no fallback is needed: ranges that never change (R1)
-//! make the test for `DEAD` sufficient. Linux keeps one lock, and stores one page at a time. Weakness: a sparse tree
-//! costs a node of 576 bytes for each value; threads that change indexes of one leaf contend for its header; one slow
-//! holder makes others wait.
 
 mod gang;
 mod locking;

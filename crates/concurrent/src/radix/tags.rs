@@ -109,6 +109,17 @@ fn raise_above<'t, C: Context<'t>>(locks: &mut C, node: &'t Node, tag: usize) {
 
 impl<L: Locking> Tree<L> {
     /// Tags the value at `index`; false if there is none. Takes no lock if it already has the tag.
+    ///
+    /// Why a tag is never lost. The classic failure: one thread clears the last bit of a leaf and goes up. Another sets
+    /// a bit in the leaf, sees the parent's bit still set, and stops. Then the first clears the parent's bit, and no
+    /// search finds the tag. Here the second thread waits for the leaf, which is held until the parent's bit is
+    /// cleared, and then sets both. *Without a lock*: this function returns at once when the leaf's bit is set. At the
+    /// instant of that load the value is present and every bit above is set (R5), because a thread sets those before
+    /// the leaf's bit. The load acquires that thread's stores (O3), so a search that begins afterwards sees no older
+    /// words. Those bits are cleared only after this bit, by a clear that comes after this call in the order of the
+    /// leaf's word: an earlier clear that is still on its way up has emptied the leaf's word, so this load would not
+    /// have seen the bit. [`Tree::clear_tag`] returns at once when the bit is clear: the tag is gone at that instant.
+    /// Bits above may stay set until the clearing thread has finished; a search below them finds nothing.
     #[inline]
     pub fn set_tag(&self, index: u64, tag: Tag, _guard: &Guard) -> bool {
         let (tag, slot) = (tag.number(), slot_of(index, 0));

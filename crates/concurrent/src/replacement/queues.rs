@@ -242,7 +242,8 @@ impl Queues {
     }
 
     /// Adds up to `wanted` frames to `out` whose pages should be evicted first, each once. They stay queued, behind the
-    /// others of their queue, until [`Queues::evicted`] or [`Queues::remove`] removes them.
+    /// others of their queue, until [`Queues::evicted`] or [`Queues::remove`] removes them. Looks at a bounded number
+    /// of pages. When all have been proposed without an eviction, reports that instead of starting another round.
     pub fn candidates(&mut self, access: &impl Access, wanted: usize, out: &mut Vec<u32>) -> Offer {
         let before = out.len();
         let offer = self.offer(access, wanted, out);

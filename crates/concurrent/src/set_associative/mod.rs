@@ -14,8 +14,7 @@
 //!
 //! # Invariants
 //! R1. A key belongs to one row, for ever, chosen by the hash.
-//! R2. A key is in at most one way of its row. A thread that inserts a key has searched for it under the same hold of
-//!     the row's lock.
+//! R2. A key is in at most one way of its row. A thread inserts a key under the same hold of the lock as its search.
 //! R3. A hit stores an age and moves nothing. A way is found by its place; there is no list and no pointer.
 //! R4. Of two ways in use, the one with the lower age was used longer ago. Ages are drawn from the row's own clock;
 //!     when it overflows, the ages are redrawn in the same order.
@@ -23,18 +22,7 @@
 //!     row at another moment.
 //! R6. After `new`, nothing is allocated.
 //!
-//! Orderings: a row is read and written only under its lock.
-//! Progress: that of one row's lock, which is held for some tens of instructions.
-//!
-//! # Why
-//! Peacock (1992, "File System Multithreading in System V Release 4 MP") found three caches of a kernel to be its
-//! points of contention, 10 to 15 %: not the hash queues but the free list behind them, in which every hit moves its
-//! element. With a list for each queue, under the queue's own lock, it was less than 0.1 %. Keys that are multiples of
-//! a power of two used one queue in eight there, because rows were chosen by the key's low bits. Here a secret seed
-//! spreads them ([`hash`]).
-//!
-//! Weakness: a row may be full while others are not, so a few keys are lost that one list would have kept (measured by
-//! `uvfs-bench set-associative`); and one key that all threads want is one lock.
+//! Orderings: a row is accessed only under its lock. Progress: that of the lock, held for some tens of instructions.
 
 pub mod buffers;
 pub mod hash;
@@ -67,6 +55,15 @@ impl Key for u64 {
 struct Lines<K, V, X, const WAYS: usize>(Mutex<Row<K, V, X, WAYS>>);
 
 /// A cache of `WAYS` values a row; `X` is further data under a row's lock. The rules are in the module's documentation.
+///
+/// Peacock (1992, "File System Multithreading in System V Release 4 MP") found three caches of a kernel to be its
+/// points of contention, 10 to 15 %: not the hash queues but the free list behind them, in which every hit moves its
+/// element. With a list for each queue, under the queue's own lock, it was less than 0.1 %. Keys that are multiples of
+/// a power of two used one queue in eight there, because rows were chosen by the key's low bits. Here a secret seed
+/// spreads them ([`hash`]).
+///
+/// Weakness: a row may be full while others are not, so a few keys are lost that one list would have kept (measured by
+/// `uvfs-bench set-associative`); and one key that all threads want is one lock.
 pub struct SetAssociative<K, V, const WAYS: usize, X = ()> {
     rows: Box<[Lines<K, V, X, WAYS>]>,
     hash: RowHash,

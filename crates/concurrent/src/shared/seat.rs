@@ -7,6 +7,15 @@
 //! # Concurrency
 //! One raw lock around the free seats, taken when an object is made or freed. A seat is found by its number in chunks
 //! of doubling size, which never move.
+//!
+//! P1. A *seat* (count, cells, pointer) is never freed and serves one object after another; a [`Weak`] names the seat
+//!     and the generation of its object.
+//! P2. The pointer of a seat is stored before its generation begins, and may be read by a thread with a handle.
+//!
+//! # Why
+//! All users of a file system clone and drop a pointer to it with each open file. An `Arc` made 64 cores wait for one
+//! line (25,628 cycles for each open). A plain store to the thread's own line costs as much as an uncontended `Arc`.
+//! Weakness: an object has one owner, whose drop is slow, and a seat takes a cell in each thread's block.
 
 // Below the locks with classes: taken when a file system is mounted or freed, held for a push.
 #![allow(clippy::disallowed_types)]

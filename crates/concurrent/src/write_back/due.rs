@@ -19,10 +19,6 @@
 //!     which keeps the earlier of two moments, also during a step. The step ends with [`Wake::ended`], which also keeps
 //!     the earlier one.
 //!
-//! Why Q4 holds: a thread that makes an item due changes its place first and reports to [`Wake`] afterwards. Either a
-//! step finds the new place, or the step computed its next moment before. Then the report came after the step began,
-//! and is still there when the step ends.
-//!
 //! Checked by `model_what_becomes_due_beside_a_step_is_looked_at`, `model_what_is_put_in_and_becomes_due_is_looked_at`.
 
 use std::collections::BTreeMap;
@@ -208,6 +204,10 @@ impl<M: Copy + Ord, T: Clone> Default for Places<M, T> {
 }
 
 /// The moment when a thread looks next, and the number of threads that look now.
+///
+/// Why Q4 holds: a thread that makes an item due changes its place first and reports here afterwards. Either a step
+/// finds the new place, or the step computed its next moment before. Then the report came after the step began, and is
+/// still there when the step ends.
 #[derive(Debug)]
 pub struct Wake<M> {
     at: Option<M>,

@@ -42,12 +42,6 @@
 //! `model_a_frame_is_reused_after_its_last_reader`, `model_detached_with_its_last_pin`,
 //! `model_the_last_of_two_readers_frees`, `model_two_buffers_each_of_one_row` and `model_a_failed_read_is_read_again`;
 //! each names the weakenings that break it.
-//!
-//! # Why
-//! Structural blocks of a file system are small, hot, and read in place. With a word beside the row, a reader drops its
-//! pin without the row's lock. Blocks have at least 4 KiB, so that their memory can be returned
-//! ([`BufferCache::shrink`]); a store with smaller blocks keeps several in one. Weakness: 88 bytes of tables for each
-//! block, mostly for a cache line that only its own readers share.
 
 mod bytes;
 mod free;
@@ -174,6 +168,11 @@ struct Group {
 }
 
 /// The cache of a device's blocks. The protocol is in the module's documentation.
+///
+/// Structural blocks of a file system are small, hot, and read in place. With a word beside the row, a reader drops its
+/// pin without the row's lock. Blocks have at least 4 KiB, so that their memory can be returned
+/// ([`BufferCache::shrink`]); a store with smaller blocks keeps several in one. Weakness: 88 bytes of tables for each
+/// block, mostly for a cache line that only its own readers share.
 pub struct BufferCache {
     table: Table,
     groups: Box<[Padded<Group>]>,
