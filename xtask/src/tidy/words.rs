@@ -31,7 +31,6 @@ const LEFT: &[(&str, usize)] = &[
     ("crates/backends/", 97),
     ("crates/cli/", 146),
     ("crates/coherence/", 51),
-    ("crates/concurrent/", 511),
     ("crates/contention-cli/", 2),
     ("crates/contention-runtime/", 61),
     ("crates/contention/", 73),
@@ -74,7 +73,7 @@ const HEADER_MAX: usize = 25;
 const LONG_HEADERS: &[(&str, usize)] = &[
     ("crates/backends/", 5),
     ("crates/coherence/", 1),
-    ("crates/concurrent/", 23),
+    ("crates/concurrent/", 10),
     ("crates/contention-runtime/", 4),
     ("crates/contention/", 5),
     ("crates/control/", 1),

@@ -160,7 +160,7 @@ impl Incoming {
         // ORDERING: Relaxed; a guess, checked by the compare-exchange.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
-            // SAFETY: the bag came in a box and is not in the stack yet, so only this thread has it
+            // SAFETY: the bag is from a box and is not in the stack yet, so only this thread has it
             // (I1).
             unsafe { (*bag).below.set(head) };
             // ORDERING: Release, partner `take` (O1).

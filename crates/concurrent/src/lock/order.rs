@@ -176,7 +176,7 @@ pub fn edges() -> Vec<Edge> {
     edges.iter().map(|(&(outer, inner), &file)| Edge { outer, inner, file }).collect()
 }
 
-/// Ranks of the classes that one layer may declare. They come in bands, so that no crate's list names another's.
+/// Ranks of the classes that one layer may declare. Each layer has a band, so that no crate's list names another's.
 pub mod band {
     use std::ops::Range;
 
