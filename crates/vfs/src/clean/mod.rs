@@ -20,8 +20,8 @@
 //! ([`uvfs_concurrent::complete`]).
 //! C7. Pages do the same by file (P1 to P4 of the page cache), in the directory where the file was last found.
 //!
-//! Weakness: after any clean each directory in use looks up once, and path memos end. Memory is freed only by the
-//! reaper.
+//! Weakness: after any clean each directory in use walks up once, and path memos end. Cleaned entries use memory until
+//! the reaper or eviction frees them.
 
 mod below;
 mod level;

@@ -442,7 +442,7 @@ impl Core {
         let mut at = from;
         let mut progress = self.start_listing(directory, from);
         loop {
-            // A caller that wants names only gets few objects with them, if any. For those, the clock is not advanced.
+            // A caller that wants names only gets few objects, if any. Its ticket does not advance the clock.
             let asked = match entries.wants_nodes() {
                 true => self.clock.now().into(),
                 false => directory.inode.ask_entries(&self.clock),
